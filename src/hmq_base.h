@@ -26,9 +26,9 @@ typedef struct hmq_allocator {
     void *(*resize)(void *old, size_t size);
     void (*release)(void *memory);
 } hmq_allocator;
-/* cffi-end */
 
 /* malloc, realloc, free of libc: for tests and for Python. */
 extern const hmq_allocator hmq_libc_allocator;
+/* cffi-end */
 
 #endif

@@ -37,6 +37,9 @@ typedef bool (*hmq_trie_visit)(void *context, uint64_t subscriber, uint32_t opti
 /* NULL when out of memory.  The allocator must outlive the trie. */
 hmq_trie *hmq_trie_new(const hmq_allocator *allocator);
 void hmq_trie_free(hmq_trie *trie);
+/* Seeds the hash of the levels, so that nobody outside can choose levels that collide.  Only while the trie is empty,
+ * else false.  128 random bits that do not leave the process; without this call the seed is 0. */
+bool hmq_trie_seed(hmq_trie *trie, uint64_t low, uint64_t high);
 
 hmq_trie_result hmq_trie_set(hmq_trie *trie, const char *filter, size_t len, uint64_t subscriber, uint32_t options);
 hmq_trie_result hmq_trie_remove(hmq_trie *trie, const char *filter, size_t len, uint64_t subscriber);
@@ -48,6 +51,15 @@ bool hmq_trie_match(const hmq_trie *trie, const char *name, size_t len, hmq_trie
 /* The other direction, for a trie that holds topic names (no wildcards): all pairs whose name is matched by the
  * valid filter.  Names that begin with '$' are found only by filters whose first level is concrete. */
 bool hmq_trie_match_filter(const hmq_trie *trie, const char *filter, size_t len, hmq_trie_visit visit, void *context);
+
+/* The same two without a call back: at most `capacity` matches are written, the number of all is returned. */
+typedef struct hmq_trie_entry {
+    uint64_t subscriber;
+    uint32_t options;
+} hmq_trie_entry;
+size_t hmq_trie_collect(const hmq_trie *trie, const char *name, size_t len, hmq_trie_entry *entries, size_t capacity);
+size_t hmq_trie_collect_filter(const hmq_trie *trie, const char *filter, size_t len, hmq_trie_entry *entries,
+                               size_t capacity);
 
 /* Every pair with its filter text (valid during the call only), in no particular order: for comparing. */
 typedef bool (*hmq_trie_walk_visit)(void *context, const char *filter, size_t len, uint64_t subscriber, uint32_t options);

@@ -1,0 +1,1 @@
+"""The tests of HoldMQ, by part; `tests.support` is the harness."""

@@ -1,0 +1,168 @@
+"""The fixtures: servers under test, bridges, raw connections; none outlives the test that asked for it.
+
+server          a running server with the module, shared by the tests of a file and emptied between them;
+                the test runs once for each server under test
+server_kind     which one it is
+fresh_server    makes servers of the test's own: fresh_server(aof=True), fresh_server(replica_of=primary) ...
+fresh_cluster   makes a cluster: fresh_cluster(3)
+client          redis.Redis to `server`
+raw             makes raw connections: raw(protocol=3), raw(other_server)
+bridge          makes running bridges: bridge(server)
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import redis
+
+from holdmq.server import ServerNotFoundError
+from tests.support import BridgeProcess, Cluster, RawClient, Server, ServerKind, selected_kinds
+
+LOG_LINES_SHOWN = 60
+
+T = TypeVar("T")
+
+# Whatever runs for the present test: its logs are shown when the test fails.
+_running: list[Server | BridgeProcess] = []
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that needs a server once for each server under test."""
+    if "server_kind" not in metafunc.fixturenames:
+        return
+    try:
+        kinds = selected_kinds()
+    except ServerNotFoundError as error:
+        raise pytest.UsageError(str(error)) from error
+    metafunc.parametrize("server_kind", kinds, ids=[kind.name for kind in kinds], scope="session")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the logs of the servers and bridges of a test that failed."""
+    report = yield
+    if report.failed:
+        for process in _running:
+            name = f"{type(process).__name__} on port {process.port}"
+            tail = "\n".join(process.log_text().splitlines()[-LOG_LINES_SHOWN:])
+            report.sections.append((f"log of {name} ({item.name})", tail))
+    return report
+
+
+@pytest.fixture(scope="module")
+def shared_server(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server that the tests of a file share; tests ask for `server`."""
+    server = Server(server_kind, tmp_path_factory.mktemp("server"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def server(shared_server: Server) -> Iterator[Server]:
+    """A running server with the module and without any data."""
+    if not shared_server.process.running:
+        shared_server.restart()  # the test before killed it, and has failed for that
+    _running.append(shared_server)
+    try:
+        yield shared_server
+        shared_server.check()
+        if not shared_server.process.running:
+            raise AssertionError("the test ended the shared server; fresh_server is for that")
+        shared_server.reset()
+    finally:
+        _running.remove(shared_server)
+
+
+@pytest.fixture
+def client(server: Server) -> redis.Redis:
+    """A client of `server`; its replies are bytes."""
+    return server.client()
+
+
+@pytest.fixture
+def fresh_server(server_kind: ServerKind, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Makes running servers of the test's own; arguments as of Server, kind and directory may be left out."""
+    servers: list[Server] = []
+
+    def make(**options: Any) -> Server:
+        kind = options.pop("kind", server_kind)
+        directory = options.pop("directory", tmp_path / f"server-{len(servers)}")
+        server = Server(kind, directory, **options)
+        servers.append(server)
+        server.start()
+        _running.append(server)
+        return server
+
+    yield from _closing(make, servers)
+
+
+@pytest.fixture
+def fresh_cluster(server_kind: ServerKind, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Makes running clusters of so many nodes; options as of Server."""
+    servers: list[Server] = []
+
+    def make(nodes: int, **options: Any) -> Cluster:
+        made = [
+            Server(server_kind, tmp_path / f"node-{len(servers) + i}", cluster=True, **options) for i in range(nodes)
+        ]
+        servers.extend(made)
+        cluster = Cluster(made)
+        cluster.start()
+        _running.extend(made)
+        return cluster
+
+    yield from _closing(make, servers)
+
+
+def _closing(make: T, servers: list[Server]) -> Iterator[T]:
+    """Yield `make`; afterwards check and close the servers."""
+    try:
+        yield make
+        for server in servers:
+            server.check()
+    finally:
+        for server in reversed(servers):
+            server.close()
+            if server in _running:
+                _running.remove(server)
+
+
+@pytest.fixture
+def raw(request: pytest.FixtureRequest) -> Iterator[Callable[..., RawClient]]:
+    """Makes raw connections, to `server` unless another is given."""
+    connections: list[RawClient] = []
+
+    def make(to: Server | None = None, protocol: int = 2) -> RawClient:
+        target = to if to is not None else request.getfixturevalue("server")
+        connection = RawClient(target.port, protocol)
+        connections.append(connection)
+        return connection
+
+    yield make
+    for connection in connections:
+        connection.close()
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[Callable[..., BridgeProcess]]:
+    """Makes running bridges to a server or URL; options as of BridgeProcess."""
+    bridges: list[BridgeProcess] = []
+
+    def make(to: Server | str, **options: Any) -> BridgeProcess:
+        made = BridgeProcess(to if isinstance(to, str) else to.url, tmp_path, **options)
+        bridges.append(made)
+        _running.append(made)
+        made.start()
+        return made
+
+    try:
+        yield make
+    finally:
+        for made in reversed(bridges):
+            made.close()
+            _running.remove(made)

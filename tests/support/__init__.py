@@ -1,0 +1,31 @@
+"""The harness of the tests: real servers, real bridges, raw connections, waiting with a bound.
+
+    server.client()                          redis.Redis to a server under test
+    eventually(lambda: client.llen("ch") == 1)
+    raw = RawClient(server.port, protocol=3) exact order of bytes
+    server.kill(); server.restart()          as a crash would, and back with the data that it kept
+
+The fixtures that start and stop all of it are in tests/conftest.py.
+"""
+
+from tests.support.bridge import BridgeProcess
+from tests.support.eventually import eventually
+from tests.support.ports import Port, reserve_port
+from tests.support.raw import Push, RawClient, ReplyError, Status
+from tests.support.server import Cluster, Server
+from tests.support.servers import ServerKind, selected_kinds
+
+__all__ = [
+    "BridgeProcess",
+    "Cluster",
+    "Port",
+    "Push",
+    "RawClient",
+    "ReplyError",
+    "Server",
+    "ServerKind",
+    "Status",
+    "eventually",
+    "reserve_port",
+    "selected_kinds",
+]

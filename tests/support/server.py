@@ -1,0 +1,331 @@
+"""A real server of a test, and a cluster of them: start, kill, restart, reset, and what its log says.
+
+Invariants
+    1. Whoever makes a Server closes it (the fixtures do); its process dies with the test process in any case.
+    2. A test that leaves a crash or a sanitizer's report in the log has failed, whatever it asserted (`check`).
+    3. A restart keeps port, directory and what CONFIG REWRITE wrote.
+"""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import redis
+from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.retry import Retry
+
+from holdmq.server import (
+    PortTakenError,
+    ServerProcess,
+    configuration,
+    connect,
+    find_module,
+    quoted,
+    write_configuration,
+)
+from tests.support.eventually import eventually
+from tests.support.ports import CLUSTER_BUS_OFFSET, Port, reserve_port
+from tests.support.servers import ServerKind
+
+HOST = "127.0.0.1"
+SLOTS = 16384
+SOCKET_TIMEOUT_S = 10.0
+PORT_TRIES = 20
+MAX_LOG_SHOWN = 6000
+# The sanitizers' runtime (and before it the shim of no_deepbind.c), set by `make test-asan`.
+PRELOAD = "HOLDMQ_TEST_PRELOAD"
+TEST_CONFIGURATION = (
+    'save ""',
+    "protected-mode no",
+    "enable-debug-command yes",
+    "enable-module-command yes",
+    "repl-diskless-sync-delay 0",
+)
+CRASH_MARKS = (
+    "ERROR: AddressSanitizer",
+    "ERROR: LeakSanitizer",
+    "AddressSanitizer:",
+    "runtime error:",
+    "BUG REPORT START",
+    "ASSERTION FAILED",
+    "Guru Meditation",
+)
+
+
+class Server:
+    """A server under test, on a free loopback port, in a folder of its own.
+
+    Args:
+        kind: which server.
+        directory: for its data, configuration and log; made if it is not there.
+        module: whether it loads the module.
+        module_args: the module's load arguments.
+        aof: whether it keeps an append-only file.
+        config: further lines of its configuration.
+        replica_of: its primary, if it is to be a replica.
+        cluster: whether it is a node of a cluster.
+        password: of the default user.
+    """
+
+    def __init__(
+        self,
+        kind: ServerKind,
+        directory: Path,
+        *,
+        module: bool = True,
+        module_args: Sequence[str] = (),
+        aof: bool = False,
+        config: Sequence[str] = (),
+        replica_of: "Server | None" = None,
+        cluster: bool = False,
+        password: str | None = None,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.kind = kind
+        self.directory = directory
+        self.module = module
+        self.module_args = list(module_args)
+        self.aof = aof
+        self.config = list(config)
+        self.replica_of = replica_of
+        self.cluster = cluster
+        self.password = password
+        self._port: Port | None = None
+        self._process: ServerProcess | None = None
+        self._clients: list[redis.Redis] = []
+        self._settings: dict[str, str] = {}  # as they were after the start
+        self._log_checked = 0
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        if self._port is None:
+            raise AssertionError("the server was not started")
+        return self._port.number
+
+    @property
+    def url(self) -> str:
+        """As `--redis` and `Redis.from_url` take it."""
+        login = f":{quote(self.password, safe='')}@" if self.password else ""
+        return f"redis://{login}{HOST}:{self.port}"
+
+    @property
+    def process(self) -> ServerProcess:
+        """The process."""
+        if self._process is None:
+            raise AssertionError("the server was not started")
+        return self._process
+
+    def start(self) -> None:
+        """Start it and wait until it serves commands; a replica also until it follows its primary."""
+        for _ in range(PORT_TRIES):
+            if self._port is None:
+                self._port = reserve_port()
+                self._process = self._new_process()
+            self._write_configuration()
+            try:
+                self.process.start()
+                break
+            except PortTakenError:  # by a process that reserves nothing: take another port, unless others know this one
+                if self._settings:
+                    raise
+                self._port.release()
+                self._port = None
+        else:
+            raise AssertionError(f"no port in {PORT_TRIES} tries on which the server could listen")
+        if self.replica_of is not None:
+            eventually(self._follows, what="a replica that follows its primary")
+        self._settings = self._current_settings()
+
+    def stop(self) -> None:
+        """Stop it as SHUTDOWN does."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """End it by SIGKILL, as a crash would."""
+        self.process.kill()
+
+    def restart(self, *, module: bool | None = None, config: Sequence[str] = ()) -> None:
+        """Start it again, after stopping it if it still runs.
+
+        Args:
+            module: load the module from now on, or no longer; None: as before.
+            config: further lines from now on.
+        """
+        if self.process.running:
+            self.stop()
+        if module is not None:
+            self.module = module
+        self.config += config
+        self.start()
+
+    def pause(self) -> None:
+        """Stop it in its tracks (SIGSTOP)."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on (SIGCONT)."""
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def client(self, **options: Any) -> redis.Redis:
+        """Return a client that tries each command once; options as of redis.Redis.  Closed by `reset` and `close`."""
+        settings: dict[str, Any] = {
+            "host": HOST,
+            "port": self.port,
+            "password": self.password,
+            "socket_timeout": SOCKET_TIMEOUT_S,
+            "retry": Retry(NoBackoff(), 0),
+            **options,
+        }
+        client = redis.Redis(**settings)
+        self._clients.append(client)
+        return client
+
+    def reset(self) -> None:
+        """Make it as good as new: no keys, users, scripts, other connections or changed settings."""
+        self._close_clients()
+        with self._admin() as admin:
+            admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            if admin.info("replication")["role"] != "master" and self.replica_of is None:
+                admin.replicaof("NO", "ONE")
+            changed = [
+                (name, value) for name, value in self._current_settings().items() if self._settings.get(name) != value
+            ]
+            for name, _ in changed:
+                admin.config_set(name, self._settings[name])
+            for user in admin.acl_users():
+                if user != "default":
+                    admin.acl_deluser(user)
+            admin.script_flush()
+            admin.execute_command("FUNCTION", "FLUSH", "SYNC")
+            if self.replica_of is None:
+                admin.flushall()
+
+    def check(self) -> None:
+        """Fail if the log holds a crash or a sanitizer's report that was not seen before."""
+        text = self.log_text()
+        new, self._log_checked = text[self._log_checked :], len(text)
+        for mark in CRASH_MARKS:
+            at = new.find(mark)
+            if at >= 0:
+                shown = new[max(0, at - 500) : at + MAX_LOG_SHOWN]
+                raise AssertionError(f"the log of {self.kind.name} on port {self.port} holds {mark!r}:\n{shown}")
+
+    def log_text(self) -> str:
+        """What it printed, over all starts."""
+        return self._process.log_text() if self._process is not None else ""
+
+    def close(self) -> None:
+        """Kill it if it still runs, and give the port back."""
+        self._close_clients()
+        if self._process is not None and self._process.returncode is None and self._process.running:
+            self._process.kill()
+        if self._port is not None:
+            self._port.release()
+
+    def _new_process(self) -> ServerProcess:
+        return ServerProcess(
+            self.kind.command(),
+            self.directory / "server.conf",
+            port=self.port,
+            log=self.directory / "server.log",
+            password=self.password,
+            environment=_sanitizer_environment(),
+        )
+
+    def _write_configuration(self) -> None:
+        path = self.process.config
+        if path.exists() and not self.module:
+            lines = path.read_text().splitlines()
+            path.write_text("\n".join(line for line in lines if not line.startswith(("loadmodule ", "holdmq."))) + "\n")
+        extra = list(self.config)
+        if self.password is not None:
+            extra += [f"requirepass {quoted(self.password)}"]
+        if self.cluster:
+            extra += ["cluster-enabled yes", "cluster-node-timeout 3000", "cluster-config-file nodes.conf"]
+            extra += [f"cluster-port {self.port + CLUSTER_BUS_OFFSET}"]
+        if self.replica_of is not None:
+            extra += [f"replicaof {HOST} {self.replica_of.port}"]
+            if self.replica_of.password is not None:
+                extra += [f"masterauth {quoted(self.replica_of.password)}"]
+        lines = configuration(
+            port=self.port,
+            directory=self.directory,
+            module=find_module() if self.module else None,
+            module_args=self.module_args,
+            aof=self.aof,
+            extra=extra,
+        )
+        write_configuration(path, lines, first=TEST_CONFIGURATION)
+
+    def _follows(self) -> bool:
+        with self._admin() as client:
+            return bool(client.info("replication").get("master_link_status") == "up")
+
+    def _current_settings(self) -> dict[str, str]:
+        with self._admin() as client:
+            return dict(client.config_get("*"))
+
+    def _admin(self) -> redis.Redis:
+        return connect(HOST, self.port, password=self.password, timeout_s=SOCKET_TIMEOUT_S, decode_responses=True)
+
+    def _close_clients(self) -> None:
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+
+
+def _sanitizer_environment() -> Mapping[str, str]:
+    preload = os.environ.get(PRELOAD)
+    if not preload:
+        return {}
+    return {
+        "LD_PRELOAD": preload,
+        # The server itself is not built for leak detection; the shim stands before the runtime on purpose.
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:verify_asan_link_order=0:detect_odr_violation=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    }
+
+
+class Cluster:
+    """Primaries that share the slots evenly.
+
+    Args:
+        nodes: servers made with `cluster=True`, not started yet.
+    """
+
+    def __init__(self, nodes: Sequence[Server]) -> None:
+        self.nodes = list(nodes)
+
+    def start(self) -> None:
+        """Start the nodes, make them one cluster, and wait until each says that it is whole."""
+        for node in self.nodes:
+            node.start()
+        first, count = self.nodes[0], len(self.nodes)
+        for index, node in enumerate(self.nodes):
+            client = node.client()
+            begin, end = index * SLOTS // count, (index + 1) * SLOTS // count - 1
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", begin, end)
+            client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", index + 1)
+            if node is not first:
+                client.execute_command("CLUSTER", "MEET", HOST, first.port, first.port + CLUSTER_BUS_OFFSET)
+        eventually(lambda: all(self._is_whole(node) for node in self.nodes), 30, "a whole cluster")
+
+    def client(self, **options: Any) -> RedisCluster:
+        """Return a cluster client; the caller closes it."""
+        return RedisCluster(startup_nodes=[ClusterNode(HOST, node.port) for node in self.nodes], **options)
+
+    def node_of(self, key: str | bytes) -> Server:
+        """The node that owns the slot of a key."""
+        slot = int(self.nodes[0].client().execute_command("CLUSTER", "KEYSLOT", key))
+        return self.nodes[next(i for i in range(len(self.nodes)) if slot < (i + 1) * SLOTS // len(self.nodes))]
+
+    def _is_whole(self, node: Server) -> bool:
+        with redis.Redis(host=HOST, port=node.port, decode_responses=True) as client:
+            state = client.cluster("INFO")
+        return state["cluster_state"] == "ok" and int(state["cluster_size"]) == len(self.nodes)

@@ -1,0 +1,107 @@
+"""The servers under test, in one table.
+
+HOLDMQ_TEST_SERVERS selects some of them by name, separated by commas.  HOLDMQ_SERVER=/path puts one other server in
+the place of all.  A server that is selected and not there is an error of the run, never a skip.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from holdmq.server import ServerNotFoundError, find_server
+
+REPOSITORY = Path(__file__).parents[2]
+REDIS_70_FOLDER = REPOSITORY / "build" / "servers" / "redis-7.0"  # tools/test-servers.sh
+
+
+@dataclass(frozen=True)
+class ServerKind:
+    """A server under test.
+
+    Attributes:
+        name: as in HOLDMQ_TEST_SERVERS and in the names of the tests.
+        family: "redis" or "valkey".
+        version: major and minor.
+        find: returns the command that starts it, without the configuration file.
+    """
+
+    name: str
+    family: str
+    version: tuple[int, int]
+    find: Callable[[], tuple[str, ...]]
+
+    @property
+    def hands_off_exactly(self) -> bool:
+        """Whether a command filter sees the client's id, so that each subscriber gets its hand-off (from 7.2 on)."""
+        return self.version >= (7, 2)
+
+    @property
+    def opens_deeply_bound(self) -> bool:
+        """Whether modules are opened with RTLD_DEEPBIND, which a sanitizer's runtime refuses."""
+        return self.family == "valkey" and self.version >= (8, 1)
+
+    def command(self) -> tuple[str, ...]:
+        """The command that starts it.
+
+        Raises:
+            ServerNotFoundError: it is not there, or is another version.
+        """
+        command = self.find()
+        family, version = version_of(command)
+        if (family, version) != (self.family, self.version):
+            raise ServerNotFoundError(f"{self.name} expected, but {' '.join(command)} is {family} {version}")
+        return command
+
+
+@cache
+def version_of(command: tuple[str, ...]) -> tuple[str, tuple[int, int]]:
+    """Ask a server binary for its family and version."""
+    try:
+        text = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ServerNotFoundError(f"{' '.join(command)} --version failed: {error}") from error
+    match = re.match(r"(Redis|Valkey) server v=(\d+)\.(\d+)", text)
+    if match is None:
+        raise ServerNotFoundError(f"{' '.join(command)} is neither Redis nor Valkey: {text!r}")
+    return match[1].lower(), (int(match[2]), int(match[3]))
+
+
+def _embedded() -> tuple[str, ...]:
+    return (str(find_server()),)
+
+
+def _redis_70() -> tuple[str, ...]:
+    server = REDIS_70_FOLDER / "redis-server"
+    if not server.exists():
+        raise ServerNotFoundError(f"no {server}: run `make test-servers`")
+    return (str(server),)
+
+
+KINDS = (
+    ServerKind("valkey-9.1", "valkey", (9, 1), _embedded),
+    ServerKind("redis-7.0", "redis", (7, 0), _redis_70),
+)
+
+
+def selected_kinds() -> list[ServerKind]:
+    """Return the servers to test with.
+
+    Raises:
+        ServerNotFoundError: HOLDMQ_SERVER or HOLDMQ_TEST_SERVERS names what is not there.
+    """
+    if os.environ.get("HOLDMQ_SERVER"):
+        family, version = version_of(_embedded())
+        return [ServerKind(f"{family}-{version[0]}.{version[1]}", family, version, _embedded)]
+    names = os.environ.get("HOLDMQ_TEST_SERVERS", "")
+    if not names:
+        return list(KINDS)
+    by_name = {kind.name: kind for kind in KINDS}
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in by_name]
+    if unknown or not wanted:
+        raise ServerNotFoundError(f"HOLDMQ_TEST_SERVERS={names!r}: expected some of {', '.join(by_name)}")
+    return [by_name[name] for name in wanted]

@@ -10,15 +10,12 @@ Invariants
     3. A configuration that exists is kept but for the directives that are given anew, so that CONFIG REWRITE lasts.
 """
 
-import ctypes
 import importlib.util
 import os
 import platform
 import shutil
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -26,16 +23,14 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from holdmq._child import ChildProcess
+
 MODULE_NAME = "holdmq"
 READY_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
 POLL_S = 0.01
-LOG_TAIL_BYTES = 4000
-READY_LOG_LINE = b"Ready to accept connections"
-PORT_TAKEN_LOG_LINE = b"Address already in use"
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-
-_libc = ctypes.CDLL(None, use_errno=True)
+LOG_TAIL_CHARACTERS = 4000
+READY_LOG_LINE = "Ready to accept connections"
+PORT_TAKEN_LOG_LINE = "Address already in use"
 
 
 class ServerError(RuntimeError):
@@ -182,7 +177,7 @@ def _directive(line: str) -> tuple[str, ...]:
     return (name, Path(words[1].strip('"')).name) if name == "loadmodule" and len(words) > 1 else (name,)
 
 
-class ServerProcess:
+class ServerProcess(ChildProcess):
     """A server as a child process; a context manager that starts and stops it.
 
     Args:
@@ -208,32 +203,11 @@ class ServerProcess:
         password: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.command = [os.fspath(part) for part in command]
+        super().__init__([*command, config], log=log, environment=environment)
         self.config = config
         self.port = port
         self.host = host
-        self.log = log
         self.password = password
-        self.environment = dict(environment or {})
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0
-
-    @property
-    def pid(self) -> int:
-        """The process id of the running server."""
-        if self._process is None:
-            raise ServerError("the server was not started")
-        return self._process.pid
-
-    @property
-    def returncode(self) -> int | None:
-        """How the process ended: None while it runs or before it was started, -9 after SIGKILL."""
-        return None if self._process is None else self._process.poll()
-
-    @property
-    def running(self) -> bool:
-        """Whether there is a process."""
-        return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Start the server and wait until it serves commands.
@@ -242,51 +216,12 @@ class ServerProcess:
             PortTakenError: another process has the port.
             ServerError: it ended or was not ready in time; the text holds the end of its log.
         """
-        if self.running:
-            raise ServerError(f"the server runs already (process {self.pid})")
-        with self.log.open("ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                [*self.command, os.fspath(self.config)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self.environment},
-                start_new_session=True,  # Ctrl-C in the terminal is for the parent, which stops its children in order
-                preexec_fn=die_with_parent(signal.SIGKILL),  # noqa: PLW1509 (the function only makes one system call)
-            )
+        self.spawn()
         try:
             self._wait_until_ready(timeout_s)
         except BaseException:
             self.kill()
             raise
-
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Stop it as SHUTDOWN does (data are saved as configured), by SIGKILL after `timeout_s`; return its status."""
-        if self._process is None:
-            raise ServerError("the server was not started")
-        if self.running:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.terminate()
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return self.kill()
-
-    def kill(self) -> int:
-        """End it by SIGKILL, as a crash would; return its status."""
-        if self._process is None:
-            raise ServerError("the server was not started")
-        self._process.kill()
-        return self._process.wait(STOP_TIMEOUT_S)
-
-    def log_text(self, *, since_start: bool = False) -> str:
-        """Return what the server printed, of all starts or since the last one."""
-        if not self.log.exists():
-            return ""
-        with self.log.open("rb") as log:
-            log.seek(self._log_start if since_start else 0)
-            return log.read().decode(errors="replace")
 
     def __enter__(self) -> Self:
         self.start()
@@ -311,7 +246,9 @@ class ServerProcess:
             client.ping()
             information = client.info("server")
         except redis.AuthenticationError:
-            return READY_LOG_LINE in self._log_since_start()  # it answers, and wants a password that is not ours
+            return READY_LOG_LINE in self.log_text(
+                since_start=True
+            )  # it answers, and wants a password that is not ours
         except redis.RedisError:
             return False  # not there yet, or loading
         finally:
@@ -319,12 +256,9 @@ class ServerProcess:
         return bool(information["process_id"] == self.pid)
 
     def _raise(self, what: str) -> None:
-        log = self._log_since_start()
+        log = self.log_text(since_start=True)
         kind = PortTakenError if PORT_TAKEN_LOG_LINE in log else ServerError
-        raise kind(f"{what}; the end of its log:\n{log[-LOG_TAIL_BYTES:].decode(errors='replace')}")
-
-    def _log_since_start(self) -> bytes:
-        return self.log_text(since_start=True).encode()
+        raise kind(f"{what}; the end of its log:\n{log[-LOG_TAIL_CHARACTERS:]}")
 
 
 def connect(
@@ -340,17 +274,3 @@ def connect(
         socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 0),
     )
-
-
-def die_with_parent(number: signal.Signals) -> Callable[[], None]:
-    """Return a function for `preexec_fn`: the child gets this signal when the thread that started it ends (Linux)."""
-    parent = os.getpid()
-
-    def arm() -> None:
-        if platform.system() != "Linux":
-            return
-        _libc.prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-        if os.getppid() != parent:  # it was gone already
-            os.kill(os.getpid(), number)
-
-    return arm

@@ -7,7 +7,6 @@ Invariants
 """
 
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -165,11 +164,11 @@ class Server:
 
     def pause(self) -> None:
         """Stop it in its tracks (SIGSTOP)."""
-        os.kill(self.process.pid, signal.SIGSTOP)
+        self.process.pause()
 
     def resume(self) -> None:
         """Let it go on (SIGCONT)."""
-        os.kill(self.process.pid, signal.SIGCONT)
+        self.process.resume()
 
     def client(self, **options: Any) -> redis.Redis:
         """Return a client that tries each command once; options as of redis.Redis.  Closed by `reset` and `close`."""
@@ -223,7 +222,7 @@ class Server:
     def close(self) -> None:
         """Kill it if it still runs, and give the port back."""
         self._close_clients()
-        if self._process is not None and self._process.returncode is None and self._process.running:
+        if self._process is not None and self._process.running:
             self._process.kill()
         if self._port is not None:
             self._port.release()

@@ -147,7 +147,7 @@ def test_a_port_that_another_process_listens_on_is_told_apart(fresh_server: Make
 def test_a_report_of_a_sanitizer_in_the_log_fails_the_check(fresh_server: MakeServer) -> None:
     server = fresh_server(module=False)
     server.check()
-    with server.process.log.open("a") as log:
+    with (server.directory / "server.log").open("a") as log:
         log.write("==1==ERROR: AddressSanitizer: heap-use-after-free\n")
     with pytest.raises(AssertionError, match="heap-use-after-free"):
         server.check()

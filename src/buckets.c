@@ -93,8 +93,10 @@ static void drop_spare_segment(hmq_memory *memory, hmq_buckets **buckets) {
     hmq_memory_give(memory, (*buckets)->segments[last], segment_bytes(last));
     (*buckets)->segment_count--;
     hmq_buckets *smaller = hmq_memory_resize(memory, *buckets, directory_bytes(last + 1), directory_bytes(last));
-    if (smaller) *buckets = smaller;
-    else memory->bytes -= sizeof(void **); /* the pointer's place stays, unused; it is part of the block that goes */
+    if (smaller)
+        *buckets = smaller;
+    else
+        memory->bytes -= sizeof(void **); /* the pointer's place stays, unused; it is part of the block that goes */
 }
 
 void hmq_buckets_shrink(hmq_memory *memory, hmq_buckets **buckets) {

@@ -208,7 +208,8 @@ static void buckets_to_block(hmq_memory *memory, hmq_pairs *pairs) {
 
 /* After an insertion: at most one step. */
 static void grow(hmq_memory *memory, hmq_pairs *pairs) {
-    if (pairs->form == HMQ_PAIRS_BLOCK && pairs->count > BLOCK_MAX) block_to_buckets(memory, pairs);
+    if (pairs->form == HMQ_PAIRS_BLOCK && pairs->count > BLOCK_MAX)
+        block_to_buckets(memory, pairs);
     else if (pairs->form == HMQ_PAIRS_BUCKETS && pairs->count / PAIRS_PER_BUCKET > pairs->at.buckets->count)
         split_one(memory, pairs);
 }
@@ -216,8 +217,10 @@ static void grow(hmq_memory *memory, hmq_pairs *pairs) {
 /* After a removal: at most one step.  Half as full as grow() allows, so that the two do not chase each other. */
 static void shrink(hmq_memory *memory, hmq_pairs *pairs) {
     if (pairs->form == HMQ_PAIRS_BLOCK) {
-        if (pairs->count == 1) block_to_one(memory, pairs);
-        else block_trim(memory, &pairs->at.block);
+        if (pairs->count == 1)
+            block_to_one(memory, pairs);
+        else
+            block_trim(memory, &pairs->at.block);
     } else if (pairs->count <= BACK_TO_BLOCK) {
         buckets_to_block(memory, pairs);
     } else if (pairs->at.buckets->count > HMQ_BUCKETS_MIN &&

@@ -186,8 +186,8 @@ static bool finish_rule(const parser *in, hmq_rule *rule, unsigned given) {
 }
 
 static bool parse_rule(parser *in, uint8_t *globs, hmq_rule *rule) {
-    *rule = (hmq_rule){.hold = HMQ_HOLD_UNHEARD, .maxlen = DEFAULT_MAXLEN, .ttl_s = DEFAULT_TTL_S,
-                       .deliver = HMQ_DELIVER_LAST};
+    *rule = (hmq_rule){
+        .hold = HMQ_HOLD_UNHEARD, .maxlen = DEFAULT_MAXLEN, .ttl_s = DEFAULT_TTL_S, .deliver = HMQ_DELIVER_LAST};
     bool quoted = in->text[in->at] == '"';
     if (!(quoted ? quoted_glob : plain_glob)(in, globs, &rule->glob)) return false;
     unsigned given = 0;

@@ -33,7 +33,8 @@ typedef struct hmq_policy hmq_policy;
 
 /* NULL on a mistake or out of memory; then error (if capacity is not 0) holds a NUL-terminated sentence that
  * names the rule, what was wrong and what was expected.  Empty text is a policy without rules. */
-hmq_policy *hmq_policy_parse(const hmq_allocator *allocator, const char *text, size_t len, char *error, size_t capacity);
+hmq_policy *hmq_policy_parse(const hmq_allocator *allocator, const char *text, size_t len, char *error,
+                             size_t capacity);
 void hmq_policy_free(hmq_policy *policy);
 
 /* The first rule whose glob matches the channel, NULL if none does.  Lives as long as the policy. */

@@ -107,8 +107,7 @@ bool hmq_topic_matches(const char *filter, size_t filter_len, const char *name, 
         size_t f_end = level_end(filter, filter_len, f), n_end = level_end(name, name_len, n);
         bool plus = f_end - f == 1 && filter[f] == '+';
         if (!plus && (f_end - f != n_end - n || memcmp(filter + f, name + n, n_end - n) != 0)) return false;
-        if (n_end == name_len)
-            return f_end == filter_len || (f_end + 2 == filter_len && filter[f_end + 1] == '#');
+        if (n_end == name_len) return f_end == filter_len || (f_end + 2 == filter_len && filter[f_end + 1] == '#');
         if (f_end == filter_len) return false;
         f = f_end + 1;
         n = n_end + 1;

@@ -24,7 +24,7 @@ typedef enum hmq_topic_error {
     HMQ_TOPIC_WILDCARD = 6,   /* a name with '+' or '#' [MQTT-3.3.2-2] */
     HMQ_TOPIC_BAD_PLUS = 7,   /* '+' beside other characters of its level [MQTT-4.7.1-3] */
     HMQ_TOPIC_BAD_HASH = 8,   /* '#' not alone in the last level [MQTT-4.7.1-2] */
-    HMQ_TOPIC_BAD_SHARE = 9   /* "$share/" without a group name or filter, or wildcard in the group [MQTT-4.8.2-1, -2] */
+    HMQ_TOPIC_BAD_SHARE = 9   /* "$share/" without a group or filter, wildcard in the group [MQTT-4.8.2-1, -2] */
 } hmq_topic_error;
 
 /* May a message be published to this name?  Names that begin with '$' are valid here. */

@@ -210,8 +210,7 @@ static void add_child(hmq_trie *trie, node *parent, node *child) {
         if (parent->child_count > CHAIN_MAX) chain_to_buckets(trie, parent);
     } else if (parent->child_count > parent->children.buckets->count) {
         uint32_t index = parent->children.buckets->count;
-        if (hmq_buckets_grow(&trie->memory, &parent->children.buckets))
-            redistribute(parent, hmq_buckets_buddy(index));
+        if (hmq_buckets_grow(&trie->memory, &parent->children.buckets)) redistribute(parent, hmq_buckets_buddy(index));
     }
 }
 
@@ -263,7 +262,8 @@ static void free_chain(hmq_trie *trie, node *n) {
 static void free_subtree(hmq_trie *trie, node *n) {
     if (n->plus) free_subtree(trie, n->plus);
     hash_free(trie, n);
-    if (!n->bucketed) free_chain(trie, n->children.chain);
+    if (!n->bucketed)
+        free_chain(trie, n->children.chain);
     else
         for (uint32_t i = 0; i < n->children.buckets->count; i++)
             free_chain(trie, *hmq_buckets_at(n->children.buckets, i));
@@ -297,8 +297,8 @@ bool hmq_trie_seed(hmq_trie *trie, uint64_t low, uint64_t high) {
 
 static bool split_filter(const hmq_trie *trie, levels *l, const char *filter, size_t len) {
     hmq_slice group, inner;
-    return hmq_topic_check_filter(filter, len) == HMQ_TOPIC_OK &&
-           !hmq_topic_split_share(filter, len, &group, &inner) && split(l, &trie->seed, filter, len);
+    return hmq_topic_check_filter(filter, len) == HMQ_TOPIC_OK && !hmq_topic_split_share(filter, len, &group, &inner) &&
+           split(l, &trie->seed, filter, len);
 }
 
 /* Follows the filter as far as there are nodes.  path[0] is the root, path[d] the node behind d levels; returns the
@@ -320,8 +320,10 @@ static size_t node_levels(const levels *l) {
 }
 
 static void hang_in(hmq_trie *trie, node *parent, node *child, const level *l) {
-    if (is_plus(l)) parent->plus = child;
-    else add_child(trie, parent, child);
+    if (is_plus(l))
+        parent->plus = child;
+    else
+        add_child(trie, parent, child);
 }
 
 /* Sets the pair at the node behind the last level, or in its '#'. */
@@ -333,19 +335,21 @@ static hmq_trie_result set_here(hmq_trie *trie, node *n, bool in_hash, uint64_t 
     return result;
 }
 
-/* Step 2: the nodes behind `depth` levels, one below the other, and the pair in the last.  NULL when out of memory,
- * then everything that was made is gone again. */
+/* Step 2: the nodes behind `depth` levels (at least one is missing), one below the other, and the pair in the last.  NULL
+ * when out of memory, then everything that was made is gone again. */
 static node *build_rest(hmq_trie *trie, levels *l, size_t depth, uint64_t subscriber, uint32_t options) {
     node *first = NULL, *last = NULL;
-    for (size_t end = node_levels(l); depth < end; depth++) {
+    do {
         node *n = node_new(trie, &l->at[depth], is_plus(&l->at[depth]) ? 0 : hash_of(l, depth));
-        if (!n) goto out_of_memory;
-        if (last) hang_in(trie, last, n, &l->at[depth]);
-        else first = n;
+        if (!n) break;
+        if (last)
+            hang_in(trie, last, n, &l->at[depth]);
+        else
+            first = n;
         last = n;
-    }
-    if (set_here(trie, last, node_levels(l) < l->count, subscriber, options) == HMQ_TRIE_ADDED) return first;
-out_of_memory:
+    } while (++depth < node_levels(l));
+    bool complete = depth == node_levels(l);
+    if (complete && set_here(trie, last, depth < l->count, subscriber, options) == HMQ_TRIE_ADDED) return first;
     if (first) free_subtree(trie, first);
     return NULL;
 }
@@ -370,8 +374,10 @@ hmq_trie_result hmq_trie_set(hmq_trie *trie, const char *filter, size_t len, uin
 /* Invariant 1: takes away what has become empty, from the end of the path upwards. */
 static void prune(hmq_trie *trie, const levels *l, node **path, size_t depth) {
     for (; depth > 0 && node_is_empty(path[depth]); depth--) {
-        if (is_plus(&l->at[depth - 1])) path[depth - 1]->plus = NULL;
-        else remove_child(trie, path[depth - 1], path[depth]);
+        if (is_plus(&l->at[depth - 1]))
+            path[depth - 1]->plus = NULL;
+        else
+            remove_child(trie, path[depth - 1], path[depth]);
         node_free(trie, path[depth]);
     }
 }

@@ -62,7 +62,8 @@ size_t hmq_trie_collect_filter(const hmq_trie *trie, const char *filter, size_t 
                                size_t capacity);
 
 /* Every pair with its filter text (valid during the call only), in no particular order: for comparing. */
-typedef bool (*hmq_trie_walk_visit)(void *context, const char *filter, size_t len, uint64_t subscriber, uint32_t options);
+typedef bool (*hmq_trie_walk_visit)(void *context, const char *filter, size_t len, uint64_t subscriber,
+                                    uint32_t options);
 bool hmq_trie_walk(const hmq_trie *trie, hmq_trie_walk_visit visit, void *context);
 
 size_t hmq_trie_pairs(const hmq_trie *trie);

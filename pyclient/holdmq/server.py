@@ -10,10 +10,12 @@ Invariants
     3. A configuration that exists is kept but for the directives that are given anew, so that CONFIG REWRITE lasts.
 """
 
+import errno
 import importlib.util
 import os
 import platform
 import shutil
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +30,7 @@ from holdmq._child import ChildProcess
 MODULE_NAME = "holdmq"
 READY_TIMEOUT_S = 30.0
 POLL_S = 0.01
+PORT_TRIES = 100
 LOG_TAIL_CHARACTERS = 4000
 READY_LOG_LINE = "Ready to accept connections"
 PORT_TAKEN_LOG_LINE = "Address already in use"
@@ -106,6 +109,28 @@ def check_module(client: redis.Redis) -> None:
             "the server has no HoldMQ module: start it with `--loadmodule /path/to/holdmq.so`, "
             "or run `MODULE LOAD /path/to/holdmq.so` (`make module` builds it)"
         )
+
+
+def next_free_port(host: str, first: int, tries: int = PORT_TRIES) -> int:
+    """Return the first port from `first` on where nothing listens at this moment.
+
+    Raises:
+        ServerError: none of `tries` ports is free, or the address is not one of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in range(first, min(first + tries, 65536)):
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except PermissionError as error:
+                raise ServerError(f"port {port} on {host} needs privileges: {error}") from error
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise ServerError(f"cannot listen on {host}: {error}") from error
+                continue
+        return port
+    raise ServerError(f"no free port on {host} from {first} to {first + tries - 1}")
 
 
 def quoted(value: str | os.PathLike[str]) -> str:

@@ -1,0 +1,276 @@
+"""`make run`: everything in the foreground until Ctrl-C - a server with the module, and the bridge in front of it.
+
+Starts the parts as child processes, tells how to connect, waits, and stops them in order: the bridge first, so that
+its clients' last messages still reach the server.  It holds no data itself.
+
+Invariants
+    1. One data folder belongs to one run: a lock on it is held as long as the server lives.
+    2. If a part ends by itself, the others are stopped and the exit status is not 0.
+    3. A second Ctrl-C ends everything at once.
+"""
+
+import contextlib
+import fcntl
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import click
+import redis
+
+from holdmq._child import ChildProcess
+from holdmq.server import (
+    PortTakenError,
+    ServerError,
+    ServerProcess,
+    check_module,
+    configuration,
+    find_module,
+    find_server,
+    next_free_port,
+    write_configuration,
+)
+
+BRIDGE_READY_TIMEOUT_S = 30.0
+SERVER_READY_TIMEOUT_S = 3600.0  # an append-only file of many gigabytes is loaded first
+POLL_S = 0.2
+START_TRIES = 10
+LOG_LINES_SHOWN = 20
+INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell gives
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what to connect to when it listens everywhere)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line said.
+
+    Attributes:
+        host: the address that server and bridge listen on.
+        redis_port: the first port to try for the server.
+        mqtt_port: the first port to try for the bridge.
+        data: the server's data folder.
+        redis_url: a server that runs already; then none is started.
+    """
+
+    host: str
+    redis_port: int
+    mqtt_port: int
+    data: Path
+    redis_url: str | None
+
+
+def reachable(host: str) -> str:
+    """Return the address at which a part that listens on `host` is reached from this machine."""
+    return ANY_ADDRESS.get(host, host)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder for this process, and make it if it is not there.
+
+    Raises:
+        ServerError: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ServerError(
+                f"another `make run` keeps its data in {folder}: give one of them --data FOLDER"
+            ) from error
+        yield
+
+
+def start_server(options: Options) -> ServerProcess:
+    """Start a server with the module and an append-only file on the first free port.
+
+    Raises:
+        ServerError: it could not be started.
+    """
+    command, module, first = [find_server()], find_module(), options.redis_port
+    for _ in range(START_TRIES):
+        port = next_free_port(options.host, first)
+        server = ServerProcess(
+            command,
+            options.data / "server.conf",
+            port=port,
+            host=reachable(options.host),
+            log=options.data / "server.log",
+        )
+        lines = configuration(port=port, host=options.host, directory=options.data, module=module, aof=True)
+        write_configuration(server.config, lines)
+        try:
+            server.start(SERVER_READY_TIMEOUT_S)
+        except PortTakenError:  # between the look and the start
+            first = port + 1
+            continue
+        if port != options.redis_port:
+            click.echo(f"Port {options.redis_port} is taken; the server listens on {port}.")
+        return server
+    raise ServerError(f"the ports from {options.redis_port} on are taken as fast as they are tried")
+
+
+def start_bridge(options: Options, redis_url: str) -> tuple[ChildProcess, int]:
+    """Start the bridge on the first free port, and return it with the port when it accepts connections.
+
+    Raises:
+        ServerError: it ended, or accepted nothing in time.
+    """
+    port = next_free_port(options.host, options.mqtt_port)
+    if port != options.mqtt_port:
+        click.echo(f"Port {options.mqtt_port} is taken; the bridge listens on {port}.")
+    arguments = ["--host", options.host, "--port", str(port), "--redis", redis_url]
+    bridge = ChildProcess([sys.executable, "-m", "holdmq_bridge", *arguments], log=None)
+    bridge.spawn()
+    try:
+        _wait_for_bridge(bridge, reachable(options.host), port)
+    except BaseException:
+        bridge.kill()
+        raise
+    return bridge, port
+
+
+def _wait_for_bridge(bridge: ChildProcess, host: str, port: int) -> None:
+    deadline = time.monotonic() + BRIDGE_READY_TIMEOUT_S
+    while True:
+        if not bridge.running:
+            raise ServerError(f"the bridge ended with status {bridge.returncode}; what it printed stands above")
+        with contextlib.suppress(OSError):
+            socket.create_connection((host, port), 1).close()
+            return
+        if time.monotonic() > deadline:
+            raise ServerError(f"the bridge accepted no connection on {host}:{port} in {BRIDGE_READY_TIMEOUT_S:g} s")
+        time.sleep(POLL_S)
+
+
+def check_server(url: str) -> None:
+    """Check that the server at the URL answers and has the module.
+
+    Raises:
+        ServerError: it does not, or has not.
+    """
+    try:
+        with redis.Redis.from_url(url, socket_timeout=5) as client:
+            client.ping()
+            check_module(client)
+    except redis.RedisError as error:
+        raise ServerError(f"the server at {url} does not serve: {error}") from error
+    except ValueError as error:
+        raise ServerError(f"--redis {url}: {error}") from error
+
+
+def how_to_connect(url: str, host: str, mqtt_port: int) -> str:
+    """Return the lines that tell a newcomer what to type."""
+    python = Path(sys.executable)
+    shown = python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python
+    mqtt = f"-h {host} -p {mqtt_port}"
+    cli = shutil.which("redis-cli") or shutil.which("valkey-cli")
+    cli = f"{Path(cli).name if cli else 'redis-cli'} -u {url}"
+    program = f'import redis; r = redis.from_url("{url}"); r.publish("ch", "hello"); print(r.lrange("ch", 0, -1))'
+    return f"""
+HoldMQ serves.  Ctrl-C stops it.
+
+  Redis   {url}
+  MQTT    mqtt://{host}:{mqtt_port}
+
+A message that nobody hears is kept, and handed to whoever subscribes next:
+  {cli} PUBLISH weather/JFK 12.5
+  {cli} SUBSCRIBE weather/JFK
+
+The same from Python, with any client:
+  {shown} -c '{program}'
+
+MQTT with a session that outlives the connection (-i, -c): stop the first, publish, start it again.
+  mosquitto_sub {mqtt} -i me -c -q 1 -v -t 'weather/#'
+  mosquitto_pub {mqtt} -q 1 -t weather/EWR -m 12.8
+"""
+
+
+def wait(parts: dict[str, ChildProcess]) -> str | None:
+    """Wait for Ctrl-C (None), or until a part ends by itself; return which one did."""
+    try:
+        while True:
+            for name, part in parts.items():
+                if not part.running:
+                    return name
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        return None
+
+
+def serve(options: Options) -> None:
+    """Run everything until Ctrl-C.
+
+    Raises:
+        ServerError: a part could not be started, or ended by itself.
+    """
+    with contextlib.ExitStack() as stack:
+        parts: dict[str, ChildProcess] = {}
+        url = options.redis_url
+        if url is None:
+            stack.enter_context(locked(options.data))
+            server = parts["server"] = start_server(options)
+            stack.callback(_stop, "server", server)
+            url = f"redis://{server.host}:{server.port}"
+        else:
+            check_server(url)
+        parts["bridge"], mqtt_port = start_bridge(options, url)
+        stack.callback(_stop, "bridge", parts["bridge"])
+        click.echo(how_to_connect(url, reachable(options.host), mqtt_port))
+        if options.redis_url is None:
+            click.echo(f"Data and the server's log are in {options.data} (append-only file, synced each second).")
+        ended = wait(parts)
+        if ended is not None:
+            tail = "\n".join(parts[ended].log_text(since_start=True).splitlines()[-LOG_LINES_SHOWN:])
+            raise ServerError(f"the {ended} ended with status {parts[ended].returncode}\n{tail}".rstrip())
+
+
+def _stop(name: str, part: ChildProcess) -> None:
+    """Stop a part in its own time; at another Ctrl-C at once."""
+    if not part.running:
+        return
+    click.echo(f"Stopping the {name} ...")
+    try:
+        part.stop()
+    except KeyboardInterrupt:
+        part.kill()
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@click.command()
+@click.option("--redis", "redis_url", help="Use the server at this URL, with the module loaded, in place of a new one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", "redis_port", default=6379, show_default=True, help="The server's port, or the next free one.")
+@click.option("--mqtt-port", default=1883, show_default=True, help="The bridge's port, or the next free one.")
+@click.option(
+    "--data",
+    default=Path("data"),
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the server keeps its data.",
+)
+def command(redis_url: str | None, host: str, redis_port: int, mqtt_port: int, data: Path) -> None:
+    """Serve in the foreground until Ctrl-C: a server with the module, and the MQTT bridge."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)  # also where a shell started it in the background, with SIGINT ignored
+    try:
+        serve(Options(host, redis_port, mqtt_port, data.absolute(), redis_url))
+    except ServerError as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:  # before everything ran
+        sys.exit(INTERRUPTED)
+    click.echo("Stopped.")
+
+
+if __name__ == "__main__":
+    command(prog_name="make run")

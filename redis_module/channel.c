@@ -1,0 +1,215 @@
+/* channel.c - CHANNEL.PUBLISH, CHANNEL.LAST and the lists behind them. */
+#include "channel.h"
+
+#include <string.h>
+
+#include "../src/session_key.h"
+#include "access.h"
+#include "args.h"
+#include "errors.h"
+#include "handoff.h"
+#include "index.h"
+
+/* A list's expiry is moved only when it would be moved by more than this part of the ttl, so that most messages
+ * replicate as one RPUSH: a message lives at least its ttl, at most 1/64 longer. */
+#define EXPIRY_SLACK 64
+
+static const char last_suffix[] = "_last";
+
+/* ---- names and rules --------------------------------------------------------------------------------------- */
+
+const hmq_rule *channel_rule(const server_string *channel) {
+    hmq_slice name = slice_of(channel);
+    return hmq_policy_find(settings.policy, (const char *)name.data, name.len);
+}
+
+/* Does the name have a hash tag, as the cluster understands it: '{', at least one byte, '}'? */
+static bool has_hash_tag(hmq_slice name) {
+    const uint8_t *open = memchr(name.data, '{', name.len);
+    if (open == NULL) return false;
+    const uint8_t *close = memchr(open, '}', name.len - (size_t)(open - name.data));
+    return close != NULL && close > open + 1;
+}
+
+server_string *channel_last_key(hmq_slice channel) {
+    size_t suffix = sizeof last_suffix - 1, capacity = channel.len * 3 + 2 + suffix;
+    char *name = sv.Alloc(capacity);
+    size_t len = channel.len;
+    if (has_hash_tag(channel)) memcpy(name, channel.data, channel.len);
+    else len = hmq_session_key_encode((const char *)channel.data, channel.len, name, capacity);
+    memcpy(name + len, last_suffix, suffix);
+    server_string *key = sv.CreateString(NULL, name, len + suffix);
+    sv.Free(name);
+    return key;
+}
+
+bool channel_of_last_key(hmq_slice name, char *channel, size_t capacity, size_t *len) {
+    size_t suffix = sizeof last_suffix - 1;
+    if (name.len <= suffix || memcmp(name.data + name.len - suffix, last_suffix, suffix) != 0) return false;
+    hmq_slice base = {name.data, name.len - suffix};
+    int64_t decoded = -1;
+    if (base.len > 2 && base.data[0] == '{' && base.data[base.len - 1] == '}') {
+        decoded = hmq_session_key_decode((const char *)base.data, base.len, channel, capacity);
+        if (decoded >= 0 && has_hash_tag((hmq_slice){(const uint8_t *)channel, (size_t)decoded})) decoded = -1;
+    }
+    if (decoded >= 0) {
+        *len = (size_t)decoded;
+        return true;
+    }
+    if (!has_hash_tag(base) || base.len > capacity) return false;
+    memcpy(channel, base.data, base.len);
+    *len = base.len;
+    return true;
+}
+
+/* ---- keeping ----------------------------------------------------------------------------------------------- */
+
+static void trim_list(server_ctx *ctx, server_key *list, server_string *name, uint64_t maxlen) {
+    size_t length = sv.ValueLength(list);
+    if (length <= maxlen) return;
+    for (; length > maxlen; length--) {
+        server_string *oldest = sv.ListPop(list, SERVER_LIST_HEAD);
+        sv.FreeString(NULL, oldest);
+        counters.channel_trimmed++;
+    }
+    sv.Replicate(ctx, "LTRIM", "sll", name, -(long long)maxlen, -1LL);
+    index_notify(ctx, SERVER_NOTIFY_LIST, "ltrim", name);
+}
+
+static void expire_list(server_ctx *ctx, server_key *list, server_string *name, uint64_t ttl_s) {
+    long long standing = sv.GetAbsExpire(list);
+    if (ttl_s == 0) {
+        if (standing == SERVER_NO_EXPIRE) return;
+        sv.SetAbsExpire(list, SERVER_NO_EXPIRE);
+        sv.Replicate(ctx, "PERSIST", "s", name);
+        index_notify(ctx, SERVER_NOTIFY_GENERIC, "persist", name);
+        return;
+    }
+    long long ttl_ms = (long long)ttl_s * 1000, due = sv.Milliseconds() + ttl_ms, slack = ttl_ms / EXPIRY_SLACK;
+    if (standing >= due && standing <= due + slack) return;
+    sv.SetAbsExpire(list, due + slack);
+    sv.Replicate(ctx, "PEXPIREAT", "sl", name, due + slack);
+    index_notify(ctx, SERVER_NOTIFY_GENERIC, "expire", name);
+}
+
+/* Appends to a list and keeps it within the rule.  False if the key is no list. */
+static bool append(server_ctx *ctx, server_string *name, server_string *message, uint64_t maxlen, uint64_t ttl_s) {
+    server_key *list = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    int type = sv.KeyType(list);
+    bool usable = type == SERVER_LIST || type == SERVER_EMPTY;
+    if (usable) {
+        sv.ListPush(list, SERVER_LIST_TAIL, message);
+        sv.Replicate(ctx, "RPUSH", "ss", name, message);
+        if (type == SERVER_EMPTY) index_set_held(index_of(ctx), slice_of(name));
+        index_notify(ctx, SERVER_NOTIFY_LIST, "rpush", name);
+        trim_list(ctx, list, name, maxlen);
+        expire_list(ctx, list, name, ttl_s);
+    }
+    sv.CloseKey(list);
+    return usable;
+}
+
+static void keep(server_ctx *ctx, server_string *name, server_string *message, uint64_t maxlen, uint64_t ttl_s) {
+    if (!access_may_write(ctx, name)) counters.channel_not_held_denied++;
+    else if (!append(ctx, name, message, maxlen, ttl_s)) counters.channel_not_held_wrongtype++;
+    else counters.channel_held++;
+}
+
+static void keep_last(server_ctx *ctx, server_string *channel, server_string *message, const hmq_rule *rule) {
+    server_string *name = channel_last_key(slice_of(channel));
+    keep(ctx, name, message, 1, rule->ttl_s);
+    sv.FreeString(NULL, name);
+}
+
+/* ---- publishing -------------------------------------------------------------------------------------------- */
+
+static bool may_store(int flags) {
+    return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING | SERVER_CTX_REPLICATED));
+}
+
+static int publish(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
+    handoff_settle(false);
+    int flags = sv.GetContextFlags(ctx);
+    const hmq_rule *rule = may_store(flags) ? channel_rule(channel) : NULL;
+    bool full = (flags & SERVER_CTX_OOM) != 0;
+    if (rule != NULL && full && (rule->hold == HMQ_HOLD_ALL || rule->last)) return reply_out_of_memory(ctx);
+    int receivers = sharded ? sv.PublishMessageShard(ctx, channel, message) : sv.PublishMessage(ctx, channel, message);
+    bool hold = rule != NULL && (rule->hold == HMQ_HOLD_ALL || (rule->hold == HMQ_HOLD_UNHEARD && receivers == 0));
+    if (hold && full) return reply_out_of_memory(ctx);
+    counters.channel_published++;
+    if (!can.cluster) sv.Replicate(ctx, sharded ? "SPUBLISH" : "PUBLISH", "ssA", channel, message);
+    if (hold) keep(ctx, channel, message, rule->maxlen, rule->ttl_s);
+    if (rule != NULL && rule->last) keep_last(ctx, channel, message, rule);
+    return sv.ReplyWithLongLong(ctx, receivers);
+}
+
+static int publish_command(server_ctx *ctx, server_string **argv, int argc, bool sharded) {
+    if (sv.IsChannelsPositionRequest(ctx)) {
+        sv.ChannelAtPosWithFlags(ctx, 1, (int)SERVER_CHANNEL_PUBLISH);
+        return SERVER_OK;
+    }
+    if (argc != 3) return sv.WrongArity(ctx);
+    return publish(ctx, argv[1], argv[2], sharded);
+}
+
+int channel_publish_command(server_ctx *ctx, server_string **argv, int argc) {
+    return publish_command(ctx, argv, argc, false);
+}
+
+int channel_spublish_command(server_ctx *ctx, server_string **argv, int argc) {
+    return publish_command(ctx, argv, argc, true);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------- */
+
+static server_string *last_element(server_ctx *ctx, server_string *name, bool *wrong_type) {
+    server_key *list = sv.OpenKey(ctx, name, SERVER_READ);
+    if (list == NULL) return NULL;
+    int type = sv.KeyType(list);
+    server_string *last = type == SERVER_LIST ? sv.ListGet(list, -1) : NULL;
+    *wrong_type = type != SERVER_LIST && type != SERVER_EMPTY;
+    sv.CloseKey(list);
+    return last;
+}
+
+static server_string *last_message(server_ctx *ctx, server_string *channel, const hmq_rule *rule, bool *wrong_type) {
+    if (rule != NULL && rule->last) {
+        server_string *name = channel_last_key(slice_of(channel));
+        server_string *last = last_element(ctx, name, wrong_type);
+        sv.FreeString(NULL, name);
+        if (last != NULL) return last;
+    }
+    return last_element(ctx, channel, wrong_type);
+}
+
+server_string *channel_last(server_ctx *ctx, server_string *channel, const hmq_rule *rule) {
+    bool wrong_type = false;
+    return last_message(ctx, channel, rule, &wrong_type);
+}
+
+int channel_last_command(server_ctx *ctx, server_string **argv, int argc) {
+    bool wrong_type = false;
+    if (argc != 2) return sv.WrongArity(ctx);
+    server_string *last = last_message(ctx, argv[1], channel_rule(argv[1]), &wrong_type);
+    if (wrong_type && last == NULL) return reply_wrong_type(ctx, argv[1], "a list");
+    if (last == NULL) return sv.ReplyWithNull(ctx);
+    sv.ReplyWithString(ctx, last);
+    sv.FreeString(NULL, last);
+    return SERVER_OK;
+}
+
+int channel_policy_command(server_ctx *ctx, server_string **argv, int argc) {
+    static const char *const holds[] = {"none", "unheard", "all"};
+    static const char *const delivers[] = {"none", "last", "held"};
+    if (argc != 2) return sv.WrongArity(ctx);
+    const hmq_rule *rule = channel_rule(argv[1]);
+    if (rule == NULL) return sv.ReplyWithNull(ctx);
+    sv.ReplyWithArray(ctx, 6);
+    sv.ReplyWithStringBuffer(ctx, (const char *)rule->glob.data, rule->glob.len);
+    sv.ReplyWithCString(ctx, holds[rule->hold]);
+    sv.ReplyWithCString(ctx, rule->last ? "on" : "off");
+    sv.ReplyWithLongLong(ctx, (long long)rule->maxlen);
+    sv.ReplyWithLongLong(ctx, (long long)rule->ttl_s);
+    sv.ReplyWithCString(ctx, delivers[rule->deliver]);
+    return SERVER_OK;
+}

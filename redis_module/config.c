@@ -1,0 +1,115 @@
+/* config.c - the module's settings. */
+#include "config.h"
+
+#include <string.h>
+
+#include "queue.h"
+
+#define POLICIES_MAX_BYTES 65536
+#define ERROR_MAX_BYTES 512
+
+/* Channels that must never be held: control messages whose publishers do not care whether anybody hears.  First match
+ * wins; what is not named here falls to the last rule. */
+static const char control_channels[] =
+    "__*__:* hold=none; "             /* keyspace events, sentinel, invalidation */
+    "{*}_inbox hold=none; "           /* the sessions' own inboxes */
+    "*celery.pidbox* hold=none; "     /* Celery and kombu: remote control and its replies */
+    "*celeryev* hold=none; "          /* Celery: events */
+    "celery-task-meta-* hold=none; "  /* Celery: the result backend keeps the result itself */
+    "*redisson_* hold=none; "         /* Redisson: locks, semaphores, latches */
+    "*redisson__* hold=none; "
+    "rq:pubsub:* hold=none; "         /* rq: worker commands */
+    "*:internal:* hold=none; "        /* SignalR: acknowledgements, groups */
+    "socket.io* hold=none; "          /* Socket.IO adapters */
+    "asgi__* hold=none; "             /* Django channels */
+    "_action_cable_internal hold=none; ";
+
+static const char default_rule[] = " hold=unheard last=off maxlen=10000 ttl=604800 deliver=last";
+
+struct settings settings;
+static char *default_policies; /* lives as long as the module: the server keeps no copy before LoadConfigs */
+
+/* ---- callbacks --------------------------------------------------------------------------------------------- */
+
+static server_string *get_policies(const char *name, void *data) {
+    (void)name, (void)data;
+    return settings.policies;
+}
+
+static int set_policies(const char *name, server_string *value, void *data, server_string **error) {
+    (void)name, (void)data;
+    char text[ERROR_MAX_BYTES] = "too long: at most 65536 bytes expected";
+    hmq_slice policies = slice_of(value);
+    hmq_policy *parsed = NULL;
+    if (policies.len <= POLICIES_MAX_BYTES) {
+        parsed = hmq_policy_parse(&server_allocator, (const char *)policies.data, policies.len, text, sizeof text);
+    }
+    if (parsed == NULL) {
+        *error = sv.CreateString(NULL, text, strlen(text));
+        return SERVER_ERR;
+    }
+    if (settings.policy != NULL) hmq_policy_free(settings.policy);
+    if (settings.policies != NULL) sv.FreeString(NULL, settings.policies);
+    settings.policy = parsed;
+    settings.policies = sv.CreateString(NULL, (const char *)policies.data, policies.len);
+    return SERVER_OK;
+}
+
+static int get_bool(const char *name, void *data) {
+    (void)name;
+    return *(bool *)data;
+}
+
+static int set_bool(const char *name, int value, void *data, server_string **error) {
+    (void)name, (void)error;
+    *(bool *)data = value != 0;
+    return SERVER_OK;
+}
+
+static long long get_number(const char *name, void *data) {
+    (void)name;
+    return *(long long *)data;
+}
+
+static int set_number(const char *name, long long value, void *data, server_string **error) {
+    (void)name, (void)error;
+    *(long long *)data = value;
+    return SERVER_OK;
+}
+
+/* ---- load arguments ---------------------------------------------------------------------------------------- */
+
+/* The control channels, then one rule for each glob. */
+static char *build_policies(server_string **globs, int count) {
+    size_t size = sizeof control_channels + sizeof default_rule + 8;
+    for (int i = 0; i < count; i++) size += slice_of(globs[i]).len + sizeof default_rule + 8;
+    char *text = sv.Calloc(1, size);
+    strcat(text, control_channels);
+    if (count == 0) strcat(strcat(text, "*"), default_rule);
+    for (int i = 0; i < count; i++) {
+        hmq_slice glob = slice_of(globs[i]);
+        if (i > 0) strcat(text, "; ");
+        strcat(text, "\"");
+        strncat(text, (const char *)glob.data, glob.len);
+        strcat(strcat(text, "\""), default_rule);
+    }
+    return text;
+}
+
+const char *config_start(server_ctx *ctx, server_string **argv, int argc) {
+    if (argc > 0 && (!slice_is(slice_of(argv[0]), "CHANNELS") || argc == 1)) {
+        return "unknown load argument: CHANNELS <glob> [<glob> ...] expected";
+    }
+    default_policies = build_policies(argv + 1, argc > 0 ? argc - 1 : 0);
+    bool registered =
+        sv.RegisterBoolConfig(ctx, "intercept", 1, SERVER_CONFIG_DEFAULT, get_bool, set_bool, NULL, &settings.intercept) == SERVER_OK &&
+        sv.RegisterStringConfig(ctx, "policies", default_policies, SERVER_CONFIG_DEFAULT, get_policies, set_policies, NULL, NULL) ==
+            SERVER_OK &&
+        sv.RegisterNumericConfig(ctx, "session-limit", 10000, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_LIMIT, get_number, set_number, NULL,
+                                 &settings.session_limit) == SERVER_OK &&
+        sv.RegisterNumericConfig(ctx, "session-ttl", 604800, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_TTL_S, get_number, set_number, NULL,
+                                 &settings.session_ttl_s) == SERVER_OK;
+    if (!registered) return "the server refused to register the settings";
+    if (sv.LoadConfigs(ctx) != SERVER_OK) return "a setting holdmq.* has a value that is not accepted (see the line above)";
+    return NULL;
+}

@@ -1,0 +1,358 @@
+/* handoff.c - gives new subscribers what their channels hold. */
+#include "handoff.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "../src/glob.h"
+#include "channel.h"
+#include "index.h"
+
+/* A backlog (deliver=held) is handed over in pieces of this size at most, well below the default output buffer limit of
+ * pub/sub clients (32 MiB hard, 8 MiB soft). */
+#define PIECE_MAX_MESSAGES 1000
+#define BACKLOG_MAX_BYTES (4u << 20)
+/* Names of one look at the held channels. */
+#define NAMES_PER_LOOK 256
+
+typedef struct server_client server_client;
+
+/* The server's functions, by their names in Redis from 7.0.1 on and in Valkey. */
+static struct {
+    server_client *(*lookup)(uint64_t id);
+    void (*message)(server_client *, server_string *channel, server_string *message, server_string *kind);
+    void (*pattern_message)(server_client *, server_string *pattern, server_string *channel, server_string *message);
+    int (*subscriptions)(server_client *);
+} internal;
+
+static server_string *message_kind, *shard_message_kind;
+
+typedef struct note {
+    struct note *next;
+    uint64_t client; /* 0: unknown */
+    long before;     /* its subscriptions when the command came; for unknown clients: not used */
+    handoff_kind kind;
+    int count;
+    server_string *names[];
+} note;
+
+static note *due, **due_end = &due;
+static note *waiting; /* inside MULTI */
+static bool settling;
+
+/* ---- notes ------------------------------------------------------------------------------------------------- */
+
+static bool client_info(uint64_t client, server_client_info *info) {
+    info->version = 1;
+    return sv.GetClientInfoById(info, client) == SERVER_OK;
+}
+
+/* -1 if the client is gone.  The server's count may be asked only of a client that has the pub/sub flag. */
+static long subscriptions_of(uint64_t client) {
+    server_client_info info;
+    if (!client_info(client, &info)) return -1;
+    if (!(info.flags & SERVER_CLIENT_PUBSUB)) return 0;
+    server_client *c = internal.lookup(client);
+    return c == NULL ? -1 : internal.subscriptions(c);
+}
+
+static void note_free(note *n) {
+    for (int i = 0; i < n->count; i++) sv.FreeString(NULL, n->names[i]);
+    sv.Free(n);
+}
+
+static bool same(const server_string *a, const server_string *b) {
+    hmq_slice x = slice_of(a), y = slice_of(b);
+    return x.len == y.len && memcmp(x.data, y.data, x.len) == 0;
+}
+
+/* A name that stands twice in one command is served once. */
+static note *note_new(uint64_t client, handoff_kind kind, server_string **names, int count) {
+    note *n = sv.Alloc(sizeof *n + (size_t)count * sizeof n->names[0]);
+    *n = (note){.client = client, .kind = kind};
+    for (int i = 0; i < count; i++) {
+        bool repeated = false;
+        for (int j = 0; j < n->count && !repeated; j++) repeated = same(names[i], n->names[j]);
+        if (!repeated) n->names[n->count++] = sv.HoldString(NULL, names[i]);
+    }
+    return n;
+}
+
+static void run_job(server_ctx *ctx, void *data) {
+    (void)ctx, (void)data;
+    handoff_settle(false);
+}
+
+static void note_due(note *n) {
+    n->next = NULL;
+    *due_end = n;
+    due_end = &n->next;
+    if (n->client != 0) n->before = subscriptions_of(n->client);
+    /* Refused while loading and on a read-only replica: the next filter call or sleep settles it then. */
+    if (can.post_jobs) sv.AddPostNotificationJob(detached, run_job, NULL, NULL);
+}
+
+static long channel_subscribers(server_string *channel) {
+    server_reply *reply = sv.Call(detached, "PUBSUB", "cs", "NUMSUB", channel);
+    long count = -1;
+    if (reply != NULL && sv.CallReplyLength(reply) == 2) count = (long)sv.CallReplyInteger(sv.CallReplyArrayElement(reply, 1));
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return count;
+}
+
+static long pattern_count(void) {
+    server_reply *reply = sv.Call(detached, "PUBSUB", "c", "NUMPAT");
+    long count = reply == NULL ? -1 : (long)sv.CallReplyInteger(reply);
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return count;
+}
+
+/* Without the client's id only a newcomer to an empty channel can be told from the others. */
+static void note_unknown(handoff_kind kind, server_string **names, int count) {
+    if (kind == HANDOFF_SHARD) return;
+    if (kind == HANDOFF_PATTERN && pattern_count() != 0) return;
+    note *n = note_new(0, kind, names, count);
+    for (int i = 0; kind == HANDOFF_CHANNEL && i < n->count;) {
+        if (channel_subscribers(n->names[i]) == 0) {
+            i++;
+        } else {
+            sv.FreeString(NULL, n->names[i]);
+            n->names[i] = n->names[--n->count];
+        }
+    }
+    if (n->count > 0) note_due(n);
+    else note_free(n);
+}
+
+void handoff_note(uint64_t client, handoff_kind kind, server_string **names, int count) {
+    server_client_info info;
+    if (client == 0 || !can.direct_push) {
+        note_unknown(kind, names, count);
+        return;
+    }
+    if (!client_info(client, &info)) return;
+    note *n = note_new(client, kind, names, count);
+    if (!(info.flags & SERVER_CLIENT_MULTI)) {
+        note_due(n);
+        return;
+    }
+    note **end = &waiting;
+    while (*end != NULL) end = &(*end)->next;
+    n->next = NULL;
+    *end = n;
+}
+
+void handoff_transaction(uint64_t client, bool exec) {
+    for (note **at = &waiting; *at != NULL;) {
+        note *n = *at;
+        if (n->client != client) {
+            at = &n->next;
+            continue;
+        }
+        *at = n->next;
+        if (exec) note_due(n);
+        else note_free(n);
+    }
+}
+
+static void on_client_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event;
+    const server_client_info *info = data;
+    if (sub == SERVER_CLIENT_DISCONNECTED && waiting != NULL) handoff_transaction(info->id, false);
+}
+
+/* ---- giving ------------------------------------------------------------------------------------------------ */
+
+/* To whom and how: one client by id, or (client 0) by a publish. */
+typedef struct receiver {
+    server_client *client;
+    handoff_kind kind;
+    server_string *pattern;
+} receiver;
+
+static void give(const receiver *to, server_string *channel, server_string *message) {
+    counters.handed_over++;
+    if (to->client == NULL) sv.PublishMessage(detached, channel, message);
+    else if (to->kind == HANDOFF_PATTERN) internal.pattern_message(to->client, to->pattern, channel, message);
+    else internal.message(to->client, channel, message, to->kind == HANDOFF_SHARD ? shard_message_kind : message_kind);
+}
+
+/* Pops and gives the backlog, oldest first.  Through the server's own LPOP, which replicates and notifies. */
+static void give_backlog(const receiver *to, server_string *channel) {
+    size_t bytes = 0;
+    while (bytes < BACKLOG_MAX_BYTES) {
+        server_reply *popped = sv.Call(detached, "LPOP", "!sl", channel, (long long)PIECE_MAX_MESSAGES);
+        size_t count = popped != NULL && sv.CallReplyType(popped) == SERVER_REPLY_ARRAY ? sv.CallReplyLength(popped) : 0;
+        for (size_t i = 0; i < count; i++) {
+            size_t len;
+            const char *text = sv.CallReplyStringPtr(sv.CallReplyArrayElement(popped, i), &len);
+            server_string *message = sv.CreateString(NULL, text, len);
+            give(to, channel, message);
+            sv.FreeString(NULL, message);
+            bytes += len;
+        }
+        if (popped != NULL) sv.FreeCallReply(popped);
+        if (count < PIECE_MAX_MESSAGES) return;
+    }
+}
+
+static void give_channel(const receiver *to, server_string *channel) {
+    const hmq_rule *rule = channel_rule(channel);
+    if (rule == NULL || rule->deliver == HMQ_DELIVER_NONE) return;
+    bool master = (sv.GetContextFlags(detached) & (SERVER_CTX_MASTER | SERVER_CTX_READONLY)) == SERVER_CTX_MASTER;
+    if (rule->deliver == HMQ_DELIVER_HELD) {
+        if (master) give_backlog(to, channel);
+        return;
+    }
+    server_string *last = channel_last(detached, channel, rule);
+    if (last == NULL) return;
+    give(to, channel, last);
+    sv.FreeString(NULL, last);
+}
+
+/* ---- patterns ---------------------------------------------------------------------------------------------- */
+
+/* The channel that a held list belongs to: the name itself, or what is behind {channel}_last.  NULL if the rule of
+ * that channel keeps its messages in the other one. */
+static server_string *channel_of_list(hmq_slice name) {
+    char small[1024];
+    size_t len;
+    if (name.len < sizeof small && channel_of_last_key(name, small, sizeof small, &len)) {
+        const hmq_rule *rule = hmq_policy_find(settings.policy, small, len);
+        if (rule != NULL && rule->last) return sv.CreateString(NULL, small, len);
+    }
+    const hmq_rule *rule = hmq_policy_find(settings.policy, (const char *)name.data, name.len);
+    if (rule == NULL || rule->last || rule->hold == HMQ_HOLD_NONE) return NULL;
+    return sv.CreateString(NULL, (const char *)name.data, name.len);
+}
+
+static bool matches(const server_string *pattern, const server_string *channel) {
+    hmq_slice p = slice_of(pattern), c = slice_of(channel);
+    return hmq_glob_matches((const char *)p.data, p.len, (const char *)c.data, c.len);
+}
+
+/* Up to NAMES_PER_LOOK channels behind `after` (all of them while giving may change the index).  Returns the name to
+ * go on behind, NULL at the end. */
+static server_string *look(const index_t *index, server_string *pattern, server_string *after, server_string **found, size_t *count) {
+    hmq_slice start = after == NULL ? (hmq_slice){NULL, 0} : slice_of(after);
+    server_dict_iter *iter = sv.DictIteratorStartC(index->held, after == NULL ? "^" : ">", start.data, start.len);
+    size_t len;
+    const char *name;
+    server_string *last = NULL;
+    *count = 0;
+    for (size_t seen = 0; seen < NAMES_PER_LOOK && (name = sv.DictNextC(iter, &len, NULL)) != NULL; seen++) {
+        if (last != NULL) sv.FreeString(NULL, last);
+        last = sv.CreateString(NULL, name, len);
+        server_string *channel = channel_of_list((hmq_slice){(const uint8_t *)name, len});
+        if (channel == NULL) continue;
+        if (matches(pattern, channel)) found[(*count)++] = channel;
+        else sv.FreeString(NULL, channel);
+    }
+    sv.DictIteratorStop(iter);
+    return last;
+}
+
+static void give_pattern(receiver *to, server_string *pattern) {
+    server_string *found[NAMES_PER_LOOK], *after = NULL;
+    to->pattern = pattern;
+    for (;;) {
+        size_t count;
+        server_string *next = look(index_of(detached), pattern, after, found, &count);
+        for (size_t i = 0; i < count; i++) {
+            give_channel(to, found[i]);
+            sv.FreeString(NULL, found[i]);
+        }
+        if (after != NULL) sv.FreeString(NULL, after);
+        if (next == NULL) return;
+        after = next;
+    }
+}
+
+/* ---- settling ---------------------------------------------------------------------------------------------- */
+
+static void serve(const note *n, server_client *client, int db) {
+    receiver to = {client, n->kind, NULL};
+    sv.SelectDb(detached, db);
+    for (int i = 0; i < n->count; i++) {
+        if (n->kind == HANDOFF_PATTERN) give_pattern(&to, n->names[i]);
+        else give_channel(&to, n->names[i]);
+    }
+    sv.SelectDb(detached, 0);
+}
+
+/* The new one must be the only one that a publish would reach. */
+static bool alone(const note *n, int i) {
+    if (n->kind == HANDOFF_PATTERN) return pattern_count() == n->count;
+    return channel_subscribers(n->names[i]) == 1;
+}
+
+static bool serve_unknown(const note *n) {
+    bool served = false;
+    for (int i = 0; i < n->count; i++) {
+        if (!alone(n, i)) continue;
+        receiver to = {NULL, n->kind, NULL};
+        if (n->kind == HANDOFF_PATTERN) give_pattern(&to, n->names[i]);
+        else give_channel(&to, n->names[i]);
+        served = true;
+    }
+    return served;
+}
+
+/* True if the note is done with. */
+static bool settle(const note *n, bool final) {
+    server_client_info info;
+    if (n->client == 0) return serve_unknown(n) || final;
+    if (client_info(n->client, &info) && subscriptions_of(n->client) > n->before) {
+        serve(n, internal.lookup(n->client), info.db);
+        return true;
+    }
+    if (final) counters.handoffs_cancelled++;
+    return final;
+}
+
+bool handoff_pending(void) {
+    return due != NULL;
+}
+
+void handoff_settle(bool final) {
+    if (due == NULL || settling) return;
+    settling = true; /* giving runs commands, which come here again */
+    for (note **at = &due; *at != NULL;) {
+        note *n = *at;
+        if (settle(n, final)) {
+            *at = n->next;
+            if (due_end == &n->next) due_end = at;
+            note_free(n);
+        } else {
+            at = &n->next;
+        }
+    }
+    settling = false;
+}
+
+static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event, (void)data;
+    if (sub == SERVER_EVENTLOOP_BEFORE_SLEEP && due != NULL) handoff_settle(true);
+}
+
+/* ---- start ------------------------------------------------------------------------------------------------- */
+
+static void *symbol(const char *name) {
+    return dlsym(RTLD_DEFAULT, name);
+}
+
+void handoff_start(server_ctx *ctx) {
+    void *found[] = {symbol("lookupClientByID"), symbol("addReplyPubsubMessage"), symbol("addReplyPubsubPatMessage"),
+                     symbol("clientTotalPubSubSubscriptionCount")};
+    bool all = true;
+    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++) all = all && found[i] != NULL;
+    memcpy(&internal.lookup, &found[0], sizeof found[0]);
+    memcpy(&internal.message, &found[1], sizeof found[1]);
+    memcpy(&internal.pattern_message, &found[2], sizeof found[2]);
+    memcpy(&internal.subscriptions, &found[3], sizeof found[3]);
+    can.direct_push = all && can.filter_client;
+    message_kind = sv.CreateString(NULL, "$7\r\nmessage\r\n", 13);
+    shard_message_kind = sv.CreateString(NULL, "$8\r\nsmessage\r\n", 14);
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_CLIENT_CHANGE, 1}, on_client_change);
+}

@@ -1,0 +1,35 @@
+/* handoff.h - gives a new subscriber what its channels hold: after the confirmation, before any later message, once.
+ *
+ * The command filter sees (P|S)SUBSCRIBE before it runs and leaves a note here.  The note is settled when the client
+ * has more subscriptions than before:
+ *   - by a job that the server runs right after that very command (7.2), before any other command or event;
+ *   - else by the next command that the filter sees, or before the server sleeps.
+ * If the client has not more by the time somebody else's command comes, the SUBSCRIBE was refused (or subscribed to
+ * nothing new) and the note is thrown away: nothing is handed to a client that is no subscriber.
+ *
+ * Inside MULTI the notes wait for that client's EXEC.
+ *
+ * Writing to one client: with the server's own lookupClientByID and addReplyPubsub(Pat)Message, found by name; nothing is
+ * assumed of their layouts.  Without them, or without the client's id (7.0): a channel whose only subscriber is the new
+ * one is served by a publish, which reaches exactly that one. */
+#ifndef HMQ_HANDOFF_H
+#define HMQ_HANDOFF_H
+
+#include "module.h"
+
+typedef enum handoff_kind { HANDOFF_CHANNEL, HANDOFF_PATTERN, HANDOFF_SHARD } handoff_kind;
+
+/* Finds the server's functions; can.direct_push tells whether they may be used. */
+void handoff_start(server_ctx *ctx);
+
+/* A subscribing command of this client (0: unknown) was seen.  Keeps the names. */
+void handoff_note(uint64_t client, handoff_kind kind, server_string **names, int count);
+/* The client's EXEC was seen: the notes of its transaction come due.  DISCARD, RESET: they are dropped. */
+void handoff_transaction(uint64_t client, bool exec);
+
+/* Is anything to settle?  (So that the filter can pass by at no cost.) */
+bool handoff_pending(void);
+/* Serves whoever has become a subscriber; `final`: throws the other notes away. */
+void handoff_settle(bool final);
+
+#endif

@@ -1,0 +1,472 @@
+/* index.c - keeps the in-memory indexes equal to the keyspace. */
+#include "index.h"
+
+#include <string.h>
+
+#include "../src/session_key.h"
+#include "../src/topic.h"
+
+#define OPTIONS_MAX 63 /* the subscription options byte without its reserved bits */
+
+static index_t **indexes; /* by database number */
+static int index_count_;
+static bool scan_new;      /* the module was loaded into a server with keys: a new index begins with a scan */
+static bool own_write;     /* a notification that the module itself causes */
+
+static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t len);
+
+/* ---- making and freeing ------------------------------------------------------------------------------------ */
+
+static index_t *index_new(void) {
+    index_t *index = sv.Calloc(1, sizeof *index);
+    index->filters = hmq_trie_new(&server_allocator);
+    index->retained = hmq_trie_new(&server_allocator);
+    index->sessions = sv.CreateDict(NULL);
+    index->retained_keys = sv.CreateDict(NULL);
+    index->held = sv.CreateDict(NULL);
+    index->stale = sv.CreateDict(NULL);
+    index->scan_needed = scan_new;
+    return index;
+}
+
+static void session_free(indexed_session *session) {
+    sv.FreeString(NULL, session->key);
+    sv.FreeString(NULL, session->inbox);
+    sv.FreeDict(NULL, session->filters);
+    sv.Free(session);
+}
+
+static void free_strings(server_dict *dict) {
+    server_dict_iter *iter = sv.DictIteratorStartC(dict, "^", NULL, 0);
+    void *value;
+    while (sv.DictNextC(iter, NULL, &value)) sv.FreeString(NULL, value);
+    sv.DictIteratorStop(iter);
+}
+
+static void index_free(index_t *index) {
+    server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);
+    void *session;
+    while (sv.DictNextC(iter, NULL, &session)) session_free(session);
+    sv.DictIteratorStop(iter);
+    free_strings(index->retained_keys);
+    sv.FreeDict(NULL, index->sessions);
+    sv.FreeDict(NULL, index->retained_keys);
+    sv.FreeDict(NULL, index->held);
+    sv.FreeDict(NULL, index->stale);
+    hmq_trie_free(index->filters);
+    hmq_trie_free(index->retained);
+    sv.Free(index);
+}
+
+static index_t *index_at(int db) {
+    if (db >= index_count_) {
+        indexes = sv.Realloc(indexes, (size_t)(db + 1) * sizeof *indexes);
+        while (index_count_ <= db) indexes[index_count_++] = NULL;
+    }
+    if (indexes[db] == NULL) indexes[db] = index_new();
+    return indexes[db];
+}
+
+/* The database became empty (scan false) or unknown (scan true). */
+static void index_reset(int db, bool scan) {
+    if (db < index_count_ && indexes[db] != NULL) {
+        index_free(indexes[db]);
+        indexes[db] = NULL;
+    }
+    if (scan) index_at(db)->scan_needed = true;
+    else if (db < index_count_ && scan_new) index_at(db)->scan_needed = false;
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------------------- */
+
+static server_string *string_with_suffix(hmq_slice key, hmq_suffix suffix) {
+    size_t len;
+    const char *text = hmq_suffix_text(suffix, &len);
+    return sv.CreateStringPrintf(NULL, "%.*s%.*s", (int)key.len, (const char *)key.data, (int)len, text);
+}
+
+static indexed_session *session_find(const index_t *index, hmq_slice key) {
+    return sv.DictGetC(index->sessions, key.data, key.len, NULL);
+}
+
+static indexed_session *session_get(index_t *index, hmq_slice key) {
+    indexed_session *session = session_find(index, key);
+    if (session != NULL) return session;
+    session = sv.Calloc(1, sizeof *session);
+    session->key = sv.CreateString(NULL, (const char *)key.data, key.len);
+    session->inbox = string_with_suffix(key, HMQ_SUFFIX_INBOX);
+    session->filters = sv.CreateDict(NULL);
+    sv.DictSetC(index->sessions, key.data, key.len, session);
+    return session;
+}
+
+static void session_drop(index_t *index, indexed_session *session) {
+    hmq_slice key = slice_of(session->key);
+    sv.DictDelC(index->sessions, key.data, key.len, NULL);
+    session_free(session);
+}
+
+void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options) {
+    indexed_session *session = session_get(index, session_key);
+    hmq_trie_set(index->filters, (const char *)filter.data, filter.len, (uint64_t)(uintptr_t)session, options);
+    sv.DictReplaceC(session->filters, filter.data, filter.len, (void *)(uintptr_t)(options + 1));
+}
+
+void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter) {
+    indexed_session *session = session_find(index, session_key);
+    if (session == NULL) return;
+    hmq_trie_remove(index->filters, (const char *)filter.data, filter.len, (uint64_t)(uintptr_t)session);
+    sv.DictDelC(session->filters, filter.data, filter.len, NULL);
+    if (sv.DictSize(session->filters) == 0) session_drop(index, session);
+}
+
+void index_remove_session(index_t *index, hmq_slice session_key) {
+    indexed_session *session = session_find(index, session_key);
+    if (session == NULL) return;
+    server_dict_iter *iter = sv.DictIteratorStartC(session->filters, "^", NULL, 0);
+    size_t len;
+    const char *filter;
+    while ((filter = sv.DictNextC(iter, &len, NULL)) != NULL) {
+        hmq_trie_remove(index->filters, filter, len, (uint64_t)(uintptr_t)session);
+    }
+    sv.DictIteratorStop(iter);
+    session_drop(index, session);
+}
+
+/* Is this field of a subscriptions hash one that the index takes?  (Others may write what they like there.) */
+static bool subscription_of(hmq_slice filter, const server_string *value, long long *options) {
+    return value != NULL && sv.StringToLongLong(value, options) == SERVER_OK && *options >= 0 && *options <= OPTIONS_MAX &&
+           (*options & 3) != 3 && hmq_topic_check_filter((const char *)filter.data, filter.len) == HMQ_TOPIC_OK &&
+           !hmq_topic_split_share((const char *)filter.data, filter.len, NULL, NULL);
+}
+
+typedef struct session_target {
+    index_t *index;
+    hmq_slice key;
+} session_target;
+
+static void take_field(server_key *key, server_string *field, server_string *value, void *data) {
+    (void)key;
+    session_target *target = data;
+    long long options;
+    hmq_slice filter = slice_of(field);
+    if (subscription_of(filter, value, &options)) index_set_filter(target->index, target->key, filter, (uint32_t)options);
+}
+
+/* Reads the hash of a session anew. */
+static void refresh_session(server_ctx *ctx, index_t *index, const char *name, size_t key_len) {
+    session_target target = {index, {(const uint8_t *)name, key_len}};
+    index_remove_session(index, target.key);
+    server_string *hash_name = string_with_suffix(target.key, HMQ_SUFFIX_SUBSCRIPTIONS);
+    server_key *hash = sv.OpenKey(ctx, hash_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
+    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
+        server_scan_cursor *cursor = sv.ScanCursorCreate();
+        while (sv.ScanKey(hash, cursor, take_field, &target)) {
+        }
+        sv.ScanCursorDestroy(cursor);
+    }
+    if (hash != NULL) sv.CloseKey(hash);
+    sv.FreeString(NULL, hash_name);
+}
+
+/* ---- retained ---------------------------------------------------------------------------------------------- */
+
+static bool retained_topic(hmq_slice key, char topic[HMQ_TOPIC_MAX_BYTES], size_t *len) {
+    int64_t n = hmq_retained_topic((const char *)key.data, key.len, topic, HMQ_TOPIC_MAX_BYTES);
+    if (n <= 0 || hmq_topic_check_name(topic, (size_t)n) != HMQ_TOPIC_OK) return false;
+    *len = (size_t)n;
+    return true;
+}
+
+void index_set_retained(index_t *index, hmq_slice key) {
+    char topic[HMQ_TOPIC_MAX_BYTES];
+    size_t len;
+    if (sv.DictGetC(index->retained_keys, key.data, key.len, NULL) != NULL) return;
+    if (!retained_topic(key, topic, &len)) return;
+    server_string *name = sv.CreateString(NULL, (const char *)key.data, key.len);
+    sv.DictSetC(index->retained_keys, key.data, key.len, name);
+    hmq_trie_set(index->retained, topic, len, (uint64_t)(uintptr_t)name, 0);
+}
+
+void index_remove_retained(index_t *index, hmq_slice key) {
+    char topic[HMQ_TOPIC_MAX_BYTES];
+    size_t len;
+    server_string *name = sv.DictGetC(index->retained_keys, key.data, key.len, NULL);
+    if (name == NULL || !retained_topic(key, topic, &len)) return;
+    hmq_trie_remove(index->retained, topic, len, (uint64_t)(uintptr_t)name);
+    sv.DictDelC(index->retained_keys, key.data, key.len, NULL);
+    sv.FreeString(NULL, name);
+}
+
+/* ---- held channels ----------------------------------------------------------------------------------------- */
+
+void index_set_held(index_t *index, hmq_slice name) {
+    sv.DictSetC(index->held, name.data, name.len, index);
+}
+
+void index_remove_held(index_t *index, hmq_slice name) {
+    sv.DictDelC(index->held, name.data, name.len, NULL);
+}
+
+/* ---- keeping current --------------------------------------------------------------------------------------- */
+
+static bool is_subscriptions(const char *name, size_t len) {
+    return hmq_session_key_of(name, len, HMQ_SUFFIX_SUBSCRIPTIONS) > 0;
+}
+
+static bool is_retained(const char *name, size_t len) {
+    static const char suffix[] = "}_retained";
+    size_t n = sizeof suffix - 1;
+    return len > n && memcmp(name + len - n, suffix, n) == 0;
+}
+
+/* Is the name of a kind that only refresh can judge? */
+static bool needs_refresh(const char *name, size_t len) {
+    return len > 2 && (is_subscriptions(name, len) || is_retained(name, len));
+}
+
+static int type_of(server_ctx *ctx, const char *name, size_t len) {
+    server_string *key_name = sv.CreateString(NULL, name, len);
+    server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
+    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+    if (key != NULL) sv.CloseKey(key);
+    sv.FreeString(NULL, key_name);
+    return type;
+}
+
+static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t len) {
+    size_t key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_SUBSCRIPTIONS);
+    if (key_len > 0) refresh_session(ctx, index, name, key_len);
+    hmq_slice key = {(const uint8_t *)name, len};
+    if (!is_retained(name, len)) return;
+    if (type_of(ctx, name, len) == SERVER_HASH) index_set_retained(index, key);
+    else index_remove_retained(index, key);
+}
+
+static void mark_stale(index_t *index, const char *name, size_t len) {
+    sv.DictSetC(index->stale, name, len, index);
+}
+
+/* A key of any type may have come to be under this name. */
+static void key_appeared(server_ctx *ctx, index_t *index, const char *name, size_t len) {
+    if (needs_refresh(name, len)) mark_stale(index, name, len);
+    hmq_slice key = {(const uint8_t *)name, len};
+    if (type_of(ctx, name, len) == SERVER_LIST) index_set_held(index, key);
+    else index_remove_held(index, key);
+}
+
+static void key_gone(index_t *index, const char *name, size_t len) {
+    if (needs_refresh(name, len)) mark_stale(index, name, len);
+    index_remove_held(index, (hmq_slice){(const uint8_t *)name, len});
+}
+
+static bool one_of(const char *event, const char *const *names) {
+    for (; *names != NULL; names++) {
+        if (strcmp(event, *names) == 0) return true;
+    }
+    return false;
+}
+
+static int on_key_event(server_ctx *ctx, int type, const char *event, server_string *key) {
+    static const char *const gone[] = {"del", "rename_from", "move_from", NULL};
+    static const char *const harmless[] = {"expire", "persist", NULL};
+    if (own_write) return SERVER_OK;
+    size_t len;
+    const char *name = sv.StringPtrLen(key, &len);
+    index_t *index = index_at(sv.GetSelectedDb(ctx));
+    if (type == SERVER_NOTIFY_HASH) {
+        if (needs_refresh(name, len)) mark_stale(index, name, len);
+    } else if (type == SERVER_NOTIFY_LIST) {
+        index_set_held(index, (hmq_slice){(const uint8_t *)name, len});
+    } else if (type == SERVER_NOTIFY_EXPIRED || type == SERVER_NOTIFY_EVICTED || one_of(event, gone)) {
+        key_gone(index, name, len);
+    } else if (!one_of(event, harmless)) {
+        key_appeared(ctx, index, name, len);
+    }
+    return SERVER_OK;
+}
+
+void index_notify(server_ctx *ctx, int type, const char *event, server_string *key) {
+    own_write = true;
+    sv.NotifyKeyspaceEvent(ctx, type, event, key);
+    own_write = false;
+}
+
+typedef struct scan_target {
+    index_t *index;
+} scan_target;
+
+static void take_key(server_ctx *ctx, server_string *name, server_key *key, void *data) {
+    (void)key;
+    scan_target *target = data;
+    hmq_slice text = slice_of(name);
+    key_appeared(ctx, target->index, (const char *)text.data, text.len);
+}
+
+static void scan(server_ctx *ctx, index_t *index) {
+    scan_target target = {index};
+    server_scan_cursor *cursor = sv.ScanCursorCreate();
+    while (sv.Scan(ctx, cursor, take_key, &target)) {
+    }
+    sv.ScanCursorDestroy(cursor);
+    index->scan_needed = false;
+    counters.index_rebuilds++;
+}
+
+static void refresh_stale(server_ctx *ctx, index_t *index) {
+    server_dict *names = index->stale;
+    index->stale = sv.CreateDict(NULL);
+    server_dict_iter *iter = sv.DictIteratorStartC(names, "^", NULL, 0);
+    size_t len;
+    const char *name;
+    while ((name = sv.DictNextC(iter, &len, NULL)) != NULL) refresh(ctx, index, name, len);
+    sv.DictIteratorStop(iter);
+    sv.FreeDict(NULL, names);
+}
+
+static void sync_index(server_ctx *ctx, index_t *index) {
+    if (index->scan_needed) scan(ctx, index);
+    /* Reading a key may expire another and so mark a name: once more, but not for ever. */
+    for (int round = 0; round < 8 && sv.DictSize(index->stale) > 0; round++) refresh_stale(ctx, index);
+}
+
+index_t *index_of(server_ctx *ctx) {
+    index_t *index = index_at(sv.GetSelectedDb(ctx));
+    if (index->scan_needed || sv.DictSize(index->stale) > 0) sync_index(ctx, index);
+    return index;
+}
+
+/* ---- server events ----------------------------------------------------------------------------------------- */
+
+static void on_flush(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event;
+    const server_flush_info *info = data;
+    if (sub != SERVER_FLUSHDB_END) return;
+    if (info->db >= 0) {
+        index_reset(info->db, false);
+        return;
+    }
+    scan_new = false;
+    for (int db = 0; db < index_count_; db++) index_reset(db, false);
+}
+
+static void on_swapdb(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event, (void)sub;
+    const server_swapdb_info *info = data;
+    index_at(info->first), index_at(info->second);
+    index_t *first = indexes[info->first];
+    indexes[info->first] = indexes[info->second];
+    indexes[info->second] = first;
+}
+
+void index_start(server_ctx *ctx, bool populated) {
+    scan_new = populated;
+    sv.SubscribeToKeyspaceEvents(ctx,
+                                 SERVER_NOTIFY_GENERIC | SERVER_NOTIFY_LIST | SERVER_NOTIFY_HASH | SERVER_NOTIFY_EXPIRED |
+                                     SERVER_NOTIFY_EVICTED | SERVER_NOTIFY_LOADED,
+                                 on_key_event);
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SWAPDB, 1}, on_swapdb);
+}
+
+/* ---- checking ---------------------------------------------------------------------------------------------- */
+
+static long differences;
+
+static void differ(server_ctx *ctx, const char *what, const char *name, size_t len) {
+    server_string *text = sv.CreateStringPrintf(NULL, "%s: %.*s", what, (int)len, name);
+    sv.ReplyWithString(ctx, text);
+    sv.FreeString(NULL, text);
+    differences++;
+}
+
+static void compare_dicts(server_ctx *ctx, server_dict *a, server_dict *b, bool values, const char *what) {
+    server_dict_iter *iter = sv.DictIteratorStartC(a, "^", NULL, 0);
+    size_t len;
+    const char *name;
+    void *value;
+    while ((name = sv.DictNextC(iter, &len, &value)) != NULL) {
+        int missing = 0;
+        void *other = sv.DictGetC(b, name, len, &missing);
+        if (missing || (values && other != value)) differ(ctx, what, name, len);
+    }
+    sv.DictIteratorStop(iter);
+}
+
+static void compare_sessions(server_ctx *ctx, const index_t *a, const index_t *b, const char *what) {
+    server_dict_iter *iter = sv.DictIteratorStartC(a->sessions, "^", NULL, 0);
+    size_t len;
+    const char *name;
+    void *value;
+    while ((name = sv.DictNextC(iter, &len, &value)) != NULL) {
+        const indexed_session *session = value;
+        const indexed_session *other = sv.DictGetC(b->sessions, name, len, NULL);
+        if (other == NULL) differ(ctx, what, name, len);
+        else compare_dicts(ctx, session->filters, other->filters, true, what);
+    }
+    sv.DictIteratorStop(iter);
+}
+
+typedef struct trie_check {
+    server_ctx *ctx;
+    const index_t *index;
+} trie_check;
+
+/* Every pair of the trie must stand in the session's own list of filters. */
+static bool check_pair(void *context, const char *filter, size_t len, uint64_t subscriber, uint32_t options) {
+    trie_check *check = context;
+    const indexed_session *session = (const indexed_session *)(uintptr_t)subscriber;
+    void *listed = sv.DictGetC(session->filters, filter, len, NULL);
+    if (listed != (void *)(uintptr_t)(options + 1)) differ(check->ctx, "trie and session differ", filter, len);
+    return true;
+}
+
+static size_t count_filters(const index_t *index) {
+    size_t filters = 0;
+    server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);
+    void *session;
+    while (sv.DictNextC(iter, NULL, &session)) filters += sv.DictSize(((indexed_session *)session)->filters);
+    sv.DictIteratorStop(iter);
+    return filters;
+}
+
+int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
+    (void)argv;
+    if (argc != 1) return sv.WrongArity(ctx);
+    index_t *kept = index_of(ctx);
+    index_t *rebuilt = index_new();
+    scan(ctx, rebuilt);
+    for (int round = 0; round < 8 && sv.DictSize(rebuilt->stale) > 0; round++) refresh_stale(ctx, rebuilt);
+    kept = index_of(ctx); /* the scan may have expired keys */
+    differences = 0;
+    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
+    compare_sessions(ctx, kept, rebuilt, "subscription in the index but not in the keys, or different");
+    compare_sessions(ctx, rebuilt, kept, "subscription in the keys but not in the index, or different");
+    compare_dicts(ctx, kept->held, rebuilt->held, false, "list in the index but not in the keys");
+    compare_dicts(ctx, rebuilt->held, kept->held, false, "list in the keys but not in the index");
+    compare_dicts(ctx, kept->retained_keys, rebuilt->retained_keys, false, "retained message in the index but not in the keys");
+    compare_dicts(ctx, rebuilt->retained_keys, kept->retained_keys, false, "retained message in the keys but not in the index");
+    trie_check check = {ctx, kept};
+    hmq_trie_walk(kept->filters, check_pair, &check);
+    if (hmq_trie_pairs(kept->filters) != count_filters(kept)) differ(ctx, "the trie has another number of filters than the sessions", "", 0);
+    if (hmq_trie_pairs(kept->retained) != sv.DictSize(kept->retained_keys)) differ(ctx, "the trie of retained topics has another number than the keys", "", 0);
+    sv.ReplySetArrayLength(ctx, differences);
+    index_free(rebuilt);
+    return SERVER_OK;
+}
+
+index_totals index_count(void) {
+    index_totals totals = {0};
+    for (int db = 0; db < index_count_; db++) {
+        const index_t *index = indexes[db];
+        if (index == NULL) continue;
+        totals.sessions += sv.DictSize(index->sessions);
+        totals.filters += hmq_trie_pairs(index->filters);
+        totals.trie_nodes += hmq_trie_nodes(index->filters) + hmq_trie_nodes(index->retained);
+        totals.trie_bytes += hmq_trie_bytes(index->filters) + hmq_trie_bytes(index->retained);
+        totals.retained += sv.DictSize(index->retained_keys);
+        totals.held += sv.DictSize(index->held);
+        totals.stale += sv.DictSize(index->stale);
+    }
+    return totals;
+}

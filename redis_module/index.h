@@ -1,0 +1,66 @@
+/* index.h - the in-memory indexes of a database: who subscribes to what, which channels hold something, which topics
+ * have a retained message.
+ *
+ * Invariants:
+ *  1. After index_sync, the index is a pure function of the keys of its database: HOLDMQ.CHECK compares it with a
+ *     rebuild.  Nothing else is remembered about sessions.
+ *  2. Keyspace notifications keep it current; what they cannot settle at once (a hash with filters) is put on the list
+ *     of names to look at again, and looked at before the next use.
+ *  3. The module's own commands change key and index in the same step and notify with index_notify, which the index
+ *     does not hear.
+ *
+ * Reading a name again is O(filters of that session); a full scan (module loaded into a running server) O(keys). */
+#ifndef HMQ_INDEX_H
+#define HMQ_INDEX_H
+
+#include "../src/trie.h"
+#include "module.h"
+
+/* A session that has at least one subscription. */
+typedef struct indexed_session {
+    server_string *key;    /* {c} */
+    server_string *inbox;  /* {c}_inbox */
+    server_dict *filters;  /* filter -> options + 1 (as a pointer) */
+    uint64_t match_mark;   /* scratch of whoever matches: the number of the match that saw it last */
+    uint32_t match_slot;
+} indexed_session;
+
+typedef struct index {
+    hmq_trie *filters;            /* subscriber: indexed_session *, options: subscription options byte */
+    server_dict *sessions;        /* session key -> indexed_session */
+    hmq_trie *retained;           /* topic names; subscriber: server_string * of the key */
+    server_dict *retained_keys;   /* key -> server_string * of the key */
+    server_dict *held;            /* names of lists */
+    server_dict *stale;           /* names to look at again */
+    bool scan_needed;
+} index_t;
+
+/* Registers for notifications and events.  `populated`: the server may hold keys already. */
+void index_start(server_ctx *ctx, bool populated);
+
+/* The index of the context's database, made current. */
+index_t *index_of(server_ctx *ctx);
+
+/* One filter of a session was set or removed by the module itself. */
+void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options);
+void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter);
+/* All subscriptions of the session are gone. */
+void index_remove_session(index_t *index, hmq_slice session_key);
+void index_set_retained(index_t *index, hmq_slice key);
+void index_remove_retained(index_t *index, hmq_slice key);
+void index_set_held(index_t *index, hmq_slice name);
+void index_remove_held(index_t *index, hmq_slice name);
+
+/* Tells the listeners of keyspace events about the module's own write, past the index. */
+void index_notify(server_ctx *ctx, int type, const char *event, server_string *key);
+
+/* Replies an array with a sentence for each difference between the index and a rebuild. */
+int index_check_command(server_ctx *ctx, server_string **argv, int argc);
+
+/* For INFO: totals over all databases. */
+typedef struct index_totals {
+    size_t sessions, filters, trie_nodes, trie_bytes, retained, held, stale;
+} index_totals;
+index_totals index_count(void);
+
+#endif

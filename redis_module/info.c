@@ -1,0 +1,65 @@
+/* info.c - INFO holdmq: what is on, and what was counted. */
+#include "info.h"
+
+#include "index.h"
+
+const char *info_handoff_mode(void) {
+    if (!settings.intercept) return "off";
+    return can.direct_push ? "every-subscriber" : "first-subscriber";
+}
+
+static void add_mode(server_info_ctx *info) {
+    sv.InfoAddSection(info, "mode");
+    sv.InfoAddFieldULongLong(info, "module_version", HMQ_MODULE_VERSION);
+    sv.InfoAddFieldCString(info, "server_family", can.valkey ? "valkey" : "redis");
+    sv.InfoAddFieldCString(info, "intercept", settings.intercept ? "yes" : "no");
+    sv.InfoAddFieldCString(info, "handoff", info_handoff_mode());
+    sv.InfoAddFieldCString(info, "client_in_filter", can.filter_client ? "yes" : "no");
+    sv.InfoAddFieldCString(info, "post_command_jobs", can.post_jobs ? "yes" : "no");
+    sv.InfoAddFieldCString(info, "direct_push", can.direct_push ? "yes" : "no");
+    sv.InfoAddFieldULongLong(info, "policy_rules", hmq_policy_count(settings.policy));
+}
+
+static void add_counters(server_info_ctx *info) {
+    sv.InfoAddSection(info, "stats");
+#define FIELD(name) sv.InfoAddFieldULongLong(info, #name, counters.name)
+    FIELD(channel_published);
+    FIELD(channel_held);
+    FIELD(channel_trimmed);
+    FIELD(channel_not_held_wrongtype);
+    FIELD(channel_not_held_denied);
+    FIELD(handed_over);
+    FIELD(handoffs_cancelled);
+    FIELD(topic_published);
+    FIELD(topic_stored);
+    FIELD(topic_pushed);
+    FIELD(topic_refused);
+    FIELD(session_trimmed);
+    FIELD(session_expired);
+    FIELD(session_acked);
+    FIELD(fenced);
+#undef FIELD
+}
+
+static void add_index(server_info_ctx *info) {
+    index_totals totals = index_count();
+    sv.InfoAddSection(info, "index");
+    sv.InfoAddFieldULongLong(info, "sessions_subscribed", totals.sessions);
+    sv.InfoAddFieldULongLong(info, "filters", totals.filters);
+    sv.InfoAddFieldULongLong(info, "trie_nodes", totals.trie_nodes);
+    sv.InfoAddFieldULongLong(info, "trie_bytes", totals.trie_bytes);
+    sv.InfoAddFieldULongLong(info, "retained_topics", totals.retained);
+    sv.InfoAddFieldULongLong(info, "held_lists", totals.held);
+    sv.InfoAddFieldULongLong(info, "names_to_look_at", totals.stale);
+    sv.InfoAddFieldULongLong(info, "index_rebuilds", counters.index_rebuilds);
+}
+
+static void on_info(server_info_ctx *info, int for_crash_report) {
+    add_mode(info);
+    add_counters(info);
+    if (!for_crash_report) add_index(info); /* walks memory that a crash may have broken */
+}
+
+void info_start(server_ctx *ctx) {
+    sv.RegisterInfoFunc(ctx, on_info);
+}

@@ -1,0 +1,111 @@
+/* module.c - loads the module: finds the API, starts every part, says what is on. */
+#include "module.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "commands.h"
+#include "config.h"
+#include "handoff.h"
+#include "index.h"
+#include "info.h"
+#include "intercept.h"
+
+#define OLDEST_SERVER 0x070000
+
+struct capabilities can;
+struct counters counters;
+server_ctx *detached;
+
+static void *allocate(size_t size) {
+    return sv.Alloc(size);
+}
+static void *resize(void *old, size_t size) {
+    return sv.Realloc(old, size);
+}
+static void release(void *memory) {
+    sv.Free(memory);
+}
+const hmq_allocator server_allocator = {allocate, resize, release};
+
+hmq_slice slice_of(const server_string *string) {
+    hmq_slice slice;
+    slice.data = (const uint8_t *)sv.StringPtrLen(string, &slice.len);
+    return slice;
+}
+
+bool slice_is(hmq_slice slice, const char *word) {
+    return slice.len == strlen(word) && strncasecmp((const char *)slice.data, word, slice.len) == 0;
+}
+
+static int refuse(server_ctx *ctx, const char *why, const char *what) {
+    if (sv.Log != NULL) sv.Log(ctx, "warning", "holdmq is not loaded: %s%s", why, what);
+    return SERVER_ERR;
+}
+
+static void find_capabilities(server_ctx *ctx) {
+    can.valkey = server_is_valkey();
+    can.version = sv.GetServerVersion();
+    can.filter_client = sv.CommandFilterGetClientId != NULL;
+    can.post_jobs = sv.AddPostNotificationJob != NULL;
+    can.cluster = (sv.GetContextFlags(ctx) & SERVER_CTX_CLUSTER) != 0;
+}
+
+/* Valkey from 9.0 on moves slots only if every module says that it can cope: all that the indexes know comes from
+ * keys and their notifications, so they follow. */
+static void set_options(server_ctx *ctx) {
+    int options = 0;
+    if (can.valkey) options |= SERVER_OPTION_VALKEY_ATOMIC_SLOT_MIGRATION;
+    sv.SetModuleOptions(ctx, options);
+}
+
+static bool holds_keys(server_ctx *ctx) {
+    server_reply *reply = sv.Call(ctx, "INFO", "c", "keyspace");
+    size_t len = 0;
+    const char *text = reply == NULL ? NULL : sv.CallReplyStringPtr(reply, &len);
+    bool found = text != NULL && memmem(text, len, "keys=", 5) != NULL;
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return found;
+}
+
+static void log_mode(server_ctx *ctx) {
+    sv.Log(ctx, "notice", "holdmq %d.%d.%d: interception %s, %zu policy rules, hand-off to %s, server %s", HMQ_MODULE_VERSION / 10000,
+           HMQ_MODULE_VERSION / 100 % 100, HMQ_MODULE_VERSION % 100, settings.intercept ? "on" : "off", hmq_policy_count(settings.policy),
+           info_handoff_mode(), can.valkey ? "valkey" : "redis");
+    if (!can.direct_push) {
+        sv.Log(ctx, "notice", "holdmq: this server %s; held messages reach the first subscriber of a channel only",
+               can.filter_client ? "does not export its push functions" : "is older than 7.2");
+    }
+}
+
+__attribute__((visibility("default"))) int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc);
+
+int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
+    const char *since = NULL;
+    const char *missing = server_api_load(ctx, &since);
+    if (missing != NULL) return refuse(ctx, "the server is too old, it lacks ", missing);
+    if (sv.IsModuleNameBusy(HMQ_MODULE_NAME)) return SERVER_ERR;
+    sv.SetModuleAttribs(ctx, HMQ_MODULE_NAME, HMQ_MODULE_VERSION, SERVER_API_VERSION);
+    if (sv.GetServerVersion() < OLDEST_SERVER) return refuse(ctx, "server 7.0 or later expected", "");
+    find_capabilities(ctx);
+    set_options(ctx);
+    detached = sv.GetDetachedThreadSafeContext(ctx);
+    const char *wrong = commands_start(ctx);
+    if (wrong != NULL) return refuse(ctx, "the server refused the command ", wrong);
+    wrong = config_start(ctx, argv, argc);
+    if (wrong != NULL) return refuse(ctx, wrong, "");
+    index_start(ctx, holds_keys(ctx));
+    handoff_start(ctx);
+    info_start(ctx);
+    if (!intercept_start(ctx)) return refuse(ctx, "the server refused the command filter", "");
+    log_mode(ctx);
+    return SERVER_OK;
+}
+
+/* The server would call into unmapped code from the filter, notifications and events. */
+__attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx);
+
+int RedisModule_OnUnload(server_ctx *ctx) {
+    sv.Log(ctx, "warning", "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, restart without it to remove it");
+    return SERVER_ERR;
+}

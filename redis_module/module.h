@@ -1,0 +1,68 @@
+/* module.h - the state of the module that its files share: settings, what the server can do, counters.
+ *
+ * One server is single-threaded towards its modules, so nothing here is locked.  Who writes what: settings
+ * config.c; `can` module.c at load; counters whoever does the counted thing. */
+#ifndef HMQ_MODULE_H
+#define HMQ_MODULE_H
+
+#include "../src/hmq_base.h"
+#include "../src/policy.h"
+#include "server_api.h"
+
+#define HMQ_MODULE_NAME "holdmq"
+/* major * 10000 + minor * 100 + patch, as MODULE LIST shows it. */
+#define HMQ_MODULE_VERSION 100
+
+/* Settings, by their names in CONFIG GET holdmq.*; the defaults stand in config.c. */
+struct settings {
+    bool intercept;           /* intercept: PUBLISH and (P|S)SUBSCRIBE of stock clients are persistent */
+    server_string *policies;  /* policies: the text, see src/policy.h */
+    hmq_policy *policy;       /* ... parsed */
+    long long session_limit;  /* session-limit: messages in a queue, 1..65535 */
+    long long session_ttl_s;  /* session-ttl: seconds a queued message lives */
+};
+
+/* What the running server lets the module do; INFO holdmq shows it. */
+struct capabilities {
+    bool valkey;          /* family */
+    int version;          /* 0xMMmmpp, of the server as it tells modules */
+    bool filter_client;   /* the command filter knows the client's id (7.2) */
+    bool post_jobs;       /* jobs after a command (7.2) */
+    bool direct_push;     /* the server's own functions that write a push were found and may be used */
+    bool cluster;
+};
+
+struct counters {
+    unsigned long long channel_published;   /* CHANNEL.PUBLISH and intercepted PUBLISH */
+    unsigned long long channel_held;        /* messages put into a channel's list */
+    unsigned long long channel_trimmed;     /* dropped by maxlen */
+    unsigned long long channel_not_held_wrongtype;
+    unsigned long long channel_not_held_denied;
+    unsigned long long handed_over;         /* messages given to new subscribers */
+    unsigned long long handoffs_cancelled;  /* subscriptions that were rejected or gone before the hand-off */
+    unsigned long long topic_published;
+    unsigned long long topic_stored;        /* messages put into session queues */
+    unsigned long long topic_refused;       /* sessions whose keys hold something else */
+    unsigned long long topic_pushed;        /* deliveries heard by an inbox listener */
+    unsigned long long session_trimmed;
+    unsigned long long session_expired;     /* references found whose message had expired */
+    unsigned long long session_acked;
+    unsigned long long fenced;              /* commands refused because of an old epoch */
+    unsigned long long index_rebuilds;
+};
+
+extern struct settings settings;
+extern struct capabilities can;
+extern struct counters counters;
+
+/* A context that belongs to no client: for work outside a command. */
+extern server_ctx *detached;
+
+/* The server's allocator, for the core. */
+extern const hmq_allocator server_allocator;
+
+/* String and slice helpers used everywhere. */
+hmq_slice slice_of(const server_string *string);
+bool slice_is(hmq_slice slice, const char *word); /* ASCII, case-insensitive */
+
+#endif

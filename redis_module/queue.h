@@ -1,0 +1,83 @@
+/* queue.h - the message queue of one session: a sorted set of references and one string for each message.
+ *
+ *     {c}_messages            ZSET    member {c}_messages_<packet id>, score = serial
+ *     {c}_messages_<pid>      STRING  the message, with its own expiry
+ *     {c}_last_packet_id      STRING  decimal, the packet identifier handed out last
+ *     {c}_session             HASH    field "round": how often identifiers wrapped (src/packet_id.h), written when it changes
+ *
+ * Invariants:
+ *  1. Serials only grow, also when the queue ran empty; identifiers are never handed out while in use.
+ *  2. Each change is replicated as stock commands with absolute expiry times, in the same order.
+ *  3. The queue and the counter expire with the session if it was opened, else not before their last message.
+ *  4. All arguments are checked before the first write.
+ *
+ * Nothing here replies: commands do. */
+#ifndef HMQ_QUEUE_H
+#define HMQ_QUEUE_H
+
+#include "module.h"
+
+#define QUEUE_MAX_LIMIT 65535
+#define QUEUE_MAX_TTL_S 2147483647LL
+
+typedef struct queue {
+    server_ctx *ctx;
+    hmq_slice session;             /* session key; belongs to the caller */
+    server_string *messages_name;  /* {c}_messages */
+    server_string *last_name;      /* {c}_last_packet_id */
+    server_key *messages;          /* open, NULL if it is empty and was opened for reading */
+    server_string *wrong_type;     /* after a failed queue_open: the name of the offending key (one of the above) */
+    const char *wrong_expected;
+} queue;
+
+typedef struct queue_item {
+    server_string *value;
+    long long expire_ms;  /* absolute, ms since 1970 */
+    uint16_t packet_id;   /* out; 0: trimmed at once */
+    uint64_t serial;      /* out */
+    uint64_t previous;    /* out: serial of the entry before it, 0 if it was the only one */
+} queue_item;
+
+typedef struct queue_result {
+    uint64_t last_serial;
+    long long trimmed;
+    long long expired;
+} queue_result;
+
+/* SERVER_READ or SERVER_WRITE.  False if a key has the wrong type (see wrong_type); close it in any case. */
+bool queue_open(queue *q, server_ctx *ctx, hmq_slice session, int mode);
+void queue_close(queue *q);
+
+/* Number of references, expired ones included. */
+size_t queue_length(const queue *q);
+
+/* Serial of the first (last) reference, 0 if there is none. */
+uint64_t queue_first_serial(const queue *q);
+uint64_t queue_last_serial(const queue *q);
+
+/* The packet identifier handed out last, 0 if none; -1 if the key holds something else. */
+long long queue_last_packet_id(queue *q);
+
+/* Appends the items in order.  The oldest messages beyond `limit` are trimmed, expired references before them. */
+typedef enum queue_status { QUEUE_OK, QUEUE_BAD_COUNTER, QUEUE_FULL } queue_status;
+queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
+
+/* Removes the messages with these identifiers; how many were there. */
+size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count);
+
+/* Removes everything: messages, references, counter.  How many references there were. */
+size_t queue_drop(queue *q);
+
+/* Walks at most `count` references behind `after`, oldest first, and about `bytes` of values; expired references are
+ * removed (replicated), not visited.  *more: something follows the last one visited. */
+typedef void (*queue_visit)(void *context, uint64_t serial, uint16_t packet_id, const char *value, size_t len);
+size_t queue_walk(queue *q, uint64_t after, size_t count, size_t bytes, queue_visit visit, void *context, bool *more,
+                  long long *expired);
+
+/* Sets the expiry of all keys of the session: to the very time, or only if it is later than what stands. */
+void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later);
+
+/* {c}<suffix> */
+server_string *session_key_name(hmq_slice session, int suffix);
+
+#endif

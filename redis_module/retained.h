@@ -1,0 +1,27 @@
+/* retained.h - the retained message of a topic: one hash, readable by anybody.
+ *
+ *     {<topic>}_retained   HASH  topic, payload, qos, time (ms since 1970), publisher, properties
+ *
+ * It expires with the message's own expiry, never without one (MQTT 3.1.1 section 3.3.1.3). */
+#ifndef HMQ_RETAINED_H
+#define HMQ_RETAINED_H
+
+#include "../src/record.h"
+#include "index.h"
+#include "module.h"
+
+#define RETAINED_FIELDS 6
+
+typedef struct retained_message {
+    hmq_record record; /* points into the fields */
+    server_string *fields[RETAINED_FIELDS];
+} retained_message;
+
+/* Keeps the record as its topic's retained message; an empty payload removes it.  False after replying WRONGTYPE. */
+bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record);
+
+/* False if the key has expired or is no retained message.  After true: retained_read_end. */
+bool retained_read(server_ctx *ctx, server_string *key, retained_message *message);
+void retained_read_end(retained_message *message);
+
+#endif

@@ -1,0 +1,41 @@
+/* session.h - the SESSION.* commands, and what routing needs of them.
+ *
+ * {c}_session is a hash: owner, epoch, connected (0/1), expiry (s), lease (s), round (see queue.h).
+ *
+ * Invariants:
+ *  1. Epochs only grow, also over a drop: each is the larger of the last one + 1 and the clock in ms.
+ *  2. While a session is open, its keys end at now + expiry + lease, renewed by SESSION.TOUCH; once closed, at
+ *     now + expiry.  So nothing stays for ever, whoever crashed. */
+#ifndef HMQ_SESSION_H
+#define HMQ_SESSION_H
+
+#include "module.h"
+#include "queue.h"
+
+int session_open_command(server_ctx *ctx, server_string **argv, int argc);
+int session_touch_command(server_ctx *ctx, server_string **argv, int argc);
+int session_close_command(server_ctx *ctx, server_string **argv, int argc);
+int session_drop_command(server_ctx *ctx, server_string **argv, int argc);
+int session_info_command(server_ctx *ctx, server_string **argv, int argc);
+
+/* What {c}_session says. */
+typedef struct session_state {
+    bool exists; /* was opened */
+    long long epoch;
+    bool connected;
+    long long expiry_s;
+    long long lease_s;
+    long long expire_ms; /* of the hash, SERVER_NO_EXPIRE if none */
+    server_string *owner; /* NULL if none; freed by session_state_free */
+} session_state;
+
+/* False after replying WRONGTYPE. */
+bool session_state_read(server_ctx *ctx, hmq_slice session, session_state *state);
+void session_state_free(session_state *state);
+
+/* "EPOCH e" right behind the session key: steps over it and compares.  False after replying FENCED, NOSESSION or a
+ * syntax error. */
+struct args;
+bool session_check_epoch(struct args *a, hmq_slice session);
+
+#endif

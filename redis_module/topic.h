@@ -1,0 +1,18 @@
+/* topic.h - routing: SESSION.SUBSCRIBE and its kin, TOPIC.PUBLISH, retained messages.
+ *
+ *     {c}_subscriptions    HASH  filter -> subscription options byte, decimal (MQTT 5.0 section 3.8.3.1)
+ *     {<topic>}_retained   HASH  topic, payload, qos, time (ms), publisher, properties; expires with the message
+ *
+ * A publish is one atomic step: retained message, then for each session that matches, its queue and its inbox. */
+#ifndef HMQ_MODULE_TOPIC_H
+#define HMQ_MODULE_TOPIC_H
+
+#include "module.h"
+
+int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc);
+int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc);
+int session_subscriptions_command(server_ctx *ctx, server_string **argv, int argc);
+int topic_publish_command(server_ctx *ctx, server_string **argv, int argc);
+int topic_retained_command(server_ctx *ctx, server_string **argv, int argc);
+
+#endif

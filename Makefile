@@ -74,6 +74,7 @@ CORE_INPUTS = setup.py $(wildcard src/*.c src/*.h src/*.py)
 
 build/core.stamp: $(VENV)/.installed $(CORE_INPUTS)
 	@mkdir -p build
+	rm -f pyclient/holdmq/_core.*.so
 	$(BIN)/python setup.py -q build_ext --inplace --build-temp build/core
 	touch $@
 
@@ -81,12 +82,14 @@ MODULE_OBJECTS = $(C_FILES:%.c=build/obj/%.o)
 ASAN_OBJECTS = $(C_FILES:%.c=build/asan/obj/%.o)
 
 build/holdmq.so: $(MODULE_OBJECTS)
-	$(CC) -shared -g -Wl,-z,defs -o $@.new $^
-	mv -f $@.new $@
+	@echo LD $@
+	@$(CC) -shared -g -Wl,-z,defs -o $@.new $^
+	@mv -f $@.new $@
 
 build/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_MODULE) -c $< -o $@
+	@echo CC $<
+	@$(CC) $(CFLAGS_MODULE) -c $< -o $@
 
 -include $(wildcard build/obj/*/*.d build/asan/obj/*/*.d)
 
@@ -100,12 +103,14 @@ test: core module test-servers ## all tests, on every server under test
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
 
 build/asan/holdmq.so: $(ASAN_OBJECTS)
-	$(CC) -shared -g $(SANITIZE) -o $@.new $^
-	mv -f $@.new $@
+	@echo LD $@
+	@$(CC) -shared -g $(SANITIZE) -o $@.new $^
+	@mv -f $@.new $@
 
 build/asan/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_MODULE) -O1 $(SANITIZE) -c $< -o $@
+	@echo CC $< "(sanitized)"
+	@$(CC) $(CFLAGS_MODULE) -O1 $(SANITIZE) -c $< -o $@
 
 # A copy of the Python packages beside the sanitized extension: it stands before the editable one in PYTHONPATH.
 build/asan/core.stamp: $(VENV)/.installed $(CORE_INPUTS) $(wildcard pyclient/holdmq/*.py)

@@ -19,7 +19,7 @@ die() {
 }
 
 have_ensurepip() { "$python" -c 'import ensurepip' 2>/dev/null; }
-have_pip() { "$python" -m pip --python "$python" --version >/dev/null 2>&1; }
+have_pip() { "$python" -m pip --python "$(command -v "$python")" --version >/dev/null 2>&1; }
 have_headers() {
     "$python" -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
 }

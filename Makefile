@@ -25,7 +25,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 
 C_FILES = $(wildcard redis_module/*.c src/*.c)
 C_ALL = $(wildcard redis_module/*.[ch] src/*.[ch] bench/*.[ch] tests/*/*.[ch])
-PY_ALL := pyclient bridge pipeline tests bench tools setup.py $(wildcard src/*.py)
+PY_ALL = $(foreach d,pyclient bridge pipeline tests bench tools src,$(if $(wildcard $d/*.py $d/*/*.py),$d)) setup.py
 
 .PHONY: help
 help: ## this list
@@ -155,7 +155,7 @@ lint: $(VENV)/.installed ## formatting, linting and types, C and Python
 	$(BIN)/ruff format --check $(PY_ALL)
 	$(BIN)/ruff check $(PY_ALL)
 	$(BIN)/python tools/generate_sync.py --check
-	$(BIN)/mypy
+	$(BIN)/mypy $(PY_ALL)
 	$(BIN)/clang-format --dry-run -Werror $(C_ALL)
 	$(BIN)/clang-tidy --quiet $(C_FILES) -- -std=c11 -D_GNU_SOURCE -Isrc
 

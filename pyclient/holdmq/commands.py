@@ -1,0 +1,558 @@
+"""HoldMQ's commands without I/O: each function checks its arguments and returns the words to send and a parser.
+
+The one place in Python that knows the syntax of docs/commands.md. The synchronous client, the asyncio client and
+pipelines send what is built here. Invariants:
+
+1. A wrong argument raises `ArgumentError` here, before anything is sent; it names the argument and what was expected.
+2. A reply of another form than documented raises `UnexpectedReplyError`; nothing is guessed. RESP2 and RESP3 differ in
+   maps only, and both are read.
+3. Nothing here depends on `decode_responses`: all but the commands marked `text` are read undecoded.
+
+Building is O(words).
+
+Example:
+    >>> command = session_ack("device-1", [7, 8])
+    >>> command.words
+    ('SESSION.ACK', b'{device-1}', 'EPOCH', 0, 7, 8)
+    >>> command.parse(2)
+    2
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from holdmq import core
+from holdmq.errors import ArgumentError, InvalidTopicError, UnexpectedReplyError
+from holdmq.replies import (
+    AddResult,
+    ChannelPolicy,
+    Deliver,
+    Entry,
+    EntryState,
+    Hold,
+    Message,
+    OpenResult,
+    Page,
+    Payload,
+    SessionInfo,
+    SubscriptionOptions,
+    Text,
+)
+
+T = TypeVar("T")
+Word: TypeAlias = bytes | memoryview | str | int
+
+MAX_LIMIT = 65535
+"""Most messages in a session's queue: one for each packet identifier."""
+MAX_TTL_S = 2**31 - 1
+MAX_EXPIRY_S = 2**32 - 1
+MAX_COUNT = 10_000
+"""Most messages of one page."""
+MAX_PACKET_ID = 65535
+MAX_NUMBER = 2**63 - 1
+MAX_WORDS = 100_000
+"""Most payloads, filters or identifiers of one command: a server takes about a million words."""
+
+
+class Scope(Enum):
+    """Which nodes of a cluster a command goes to."""
+
+    KEY = "the node that has the key: the library finds it"
+    FIRST = "the node that has the slot of the first argument, which is a channel and, to the server, no key"
+    ALL = "all primaries, each of which knows a part"
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[T]):
+    """A command that is ready to be sent.
+
+    Attributes:
+        words: name and arguments, in the form in which redis-py's `execute_command` takes them.
+        parse: makes the typed result from the raw reply.
+        text: whether the reply is decoded as the client says (`decode_responses`), instead of never.
+        scope: which nodes of a cluster it goes to.
+        merge: makes one result of those of all nodes (scope ALL only).
+    """
+
+    words: tuple[Word, ...]
+    parse: Callable[[Any], T]
+    text: bool = False
+    scope: Scope = Scope.KEY
+    merge: Callable[[Sequence[T]], T] | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments for redis-py's `execute_command`."""
+        return {} if self.text else {"NEVER_DECODE": True}
+
+
+# --- Channels ---------------------------------------------------------------------------------------------------------
+
+
+def channel_publish(channel: Text, message: Payload) -> Command[int]:
+    """`CHANNEL.PUBLISH`: the number of receivers."""
+    return Command(
+        ("CHANNEL.PUBLISH", _name("channel", channel), _payload("message", message)), _integer, scope=Scope.FIRST
+    )
+
+
+def channel_last(channel: Text) -> Command[Text | None]:
+    """`CHANNEL.LAST`: the last message that the channel keeps."""
+    return Command(("CHANNEL.LAST", _name("channel", channel)), _optional_text, text=True)
+
+
+def channel_policy(channel: Text) -> Command[ChannelPolicy | None]:
+    """`CHANNEL.POLICY`: the rule that holds for the channel."""
+    return Command(("CHANNEL.POLICY", _name("channel", channel)), _parse_policy, scope=Scope.FIRST)
+
+
+def channel_range(channel: Text, start: int, stop: int) -> Command[list[Text]]:
+    """`LRANGE` over the list that the channel keeps, ends included; oldest message first."""
+    _range("start", start, 0, MAX_NUMBER)
+    _range("stop", stop, start, MAX_NUMBER)
+    return Command(("LRANGE", _name("channel", channel), start, stop), _parse_texts, text=True)
+
+
+# --- Sessions ---------------------------------------------------------------------------------------------------------
+
+
+def check_names(what: str, names: Sequence[Text], most: int) -> None:
+    """Raises ArgumentError unless there are 1 to `most` names, none of them empty."""
+    if not all(_name(what, name) for name in _some(what, names, most)):
+        raise ArgumentError(f"{what} are {names!r:.200}; expected none of them empty")
+
+
+def check_page(page: int) -> None:
+    """Raises ArgumentError for a page that is not 1 to 10000 messages."""
+    _range("page", page, 1, MAX_COUNT)
+
+
+def session_add(
+    client_id: Text,
+    payloads: Sequence[Payload],
+    *,
+    limit: int | None = None,
+    ttl: int | None = None,
+    prefix: Text = b"",
+) -> Command[AddResult]:
+    """`SESSION.ADD`: appends messages that share one TTL (seconds; None: the server's default)."""
+    words = [*_session("SESSION.ADD", client_id, prefix), *_add_options(limit, ttl), "MESSAGES"]
+    words += [_payload("payload", payload) for payload in _some("payloads", payloads)]
+    return Command(tuple(words), _parse_added)
+
+
+def session_add_expiring(
+    client_id: Text,
+    messages: Sequence[tuple[Payload, int | None]],
+    *,
+    limit: int | None = None,
+    ttl: int | None = None,
+    prefix: Text = b"",
+) -> Command[AddResult]:
+    """`SESSION.ADD … EXPIRING`: appends messages with a TTL each (seconds; None: `ttl` or the server's default)."""
+    words = [*_session("SESSION.ADD", client_id, prefix), *_add_options(limit, ttl), "EXPIRING"]
+    for payload, seconds in _some("messages", messages):
+        words.append("" if seconds is None else _range("ttl of a message", seconds, 1, MAX_TTL_S))
+        words.append(_payload("payload", payload))
+    return Command(tuple(words), _parse_added)
+
+
+def session_fetch(
+    client_id: Text,
+    *,
+    after: int = 0,
+    count: int | None = None,
+    max_bytes: int | None = None,
+    epoch: int = 0,
+    prefix: Text = b"",
+) -> Command[Page]:
+    """`SESSION.FETCH`: the queue from behind the serial `after`."""
+    words = [*_session("SESSION.FETCH", client_id, prefix), *_epoch(epoch)]
+    words += ["AFTER", _range("after", after, 0, MAX_NUMBER)]
+    if count is not None:
+        words += ["COUNT", _range("count", count, 1, MAX_COUNT)]
+    if max_bytes is not None:
+        words += ["BYTES", _range("max_bytes", max_bytes, 1, MAX_NUMBER)]
+    return Command(tuple(words), _parse_page)
+
+
+def session_ack(client_id: Text, packet_ids: Sequence[int], *, epoch: int = 0, prefix: Text = b"") -> Command[int]:
+    """`SESSION.ACK`: removes messages; replies how many were there."""
+    words = [*_session("SESSION.ACK", client_id, prefix), *_epoch(epoch)]
+    words += [_range("packet_id", packet_id, 1, MAX_PACKET_ID) for packet_id in _some("packet_ids", packet_ids)]
+    return Command(tuple(words), _integer)
+
+
+def session_last(client_id: Text, *, prefix: Text = b"") -> Command[int]:
+    """`SESSION.LAST`: the last packet identifier handed out, 0 if none."""
+    return Command(tuple(_session("SESSION.LAST", client_id, prefix)), _integer)
+
+
+def session_info(client_id: Text, *, prefix: Text = b"") -> Command[SessionInfo]:
+    """`SESSION.INFO`: the state of the session."""
+    return Command(tuple(_session("SESSION.INFO", client_id, prefix)), _parse_info)
+
+
+def session_drop(client_id: Text, *, epoch: int = 0, prefix: Text = b"") -> Command[int]:
+    """`SESSION.DROP`: removes everything the session has; replies how many messages that were."""
+    return Command((*_session("SESSION.DROP", client_id, prefix), *_epoch(epoch)), _integer)
+
+
+def session_open(
+    client_id: Text,
+    owner: Text,
+    *,
+    clean: bool = False,
+    expiry: int | None = None,
+    lease: int | None = None,
+    prefix: Text = b"",
+) -> Command[OpenResult]:
+    """`SESSION.OPEN`: takes the session over or creates it (expiry and lease in seconds)."""
+    words = [*_session("SESSION.OPEN", client_id, prefix), "OWNER", _name("owner", owner)]
+    if clean:
+        words.append("CLEAN")
+    if expiry is not None:
+        words += ["EXPIRY", _range("expiry", expiry, 0, MAX_EXPIRY_S)]
+    if lease is not None:
+        words += ["LEASE", _range("lease", lease, 1, MAX_EXPIRY_S)]
+    return Command(tuple(words), _parse_opened)
+
+
+def session_touch(client_id: Text, *, epoch: int, prefix: Text = b"") -> Command[None]:
+    """`SESSION.TOUCH`: renews the lease."""
+    return Command((*_session("SESSION.TOUCH", client_id, prefix), *_epoch(epoch)), _ok)
+
+
+def session_close(client_id: Text, *, epoch: int, expiry: int | None = None, prefix: Text = b"") -> Command[None]:
+    """`SESSION.CLOSE`: the connection is gone; the session lives on for its expiry (seconds)."""
+    words = [*_session("SESSION.CLOSE", client_id, prefix), *_epoch(epoch)]
+    if expiry is not None:
+        words += ["EXPIRY", _range("expiry", expiry, 0, MAX_EXPIRY_S)]
+    return Command(tuple(words), _ok)
+
+
+def session_subscribe(
+    client_id: Text, filters: Mapping[str, SubscriptionOptions], *, epoch: int = 0, prefix: Text = b""
+) -> Command[tuple[bool, ...]]:
+    """`SESSION.SUBSCRIBE`: True for each filter that is new, False where the options were replaced."""
+    words = [*_session("SESSION.SUBSCRIBE", client_id, prefix), *_epoch(epoch)]
+    for topic_filter, options in _some("filters", list(filters.items())):
+        words += [_filter(topic_filter), options.byte]
+    return Command(tuple(words), _parse_flags)
+
+
+def session_unsubscribe(
+    client_id: Text, filters: Sequence[str], *, epoch: int = 0, prefix: Text = b""
+) -> Command[tuple[bool, ...]]:
+    """`SESSION.UNSUBSCRIBE`: True for each filter that was there."""
+    words = [*_session("SESSION.UNSUBSCRIBE", client_id, prefix), *_epoch(epoch)]
+    words += [_filter(topic_filter) for topic_filter in _some("filters", filters)]
+    return Command(tuple(words), _parse_flags)
+
+
+def session_subscriptions(client_id: Text, *, prefix: Text = b"") -> Command[dict[str, SubscriptionOptions]]:
+    """`SESSION.SUBSCRIPTIONS`: the options of each filter."""
+    return Command(tuple(_session("SESSION.SUBSCRIPTIONS", client_id, prefix)), _parse_subscriptions)
+
+
+# --- Topics -----------------------------------------------------------------------------------------------------------
+
+
+def topic_publish(
+    topic: str,
+    payload: Payload,
+    *,
+    qos: int = 0,
+    retain: bool = False,
+    ttl: int | None = None,
+    publisher: Text | None = None,
+    properties: bytes = b"",
+) -> Command[int]:
+    """`TOPIC.PUBLISH`: the number of sessions reached (ttl in seconds, properties as MQTT 5.0 encodes them)."""
+    words: list[Word] = ["TOPIC.PUBLISH", _topic(topic), _payload("payload", payload), "QOS", _range("qos", qos, 0, 2)]
+    if retain:
+        words.append("RETAIN")
+    if ttl is not None:
+        words += ["TTL", _range("ttl", ttl, 1, MAX_TTL_S)]
+    if publisher is not None:
+        words += ["FROM", _name("publisher", publisher)]
+    if properties:
+        words += ["PROPERTIES", properties]
+    return Command(tuple(words), _integer, scope=Scope.ALL, merge=sum)
+
+
+def topic_retained(topic_filter: str, *, count: int | None = None) -> Command[tuple[str, ...]]:
+    """`TOPIC.RETAINED`: topics with a retained message that the filter matches."""
+    words: list[Word] = ["TOPIC.RETAINED", _filter(topic_filter)]
+    if count is not None:
+        words += ["COUNT", _range("count", count, 1, MAX_NUMBER)]
+
+    def merge(parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        return tuple(sorted({topic for part in parts for topic in part}))[:count]
+
+    return Command(tuple(words), _parse_names, scope=Scope.ALL, merge=merge)
+
+
+def retained_fields(topic: str) -> Command[Message | None]:
+    """`HGETALL` of the topic's retained message, which does not tell when it expires."""
+    return Command(("HGETALL", core.retained_key(_topic(topic))), _parse_retained)
+
+
+def retained_expiry(topic: str) -> Command[int | None]:
+    """`PEXPIRETIME` of the topic's retained message: milliseconds since 1970, None if it does not expire or is gone."""
+    return Command(("PEXPIRETIME", core.retained_key(_topic(topic))), _parse_expiry)
+
+
+# --- The server -------------------------------------------------------------------------------------------------------
+
+
+def holdmq_check() -> Command[tuple[str, ...]]:
+    """`HOLDMQ.CHECK`: differences between the indexes in memory and a rebuild from the keys; empty when all is well."""
+
+    def merge(parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        return tuple(line for part in parts for line in part)
+
+    return Command(("HOLDMQ.CHECK",), _parse_names, scope=Scope.ALL, merge=merge)
+
+
+# --- Arguments --------------------------------------------------------------------------------------------------------
+
+
+def _range(name: str, value: Any, low: int, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ArgumentError(f"{name} is {value!r}; expected a whole number from {low} to {high}")
+    return value
+
+
+def _name(what: str, value: Text) -> bytes:
+    if not isinstance(value, (bytes, str)):
+        raise ArgumentError(f"{what} is {value!r}; expected str or bytes")
+    return value if isinstance(value, bytes) else _encode(value)
+
+
+def _payload(what: str, value: Payload) -> bytes | memoryview:
+    if isinstance(value, str):
+        return _encode(value)
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise ArgumentError(f"{what} is of type {type(value).__name__}; expected bytes or str")
+    return memoryview(value) if isinstance(value, bytearray) else value
+
+
+def _some(what: str, values: Sequence[T], most: int = MAX_WORDS) -> Iterable[T]:
+    if isinstance(values, (str, bytes)):
+        raise ArgumentError(f"{what} is a single {type(values).__name__}; expected a sequence of them")
+    if not 1 <= len(values) <= most:
+        raise ArgumentError(f"{len(values)} {what} were given; expected 1 to {most}")
+    return values
+
+
+def _session(command: str, client_id: Text, prefix: Text) -> list[Word]:
+    name = _name("client_id", client_id)
+    if not name:
+        raise ArgumentError("client_id is empty; expected one byte or more")
+    before = _name("prefix", prefix)
+    if b"{" in before:
+        raise ArgumentError(f"prefix is {prefix!r}; expected one without '{{'")
+    return [command, before + core.session_key(name)]
+
+
+def _epoch(epoch: int) -> list[Word]:
+    return ["EPOCH", _range("epoch", epoch, 0, MAX_NUMBER)]
+
+
+def _add_options(limit: int | None, ttl: int | None) -> list[Word]:
+    words: list[Word] = []
+    if limit is not None:
+        words += ["LIMIT", _range("limit", limit, 1, MAX_LIMIT)]
+    if ttl is not None:
+        words += ["TTL", _range("ttl", ttl, 1, MAX_TTL_S)]
+    return words
+
+
+def _topic(topic: str) -> bytes:
+    name = _name("topic", topic)
+    try:
+        core.check_topic_name(name)
+    except ValueError as error:
+        raise InvalidTopicError(f"topic {topic!r}: {error}") from error
+    return name
+
+
+def _filter(topic_filter: str) -> bytes:
+    name = _name("filter", topic_filter)
+    try:
+        core.check_topic_filter(name)
+    except ValueError as error:
+        raise InvalidTopicError(f"filter {topic_filter!r}: {error}") from error
+    return name
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+# --- Replies ----------------------------------------------------------------------------------------------------------
+
+
+def _wrong(reply: object, expected: str) -> UnexpectedReplyError:
+    return UnexpectedReplyError(f"the server replied {reply!r:.200}; expected {expected}")
+
+
+def _integer(reply: object) -> int:
+    if not isinstance(reply, int) or isinstance(reply, bool):
+        raise _wrong(reply, "an integer")
+    return reply
+
+
+def _number(reply: object) -> int:
+    """An integer, or a string that holds one."""
+    if isinstance(reply, bytes) and reply.isdigit():
+        return int(reply)
+    return _integer(reply)
+
+
+def _array(reply: object, length: int | None = None) -> list[Any]:
+    if not isinstance(reply, list) or length not in (None, len(reply)):
+        raise _wrong(reply, "an array" if length is None else f"an array of {length}")
+    return reply
+
+
+def _bytes(reply: object) -> bytes:
+    if not isinstance(reply, bytes):
+        raise _wrong(reply, "a string")
+    return reply
+
+
+def _decode(reply: object) -> str:
+    return _bytes(reply).decode("utf-8", "surrogateescape")
+
+
+def _map(reply: object) -> dict[str, Any]:
+    """RESP3 has maps; RESP2 has arrays of keys and values in turn."""
+    if isinstance(reply, list) and len(reply) % 2 == 0:
+        return {_decode(key): value for key, value in zip(reply[::2], reply[1::2], strict=True)}
+    if not isinstance(reply, dict):
+        raise _wrong(reply, "a map")
+    return {_decode(key): value for key, value in reply.items()}
+
+
+def _ok(reply: object) -> None:
+    if reply not in (b"OK", "OK", True):
+        raise _wrong(reply, "OK")
+
+
+def _text(reply: object) -> Text:
+    if not isinstance(reply, (bytes, str)):
+        raise _wrong(reply, "a string")
+    return reply
+
+
+def _optional_text(reply: object) -> Text | None:
+    return None if reply is None else _text(reply)
+
+
+def _parse_texts(reply: object) -> list[Text]:
+    return [_text(item) for item in _array(reply)]
+
+
+def _parse_names(reply: object) -> tuple[str, ...]:
+    return tuple(_decode(item) for item in _array(reply))
+
+
+def _parse_flags(reply: object) -> tuple[bool, ...]:
+    return tuple(bool(_integer(item)) for item in _array(reply))
+
+
+def _parse_policy(reply: object) -> ChannelPolicy | None:
+    if reply is None:
+        return None
+    glob, hold, last, maxlen, ttl, deliver = _array(reply, 6)
+    try:
+        return ChannelPolicy(
+            glob=_decode(glob),
+            hold=Hold(_decode(hold)),
+            last={"on": True, "off": False}[_decode(last)],
+            maxlen=_integer(maxlen),
+            ttl=_integer(ttl),
+            deliver=Deliver(_decode(deliver)),
+        )
+    except (ValueError, KeyError) as error:
+        raise _wrong(reply, "the fields of a policy") from error
+
+
+def _parse_added(reply: object) -> AddResult:
+    packet_ids, serial, trimmed, expired = _array(reply, 4)
+    return AddResult(
+        tuple(_integer(packet_id) for packet_id in _array(packet_ids)),
+        _integer(serial),
+        _integer(trimmed),
+        _integer(expired),
+    )
+
+
+def _parse_page(reply: object) -> Page:
+    entries, more, expired = _array(reply, 3)
+    return Page(tuple(_parse_entry(entry) for entry in _array(entries)), bool(_integer(more)), _integer(expired))
+
+
+def _parse_entry(reply: object) -> Entry:
+    serial, packet_id, state, value = _array(reply, 4)
+    try:
+        return Entry(_integer(serial), _integer(packet_id), EntryState(_integer(state)), _bytes(value))
+    except ValueError as error:
+        raise _wrong(state, "state 0 or 2") from error
+
+
+def _parse_opened(reply: object) -> OpenResult:
+    epoch, present = _array(reply, 2)
+    return OpenResult(_integer(epoch), bool(_integer(present)))
+
+
+def _parse_info(reply: object) -> SessionInfo:
+    fields = _map(reply)
+    try:
+        ttl_ms = _integer(fields["ttl_ms"])
+        return SessionInfo(
+            exists=bool(_integer(fields["exists"])),
+            owner=_decode(fields["owner"] or b""),
+            epoch=_integer(fields["epoch"]),
+            connected=bool(_integer(fields["connected"])),
+            expiry=_integer(fields["expiry"]),
+            messages=_integer(fields["messages"]),
+            first_serial=_integer(fields["first_serial"]),
+            last_serial=_integer(fields["last_serial"]),
+            last_packet_id=_integer(fields["last_packet_id"]),
+            subscriptions=_integer(fields["subscriptions"]),
+            ttl_ms=None if ttl_ms == -1 else ttl_ms,
+        )
+    except KeyError as error:
+        raise _wrong(reply, f"a field {error}") from error
+
+
+def _parse_subscriptions(reply: object) -> dict[str, SubscriptionOptions]:
+    return {name: SubscriptionOptions.from_byte(_number(byte)) for name, byte in _map(reply).items()}
+
+
+def _parse_retained(reply: object) -> Message | None:
+    fields = _map(reply)
+    if not fields:
+        return None
+    try:
+        return Message(
+            topic=_decode(fields["topic"]),
+            payload=_bytes(fields["payload"]),
+            qos=_number(fields["qos"]),
+            retain=True,
+            time_ms=_number(fields["time"]),
+            publisher=_decode(fields["publisher"]),
+            properties=_bytes(fields["properties"]),
+        )
+    except KeyError as error:
+        raise _wrong(reply, f"a field {error}") from error
+
+
+def _parse_expiry(reply: object) -> int | None:
+    at_ms = _integer(reply)
+    return None if at_ms < 0 else at_ms

@@ -1,0 +1,154 @@
+"""What HoldMQ refuses, as Python exceptions: one class for each error code of docs/commands.md.
+
+It sits between the reply parser of redis-py, which knows HoldMQ's codes only as text, and the callers, who want to
+catch by class. Invariants:
+
+1. `ERRORS` has exactly the codes of HoldMQ's own in docs/commands.md (a test compares the two). Codes of the server's
+   own (OOM, READONLY, NOPERM ...) stay what redis-py makes of them.
+2. What the server refused is a `redis.ResponseError`; what was refused before anything was sent is a `redis.DataError`.
+3. An error that comes from a client of another library with the same shape (valkey-py) is an instance of that library's
+   `ResponseError` as well, so that either `except` clause catches it.
+"""
+
+import importlib
+import re
+from types import ModuleType, TracebackType
+from typing import ClassVar, cast
+
+import redis
+
+__all__ = [
+    "ERRORS",
+    "ArgumentError",
+    "CommandError",
+    "FencedError",
+    "HoldMQError",
+    "InvalidTopicError",
+    "ModuleMissingError",
+    "NoSessionError",
+    "SessionFullError",
+    "UnexpectedReplyError",
+    "WrongTypeError",
+]
+
+
+class HoldMQError(redis.RedisError):
+    """Base of all errors that HoldMQ defines; a subclass of redis-py's `RedisError`."""
+
+
+class ArgumentError(HoldMQError, redis.DataError, ValueError):
+    """An argument that cannot be right: raised before anything is sent, names the argument and what was expected."""
+
+
+class UnexpectedReplyError(HoldMQError, redis.InvalidResponse):
+    """The server answered in a form that docs/commands.md does not know: module and client do not fit together."""
+
+
+class CommandError(HoldMQError, redis.ResponseError):
+    """The server refused the command (`ERR`): arity, syntax, a number out of range, a malformed session key.
+
+    The base of all refusals by HoldMQ's commands. Nothing has been changed.
+    """
+
+    code: ClassVar[str] = "ERR"
+
+
+class ModuleMissingError(CommandError):
+    """The server does not know HoldMQ's commands: the module is not loaded there."""
+
+
+class WrongTypeError(CommandError):
+    """A key that the command needs holds another type (`WRONGTYPE`)."""
+
+    code = "WRONGTYPE"
+
+
+class InvalidTopicError(CommandError, ArgumentError):
+    """A topic name or filter that MQTT forbids (`INVALIDTOPIC`): found before sending, or by the server."""
+
+    code = "INVALIDTOPIC"
+
+
+class FencedError(CommandError):
+    """The session has a newer owner (`FENCED`): the epoch that was given is not the current one."""
+
+    code = "FENCED"
+
+
+class NoSessionError(CommandError):
+    """The command needs a session that was opened, and there is none (`NOSESSION`)."""
+
+    code = "NOSESSION"
+
+
+class SessionFullError(CommandError):
+    """All 65535 packet identifiers of the session are in use (`FULL`)."""
+
+    code = "FULL"
+
+
+ERRORS: dict[str, type[CommandError]] = {
+    error.code: error
+    for error in (CommandError, WrongTypeError, InvalidTopicError, FencedError, NoSessionError, SessionFullError)
+}
+
+_LIBRARIES = ("redis", "valkey")
+_foreign: dict[tuple[type[CommandError], type[Exception]], type[CommandError]] = {}  # for another library's clients
+_UNKNOWN_COMMAND = re.compile(r"unknown command\W+(CHANNEL|SESSION|TOPIC|HOLDMQ)\.", re.IGNORECASE)
+
+
+def library_of(thing: object) -> ModuleType:
+    """The module with the exceptions of the library (redis-py or valkey-py) that a client or an error comes from."""
+    for base in type(thing).__mro__:
+        root = base.__module__.partition(".")[0]
+        if root in _LIBRARIES:
+            return importlib.import_module(f"{root}.exceptions")
+    return importlib.import_module("redis.exceptions")
+
+
+def translate(error: Exception) -> Exception:
+    """The exception of this module for an error reply, or the error itself if it is none of HoldMQ's."""
+    library = library_of(error)
+    if type(error) is not library.ResponseError:
+        return error
+    text = str(error)
+    if _UNKNOWN_COMMAND.match(text):
+        message = (
+            f"the server has no HoldMQ module ({text.split(',', 1)[0]}): start it with --loadmodule <path>/holdmq.so, "
+            "or load the module with MODULE LOAD"
+        )
+        return _class_for(ModuleMissingError, library.ResponseError)(message)
+    code, _, rest = text.partition(" ")
+    # Both libraries take the code ERR away and leave those that they do not know.
+    refusal = ERRORS.get(code) if rest else None
+    return _class_for(refusal or CommandError, library.ResponseError)(text)
+
+
+class translation:  # noqa: N801 - used like a function
+    """Context manager: error replies that the client's library raises inside leave it as the classes of this module."""
+
+    def __init__(self, client: object) -> None:
+        self._refused: type[Exception] = library_of(client).ResponseError
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, self._refused):
+            refusal = translate(error)
+            if refusal is not error:
+                raise refusal from error
+
+
+def _class_for(error: type[CommandError], response_error: type[Exception]) -> type[CommandError]:
+    """The class itself for redis-py; for another library a subclass that is that library's ResponseError too."""
+    if issubclass(error, response_error):
+        return error
+    made = _foreign.get((error, response_error))
+    if made is None:
+        bases = (error, response_error)
+        made = cast("type[CommandError]", type(error.__name__, bases, {"__module__": error.__module__}))
+        _foreign[error, response_error] = made
+    return made

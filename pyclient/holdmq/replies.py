@@ -1,0 +1,321 @@
+"""What HoldMQ's commands reply and what its subscriptions deliver, as small frozen classes.
+
+Plain values; a `Message` knows its stored form, nothing here knows a server. They are the same for the synchronous and
+the asyncio client. Invariants:
+
+1. Names and units are those of docs/commands.md: times to live in seconds, points in time in milliseconds since
+   1970-01-01 UTC and then called `..._ms`.
+2. Values of sessions and topics are `bytes`, names are `str`, whatever `decode_responses` of the client says. Channels
+   and their messages are what redis-py delivers: `bytes`, or `str` with `decode_responses=True`.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import TypeAlias
+
+from holdmq import core
+from holdmq.errors import ArgumentError
+
+__all__ = [
+    "AddResult",
+    "ChannelMessage",
+    "ChannelPolicy",
+    "Deliver",
+    "Entry",
+    "EntryState",
+    "Hold",
+    "Message",
+    "OpenResult",
+    "Page",
+    "Payload",
+    "SessionInfo",
+    "SubscriptionOptions",
+    "Text",
+]
+
+Text: TypeAlias = bytes | str
+"""A channel, a pattern or a message: `str` is sent as UTF-8."""
+
+Payload: TypeAlias = bytes | bytearray | memoryview | str
+"""The content of a message: `str` is sent as UTF-8."""
+
+
+class Hold(StrEnum):
+    """Which messages a channel keeps."""
+
+    NONE = "none"
+    UNHEARD = "unheard"
+    ALL = "all"
+
+
+class Deliver(StrEnum):
+    """What a new subscriber is handed."""
+
+    NONE = "none"
+    LAST = "last"
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPolicy:
+    """The rule that holds for a channel.
+
+    Attributes:
+        glob: the pattern of the rule.
+        hold: which messages are kept.
+        last: whether the last message is kept even when it was received.
+        maxlen: how many messages are kept at most.
+        ttl: how long the list lives after the last message, in seconds; 0 means for ever.
+        deliver: what a new subscriber is handed.
+    """
+
+    glob: str
+    hold: Hold
+    last: bool
+    maxlen: int
+    ttl: int
+    deliver: Deliver
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelMessage:
+    """A message that a subscription delivered.
+
+    On the wire a message that the server had kept looks like any other, so what is known of it is told and no more.
+
+    Attributes:
+        channel: where it was published.
+        data: the message.
+        pattern: the pattern that matched, None for a subscription by name.
+        held: False if it was certainly published after the subscription was in force; None if it may be one that the
+            server had kept and handed over (see `Subscription`).
+        repeat: True for the first message of a channel after a reconnection if it is equal to the last one that this
+            subscription delivered from there: most likely the same message, handed over once more.
+    """
+
+    channel: Text
+    data: Text
+    pattern: Text | None = None
+    held: bool | None = None
+    repeat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddResult:
+    """What `SESSION.ADD` did.
+
+    Attributes:
+        packet_ids: the packet identifiers of the new messages, in the order of the payloads.
+        serial: the serial of the last of them.
+        trimmed: how many messages were removed because the queue was longer than its limit.
+        expired: how many references were removed because their message had expired.
+    """
+
+    packet_ids: tuple[int, ...]
+    serial: int
+    trimmed: int
+    expired: int
+
+
+class EntryState(IntEnum):
+    """How far the delivery of a queued message has come."""
+
+    QUEUED = 0
+    RELEASED = 2
+    """QoS 2: PUBREC was seen, only the packet identifier still matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message in the queue of a session.
+
+    Attributes:
+        serial: its place in the queue; grows for ever.
+        packet_id: its packet identifier, 1 to 65535.
+        state: queued or released.
+        value: what is stored: a record (see `message`), or whatever else was added.
+    """
+
+    serial: int
+    packet_id: int
+    state: EntryState
+    value: bytes
+
+    @property
+    def message(self) -> "Message":
+        """The stored record, decoded.
+
+        Raises:
+            ArgumentError: if the value is no publish record.
+        """
+        return Message.from_record(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a session's queue.
+
+    Attributes:
+        entries: the messages, oldest first.
+        more: whether messages follow behind the last entry.
+        expired: how many references were dropped because their message had expired.
+    """
+
+    entries: tuple[Entry, ...]
+    more: bool
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenResult:
+    """What `SESSION.OPEN` replied: the epoch of the new owner, and whether a session was there and was kept."""
+
+    epoch: int
+    present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """The state of a session.
+
+    Attributes:
+        exists: whether it was opened (a queue may exist without).
+        owner: who opened it last, empty if nobody did.
+        epoch: how often it was opened.
+        connected: whether its owner holds a connection of the client.
+        expiry: how long it lives after it was closed, in seconds.
+        messages: the references in its queue, those of expired messages included.
+        first_serial: serial of the oldest one, 0 if there is none.
+        last_serial: serial of the newest one, 0 if there is none.
+        last_packet_id: the packet identifier handed out last, 0 if none.
+        subscriptions: how many filters it is subscribed to.
+        ttl_ms: milliseconds until it expires, None if it does not.
+    """
+
+    exists: bool
+    owner: str
+    epoch: int
+    connected: bool
+    expiry: int
+    messages: int
+    first_serial: int
+    last_serial: int
+    last_packet_id: int
+    subscriptions: int
+    ttl_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionOptions:
+    """The options of an MQTT 5.0 subscription.
+
+    Attributes:
+        qos: the largest QoS that is delivered, 0 to 2.
+        no_local: leave out what the session's own client published.
+        retain_as_published: keep the retain flag of the publisher.
+        retain_handling: when retained messages are handed over: 0 at each subscribing, 1 if the subscription is new,
+            2 never.
+
+    Raises:
+        ArgumentError: for a value outside of its range.
+    """
+
+    qos: int = 1
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (("qos", self.qos), ("retain_handling", self.retain_handling)):
+            if value not in (0, 1, 2):
+                raise ArgumentError(f"{name} is {value!r}; expected 0, 1 or 2")
+
+    @property
+    def byte(self) -> int:
+        """The options laid out as in MQTT 5.0, section 3.8.3.1."""
+        return self.qos | self.no_local << 2 | self.retain_as_published << 3 | self.retain_handling << 4
+
+    @classmethod
+    def from_byte(cls, byte: int) -> "SubscriptionOptions":
+        """The options that such a byte stands for.
+
+        Raises:
+            ArgumentError: if it stands for none.
+        """
+        if not 0 <= byte < 0x40:
+            raise ArgumentError(f"subscription options are {byte!r}; expected 0 to 63 with no reserved bit set")
+        return cls(byte & 3, bool(byte & 4), bool(byte & 8), byte >> 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A published MQTT message, as it is stored.
+
+    Attributes:
+        topic: where it was published.
+        payload: the content.
+        qos: the QoS that it was published with, 0 to 2.
+        retain: whether it was to be retained.
+        time_ms: when it was published.
+        expires_ms: when it expires, None if it does not.
+        publisher: the client id of the publisher, empty if it is not known.
+        properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    time_ms: int = 0
+    expires_ms: int | None = None
+    publisher: str = ""
+    properties: bytes = b""
+
+    @classmethod
+    def from_record(cls, value: bytes) -> "Message":
+        """Decodes a stored record.
+
+        Raises:
+            ArgumentError: the value is no publish record.
+        """
+        try:
+            record = core.Record.decode(value)
+        except ValueError as error:
+            raise ArgumentError(f"value is {value[:40]!r}; expected a record: {error}") from error
+        if record.type is not core.RecordType.PUBLISH:
+            raise ArgumentError("value is a record without a message: only its packet identifier still matters")
+        return cls(
+            topic=_text(record.topic),
+            payload=record.payload,
+            qos=record.qos,
+            retain=record.retain,
+            time_ms=record.time_ms,
+            expires_ms=record.expires_ms or None,
+            publisher=_text(record.publisher),
+            properties=record.properties,
+        )
+
+    def to_record(self) -> bytes:
+        """The record to store, for instance with `AsyncSession.add`.
+
+        Raises:
+            ArgumentError: a field outside of its range.
+        """
+        record = core.Record(
+            topic=self.topic.encode("utf-8", "surrogateescape"),
+            payload=self.payload,
+            qos=self.qos,
+            retain=self.retain,
+            time_ms=self.time_ms,
+            expires_ms=self.expires_ms or 0,
+            publisher=self.publisher.encode("utf-8", "surrogateescape"),
+            properties=self.properties,
+        )
+        try:
+            return record.encode()
+        except ValueError as error:
+            raise ArgumentError(f"{self!r:.200} cannot be stored: {error}") from error
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")

@@ -1,0 +1,110 @@
+"""One channel: publish, look at what it keeps, subscribe."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from holdmq import commands
+from holdmq.replies import ChannelPolicy, Payload, Text
+
+if TYPE_CHECKING:
+    from holdmq._async.client import AsyncHoldMQ
+    from holdmq._async.subscription import AsyncSubscription
+
+
+class AsyncChannel:
+    """A channel whose messages wait until somebody is there to read them; made by `channel`.
+
+    Attributes:
+        name: the channel.
+
+    Example:
+        >>> weather = hold.channel("weather")
+        >>> await weather.publish("sunny")
+        0
+        >>> await weather.publish("rain")
+        0
+        >>> [message async for message in weather.backlog()]
+        [b'sunny', b'rain']
+    """
+
+    def __init__(self, hold: "AsyncHoldMQ", name: Text) -> None:
+        commands.channel_last(name)  # a name that cannot be is refused here
+        self._hold = hold
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    async def publish(self, message: Payload) -> int:
+        """Publishes a message; by the channel's policy it is kept, if nobody hears it or always.
+
+        It cannot be kept if the key named like the channel holds no list; `HoldMQ.info` counts that.
+
+        Returns:
+            How many receivers there were.
+
+        Raises:
+            redis.RedisError: whatever the server or redis-py reports.
+        """
+        return await self._hold.execute(commands.channel_publish(self.name, message))
+
+    async def last(self) -> Text | None:
+        """The last message that the channel keeps, None if there is none; removes nothing.
+
+        Raises:
+            WrongTypeError: the key named like the channel holds no list.
+
+        Example:
+            >>> receivers = await hold.channel("status").publish("green")
+            >>> await hold.channel("status").last()
+            b'green'
+        """
+        return await self._hold.execute(commands.channel_last(self.name))
+
+    async def backlog(self, page: int = 100) -> AsyncIterator[Text]:
+        """The messages that the channel keeps, oldest first; removes nothing.
+
+        Reads a page at a time. What is published meanwhile is read too; if messages leave the list meanwhile
+        (trimmed, handed over, popped), as many may be passed over.
+
+        Args:
+            page: messages for each round trip, 1 to 10000.
+
+        Raises:
+            ArgumentError: a page outside of its range.
+        """
+        commands.check_page(page)
+        start = 0
+        while True:
+            messages = await self._hold.execute(commands.channel_range(self.name, start, start + page - 1))
+            for message in messages:
+                yield message
+            start += len(messages)
+            if len(messages) < page:
+                return
+
+    async def policy(self) -> ChannelPolicy | None:
+        """The rule that holds for the channel, None if none does: then nothing is kept.
+
+        Example:
+            >>> (await hold.channel("weather").policy()).deliver.value
+            'last'
+        """
+        return await self._hold.execute(commands.channel_policy(self.name))
+
+    def subscribe(
+        self,
+        *,
+        timeout: float | None = None,
+        reconnect: float = 60.0,
+        ping_interval: float = 15.0,
+        skip_repeats: bool = False,
+    ) -> "AsyncSubscription":
+        """Its messages, what it has kept first; arguments as for `AsyncHoldMQ.subscribe`."""
+        return self._hold.subscribe(
+            self.name,
+            timeout=timeout,
+            reconnect=reconnect,
+            ping_interval=ping_interval,
+            skip_repeats=skip_repeats,
+        )

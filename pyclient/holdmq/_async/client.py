@@ -1,0 +1,403 @@
+"""The entry point: wraps a client object of redis-py or valkey-py and hands out channels, sessions and topics.
+
+It owns nothing but the client that `from_url` made. Invariants:
+
+1. Every command goes through `execute` or a pipeline: there the reply is parsed and an error gets its class.
+2. The client object is used by its shape (`execute_command`, `pipeline`, `pubsub`) and never changed.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+
+from holdmq import commands
+from holdmq._async.channel import AsyncChannel
+from holdmq._async.session import AsyncSession
+from holdmq._async.subscription import AsyncSubscription
+from holdmq._async.topics import AsyncTopics
+from holdmq._feed import Kind
+from holdmq._io import Client, async_close, async_connect, async_nodes
+from holdmq.commands import Command, Scope
+from holdmq.errors import ArgumentError, HoldMQError, ModuleMissingError, translate, translation
+from holdmq.replies import Text
+
+T = TypeVar("T")
+
+
+MAX_PIPELINE = 10_000
+"""Most commands of one pipeline."""
+PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
+"""One command of each family: a server that has them has the module."""
+
+
+class AsyncHoldMQ:
+    """HoldMQ over a client that is there already, or over one of its own (`from_url`).
+
+    Any client of the shape of redis-py's will do: `redis.Redis`, `redis.RedisCluster`, what `Sentinel.master_for`
+    returns, `valkey.Valkey`; for `AsyncHoldMQ` their asyncio twins. `decode_responses` and `protocol` may be as they
+    like.
+
+    redis-py sends a command again when the connection was lost before the reply came: then `publish` and `add` may
+    store a message twice. A client made with `retry=Retry(NoBackoff(), 0)` raises instead.
+
+    Attributes:
+        client: the wrapped client.
+        topics: publishing to MQTT topics.
+
+    Example:
+        >>> async with AsyncHoldMQ.from_url(url) as hold:
+        ...     receivers = await hold.channel("weather").publish("sunny")
+        ...     await hold.channel("weather").last()
+        b'sunny'
+    """
+
+    def __init__(self, client: Client) -> None:
+        if not hasattr(client, "execute_command"):
+            raise ArgumentError(f"client is {client!r}; expected a client object of redis-py or of the same shape")
+        self.client: Any = client
+        self.topics = AsyncTopics(self)
+        self._owned = False
+        self._checked = False
+        self._translation = translation(client)
+
+    @classmethod
+    def from_url(cls, url: str, **options: Any) -> Self:
+        """Over a redis-py client of its own, which is closed together with this object.
+
+        Args:
+            url: `redis://host:port/db`, `rediss://…` or `unix://…`, as redis-py takes it.
+            options: passed on to redis-py's `from_url`.
+
+        Raises:
+            ValueError: the address has another form.
+        """
+        hold = cls(async_connect(url, **options))
+        hold._owned = True
+        return hold
+
+    async def __aenter__(self) -> Self:
+        """Makes sure that the server has the module.
+
+        Raises:
+            ModuleMissingError: it has not.
+        """
+        try:
+            await self.require_module()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes the client if `from_url` made it; a client that was handed in stays open."""
+        if self._owned:
+            await async_close(self.client)
+
+    def channel(self, name: Text) -> AsyncChannel:
+        """The channel of that name; nothing is sent."""
+        return AsyncChannel(self, name)
+
+    def session(self, client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> AsyncSession:
+        """The session of that MQTT client; nothing is sent.
+
+        Args:
+            client_id: the client's id, any bytes but none; braces and percent signs are encoded.
+            prefix: stands before the key (TBMQ's cache prefix).
+            epoch: the epoch to write under if the session was opened before; 0 does not check.
+
+        Raises:
+            ArgumentError: an id, prefix or epoch that cannot be.
+        """
+        return AsyncSession(self, client_id, prefix=prefix, epoch=epoch)
+
+    def subscribe(
+        self,
+        *channels: Text,
+        timeout: float | None = None,
+        reconnect: float = 60.0,
+        ping_interval: float = 15.0,
+        skip_repeats: bool = False,
+    ) -> AsyncSubscription:
+        """Messages of channels, what they have kept first.
+
+        Args:
+            channels: their names.
+            timeout: iteration ends when no message came for so many seconds; None waits for ever.
+            reconnect: after losing the connection, try for so many seconds to get it back.
+            ping_interval: after so many seconds of silence the server is asked for a sign of life, which it has to
+                give within as many seconds.
+            skip_repeats: leave out what is marked `repeat` (see `ChannelMessage`). A message that was published during
+                an interruption and equals the one before is then left out too.
+
+        Raises:
+            ArgumentError: no channel, or a number outside of its range.
+
+        Example:
+            >>> receivers = await hold.channel("weather").publish("sunny")
+            >>> async with hold.subscribe("weather", timeout=0.2) as messages:
+            ...     async for message in messages:
+            ...         print(message.channel, message.data)
+            b'weather' b'sunny'
+        """
+        return self._subscription("subscribe", channels, timeout, reconnect, ping_interval, skip_repeats)
+
+    def psubscribe(
+        self,
+        *patterns: Text,
+        timeout: float | None = None,
+        reconnect: float = 60.0,
+        ping_interval: float = 15.0,
+        skip_repeats: bool = False,
+    ) -> AsyncSubscription:
+        """Messages of all channels that match, what they have kept first; arguments as for `subscribe`.
+
+        Example:
+            >>> receivers = await hold.channel("weather.oslo").publish("snow")
+            >>> async with hold.psubscribe("weather.*", timeout=0.2) as messages:
+            ...     async for message in messages:
+            ...         print(message.pattern, message.channel, message.data)
+            b'weather.*' b'weather.oslo' b'snow'
+        """
+        return self._subscription("psubscribe", patterns, timeout, reconnect, ping_interval, skip_repeats)
+
+    def pipeline(self, *, transaction: bool = False) -> "AsyncPipeline":
+        """Several commands in one round trip.
+
+        Args:
+            transaction: send them in MULTI and EXEC, as one atomic step.
+
+        Raises:
+            ArgumentError: a transaction over a client with `decode_responses=True`: redis-py would decode all that EXEC
+                returns, which messages of sessions do not survive.
+        """
+        return AsyncPipeline(self, transaction)
+
+    async def execute(self, command: Command[T]) -> T:
+        """Sends a command built by `holdmq.commands` and returns its parsed reply.
+
+        Raises:
+            CommandError: the module refused it; the subclass tells why.
+            redis.RedisError: whatever else redis-py raises.
+        """
+        if self.is_cluster and command.scope is not Scope.KEY:
+            return await self._execute_on_nodes(command)
+        with self._translation:
+            reply = await self.client.execute_command(*command.words, **command.options)
+        return command.parse(reply)
+
+    async def execute_all(self, several: Sequence[Command[T]]) -> list[T]:
+        """Sends commands of one kind, in one round trip if the client is not one of a cluster; at most 10000.
+
+        Raises:
+            CommandError: the module refused one.
+        """
+        if self.is_cluster:
+            return [await self.execute(command) for command in several]
+        pipeline = self.pipeline()
+        replies = [pipeline.queue(command) for command in several]
+        await pipeline.execute()
+        return [reply.result() for reply in replies]
+
+    async def supports(self, *names: str) -> bool:
+        """Whether the server knows these commands; without names, whether it has the module.
+
+        Example:
+            >>> await hold.supports()
+            True
+            >>> await hold.supports("SESSION.FLY")
+            False
+        """
+        return not await self._unknown(names or PROBES)
+
+    async def require_module(self) -> None:
+        """Makes sure, once, that the server has the module.
+
+        Raises:
+            ModuleMissingError: it has not.
+        """
+        if not self._checked:
+            unknown = await self._unknown(PROBES)
+            if unknown:
+                raise ModuleMissingError(
+                    f"the server has no HoldMQ module (it does not know {', '.join(unknown)}): start it with "
+                    "--loadmodule <path>/holdmq.so, or load the module with MODULE LOAD"
+                )
+            self._checked = True
+
+    async def info(self) -> dict[str, Any]:
+        """The section `holdmq` of the server's INFO.
+
+        Raises:
+            ModuleMissingError: there is none.
+        """
+        sections = await self.client.execute_command("INFO", "holdmq", **await self._anywhere())
+        if not sections:
+            raise ModuleMissingError("the server has no HoldMQ module: INFO has no section 'holdmq'")
+        return cast("dict[str, Any]", sections)
+
+    async def check(self) -> tuple[str, ...]:
+        """Differences between the module's indexes in memory and a rebuild from the keys; empty when all is well.
+
+        Example:
+            >>> await hold.check()
+            ()
+        """
+        return await self.execute(commands.holdmq_check())
+
+    def pubsub(self) -> Any:
+        """A new pub/sub object of the client.
+
+        Raises:
+            HoldMQError: this client has none.
+        """
+        if not hasattr(self.client, "pubsub"):
+            raise HoldMQError(f"{type(self.client).__name__} has no pub/sub; use a client of one of the nodes")
+        return self.client.pubsub()
+
+    def _subscription(
+        self,
+        kind: Kind,
+        names: tuple[Text, ...],
+        timeout: float | None,
+        reconnect: float,
+        ping_interval: float,
+        skip_repeats: bool,
+    ) -> AsyncSubscription:
+        return AsyncSubscription(
+            self,
+            kind,
+            names,
+            timeout=timeout,
+            reconnect=reconnect,
+            ping_interval=ping_interval,
+            skip_repeats=skip_repeats,
+        )
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the client is one of a cluster."""
+        return hasattr(self.client, "get_primaries")
+
+    async def _execute_on_nodes(self, command: Command[T]) -> T:
+        cluster = await async_nodes(self.client)
+        one = command.scope is Scope.FIRST
+        parts: list[T] = []
+        for node in [cluster.get_node_from_key(command.words[1])] if one else cluster.get_primaries():
+            with self._translation:
+                reply = await cluster.execute_command(*command.words, target_nodes=node, **command.options)
+            parts.append(command.parse(reply))
+        if not parts:
+            raise HoldMQError(f"no node of the cluster was found for {command.words[0]!r}")
+        return parts[0] if command.merge is None else command.merge(parts)
+
+    async def _anywhere(self) -> dict[str, Any]:
+        """Options that send a command without a key to some node of a cluster."""
+        return {"target_nodes": (await async_nodes(self.client)).get_random_node()} if self.is_cluster else {}
+
+    async def _unknown(self, names: Sequence[str]) -> list[str]:
+        options = {"NEVER_DECODE": True, **await self._anywhere()}
+        # In one word, so that redis-py does not take the reply for that of COMMAND.
+        replies = await self.client.execute_command("COMMAND INFO", *names, **options)
+        return [name for name, reply in zip(names, replies, strict=True) if not reply]
+
+
+class AsyncReply(Generic[T]):
+    """The reply that a queued command will have."""
+
+    def __init__(self, command: Command[T]) -> None:
+        self._command = command
+        self._result: T | None = None
+        self.error: Exception | None = None
+        self.done = False
+
+    def result(self) -> T:
+        """The parsed reply.
+
+        Raises:
+            CommandError: the module refused the command.
+            HoldMQError: the pipeline has not been executed.
+        """
+        if not self.done:
+            raise HoldMQError("the pipeline has not been executed")
+        if self.error is not None:
+            raise self.error
+        return cast("T", self._result)
+
+    def settle(self, reply: object) -> None:
+        """Takes the raw reply, or the exception that came instead."""
+        try:
+            if isinstance(reply, Exception):
+                self.error = translate(reply)
+            else:
+                self._result = self._command.parse(reply)
+        except HoldMQError as error:
+            self.error = error
+        self.done = True
+
+
+class AsyncPipeline:
+    """Commands that are sent together; made by `pipeline`.
+
+    Example:
+        >>> from holdmq import commands
+        >>> pipeline = hold.pipeline()
+        >>> added = pipeline.queue(commands.session_add("device-2", [b"on", b"off"]))
+        >>> last = pipeline.queue(commands.session_last("device-2"))
+        >>> replies = await pipeline.execute()
+        >>> added.result().packet_ids, last.result()
+        ((1, 2), 2)
+    """
+
+    def __init__(self, hold: AsyncHoldMQ, transaction: bool) -> None:
+        if transaction and _decodes(hold.client):
+            raise ArgumentError("transaction is True; expected False with a client that has decode_responses=True")
+        self._hold = hold
+        self._raw = hold.client.pipeline(transaction=transaction)
+        self._replies: list[AsyncReply[Any]] = []
+
+    def queue(self, command: Command[T]) -> AsyncReply[T]:
+        """Adds a command built by `holdmq.commands`; its reply is there after `execute`.
+
+        Raises:
+            ArgumentError: the pipeline is full, or the command has to go to several nodes of a cluster.
+        """
+        if len(self._replies) >= MAX_PIPELINE:
+            raise ArgumentError(f"{MAX_PIPELINE} commands are queued; expected an execute() before the next")
+        if command.scope is not Scope.KEY and self._hold.is_cluster:
+            raise ArgumentError(f"{command.words[0]!r} has no key; expected one that has for a pipeline to a cluster")
+        self._raw.execute_command(*command.words, **command.options)
+        reply = AsyncReply(command)
+        self._replies.append(reply)
+        return reply
+
+    async def execute(self, *, raise_on_error: bool = True) -> list[AsyncReply[Any]]:
+        """Sends what is queued and returns the replies in order; the pipeline is empty then.
+
+        Args:
+            raise_on_error: raise the first error, after all replies were read. Else each reply keeps its own.
+
+        Raises:
+            CommandError: the module refused a command; those after it were carried out all the same.
+        """
+        replies, self._replies = self._replies, []
+        if not replies:
+            return []
+        with translation(self._hold.client):
+            raw = await self._raw.execute(raise_on_error=False)
+        for reply, answer in zip(replies, raw, strict=True):
+            reply.settle(answer)
+        if raise_on_error:
+            for reply in replies:
+                reply.result()
+        return replies
+
+
+def _decodes(client: Any) -> bool:
+    """Whether the client has decode_responses=True."""
+    encoder = client.get_encoder() if hasattr(client, "get_encoder") else client.connection_pool.get_encoder()
+    return bool(encoder.decode_responses)

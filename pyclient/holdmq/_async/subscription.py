@@ -1,0 +1,266 @@
+"""A subscription to channels or patterns: an iterator of messages that survives the loss of its connection.
+
+It sits on a pub/sub object of redis-py, which it makes anew when the connection is lost for longer than redis-py
+itself tries. Invariants:
+
+1. Nothing is buffered here: a message is read from the connection when it is asked for. A reader that is too slow is
+   held back by TCP and, in the end, cut off by the server (`client-output-buffer-limit`), which shows as a
+   reconnection.
+2. Every wait is bounded: by the caller's timeout, by `ping_interval` for a silent connection, by `reconnect` for a lost
+   one.
+3. One task reads; several need a subscription each.
+"""
+
+import random
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from holdmq import commands
+from holdmq._feed import Feed, Kind
+from holdmq._io import async_close, async_handle, async_read, async_sleep
+from holdmq.errors import ArgumentError, UnexpectedReplyError, library_of, translation
+from holdmq.replies import ChannelMessage, Deliver, Text
+
+if TYPE_CHECKING:
+    from holdmq._async.client import AsyncHoldMQ
+
+
+MAX_NAMES = 10_000
+"""Most channels or patterns of one subscription."""
+CONFIRMATION_TIMEOUT_S = 10.0
+"""How long the server may take to confirm."""
+FIRST_BACKOFF_S = 0.05
+LAST_BACKOFF_S = 2.0
+SHORTEST_WAIT_S = 0.001
+"""Even a caller who does not want to wait lets the event loop turn."""
+SLICE_S = 1.0
+"""The longest single wait, so that `aclose` from elsewhere is noticed."""
+
+
+class AsyncSubscription:
+    """Messages of channels or of patterns, those that were kept first; made by `subscribe` and `psubscribe`.
+
+    Iterate over it, or call `get`. It connects when it is entered as a context manager, or else with the first message
+    that is asked for.
+
+    When the connection is lost it subscribes again, and the server hands over what it has kept: with `deliver=held`
+    everything that was published meanwhile if nobody else was listening; with `deliver=last` the last message, also
+    if it was delivered before (then it is marked `repeat`). What was published while the server still took the lost
+    connection for alive is not kept; a session (see `AsyncSession`) has no such gap.
+
+    Attributes:
+        reconnections: how often it had to subscribe again.
+    """
+
+    def __init__(
+        self,
+        hold: "AsyncHoldMQ",
+        kind: Kind,
+        names: tuple[Text, ...],
+        *,
+        timeout: float | None,
+        reconnect: float,
+        ping_interval: float,
+        skip_repeats: bool,
+    ) -> None:
+        commands.check_names("channels" if kind == "subscribe" else "patterns", names, MAX_NAMES)
+        if timeout is not None and timeout < 0:
+            raise ArgumentError(f"timeout is {timeout!r}; expected None or seconds from 0 on")
+        if reconnect < 0:
+            raise ArgumentError(f"reconnect is {reconnect!r}; expected seconds from 0 on")
+        if ping_interval <= 0:
+            raise ArgumentError(f"ping_interval is {ping_interval!r}; expected seconds above 0")
+        self._hold = hold
+        self._kind: Kind = kind
+        self._names = tuple(dict.fromkeys(names))
+        self._timeout = timeout
+        self._reconnect = reconnect
+        self._ping_interval = ping_interval
+        self._skip_repeats = skip_repeats
+        self._feed = Feed()
+        self._pubsub: Any = None
+        self._opened = False
+        self._closed = False
+        self._reading = False
+        self._heard = 0.0  # when the connection last showed life
+        self._pinged = False  # and whether a PING is out since then
+        self._lost_since: float | None = None
+        self._backoff = FIRST_BACKOFF_S
+        self._next_try = 0.0
+        library = library_of(hold.client)
+        self._lost = (library.ConnectionError, library.TimeoutError, OSError)
+        self._hopeless = library.AuthenticationError
+
+    @property
+    def reconnections(self) -> int:
+        """How often it had to subscribe again."""
+        return self._feed.reconnections
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ChannelMessage:
+        message = await self.get(self._timeout)
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def aclose(self) -> None:
+        """Ends the subscription and gives its connection back; a second call does nothing.
+
+        If somebody is waiting in `get`, that call ends within a second and gives the connection back.
+        """
+        self._closed = True
+        if not self._reading:
+            await self._discard()
+
+    async def get(self, timeout: float | None = None) -> ChannelMessage | None:  # noqa: ASYNC109 - it returns None then
+        """The next message, or None if there is none within so many seconds or after `aclose`.
+
+        Args:
+            timeout: in seconds, None waits for ever. Time spent on connecting comes on top.
+
+        Raises:
+            redis.ConnectionError: the server could not be reached for `reconnect` seconds.
+            redis.ResponseError: the server refused the subscription.
+        """
+        self._reading = True
+        try:
+            if not self._opened:
+                await self._open()
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while not self._closed:
+                left = SLICE_S if deadline is None else deadline - time.monotonic()
+                message = await self._step(max(SHORTEST_WAIT_S, min(left, SLICE_S, self._ping_interval)))
+                if message is not None and not (self._skip_repeats and message.repeat):
+                    return message
+                if message is None and deadline is not None and time.monotonic() >= deadline:
+                    return None
+            return None
+        finally:
+            self._reading = False
+            if self._closed:
+                await self._discard()
+
+    async def _step(self, wait: float) -> ChannelMessage | None:
+        """Reads and digests one reply or waits so long for it; without a connection, tries to get one."""
+        if self._pubsub is None:
+            await self._connect(wait)
+            return None
+        try:
+            reply = await async_read(self._pubsub, wait)
+            if reply is None:
+                await self._watch()
+                return None
+            self._heard, self._pinged = time.monotonic(), False
+            return await self._digest(reply)
+        except self._lost as error:
+            await self._lose(error)
+            return None
+
+    async def _digest(self, reply: Any) -> ChannelMessage | None:
+        if not isinstance(reply, (list, tuple)):  # RESP3 answers a PING with a plain string
+            self._feed.pong(reply)
+            return None
+        event = await async_handle(self._pubsub, reply)
+        if event["type"] in ("message", "pmessage"):
+            return self._feed.message(event["channel"], event["data"], event["pattern"])
+        if event["type"] == "pong":
+            self._feed.pong(event["data"])
+        elif event["type"] == self._kind and self._feed.confirm(event["channel"]):
+            await self._pubsub.ping(self._feed.fence)
+        return None
+
+    async def _watch(self) -> None:
+        """A silent connection is asked for a sign of life, and given up if there is none."""
+        silence = time.monotonic() - self._heard
+        if silence >= 2 * self._ping_interval and self._pinged:
+            raise library_of(self._hold.client).ConnectionError(
+                f"no answer to a PING for {self._ping_interval} seconds on the connection of a subscription"
+            )
+        if silence >= self._ping_interval and not self._pinged:
+            self._pinged = True
+            await self._pubsub.ping("holdmq-alive")
+
+    async def _open(self) -> None:
+        while self._pubsub is None and not self._closed:
+            await self._connect(SLICE_S)
+
+    async def _connect(self, wait: float) -> None:
+        """Tries once to subscribe, or waits a part of the time until the next try."""
+        pause = self._next_try - time.monotonic()
+        if pause > 0:
+            await async_sleep(min(pause, wait))
+            return
+        try:
+            await self._subscribe()
+        except self._lost as error:
+            await self._lose(error)
+        else:
+            self._opened, self._lost_since, self._backoff = True, None, FIRST_BACKOFF_S
+
+    async def _lose(self, error: Exception) -> None:
+        """The connection is gone: when to try again, or, after `reconnect` seconds, no more."""
+        await self._discard()
+        if self._closed:
+            return
+        now = time.monotonic()
+        self._lost_since = now if self._lost_since is None else self._lost_since
+        # Not all clients shall come back at the same moment.
+        self._next_try = now + self._backoff * random.uniform(0.5, 1.0)  # noqa: S311
+        self._backoff = min(2 * self._backoff, LAST_BACKOFF_S)
+        if isinstance(error, self._hopeless) or self._next_try > self._lost_since + self._reconnect:
+            self._lost_since, self._backoff, self._next_try = None, FIRST_BACKOFF_S, 0.0
+            raise error
+
+    async def _subscribe(self) -> None:
+        """Begins a life: connects, subscribes and waits until the server has confirmed."""
+        self._feed.begin(await self._deliveries())
+        try:
+            with translation(self._hold.client):
+                self._pubsub = self._hold.pubsub()
+                await getattr(self._pubsub, self._kind)(*self._names)
+                await self._await_confirmation()
+        except BaseException:
+            await self._discard()
+            raise
+
+    async def _await_confirmation(self) -> None:
+        """The first reply is a confirmation or an error; the server takes the command as a whole."""
+        self._heard, self._pinged = time.monotonic(), False
+        while not self._feed.confirmed:
+            if time.monotonic() - self._heard > CONFIRMATION_TIMEOUT_S:
+                raise library_of(self._hold.client).TimeoutError(
+                    f"the subscription was not confirmed within {CONFIRMATION_TIMEOUT_S} seconds"
+                )
+            reply = await async_read(self._pubsub, SLICE_S)
+            message = None if reply is None else await self._digest(reply)
+            if message is not None:
+                raise UnexpectedReplyError(f"a message of {message.channel!r} came before its confirmation")
+
+    async def _deliveries(self) -> dict[Text, Deliver]:
+        """What each channel hands over, as far as this user may know it; nothing is known of patterns."""
+        await self._hold.require_module()
+        if self._kind != "subscribe":
+            return {}
+        try:
+            policies = await self._hold.execute_all([commands.channel_policy(name) for name in self._names])
+        except library_of(self._hold.client).NoPermissionError:
+            return {}
+        pairs = zip(self._names, policies, strict=True)
+        return {name: policy.deliver if policy else Deliver.NONE for name, policy in pairs}
+
+    async def _discard(self) -> None:
+        pubsub, self._pubsub = self._pubsub, None
+        if pubsub is not None:
+            await async_close(pubsub)

@@ -1,0 +1,96 @@
+"""What a subscription knows about its messages, without I/O: raw pub/sub replies in, typed messages out.
+
+A *life* is the time between a (re-)subscription and the loss of its connection. After each beginning of a life the
+server hands over what it has kept, in ordinary messages. To tell them apart as far as that is possible, the
+subscription sends a PING (the *fence*) after the first confirmation: what the server hands over stands before its
+answer, so a message behind it is live, if the channel's policy hands over one message at most. A backlog may be handed
+over in slices, around the fence: there nothing is claimed.
+
+Invariants:
+
+1. `ChannelMessage.held` is False only if the message was certainly published after the life began, else None.
+2. `ChannelMessage.repeat` is set at most once for each channel and life, never in the first life.
+3. Memory: one hash for each channel seen, at most `MAX_CHANNELS_SEEN`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from holdmq.replies import ChannelMessage, Deliver, Text
+
+Kind: TypeAlias = Literal["subscribe", "psubscribe"]
+
+MAX_CHANNELS_SEEN = 4096
+"""Of so many channels the last message is known for telling repeats; a channel beyond is not told."""
+
+
+class Feed:
+    """The state of one subscription."""
+
+    def __init__(self) -> None:
+        self._life = 0
+        self._confirmed: set[bytes] = set()
+        self._deliver: dict[bytes, Deliver] = {}
+        self._fenced = False
+        # Channel -> (life in which its last message came, hash of that message).
+        self._last: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+
+    @property
+    def reconnections(self) -> int:
+        """How often the subscription was made again."""
+        return max(0, self._life - 1)
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the server has confirmed the subscription since `begin`."""
+        return bool(self._confirmed)
+
+    @property
+    def fence(self) -> str:
+        """The text of this life's PING."""
+        return f"holdmq-fence-{self._life}"
+
+    def begin(self, deliver: Mapping[Text, Deliver]) -> None:
+        """A new life is to begin; `deliver` tells what the channels hand over, as far as it is known."""
+        self._confirmed.clear()
+        self._fenced = False
+        self._deliver = {_raw(channel): value for channel, value in deliver.items()}
+
+    def confirm(self, name: Text) -> bool:
+        """The server confirmed a channel or pattern. True if it is the first one of a life: time to send the fence.
+
+        A second confirmation of the same name means that the library below has reconnected by itself: a new life.
+        """
+        raw = _raw(name)
+        begins = not self._confirmed or raw in self._confirmed
+        if begins:
+            self._life += 1
+            self._confirmed.clear()
+            self._fenced = False
+        self._confirmed.add(raw)
+        return begins
+
+    def pong(self, text: Any) -> None:
+        """The answer to a PING."""
+        if _raw(text) == self.fence.encode():
+            self._fenced = True
+
+    def message(self, channel: Text, data: Text, pattern: Text | None) -> ChannelMessage:
+        """A message came."""
+        raw = _raw(channel)
+        content = hash(data)
+        deliver = self._deliver.get(raw)
+        life, before = self._last.get(raw, (self._life, 0))
+        self._last[raw] = (self._life, content)
+        self._last.move_to_end(raw)
+        if len(self._last) > MAX_CHANNELS_SEEN:
+            self._last.popitem(last=False)
+        # What deliver=held hands over leaves the list: it cannot come twice.
+        repeat = life < self._life and before == content and deliver in (None, Deliver.LAST)
+        live = deliver is Deliver.NONE or (deliver is Deliver.LAST and self._fenced)
+        return ChannelMessage(channel, data, pattern, held=False if live else None, repeat=repeat)
+
+
+def _raw(text: Any) -> bytes:
+    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text)

@@ -1,0 +1,97 @@
+"""The few operations that differ between the synchronous and the asyncio client, each written twice by hand.
+
+Everything else in `_sync/` is generated from `_async/`, where `async_<name>` becomes `<name>`. Both flavours of
+redis-py and valkey-py are reached by their shape, never by their type.
+"""
+
+import asyncio
+import time
+from importlib import metadata
+from typing import Any, Protocol
+
+import redis
+import redis.asyncio
+
+READ_TIMEOUT_S = 30.0
+"""How long the rest of a message that has begun may take."""
+
+
+class Client(Protocol):
+    """The shape of a client object, synchronous or asyncio."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Sends a command."""
+
+
+async def async_sleep(seconds: float) -> None:
+    """Waits without blocking the event loop."""
+    await asyncio.sleep(seconds)
+
+
+def sleep(seconds: float) -> None:
+    """Waits."""
+    time.sleep(seconds)
+
+
+def async_connect(url: str, **options: Any) -> Any:
+    """An asyncio client of redis-py for the address."""
+    return redis.asyncio.Redis.from_url(url, **_identified(options))
+
+
+def connect(url: str, **options: Any) -> Any:
+    """A client of redis-py for the address."""
+    return redis.Redis.from_url(url, **_identified(options))
+
+
+async def async_close(thing: Any) -> None:
+    """Closes a client or a pub/sub object."""
+    await thing.aclose()
+
+
+def close(thing: Any) -> None:
+    """Closes a client or a pub/sub object."""
+    thing.close()
+
+
+async def async_nodes(client: Any) -> Any:
+    """The client of a cluster, once it knows the nodes: the asyncio one asks for them with its first command."""
+    return await client.initialize()
+
+
+def nodes(client: Any) -> Any:
+    """The client of a cluster, which knows the nodes from the beginning."""
+    return client
+
+
+async def async_read(pubsub: Any, timeout: float) -> Any:  # noqa: ASYNC109 - redis-py's own time limit
+    """The next raw pub/sub reply, None if none comes within so many seconds."""
+    return await pubsub.parse_response(block=False, timeout=timeout)
+
+
+def read(pubsub: Any, timeout: float) -> Any:
+    """The next raw pub/sub reply, None if none comes within so many seconds.
+
+    `parse_response` uses one time limit for "has it begun" and for "has it ended"; a message that has begun must not be
+    given up, which would cost the connection, so the two are asked for one after the other.
+    """
+    if not pubsub.connection.can_read(timeout=timeout):
+        return None
+    return pubsub.parse_response(block=False, timeout=READ_TIMEOUT_S)
+
+
+async def async_handle(pubsub: Any, reply: Any) -> Any:
+    """The library's own reading of a raw pub/sub reply."""
+    return await pubsub.handle_message(reply)
+
+
+def handle(pubsub: Any, reply: Any) -> Any:
+    """The library's own reading of a raw pub/sub reply."""
+    return pubsub.handle_message(reply)
+
+
+def _identified(options: dict[str, Any]) -> dict[str, Any]:
+    """CLIENT LIST shall tell whose connection it is."""
+    if "driver_info" not in options and "lib_name" not in options:
+        driver = redis.DriverInfo().add_upstream_driver("holdmq", metadata.version("holdmq"))
+        options = {**options, "driver_info": driver}
+    return options

@@ -1,0 +1,110 @@
+# Generated from pyclient/holdmq/_async/channel.py by tools/generate_sync.py; change that file.
+"""One channel: publish, look at what it keeps, subscribe."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from holdmq import commands
+from holdmq.replies import ChannelPolicy, Payload, Text
+
+if TYPE_CHECKING:
+    from holdmq._sync.client import HoldMQ
+    from holdmq._sync.subscription import Subscription
+
+
+class Channel:
+    """A channel whose messages wait until somebody is there to read them; made by `channel`.
+
+    Attributes:
+        name: the channel.
+
+    Example:
+        >>> weather = hold.channel("weather")
+        >>> weather.publish("sunny")
+        0
+        >>> weather.publish("rain")
+        0
+        >>> [message for message in weather.backlog()]
+        [b'sunny', b'rain']
+    """
+
+    def __init__(self, hold: "HoldMQ", name: Text) -> None:
+        commands.channel_last(name)  # a name that cannot be is refused here
+        self._hold = hold
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def publish(self, message: Payload) -> int:
+        """Publishes a message; by the channel's policy it is kept, if nobody hears it or always.
+
+        It cannot be kept if the key named like the channel holds no list; `HoldMQ.info` counts that.
+
+        Returns:
+            How many receivers there were.
+
+        Raises:
+            redis.RedisError: whatever the server or redis-py reports.
+        """
+        return self._hold.execute(commands.channel_publish(self.name, message))
+
+    def last(self) -> Text | None:
+        """The last message that the channel keeps, None if there is none; removes nothing.
+
+        Raises:
+            WrongTypeError: the key named like the channel holds no list.
+
+        Example:
+            >>> receivers = hold.channel("status").publish("green")
+            >>> hold.channel("status").last()
+            b'green'
+        """
+        return self._hold.execute(commands.channel_last(self.name))
+
+    def backlog(self, page: int = 100) -> Iterator[Text]:
+        """The messages that the channel keeps, oldest first; removes nothing.
+
+        Reads a page at a time. What is published meanwhile is read too; if messages leave the list meanwhile
+        (trimmed, handed over, popped), as many may be passed over.
+
+        Args:
+            page: messages for each round trip, 1 to 10000.
+
+        Raises:
+            ArgumentError: a page outside of its range.
+        """
+        commands.check_page(page)
+        start = 0
+        while True:
+            messages = self._hold.execute(commands.channel_range(self.name, start, start + page - 1))
+            yield from messages
+            start += len(messages)
+            if len(messages) < page:
+                return
+
+    def policy(self) -> ChannelPolicy | None:
+        """The rule that holds for the channel, None if none does: then nothing is kept.
+
+        Example:
+            >>> (hold.channel("weather").policy()).deliver.value
+            'last'
+        """
+        return self._hold.execute(commands.channel_policy(self.name))
+
+    def subscribe(
+        self,
+        *,
+        timeout: float | None = None,
+        reconnect: float = 60.0,
+        ping_interval: float = 15.0,
+        skip_repeats: bool = False,
+    ) -> "Subscription":
+        """Its messages, what it has kept first; arguments as for `HoldMQ.subscribe`."""
+        return self._hold.subscribe(
+            self.name,
+            timeout=timeout,
+            reconnect=reconnect,
+            ping_interval=ping_interval,
+            skip_repeats=skip_repeats,
+        )

@@ -1,0 +1,290 @@
+# Generated from pyclient/holdmq/_async/session.py by tools/generate_sync.py; change that file.
+"""One MQTT session: its queue, its owner and its subscriptions."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from holdmq import commands
+from holdmq.errors import UnexpectedReplyError
+from holdmq.replies import (
+    AddResult,
+    Entry,
+    OpenResult,
+    Page,
+    Payload,
+    SessionInfo,
+    SubscriptionOptions,
+    Text,
+)
+
+if TYPE_CHECKING:
+    from holdmq._sync.client import HoldMQ
+
+
+class Session:
+    """The session of an MQTT client; made by `session`.
+
+    After `open` every command that writes carries the epoch, so that it is refused (`FencedError`) once somebody else
+    has opened the session. Without, nothing is checked.
+
+    Attributes:
+        client_id: the client's id.
+        prefix: what stands before the session key.
+        epoch: the epoch to write under, 0 if it is not to be checked.
+
+    Example:
+        >>> session = hold.session("device-1")
+        >>> opened = session.open("reader-1", expiry=3600)
+        >>> (session.add(b"on", b"off")).packet_ids
+        (1, 2)
+        >>> page = session.fetch()
+        >>> [(entry.packet_id, entry.value) for entry in page.entries]
+        [(1, b'on'), (2, b'off')]
+        >>> session.ack(1, 2)
+        2
+        >>> session.close()
+    """
+
+    def __init__(self, hold: "HoldMQ", client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> None:
+        commands.session_drop(client_id, epoch=epoch, prefix=prefix)  # what cannot be is refused here
+        self._hold = hold
+        self.client_id = client_id
+        self.prefix = prefix
+        self.epoch = epoch
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.client_id!r}, epoch={self.epoch})"
+
+    def open(
+        self, owner: Text, *, clean: bool = False, expiry: int | None = None, lease: int | None = None
+    ) -> OpenResult:
+        """Takes the session over from whoever has it, or creates it; later commands are fenced by the new epoch.
+
+        Args:
+            owner: a name for the new owner.
+            clean: drop what is there first.
+            expiry: how long the session lives after it was closed, in seconds, 0 to 4294967295 (default 0).
+            lease: how much longer it lives if the owner vanishes, in seconds (default 3600).
+
+        Raises:
+            ArgumentError: a number outside of its range.
+        """
+        opened = self._hold.execute(
+            commands.session_open(self.client_id, owner, clean=clean, expiry=expiry, lease=lease, prefix=self.prefix)
+        )
+        self.epoch = opened.epoch
+        return opened
+
+    def touch(self) -> None:
+        """Renews the lease.
+
+        Raises:
+            FencedError: the session has a newer owner.
+            NoSessionError: it was never opened, or is gone.
+        """
+        self._hold.execute(commands.session_touch(self.client_id, epoch=self.epoch, prefix=self.prefix))
+
+    def close(self, *, expiry: int | None = None) -> None:
+        """The connection is gone: with expiry 0 the session is dropped, else it lives so long.
+
+        Args:
+            expiry: in seconds, 0 to 4294967295; None: what `open` said.
+
+        Raises:
+            FencedError: the session has a newer owner.
+            NoSessionError: it was never opened, or is gone.
+        """
+        self._hold.execute(commands.session_close(self.client_id, epoch=self.epoch, expiry=expiry, prefix=self.prefix))
+
+    def add(self, *payloads: Payload, limit: int | None = None, ttl: int | None = None) -> AddResult:
+        """Appends messages to the queue.
+
+        Args:
+            payloads: one or more messages.
+            limit: most messages in the queue, 1 to 65535; the oldest beyond it are trimmed (default: the server's).
+            ttl: how long each message lives, in seconds, 1 to 2147483647 (default: the server's).
+
+        Raises:
+            ArgumentError: no payload, or a number outside of its range.
+            SessionFullError: all packet identifiers are in use.
+
+        Example:
+            >>> result = hold.session("device-3").add(b"a", b"b", b"c", limit=2, ttl=60)
+            >>> result.packet_ids, result.trimmed
+            ((1, 2, 3), 1)
+        """
+        return self._hold.execute(
+            commands.session_add(self.client_id, payloads, limit=limit, ttl=ttl, prefix=self.prefix)
+        )
+
+    def add_expiring(
+        self, *messages: tuple[Payload, int | None], limit: int | None = None, ttl: int | None = None
+    ) -> AddResult:
+        """Appends messages that live for times of their own.
+
+        Args:
+            messages: pairs of payload and time to live in seconds (None: `ttl`).
+            limit: as for `add`.
+            ttl: for messages without a time of their own, as for `add`.
+
+        Raises:
+            ArgumentError: no message, or a number outside of its range.
+            SessionFullError: all packet identifiers are in use.
+
+        Example:
+            >>> result = hold.session("device-4").add_expiring((b"now", 5), (b"later", None))
+            >>> result.serial
+            2
+        """
+        return self._hold.execute(
+            commands.session_add_expiring(self.client_id, messages, limit=limit, ttl=ttl, prefix=self.prefix)
+        )
+
+    def fetch(self, *, after: int = 0, count: int | None = None, max_bytes: int | None = None) -> Page:
+        """A page of the queue; removes nothing but references to expired messages.
+
+        Args:
+            after: begin behind this serial; 0 is the beginning.
+            count: most messages, 1 to 10000 (default 100).
+            max_bytes: about so many bytes of payload, but one message at least (default 1048576).
+
+        Raises:
+            ArgumentError: a number outside of its range.
+            FencedError: the session has a newer owner.
+        """
+        return self._hold.execute(
+            commands.session_fetch(
+                self.client_id,
+                after=after,
+                count=count,
+                max_bytes=max_bytes,
+                epoch=self.epoch,
+                prefix=self.prefix,
+            )
+        )
+
+    def pages(self, *, after: int = 0, count: int | None = None, max_bytes: int | None = None) -> Iterator[Page]:
+        """The queue page by page, until its end; arguments and errors as for `fetch`.
+
+        Example:
+            >>> session = hold.session("device-5")
+            >>> added = session.add(b"a", b"b", b"c")
+            >>> [len(page.entries) for page in session.pages(count=2)]
+            [2, 1]
+        """
+        while True:
+            page = self.fetch(after=after, count=count, max_bytes=max_bytes)
+            yield page
+            if not page.more:
+                return
+            if page.entries:
+                after = page.entries[-1].serial
+            elif not page.expired:
+                raise UnexpectedReplyError("SESSION.FETCH replied that there is more, but nothing else")
+
+    def entries(self, *, after: int = 0, count: int | None = None) -> Iterator[Entry]:
+        """The messages of the queue one by one, read a page of `count` at a time; errors as for `fetch`.
+
+        Example:
+            >>> session = hold.session("device-6")
+            >>> added = session.add(b"a", b"b")
+            >>> [entry.value for entry in session.entries()]
+            [b'a', b'b']
+        """
+        for page in self.pages(after=after, count=count):
+            yield from page.entries
+
+    def ack(self, *packet_ids: int) -> int:
+        """Removes messages that were acknowledged (PUBACK, PUBCOMP).
+
+        Returns:
+            How many of them were there.
+
+        Raises:
+            ArgumentError: no identifier, or one outside of 1 to 65535.
+            FencedError: the session has a newer owner.
+        """
+        return self._hold.execute(
+            commands.session_ack(self.client_id, packet_ids, epoch=self.epoch, prefix=self.prefix)
+        )
+
+    def last(self) -> int:
+        """The packet identifier handed out last, 0 if none was."""
+        return self._hold.execute(commands.session_last(self.client_id, prefix=self.prefix))
+
+    def info(self) -> SessionInfo:
+        """The state of the session.
+
+        Example:
+            >>> (hold.session("nobody").info()).exists
+            False
+        """
+        return self._hold.execute(commands.session_info(self.client_id, prefix=self.prefix))
+
+    def drop(self) -> int:
+        """Removes everything the session has.
+
+        Returns:
+            How many messages that were.
+
+        Raises:
+            FencedError: the session has a newer owner.
+        """
+        return self._hold.execute(commands.session_drop(self.client_id, epoch=self.epoch, prefix=self.prefix))
+
+    def subscribe(
+        self,
+        *filters: str,
+        qos: int = 1,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+    ) -> tuple[bool, ...]:
+        """Subscribes the session to topic filters, all with the same options (see `SubscriptionOptions`).
+
+        Returns:
+            True for each filter that is new, False where options were replaced.
+
+        Raises:
+            InvalidTopicError: a filter that MQTT forbids.
+            ArgumentError: no filter, or an option outside of its range.
+            FencedError: the session has a newer owner.
+            NoSessionError: it was never opened, or is gone.
+
+        Example:
+            >>> session = hold.session("device-7")
+            >>> opened = session.open("reader-1", expiry=60)
+            >>> session.subscribe("weather/+/now", "alarms/#", qos=1)
+            (True, True)
+            >>> hold.topics.publish("weather/oslo/now", b"snow", qos=1)
+            1
+            >>> (session.fetch()).entries[0].message.payload
+            b'snow'
+        """
+        options = SubscriptionOptions(qos, no_local, retain_as_published, retain_handling)
+        return self.subscribe_each(dict.fromkeys(filters, options))
+
+    def subscribe_each(self, filters: Mapping[str, SubscriptionOptions]) -> tuple[bool, ...]:
+        """Subscribes the session to topic filters with options of their own; results and errors as for `subscribe`."""
+        return self._hold.execute(
+            commands.session_subscribe(self.client_id, filters, epoch=self.epoch, prefix=self.prefix)
+        )
+
+    def unsubscribe(self, *filters: str) -> tuple[bool, ...]:
+        """Ends subscriptions.
+
+        Returns:
+            True for each filter that was there.
+
+        Raises:
+            InvalidTopicError: a filter that MQTT forbids.
+            ArgumentError: no filter.
+            FencedError: the session has a newer owner.
+        """
+        return self._hold.execute(
+            commands.session_unsubscribe(self.client_id, filters, epoch=self.epoch, prefix=self.prefix)
+        )
+
+    def subscriptions(self) -> dict[str, SubscriptionOptions]:
+        """The session's topic filters with their options."""
+        return self._hold.execute(commands.session_subscriptions(self.client_id, prefix=self.prefix))

@@ -1,0 +1,86 @@
+# Generated from pyclient/holdmq/_async/topics.py by tools/generate_sync.py; change that file.
+"""Publishing to MQTT topics, and what they retain."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from holdmq import commands
+from holdmq.replies import Message, Payload, Text
+
+if TYPE_CHECKING:
+    from holdmq._sync.client import HoldMQ
+
+
+class Topics:
+    """The topics of the server; the attribute `topics` of `HoldMQ`.
+
+    Example:
+        >>> hold.topics.publish("weather/bergen", b"rain", retain=True)
+        0
+        >>> hold.topics.retained("weather/#")
+        ('weather/bergen',)
+        >>> (hold.topics.retained_message("weather/bergen")).payload
+        b'rain'
+    """
+
+    def __init__(self, hold: "HoldMQ") -> None:
+        self._hold = hold
+
+    def publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        ttl: int | None = None,
+        publisher: Text | None = None,
+        properties: bytes = b"",
+    ) -> int:
+        """Publishes a message to every session with a filter that matches.
+
+        With QoS 1 and 2 it waits in the sessions' queues until it is acknowledged; with QoS 0 it reaches those that are
+        connected.
+
+        Args:
+            topic: a topic name, without wildcards.
+            payload: the content; empty with `retain` removes the retained message.
+            qos: 0, 1 or 2.
+            retain: keep it as the topic's retained message.
+            ttl: how long it lives, in seconds, 1 to 2147483647 (default: the session's).
+            publisher: the client id of the publisher (for subscriptions with `no_local`).
+            properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
+
+        Returns:
+            How many sessions it reached.
+
+        Raises:
+            InvalidTopicError: a topic name that MQTT forbids.
+            ArgumentError: a number outside of its range.
+        """
+        return self._hold.execute(
+            commands.topic_publish(
+                topic, payload, qos=qos, retain=retain, ttl=ttl, publisher=publisher, properties=properties
+            )
+        )
+
+    def retained(self, topic_filter: str, *, count: int | None = None) -> tuple[str, ...]:
+        """Topics with a retained message that the filter matches, at most `count` (default 1000).
+
+        Raises:
+            InvalidTopicError: a filter that MQTT forbids.
+        """
+        return self._hold.execute(commands.topic_retained(topic_filter, count=count))
+
+    def retained_message(self, topic: str) -> Message | None:
+        """The retained message of a topic, None if there is none.
+
+        Message and expiry are read one after the other: if it is replaced in between, the expiry is the new one's.
+
+        Raises:
+            InvalidTopicError: a topic name that MQTT forbids.
+        """
+        message = self._hold.execute(commands.retained_fields(topic))
+        if message is None:
+            return None
+        return replace(message, expires_ms=self._hold.execute(commands.retained_expiry(topic)))

@@ -1,0 +1,1 @@
+"""Tests of the Python client; those in `_sync` are generated from those in `_async`."""

@@ -1,0 +1,1 @@
+"""Tests of the asyncio client on real servers."""

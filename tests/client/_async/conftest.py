@@ -1,0 +1,28 @@
+"""Clients of the server under test, closed with the test."""
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from holdmq import AsyncHoldMQ
+from tests.support import Server
+
+
+@pytest.fixture
+async def connect(server: Server) -> AsyncIterator[Callable[..., AsyncHoldMQ]]:
+    """Makes clients of `server`; options as of redis-py's `from_url`."""
+    made: list[AsyncHoldMQ] = []
+
+    def make(to: Server = server, **options: object) -> AsyncHoldMQ:
+        made.append(AsyncHoldMQ.from_url(to.url, **options))
+        return made[-1]
+
+    yield make
+    for hold in made:
+        await hold.aclose()
+
+
+@pytest.fixture
+def hold(connect: Callable[..., AsyncHoldMQ]) -> AsyncHoldMQ:
+    """A client of `server` with the default options."""
+    return connect()

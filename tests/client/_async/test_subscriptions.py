@@ -1,0 +1,258 @@
+"""Subscriptions: what was kept comes first, what is live after it, and a lost connection is made good."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from holdmq import ArgumentError, AsyncHoldMQ, AsyncSubscription, ChannelMessage, ModuleMissingError
+from holdmq._io import async_sleep
+from tests.support import Server
+
+WAIT_S = 10.0
+SHORT_S = 0.1
+LAST_ON = "* hold=unheard last=on deliver=last"
+
+
+async def received(subscription: AsyncSubscription) -> ChannelMessage:
+    """The next message, which has to come."""
+    message = await subscription.get(WAIT_S)
+    assert message is not None
+    return message
+
+
+async def subscribers(client: redis.Redis, channel: str, number: int) -> None:
+    """Waits until the channel has so many subscribers."""
+    deadline = time.monotonic() + WAIT_S
+    while client.pubsub_numsub(channel) != [(channel.encode(), number)]:
+        assert time.monotonic() < deadline, f"expected {number} subscribers, but {client.pubsub_numsub(channel)}"
+        await async_sleep(0.01)
+
+
+async def is_live(subscription: AsyncSubscription, publisher: redis.Redis, channel: str) -> None:
+    """Returns when the subscription is past everything that was handed over."""
+    assert await subscription.get(SHORT_S) is None
+    assert publisher.publish(channel, "live") == 1
+    assert (await received(subscription)).data in (b"live", "live")
+
+
+async def test_a_message_that_nobody_heard_is_handed_over_at_subscribing(hold: AsyncHoldMQ) -> None:
+    await hold.channel("weather").publish("sunny")
+    async with hold.subscribe("weather") as messages:
+        assert await received(messages) == ChannelMessage(b"weather", b"sunny")
+
+
+async def test_a_message_behind_the_fence_is_known_to_be_live(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+    await hold.channel("weather").publish("kept")
+    async with hold.subscribe("weather") as messages:
+        kept = await received(messages)
+        assert (kept.data, kept.held) == (b"kept", None)
+        assert await messages.get(SHORT_S) is None
+        client.publish("weather", "live")
+        live = await received(messages)
+        assert (live.data, live.held) == (b"live", False)
+
+
+async def test_every_message_is_live_where_nothing_is_handed_over(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+    client.config_set("holdmq.policies", "* hold=unheard deliver=none")
+    await hold.channel("weather").publish("kept")
+    async with hold.subscribe("weather") as messages:
+        client.publish("weather", "live")
+        assert await received(messages) == ChannelMessage(b"weather", b"live", held=False)
+
+
+async def test_of_a_backlog_nothing_is_claimed(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+    client.config_set("holdmq.policies", "* hold=unheard deliver=held")
+    for number in range(3):
+        await hold.channel("weather").publish(str(number))
+    async with hold.subscribe("weather") as messages:
+        assert [(await received(messages)).data for _ in range(3)] == [b"0", b"1", b"2"]
+        assert await messages.get(SHORT_S) is None
+        client.publish("weather", "live")
+        assert (await received(messages)).held is None
+    assert await hold.channel("weather").last() is None
+
+
+async def test_a_pattern_gets_the_last_message_of_each_channel(hold: AsyncHoldMQ) -> None:
+    for channel in ("weather.oslo", "weather.rome", "news"):
+        await hold.channel(channel).publish(f"of {channel}")
+    async with hold.psubscribe("weather.*") as messages:
+        first, second = await received(messages), await received(messages)
+        assert {first.channel, second.channel} == {b"weather.oslo", b"weather.rome"}
+        assert {first.pattern, second.pattern} == {b"weather.*"}
+        assert {first.held, second.held} == {None}
+        assert await messages.get(SHORT_S) is None
+
+
+async def test_several_channels_share_a_subscription(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+    await hold.channel("a").publish("kept")
+    async with hold.subscribe("a", "b", "a") as messages:
+        assert (await received(messages)).data == b"kept"
+        assert client.publish("b", "live") == 1
+        assert (await received(messages)).channel == b"b"
+
+
+async def test_a_channel_subscribes_to_itself(hold: AsyncHoldMQ) -> None:
+    await hold.channel("weather").publish("sunny")
+    async with hold.channel("weather").subscribe(timeout=SHORT_S) as messages:
+        assert [message.data async for message in messages] == [b"sunny"]
+
+
+async def test_iteration_ends_when_nothing_came_for_the_timeout(hold: AsyncHoldMQ) -> None:
+    begin = time.monotonic()
+    async with hold.subscribe("weather", timeout=SHORT_S) as messages:
+        assert [message async for message in messages] == []
+    assert SHORT_S <= time.monotonic() - begin < WAIT_S
+
+
+async def test_a_subscription_connects_with_the_first_message_asked_for(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+    messages = hold.subscribe("weather")
+    assert client.pubsub_numsub("weather") == [(b"weather", 0)]
+    assert await messages.get(0) is None
+    assert client.pubsub_numsub("weather") == [(b"weather", 1)]
+    await messages.aclose()
+    await subscribers(client, "weather", 0)
+
+
+async def test_a_closed_subscription_delivers_nothing_more(hold: AsyncHoldMQ) -> None:
+    messages = hold.subscribe("weather")
+    await messages.aclose()
+    await messages.aclose()
+    assert await messages.get() is None
+    assert [message async for message in messages] == []
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("decoded", [False, True])
+async def test_both_protocols_deliver_bytes_or_text(
+    connect: Callable[..., AsyncHoldMQ], client: redis.Redis, protocol: int, decoded: bool
+) -> None:
+    hold = connect(protocol=protocol, decode_responses=decoded)
+    await hold.channel("weather").publish("sunny")
+    async with hold.subscribe("weather") as messages:
+        message = await received(messages)
+        assert (message.channel, message.data) == (("weather", "sunny") if decoded else (b"weather", b"sunny"))
+        await is_live(messages, client, "weather")
+        client.publish("weather", "rain")
+        assert (await received(messages)).held is False
+
+
+async def test_a_lost_connection_is_made_again_and_what_was_kept_meanwhile_comes(
+    hold: AsyncHoldMQ, client: redis.Redis
+) -> None:
+    async with hold.subscribe("weather") as messages:
+        await is_live(messages, client, "weather")
+        client.client_kill_filter(_type="pubsub")
+        assert client.publish("weather", "meanwhile") == 0
+        message = await received(messages)
+        assert (message.data, message.held, message.repeat) == (b"meanwhile", None, False)
+        assert messages.reconnections == 1
+        await is_live(messages, client, "weather")
+        client.publish("weather", "again live")
+        assert (await received(messages)).held is False
+
+
+async def test_what_is_handed_over_again_after_a_loss_is_marked(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+    client.config_set("holdmq.policies", LAST_ON)
+    async with hold.subscribe("weather") as messages:
+        await is_live(messages, client, "weather")
+        client.client_kill_filter(_type="pubsub")
+        again = await received(messages)
+        assert (again.data, again.repeat) == (b"live", True)
+        client.publish("weather", "live")
+        assert (await received(messages)).repeat is False
+
+
+async def test_repeats_can_be_left_out(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+    client.config_set("holdmq.policies", LAST_ON)
+    async with hold.subscribe("weather", skip_repeats=True) as messages:
+        await is_live(messages, client, "weather")
+        client.client_kill_filter(_type="pubsub")
+        assert await messages.get(3 * SHORT_S) is None
+        assert messages.reconnections == 1
+        client.publish("weather", "rain")
+        assert (await received(messages)).data == b"rain"
+
+
+async def test_a_subscription_outlives_a_killed_server(
+    fresh_server: Callable[..., Server], connect: Callable[..., AsyncHoldMQ]
+) -> None:
+    server = fresh_server(aof=True)
+    async with connect(server).subscribe("weather") as messages:
+        await is_live(messages, server.client(), "weather")
+        server.kill()
+        assert await messages.get(SHORT_S) is None
+        server.start()
+        # Kept if it comes before the subscription is back, live if after.
+        server.client().publish("weather", "after")
+        assert (await received(messages)).data == b"after"
+        assert messages.reconnections == 1
+
+
+async def test_a_server_that_stays_away_is_an_error_after_the_time_given(
+    fresh_server: Callable[..., Server], connect: Callable[..., AsyncHoldMQ]
+) -> None:
+    server = fresh_server()
+    hold = connect(server)
+    async with hold.subscribe("weather", reconnect=0.2) as messages:
+        server.kill()
+        with pytest.raises(redis.ConnectionError):
+            await messages.get(60)
+
+
+async def test_a_connection_that_has_gone_dead_is_noticed(
+    fresh_server: Callable[..., Server], connect: Callable[..., AsyncHoldMQ]
+) -> None:
+    server = fresh_server()
+    hold = connect(server, socket_timeout=0.3)
+    async with hold.subscribe("weather", ping_interval=0.1) as messages:
+        assert await messages.get(1.0) is None
+        assert messages.reconnections == 0
+        server.pause()
+        threading.Timer(2.0, server.resume).start()
+        assert await messages.get(4.0) is None
+        await subscribers(server.client(), "weather", 1)
+        assert messages.reconnections >= 1
+
+
+async def test_a_refused_subscription_is_an_error(server: Server, client: redis.Redis) -> None:
+    client.acl_setuser("narrow", enabled=True, passwords=["+secret"], categories=["+@all"], keys=["*"], channels=["a"])
+    url = server.url.replace("redis://", "redis://narrow:secret@")
+    async with AsyncHoldMQ.from_url(url) as hold:
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            await hold.subscribe("b").get(WAIT_S)
+
+
+async def test_a_user_who_may_not_see_the_policy_is_told_nothing_of_it(server: Server, client: redis.Redis) -> None:
+    client.acl_setuser(
+        "reader", enabled=True, passwords=["+secret"], commands=["+@all", "-channel.policy"], keys=["*"], channels=["*"]
+    )
+    url = server.url.replace("redis://", "redis://reader:secret@")
+    async with AsyncHoldMQ.from_url(url) as hold, hold.subscribe("weather") as messages:
+        await is_live(messages, client, "weather")
+        client.publish("weather", "more")
+        assert (await received(messages)).held is None
+
+
+async def test_a_server_without_the_module_is_refused(
+    fresh_server: Callable[..., Server], connect: Callable[..., AsyncHoldMQ]
+) -> None:
+    hold = connect(fresh_server(module=False))
+    for subscription in (hold.subscribe("weather"), hold.psubscribe("*")):
+        with pytest.raises(ModuleMissingError, match="--loadmodule"):
+            await subscription.get(WAIT_S)
+
+
+async def test_arguments_that_cannot_be_are_refused(hold: AsyncHoldMQ) -> None:
+    with pytest.raises(ArgumentError, match="0 channels were given; expected 1 to 10000"):
+        hold.subscribe()
+    with pytest.raises(ArgumentError, match="patterns"):
+        hold.psubscribe("")
+    with pytest.raises(ArgumentError, match="timeout is -1"):
+        hold.subscribe("weather", timeout=-1)
+    with pytest.raises(ArgumentError, match="reconnect is -1"):
+        hold.subscribe("weather", reconnect=-1)
+    with pytest.raises(ArgumentError, match="ping_interval is 0"):
+        hold.subscribe("weather", ping_interval=0)

@@ -1,0 +1,29 @@
+# Generated from tests/client/_async/conftest.py by tools/generate_sync.py; change that file.
+"""Clients of the server under test, closed with the test."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from holdmq import HoldMQ
+from tests.support import Server
+
+
+@pytest.fixture
+def connect(server: Server) -> Iterator[Callable[..., HoldMQ]]:
+    """Makes clients of `server`; options as of redis-py's `from_url`."""
+    made: list[HoldMQ] = []
+
+    def make(to: Server = server, **options: object) -> HoldMQ:
+        made.append(HoldMQ.from_url(to.url, **options))
+        return made[-1]
+
+    yield make
+    for hold in made:
+        hold.close()
+
+
+@pytest.fixture
+def hold(connect: Callable[..., HoldMQ]) -> HoldMQ:
+    """A client of `server` with the default options."""
+    return connect()

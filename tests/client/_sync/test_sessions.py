@@ -1,0 +1,269 @@
+# Generated from tests/client/_async/test_sessions.py by tools/generate_sync.py; change that file.
+"""Sessions: the queue, its pages and acknowledgements, owners and subscriptions."""
+
+import pytest
+import redis
+
+from holdmq import (
+    AddResult,
+    ArgumentError,
+    CommandError,
+    Entry,
+    EntryState,
+    FencedError,
+    HoldMQ,
+    InvalidTopicError,
+    Message,
+    NoSessionError,
+    SubscriptionOptions,
+    WrongTypeError,
+)
+from tests.support import eventually
+
+
+def test_messages_come_back_in_the_order_in_which_they_were_added(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    assert session.add(b"one") == AddResult((1,), 1, 0, 0)
+    assert session.add("two", bytearray(b"three")) == AddResult((2, 3), 3, 0, 0)
+    page = session.fetch()
+    assert page.entries == (
+        Entry(1, 1, EntryState.QUEUED, b"one"),
+        Entry(2, 2, EntryState.QUEUED, b"two"),
+        Entry(3, 3, EntryState.QUEUED, b"three"),
+    )
+    assert (page.more, page.expired) == (False, 0)
+    assert session.last() == 3
+
+
+def test_a_queue_is_read_in_pages_from_a_serial_on(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    payloads = [f"{number}".encode() for number in range(25)]
+    session.add(*payloads)
+    page = session.fetch(after=5, count=10)
+    assert [entry.serial for entry in page.entries] == list(range(6, 16))
+    assert page.more
+    sizes = [len(page.entries) for page in session.pages(count=10)]
+    assert sizes == [10, 10, 5]
+    assert [entry.value for entry in session.entries(count=4)] == payloads
+
+
+def test_a_page_is_bounded_by_bytes_and_has_one_message_at_least(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.add(b"x" * 1000, b"y" * 1000, b"z" * 1000)
+    assert [len(page.entries) for page in session.pages(max_bytes=1)] == [1, 1, 1]
+
+
+def test_acknowledged_messages_are_gone(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.add(b"a", b"b", b"c")
+    assert session.ack(1, 3, 9) == 2
+    assert [entry.packet_id for entry in session.entries()] == [2]
+
+
+def test_the_oldest_beyond_the_limit_are_trimmed(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    assert (session.add(b"a", b"b", b"c", limit=2)).trimmed == 1
+    assert [entry.value for entry in session.entries()] == [b"b", b"c"]
+
+
+def test_messages_live_as_long_as_they_are_told(hold: HoldMQ, client: redis.Redis) -> None:
+    session = hold.session("device")
+    session.add_expiring((b"short", 5), (b"long", None), (b"longer", 500), ttl=50)
+    session.add(b"default ttl", ttl=40)
+    lives = [client.ttl(f"{{device}}_messages_{packet_id}") for packet_id in (1, 2, 3, 4)]
+    for life, expected in zip(lives, (5, 50, 500, 40), strict=True):
+        assert expected - 3 <= life <= expected
+
+
+def test_expired_messages_are_dropped_and_counted(hold: HoldMQ, client: redis.Redis) -> None:
+    session = hold.session("device")
+    session.add(b"a", b"b")
+    client.pexpire("{device}_messages_1", 1)
+    eventually(lambda: not client.exists("{device}_messages_1"))
+    page = session.fetch()
+    assert ([entry.value for entry in page.entries], page.expired) == ([b"b"], 1)
+
+
+def test_payloads_that_read_like_options_are_payloads(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.add("LIMIT", "5", "EXPIRING", "MESSAGES")
+    session.add("TTL")
+    values = [entry.value for entry in session.entries()]
+    assert values == [b"LIMIT", b"5", b"EXPIRING", b"MESSAGES", b"TTL"]
+
+
+@pytest.mark.parametrize("client_id", ["{}", "a}b{c", "100%", b"\xff\xfe{", "sensor/1"])
+def test_no_client_id_defeats_the_hash_tag(hold: HoldMQ, client: redis.Redis, client_id: str) -> None:
+    hold.session(client_id).add(b"x")
+    assert [entry.value for entry in hold.session(client_id).entries()] == [b"x"]
+    keys = list(client.scan_iter())
+    tags = {key[key.index(b"{") : key.index(b"}") + 1] for key in keys}
+    assert len(tags) == 1
+    assert all(key.count(b"{") == key.count(b"}") == 1 for key in keys)
+
+
+def test_a_prefix_stands_before_the_key(hold: HoldMQ, client: redis.Redis) -> None:
+    hold.session("device", prefix="tbmq:").add(b"x")
+    assert client.exists("tbmq:{device}_messages") == 1
+    assert (hold.session("device").info()).messages == 0
+
+
+def test_a_session_is_opened_kept_and_closed(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    opened = session.open("first", expiry=100)
+    assert opened.epoch > 0
+    assert (opened.present, session.epoch) == (False, opened.epoch)
+    session.touch()
+    info = session.info()
+    assert (info.exists, info.owner, info.epoch) == (True, "first", opened.epoch)
+    assert (info.connected, info.expiry) == (True, 100)
+    session.close()
+    info = session.info()
+    assert (info.exists, info.connected) == (True, False)
+    assert info.ttl_ms is not None
+    assert 0 < info.ttl_ms <= 100_000
+    second = hold.session("device").open("second", expiry=100)
+    assert second.present
+    assert second.epoch > opened.epoch
+
+
+def test_a_session_that_nobody_opened_has_an_info_too(hold: HoldMQ) -> None:
+    info = hold.session("nobody").info()
+    assert (info.exists, info.owner, info.epoch, info.connected, info.messages) == (False, "", 0, False, 0)
+    assert (info.subscriptions, info.ttl_ms) == (0, None)
+
+
+def test_a_former_owner_is_refused_every_write(hold: HoldMQ) -> None:
+    former, present = hold.session("device"), hold.session("device")
+    former.open("former", expiry=100)
+    former.add(b"x")
+    present.open("present", expiry=100)
+    with pytest.raises(FencedError):
+        former.touch()
+    with pytest.raises(FencedError):
+        former.ack(1)
+    with pytest.raises(FencedError):
+        former.subscribe("a")
+    with pytest.raises(FencedError):
+        former.fetch()
+    with pytest.raises(FencedError):
+        former.drop()
+    with pytest.raises(FencedError):
+        former.close()
+    assert present.ack(1) == 1
+
+
+def test_a_clean_start_drops_what_was_there(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.open("first", expiry=100)
+    session.add(b"x")
+    opened = session.open("second", clean=True, expiry=100)
+    assert not opened.present
+    assert (session.info()).messages == 0
+
+
+def test_a_session_closed_with_expiry_0_is_gone(hold: HoldMQ, client: redis.Redis) -> None:
+    session = hold.session("device")
+    session.open("owner", expiry=100)
+    session.add(b"x")
+    session.close(expiry=0)
+    assert not (session.info()).exists
+    assert client.keys("{device}*") == []
+
+
+def test_a_session_that_was_never_opened_cannot_be_touched_or_closed(hold: HoldMQ) -> None:
+    session = hold.session("device", epoch=1)
+    for refused in (session.touch, session.close):
+        with pytest.raises((NoSessionError, FencedError)):
+            refused()
+
+
+def test_drop_tells_how_many_messages_there_were(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.add(b"a", b"b")
+    assert session.drop() == 2
+    assert session.drop() == 0
+
+
+def test_subscriptions_keep_their_options(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.open("owner", expiry=100)
+    options = SubscriptionOptions(2, no_local=True, retain_as_published=True, retain_handling=2)
+    assert session.subscribe("a/+", "b/#") == (True, True)
+    assert session.subscribe_each({"a/+": options, "EPOCH": SubscriptionOptions(0)}) == (False, True)
+    assert session.subscriptions() == {
+        "a/+": options,
+        "b/#": SubscriptionOptions(1),
+        "EPOCH": SubscriptionOptions(0),
+    }
+    assert session.unsubscribe("a/+", "c") == (True, False)
+    assert set(session.subscriptions()) == {"b/#", "EPOCH"}
+
+
+def test_a_published_message_waits_in_the_session_that_subscribed(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.open("owner", expiry=100)
+    session.subscribe("weather/+", qos=1)
+    assert hold.topics.publish("weather/oslo", b"\x00snow", qos=2, publisher="station") == 1
+    (entry,) = [entry for entry in session.entries()]
+    message = entry.message
+    assert isinstance(message, Message)
+    assert (message.topic, message.payload, message.qos) == ("weather/oslo", b"\x00snow", 2)
+    assert (message.retain, message.publisher) == (False, "station")
+
+
+def test_an_entry_that_is_no_record_says_so(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.add(b'{"packetId": 1}')
+    (entry,) = [entry for entry in session.entries()]
+    with pytest.raises(ArgumentError, match="record"):
+        _ = entry.message
+
+
+def test_a_message_is_added_as_a_record(hold: HoldMQ) -> None:
+    message = Message(
+        topic="a/b", payload=b"x", qos=1, time_ms=1_700_000_000_000, publisher="me", properties=b"\x01\x01"
+    )
+    session = hold.session("device")
+    session.add(message.to_record())
+    assert [entry.message for entry in session.entries()] == [message]
+
+
+def test_filters_that_mqtt_forbids_are_refused_before_anything_is_sent(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    for wrong in ("", "a/#/b", "a+", "a\0b", "$share/g"):
+        with pytest.raises(InvalidTopicError):
+            session.subscribe(wrong)
+        with pytest.raises(InvalidTopicError):
+            session.unsubscribe("fine", wrong)
+
+
+def test_numbers_outside_of_their_range_are_refused_before_anything_is_sent(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    with pytest.raises(ArgumentError, match="limit is 0; expected a whole number from 1 to 65535"):
+        session.add(b"x", limit=0)
+    with pytest.raises(ArgumentError, match="ttl is 2147483648"):
+        session.add(b"x", ttl=2**31)
+    with pytest.raises(ArgumentError, match="ttl of a message is 0"):
+        session.add_expiring((b"x", 0))
+    with pytest.raises(ArgumentError, match="packet_id is 65536"):
+        session.ack(1, 65536)
+    with pytest.raises(ArgumentError, match="0 packet_ids were given"):
+        session.ack()
+    with pytest.raises(ArgumentError, match="count is 10001"):
+        session.fetch(count=10_001)
+    with pytest.raises(ArgumentError, match="expiry is -1"):
+        session.close(expiry=-1)
+    with pytest.raises(ArgumentError, match="client_id is empty"):
+        hold.session("")
+    with pytest.raises(ArgumentError, match="epoch is -1"):
+        hold.session("device", epoch=-1)
+    assert (session.info()).messages == 0
+
+
+def test_a_key_of_another_type_is_refused(hold: HoldMQ, client: redis.Redis) -> None:
+    client.set("{device}_messages", "a string")
+    with pytest.raises(WrongTypeError) as caught:
+        hold.session("device").add(b"x")
+    assert isinstance(caught.value, redis.ResponseError)
+    assert isinstance(caught.value, CommandError)

@@ -1,0 +1,63 @@
+# Generated from tests/client/_async/test_topics.py by tools/generate_sync.py; change that file.
+"""Topics: publishing and retained messages."""
+
+import pytest
+
+from holdmq import ArgumentError, HoldMQ, InvalidTopicError
+
+
+def test_a_message_without_a_subscriber_reaches_nobody(hold: HoldMQ) -> None:
+    assert hold.topics.publish("weather/oslo", b"snow", qos=1) == 0
+
+
+def test_a_retained_message_is_found_by_filter_and_by_topic(hold: HoldMQ) -> None:
+    hold.topics.publish("weather/oslo", b"snow", qos=1, retain=True, publisher="station", properties=b"\x01\x01")
+    hold.topics.publish("weather/rome", b"sun", retain=True)
+    hold.topics.publish("news", b"none", retain=True)
+    assert sorted(hold.topics.retained("weather/+")) == ["weather/oslo", "weather/rome"]
+    assert len(hold.topics.retained("#", count=2)) == 2
+    message = hold.topics.retained_message("weather/oslo")
+    assert message is not None
+    assert (message.topic, message.payload, message.qos, message.retain) == ("weather/oslo", b"snow", 1, True)
+    assert (message.publisher, message.properties) == ("station", b"\x01\x01")
+    assert message.time_ms > 1_700_000_000_000
+    assert hold.topics.retained_message("weather/bergen") is None
+
+
+def test_an_empty_payload_removes_the_retained_message(hold: HoldMQ) -> None:
+    hold.topics.publish("weather", b"snow", retain=True)
+    hold.topics.publish("weather", b"", retain=True)
+    assert hold.topics.retained("#") == ()
+
+
+def test_a_time_to_live_is_kept_with_the_message(hold: HoldMQ) -> None:
+    hold.topics.publish("weather", b"snow", retain=True, ttl=100)
+    message = hold.topics.retained_message("weather")
+    assert message is not None
+    assert message.expires_ms is not None
+    assert 0 <= message.expires_ms - message.time_ms - 100_000 < 1000
+
+
+def test_a_publisher_does_not_hear_itself_with_no_local(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.open("owner", expiry=100)
+    session.subscribe("a", no_local=True)
+    assert hold.topics.publish("a", b"own", qos=1, publisher="device") == 0
+    assert hold.topics.publish("a", b"other", qos=1, publisher="other") == 1
+
+
+def test_topics_that_mqtt_forbids_are_refused_before_anything_is_sent(hold: HoldMQ) -> None:
+    for wrong in ("", "a/+", "#", "a\0b", "x" * 65536):
+        with pytest.raises(InvalidTopicError):
+            hold.topics.publish(wrong, b"x")
+    with pytest.raises(InvalidTopicError):
+        hold.topics.retained("a/#/b")
+
+
+def test_numbers_outside_of_their_range_are_refused_before_anything_is_sent(hold: HoldMQ) -> None:
+    with pytest.raises(ArgumentError, match="qos is 3; expected a whole number from 0 to 2"):
+        hold.topics.publish("a", b"x", qos=3)
+    with pytest.raises(ArgumentError, match="ttl is 0"):
+        hold.topics.publish("a", b"x", ttl=0)
+    with pytest.raises(ArgumentError, match="payload is of type int"):
+        hold.topics.publish("a", 5)  # type: ignore[arg-type]

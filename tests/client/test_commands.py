@@ -1,0 +1,169 @@
+"""Commands without I/O: words, refused arguments, parsed replies; and that the two clients have the same methods."""
+
+import inspect
+from typing import Any
+
+import pytest
+
+import holdmq
+from holdmq import (
+    ArgumentError,
+    ChannelPolicy,
+    Deliver,
+    Hold,
+    HoldMQ,
+    Message,
+    SubscriptionOptions,
+    UnexpectedReplyError,
+    commands,
+)
+from holdmq.commands import Command
+
+INFO = {
+    "exists": 1,
+    "owner": b"me",
+    "epoch": 7,
+    "connected": 0,
+    "expiry": 60,
+    "messages": 3,
+    "first_serial": 1,
+    "last_serial": 4,
+    "last_packet_id": 4,
+    "subscriptions": 2,
+    "ttl_ms": -1,
+}
+
+
+def test_words_stand_in_the_documented_order() -> None:
+    assert commands.session_add("c", [b"x"], limit=5, ttl=60).words == (
+        ("SESSION.ADD", b"{c}", "LIMIT", 5, "TTL", 60, "MESSAGES", b"x")
+    )
+    assert commands.session_add_expiring("c", [("x", 5), (b"y", None)]).words == (
+        ("SESSION.ADD", b"{c}", "EXPIRING", 5, b"x", "", b"y")
+    )
+    assert commands.session_fetch("c", after=3, count=10, max_bytes=100, epoch=2, prefix="p:").words == (
+        ("SESSION.FETCH", b"p:{c}", "EPOCH", 2, "AFTER", 3, "COUNT", 10, "BYTES", 100)
+    )
+    assert commands.session_open("c", "me", clean=True, expiry=1, lease=2).words == (
+        ("SESSION.OPEN", b"{c}", "OWNER", b"me", "CLEAN", "EXPIRY", 1, "LEASE", 2)
+    )
+    assert commands.session_subscribe("c", {"a/+": SubscriptionOptions(2, no_local=True)}, epoch=3).words == (
+        ("SESSION.SUBSCRIBE", b"{c}", "EPOCH", 3, b"a/+", 6)
+    )
+    assert commands.topic_publish("a", "x", qos=1, retain=True, ttl=9, publisher="p", properties=b"\1").words == (
+        ("TOPIC.PUBLISH", b"a", b"x", "QOS", 1, "RETAIN", "TTL", 9, "FROM", b"p", "PROPERTIES", b"\1")
+    )
+
+
+@pytest.mark.parametrize("as_map", [dict, lambda fields: [item for pair in fields.items() for item in pair]])
+def test_maps_are_read_in_both_protocols(as_map: Any) -> None:
+    info = commands.session_info("c").parse(as_map({name.encode(): value for name, value in INFO.items()}))
+    assert (info.exists, info.owner, info.epoch, info.connected) == (True, "me", 7, False)
+    assert (info.messages, info.first_serial, info.last_serial, info.ttl_ms) == (3, 1, 4, None)
+    subscriptions = commands.session_subscriptions("c").parse(as_map({b"a": 1, b"b/#": b"46"}))
+    assert subscriptions == {"a": SubscriptionOptions(1), "b/#": SubscriptionOptions(2, True, True, 2)}
+
+
+def test_a_policy_is_read() -> None:
+    parse = commands.channel_policy("ch").parse
+    assert parse(None) is None
+    assert parse([b"w*", b"all", b"on", 5, 60, b"held"]) == ChannelPolicy("w*", Hold.ALL, True, 5, 60, Deliver.HELD)
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        (commands.session_last("c"), b"5"),
+        (commands.session_last("c"), None),
+        (commands.session_add("c", ["x"]), [[1], 1, 0]),
+        (commands.session_add("c", ["x"]), [[b"1"], 1, 0, 0]),
+        (commands.session_fetch("c"), [[[1, 1, 0, b"x"]], 0]),
+        (commands.session_fetch("c"), [[[1, 1, 1, b"x"]], 0, 0]),
+        (commands.session_fetch("c"), [[[1, 1, 0, None]], 0, 0]),
+        (commands.session_open("c", "me"), [1]),
+        (commands.session_touch("c", epoch=1), b"QUEUED"),
+        (commands.session_info("c"), [b"exists"]),
+        (commands.session_info("c"), {b"exists": 1}),
+        (commands.session_subscriptions("c"), {b"a": b"x"}),
+        (commands.channel_policy("c"), [b"w*", b"some", b"on", 5, 60, b"held"]),
+        (commands.channel_policy("c"), [b"w*", b"all", b"maybe", 5, 60, b"held"]),
+        (commands.channel_last("c"), 5),
+        (commands.topic_retained("a"), 0),
+        (commands.retained_fields("a"), {b"topic": b"a"}),
+    ],
+)
+def test_a_reply_of_another_form_is_refused(command: Command[Any], reply: object) -> None:
+    with pytest.raises(UnexpectedReplyError, match=r"the server replied .*; expected"):
+        command.parse(reply)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: commands.session_add("c", []), "0 payloads were given; expected 1 to 100000"),
+        (lambda: commands.session_ack("c", b"single"), "packet_ids is a single bytes; expected a sequence"),
+        (lambda: commands.session_add("c", [None]), "payload is of type NoneType; expected bytes or str"),  # type: ignore[list-item]
+        (lambda: commands.session_ack("c", [True]), "packet_id is True; expected a whole number"),
+        (lambda: commands.session_ack("c", [1.0]), "packet_id is 1.0; expected a whole number"),  # type: ignore[list-item]
+        (lambda: commands.session_last(5), "client_id is 5; expected str or bytes"),  # type: ignore[arg-type]
+        (lambda: commands.session_last("c", prefix="a{b"), "prefix is 'a{b'; expected one without"),
+        (lambda: commands.session_open("c", "me", lease=0), "lease is 0; expected a whole number from 1"),
+        (lambda: commands.session_subscribe("c", {}), "0 filters were given"),
+        (lambda: commands.channel_range("ch", 5, 4), "stop is 4; expected a whole number from 5"),
+        (lambda: SubscriptionOptions(qos=3), "qos is 3; expected 0, 1 or 2"),
+        (lambda: SubscriptionOptions(retain_handling=-1), "retain_handling is -1"),
+        (lambda: SubscriptionOptions.from_byte(0x40), "subscription options are 64"),
+        (lambda: SubscriptionOptions.from_byte(0x30), "retain_handling is 3"),
+        (lambda: Message(topic="a", payload=b"", time_ms=1 << 48).to_record(), "cannot be stored"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_named_with_what_was_expected(build: Any, message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        build()
+    assert message in str(caught.value)
+
+
+def test_subscription_options_are_the_byte_of_mqtt_5() -> None:
+    for byte in range(0x30):
+        if byte & 3 != 3:
+            assert SubscriptionOptions.from_byte(byte).byte == byte
+
+
+def test_a_message_survives_its_record() -> None:
+    message = Message(
+        topic="grün/1",
+        payload=bytes(range(256)),
+        qos=2,
+        retain=True,
+        time_ms=1_700_000_000_123,
+        expires_ms=1_700_000_100_123,
+        publisher="gerät",
+        properties=b"\x01\x01",
+    )
+    assert Message.from_record(message.to_record()) == message
+    bare = Message(topic="a", payload=b"")
+    assert Message.from_record(bare.to_record()) == bare
+
+
+def public_methods(cls: type) -> dict[str, inspect.Signature]:
+    """The public methods of a class with their signatures, by their synchronous names."""
+    members = inspect.getmembers(cls, inspect.isfunction)
+    named = {"close" if name == "aclose" else name: function for name, function in members}
+    return {name: inspect.signature(function) for name, function in named.items() if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in holdmq.__all__ if f"Async{name}" in holdmq.__all__ and inspect.isclass(getattr(holdmq, name))],
+)
+def test_both_clients_have_the_same_methods_with_the_same_parameters(name: str) -> None:
+    synchronous = public_methods(getattr(holdmq, name))
+    asynchronous = public_methods(getattr(holdmq, f"Async{name}"))
+    assert synchronous.keys() == asynchronous.keys()
+    for method, signature in synchronous.items():
+        assert list(signature.parameters) == list(asynchronous[method].parameters), method
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(hasattr(holdmq, name) for name in holdmq.__all__)
+    assert HoldMQ.__module__ == "holdmq._sync.client"

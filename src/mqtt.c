@@ -177,18 +177,15 @@ static bool is(hmq_slice slice, const char *text) {
     return slice.len == strlen(text) && memcmp(slice.data, text, slice.len) == 0;
 }
 
-/* Name and level come first and decide how all that follows is to be read.  MQIsdp 3 is MQTT 3.1: a protocol that we know
+/* Name and level come first and decide how all that follows is to be read.  MQIsdp is MQTT 3.1: a protocol that we know
  * and do not speak, so that its client is told. */
 static void take_protocol(reader *in, hmq_mqtt_connect *connect) {
     hmq_slice name = take_binary(in);
     connect->level = take_byte(in);
     if (in->error) return;
-    if (is(name, "MQIsdp"))
-        fail(in, HMQ_MQTT_BAD_PROTOCOL_LEVEL);
-    else if (!is(name, "MQTT"))
-        fail(in, HMQ_MQTT_BAD_PROTOCOL_NAME);
-    else if (connect->level != HMQ_MQTT_3_1_1)
-        fail(in, HMQ_MQTT_BAD_PROTOCOL_LEVEL);
+    bool known = is(name, "MQTT");
+    if (!known && !is(name, "MQIsdp")) fail(in, HMQ_MQTT_BAD_PROTOCOL_NAME);
+    if (!known || connect->level != HMQ_MQTT_3_1_1) fail(in, HMQ_MQTT_BAD_PROTOCOL_LEVEL);
 }
 
 static void take_connect_flags(reader *in, hmq_mqtt_connect *connect) {

@@ -150,6 +150,10 @@ size_t hmq_mqtt_size(const hmq_mqtt_packet *packet, uint8_t version);
 /* Writes any packet; returns its size, 0 if it does not fit or a field is out of its range. */
 size_t hmq_mqtt_encode(const hmq_mqtt_packet *packet, uint8_t version, uint8_t *out, size_t capacity);
 
+/* The same for a PUBLISH of 3.1.1 from its parts, for callers to whom filling a struct is dear. */
+size_t hmq_mqtt_encode_publish(const uint8_t *topic, size_t topic_len, const uint8_t *payload, size_t payload_len,
+                               uint8_t qos, bool retain, bool dup, uint16_t packet_id, uint8_t *out, size_t capacity);
+
 /* What is behind the fixed header of a CONNECT: the payload of its packet.  Returns its size, 0 if it does not fit or a
  * field is out of its range.  65535 * 5 + 22 bytes always suffice. */
 size_t hmq_mqtt_encode_connect(const hmq_mqtt_connect *connect, uint8_t *out, size_t capacity);

@@ -114,6 +114,20 @@ size_t hmq_mqtt_encode(const hmq_mqtt_packet *packet, uint8_t version, uint8_t *
     return size;
 }
 
+size_t hmq_mqtt_encode_publish(const uint8_t *topic, size_t topic_len, const uint8_t *payload, size_t payload_len,
+                               uint8_t qos, bool retain, bool dup, uint16_t packet_id, uint8_t *out, size_t capacity) {
+    const hmq_mqtt_packet packet = {
+        .type = HMQ_MQTT_PUBLISH,
+        .qos = qos,
+        .dup = dup,
+        .retain = retain,
+        .packet_id = packet_id,
+        .topic = {topic, topic_len},
+        .payload = {payload, payload_len},
+    };
+    return hmq_mqtt_encode(&packet, HMQ_MQTT_3_1_1, out, capacity);
+}
+
 /* ---- payloads that have a structure of their own ---- */
 
 static bool connect_in_range(const hmq_mqtt_connect *c) {

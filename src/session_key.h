@@ -11,14 +11,15 @@
 
 /* cffi-begin */
 /* Suffixes behind the session key. */
-#define HMQ_SUFFIX_COUNT 6
+#define HMQ_SUFFIX_COUNT 7
 typedef enum hmq_suffix {
     HMQ_SUFFIX_MESSAGES = 0,       /* "_messages"  sorted set: member <key>_messages_<packet id>, score serial */
     HMQ_SUFFIX_LAST_PACKET_ID = 1, /* "_last_packet_id"  string, decimal */
     HMQ_SUFFIX_SUBSCRIPTIONS = 2,  /* "_subscriptions"  hash, filter -> options */
     HMQ_SUFFIX_SESSION = 3,        /* "_session"  hash: owner, epoch, expiry ... */
     HMQ_SUFFIX_RECEIVED = 4,       /* "_received"  incoming QoS 2 identifiers not yet released */
-    HMQ_SUFFIX_INBOX = 5           /* "_inbox"  channel to whoever holds the client's connection */
+    HMQ_SUFFIX_INBOX = 5,          /* "_inbox"  channel to whoever holds the client's connection */
+    HMQ_SUFFIX_PRODUCERS = 6       /* "_producers"  hash, producer -> its last batch and what was replied */
 } hmq_suffix;
 
 /* NUL-terminated text of the suffix; its length in *len (may be NULL). */

@@ -348,7 +348,7 @@ static node *build_rest(hmq_trie *trie, levels *l, size_t depth, uint64_t subscr
             first = n;
         last = n;
     } while (++depth < node_levels(l));
-    bool complete = depth == node_levels(l);
+    bool complete = last && depth == node_levels(l);
     if (complete && set_here(trie, last, depth < l->count, subscriber, options) == HMQ_TRIE_ADDED) return first;
     if (first) free_subtree(trie, first);
     return NULL;

@@ -1,0 +1,101 @@
+"""The door to the compiled core: checks that it fits the sources, and turns Python's texts into bytes.
+
+Only files of holdmq.core come through here. Memory: what C keeps is freed by the Python object that wraps it; what C
+only looks at during a call is held alive by the caller's own reference.
+"""
+
+import runpy
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+__all__ = ["LIBC_ALLOCATOR", "BytesLike", "CData", "Text", "address", "ffi", "freer", "layout", "lib", "to_bytes"]
+
+try:
+    from holdmq._core import ffi, lib
+except ImportError as error:
+    raise ImportError("holdmq._core is not built: run `make core` (or install holdmq with pip)") from error
+
+Text: TypeAlias = str | bytes
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+CData: TypeAlias = Any  # what cffi returns has no useful static type
+
+
+def _check_fits_sources(checkout: Path) -> None:
+    """In a source checkout, refuses an extension that was built from other sources than those that lie there."""
+    script = checkout / "src" / "core_digest.py"
+    if not script.exists():
+        return  # installed, not checked out
+    built_from = ffi.string(lib.HMQ_SOURCES_DIGEST).decode()
+    expected = runpy.run_path(str(script))["digest"]()
+    if built_from != expected:
+        raise ImportError(
+            f"holdmq._core was built from other sources (digest {built_from[:12]}) than those in {script.parent} "
+            f"(digest {expected[:12]}): run `make core`"
+        )
+
+
+_check_fits_sources(Path(__file__).resolve().parents[3])
+
+
+# A copy: to cffi, a const struct is a value without an address.
+LIBC_ALLOCATOR: CData = ffi.new("hmq_allocator *", lib.hmq_libc_allocator)
+
+
+def to_bytes(value: Text | BytesLike) -> bytes:
+    """Bytes as they are; a str as UTF-8, a lone surrogate as the three bytes that no UTF-8 check lets pass."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return bytes(value)
+
+
+def freer(free: Callable[[CData], None], allocator: CData) -> Callable[[CData], None]:
+    """A destructor for `ffi.gc` that keeps the allocator alive until it has run."""
+
+    def run(cdata: CData, _outlives_it: CData = allocator) -> None:
+        free(cdata)
+
+    return run
+
+
+def address(held: CData) -> int:
+    """Where the bytes lie that `ffi.from_buffer` gave: what C's slices into them are counted from."""
+    return int(ffi.cast("uintptr_t", held))
+
+
+def layout(type_name: str) -> struct.Struct:
+    """How to unpack a whole C struct (nested ones flattened, pointers as numbers) at once.
+
+    Reading a field through cffi costs as much as unpacking ten; the format comes from what cffi knows of the type, so
+    that it cannot differ from the header.
+    """
+    ctype = ffi.typeof(type_name)
+    return struct.Struct("=" + _format(ctype))
+
+
+def _format(ctype: CData) -> str:
+    if ctype.kind == "pointer":
+        return _UNSIGNED[ffi.sizeof(ctype)]
+    if ctype.kind == "enum":
+        return "i"
+    if ctype.kind == "primitive":
+        return _PRIMITIVES[ctype.cname]
+    parts: list[str] = []
+    at = 0
+    for _name, field in ctype.fields:
+        parts.append("x" * (field.offset - at) + _format(field.type))
+        at = field.offset + ffi.sizeof(field.type)
+    return "".join(parts) + "x" * (ffi.sizeof(ctype) - at)
+
+
+_UNSIGNED = {4: "I", 8: "Q"}
+_PRIMITIVES = {
+    "_Bool": "?",
+    "uint8_t": "B",
+    "uint16_t": "H",
+    "uint32_t": "I",
+    "uint64_t": "Q",
+    "int64_t": "q",
+    "size_t": _UNSIGNED[ffi.sizeof("size_t")],
+}

@@ -1,0 +1,183 @@
+"""Stored messages and what a session's inbox carries, as frozen Python values; the layouts stand in src/record.h.
+
+`decode(encode(x)) == x` for every valid x. Times are in milliseconds since 1970-01-01 UTC.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from holdmq.core._binding import BytesLike, CData, address, ffi, layout, lib, to_bytes
+
+__all__ = ["MAX_TIME_MS", "Delivery", "DeliveryKind", "InvalidRecordError", "Record", "RecordType", "is_record"]
+
+MAX_TIME_MS = 2**48 - 1
+
+
+class InvalidRecordError(ValueError):
+    """Bytes that are not what they should be, or a value that the layout cannot hold."""
+
+
+class RecordType(enum.IntEnum):
+    """What a record is."""
+
+    PUBLISH = lib.HMQ_RECORD_PUBLISH
+    PUBREL = lib.HMQ_RECORD_PUBREL
+
+
+class DeliveryKind(enum.IntEnum):
+    """What a delivery is: a message from the queue, one that is stored nowhere (QoS 0), or the notice of a takeover."""
+
+    QUEUED = lib.HMQ_DELIVERY_QUEUED
+    TRANSIENT = lib.HMQ_DELIVERY_TRANSIENT
+    TAKEN_OVER = lib.HMQ_DELIVERY_TAKEN_OVER
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stored message.
+
+    Attributes:
+        type: a publish, or the pubrel that stands for a released QoS 2 message (of it only `time_ms` matters).
+        qos: 0..2, as published.
+        retain: as published.
+        time_ms: time of publishing, 0..2**48-1.
+        expires_ms: time of expiry, 0: never.
+        topic: at most 65535 bytes.
+        publisher: client id of the publisher, empty: none.
+        properties: as MQTT 5.0 encodes them, without their length, empty: none.
+        payload: the message itself.
+    """
+
+    type: RecordType = RecordType.PUBLISH
+    qos: int = 0
+    retain: bool = False
+    time_ms: int = 0
+    expires_ms: int = 0
+    topic: bytes = b""
+    publisher: bytes = b""
+    properties: bytes = b""
+    payload: bytes = b""
+
+    def encode(self) -> bytes:
+        """The record's bytes.
+
+        Raises:
+            InvalidRecordError: if a field is out of its range.
+        """
+        record, _keep = _new_record(self)
+        size = lib.hmq_record_size(record)
+        if size == 0:
+            raise InvalidRecordError(f"a field of the record is out of its range: {self!r}")
+        out = ffi.new("uint8_t[]", size)
+        return bytes(ffi.buffer(out, lib.hmq_record_encode(record, out, size)))
+
+    @classmethod
+    def decode(cls, data: BytesLike) -> "Record":
+        """The record that these bytes are.
+
+        Raises:
+            InvalidRecordError: if they are not a record of version 1.
+        """
+        source = to_bytes(data)
+        held = ffi.from_buffer("uint8_t[]", source)
+        record = ffi.new("hmq_record *")
+        if lib.hmq_record_decode(held, len(source), record):
+            raise InvalidRecordError(f"not a record of version 1: {source[:16]!r} ({len(source)} bytes)")
+        kind, qos, retain, time_ms, expires_ms, *slices = _RECORD.unpack(ffi.buffer(record))
+        start = address(held)
+        starts, sizes = slices[::2], slices[1::2]
+        texts = [
+            source[at - start : at - start + size] if size else b"" for at, size in zip(starts, sizes, strict=True)
+        ]
+        return cls(RecordType(kind), qos, retain, time_ms, expires_ms, *texts)
+
+
+def is_record(data: BytesLike) -> bool:
+    """Does it begin like a record? Values that others wrote (JSON, for one) do not."""
+    source = to_bytes(data)
+    return bool(lib.hmq_record_is(source, len(source)))
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What is pushed to a session's inbox.
+
+    Attributes:
+        kind: see `DeliveryKind`.
+        qos: of this delivery, 0..2.
+        retain: the flag to be sent to the client.
+        packet_id: 1..65535 if queued, else 0.
+        serial: of the message if queued; the epoch of the new owner if taken over; else 0.
+        previous: serial of the message before it in the queue, 0 if it was the only one.
+        record: the record's bytes (see `message`), empty if taken over.
+    """
+
+    kind: DeliveryKind
+    qos: int = 0
+    retain: bool = False
+    packet_id: int = 0
+    serial: int = 0
+    previous: int = 0
+    record: bytes = b""
+
+    def message(self) -> Record:
+        """The record, decoded.
+
+        Raises:
+            InvalidRecordError: if it is none.
+        """
+        return Record.decode(self.record)
+
+    def encode(self) -> bytes:
+        """The delivery's bytes.
+
+        Raises:
+            InvalidRecordError: if a field is out of its range.
+        """
+        out = ffi.new("uint8_t[]", lib.HMQ_DELIVERY_HEADER_BYTES)
+        delivery, _keep = _new_delivery(self)
+        if not lib.hmq_delivery_encode_header(delivery, out, lib.HMQ_DELIVERY_HEADER_BYTES):
+            raise InvalidRecordError(f"a field of the delivery is out of its range: {self!r}")
+        return bytes(ffi.buffer(out)) + self.record
+
+    @classmethod
+    def decode(cls, data: BytesLike) -> "Delivery":
+        """The delivery that these bytes are.
+
+        Raises:
+            InvalidRecordError: if they are none.
+        """
+        source = to_bytes(data)
+        delivery = ffi.new("hmq_delivery *")
+        if lib.hmq_delivery_decode(source, len(source), delivery):
+            raise InvalidRecordError(f"not a delivery: {source[:24]!r} ({len(source)} bytes)")
+        kind, qos, retain, packet_id, serial, previous = _DELIVERY.unpack(ffi.buffer(delivery))[:6]
+        record = source[lib.HMQ_DELIVERY_HEADER_BYTES :]
+        return cls(DeliveryKind(kind), qos, retain, packet_id, serial, previous, record)
+
+
+_RECORD = layout("hmq_record")
+_DELIVERY = layout("hmq_delivery")
+
+
+def _new_record(record: Record) -> tuple[CData, object]:
+    """The same as a C struct, and what must outlive it."""
+    texts = [
+        ffi.from_buffer("uint8_t[]", text)
+        for text in (record.topic, record.publisher, record.properties, record.payload)
+    ]
+    slices = [(text, len(text)) for text in texts]
+    try:
+        scalars = [int(record.type), record.qos, record.retain, record.time_ms, record.expires_ms]
+        return ffi.new("hmq_record *", [*scalars, *slices]), texts
+    except OverflowError as error:
+        raise InvalidRecordError(f"a field of the record is out of its range: {record!r}") from error
+
+
+def _new_delivery(delivery: Delivery) -> tuple[CData, object]:
+    record = ffi.from_buffer("uint8_t[]", delivery.record)
+    scalars = [delivery.kind, delivery.qos, delivery.retain, delivery.packet_id, delivery.serial, delivery.previous]
+    try:
+        return ffi.new("hmq_delivery *", [*scalars, (record, len(record))]), record
+    except OverflowError as error:
+        raise InvalidRecordError(f"a field of the delivery is out of its range: {delivery!r}") from error

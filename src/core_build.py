@@ -1,0 +1,88 @@
+"""Builds holdmq._core: the C core for Python, by cffi in API mode.
+
+The declarations that cffi needs are the text of the headers between the marks "cffi-begin" and "cffi-end", so that
+nothing is declared twice. setup.py takes `ffibuilder` from here; standing alone, `python src/core_build.py` compiles
+the extension into pyclient/holdmq. The compiler's CFLAGS and LDFLAGS are honoured (sanitizers, for one).
+
+To add a file to the core: write it. Every *.c beside this script is compiled; a header with the marks goes into
+`HEADERS`, behind the headers that it includes.
+"""
+
+import os
+import re
+import runpy
+import shutil
+import tempfile
+from pathlib import Path
+
+from cffi import FFI
+
+HERE = Path(__file__).resolve().parent
+
+HEADERS = (
+    "hmq_base.h",
+    "utf8.h",
+    "topic.h",
+    "trie.h",
+    "packet_id.h",
+    "session_key.h",
+    "record.h",
+    "glob.h",
+    "policy.h",
+    "mqtt.h",
+)
+
+# What Python adds to the headers: the digest of the sources, and Python functions that C can call back.
+PYTHON_SIDE = """
+static const char *const HMQ_SOURCES_DIGEST;
+
+extern "Python" bool hmq_python_packet_id_in_use(void *, uint16_t);
+extern "Python" bool hmq_python_trie_walk(void *, const char *, size_t, uint64_t, uint32_t);
+"""
+
+MARKED = re.compile(r"/\* cffi-begin \*/\n(.*?)/\* cffi-end \*/", re.DOTALL)
+
+
+def declarations() -> str:
+    """The marked parts of all headers, in order; a header without any is a mistake."""
+    parts: list[str] = []
+    for header in HEADERS:
+        marked = MARKED.findall((HERE / header).read_text(encoding="utf-8"))
+        if not marked:
+            raise ValueError(f"{header} has no text between /* cffi-begin */ and /* cffi-end */")
+        parts.extend(marked)
+    return "".join(parts)
+
+
+def builder() -> FFI:
+    """The extension's description; paths are relative to the present directory, as setuptools wants them."""
+    digest = runpy.run_path(str(HERE / "core_digest.py"))["digest"]()
+    includes = "".join(f'#include "{header}"\n' for header in HEADERS)
+    folder = Path(os.path.relpath(HERE))
+    ffi = FFI()
+    ffi.cdef(declarations() + PYTHON_SIDE)
+    ffi.set_source(
+        "holdmq._core",
+        f'{includes}\n#define HMQ_SOURCES_DIGEST "{digest}"\n',
+        sources=[str(folder / path.name) for path in sorted(HERE.glob("*.c"))],
+        depends=[str(folder / path.name) for path in sorted(HERE.glob("*.[hp]*"))],
+        include_dirs=[str(folder)],
+        extra_compile_args=["-std=c11", "-Wall", "-Wextra", "-Wshadow", "-fvisibility=hidden"],
+    )
+    return ffi
+
+
+ffibuilder = builder()
+
+
+def main() -> None:
+    """Compiles the extension into pyclient/holdmq."""
+    root = HERE.parent
+    with tempfile.TemporaryDirectory() as work:
+        os.chdir(work)
+        built = Path(builder().compile(tmpdir=work))
+        shutil.copy2(built, root / "pyclient" / "holdmq" / built.name)
+
+
+if __name__ == "__main__":
+    main()

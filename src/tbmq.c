@@ -1,0 +1,170 @@
+/* tbmq.c - finds and replaces top-level members of a JSON object without parsing the rest.
+ *
+ * The scanner accepts every well-formed object; of ill-formed ones it accepts some (it does not check literals), but
+ * never reads outside the text, and its time is linear: nesting is counted, not recursed into. */
+#include "tbmq.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct scanner {
+    const char *at;
+    const char *end;
+} scanner;
+
+typedef struct member {
+    hmq_slice name;  /* without quotes */
+    hmq_slice value; /* as it stands */
+} member;
+
+static void skip_blank(scanner *s) {
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r')) s->at++;
+}
+
+static bool take(scanner *s, char expected) {
+    skip_blank(s);
+    if (s->at == s->end || *s->at != expected) return false;
+    s->at++;
+    return true;
+}
+
+/* Behind the closing quote; false if there is none. */
+static bool skip_string(scanner *s) {
+    if (!take(s, '"')) return false;
+    while (s->at < s->end) {
+        char c = *s->at++;
+        if (c == '"') return true;
+        if (c == '\\' && s->at < s->end) s->at++;
+    }
+    return false;
+}
+
+/* Behind a value: up to the comma or brace that follows it at its own depth. */
+static bool skip_value(scanner *s) {
+    size_t depth = 0;
+    skip_blank(s);
+    const char *start = s->at;
+    while (s->at < s->end) {
+        char c = *s->at;
+        if (c == '"') {
+            if (!skip_string(s)) return false;
+            continue;
+        }
+        if (depth == 0 && (c == ',' || c == '}')) return s->at > start;
+        if (c == '{' || c == '[') depth++;
+        if (c == '}' || c == ']') {
+            if (depth == 0) return false;
+            depth--;
+        }
+        s->at++;
+    }
+    return false;
+}
+
+static hmq_slice trimmed(const char *from, const char *to) {
+    while (to > from && (to[-1] == ' ' || to[-1] == '\t' || to[-1] == '\n' || to[-1] == '\r')) to--;
+    return (hmq_slice){(const uint8_t *)from, (size_t)(to - from)};
+}
+
+static bool next_member(scanner *s, member *m) {
+    skip_blank(s);
+    const char *name = s->at;
+    if (!skip_string(s)) return false;
+    m->name = (hmq_slice){(const uint8_t *)name + 1, (size_t)(s->at - name) - 2};
+    if (!take(s, ':')) return false;
+    skip_blank(s);
+    const char *value = s->at;
+    if (!skip_value(s)) return false;
+    m->value = trimmed(value, s->at);
+    return true;
+}
+
+static bool equals(hmq_slice slice, const char *text) {
+    return slice.len == strlen(text) && memcmp(slice.data, text, slice.len) == 0;
+}
+
+/* The three members that matter; .data NULL where one is missing. */
+typedef struct found {
+    hmq_slice type, packet_id, payload;
+    const char *close; /* the object's closing brace */
+} found;
+
+static bool scan(const char *json, size_t len, found *f) {
+    scanner s = {json, json + len};
+    member m;
+    *f = (found){{NULL, 0}, {NULL, 0}, {NULL, 0}, NULL};
+    if (!take(&s, '{')) return false;
+    do {
+        if (!next_member(&s, &m)) return false;
+        if (equals(m.name, "packetType"))
+            f->type = m.value;
+        else if (equals(m.name, "packetId"))
+            f->packet_id = m.value;
+        else if (equals(m.name, "payload"))
+            f->payload = m.value;
+    } while (take(&s, ','));
+    skip_blank(&s);
+    f->close = s.at;
+    if (!take(&s, '}')) return false;
+    skip_blank(&s);
+    return s.at == s.end && f->type.data != NULL;
+}
+
+bool hmq_tbmq_is(const char *json, size_t len) {
+    found f;
+    return scan(json, len, &f);
+}
+
+bool hmq_tbmq_is_released(const char *json, size_t len) {
+    found f;
+    return scan(json, len, &f) && equals(f.type, "\"PUBREL\"");
+}
+
+/* One replacement: the bytes from..to of the input become `text`. */
+typedef struct edit {
+    const char *from, *to;
+    const char *text;
+} edit;
+
+static size_t apply(const char *json, size_t len, edit *edits, size_t count, char *out, size_t capacity) {
+    size_t used = 0;
+    const char *at = json;
+    if (count == 2 && edits[1].from < edits[0].from) {
+        edit first = edits[1];
+        edits[1] = edits[0];
+        edits[0] = first;
+    }
+    for (size_t i = 0; i <= count; i++) {
+        const char *to = i < count ? edits[i].from : json + len;
+        const char *text = i < count ? edits[i].text : "";
+        size_t kept = (size_t)(to - at), added = strlen(text);
+        if (capacity - used < kept + added) return 0;
+        memcpy(out + used, at, kept);
+        memcpy(out + used + kept, text, added);
+        used += kept + added;
+        if (i < count) at = edits[i].to;
+    }
+    return used;
+}
+
+static edit replace(hmq_slice value, const char *text) {
+    const char *from = (const char *)value.data;
+    return (edit){from, from + value.len, text};
+}
+
+size_t hmq_tbmq_with_packet_id(const char *json, size_t len, uint16_t packet_id, char *out, size_t capacity) {
+    found f;
+    char text[24];
+    if (!scan(json, len, &f)) return 0;
+    snprintf(text, sizeof text, f.packet_id.data != NULL ? "%u" : ",\"packetId\":%u", (unsigned)packet_id);
+    edit set = f.packet_id.data != NULL ? replace(f.packet_id, text) : (edit){f.close, f.close, text};
+    return apply(json, len, &set, 1, out, capacity);
+}
+
+size_t hmq_tbmq_released(const char *json, size_t len, char *out, size_t capacity) {
+    found f;
+    if (!scan(json, len, &f)) return 0;
+    edit edits[2] = {replace(f.type, "\"PUBREL\""), {NULL, NULL, NULL}};
+    if (f.payload.data != NULL) edits[1] = replace(f.payload, "\"\"");
+    return apply(json, len, edits, f.payload.data != NULL ? 2 : 1, out, capacity);
+}

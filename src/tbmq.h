@@ -1,0 +1,28 @@
+/* tbmq.h - the JSON in which TBMQ 2.x keeps a queued message, as far as the session commands touch it.
+ *
+ *     {"packetType":"PUBLISH","payload":"<base64>","time":...,"clientId":"...","retained":false,"packetId":1,
+ *      "topicName":"...","qos":1}
+ *
+ * Only the top-level members packetType, packetId and payload are looked at; everything else is copied as it is, to
+ * the byte.  A value is one of these messages if it is a JSON object with a member packetType. */
+#ifndef HMQ_TBMQ_H
+#define HMQ_TBMQ_H
+
+#include "hmq_base.h"
+
+/* cffi-begin */
+/* Is this a message as TBMQ keeps it? */
+bool hmq_tbmq_is(const char *json, size_t len);
+
+/* ... and has its exchange been released (packetType PUBREL)? */
+bool hmq_tbmq_is_released(const char *json, size_t len);
+
+/* The message with this packet identifier in place of its own, or added.  Returns the length written, 0 if it is no
+ * such message or does not fit (len + 20 always suffices). */
+size_t hmq_tbmq_with_packet_id(const char *json, size_t len, uint16_t packet_id, char *out, size_t capacity);
+
+/* The message as released: packetType PUBREL, payload empty.  Returns as above (len + 8 always suffices). */
+size_t hmq_tbmq_released(const char *json, size_t len, char *out, size_t capacity);
+/* cffi-end */
+
+#endif

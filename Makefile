@@ -113,7 +113,7 @@ build/asan/obj/%.o: %.c Makefile
 	@$(CC) $(CFLAGS_MODULE) -O1 $(SANITIZE) -c $< -o $@
 
 # A copy of the Python packages beside the sanitized extension: it stands before the editable one in PYTHONPATH.
-build/asan/core.stamp: $(VENV)/.installed $(CORE_INPUTS) $(wildcard pyclient/holdmq/*.py)
+build/asan/core.stamp: $(VENV)/.installed $(CORE_INPUTS) $(shell find pyclient -name "*.py")
 	@rm -rf build/asan/python
 	@mkdir -p build/asan
 	CFLAGS="-O1 -g $(SANITIZE)" LDFLAGS="$(SANITIZE)" $(BIN)/python setup.py -q build \

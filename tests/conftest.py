@@ -34,6 +34,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     try:
         kinds = selected_kinds()
+        for kind in kinds:
+            kind.command()  # a server that is not there ends the run here
     except ServerNotFoundError as error:
         raise pytest.UsageError(str(error)) from error
     metafunc.parametrize("server_kind", kinds, ids=[kind.name for kind in kinds], scope="session")

@@ -1,0 +1,162 @@
+"""`make run`: the foreground service, started and stopped as a person would."""
+
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from holdmq._child import ChildProcess
+from holdmq.server import connect
+from tests.support import Port, Server, ServerKind, eventually, reserve_port
+
+START_TIMEOUT_S = 30.0
+MakeRun = Callable[..., ChildProcess]
+
+
+@pytest.fixture
+def ports() -> Iterator[tuple[Port, Port]]:
+    with reserve_port() as one, reserve_port() as other:
+        yield one, other
+
+
+@pytest.fixture
+def run(tmp_path: Path, server_kind: ServerKind) -> Iterator[MakeRun]:
+    """Starts `python -m holdmq_bridge.run` with options; `serving` waits until it says that it serves."""
+    runs: list[ChildProcess] = []
+
+    def make(*options: str | int) -> ChildProcess:
+        made = ChildProcess(
+            [sys.executable, "-m", "holdmq_bridge.run", *map(str, options)],
+            log=tmp_path / f"run-{len(runs)}.log",
+            environment={"HOLDMQ_SERVER": server_kind.command()[-1], "PYTHONUNBUFFERED": "1"},
+        )
+        runs.append(made)
+        made.spawn()
+        return made
+
+    yield make
+    for made in runs:
+        if made.running:
+            made.stop()
+
+
+def serving(process: ChildProcess) -> str:
+    """Wait until it serves and return what it printed."""
+
+    def text() -> str | None:
+        if not process.running:
+            raise RuntimeError(f"it ended with status {process.returncode}:\n{process.log_text()}")
+        printed = process.log_text()
+        return printed if "HoldMQ serves" in printed else None
+
+    return str(eventually(text, START_TIMEOUT_S, "a service that says that it serves"))
+
+
+def interrupted(process: ChildProcess) -> int:
+    """Press Ctrl-C and return the exit status."""
+    os.kill(process.pid, signal.SIGINT)
+    eventually(lambda: not process.running, START_TIMEOUT_S, "the end after Ctrl-C")
+    assert process.returncode is not None
+    return process.returncode
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def ended(process: ChildProcess) -> str:
+    """Wait until it ends by itself, with a status that is not 0, and return what it printed."""
+    eventually(lambda: not process.running, START_TIMEOUT_S, "a process that ends")
+    assert process.returncode not in (0, None)
+    return process.log_text()
+
+
+def test_ctrl_c_stops_everything_and_the_data_are_there_at_the_next_start(
+    run: MakeRun, ports: tuple[Port, Port], tmp_path: Path
+) -> None:
+    redis_port, mqtt_port = ports[0].number, ports[1].number
+    options = ("--port", redis_port, "--mqtt-port", mqtt_port, "--data", tmp_path / "data")
+    first = run(*options)
+    text = serving(first)
+    assert f"redis://127.0.0.1:{redis_port}" in text
+    assert f"mqtt://127.0.0.1:{mqtt_port}" in text
+    assert listens(mqtt_port)
+    with connect("127.0.0.1", redis_port) as client:
+        assert client.publish("weather", "12.5") == 0
+    assert interrupted(first) == 0
+    assert not listens(redis_port)
+    assert not listens(mqtt_port)
+
+    second = run(*options)
+    serving(second)
+    with connect("127.0.0.1", redis_port) as client:
+        assert client.lrange("weather", 0, -1) == [b"12.5"]
+    assert interrupted(second) == 0
+
+
+def test_a_port_that_is_taken_is_told_and_the_next_one_used(
+    run: MakeRun, ports: tuple[Port, Port], tmp_path: Path
+) -> None:
+    redis_port, mqtt_port = ports[0].number, ports[1].number
+    with socket.create_server(("127.0.0.1", redis_port)), socket.create_server(("127.0.0.1", mqtt_port)):
+        process = run("--port", redis_port, "--mqtt-port", mqtt_port, "--data", tmp_path / "data")
+        text = serving(process)
+    assert f"Port {redis_port} is taken" in text
+    assert f"Port {mqtt_port} is taken" in text
+    used = re.search(r"redis://127\.0\.0\.1:(\d+)", text)
+    assert used is not None
+    with connect("127.0.0.1", int(used[1])) as client:
+        assert client.ping()
+    assert interrupted(process) == 0
+
+
+def test_two_services_do_not_share_a_data_folder(run: MakeRun, ports: tuple[Port, Port], tmp_path: Path) -> None:
+    options = ("--port", ports[0].number, "--mqtt-port", ports[1].number, "--data", tmp_path / "data")
+    first = run(*options)
+    serving(first)
+    assert "--data" in ended(run(*options))
+    assert interrupted(first) == 0
+
+
+def test_the_service_ends_with_an_error_when_its_server_dies(
+    run: MakeRun, ports: tuple[Port, Port], tmp_path: Path
+) -> None:
+    redis_port, mqtt_port = ports[0].number, ports[1].number
+    process = run("--port", redis_port, "--mqtt-port", mqtt_port, "--data", tmp_path / "data")
+    serving(process)
+    with connect("127.0.0.1", redis_port) as client:
+        os.kill(client.info("server")["process_id"], signal.SIGKILL)
+    assert "the server ended with status -9" in ended(process)
+    assert not listens(mqtt_port)
+
+
+def test_a_server_that_runs_already_is_used(
+    run: MakeRun, ports: tuple[Port, Port], server: Server, client: redis.Redis
+) -> None:
+    process = run("--redis", server.url, "--mqtt-port", ports[1].number)
+    text = serving(process)
+    assert server.url in text
+    assert interrupted(process) == 0
+    assert client.ping()
+
+
+def test_a_server_without_the_module_is_refused_with_a_hint(run: MakeRun, fresh_server: Callable[..., Server]) -> None:
+    stock = fresh_server(module=False)
+    text = ended(run("--redis", stock.url))
+    assert "no HoldMQ module" in text
+    assert "loadmodule" in text
+
+
+def test_no_server_at_the_url_is_told(run: MakeRun, ports: tuple[Port, Port]) -> None:
+    text = ended(run("--redis", f"redis://127.0.0.1:{ports[0].number}"))
+    assert "does not serve" in text

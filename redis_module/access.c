@@ -46,8 +46,10 @@ void access_script_caller(uint64_t client) {
 static server_string *probe(void) {
     if (probe_name[0] == 0) {
         uint64_t random[2];
-        if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) random[0] = random[1] = (uint64_t)(uintptr_t)&cache;
-        snprintf(probe_name, sizeof probe_name, "%016llx%016llx", (unsigned long long)random[0], (unsigned long long)random[1]);
+        if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+            random[0] = random[1] = (uint64_t)(uintptr_t)&cache;
+        snprintf(probe_name, sizeof probe_name, "%016llx%016llx", (unsigned long long)random[0],
+                 (unsigned long long)random[1]);
     }
     return sv.CreateString(NULL, probe_name, strlen(probe_name));
 }

@@ -35,7 +35,8 @@ bool args_number(args *a, const char *name, long long min, long long max, long l
     server_string *text;
     if (!args_string(a, name, &text)) return false;
     if (number_of(text, min, max, number)) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "%s is %s: a whole number from %lld to %lld expected", name, shown(text), min, max);
+    reply_error(a->ctx, ERROR_SYNTAX, "%s is %s: a whole number from %lld to %lld expected", name, shown(text), min,
+                max);
     return false;
 }
 
@@ -43,7 +44,8 @@ bool args_session_key(args *a, server_string **key) {
     if (!args_string(a, "the session key", key)) return false;
     hmq_slice name = slice_of(*key);
     if (hmq_session_key_check((const char *)name.data, name.len)) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "the session key is %s: {<client id>} expected, with '{', '}' and '%%' of the id percent-encoded",
+    reply_error(a->ctx, ERROR_SYNTAX,
+                "the session key is %s: {<client id>} expected, with '{', '}' and '%%' of the id percent-encoded",
                 shown(*key));
     return false;
 }

@@ -35,8 +35,10 @@ server_string *channel_last_key(hmq_slice channel) {
     size_t suffix = sizeof last_suffix - 1, capacity = channel.len * 3 + 2 + suffix;
     char *name = sv.Alloc(capacity);
     size_t len = channel.len;
-    if (has_hash_tag(channel)) memcpy(name, channel.data, channel.len);
-    else len = hmq_session_key_encode((const char *)channel.data, channel.len, name, capacity);
+    if (has_hash_tag(channel))
+        memcpy(name, channel.data, channel.len);
+    else
+        len = hmq_session_key_encode((const char *)channel.data, channel.len, name, capacity);
     memcpy(name + len, last_suffix, suffix);
     server_string *key = sv.CreateString(NULL, name, len + suffix);
     sv.Free(name);
@@ -110,9 +112,12 @@ static bool append(server_ctx *ctx, server_string *name, server_string *message,
 }
 
 static void keep(server_ctx *ctx, server_string *name, server_string *message, uint64_t maxlen, uint64_t ttl_s) {
-    if (!access_may_write(ctx, name)) counters.channel_not_held_denied++;
-    else if (!append(ctx, name, message, maxlen, ttl_s)) counters.channel_not_held_wrongtype++;
-    else counters.channel_held++;
+    if (!access_may_write(ctx, name))
+        counters.channel_not_held_denied++;
+    else if (!append(ctx, name, message, maxlen, ttl_s))
+        counters.channel_not_held_wrongtype++;
+    else
+        counters.channel_held++;
 }
 
 static void keep_last(server_ctx *ctx, server_string *channel, server_string *message, const hmq_rule *rule) {

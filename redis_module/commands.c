@@ -22,27 +22,44 @@
 #define SWITCH(name, token) {name, SERVER_ARG_TOKEN, -1, token, NULL, NULL, SERVER_ARG_OPTIONAL, NULL, NULL, NULL}
 #define END_ARGS {0}
 
-static server_command_arg filter_and_options[] = {ARG("filter", SERVER_ARG_STRING, 0), ARG("options", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg filter_and_options[] = {ARG("filter", SERVER_ARG_STRING, 0),
+                                                  ARG("options", SERVER_ARG_INTEGER, 0), END_ARGS};
 
-static server_command_arg publish_args[] = {ARG("channel", SERVER_ARG_STRING, 0), ARG("message", SERVER_ARG_STRING, 0), END_ARGS};
+static server_command_arg producer_args[] = {ARG("producer", SERVER_ARG_STRING, 0),
+                                             ARG("sequence", SERVER_ARG_INTEGER, 0), END_ARGS};
+
+static server_command_arg publish_args[] = {ARG("channel", SERVER_ARG_STRING, 0), ARG("message", SERVER_ARG_STRING, 0),
+                                            END_ARGS};
 static server_command_arg channel_args[] = {ARG("channel", SERVER_ARG_STRING, 0), END_ARGS};
-static server_command_arg channel_key_args[] = {{"channel", SERVER_ARG_KEY, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL}, END_ARGS};
+static server_command_arg channel_key_args[] = {{"channel", SERVER_ARG_KEY, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL},
+                                                END_ARGS};
 static server_command_arg key_args[] = {KEY_ARG, END_ARGS};
-static server_command_arg add_args[] = {KEY_ARG,
-                                        OPTION("limit", SERVER_ARG_INTEGER, "LIMIT"),
-                                        OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
-                                        SWITCH("messages", "MESSAGES"),
-                                        SWITCH("expiring", "EXPIRING"),
-                                        ARG("payload", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE),
-                                        END_ARGS};
+static server_command_arg add_args[] = {
+    KEY_ARG,
+    OPTION("limit", SERVER_ARG_INTEGER, "LIMIT"),
+    OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
+    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, producer_args, NULL},
+    SWITCH("messages", "MESSAGES"),
+    SWITCH("expiring", "EXPIRING"),
+    ARG("payload", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE),
+    END_ARGS};
 static server_command_arg fetch_args[] = {KEY_ARG,
                                           OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                           OPTION("serial", SERVER_ARG_INTEGER, "AFTER"),
                                           OPTION("count", SERVER_ARG_INTEGER, "COUNT"),
                                           OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
+                                          OPTION("window", SERVER_ARG_INTEGER, "WINDOW"),
+                                          SWITCH("inflight", "INFLIGHT"),
                                           END_ARGS};
 static server_command_arg ack_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                        OPTION("next", SERVER_ARG_INTEGER, "NEXT"),
                                         ARG("packet-id", SERVER_ARG_INTEGER, SERVER_ARG_MULTIPLE), END_ARGS};
+static server_command_arg packet_ids_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                               ARG("packet-id", SERVER_ARG_INTEGER, SERVER_ARG_MULTIPLE), END_ARGS};
+static server_command_arg packet_id_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                              ARG("packet-id", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg sent_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                         ARG("serial", SERVER_ARG_INTEGER, 0), END_ARGS};
 static server_command_arg drop_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"), END_ARGS};
 static server_command_arg open_args[] = {KEY_ARG,
                                          NEEDED("name", SERVER_ARG_STRING, "OWNER"),
@@ -52,7 +69,8 @@ static server_command_arg open_args[] = {KEY_ARG,
                                          END_ARGS};
 static server_command_arg touch_args[] = {KEY_ARG, NEEDED("epoch", SERVER_ARG_INTEGER, "EPOCH"), END_ARGS};
 static server_command_arg close_args[] = {KEY_ARG, NEEDED("epoch", SERVER_ARG_INTEGER, "EPOCH"),
-                                          OPTION("expiry", SERVER_ARG_INTEGER, "EXPIRY"), END_ARGS};
+                                          OPTION("expiry", SERVER_ARG_INTEGER, "EXPIRY"),
+                                          OPTION("serial", SERVER_ARG_INTEGER, "SENT"), END_ARGS};
 static server_command_arg subscribe_args[] = {
     KEY_ARG,
     OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
@@ -68,15 +86,16 @@ static server_command_arg topic_publish_args[] = {ARG("topic", SERVER_ARG_STRING
                                                   OPTION("client-id", SERVER_ARG_STRING, "FROM"),
                                                   OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
                                                   END_ARGS};
-static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0), OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
+static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
+                                             OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
 
 typedef struct command {
     const char *name;
     server_command_handler handler;
     const char *flags;
     const char *categories; /* from 7.2 */
-    int arity;              /* negative: at least */
-    uint64_t key_flags;     /* of the first argument; 0: it is no key */
+    int arity; /* negative: at least */
+    uint64_t key_flags; /* of the first argument; 0: it is no key */
     const char *summary;
     const char *complexity;
     server_command_arg *args;
@@ -85,41 +104,58 @@ typedef struct command {
 /* CHANNEL.(S)PUBLISH stands in for (S)PUBLISH, so it has the flags of those: what it stores is its own affair (no "write",
  * or a replica would refuse what PUBLISH may; no "pubsub", which client libraries take for a mode). */
 static const command table[] = {
-    {"CHANNEL.PUBLISH", channel_publish_command, "may-replicate fast allow-loading allow-stale getchannels-api", "pubsub fast", 3, 0,
-     "Publishes a message; keeps it as the channel's policy says.", "O(N+M) with N subscribers and M patterns", publish_args},
-    {"CHANNEL.SPUBLISH", channel_spublish_command, "may-replicate fast allow-loading allow-stale getchannels-api", "pubsub fast", 3,
-     SERVER_KEY_RW | SERVER_KEY_NOT_KEY, "Publishes a message to a shard channel; keeps it as the channel's policy says.", "O(N) with N subscribers", publish_args},
-    {"CHANNEL.LAST", channel_last_command, "readonly fast", "read fast", 2, KEY_READ, "The last message that a channel keeps.", "O(1)",
-     channel_key_args},
+    {"CHANNEL.PUBLISH", channel_publish_command, "may-replicate fast allow-loading allow-stale getchannels-api",
+     "pubsub fast", 3, 0, "Publishes a message; keeps it as the channel's policy says.",
+     "O(N+M) with N subscribers and M patterns", publish_args},
+    {"CHANNEL.SPUBLISH", channel_spublish_command, "may-replicate fast allow-loading allow-stale getchannels-api",
+     "pubsub fast", 3, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
+     "Publishes a message to a shard channel; keeps it as the channel's policy says.", "O(N) with N subscribers",
+     publish_args},
+    {"CHANNEL.LAST", channel_last_command, "readonly fast", "read fast", 2, KEY_READ,
+     "The last message that a channel keeps.", "O(1)", channel_key_args},
     {"CHANNEL.POLICY", channel_policy_command, "readonly fast allow-loading allow-stale", "read fast", 2, 0,
      "The policy rule that holds for a channel.", "O(R) with R rules", channel_args},
-    {"SESSION.ADD", session_add_command, "write deny-oom fast", "write fast", -3, KEY_WRITE, "Appends messages to a session's queue.",
+    {"SESSION.ADD", session_add_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
+     "Appends messages to a session's queue.",
      "O(N log M) with N payloads and M messages in the queue; O(M) more where the limit is reached", add_args},
-    {"SESSION.FETCH", session_fetch_command, "write", "write", -2, KEY_WRITE, "A page of a session's queue, oldest first.",
-     "O(log M + N) with N messages of the page", fetch_args},
-    {"SESSION.ACK", session_ack_command, "write fast", "write fast", -3, KEY_WRITE, "Removes acknowledged messages from a session's queue.",
-     "O(N log M) with N identifiers", ack_args},
-    {"SESSION.LAST", session_last_command, "readonly fast", "read fast", 2, KEY_READ, "The packet identifier handed out last.", "O(1)",
-     key_args},
-    {"SESSION.INFO", session_info_command, "readonly fast", "read fast", 2, KEY_READ, "What a session has and who owns it.", "O(log M)",
-     key_args},
-    {"SESSION.DROP", session_drop_command, "write", "write", -2, KEY_WRITE, "Removes all that a session has.", "O(M)", drop_args},
-    {"SESSION.OPEN", session_open_command, "write deny-oom", "write", -4, KEY_WRITE, "Takes a session over, or creates it.",
-     "O(1); O(M) with CLEAN", open_args},
-    {"SESSION.TOUCH", session_touch_command, "write fast", "write fast", 4, KEY_WRITE, "Renews the lease of an open session.", "O(1)",
-     touch_args},
+    {"SESSION.FETCH", session_fetch_command, "write", "write", -2, KEY_WRITE,
+     "A page of a session's queue, oldest first.", "O(log M + N) with N messages of the page", fetch_args},
+    {"SESSION.ACK", session_ack_command, "write fast", "write fast", -3, KEY_WRITE,
+     "Removes acknowledged messages from a session's queue.", "O(N log M) with N identifiers", ack_args},
+    {"SESSION.RELEASE", session_release_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
+     "PUBREC was received: drops the payloads, keeps identifiers and expiry.", "O(N log M) with N identifiers",
+     packet_ids_args},
+    {"SESSION.RECEIVE", session_receive_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
+     "Is this incoming QoS 2 message new?", "O(log N) with N identifiers not yet completed", packet_id_args},
+    {"SESSION.COMPLETE", session_complete_command, "write fast", "write fast", -3, KEY_WRITE,
+     "PUBREL was received: forgets incoming QoS 2 identifiers.", "O(K log N) with K identifiers", packet_ids_args},
+    {"SESSION.SENT", session_sent_command, "write fast", "write fast", -3, KEY_WRITE,
+     "Messages up to a serial were handed to the client.", "O(1)", sent_args},
+    {"SESSION.LAST", session_last_command, "readonly fast", "read fast", 2, KEY_READ,
+     "The packet identifier handed out last.", "O(1)", key_args},
+    {"SESSION.INFO", session_info_command, "readonly fast", "read fast", 2, KEY_READ,
+     "What a session has and who owns it.", "O(log M)", key_args},
+    {"SESSION.DROP", session_drop_command, "write", "write", -2, KEY_WRITE, "Removes all that a session has.", "O(M)",
+     drop_args},
+    {"SESSION.OPEN", session_open_command, "write deny-oom", "write", -4, KEY_WRITE,
+     "Takes a session over, or creates it.", "O(1); O(M) with CLEAN", open_args},
+    {"SESSION.TOUCH", session_touch_command, "write fast", "write fast", 4, KEY_WRITE,
+     "Renews the lease of an open session.", "O(1)", touch_args},
     {"SESSION.CLOSE", session_close_command, "write", "write", -4, KEY_WRITE, "The connection of a session is gone.",
      "O(1); O(M) if the session ends", close_args},
-    {"SESSION.SUBSCRIBE", session_subscribe_command, "write deny-oom", "write", -4, KEY_WRITE, "Subscribes a session to topic filters.",
-     "O(N) with N filters, and what retained messages they match", subscribe_args},
+    {"SESSION.SUBSCRIBE", session_subscribe_command, "write deny-oom", "write", -4, KEY_WRITE,
+     "Subscribes a session to topic filters.", "O(N) with N filters, and what retained messages they match",
+     subscribe_args},
     {"SESSION.UNSUBSCRIBE", session_unsubscribe_command, "write fast", "write fast", -3, KEY_WRITE,
      "Ends subscriptions of a session.", "O(N) with N filters", unsubscribe_args},
-    {"SESSION.SUBSCRIPTIONS", session_subscriptions_command, "readonly", "read", 2, KEY_READ, "The subscriptions of a session.",
-     "O(N) with N filters", key_args},
+    {"SESSION.SUBSCRIPTIONS", session_subscriptions_command, "readonly", "read", 2, KEY_READ,
+     "The subscriptions of a session.", "O(N) with N filters", key_args},
     {"TOPIC.PUBLISH", topic_publish_command, "write deny-oom", "write pubsub", -3, 0,
-     "Publishes to all sessions whose filters match the topic.", "O(L + S log M) with L levels and S sessions that match", topic_publish_args},
-    {"TOPIC.RETAINED", topic_retained_command, "readonly", "read", -2, 0, "Topics with a retained message that a filter matches.",
-     "O(N) with N topics that the filter reaches", retained_args},
+     "Publishes to all sessions whose filters match the topic.",
+     "O(L + S log M) with L levels and S sessions that match", topic_publish_args},
+    {"TOPIC.RETAINED", topic_retained_command, "readonly", "read", -2, 0,
+     "Topics with a retained message that a filter matches.", "O(N) with N topics that the filter reaches",
+     retained_args},
     {"HOLDMQ.CHECK", index_check_command, "readonly admin", "admin slow dangerous", 1, 0,
      "Compares the in-memory indexes with a rebuild.", "O(N) with N keys", NULL},
 };
@@ -151,7 +187,8 @@ const char *commands_start(server_ctx *ctx) {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const command *c = &table[i];
         int key = c->key_flags != 0 ? 1 : 0;
-        if (sv.CreateCommand(ctx, c->name, c->handler, c->flags, key, key, key) != SERVER_OK || !describe(ctx, c)) return c->name;
+        if (sv.CreateCommand(ctx, c->name, c->handler, c->flags, key, key, key) != SERVER_OK || !describe(ctx, c))
+            return c->name;
     }
     return NULL;
 }

@@ -101,15 +101,16 @@ const char *config_start(server_ctx *ctx, server_string **argv, int argc) {
         return "unknown load argument: CHANNELS <glob> [<glob> ...] expected";
     }
     default_policies = build_policies(argv + 1, argc > 0 ? argc - 1 : 0);
-    bool registered =
-        sv.RegisterBoolConfig(ctx, "intercept", 1, SERVER_CONFIG_DEFAULT, get_bool, set_bool, NULL, &settings.intercept) == SERVER_OK &&
-        sv.RegisterStringConfig(ctx, "policies", default_policies, SERVER_CONFIG_DEFAULT, get_policies, set_policies, NULL, NULL) ==
-            SERVER_OK &&
-        sv.RegisterNumericConfig(ctx, "session-limit", 10000, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_LIMIT, get_number, set_number, NULL,
-                                 &settings.session_limit) == SERVER_OK &&
-        sv.RegisterNumericConfig(ctx, "session-ttl", 604800, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_TTL_S, get_number, set_number, NULL,
-                                 &settings.session_ttl_s) == SERVER_OK;
+    bool registered = sv.RegisterBoolConfig(ctx, "intercept", 1, SERVER_CONFIG_DEFAULT, get_bool, set_bool, NULL,
+                                            &settings.intercept) == SERVER_OK &&
+                      sv.RegisterStringConfig(ctx, "policies", default_policies, SERVER_CONFIG_DEFAULT, get_policies,
+                                              set_policies, NULL, NULL) == SERVER_OK &&
+                      sv.RegisterNumericConfig(ctx, "session-limit", 10000, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_LIMIT,
+                                               get_number, set_number, NULL, &settings.session_limit) == SERVER_OK &&
+                      sv.RegisterNumericConfig(ctx, "session-ttl", 604800, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_TTL_S,
+                                               get_number, set_number, NULL, &settings.session_ttl_s) == SERVER_OK;
     if (!registered) return "the server refused to register the settings";
-    if (sv.LoadConfigs(ctx) != SERVER_OK) return "a setting holdmq.* has a value that is not accepted (see the line above)";
+    if (sv.LoadConfigs(ctx) != SERVER_OK)
+        return "a setting holdmq.* has a value that is not accepted (see the line above)";
     return NULL;
 }

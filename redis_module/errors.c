@@ -51,7 +51,8 @@ const char *shown(const server_string *argument) {
 }
 
 int reply_wrong_type(server_ctx *ctx, const server_string *key, const char *expected) {
-    return reply_error(ctx, ERROR_WRONGTYPE, "the key %s holds the wrong kind of value: %s expected", shown(key), expected);
+    return reply_error(ctx, ERROR_WRONGTYPE, "the key %s holds the wrong kind of value: %s expected", shown(key),
+                       expected);
 }
 
 int reply_invalid_topic(server_ctx *ctx, const char *what, const server_string *topic, hmq_topic_error error) {

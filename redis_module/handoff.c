@@ -95,7 +95,8 @@ static void note_due(note *n) {
 static long channel_subscribers(server_string *channel) {
     server_reply *reply = sv.Call(detached, "PUBSUB", "cs", "NUMSUB", channel);
     long count = -1;
-    if (reply != NULL && sv.CallReplyLength(reply) == 2) count = (long)sv.CallReplyInteger(sv.CallReplyArrayElement(reply, 1));
+    if (reply != NULL && sv.CallReplyLength(reply) == 2)
+        count = (long)sv.CallReplyInteger(sv.CallReplyArrayElement(reply, 1));
     if (reply != NULL) sv.FreeCallReply(reply);
     return count;
 }
@@ -120,8 +121,10 @@ static void note_unknown(handoff_kind kind, server_string **names, int count) {
             n->names[i] = n->names[--n->count];
         }
     }
-    if (n->count > 0) note_due(n);
-    else note_free(n);
+    if (n->count > 0)
+        note_due(n);
+    else
+        note_free(n);
 }
 
 void handoff_note(uint64_t client, handoff_kind kind, server_string **names, int count) {
@@ -150,8 +153,10 @@ void handoff_transaction(uint64_t client, bool exec) {
             continue;
         }
         *at = n->next;
-        if (exec) note_due(n);
-        else note_free(n);
+        if (exec)
+            note_due(n);
+        else
+            note_free(n);
     }
 }
 
@@ -172,9 +177,12 @@ typedef struct receiver {
 
 static void give(const receiver *to, server_string *channel, server_string *message) {
     counters.handed_over++;
-    if (to->client == NULL) sv.PublishMessage(detached, channel, message);
-    else if (to->kind == HANDOFF_PATTERN) internal.pattern_message(to->client, to->pattern, channel, message);
-    else internal.message(to->client, channel, message, to->kind == HANDOFF_SHARD ? shard_message_kind : message_kind);
+    if (to->client == NULL)
+        sv.PublishMessage(detached, channel, message);
+    else if (to->kind == HANDOFF_PATTERN)
+        internal.pattern_message(to->client, to->pattern, channel, message);
+    else
+        internal.message(to->client, channel, message, to->kind == HANDOFF_SHARD ? shard_message_kind : message_kind);
 }
 
 /* Pops and gives the backlog, oldest first.  Through the server's own LPOP, which replicates and notifies. */
@@ -182,7 +190,8 @@ static void give_backlog(const receiver *to, server_string *channel) {
     size_t bytes = 0;
     while (bytes < BACKLOG_MAX_BYTES) {
         server_reply *popped = sv.Call(detached, "LPOP", "!sl", channel, (long long)PIECE_MAX_MESSAGES);
-        size_t count = popped != NULL && sv.CallReplyType(popped) == SERVER_REPLY_ARRAY ? sv.CallReplyLength(popped) : 0;
+        size_t count =
+            popped != NULL && sv.CallReplyType(popped) == SERVER_REPLY_ARRAY ? sv.CallReplyLength(popped) : 0;
         for (size_t i = 0; i < count; i++) {
             size_t len;
             const char *text = sv.CallReplyStringPtr(sv.CallReplyArrayElement(popped, i), &len);
@@ -233,7 +242,8 @@ static bool matches(const server_string *pattern, const server_string *channel) 
 
 /* Up to NAMES_PER_LOOK channels behind `after` (all of them while giving may change the index).  Returns the name to
  * go on behind, NULL at the end. */
-static server_string *look(const index_t *index, server_string *pattern, server_string *after, server_string **found, size_t *count) {
+static server_string *look(const index_t *index, server_string *pattern, server_string *after, server_string **found,
+                           size_t *count) {
     hmq_slice start = after == NULL ? (hmq_slice){NULL, 0} : slice_of(after);
     server_dict_iter *iter = sv.DictIteratorStartC(index->held, after == NULL ? "^" : ">", start.data, start.len);
     size_t len;
@@ -245,8 +255,10 @@ static server_string *look(const index_t *index, server_string *pattern, server_
         last = sv.CreateString(NULL, name, len);
         server_string *channel = channel_of_list((hmq_slice){(const uint8_t *)name, len});
         if (channel == NULL) continue;
-        if (matches(pattern, channel)) found[(*count)++] = channel;
-        else sv.FreeString(NULL, channel);
+        if (matches(pattern, channel))
+            found[(*count)++] = channel;
+        else
+            sv.FreeString(NULL, channel);
     }
     sv.DictIteratorStop(iter);
     return last;
@@ -274,8 +286,10 @@ static void serve(const note *n, server_client *client, int db) {
     receiver to = {client, n->kind, NULL};
     sv.SelectDb(detached, db);
     for (int i = 0; i < n->count; i++) {
-        if (n->kind == HANDOFF_PATTERN) give_pattern(&to, n->names[i]);
-        else give_channel(&to, n->names[i]);
+        if (n->kind == HANDOFF_PATTERN)
+            give_pattern(&to, n->names[i]);
+        else
+            give_channel(&to, n->names[i]);
     }
     sv.SelectDb(detached, 0);
 }
@@ -291,8 +305,10 @@ static bool serve_unknown(const note *n) {
     for (int i = 0; i < n->count; i++) {
         if (!alone(n, i)) continue;
         receiver to = {NULL, n->kind, NULL};
-        if (n->kind == HANDOFF_PATTERN) give_pattern(&to, n->names[i]);
-        else give_channel(&to, n->names[i]);
+        if (n->kind == HANDOFF_PATTERN)
+            give_pattern(&to, n->names[i]);
+        else
+            give_channel(&to, n->names[i]);
         served = true;
     }
     return served;

@@ -73,8 +73,10 @@ static void index_reset(int db, bool scan) {
         index_free(indexes[db]);
         indexes[db] = NULL;
     }
-    if (scan) index_at(db)->scan_needed = true;
-    else if (db < index_count_ && scan_new) index_at(db)->scan_needed = false;
+    if (scan)
+        index_at(db)->scan_needed = true;
+    else if (db < index_count_ && scan_new)
+        index_at(db)->scan_needed = false;
 }
 
 /* ---- sessions ---------------------------------------------------------------------------------------------- */
@@ -135,8 +137,9 @@ void index_remove_session(index_t *index, hmq_slice session_key) {
 
 /* Is this field of a subscriptions hash one that the index takes?  (Others may write what they like there.) */
 static bool subscription_of(hmq_slice filter, const server_string *value, long long *options) {
-    return value != NULL && sv.StringToLongLong(value, options) == SERVER_OK && *options >= 0 && *options <= OPTIONS_MAX &&
-           (*options & 3) != 3 && hmq_topic_check_filter((const char *)filter.data, filter.len) == HMQ_TOPIC_OK &&
+    return value != NULL && sv.StringToLongLong(value, options) == SERVER_OK && *options >= 0 &&
+           *options <= OPTIONS_MAX && (*options & 3) != 3 &&
+           hmq_topic_check_filter((const char *)filter.data, filter.len) == HMQ_TOPIC_OK &&
            !hmq_topic_split_share((const char *)filter.data, filter.len, NULL, NULL);
 }
 
@@ -150,7 +153,8 @@ static void take_field(server_key *key, server_string *field, server_string *val
     session_target *target = data;
     long long options;
     hmq_slice filter = slice_of(field);
-    if (subscription_of(filter, value, &options)) index_set_filter(target->index, target->key, filter, (uint32_t)options);
+    if (subscription_of(filter, value, &options))
+        index_set_filter(target->index, target->key, filter, (uint32_t)options);
 }
 
 /* Reads the hash of a session anew. */
@@ -161,8 +165,7 @@ static void refresh_session(server_ctx *ctx, index_t *index, const char *name, s
     server_key *hash = sv.OpenKey(ctx, hash_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
     if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
         server_scan_cursor *cursor = sv.ScanCursorCreate();
-        while (sv.ScanKey(hash, cursor, take_field, &target)) {
-        }
+        while (sv.ScanKey(hash, cursor, take_field, &target)) {}
         sv.ScanCursorDestroy(cursor);
     }
     if (hash != NULL) sv.CloseKey(hash);
@@ -239,8 +242,10 @@ static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t le
     if (key_len > 0) refresh_session(ctx, index, name, key_len);
     hmq_slice key = {(const uint8_t *)name, len};
     if (!is_retained(name, len)) return;
-    if (type_of(ctx, name, len) == SERVER_HASH) index_set_retained(index, key);
-    else index_remove_retained(index, key);
+    if (type_of(ctx, name, len) == SERVER_HASH)
+        index_set_retained(index, key);
+    else
+        index_remove_retained(index, key);
 }
 
 static void mark_stale(index_t *index, const char *name, size_t len) {
@@ -251,11 +256,29 @@ static void mark_stale(index_t *index, const char *name, size_t len) {
 static void key_appeared(server_ctx *ctx, index_t *index, const char *name, size_t len) {
     if (needs_refresh(name, len)) mark_stale(index, name, len);
     hmq_slice key = {(const uint8_t *)name, len};
-    if (type_of(ctx, name, len) == SERVER_LIST) index_set_held(index, key);
-    else index_remove_held(index, key);
+    if (type_of(ctx, name, len) == SERVER_LIST)
+        index_set_held(index, key);
+    else
+        index_remove_held(index, key);
+}
+
+static void (*message_gone)(hmq_slice session_key);
+
+void index_watch_messages(void (*gone)(hmq_slice session_key)) {
+    message_gone = gone;
+}
+
+/* A key called {c}_messages_<packet id>: tells whoever watches. */
+static void tell_message_gone(const char *name, size_t len) {
+    static const char middle[] = "}_messages_";
+    const size_t n = sizeof middle - 1;
+    if (message_gone == NULL || len <= n + 1 || name[len - 1] < '0' || name[len - 1] > '9') return;
+    const char *found = memmem(name, len, middle, n);
+    if (found != NULL) message_gone((hmq_slice){(const uint8_t *)name, (size_t)(found - name) + 1});
 }
 
 static void key_gone(index_t *index, const char *name, size_t len) {
+    tell_message_gone(name, len);
     if (needs_refresh(name, len)) mark_stale(index, name, len);
     index_remove_held(index, (hmq_slice){(const uint8_t *)name, len});
 }
@@ -306,8 +329,7 @@ static void take_key(server_ctx *ctx, server_string *name, server_key *key, void
 static void scan(server_ctx *ctx, index_t *index) {
     scan_target target = {index};
     server_scan_cursor *cursor = sv.ScanCursorCreate();
-    while (sv.Scan(ctx, cursor, take_key, &target)) {
-    }
+    while (sv.Scan(ctx, cursor, take_key, &target)) {}
     sv.ScanCursorDestroy(cursor);
     index->scan_needed = false;
     counters.index_rebuilds++;
@@ -362,8 +384,8 @@ static void on_swapdb(server_ctx *ctx, server_event event, uint64_t sub, void *d
 void index_start(server_ctx *ctx, bool populated) {
     scan_new = populated;
     sv.SubscribeToKeyspaceEvents(ctx,
-                                 SERVER_NOTIFY_GENERIC | SERVER_NOTIFY_LIST | SERVER_NOTIFY_HASH | SERVER_NOTIFY_EXPIRED |
-                                     SERVER_NOTIFY_EVICTED | SERVER_NOTIFY_LOADED,
+                                 SERVER_NOTIFY_GENERIC | SERVER_NOTIFY_LIST | SERVER_NOTIFY_HASH |
+                                     SERVER_NOTIFY_EXPIRED | SERVER_NOTIFY_EVICTED | SERVER_NOTIFY_LOADED,
                                  on_key_event);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SWAPDB, 1}, on_swapdb);
@@ -401,8 +423,10 @@ static void compare_sessions(server_ctx *ctx, const index_t *a, const index_t *b
     while ((name = sv.DictNextC(iter, &len, &value)) != NULL) {
         const indexed_session *session = value;
         const indexed_session *other = sv.DictGetC(b->sessions, name, len, NULL);
-        if (other == NULL) differ(ctx, what, name, len);
-        else compare_dicts(ctx, session->filters, other->filters, true, what);
+        if (other == NULL)
+            differ(ctx, what, name, len);
+        else
+            compare_dicts(ctx, session->filters, other->filters, true, what);
     }
     sv.DictIteratorStop(iter);
 }
@@ -444,12 +468,16 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
     compare_sessions(ctx, rebuilt, kept, "subscription in the keys but not in the index, or different");
     compare_dicts(ctx, kept->held, rebuilt->held, false, "list in the index but not in the keys");
     compare_dicts(ctx, rebuilt->held, kept->held, false, "list in the keys but not in the index");
-    compare_dicts(ctx, kept->retained_keys, rebuilt->retained_keys, false, "retained message in the index but not in the keys");
-    compare_dicts(ctx, rebuilt->retained_keys, kept->retained_keys, false, "retained message in the keys but not in the index");
+    compare_dicts(ctx, kept->retained_keys, rebuilt->retained_keys, false,
+                  "retained message in the index but not in the keys");
+    compare_dicts(ctx, rebuilt->retained_keys, kept->retained_keys, false,
+                  "retained message in the keys but not in the index");
     trie_check check = {ctx, kept};
     hmq_trie_walk(kept->filters, check_pair, &check);
-    if (hmq_trie_pairs(kept->filters) != count_filters(kept)) differ(ctx, "the trie has another number of filters than the sessions", "", 0);
-    if (hmq_trie_pairs(kept->retained) != sv.DictSize(kept->retained_keys)) differ(ctx, "the trie of retained topics has another number than the keys", "", 0);
+    if (hmq_trie_pairs(kept->filters) != count_filters(kept))
+        differ(ctx, "the trie has another number of filters than the sessions", "", 0);
+    if (hmq_trie_pairs(kept->retained) != sv.DictSize(kept->retained_keys))
+        differ(ctx, "the trie of retained topics has another number than the keys", "", 0);
     sv.ReplySetArrayLength(ctx, differences);
     index_free(rebuilt);
     return SERVER_OK;

@@ -38,6 +38,9 @@ typedef struct index {
 /* Registers for notifications and events.  `populated`: the server may hold keys already. */
 void index_start(server_ctx *ctx, bool populated);
 
+/* Who wants to know when a message of a session's queue was deleted or expired behind the module's back. */
+void index_watch_messages(void (*gone)(hmq_slice session_key));
+
 /* The index of the context's database, made current. */
 index_t *index_of(server_ctx *ctx);
 

@@ -62,19 +62,28 @@ static void on_command(server_filter_ctx *filter) {
         if (is(name, "ACL")) access_forget_all();
         break;
     case 4:
-        if (is(name, "EXEC")) handoff_transaction(client_of(filter), true), access_forget_all();
-        else if (is(name, "AUTH")) access_forget_client(client_of(filter)), access_forget_all();
-        else if (is(name, "EVAL")) access_script_caller(client_of(filter));
+        if (is(name, "EXEC"))
+            handoff_transaction(client_of(filter), true), access_forget_all();
+        else if (is(name, "AUTH"))
+            access_forget_client(client_of(filter)), access_forget_all();
+        else if (is(name, "EVAL"))
+            access_script_caller(client_of(filter));
         break;
     case 5:
-        if (is(name, "HELLO")) access_forget_client(client_of(filter));
-        else if (is(name, "RESET")) access_forget_client(client_of(filter)), handoff_transaction(client_of(filter), false);
-        else if (is(name, "FCALL")) access_script_caller(client_of(filter));
+        if (is(name, "HELLO"))
+            access_forget_client(client_of(filter));
+        else if (is(name, "RESET"))
+            access_forget_client(client_of(filter)), handoff_transaction(client_of(filter), false);
+        else if (is(name, "FCALL"))
+            access_script_caller(client_of(filter));
         break;
     case 7:
-        if (is(name, "PUBLISH") && settings.intercept) rewrite(filter, false);
-        else if (is(name, "EVALSHA")) access_script_caller(client_of(filter));
-        else if (is(name, "DISCARD")) handoff_transaction(client_of(filter), false);
+        if (is(name, "PUBLISH") && settings.intercept)
+            rewrite(filter, false);
+        else if (is(name, "EVALSHA"))
+            access_script_caller(client_of(filter));
+        else if (is(name, "DISCARD"))
+            handoff_transaction(client_of(filter), false);
         break;
     case 8:
         if (is(name, "SPUBLISH") && settings.intercept) rewrite(filter, true);
@@ -83,8 +92,10 @@ static void on_command(server_filter_ctx *filter) {
         if (is(name, "SUBSCRIBE") && settings.intercept) subscribe(filter, HANDOFF_CHANNEL);
         break;
     case 10:
-        if (is(name, "PSUBSCRIBE") && settings.intercept) subscribe(filter, HANDOFF_PATTERN);
-        else if (is(name, "SSUBSCRIBE") && settings.intercept) subscribe(filter, HANDOFF_SHARD);
+        if (is(name, "PSUBSCRIBE") && settings.intercept)
+            subscribe(filter, HANDOFF_PATTERN);
+        else if (is(name, "SSUBSCRIBE") && settings.intercept)
+            subscribe(filter, HANDOFF_SHARD);
         break;
     default: break;
     }

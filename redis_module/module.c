@@ -10,6 +10,7 @@
 #include "index.h"
 #include "info.h"
 #include "intercept.h"
+#include "queue.h"
 
 #define OLDEST_SERVER 0x070000
 
@@ -69,9 +70,10 @@ static bool holds_keys(server_ctx *ctx) {
 }
 
 static void log_mode(server_ctx *ctx) {
-    sv.Log(ctx, "notice", "holdmq %d.%d.%d: interception %s, %zu policy rules, hand-off to %s, server %s", HMQ_MODULE_VERSION / 10000,
-           HMQ_MODULE_VERSION / 100 % 100, HMQ_MODULE_VERSION % 100, settings.intercept ? "on" : "off", hmq_policy_count(settings.policy),
-           info_handoff_mode(), can.valkey ? "valkey" : "redis");
+    sv.Log(ctx, "notice", "holdmq %d.%d.%d: interception %s, %zu policy rules, hand-off to %s, server %s",
+           HMQ_MODULE_VERSION / 10000, HMQ_MODULE_VERSION / 100 % 100, HMQ_MODULE_VERSION % 100,
+           settings.intercept ? "on" : "off", hmq_policy_count(settings.policy), info_handoff_mode(),
+           can.valkey ? "valkey" : "redis");
     if (!can.direct_push) {
         sv.Log(ctx, "notice", "holdmq: this server %s; held messages reach the first subscriber of a channel only",
                can.filter_client ? "does not export its push functions" : "is older than 7.2");
@@ -95,6 +97,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     wrong = config_start(ctx, argv, argc);
     if (wrong != NULL) return refuse(ctx, wrong, "");
     index_start(ctx, holds_keys(ctx));
+    index_watch_messages(queue_message_gone);
     handoff_start(ctx);
     info_start(ctx);
     if (!intercept_start(ctx)) return refuse(ctx, "the server refused the command filter", "");
@@ -106,6 +109,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
 __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx);
 
 int RedisModule_OnUnload(server_ctx *ctx) {
-    sv.Log(ctx, "warning", "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, restart without it to remove it");
+    sv.Log(ctx, "warning",
+           "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, restart without it to remove it");
     return SERVER_ERR;
 }

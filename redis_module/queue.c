@@ -7,30 +7,21 @@
 
 #include "../src/packet_id.h"
 #include "../src/session_key.h"
+#include "../src/tbmq.h"
 #include "index.h"
+#include "session_hash.h"
 
 #define MEMBER_MAX_BYTES 1024 /* longer session keys take the heap */
 /* References looked at in one step when a walk drops expired ones, so that no page takes long. */
 #define WALK_MAX_EXPIRED 10000
 /* Names in one replicated command. */
 #define REMOVE_CHUNK 1000
+/* Queues at their limit that are remembered as free of expired references. */
+#define CALM_MAX_SESSIONS 100000
 /* Expiry times that follow the last message are moved in steps of 1/EXPIRY_SLACK, not with each message. */
 #define EXPIRY_SLACK 64
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
-
-server_string *session_key_name(hmq_slice session, int suffix) {
-    size_t len;
-    const char *text = hmq_suffix_text((hmq_suffix)suffix, &len);
-    char small[MEMBER_MAX_BYTES];
-    size_t total = session.len + len;
-    char *name = total <= sizeof small ? small : sv.Alloc(total);
-    memcpy(name, session.data, session.len);
-    memcpy(name + session.len, text, len);
-    server_string *string = sv.CreateString(NULL, name, total);
-    if (name != small) sv.Free(name);
-    return string;
-}
 
 static server_string *message_name(hmq_slice session, uint16_t packet_id) {
     char small[MEMBER_MAX_BYTES];
@@ -114,79 +105,6 @@ long long queue_last_packet_id(queue *q) {
     return value;
 }
 
-/* ---- expiry ------------------------------------------------------------------------------------------------ */
-
-/* Moves the key's expiry; replicated.  expire_ms SERVER_NO_EXPIRE: none. */
-static void set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms) {
-    sv.SetAbsExpire(key, expire_ms);
-    if (expire_ms == SERVER_NO_EXPIRE) sv.Replicate(ctx, "PERSIST", "s", name);
-    else sv.Replicate(ctx, "PEXPIREAT", "sl", name, expire_ms);
-    index_notify(ctx, SERVER_NOTIFY_GENERIC, expire_ms == SERVER_NO_EXPIRE ? "persist" : "expire", name);
-}
-
-static bool later(long long expire_ms, long long standing) {
-    if (standing == SERVER_NO_EXPIRE) return false;
-    return expire_ms == SERVER_NO_EXPIRE || expire_ms > standing;
-}
-
-void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later) {
-    static const hmq_suffix keys[] = {HMQ_SUFFIX_SESSION, HMQ_SUFFIX_SUBSCRIPTIONS, HMQ_SUFFIX_MESSAGES,
-                                      HMQ_SUFFIX_LAST_PACKET_ID, HMQ_SUFFIX_RECEIVED};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        server_string *name = session_key_name(session, keys[i]);
-        server_key *key = sv.OpenKey(ctx, name, SERVER_WRITE);
-        if (sv.KeyType(key) != SERVER_EMPTY) {
-            long long standing = sv.GetAbsExpire(key);
-            if (only_later ? later(expire_ms, standing) : expire_ms != standing) set_expiry(ctx, key, name, expire_ms);
-        }
-        sv.CloseKey(key);
-        sv.FreeString(NULL, name);
-    }
-}
-
-/* ---- the session's hash: round and end of life ------------------------------------------------------------- */
-
-typedef struct session_facts {
-    bool opened;
-    uint64_t round;
-    long long expire_ms; /* of the hash; SERVER_NO_EXPIRE if none or if there is no hash */
-} session_facts;
-
-static session_facts read_facts(const queue *q) {
-    session_facts facts = {false, 0, SERVER_NO_EXPIRE};
-    server_string *name = session_key_name(q->session, HMQ_SUFFIX_SESSION);
-    server_key *key = sv.OpenKey(q->ctx, name, SERVER_READ);
-    if (key != NULL && sv.KeyType(key) == SERVER_HASH) {
-        server_string *epoch = NULL, *round = NULL;
-        long long number = 0;
-        sv.HashGet(key, SERVER_HASH_CFIELDS, "epoch", &epoch, "round", &round, NULL);
-        facts.opened = epoch != NULL;
-        facts.expire_ms = sv.GetAbsExpire(key);
-        if (round != NULL && sv.StringToLongLong(round, &number) == SERVER_OK && number > 0) facts.round = (uint64_t)number;
-        if (epoch != NULL) sv.FreeString(NULL, epoch);
-        if (round != NULL) sv.FreeString(NULL, round);
-    }
-    if (key != NULL) sv.CloseKey(key);
-    sv.FreeString(NULL, name);
-    return facts;
-}
-
-static void write_round(const queue *q, uint64_t round, long long expire_ms) {
-    server_string *name = session_key_name(q->session, HMQ_SUFFIX_SESSION);
-    server_key *key = sv.OpenKey(q->ctx, name, SERVER_WRITE);
-    int type = sv.KeyType(key);
-    if (type == SERVER_HASH || type == SERVER_EMPTY) {
-        server_string *value = sv.CreateStringFromLongLong(NULL, (long long)round);
-        sv.HashSet(key, SERVER_HASH_CFIELDS, "round", value, NULL);
-        sv.Replicate(q->ctx, "HSET", "scs", name, "round", value);
-        index_notify(q->ctx, SERVER_NOTIFY_HASH, "hset", name);
-        if (type == SERVER_EMPTY) set_expiry(q->ctx, key, name, expire_ms);
-        sv.FreeString(NULL, value);
-    }
-    sv.CloseKey(key);
-    sv.FreeString(NULL, name);
-}
-
 /* ---- removing ---------------------------------------------------------------------------------------------- */
 
 /* The references are out of the set: removes their messages, replicates and notifies both, in chunks. */
@@ -217,38 +135,110 @@ static void free_members(server_string **members, size_t count) {
     for (size_t i = 0; i < count; i++) sv.FreeString(NULL, members[i]);
 }
 
-/* Collects up to `most` oldest references whose message expired (or, if `any`, whatever its state). */
-static size_t collect_oldest(queue *q, server_string **members, size_t most, bool any) {
+/* Collects up to `most` of the oldest references behind `after`. */
+static size_t collect_oldest(queue *q, uint64_t after, server_string **members, size_t most) {
     size_t found = 0;
     if (queue_length(q) == 0 || most == 0) return 0;
-    sv.ZsetFirstInScoreRange(q->messages, -INFINITY, INFINITY, 0, 0);
-    while (!sv.ZsetRangeEndReached(q->messages) && found < most) {
-        server_string *member = sv.ZsetRangeCurrentElement(q->messages, NULL);
-        if (any || !sv.KeyExists(q->ctx, member)) members[found++] = member;
-        else sv.FreeString(NULL, member);
-        sv.ZsetRangeNext(q->messages);
+    sv.ZsetFirstInScoreRange(q->messages, (double)after, INFINITY, 1, 0);
+    for (; !sv.ZsetRangeEndReached(q->messages) && found < most; sv.ZsetRangeNext(q->messages)) {
+        members[found++] = sv.ZsetRangeCurrentElement(q->messages, NULL);
     }
     sv.ZsetRangeStop(q->messages);
     return found;
 }
 
-static size_t remove_oldest(queue *q, size_t most, bool any) {
+static size_t remove_oldest(queue *q, uint64_t after, size_t most) {
     server_string **members = sv.Alloc(most * sizeof *members);
-    size_t found = collect_oldest(q, members, most, any);
+    size_t found = collect_oldest(q, after, members, most);
     if (found > 0) remove_members(q, members, found);
     free_members(members, found);
     sv.Free(members);
     return found;
 }
 
-/* Makes room, so that `keep` references are left at most. */
-static void trim(queue *q, size_t keep, queue_result *result) {
+/* ---- the limit --------------------------------------------------------------------------------------------- */
+
+/* Session key -> long long: no message in the queue expires before (ms since 1970).  Queues at their limit would be
+ * searched for expired references by each ADD otherwise.  Only a hint: forgetting it costs one search. */
+static server_dict *calm_until;
+
+static long long *calm_find(const queue *q) {
+    return calm_until == NULL ? NULL : sv.DictGetC(calm_until, q->session.data, q->session.len, NULL);
+}
+
+static void calm_clear(void) {
+    server_dict_iter *iter = sv.DictIteratorStartC(calm_until, "^", NULL, 0);
+    void *until;
+    while (sv.DictNextC(iter, NULL, &until)) sv.Free(until);
+    sv.DictIteratorStop(iter);
+    sv.FreeDict(NULL, calm_until);
+    calm_until = NULL;
+}
+
+static void calm_set(const queue *q, long long until_ms) {
+    if (calm_until != NULL && sv.DictSize(calm_until) >= CALM_MAX_SESSIONS) calm_clear();
+    if (calm_until == NULL) calm_until = sv.CreateDict(NULL);
+    long long *known = calm_find(q);
+    if (known == NULL) {
+        known = sv.Alloc(sizeof *known);
+        sv.DictSetC(calm_until, q->session.data, q->session.len, known);
+    }
+    *known = until_ms;
+}
+
+void queue_message_gone(hmq_slice session) {
+    if (calm_until == NULL) return;
+    long long *known = sv.DictGetC(calm_until, session.data, session.len, NULL);
+    if (known != NULL) *known = 0;
+}
+
+/* When the message expires (ms since 1970); 0 if it is gone already. */
+static long long message_expiry(queue *q, server_string *member) {
+    server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
+    if (message == NULL || sv.KeyType(message) == SERVER_EMPTY) {
+        if (message != NULL) sv.CloseKey(message);
+        return 0;
+    }
+    long long expire_ms = sv.GetAbsExpire(message);
+    sv.CloseKey(message);
+    return expire_ms == SERVER_NO_EXPIRE ? INT64_MAX : expire_ms;
+}
+
+/* Removes all references whose message is gone, unless it is known that there are none. */
+static long long remove_expired(queue *q) {
+    const long long *known = calm_find(q);
+    if (known != NULL && sv.Milliseconds() < *known) return 0;
+    size_t length = queue_length(q), gone = 0;
+    server_string **members = sv.Alloc(length * sizeof *members);
+    size_t found = collect_oldest(q, 0, members, length);
+    long long earliest = INT64_MAX;
+    for (size_t i = 0; i < found; i++) {
+        long long expire_ms = message_expiry(q, members[i]);
+        if (expire_ms != 0) {
+            if (expire_ms < earliest) earliest = expire_ms;
+            sv.FreeString(NULL, members[i]);
+        } else {
+            members[gone++] = members[i];
+        }
+    }
+    if (gone > 0) remove_members(q, members, gone);
+    free_members(members, gone);
+    sv.Free(members);
+    calm_set(q, earliest);
+    return (long long)gone;
+}
+
+/* Makes room for `count` new messages within `limit`.  Returns for how many there is room. */
+static size_t make_room(queue *q, size_t count, size_t limit, queue_result *result) {
+    size_t room = count < limit ? count : limit;
+    if (queue_length(q) + room <= limit) return room;
+    result->expired += remove_expired(q);
     size_t length = queue_length(q);
-    if (length <= keep) return;
-    /* All expired references go, not only as many as are needed: the scan was paid for. */
-    result->expired += (long long)remove_oldest(q, length, false);
+    if (length + room <= limit) return room;
+    uint64_t sent = session_facts_read(q->ctx, q->session).sent;
+    result->trimmed += (long long)remove_oldest(q, sent, length + room - limit);
     length = queue_length(q);
-    if (length > keep) result->trimmed += (long long)remove_oldest(q, length - keep, true);
+    return length >= limit ? 0 : length + room <= limit ? room : limit - length;
 }
 
 size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
@@ -259,8 +249,10 @@ size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
         int removed = 0;
         server_string *member = message_name(q->session, packet_ids[i]);
         sv.ZsetRem(q->messages, member, &removed);
-        if (removed) members[found++] = member;
-        else sv.FreeString(NULL, member);
+        if (removed)
+            members[found++] = member;
+        else
+            sv.FreeString(NULL, member);
     }
     if (found > 0) forget_messages(q, members, found);
     free_members(members, found);
@@ -270,7 +262,7 @@ size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
 
 size_t queue_drop(queue *q) {
     size_t length = queue_length(q);
-    if (length > 0) remove_oldest(q, length, true);
+    if (length > 0) remove_oldest(q, 0, length);
     server_key *last = sv.OpenKey(q->ctx, q->last_name, SERVER_WRITE);
     if (sv.KeyType(last) != SERVER_EMPTY) {
         sv.DeleteKey(last);
@@ -292,12 +284,25 @@ static bool identifier_taken(queue *q, server_string *member) {
     return false;
 }
 
+/* The value to store: a message of TBMQ's kind carries its identifier inside.  The caller frees it. */
+static server_string *value_of(const queue_item *item) {
+    hmq_slice value = slice_of(item->value);
+    if (value.len == 0 || value.data[0] != '{') return sv.HoldString(NULL, item->value);
+    char *json = sv.Alloc(value.len + 20);
+    size_t len = hmq_tbmq_with_packet_id((const char *)value.data, value.len, item->packet_id, json, value.len + 20);
+    server_string *string = len > 0 ? sv.CreateString(NULL, json, len) : sv.HoldString(NULL, item->value);
+    sv.Free(json);
+    return string;
+}
+
 static void store_message(queue *q, server_string *member, const queue_item *item) {
+    server_string *value = value_of(item);
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_WRITE);
-    sv.StringSet(message, item->value);
+    sv.StringSet(message, value);
     sv.SetAbsExpire(message, item->expire_ms);
     sv.CloseKey(message);
-    sv.Replicate(q->ctx, "SET", "sscl", member, item->value, "PXAT", item->expire_ms);
+    sv.Replicate(q->ctx, "SET", "sscl", member, value, "PXAT", item->expire_ms);
+    sv.FreeString(NULL, value);
     index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", member);
     index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "expire", member);
 }
@@ -311,8 +316,10 @@ static void store_counter(queue *q, server_key *last, uint16_t packet_id, long l
         sv.StringSet(last, value);
         sv.FreeString(NULL, value);
         if (expire_ms != SERVER_NO_EXPIRE) sv.SetAbsExpire(last, expire_ms);
-        if (expire_ms != SERVER_NO_EXPIRE) sv.Replicate(q->ctx, "SET", "sbcl", q->last_name, digits, len, "PXAT", expire_ms);
-        else sv.Replicate(q->ctx, "SET", "sb", q->last_name, digits, len);
+        if (expire_ms != SERVER_NO_EXPIRE)
+            sv.Replicate(q->ctx, "SET", "sbcl", q->last_name, digits, len, "PXAT", expire_ms);
+        else
+            sv.Replicate(q->ctx, "SET", "sb", q->last_name, digits, len);
     } else {
         size_t old;
         char *place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
@@ -322,7 +329,7 @@ static void store_counter(queue *q, server_key *last, uint16_t packet_id, long l
         }
         memcpy(place, digits, len);
         sv.Replicate(q->ctx, "SET", "sbc", q->last_name, digits, len, "KEEPTTL");
-        if (later(expire_ms, sv.GetAbsExpire(last))) set_expiry(q->ctx, last, q->last_name, expire_ms);
+        if (expires_later(expire_ms, sv.GetAbsExpire(last))) key_set_expiry(q->ctx, last, q->last_name, expire_ms);
     }
     index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", q->last_name);
 }
@@ -361,12 +368,6 @@ static bool place_item(queue *q, queue_item *item, uint16_t *packet_id, uint64_t
     return false;
 }
 
-/* When the queue's own keys have to end: with the session if it was opened, else after the last message. */
-static long long keys_expire(const session_facts *facts, long long newest_ms, long long now_ms) {
-    if (facts->opened) return facts->expire_ms;
-    return newest_ms + (newest_ms - now_ms) / EXPIRY_SLACK;
-}
-
 static long long newest_expiry(const queue_item *items, size_t count) {
     long long newest = 0;
     for (size_t i = 0; i < count; i++) {
@@ -375,65 +376,94 @@ static long long newest_expiry(const queue_item *items, size_t count) {
     return newest;
 }
 
+static long long soonest_expiry(const queue_item *items, size_t count, long long soonest) {
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].expire_ms < soonest) soonest = items[i].expire_ms;
+    }
+    return soonest;
+}
+
+/* The serial of the identifier handed out last: behind all that were used, also when the messages behind the last one in
+ * the queue were acknowledged or trimmed. */
+static uint64_t serial_before(const session_facts *facts, uint64_t last_in_queue, uint16_t counter) {
+    uint64_t round = hmq_serial_round(last_in_queue, counter);
+    return hmq_serial_of(round > facts->round ? round : facts->round, counter);
+}
+
+/* The queue's keys end with the session, or not before its last message.  Returns when. */
+static long long settle_expiry(queue *q, const session_facts *facts, long long newest_ms, bool was_empty) {
+    long long now_ms = sv.Milliseconds();
+    long long standing = was_empty ? now_ms : sv.GetAbsExpire(q->messages);
+    bool move = facts->opened ? facts->expire_ms != standing : expires_later(newest_ms, standing);
+    if (!move) return standing;
+    long long expire_ms = facts->opened ? facts->expire_ms : newest_ms + (newest_ms - now_ms) / EXPIRY_SLACK;
+    if (!was_empty || expire_ms != SERVER_NO_EXPIRE) key_set_expiry(q->ctx, q->messages, q->messages_name, expire_ms);
+    return expire_ms;
+}
+
+/* Stores the items one behind the other.  Returns how many: fewer only if no identifier was left. */
+static size_t store_items(queue *q, queue_item *items, size_t count, server_string **members, uint16_t *packet_id,
+                          uint64_t *serial) {
+    uint64_t previous = queue_last_serial(q);
+    size_t done = 0;
+    while (done < count && place_item(q, &items[done], packet_id, serial, &members[done])) {
+        store_message(q, members[done], &items[done]);
+        sv.ZsetAdd(q->messages, (double)*serial, members[done], NULL);
+        items[done].previous = previous;
+        previous = *serial;
+        done++;
+    }
+    return done;
+}
+
+static size_t append(queue *q, server_key *last, long long counter, queue_item *items, size_t count,
+                     queue_result *result) {
+    bool was_empty = queue_length(q) == 0;
+    session_facts facts = session_facts_read(q->ctx, q->session);
+    uint16_t packet_id = (uint16_t)counter;
+    uint64_t serial = serial_before(&facts, queue_last_serial(q), packet_id);
+    server_string *small[16];
+    server_string **members = count <= 16 ? small : sv.Alloc(count * sizeof *members);
+    size_t done = store_items(q, items, count, members, &packet_id, &serial);
+    if (done > 0) {
+        replicate_references(q, members, items, done);
+        index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zadd", q->messages_name);
+        result->keys_expire_ms = settle_expiry(q, &facts, newest_expiry(items, done), was_empty);
+        store_counter(q, last, packet_id, result->keys_expire_ms);
+        uint64_t round = hmq_serial_round(serial, packet_id);
+        if (round > facts.round) session_fact_write(q->ctx, q->session, "round", round, result->keys_expire_ms);
+    }
+    result->last_serial = serial;
+    free_members(members, done);
+    if (members != small) sv.Free(members);
+    return done;
+}
+
 queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result) {
     *result = (queue_result){0};
-    server_key *last = sv.OpenKey(q->ctx, q->last_name, SERVER_WRITE);
+    server_key *last = sv.OpenKey(q->ctx, q->last_name, SERVER_READ | SERVER_WRITE);
     long long counter = counter_value(last);
     if (counter < 0) {
         sv.CloseKey(last);
         return QUEUE_BAD_COUNTER;
     }
-    size_t dropped = count > limit ? count - limit : 0; /* would be trimmed at once: never stored */
+    size_t dropped = count - make_room(q, count, limit, result); /* the oldest of the new ones: trimmed at once */
     for (size_t i = 0; i < dropped; i++) items[i].packet_id = 0, items[i].serial = 0;
-    result->trimmed = (long long)dropped;
-    items += dropped;
-    count -= dropped;
-    trim(q, limit - count, result);
-
-    long long newest_ms = newest_expiry(items, count);
-    bool was_empty = queue_length(q) == 0;
-    uint64_t serial = queue_last_serial(q);
-    long long standing = was_empty ? 0 : sv.GetAbsExpire(q->messages);
-    bool facts_needed = was_empty || serial >= HMQ_PACKET_ID_MAX || later(newest_ms, standing);
-    session_facts facts = facts_needed ? read_facts(q) : (session_facts){0};
-    if (was_empty) serial = hmq_serial_of(facts.round, (uint16_t)counter);
-    uint64_t previous = was_empty ? 0 : serial;
-
-    server_string *small[16];
-    server_string **members = count <= 16 ? small : sv.Alloc(count * sizeof *members);
-    uint16_t packet_id = (uint16_t)counter;
-    size_t done = 0;
-    while (done < count && place_item(q, &items[done], &packet_id, &serial, &members[done])) {
-        store_message(q, members[done], &items[done]);
-        sv.ZsetAdd(q->messages, (double)serial, members[done], NULL);
-        items[done].previous = previous;
-        previous = serial;
-        done++;
-    }
-    if (done > 0) {
-        replicate_references(q, members, items, done);
-        index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zadd", q->messages_name);
-        long long expire_ms = facts_needed ? keys_expire(&facts, newest_ms, sv.Milliseconds()) : standing;
-        if (was_empty ? expire_ms != SERVER_NO_EXPIRE : facts_needed && later(expire_ms, standing)) {
-            set_expiry(q->ctx, q->messages, q->messages_name, expire_ms);
-        }
-        store_counter(q, last, packet_id, expire_ms);
-        uint64_t round = hmq_serial_round(serial, packet_id);
-        if (round > 0 && round != facts.round) write_round(q, round, expire_ms);
-    }
+    result->trimmed += (long long)dropped;
+    size_t done = append(q, last, counter, items + dropped, count - dropped, result);
+    long long *calm = calm_find(q);
+    if (calm != NULL) *calm = soonest_expiry(items + dropped, done, *calm);
     sv.CloseKey(last);
-    free_members(members, done);
-    if (members != small) sv.Free(members);
-    result->last_serial = serial;
     counters.session_trimmed += (unsigned long long)result->trimmed;
     counters.session_expired += (unsigned long long)result->expired;
-    return done == count ? QUEUE_OK : QUEUE_FULL;
+    return dropped + done == count ? QUEUE_OK : QUEUE_FULL;
 }
 
 /* ---- walking ----------------------------------------------------------------------------------------------- */
 
 /* Visits one reference; false if its message is gone. */
-static bool visit_member(queue *q, server_string *member, uint64_t serial, queue_visit visit, void *context, size_t *bytes) {
+static bool visit_member(queue *q, server_string *member, uint64_t serial, queue_visit visit, void *context,
+                         size_t *bytes) {
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
     if (message == NULL) return false;
     bool live = sv.KeyType(message) == SERVER_STRING;
@@ -447,23 +477,24 @@ static bool visit_member(queue *q, server_string *member, uint64_t serial, queue
     return live;
 }
 
-size_t queue_walk(queue *q, uint64_t after, size_t count, size_t bytes, queue_visit visit, void *context, bool *more,
-                  long long *expired) {
-    size_t visited = 0, seen = 0, gone_count = 0, gone_room = 0;
+queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *context) {
+    queue_walked walked = {0};
+    size_t bytes = 0, gone_count = 0, gone_room = 0;
     server_string **gone = NULL;
-    *more = false;
-    *expired = 0;
-    if (queue_length(q) == 0) return 0;
-    sv.ZsetFirstInScoreRange(q->messages, (double)after, INFINITY, 1, 0);
-    while (!sv.ZsetRangeEndReached(q->messages)) {
-        if (visited == count || (visited > 0 && seen >= bytes) || gone_count == WALK_MAX_EXPIRED) {
-            *more = true;
+    if (queue_length(q) == 0 || range.up_to == 0) return walked;
+    double last = range.up_to == UINT64_MAX ? INFINITY : (double)range.up_to;
+    sv.ZsetFirstInScoreRange(q->messages, (double)range.after, last, 1, 0);
+    for (; !sv.ZsetRangeEndReached(q->messages); sv.ZsetRangeNext(q->messages)) {
+        if (walked.visited >= range.count || (walked.visited > 0 && bytes >= range.bytes) ||
+            gone_count == WALK_MAX_EXPIRED) {
+            walked.more = true;
             break;
         }
         double score;
         server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
-        if (visit_member(q, member, (uint64_t)score, visit, context, &seen)) {
-            visited++;
+        if (visit_member(q, member, (uint64_t)score, visit, context, &bytes)) {
+            walked.visited++;
+            walked.last = (uint64_t)score;
             sv.FreeString(NULL, member);
         } else {
             if (gone_count == gone_room) {
@@ -472,13 +503,48 @@ size_t queue_walk(queue *q, uint64_t after, size_t count, size_t bytes, queue_vi
             }
             gone[gone_count++] = member;
         }
-        sv.ZsetRangeNext(q->messages);
     }
     sv.ZsetRangeStop(q->messages);
     if (gone_count > 0) remove_members(q, gone, gone_count);
     free_members(gone, gone_count);
     sv.Free(gone);
-    *expired = (long long)gone_count;
+    walked.expired = (long long)gone_count;
     counters.session_expired += gone_count;
-    return visited;
+    return walked;
+}
+
+size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most) {
+    size_t count = 0;
+    if (queue_length(q) == 0 || serial == 0) return 0;
+    sv.ZsetFirstInScoreRange(q->messages, -INFINITY, (double)serial, 0, 0);
+    for (; count < most && !sv.ZsetRangeEndReached(q->messages); sv.ZsetRangeNext(q->messages)) count++;
+    sv.ZsetRangeStop(q->messages);
+    return count;
+}
+
+/* ---- replacing --------------------------------------------------------------------------------------------- */
+
+bool queue_replace(queue *q, uint16_t packet_id, queue_rewrite rewrite, void *context) {
+    double score;
+    server_string *member = message_name(q->session, packet_id);
+    server_key *message = NULL;
+    bool there = queue_length(q) > 0 && sv.ZsetScore(q->messages, member, &score) == SERVER_OK;
+    if (there) {
+        message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_WRITE);
+        there = sv.KeyType(message) == SERVER_STRING;
+    }
+    if (there) {
+        size_t len;
+        const char *value = sv.StringDMA(message, &len, SERVER_READ);
+        server_string *replaced = rewrite(context, packet_id, value, len);
+        long long expire_ms = sv.GetAbsExpire(message);
+        sv.StringSet(message, replaced);
+        sv.SetAbsExpire(message, expire_ms);
+        sv.Replicate(q->ctx, "SET", "ssc", member, replaced, "KEEPTTL");
+        index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", member);
+        sv.FreeString(NULL, replaced);
+    }
+    if (message != NULL) sv.CloseKey(message);
+    sv.FreeString(NULL, member);
+    return there;
 }

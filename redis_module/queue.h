@@ -3,7 +3,7 @@
  *     {c}_messages            ZSET    member {c}_messages_<packet id>, score = serial
  *     {c}_messages_<pid>      STRING  the message, with its own expiry
  *     {c}_last_packet_id      STRING  decimal, the packet identifier handed out last
- *     {c}_session             HASH    field "round": how often identifiers wrapped (src/packet_id.h), written when it changes
+ *     {c}_session             HASH    see session_hash.h
  *
  * Invariants:
  *  1. Serials only grow, also when the queue ran empty; identifiers are never handed out while in use.
@@ -31,7 +31,7 @@ typedef struct queue {
 } queue;
 
 typedef struct queue_item {
-    server_string *value;
+    server_string *value; /* a message as TBMQ keeps it (src/tbmq.h) is stored with the identifier that it gets */
     long long expire_ms;  /* absolute, ms since 1970 */
     uint16_t packet_id;   /* out; 0: trimmed at once */
     uint64_t serial;      /* out */
@@ -42,6 +42,7 @@ typedef struct queue_result {
     uint64_t last_serial;
     long long trimmed;
     long long expired;
+    long long keys_expire_ms; /* when the queue's keys end */
 } queue_result;
 
 /* SERVER_READ or SERVER_WRITE.  False if a key has the wrong type (see wrong_type); close it in any case. */
@@ -58,7 +59,8 @@ uint64_t queue_last_serial(const queue *q);
 /* The packet identifier handed out last, 0 if none; -1 if the key holds something else. */
 long long queue_last_packet_id(queue *q);
 
-/* Appends the items in order.  The oldest messages beyond `limit` are trimmed, expired references before them. */
+/* Appends the items in order.  The oldest messages beyond `limit` are trimmed, expired references before them; messages in
+ * flight never: if nothing else is left, the oldest of the new ones are not stored (packet identifier 0). */
 typedef enum queue_status { QUEUE_OK, QUEUE_BAD_COUNTER, QUEUE_FULL } queue_status;
 queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
 
@@ -68,16 +70,33 @@ size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count);
 /* Removes everything: messages, references, counter.  How many references there were. */
 size_t queue_drop(queue *q);
 
-/* Walks at most `count` references behind `after`, oldest first, and about `bytes` of values; expired references are
- * removed (replicated), not visited.  *more: something follows the last one visited. */
+/* A message key of this session was deleted or expired, as notifications tell: what is remembered of the queue no
+ * longer holds. */
+void queue_message_gone(hmq_slice session);
+
+/* How many references have a serial up to `serial`; counts no further than `most`. */
+size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most);
+
+/* A part of the queue: references behind `after` up to `up_to`, oldest first. */
+typedef struct queue_range {
+    uint64_t after;
+    uint64_t up_to;  /* UINT64_MAX: to the end */
+    size_t count;    /* most messages */
+    size_t bytes;    /* about so many bytes of values, but at least one message */
+} queue_range;
+
+typedef struct queue_walked {
+    size_t visited;
+    uint64_t last;      /* serial of the last message visited, 0 if none */
+    bool more;          /* something follows in the range */
+    long long expired;  /* references whose message was gone: removed, replicated, not visited */
+} queue_walked;
+
 typedef void (*queue_visit)(void *context, uint64_t serial, uint16_t packet_id, const char *value, size_t len);
-size_t queue_walk(queue *q, uint64_t after, size_t count, size_t bytes, queue_visit visit, void *context, bool *more,
-                  long long *expired);
+queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *context);
 
-/* Sets the expiry of all keys of the session: to the very time, or only if it is later than what stands. */
-void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later);
-
-/* {c}<suffix> */
-server_string *session_key_name(hmq_slice session, int suffix);
+/* Replaces the message by `value`, its expiry kept; replicated.  False if it is not there. */
+typedef server_string *(*queue_rewrite)(void *context, uint16_t packet_id, const char *value, size_t len);
+bool queue_replace(queue *q, uint16_t packet_id, queue_rewrite rewrite, void *context);
 
 #endif

@@ -48,8 +48,10 @@ static void write_key(server_ctx *ctx, index_t *index, server_key *key, server_s
     long long expire_ms = record->expires_ms > 0 ? record->expires_ms : SERVER_NO_EXPIRE;
     if (sv.GetAbsExpire(key) != expire_ms) {
         sv.SetAbsExpire(key, expire_ms);
-        if (expire_ms == SERVER_NO_EXPIRE) sv.Replicate(ctx, "PERSIST", "s", name);
-        else sv.Replicate(ctx, "PEXPIREAT", "sl", name, expire_ms);
+        if (expire_ms == SERVER_NO_EXPIRE)
+            sv.Replicate(ctx, "PERSIST", "s", name);
+        else
+            sv.Replicate(ctx, "PEXPIREAT", "sl", name, expire_ms);
     }
     index_set_retained(index, slice_of(name));
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
@@ -61,9 +63,12 @@ bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record) {
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     int type = sv.KeyType(key);
     bool usable = type == SERVER_HASH || type == SERVER_EMPTY;
-    if (!usable) reply_wrong_type(ctx, name, "a hash");
-    else if (record->payload.len == 0) remove_key(ctx, index, key, name);
-    else write_key(ctx, index, key, name, record);
+    if (!usable)
+        reply_wrong_type(ctx, name, "a hash");
+    else if (record->payload.len == 0)
+        remove_key(ctx, index, key, name);
+    else
+        write_key(ctx, index, key, name, record);
     sv.CloseKey(key);
     sv.FreeString(NULL, name);
     return usable;
@@ -72,11 +77,12 @@ bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record) {
 static bool take_fields(server_key *key, retained_message *message) {
     long long qos = 0, time_ms = 0;
     server_string **f = message->fields;
-    sv.HashGet(key, SERVER_HASH_CFIELDS, names[0], &f[0], names[1], &f[1], names[2], &f[2], names[3], &f[3], names[4], &f[4],
-               names[5], &f[5], NULL);
+    sv.HashGet(key, SERVER_HASH_CFIELDS, names[0], &f[0], names[1], &f[1], names[2], &f[2], names[3], &f[3], names[4],
+               &f[4], names[5], &f[5], NULL);
     if (f[FIELD_TOPIC] == NULL || f[FIELD_PAYLOAD] == NULL || f[FIELD_QOS] == NULL) return false;
     if (sv.StringToLongLong(f[FIELD_QOS], &qos) != SERVER_OK || qos < 0 || qos > 2) return false;
-    if (f[FIELD_TIME] != NULL && (sv.StringToLongLong(f[FIELD_TIME], &time_ms) != SERVER_OK || time_ms < 0)) return false;
+    if (f[FIELD_TIME] != NULL && (sv.StringToLongLong(f[FIELD_TIME], &time_ms) != SERVER_OK || time_ms < 0))
+        return false;
     long long expire_ms = sv.GetAbsExpire(key);
     hmq_slice topic = slice_of(f[FIELD_TOPIC]);
     if (hmq_topic_check_name((const char *)topic.data, topic.len) != HMQ_TOPIC_OK) return false;

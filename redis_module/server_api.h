@@ -62,6 +62,7 @@ enum {
 #define SERVER_HASH_NONE 0
 #define SERVER_HASH_CFIELDS (1 << 2)
 #define SERVER_HASH_EXISTS (1 << 3)
+#define SERVER_HASH_COUNT_ALL (1 << 4) /* HashSet returns how many fields were there and set or deleted, too */
 #define SERVER_HASH_DELETE ((server_string *)(intptr_t)1)
 
 /* GetContextFlags. */
@@ -141,7 +142,17 @@ typedef struct server_client_info {
 #define SERVER_CONFIG_DEFAULT 0
 
 /* SetCommandInfo: documentation, arity and key specs of a command (from 7.0). */
-enum { SERVER_ARG_STRING, SERVER_ARG_INTEGER, SERVER_ARG_DOUBLE, SERVER_ARG_KEY, SERVER_ARG_PATTERN, SERVER_ARG_UNIX_TIME, SERVER_ARG_TOKEN, SERVER_ARG_ONEOF, SERVER_ARG_BLOCK };
+enum {
+    SERVER_ARG_STRING,
+    SERVER_ARG_INTEGER,
+    SERVER_ARG_DOUBLE,
+    SERVER_ARG_KEY,
+    SERVER_ARG_PATTERN,
+    SERVER_ARG_UNIX_TIME,
+    SERVER_ARG_TOKEN,
+    SERVER_ARG_ONEOF,
+    SERVER_ARG_BLOCK
+};
 #define SERVER_ARG_OPTIONAL (1 << 0)
 #define SERVER_ARG_MULTIPLE (1 << 1)
 #define SERVER_ARG_MULTIPLE_TOKEN (1 << 2)
@@ -252,7 +263,8 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "4.0", int, SetModuleAttribs, (server_ctx *, const char *name, int version, int api))                  \
     X(REQUIRED, "4.0", int, IsModuleNameBusy, (const char *name))                                                      \
     X(REQUIRED, "6.0", void, SetModuleOptions, (server_ctx *, int options))                                            \
-    X(REQUIRED, "4.0", int, CreateCommand, (server_ctx *, const char *name, server_command_handler, const char *flags, int first, int last, int step)) \
+    X(REQUIRED, "4.0", int, CreateCommand,                                                                             \
+      (server_ctx *, const char *name, server_command_handler, const char *flags, int first, int last, int step))      \
     X(REQUIRED, "7.0", server_command *, GetCommand, (server_ctx *, const char *name))                                 \
     X(REQUIRED, "7.0", int, SetCommandInfo, (server_command *, const server_command_info *))                           \
     X(OPTIONAL, "7.2", int, SetCommandACLCategories, (server_command *, const char *categories))                       \
@@ -292,30 +304,30 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "4.0", unsigned long long, GetClientId, (server_ctx *))                                                \
     X(REQUIRED, "6.0", int, GetClientInfoById, (void *info, uint64_t id))                                              \
     X(REQUIRED, "6.2", server_string *, GetClientUserNameById, (server_ctx *, uint64_t id))                            \
-    X(REQUIRED, "7.0", server_user *, GetModuleUserFromUserName, (server_string *name))                                \
+    X(REQUIRED, "7.0", server_user *, GetModuleUserFromUserName, (server_string * name))                               \
     X(REQUIRED, "6.0", void, FreeModuleUser, (server_user *))                                                          \
-    X(REQUIRED, "7.0", int, ACLCheckCommandPermissions, (server_user *, server_string **argv, int argc))               \
-    X(REQUIRED, "7.0", int, ACLCheckKeyPermissions, (server_user *, server_string *key, int flags))                    \
+    X(REQUIRED, "7.0", int, ACLCheckCommandPermissions, (server_user *, server_string * *argv, int argc))              \
+    X(REQUIRED, "7.0", int, ACLCheckKeyPermissions, (server_user *, server_string * key, int flags))                   \
     X(REQUIRED, "7.0", int, IsChannelsPositionRequest, (server_ctx *))                                                 \
     X(REQUIRED, "7.0", void, ChannelAtPosWithFlags, (server_ctx *, int position, int flags))                           \
-    X(REQUIRED, "4.0", server_key *, OpenKey, (server_ctx *, server_string *name, int mode))                           \
+    X(REQUIRED, "4.0", server_key *, OpenKey, (server_ctx *, server_string * name, int mode))                          \
     X(REQUIRED, "4.0", void, CloseKey, (server_key *))                                                                 \
     X(REQUIRED, "4.0", int, KeyType, (server_key *))                                                                   \
     X(REQUIRED, "4.0", size_t, ValueLength, (server_key *))                                                            \
-    X(REQUIRED, "7.0", int, KeyExists, (server_ctx *, server_string *name))                                            \
+    X(REQUIRED, "7.0", int, KeyExists, (server_ctx *, server_string * name))                                           \
     X(REQUIRED, "4.0", int, DeleteKey, (server_key *))                                                                 \
     X(REQUIRED, "4.0", int, UnlinkKey, (server_key *))                                                                 \
     X(REQUIRED, "6.2", long long, GetAbsExpire, (server_key *))                                                        \
     X(REQUIRED, "6.2", int, SetAbsExpire, (server_key *, long long expire_ms))                                         \
     X(REQUIRED, "4.0", int, StringSet, (server_key *, server_string *))                                                \
-    X(REQUIRED, "4.0", int, StringTruncate, (server_key *, size_t length))                                              \
+    X(REQUIRED, "4.0", int, StringTruncate, (server_key *, size_t length))                                             \
     X(REQUIRED, "4.0", char *, StringDMA, (server_key *, size_t *length, int mode))                                    \
     X(REQUIRED, "4.0", int, ListPush, (server_key *, int where, server_string *))                                      \
     X(REQUIRED, "4.0", server_string *, ListPop, (server_key *, int where))                                            \
     X(REQUIRED, "7.0", server_string *, ListGet, (server_key *, long index))                                           \
     X(REQUIRED, "4.0", int, ZsetAdd, (server_key *, double score, server_string *member, int *flags))                  \
-    X(REQUIRED, "4.0", int, ZsetScore, (server_key *, server_string *member, double *score))                           \
-    X(REQUIRED, "4.0", int, ZsetRem, (server_key *, server_string *member, int *deleted))                              \
+    X(REQUIRED, "4.0", int, ZsetScore, (server_key *, server_string * member, double *score))                          \
+    X(REQUIRED, "4.0", int, ZsetRem, (server_key *, server_string * member, int *deleted))                             \
     X(REQUIRED, "4.0", void, ZsetRangeStop, (server_key *))                                                            \
     X(REQUIRED, "4.0", int, ZsetFirstInScoreRange, (server_key *, double min, double max, int min_open, int max_open)) \
     X(REQUIRED, "4.0", int, ZsetLastInScoreRange, (server_key *, double min, double max, int min_open, int max_open))  \
@@ -324,8 +336,8 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "4.0", int, ZsetRangeEndReached, (server_key *))                                                       \
     X(REQUIRED, "4.0", int, HashSet, (server_key *, int flags, ...))                                                   \
     X(REQUIRED, "4.0", int, HashGet, (server_key *, int flags, ...))                                                   \
-    X(REQUIRED, "4.0", int, PublishMessage, (server_ctx *, server_string *channel, server_string *message))            \
-    X(REQUIRED, "7.0", int, PublishMessageShard, (server_ctx *, server_string *channel, server_string *message))       \
+    X(REQUIRED, "4.0", int, PublishMessage, (server_ctx *, server_string * channel, server_string * message))          \
+    X(REQUIRED, "7.0", int, PublishMessageShard, (server_ctx *, server_string * channel, server_string * message))     \
     X(REQUIRED, "6.0", int, NotifyKeyspaceEvent, (server_ctx *, int type, const char *event, server_string *key))      \
     X(REQUIRED, "4.0", int, SubscribeToKeyspaceEvents, (server_ctx *, int types, server_notify_handler))               \
     X(REQUIRED, "6.0", int, SubscribeToServerEvent, (server_ctx *, server_event, server_event_handler))                \
@@ -343,7 +355,8 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "5.0", int, DictReplaceC, (server_dict *, const void *key, size_t length, void *value))                \
     X(REQUIRED, "5.0", void *, DictGetC, (server_dict *, const void *key, size_t length, int *missing))                \
     X(REQUIRED, "5.0", int, DictDelC, (server_dict *, const void *key, size_t length, void *old))                      \
-    X(REQUIRED, "5.0", server_dict_iter *, DictIteratorStartC, (server_dict *, const char *op, const void *key, size_t length)) \
+    X(REQUIRED, "5.0", server_dict_iter *, DictIteratorStartC,                                                         \
+      (server_dict *, const char *op, const void *key, size_t length))                                                 \
     X(REQUIRED, "5.0", void, DictIteratorStop, (server_dict_iter *))                                                   \
     X(REQUIRED, "5.0", void *, DictNextC, (server_dict_iter *, size_t *length, void **value))                          \
     X(REQUIRED, "6.0", server_scan_cursor *, ScanCursorCreate, (void))                                                 \
@@ -354,9 +367,15 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "6.0", int, InfoAddSection, (server_info_ctx *, const char *name))                                     \
     X(REQUIRED, "6.0", int, InfoAddFieldCString, (server_info_ctx *, const char *name, const char *value))             \
     X(REQUIRED, "6.0", int, InfoAddFieldULongLong, (server_info_ctx *, const char *name, unsigned long long value))    \
-    X(REQUIRED, "7.0", int, RegisterStringConfig, (server_ctx *, const char *name, const char *initial, unsigned flags, server_config_get_string, server_config_set_string, server_config_apply, void *data)) \
-    X(REQUIRED, "7.0", int, RegisterNumericConfig, (server_ctx *, const char *name, long long initial, unsigned flags, long long min, long long max, server_config_get_number, server_config_set_number, server_config_apply, void *data)) \
-    X(REQUIRED, "7.0", int, RegisterBoolConfig, (server_ctx *, const char *name, int initial, unsigned flags, server_config_get_bool, server_config_set_bool, server_config_apply, void *data)) \
+    X(REQUIRED, "7.0", int, RegisterStringConfig,                                                                      \
+      (server_ctx *, const char *name, const char *initial, unsigned flags, server_config_get_string,                  \
+       server_config_set_string, server_config_apply, void *data))                                                     \
+    X(REQUIRED, "7.0", int, RegisterNumericConfig,                                                                     \
+      (server_ctx *, const char *name, long long initial, unsigned flags, long long min, long long max,                \
+       server_config_get_number, server_config_set_number, server_config_apply, void *data))                           \
+    X(REQUIRED, "7.0", int, RegisterBoolConfig,                                                                        \
+      (server_ctx *, const char *name, int initial, unsigned flags, server_config_get_bool, server_config_set_bool,    \
+       server_config_apply, void *data))                                                                               \
     X(REQUIRED, "7.0", int, LoadConfigs, (server_ctx *))                                                               \
     X(REQUIRED, "6.0", server_ctx *, GetDetachedThreadSafeContext, (server_ctx *))                                     \
     X(REQUIRED, "4.0", void, FreeThreadSafeContext, (server_ctx *))                                                    \

@@ -8,6 +8,7 @@
 #include "args.h"
 #include "errors.h"
 #include "index.h"
+#include "session_hash.h"
 
 #define DEFAULT_LEASE_S 3600
 #define MAX_EXPIRY_S 4294967295LL
@@ -27,8 +28,8 @@ bool session_state_read(server_ctx *ctx, hmq_slice session, session_state *state
     int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
     if (type == SERVER_HASH) {
         server_string *epoch = NULL, *connected = NULL, *expiry = NULL, *lease = NULL;
-        sv.HashGet(key, SERVER_HASH_CFIELDS, "epoch", &epoch, "connected", &connected, "expiry", &expiry, "lease", &lease,
-                   "owner", &state->owner, NULL);
+        sv.HashGet(key, SERVER_HASH_CFIELDS, "epoch", &epoch, "connected", &connected, "expiry", &expiry, "lease",
+                   &lease, "owner", &state->owner, NULL);
         state->exists = epoch != NULL;
         state->epoch = number_or_zero(epoch);
         state->connected = number_or_zero(connected) == 1;
@@ -61,8 +62,8 @@ static bool epoch_matches(server_ctx *ctx, hmq_slice session, long long epoch) {
     }
     if (state.epoch == epoch) return true;
     counters.fenced++;
-    reply_error(ctx, ERROR_FENCED, "EPOCH is %lld: the session %s has the newer owner of epoch %lld", epoch, shown_slice(session),
-                state.epoch);
+    reply_error(ctx, ERROR_FENCED, "EPOCH is %lld: the session %s has the newer owner of epoch %lld", epoch,
+                shown_slice(session), state.epoch);
     return false;
 }
 
@@ -89,12 +90,15 @@ static void delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
 static bool drop_data(server_ctx *ctx, hmq_slice session, bool whole, size_t *messages) {
     queue q;
     bool opened = queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE);
-    if (opened) *messages = queue_drop(&q);
-    else reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+    if (opened)
+        *messages = queue_drop(&q);
+    else
+        reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
     queue_close(&q);
     if (!opened) return false;
     delete_key(ctx, session, HMQ_SUFFIX_SUBSCRIPTIONS);
     delete_key(ctx, session, HMQ_SUFFIX_RECEIVED);
+    delete_key(ctx, session, HMQ_SUFFIX_PRODUCERS);
     if (whole) delete_key(ctx, session, HMQ_SUFFIX_SESSION);
     index_remove_session(index_of(ctx), session);
     return true;
@@ -136,11 +140,11 @@ static void write_state(server_ctx *ctx, hmq_slice session, const open_options *
     server_string *one = sv.CreateStringFromLongLong(NULL, 1);
     server_string *expiry = sv.CreateStringFromLongLong(NULL, options->expiry_s);
     server_string *lease = sv.CreateStringFromLongLong(NULL, options->lease_s);
-    sv.HashSet(key, SERVER_HASH_CFIELDS, "owner", options->owner, "epoch", epoch_text, "connected", one, "expiry", expiry,
-               "lease", lease, NULL);
+    sv.HashSet(key, SERVER_HASH_CFIELDS, "owner", options->owner, "epoch", epoch_text, "connected", one, "expiry",
+               expiry, "lease", lease, NULL);
     sv.CloseKey(key);
-    sv.Replicate(ctx, "HSET", "scscscscscs", name, "owner", options->owner, "epoch", epoch_text, "connected", one, "expiry",
-                 expiry, "lease", lease);
+    sv.Replicate(ctx, "HSET", "scscscscscs", name, "owner", options->owner, "epoch", epoch_text, "connected", one,
+                 "expiry", expiry, "lease", lease);
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
     sv.FreeString(NULL, epoch_text);
     sv.FreeString(NULL, one);
@@ -161,6 +165,31 @@ static void notify_takeover(server_ctx *ctx, hmq_slice session, long long epoch)
     sv.FreeString(NULL, inbox);
 }
 
+/* What the session counted is over: a clean session begins with none of it. */
+static void forget_counts(server_ctx *ctx, hmq_slice session) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    if (sv.KeyType(key) == SERVER_HASH) {
+        int removed = sv.HashSet(key, SERVER_HASH_CFIELDS | SERVER_HASH_COUNT_ALL, "sent", SERVER_HASH_DELETE, "round",
+                                 SERVER_HASH_DELETE, NULL);
+        if (removed > 0) sv.Replicate(ctx, "HDEL", "scc", name, "sent", "round");
+        if (removed > 0) index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", name);
+    }
+    sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+}
+
+/* The former owner did not say what it had handed to the client: all that is queued may have been. */
+static void presume_sent(server_ctx *ctx, hmq_slice session) {
+    queue q;
+    if (queue_open(&q, ctx, session, SERVER_READ)) {
+        uint64_t last = queue_last_serial(&q);
+        if (last > session_facts_read(ctx, session).sent)
+            session_fact_write(ctx, session, "sent", last, SERVER_NO_EXPIRE);
+    }
+    queue_close(&q);
+}
+
 int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
@@ -173,6 +202,8 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     bool present = before.exists && !options.clean;
     size_t messages;
     if (options.clean && !drop_data(ctx, session, false, &messages)) return SERVER_OK;
+    if (options.clean) forget_counts(ctx, session);
+    if (present && before.connected) presume_sent(ctx, session);
     long long now_ms = sv.Milliseconds();
     long long epoch = before.epoch >= now_ms ? before.epoch + 1 : now_ms;
     write_state(ctx, session, &options, epoch);
@@ -226,9 +257,10 @@ int session_close_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
     session_state state;
-    long long expiry_s = -1;
+    long long expiry_s = -1, sent = 0;
     if (!parse_owned(&a, &key)) return SERVER_OK;
     if (args_take_word(&a, "EXPIRY") && !args_number(&a, "EXPIRY", 0, MAX_EXPIRY_S, &expiry_s)) return SERVER_OK;
+    if (args_take_word(&a, "SENT") && !args_number(&a, "SENT", 0, 1LL << 53, &sent)) return SERVER_OK;
     if (!args_end(&a) || !session_state_read(ctx, slice_of(key), &state)) return SERVER_OK;
     session_state_free(&state);
     if (expiry_s < 0) expiry_s = state.expiry_s;
@@ -238,6 +270,9 @@ int session_close_command(server_ctx *ctx, server_string **argv, int argc) {
         if (!drop_data(ctx, session, true, &messages)) return SERVER_OK;
     } else {
         mark_closed(ctx, session, expiry_s);
+        if ((uint64_t)sent > session_facts_read(ctx, session).sent) {
+            session_fact_write(ctx, session, "sent", (uint64_t)sent, SERVER_NO_EXPIRE);
+        }
         session_keys_expire(ctx, session, sv.Milliseconds() + expiry_s * 1000, false);
     }
     return sv.ReplyWithSimpleString(ctx, "OK");
@@ -283,8 +318,10 @@ int session_info_command(server_ctx *ctx, server_string **argv, int argc) {
         sv.ReplyWithMap(ctx, 11);
         reply_field(ctx, "exists", state.exists);
         sv.ReplyWithCString(ctx, "owner");
-        if (state.owner != NULL) sv.ReplyWithString(ctx, state.owner);
-        else sv.ReplyWithNull(ctx);
+        if (state.owner != NULL)
+            sv.ReplyWithString(ctx, state.owner);
+        else
+            sv.ReplyWithNull(ctx);
         reply_field(ctx, "epoch", state.epoch);
         reply_field(ctx, "connected", state.connected);
         reply_field(ctx, "expiry", state.expiry_s);

@@ -1,12 +1,18 @@
-/* session_queue.c - SESSION.ADD, FETCH, ACK, LAST: parse all, check all, then do, reply. */
+/* session_queue.c - SESSION.ADD, FETCH, ACK, SENT, LAST: parse all, check all, then do, reply. */
 #include "session_queue.h"
+
+#include <string.h>
 
 #include "../src/packet_id.h"
 #include "../src/record.h"
+#include "../src/tbmq.h"
 #include "args.h"
 #include "errors.h"
+#include "packet_ids.h"
+#include "producer.h"
 #include "queue.h"
 #include "session.h"
+#include "session_hash.h"
 
 #define FETCH_DEFAULT_COUNT 100
 #define FETCH_MAX_COUNT 10000
@@ -19,15 +25,20 @@ typedef struct add_options {
     long long limit;
     long long ttl_s;
     bool expiring; /* the rest are pairs of seconds and payload */
+    server_string *producer; /* NULL: none */
+    long long sequence;
 } add_options;
 
 static bool parse_add(args *a, add_options *options) {
-    *options = (add_options){settings.session_limit, settings.session_ttl_s, false};
+    *options = (add_options){.limit = settings.session_limit, .ttl_s = settings.session_ttl_s};
     while (args_left(a)) {
         if (args_take_word(a, "LIMIT")) {
             if (!args_number(a, "LIMIT", 1, QUEUE_MAX_LIMIT, &options->limit)) return false;
         } else if (args_take_word(a, "TTL")) {
             if (!args_number(a, "TTL", 1, QUEUE_MAX_TTL_S, &options->ttl_s)) return false;
+        } else if (args_take_word(a, "PRODUCER")) {
+            if (!args_string(a, "PRODUCER", &options->producer)) return false;
+            if (!args_number(a, "the sequence of PRODUCER", 1, INT64_MAX, &options->sequence)) return false;
         } else if (args_take_word(a, "EXPIRING")) {
             options->expiring = true;
             break;
@@ -41,7 +52,8 @@ static bool parse_add(args *a, add_options *options) {
         return false;
     }
     if (options->expiring && (a->argc - a->at) % 2 != 0) {
-        reply_error(a->ctx, ERROR_SYNTAX, "EXPIRING is followed by %d arguments: pairs of seconds and payload expected", a->argc - a->at);
+        reply_error(a->ctx, ERROR_SYNTAX, "EXPIRING is followed by %d arguments: pairs of seconds and payload expected",
+                    a->argc - a->at);
         return false;
     }
     return true;
@@ -54,8 +66,10 @@ static bool parse_items(args *a, const add_options *options, queue_item *items) 
         if (options->expiring) {
             size_t len;
             sv.StringPtrLen(a->argv[a->at], &len);
-            if (len == 0) a->at++;
-            else if (!args_number(a, "seconds", 1, QUEUE_MAX_TTL_S, &ttl_s)) return false;
+            if (len == 0)
+                a->at++;
+            else if (!args_number(a, "seconds", 1, QUEUE_MAX_TTL_S, &ttl_s))
+                return false;
         }
         items->value = a->argv[a->at++];
         items->expire_ms = now_ms + ttl_s * 1000;
@@ -73,19 +87,50 @@ static void reply_added(server_ctx *ctx, const queue_item *items, size_t count, 
     sv.ReplyWithLongLong(ctx, result->expired);
 }
 
-static void add(server_ctx *ctx, server_string *key, const add_options *options, queue_item *items, size_t count) {
+static void store(server_ctx *ctx, server_string *key, const add_options *options, queue_item *items, size_t count) {
     queue q;
     queue_result result;
     if (!queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE)) {
         reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
     } else {
         switch (queue_add(&q, items, count, (size_t)options->limit, &result)) {
-        case QUEUE_OK: reply_added(ctx, items, count, &result); break;
+        case QUEUE_OK:
+            if (options->producer != NULL) {
+                producer_remember(ctx, slice_of(key), options->producer, options->sequence, items, count, &result,
+                                  result.keys_expire_ms);
+            }
+            reply_added(ctx, items, count, &result);
+            break;
         case QUEUE_BAD_COUNTER: reply_wrong_type(ctx, q.last_name, "a string with a number from 0 to 65535"); break;
-        case QUEUE_FULL: reply_error(ctx, ERROR_FULL, "the session %s uses all 65535 packet identifiers", shown(key)); break;
+        case QUEUE_FULL:
+            reply_error(ctx, ERROR_FULL, "the session %s uses all 65535 packet identifiers", shown(key));
+            break;
         }
     }
     queue_close(&q);
+}
+
+static void add(server_ctx *ctx, server_string *key, const add_options *options, queue_item *items, size_t count) {
+    queue_result result = {0};
+    if (options->producer == NULL) {
+        store(ctx, key, options, items, count);
+        return;
+    }
+    if (count > PRODUCER_MAX_BATCH) {
+        reply_error(ctx, ERROR_SYNTAX, "%zu payloads with PRODUCER: at most %d expected", count, PRODUCER_MAX_BATCH);
+        return;
+    }
+    switch (producer_judge(ctx, slice_of(key), options->producer, options->sequence, items, count, &result)) {
+    case PRODUCER_NEW: store(ctx, key, options, items, count); break;
+    case PRODUCER_REPEATED: reply_added(ctx, items, count, &result); break;
+    case PRODUCER_OLD: reply_added(ctx, items, 0, &result); break;
+    case PRODUCER_TOO_MANY:
+        reply_error(ctx, ERROR_FULL, "the session %s has %d producers: no more expected", shown(key), PRODUCERS_MAX);
+        break;
+    case PRODUCER_WRONG_TYPE:
+        reply_error(ctx, ERROR_WRONGTYPE, "the producers of %s are kept in a key that holds no hash", shown(key));
+        break;
+    }
 }
 
 int session_add_command(server_ctx *ctx, server_string **argv, int argc) {
@@ -103,102 +148,163 @@ int session_add_command(server_ctx *ctx, server_string **argv, int argc) {
 
 /* ---- FETCH ------------------------------------------------------------------------------------------------- */
 
-enum { STATE_QUEUED = 0, STATE_RELEASED = 2 };
+enum { STATE_QUEUED = 0, STATE_IN_FLIGHT = 1, STATE_RELEASED = 2 };
 
-/* TBMQ marks a released message inside its JSON. */
-static bool is_released_json(const char *value, size_t len) {
-    static const char mark[] = "\"packetType\":\"PUBREL\"";
-    if (len < sizeof mark || value[0] != '{') return false;
-    for (size_t i = 0; i + sizeof mark - 1 <= len; i++) {
-        size_t j = 0;
-        while (j < sizeof mark - 1 && value[i + j] == mark[j]) j++;
-        if (j == sizeof mark - 1) return true;
+static bool is_released(const char *value, size_t len) {
+    hmq_record record;
+    if (len == 0) return false;
+    if (value[0] == '{') return hmq_tbmq_is_released(value, len);
+    return hmq_record_is((const uint8_t *)value, len) && hmq_record_decode((const uint8_t *)value, len, &record) == 0 &&
+           record.type == HMQ_RECORD_PUBREL;
+}
+
+typedef struct entry_reply {
+    server_ctx *ctx;
+    uint64_t sent; /* up to here: in flight */
+} entry_reply;
+
+static void reply_entry(void *context, uint64_t serial, uint16_t packet_id, const char *value, size_t len) {
+    const entry_reply *reply = context;
+    int state = is_released(value, len) ? STATE_RELEASED : serial <= reply->sent ? STATE_IN_FLIGHT : STATE_QUEUED;
+    sv.ReplyWithArray(reply->ctx, 4);
+    sv.ReplyWithLongLong(reply->ctx, (long long)serial);
+    sv.ReplyWithLongLong(reply->ctx, packet_id);
+    sv.ReplyWithLongLong(reply->ctx, state);
+    sv.ReplyWithStringBuffer(reply->ctx, value, len);
+}
+
+/* [entries, more, expired] */
+static queue_walked reply_range(queue *q, queue_range range, uint64_t sent) {
+    entry_reply reply = {q->ctx, sent};
+    sv.ReplyWithArray(q->ctx, 3);
+    sv.ReplyWithArray(q->ctx, SERVER_POSTPONED_LEN);
+    queue_walked walked = queue_walk(q, range, reply_entry, &reply);
+    sv.ReplySetArrayLength(q->ctx, (long)walked.visited);
+    sv.ReplyWithLongLong(q->ctx, walked.more || (range.count == 0 && queue_last_serial(q) > range.after));
+    sv.ReplyWithLongLong(q->ctx, walked.expired);
+    return walked;
+}
+
+static long long queue_expiry(const queue *q) {
+    return queue_length(q) == 0 ? sv.Milliseconds() : sv.GetAbsExpire(q->messages);
+}
+
+/* Hands out what comes behind the messages in flight: `count` at most. */
+static void hand_out(queue *q, uint64_t sent, size_t count, size_t bytes) {
+    queue_range range = {.after = sent, .up_to = UINT64_MAX, .count = count, .bytes = bytes};
+    queue_walked walked = reply_range(q, range, sent);
+    if (walked.visited > 0) session_fact_write(q->ctx, q->session, "sent", walked.last, queue_expiry(q));
+}
+
+typedef struct fetch_options {
+    long long after, count, bytes;
+    long long window; /* 0: none */
+    bool in_flight;
+} fetch_options;
+
+static bool parse_fetch(args *a, fetch_options *options) {
+    bool after = false;
+    *options = (fetch_options){.count = FETCH_DEFAULT_COUNT, .bytes = FETCH_DEFAULT_BYTES};
+    while (args_left(a)) {
+        if (args_take_word(a, "AFTER")) {
+            after = true;
+            if (!args_number(a, "AFTER", 0, 1LL << 53, &options->after)) return false;
+        } else if (args_take_word(a, "COUNT")) {
+            if (!args_number(a, "COUNT", 1, FETCH_MAX_COUNT, &options->count)) return false;
+        } else if (args_take_word(a, "BYTES")) {
+            if (!args_number(a, "BYTES", 1, FETCH_MAX_BYTES, &options->bytes)) return false;
+        } else if (args_take_word(a, "WINDOW")) {
+            if (!args_number(a, "WINDOW", 1, HMQ_PACKET_ID_MAX, &options->window)) return false;
+        } else if (args_take_word(a, "INFLIGHT")) {
+            options->in_flight = true;
+        } else {
+            return args_end(a);
+        }
     }
+    if (options->window == 0 || (!after && !options->in_flight)) return true;
+    reply_error(a->ctx, ERROR_SYNTAX,
+                "WINDOW with AFTER or INFLIGHT: WINDOW alone expected, it begins behind the messages in flight");
     return false;
 }
 
-static int state_of(const char *value, size_t len) {
-    hmq_record record;
-    if (hmq_record_is((const uint8_t *)value, len)) {
-        bool pubrel = hmq_record_decode((const uint8_t *)value, len, &record) == 0 && record.type == HMQ_RECORD_PUBREL;
-        return pubrel ? STATE_RELEASED : STATE_QUEUED;
+static void fetch(queue *q, const fetch_options *options) {
+    uint64_t sent = session_facts_read(q->ctx, q->session).sent;
+    if (options->window > 0) {
+        size_t window = (size_t)options->window, in_flight = queue_count_up_to(q, sent, window);
+        size_t room = window - in_flight;
+        hand_out(q, sent, room < (size_t)options->count ? room : (size_t)options->count, (size_t)options->bytes);
+        return;
     }
-    return is_released_json(value, len) ? STATE_RELEASED : STATE_QUEUED;
-}
-
-static void reply_entry(void *context, uint64_t serial, uint16_t packet_id, const char *value, size_t len) {
-    server_ctx *ctx = context;
-    sv.ReplyWithArray(ctx, 4);
-    sv.ReplyWithLongLong(ctx, (long long)serial);
-    sv.ReplyWithLongLong(ctx, packet_id);
-    sv.ReplyWithLongLong(ctx, state_of(value, len));
-    sv.ReplyWithStringBuffer(ctx, value, len);
+    queue_range range = {.after = (uint64_t)options->after,
+                         .up_to = options->in_flight ? sent : UINT64_MAX,
+                         .count = (size_t)options->count,
+                         .bytes = (size_t)options->bytes};
+    reply_range(q, range, sent);
 }
 
 int session_fetch_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
-    long long after = 0, count = FETCH_DEFAULT_COUNT, bytes = FETCH_DEFAULT_BYTES;
-    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
-    while (args_left(&a)) {
-        if (args_take_word(&a, "AFTER")) {
-            if (!args_number(&a, "AFTER", 0, 1LL << 53, &after)) return SERVER_OK;
-        } else if (args_take_word(&a, "COUNT")) {
-            if (!args_number(&a, "COUNT", 1, FETCH_MAX_COUNT, &count)) return SERVER_OK;
-        } else if (args_take_word(&a, "BYTES")) {
-            if (!args_number(&a, "BYTES", 1, FETCH_MAX_BYTES, &bytes)) return SERVER_OK;
-        } else if (!args_end(&a)) {
-            return SERVER_OK;
-        }
-    }
+    fetch_options options;
     queue q;
-    if (!queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE)) {
+    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key)) || !parse_fetch(&a, &options))
+        return SERVER_OK;
+    if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
+        fetch(&q, &options);
+    else
         reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
-    } else {
-        bool more;
-        long long expired;
-        sv.ReplyWithArray(ctx, 3);
-        sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
-        size_t visited = queue_walk(&q, (uint64_t)after, (size_t)count, (size_t)bytes, reply_entry, ctx, &more, &expired);
-        sv.ReplySetArrayLength(ctx, (long)visited);
-        sv.ReplyWithLongLong(ctx, more);
-        sv.ReplyWithLongLong(ctx, expired);
-    }
     queue_close(&q);
     return SERVER_OK;
 }
 
-/* ---- ACK, LAST --------------------------------------------------------------------------------------------- */
+/* ---- ACK, SENT, LAST --------------------------------------------------------------------------------------- */
 
-static bool parse_packet_ids(args *a, uint16_t *packet_ids) {
-    while (args_left(a)) {
-        long long packet_id;
-        if (!args_number(a, "packet-id", 1, HMQ_PACKET_ID_MAX, &packet_id)) return false;
-        *packet_ids++ = (uint16_t)packet_id;
+static void acknowledge(queue *q, const packet_id_list *list, long long next) {
+    size_t removed = queue_remove(q, list->ids, list->count);
+    counters.session_acked += removed;
+    if (next == 0) {
+        sv.ReplyWithLongLong(q->ctx, (long long)removed);
+        return;
     }
-    return true;
+    sv.ReplyWithArray(q->ctx, 2);
+    sv.ReplyWithLongLong(q->ctx, (long long)removed);
+    hand_out(q, session_facts_read(q->ctx, q->session).sent, (size_t)next, FETCH_DEFAULT_BYTES);
 }
 
 int session_ack_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
-    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
-    size_t count = (size_t)(argc - a.at);
-    if (count == 0) return reply_error(ctx, ERROR_SYNTAX, "packet-id is missing: at least one expected");
-    uint16_t small[64];
-    uint16_t *packet_ids = count <= 64 ? small : sv.Alloc(count * sizeof *packet_ids);
+    packet_id_list list;
+    long long next = 0;
     queue q;
-    if (parse_packet_ids(&a, packet_ids)) {
-        if (!queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE)) {
-            reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
-        } else {
-            size_t removed = queue_remove(&q, packet_ids, count);
-            counters.session_acked += removed;
-            sv.ReplyWithLongLong(ctx, (long long)removed);
-        }
-        queue_close(&q);
+    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
+    if (args_take_word(&a, "NEXT") && !args_number(&a, "NEXT", 1, FETCH_MAX_COUNT, &next)) return SERVER_OK;
+    if (!packet_ids_parse(&a, &list)) return SERVER_OK;
+    if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
+        acknowledge(&q, &list, next);
+    else
+        reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+    queue_close(&q);
+    packet_ids_free(&list);
+    return SERVER_OK;
+}
+
+int session_sent_command(server_ctx *ctx, server_string **argv, int argc) {
+    args a = args_begin(ctx, argv, argc);
+    server_string *key;
+    long long serial;
+    queue q;
+    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
+    if (!args_number(&a, "serial", 0, 1LL << 53, &serial) || !args_end(&a)) return SERVER_OK;
+    if (!queue_open(&q, ctx, slice_of(key), SERVER_READ)) {
+        reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+    } else if (session_facts_read(ctx, q.session).sent >= (uint64_t)serial ||
+               session_fact_write(ctx, q.session, "sent", (uint64_t)serial, queue_expiry(&q))) {
+        sv.ReplyWithSimpleString(ctx, "OK");
+    } else {
+        reply_error(ctx, ERROR_WRONGTYPE, "the state of %s is kept in a key that holds no hash", shown(key));
     }
-    if (packet_ids != small) sv.Free(packet_ids);
+    queue_close(&q);
     return SERVER_OK;
 }
 
@@ -211,8 +317,10 @@ int session_last_command(server_ctx *ctx, server_string **argv, int argc) {
         reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
     } else {
         long long last = queue_last_packet_id(&q);
-        if (last >= 0) sv.ReplyWithLongLong(ctx, last);
-        else reply_wrong_type(ctx, q.last_name, "a string with a number from 0 to 65535");
+        if (last >= 0)
+            sv.ReplyWithLongLong(ctx, last);
+        else
+            reply_wrong_type(ctx, q.last_name, "a string with a number from 0 to 65535");
     }
     queue_close(&q);
     return SERVER_OK;

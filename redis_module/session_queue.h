@@ -7,6 +7,10 @@
 int session_add_command(server_ctx *ctx, server_string **argv, int argc);
 int session_fetch_command(server_ctx *ctx, server_string **argv, int argc);
 int session_ack_command(server_ctx *ctx, server_string **argv, int argc);
+int session_sent_command(server_ctx *ctx, server_string **argv, int argc);
 int session_last_command(server_ctx *ctx, server_string **argv, int argc);
+int session_release_command(server_ctx *ctx, server_string **argv, int argc);
+int session_receive_command(server_ctx *ctx, server_string **argv, int argc);
+int session_complete_command(server_ctx *ctx, server_string **argv, int argc);
 
 #endif

@@ -12,6 +12,7 @@
 #include "queue.h"
 #include "retained.h"
 #include "session.h"
+#include "session_hash.h"
 
 #define OPTION_QOS 3u
 #define OPTION_NO_LOCAL 4u
@@ -34,7 +35,8 @@ static bool check_filter(server_ctx *ctx, const server_string *filter) {
         return false;
     }
     if (hmq_topic_split_share((const char *)text.data, text.len, &group, &inner)) {
-        reply_error(ctx, ERROR_INVALIDTOPIC, "the topic filter %s: shared subscriptions are not supported", shown(filter));
+        reply_error(ctx, ERROR_INVALIDTOPIC, "the topic filter %s: shared subscriptions are not supported",
+                    shown(filter));
         return false;
     }
     return true;
@@ -42,10 +44,11 @@ static bool check_filter(server_ctx *ctx, const server_string *filter) {
 
 static bool check_options(server_ctx *ctx, const server_string *text, long long *options) {
     if (number_of(text, 0, OPTIONS_MAX, options) && (*options & OPTION_QOS) != 3) return true;
-    reply_error(ctx, ERROR_SYNTAX,
-                "options is %s: a subscription options byte expected (QoS 0 to 2, 4 no local, 8 retain as published, 16 or 32 retain "
-                "handling)",
-                shown(text));
+    reply_error(
+        ctx, ERROR_SYNTAX,
+        "options is %s: a subscription options byte expected (QoS 0 to 2, 4 no local, 8 retain as published, 16 or 32 retain "
+        "handling)",
+        shown(text));
     return false;
 }
 
@@ -93,7 +96,8 @@ static void hand_over_retained(server_ctx *ctx, hmq_slice session_key, hmq_slice
 }
 
 /* Sets one field; true if the filter is new. */
-static bool write_subscription(server_ctx *ctx, server_key *hash, server_string *name, server_string *filter, server_string *options) {
+static bool write_subscription(server_ctx *ctx, server_key *hash, server_string *name, server_string *filter,
+                               server_string *options) {
     int stands = 0;
     sv.HashGet(hash, SERVER_HASH_EXISTS, filter, &stands, NULL);
     sv.HashSet(hash, SERVER_HASH_NONE, filter, options, NULL);
@@ -107,8 +111,10 @@ static void expire_subscriptions(server_ctx *ctx, server_key *hash, server_strin
     long long standing = sv.GetAbsExpire(hash);
     if (standing == expire_ms) return;
     sv.SetAbsExpire(hash, expire_ms);
-    if (expire_ms == SERVER_NO_EXPIRE) sv.Replicate(ctx, "PERSIST", "s", name);
-    else sv.Replicate(ctx, "PEXPIREAT", "sl", name, expire_ms);
+    if (expire_ms == SERVER_NO_EXPIRE)
+        sv.Replicate(ctx, "PERSIST", "s", name);
+    else
+        sv.Replicate(ctx, "PEXPIREAT", "sl", name, expire_ms);
     index_notify(ctx, SERVER_NOTIFY_GENERIC, "expire", name);
 }
 
@@ -119,7 +125,8 @@ int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
     int first = a.at, pairs = (argc - first) / 2;
     if ((argc - first) % 2 != 0 || pairs == 0) {
-        return reply_error(ctx, ERROR_SYNTAX, "%d arguments behind the session key: pairs of filter and options expected", argc - first);
+        return reply_error(ctx, ERROR_SYNTAX,
+                           "%d arguments behind the session key: pairs of filter and options expected", argc - first);
     }
     long long options;
     for (int i = first; i < argc; i += 2) {
@@ -188,8 +195,10 @@ int session_subscriptions_command(server_ctx *ctx, server_string **argv, int arg
     if (!args_session_key(&a, &key) || !args_end(&a)) return SERVER_OK;
     server_string *name = session_key_name(slice_of(key), HMQ_SUFFIX_SUBSCRIPTIONS);
     server_reply *reply = sv.Call(ctx, "HGETALL", "s0", name);
-    if (reply != NULL) sv.ReplyWithCallReply(ctx, reply);
-    else reply_wrong_type(ctx, name, "a hash");
+    if (reply != NULL)
+        sv.ReplyWithCallReply(ctx, reply);
+    else
+        reply_wrong_type(ctx, name, "a hash");
     if (reply != NULL) sv.FreeCallReply(reply);
     sv.FreeString(NULL, name);
     return SERVER_OK;
@@ -275,7 +284,8 @@ static bool parse_publish(args *a, hmq_record *record) {
             if (!args_string(a, "FROM", &text)) return false;
             record->publisher = slice_of(text);
             if (record->publisher.len > MAX_CLIENT_ID_BYTES) {
-                reply_error(a->ctx, ERROR_SYNTAX, "FROM has %zu bytes: a client id of at most 65535 expected", record->publisher.len);
+                reply_error(a->ctx, ERROR_SYNTAX, "FROM has %zu bytes: a client id of at most 65535 expected",
+                            record->publisher.len);
                 return false;
             }
         } else if (args_take_word(a, "PROPERTIES")) {
@@ -294,7 +304,10 @@ int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
     a.at = 3;
-    hmq_record record = {.type = HMQ_RECORD_PUBLISH, .time_ms = sv.Milliseconds(), .topic = slice_of(argv[1]), .payload = slice_of(argv[2])};
+    hmq_record record = {.type = HMQ_RECORD_PUBLISH,
+                         .time_ms = sv.Milliseconds(),
+                         .topic = slice_of(argv[1]),
+                         .payload = slice_of(argv[2])};
     hmq_topic_error error = hmq_topic_check_name((const char *)record.topic.data, record.topic.len);
     if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[1], error);
     if (!parse_publish(&a, &record)) return SERVER_OK;

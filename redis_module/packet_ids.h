@@ -1,0 +1,17 @@
+/* packet_ids.h - the packet identifiers at the end of a command. */
+#ifndef HMQ_PACKET_IDS_H
+#define HMQ_PACKET_IDS_H
+
+#include "args.h"
+
+typedef struct packet_id_list {
+    uint16_t *ids;
+    size_t count;
+    uint16_t small[64];
+} packet_id_list;
+
+/* All arguments that are left, at least one.  False after replying an error; else packet_ids_free. */
+bool packet_ids_parse(args *a, packet_id_list *list);
+void packet_ids_free(packet_id_list *list);
+
+#endif

@@ -1,0 +1,82 @@
+/* producer.c - remembers the last batch of each producer of a session. */
+#include "producer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../src/packet_id.h"
+#include "../src/session_key.h"
+#include "index.h"
+#include "session_hash.h"
+
+#define LINE_MAX_BYTES (96 + PRODUCER_MAX_BATCH * 6)
+
+/* Reads a line written by producer_remember; false if somebody else wrote it. */
+static bool parse_line(const char *line, long long *sequence, queue_item *items, size_t count, queue_result *result) {
+    unsigned long long serial;
+    int used = 0;
+    if (sscanf(line, "%lld %llu %lld %lld %n", sequence, &serial, &result->trimmed, &result->expired, &used) < 4 ||
+        used == 0)
+        return false;
+    result->last_serial = serial;
+    char *at = (char *)(uintptr_t)(line + used);
+    for (size_t i = 0; i < count; i++) {
+        long packet_id = strtol(at, &at, 10);
+        items[i].packet_id = packet_id > 0 && packet_id <= HMQ_PACKET_ID_MAX ? (uint16_t)packet_id : 0;
+        if (*at == ',') at++;
+    }
+    return true;
+}
+
+static producer_verdict judge(server_key *hash, server_string *producer, long long sequence, queue_item *items,
+                              size_t count, queue_result *result) {
+    server_string *line = NULL;
+    long long last = 0;
+    char text[LINE_MAX_BYTES];
+    sv.HashGet(hash, SERVER_HASH_NONE, producer, &line, NULL);
+    if (line == NULL) return sv.ValueLength(hash) >= PRODUCERS_MAX ? PRODUCER_TOO_MANY : PRODUCER_NEW;
+    hmq_slice bytes = slice_of(line);
+    size_t len = bytes.len < sizeof text ? bytes.len : sizeof text - 1;
+    memcpy(text, bytes.data, len);
+    text[len] = 0;
+    sv.FreeString(NULL, line);
+    if (!parse_line(text, &last, items, count, result) || sequence > last) return PRODUCER_NEW;
+    return sequence == last ? PRODUCER_REPEATED : PRODUCER_OLD;
+}
+
+producer_verdict producer_judge(server_ctx *ctx, hmq_slice session, server_string *producer, long long sequence,
+                                queue_item *items, size_t count, queue_result *result) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_PRODUCERS);
+    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
+    int type = hash == NULL ? SERVER_EMPTY : sv.KeyType(hash);
+    producer_verdict verdict = PRODUCER_NEW;
+    if (type == SERVER_HASH)
+        verdict = judge(hash, producer, sequence, items, count, result);
+    else if (type != SERVER_EMPTY)
+        verdict = PRODUCER_WRONG_TYPE;
+    if (hash != NULL) sv.CloseKey(hash);
+    sv.FreeString(NULL, name);
+    return verdict;
+}
+
+void producer_remember(server_ctx *ctx, hmq_slice session, server_string *producer, long long sequence,
+                       const queue_item *items, size_t count, const queue_result *result, long long expire_ms) {
+    char text[LINE_MAX_BYTES];
+    int used = snprintf(text, sizeof text, "%lld %llu %lld %lld ", sequence, (unsigned long long)result->last_serial,
+                        result->trimmed, result->expired);
+    for (size_t i = 0; i < count; i++) {
+        used += snprintf(text + used, sizeof text - (size_t)used, i == 0 ? "%u" : ",%u", items[i].packet_id);
+    }
+    server_string *name = session_key_name(session, HMQ_SUFFIX_PRODUCERS);
+    server_string *line = sv.CreateString(NULL, text, (size_t)used);
+    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    bool new = sv.KeyType(hash) == SERVER_EMPTY;
+    sv.HashSet(hash, SERVER_HASH_NONE, producer, line, NULL);
+    sv.Replicate(ctx, "HSET", "sss", name, producer, line);
+    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+    if (new || expires_later(expire_ms, sv.GetAbsExpire(hash))) key_set_expiry(ctx, hash, name, expire_ms);
+    sv.CloseKey(hash);
+    sv.FreeString(NULL, line);
+    sv.FreeString(NULL, name);
+}

@@ -1,0 +1,101 @@
+/* session_hash.c - reads and writes the hash {c}_session for the queue, and the expiry of a session's keys. */
+#include "session_hash.h"
+
+#include <string.h>
+
+#include "../src/session_key.h"
+#include "index.h"
+
+#define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
+
+server_string *session_key_name(hmq_slice session, int suffix) {
+    size_t len;
+    const char *text = hmq_suffix_text((hmq_suffix)suffix, &len);
+    char small[NAME_MAX_BYTES];
+    size_t total = session.len + len;
+    char *name = total <= sizeof small ? small : sv.Alloc(total);
+    memcpy(name, session.data, session.len);
+    memcpy(name + session.len, text, len);
+    server_string *string = sv.CreateString(NULL, name, total);
+    if (name != small) sv.Free(name);
+    return string;
+}
+
+/* ---- expiry ------------------------------------------------------------------------------------------------ */
+
+void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms) {
+    sv.SetAbsExpire(key, expire_ms);
+    if (expire_ms == SERVER_NO_EXPIRE)
+        sv.Replicate(ctx, "PERSIST", "s", name);
+    else
+        sv.Replicate(ctx, "PEXPIREAT", "sl", name, expire_ms);
+    index_notify(ctx, SERVER_NOTIFY_GENERIC, expire_ms == SERVER_NO_EXPIRE ? "persist" : "expire", name);
+}
+
+bool expires_later(long long expire_ms, long long standing) {
+    if (standing == SERVER_NO_EXPIRE) return false;
+    return expire_ms == SERVER_NO_EXPIRE || expire_ms > standing;
+}
+
+void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later) {
+    static const hmq_suffix keys[] = {HMQ_SUFFIX_SESSION,        HMQ_SUFFIX_SUBSCRIPTIONS, HMQ_SUFFIX_MESSAGES,
+                                      HMQ_SUFFIX_LAST_PACKET_ID, HMQ_SUFFIX_RECEIVED,      HMQ_SUFFIX_PRODUCERS};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        server_string *name = session_key_name(session, keys[i]);
+        server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+        if (sv.KeyType(key) != SERVER_EMPTY) {
+            long long standing = sv.GetAbsExpire(key);
+            if (only_later ? expires_later(expire_ms, standing) : expire_ms != standing)
+                key_set_expiry(ctx, key, name, expire_ms);
+        }
+        sv.CloseKey(key);
+        sv.FreeString(NULL, name);
+    }
+}
+
+/* ---- fields ------------------------------------------------------------------------------------------------ */
+
+static uint64_t take_number(server_string *field) {
+    long long number = 0;
+    if (field == NULL) return 0;
+    if (sv.StringToLongLong(field, &number) != SERVER_OK || number < 0) number = 0;
+    sv.FreeString(NULL, field);
+    return (uint64_t)number;
+}
+
+session_facts session_facts_read(server_ctx *ctx, hmq_slice session) {
+    session_facts facts = {.expire_ms = SERVER_NO_EXPIRE};
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
+    if (key != NULL && sv.KeyType(key) == SERVER_HASH) {
+        server_string *round = NULL, *sent = NULL;
+        int opened = 0;
+        sv.HashGet(key, SERVER_HASH_CFIELDS, "round", &round, "sent", &sent, NULL);
+        sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "epoch", &opened, NULL);
+        facts.opened = opened != 0;
+        facts.round = take_number(round);
+        facts.sent = take_number(sent);
+        facts.expire_ms = sv.GetAbsExpire(key);
+    }
+    if (key != NULL) sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+    return facts;
+}
+
+bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, uint64_t value, long long expire_ms) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    int type = sv.KeyType(key);
+    bool usable = type == SERVER_HASH || type == SERVER_EMPTY;
+    if (usable) {
+        server_string *text = sv.CreateStringFromLongLong(NULL, (long long)value);
+        sv.HashSet(key, SERVER_HASH_CFIELDS, field, text, NULL);
+        sv.Replicate(ctx, "HSET", "scs", name, field, text);
+        index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+        if (type == SERVER_EMPTY && expire_ms != SERVER_NO_EXPIRE) key_set_expiry(ctx, key, name, expire_ms);
+        sv.FreeString(NULL, text);
+    }
+    sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+    return usable;
+}

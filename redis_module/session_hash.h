@@ -1,0 +1,38 @@
+/* session_hash.h - the hash {c}_session as far as the queue needs it.
+ *
+ *     round      how often packet identifiers wrapped (src/packet_id.h), written when it changes
+ *     sent       serial: messages up to it were handed to the client and are in flight until they are acknowledged
+ *     epoch      stands if the session was opened (session.h)
+ *
+ * A session that only SESSION.ADD knows gets the hash when it needs one; it then expires with the queue. */
+#ifndef HMQ_SESSION_HASH_H
+#define HMQ_SESSION_HASH_H
+
+#include "module.h"
+
+typedef struct session_facts {
+    bool opened;
+    uint64_t round;
+    uint64_t sent;
+    long long expire_ms; /* of the hash; SERVER_NO_EXPIRE if it never ends or is not there */
+} session_facts;
+
+/* All zero if there is no hash (or something else under its name). */
+session_facts session_facts_read(server_ctx *ctx, hmq_slice session);
+
+/* Sets one field, replicated; `expire_ms` is for a hash that has to be made.  False if the name holds another type. */
+bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, uint64_t value, long long expire_ms);
+
+/* {c}<suffix> */
+server_string *session_key_name(hmq_slice session, int suffix);
+
+/* Moves the key's expiry; replicated and notified.  SERVER_NO_EXPIRE: none. */
+void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms);
+
+/* Does `expire_ms` end later than `standing`?  (SERVER_NO_EXPIRE is later than all.) */
+bool expires_later(long long expire_ms, long long standing);
+
+/* Sets the expiry of all keys of the session: to the very time, or only if it is later than what stands. */
+void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later);
+
+#endif

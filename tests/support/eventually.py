@@ -9,7 +9,7 @@ T = TypeVar("T")
 POLL_S = 0.01
 
 
-def eventually(condition: Callable[[], T], timeout_s: float = 10.0, what: str = "") -> T:
+def eventually(condition: Callable[[], T | None], timeout_s: float = 10.0, what: str = "") -> T:
     """Call `condition` until it returns something true, and return that.
 
     Args:

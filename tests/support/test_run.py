@@ -55,7 +55,7 @@ def serving(process: ChildProcess) -> str:
         printed = process.log_text()
         return printed if "HoldMQ serves" in printed else None
 
-    return str(eventually(text, START_TIMEOUT_S, "a service that says that it serves"))
+    return eventually(text, START_TIMEOUT_S, "a service that says that it serves")
 
 
 def interrupted(process: ChildProcess) -> int:

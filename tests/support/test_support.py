@@ -1,11 +1,12 @@
 """The harness itself: what the other tests rely on."""
 
+import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.support import Cluster, Push, RawClient, ReplyError, Server, ServerKi
 from tests.support.servers import selected_kinds, version_of
 
 MakeServer = Callable[..., Server]
+PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
 
 def test_each_server_is_the_version_that_its_name_says(server_kind: ServerKind) -> None:
@@ -91,6 +93,16 @@ def test_a_cluster_serves_all_slots(fresh_cluster: Callable[..., Cluster]) -> No
             assert cluster.node_of(key).client().get(key) == key.encode()
 
 
+@pytest.fixture
+def adopting() -> Iterator[None]:
+    """Makes this process the parent of orphans, so that it can wait for them (Linux)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    yield
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@pytest.mark.usefixtures("adopting")
 def test_a_server_dies_with_the_process_that_started_it(tmp_path: Path, server_kind: ServerKind) -> None:
     program = (
         "import os, sys, pathlib\n"
@@ -109,16 +121,14 @@ def test_a_server_dies_with_the_process_that_started_it(tmp_path: Path, server_k
         cwd=Path(__file__).parents[2],
     )
     pid = int(done.stdout)
-    eventually(lambda: not _is_alive(pid), what=f"the end of process {pid}")
+    ended, status = eventually(lambda: _waited(pid), what=f"the end of process {pid}")
+    assert ended == pid
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
 
-def _is_alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and was not waited for does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "ZX"
+def _waited(pid: int) -> tuple[int, int] | None:
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return (ended, status) if ended else None
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path, server_kind: ServerKind) -> None:

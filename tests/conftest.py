@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import hypothesis
 import pytest
 import redis
 
@@ -21,6 +22,10 @@ from holdmq.server import ServerNotFoundError
 from tests.support import BridgeProcess, Cluster, RawClient, Server, ServerKind, selected_kinds
 
 LOG_LINES_SHOWN = 60
+
+# No deadline for one example: the machine may be busy.  What failed is printed so that anybody can replay it.
+hypothesis.settings.register_profile("holdmq", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("holdmq")
 
 T = TypeVar("T")
 

@@ -29,6 +29,7 @@ HEADERS = (
     "record.h",
     "glob.h",
     "policy.h",
+    "tbmq.h",
     "mqtt.h",
 )
 
@@ -54,11 +55,10 @@ def declarations() -> str:
     return "".join(parts)
 
 
-def builder() -> FFI:
-    """The extension's description; paths are relative to the present directory, as setuptools wants them."""
+def builder(folder: Path) -> FFI:
+    """The extension's description; `folder` is how this folder is to be called: setuptools wants it relative."""
     digest = runpy.run_path(str(HERE / "core_digest.py"))["digest"]()
     includes = "".join(f'#include "{header}"\n' for header in HEADERS)
-    folder = Path(os.path.relpath(HERE))
     ffi = FFI()
     ffi.cdef(declarations() + PYTHON_SIDE)
     ffi.set_source(
@@ -72,16 +72,18 @@ def builder() -> FFI:
     return ffi
 
 
-ffibuilder = builder()
+ffibuilder = builder(Path(os.path.relpath(HERE)))
 
 
 def main() -> None:
     """Compiles the extension into pyclient/holdmq."""
     root = HERE.parent
     with tempfile.TemporaryDirectory() as work:
-        os.chdir(work)
-        built = Path(builder().compile(tmpdir=work))
-        shutil.copy2(built, root / "pyclient" / "holdmq" / built.name)
+        built = Path(builder(HERE).compile(tmpdir=work))
+        target = root / "pyclient" / "holdmq" / built.name
+        fresh = target.with_suffix(".new")
+        shutil.copy2(built, fresh)
+        fresh.replace(target)  # a new file: whoever runs the old one keeps it
 
 
 if __name__ == "__main__":

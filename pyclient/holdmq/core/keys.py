@@ -30,6 +30,7 @@ class Suffix(enum.Enum):
     SESSION = lib.HMQ_SUFFIX_SESSION
     RECEIVED = lib.HMQ_SUFFIX_RECEIVED
     INBOX = lib.HMQ_SUFFIX_INBOX
+    PRODUCERS = lib.HMQ_SUFFIX_PRODUCERS
 
     @property
     def text(self) -> bytes:

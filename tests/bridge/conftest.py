@@ -1,0 +1,64 @@
+"""A bridge that the tests of a file share; who needs bridges or servers of its own asks for `bridge`, `fresh_server`."""
+
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+
+import pytest
+
+from tests.bridge.talk import Talk
+from tests.support import BridgeProcess, Server
+
+LOG_LINES_SHOWN = 60
+
+Connect = Callable[..., Talk]
+
+
+@pytest.fixture(scope="module")
+def shared_bridge(shared_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    """The bridge to `shared_server`; tests ask for `broker`."""
+    made = BridgeProcess(shared_server.url, tmp_path_factory.mktemp("bridge"), arguments=["--log-level", "DEBUG"])
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def broker(server: Server, shared_bridge: BridgeProcess) -> BridgeProcess:  # noqa: ARG001 (the server is emptied)
+    """A running bridge to an empty server."""
+    if not shared_bridge.running:
+        shared_bridge.restart()
+    return shared_bridge
+
+
+@pytest.fixture
+def dial() -> Iterator[Connect]:
+    """Makes clients of a bridge that are through their CONNECT, `dial(made.port, "c1", clean=False)` for one."""
+    made: list[Talk] = []
+
+    def connect(port: int, client_id: str = "", *, clean: bool = True, present: bool = False) -> Talk:
+        client = Talk.connected(port, client_id, clean=clean, present=present)
+        made.append(client)
+        return client
+
+    yield connect
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
+def talk(broker: BridgeProcess, dial: Connect) -> Connect:
+    """The same for the shared bridge, `talk("c1", clean=False)` for one."""
+    return partial(dial, broker.port)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the log of the shared bridge of a test that failed."""
+    report = yield
+    broker = getattr(item, "funcargs", {}).get("broker")
+    if report.failed and isinstance(broker, BridgeProcess):
+        tail = "\n".join(broker.log_text().splitlines()[-LOG_LINES_SHOWN:])
+        report.sections.append((f"log of the shared bridge ({item.name})", tail))
+    return report

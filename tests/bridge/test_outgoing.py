@@ -1,0 +1,214 @@
+"""Which queued messages go out, in which order, and what is asked of the server for it."""
+
+from typing import Any
+
+from holdmq.core import Delivery
+from holdmq_bridge.counters import Counters
+from holdmq_bridge.outgoing import Outgoing
+from holdmq_bridge.settings import Settings
+from tests.bridge import packets
+from tests.bridge.packets import Published, read_publish
+
+
+class Bench:
+    """An Outgoing with its output, and a queue to take messages from."""
+
+    def __init__(self, max_inflight: int = 4) -> None:
+        self.output: list[bytes] = []
+        self.counters = Counters()
+        self.outgoing = Outgoing(Settings(max_inflight=max_inflight), self.counters, self.output)
+
+    def push(self, serial: int, previous: int) -> None:
+        body = packets.record("t", b"%d" % serial)
+        data = packets.delivery(1, body, pid=serial, serial=serial, previous=previous)
+        self.outgoing.queued(Delivery.decode(data))
+
+    def page(self, *serials: int, more: bool = False, state: int = 0) -> None:
+        entries: list[list[Any]] = [[s, s, state, packets.record("t", b"%d" % s)] for s in serials]
+        self.outgoing.fetched(entries, more)
+
+    def sent(self) -> list[Published]:
+        taken = [read_publish(packet) for packet in self.output]
+        self.output.clear()
+        return taken
+
+    def serials(self) -> list[int]:
+        return [int(published.payload) for published in self.sent()]
+
+
+def test_pushes_that_follow_each_other_are_sent_at_once() -> None:
+    bench = Bench()
+    bench.push(1, 0)
+    bench.push(2, 1)
+    assert bench.serials() == [1, 2]
+    assert bench.outgoing.wants_fetch() is None
+
+
+def test_a_push_whose_predecessor_was_acknowledged_is_sent_at_once() -> None:
+    bench = Bench()
+    bench.push(5, 0)
+    bench.outgoing.acknowledged(5)
+    bench.push(6, 0)
+    assert bench.serials() == [5, 6]
+
+
+def test_a_gap_is_fetched_and_not_skipped() -> None:
+    bench = Bench()
+    bench.push(1, 0)
+    bench.push(3, 2)
+    assert bench.serials() == [1]
+    assert bench.outgoing.wants_fetch() == (1, 3)
+    bench.page(2, 3)
+    assert bench.serials() == [2, 3]
+    assert bench.outgoing.wants_fetch() is None
+    bench.push(4, 3)
+    assert bench.serials() == [4]
+
+
+def test_a_push_that_a_fetch_has_brought_already_is_not_sent_twice() -> None:
+    bench = Bench()
+    bench.push(1, 0)
+    bench.push(3, 2)
+    bench.outgoing.wants_fetch()
+    bench.push(4, 3)  # executed before the fetch
+    bench.page(2, 3, 4)
+    bench.push(4, 3)
+    assert bench.serials() == [1, 2, 3, 4]
+
+
+def test_a_full_window_keeps_messages_back_until_half_of_it_is_free() -> None:
+    bench = Bench(max_inflight=4)
+    for serial in range(1, 7):
+        bench.push(serial, serial - 1)
+    assert bench.serials() == [1, 2, 3, 4]
+    assert bench.outgoing.wants_fetch() is None
+    bench.outgoing.acknowledged(1)
+    assert bench.outgoing.wants_fetch() is None
+    bench.outgoing.acknowledged(2)
+    assert bench.outgoing.wants_fetch() == (4, 2)
+    bench.page(5, 6)
+    assert bench.serials() == [5, 6]
+
+
+def test_a_page_larger_than_the_window_is_not_overrun() -> None:
+    bench = Bench(max_inflight=2)
+    bench.outgoing.resume(0)
+    bench.outgoing.wants_fetch()
+    bench.page(1, 2, 3, 4)
+    assert bench.serials() == [1, 2]
+    bench.outgoing.acknowledged(1)
+    bench.outgoing.acknowledged(2)
+    assert bench.outgoing.wants_fetch() == (2, 2)
+
+
+def test_pages_are_asked_for_until_nothing_follows() -> None:
+    bench = Bench(max_inflight=100)
+    bench.outgoing.resume(0)
+    assert bench.outgoing.wants_fetch() == (0, 100)
+    assert bench.outgoing.wants_fetch() is None  # one at a time
+    bench.page(1, 2, more=True)
+    assert bench.outgoing.wants_fetch() == (2, 98)
+    bench.page(3)
+    assert bench.outgoing.wants_fetch() is None
+    assert bench.serials() == [1, 2, 3]
+
+
+def test_only_what_may_have_been_sent_before_carries_dup() -> None:
+    bench = Bench()
+    bench.outgoing.resume(2)
+    bench.outgoing.wants_fetch()
+    bench.page(1, 2, 3)
+    assert [published.dup for published in bench.sent()] == [True, True, False]
+
+
+def test_a_released_message_is_answered_with_pubrel_and_counts_in_the_window() -> None:
+    bench = Bench(max_inflight=1)
+    bench.outgoing.resume(0)
+    bench.outgoing.wants_fetch()
+    bench.page(7, state=2, more=True)
+    assert bench.output == [packets.pubrel(7)]
+    assert bench.outgoing.wants_fetch() is None
+    assert bench.outgoing.acknowledged(7)
+    assert bench.outgoing.take_acks() == {7: 7}
+
+
+def test_a_value_that_is_no_message_does_not_stall_the_queue() -> None:
+    bench = Bench()
+    bench.outgoing.resume(0)
+    bench.outgoing.wants_fetch()
+    bench.outgoing.fetched([[1, 1, 0, b"somebody's own"], [2, 2, 0, packets.record("t", b"2")]], more=False)
+    assert bench.serials() == [2]
+    assert bench.counters.messages_unreadable == 1
+    assert not bench.outgoing.acknowledged(1)
+
+
+def test_nothing_is_sent_to_a_client_that_does_not_read() -> None:
+    bench = Bench()
+    bench.outgoing.writable = False
+    bench.push(1, 0)
+    bench.outgoing.transient(Delivery.decode(packets.delivery(2, packets.record("t", b"0", qos=0), qos=0)))
+    assert bench.output == []
+    assert bench.counters.messages_dropped_qos0 == 1
+    assert bench.outgoing.wants_fetch() is None
+    bench.outgoing.writable = True
+    assert bench.outgoing.wants_fetch() == (0, 4)
+
+
+def test_after_a_loss_what_is_in_flight_or_acknowledged_is_not_sent_again() -> None:
+    bench = Bench(max_inflight=10)
+    for serial in range(1, 5):
+        bench.push(serial, serial - 1)
+    bench.outgoing.acknowledged(2)
+    assert bench.outgoing.take_acks() == {2: 2}
+    bench.serials()
+    bench.outgoing.server_lost()
+    assert bench.outgoing.take_acks() == {2: 2}  # its confirmation was lost
+    after, count = bench.outgoing.wants_fetch() or (None, None)
+    assert (after, count) == (0, 7 + 3 + 1)
+    bench.page(1, 2, 3, 4, 5)
+    assert bench.serials() == [5]
+    bench.push(6, 5)
+    assert bench.serials() == [6]
+
+
+def test_a_confirmed_acknowledgement_is_not_told_again() -> None:
+    bench = Bench()
+    bench.push(1, 0)
+    bench.outgoing.acknowledged(1)
+    acks = bench.outgoing.take_acks()
+    assert acks == {1: 1}
+    bench.outgoing.acks_confirmed(acks)
+    bench.outgoing.server_lost()
+    assert bench.outgoing.take_acks() is None
+
+
+def test_a_failed_acknowledgement_is_told_again() -> None:
+    bench = Bench()
+    bench.push(1, 0)
+    bench.outgoing.acknowledged(1)
+    acks = bench.outgoing.take_acks()
+    assert acks is not None
+    bench.outgoing.acks_failed(acks)
+    assert bench.outgoing.take_acks() == {1: 1}
+
+
+def test_a_repeated_or_strange_acknowledgement_counts_for_nothing() -> None:
+    bench = Bench()
+    bench.push(1, 0)
+    assert bench.outgoing.acknowledged(1)
+    assert not bench.outgoing.acknowledged(1)
+    assert not bench.outgoing.acknowledged(9)
+
+
+def test_a_server_that_numbers_new_messages_like_old_ones_is_followed() -> None:
+    bench = Bench(max_inflight=10)
+    bench.push(100, 99 - 99)
+    bench.outgoing.acknowledged(100)
+    bench.outgoing.acks_confirmed(bench.outgoing.take_acks() or {})
+    bench.serials()
+    bench.outgoing.server_lost()  # restored from an older state: it counts from 95 again
+    bench.outgoing.wants_fetch()
+    bench.page(96, 97)
+    assert bench.serials() == [96, 97]
+    bench.push(98, 97)
+    assert bench.serials() == [98]

@@ -1,0 +1,188 @@
+"""MQTT clients that others wrote: paho-mqtt, mosquitto_pub and mosquitto_sub."""
+
+import queue
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from paho.mqtt import client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+
+from tests.support import BridgeProcess, Server, eventually
+
+MakeServer = Callable[..., Server]
+MakeBridge = Callable[..., BridgeProcess]
+TIMEOUT_S = 20.0
+
+
+class Paho:
+    """A paho client with its network loop in a thread, and what it received in a queue."""
+
+    def __init__(self, port: int, client_id: str = "", *, clean: bool = True) -> None:
+        self.received: queue.Queue[paho.MQTTMessage] = queue.Queue()
+        self.present: queue.Queue[bool] = queue.Queue()
+        self.subscribed = threading.Event()
+        self._port = port
+        self.client = paho.Client(
+            CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=clean, protocol=paho.MQTTv311
+        )
+        self.client.on_connect = self._on_connect
+        self.client.on_message = lambda _client, _data, message: self.received.put(message)
+        self.client.on_subscribe = lambda *_: self.subscribed.set()
+        self.client.reconnect_delay_set(1, 1)
+
+    def _on_connect(self, _client: Any, _data: Any, flags: Any, reason: Any, _properties: Any) -> None:
+        assert not reason.is_failure
+        self.present.put(flags.session_present)
+
+    def start(self) -> bool:
+        """Connects; returns whether its session was present."""
+        self.client.connect("127.0.0.1", self._port, keepalive=30)
+        self.client.loop_start()
+        return self.present.get(timeout=TIMEOUT_S)
+
+    def subscribe(self, topic_filter: str, qos: int) -> None:
+        """Subscribes and waits for the SUBACK."""
+        self.client.subscribe(topic_filter, qos)
+        assert self.subscribed.wait(TIMEOUT_S)
+
+    def next(self) -> paho.MQTTMessage:
+        """The next message received."""
+        return self.received.get(timeout=TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Says goodbye."""
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+@pytest.fixture
+def make_paho(broker: BridgeProcess) -> Iterator[Callable[..., Paho]]:
+    """Makes paho clients."""
+    made: list[Paho] = []
+
+    def make(client_id: str = "", *, port: int = 0, clean: bool = True) -> Paho:
+        made.append(Paho(port or broker.port, client_id, clean=clean))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.stop()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_paho_publishes_and_receives(make_paho: Callable[..., Paho], qos: int) -> None:
+    receiver, sender = make_paho(), make_paho()
+    receiver.start()
+    sender.start()
+    receiver.subscribe("weather/#", qos)
+    for number in range(50):
+        sender.client.publish("weather/jfk", b"%d" % number, qos=qos).wait_for_publish(TIMEOUT_S)
+    assert [int(receiver.next().payload) for _ in range(50)] == list(range(50))
+
+
+def test_paho_comes_back_to_its_session(make_paho: Callable[..., Paho]) -> None:
+    sender = make_paho()
+    sender.start()
+    receiver = make_paho("keeper", clean=False)
+    assert not receiver.start()
+    receiver.subscribe("weather/+/temp", 1)
+    receiver.stop()
+    for number in range(200):
+        sender.client.publish(f"weather/{number % 3}/temp", b"%d" % number, qos=1).wait_for_publish(TIMEOUT_S)
+    receiver = make_paho("keeper", clean=False)
+    assert receiver.start()
+    assert [int(receiver.next().payload) for _ in range(200)] == list(range(200))
+
+
+def test_paho_survives_the_death_of_the_server_and_of_a_bridge(
+    fresh_server: MakeServer, bridge: MakeBridge, make_paho: Callable[..., Paho]
+) -> None:
+    server = fresh_server(aof=True)
+    made = bridge(server)
+    receiver, sender = make_paho("keeper", port=made.port, clean=False), make_paho("device", port=made.port)
+    receiver.start()
+    sender.start()
+    receiver.subscribe("n", 1)
+    infos = [sender.client.publish("n", b"%d" % number, qos=1) for number in range(100)]
+    server.kill()
+    infos += [sender.client.publish("n", b"%d" % number, qos=1) for number in range(100, 200)]
+    server.restart()
+    for info in infos:
+        info.wait_for_publish(TIMEOUT_S)
+    made.kill()
+    infos = [sender.client.publish("n", b"%d" % number, qos=1) for number in range(200, 300)]
+    made.restart()
+    for info in infos:
+        info.wait_for_publish(TIMEOUT_S)
+    got: dict[int, None] = {}
+    while len(got) < 300:
+        got[int(receiver.next().payload)] = None
+    assert list(got) == list(range(300))
+
+
+def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, **options)
+
+
+def options_of(broker: BridgeProcess) -> list[str]:
+    return ["-h", "127.0.0.1", "-p", str(broker.port), "-V", "mqttv311"]
+
+
+@pytest.mark.parametrize("qos", ["0", "1", "2"])
+def test_mosquitto_pub_reaches_mosquitto_sub(broker: BridgeProcess, qos: str) -> None:
+    common = options_of(broker)
+    subscriber = subprocess.Popen(
+        ["mosquitto_sub", *common, "-t", "house/+/temp", "-q", qos, "-C", "3", "-v", "-d"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert subscriber.stdout is not None
+    lines: list[str] = []
+    try:
+        for line in subscriber.stdout:  # until it says that it is subscribed
+            if "Subscribed" in line:
+                break
+        for room in ("kitchen", "bath", "attic"):
+            sent = run("mosquitto_pub", *common, "-t", f"house/{room}/temp", "-m", f"{room} 21", "-q", qos)
+            assert sent.returncode == 0, sent.stderr
+        lines = [line.strip() for line in subscriber.stdout]
+        assert subscriber.wait(TIMEOUT_S) == 0
+    finally:
+        subscriber.kill()
+        subscriber.wait()
+        subscriber.stdout.close()
+    assert [line for line in lines if line.startswith("house/")] == [
+        "house/kitchen/temp kitchen 21",
+        "house/bath/temp bath 21",
+        "house/attic/temp attic 21",
+    ]
+
+
+def test_mosquitto_sub_finds_what_waited_and_what_is_retained(broker: BridgeProcess) -> None:
+    common = options_of(broker)
+    session = ["mosquitto_sub", *common, "-i", "keeper", "-c", "-q", "1", "-t", "a"]
+    assert run(*session, "-E").returncode == 0  # subscribes and leaves
+    for number in range(1, 6):
+        assert run("mosquitto_pub", *common, "-t", "a", "-m", str(number), "-q", "1").returncode == 0
+    assert run(*session, "-C", "5").stdout.split() == ["1", "2", "3", "4", "5"]
+    assert run("mosquitto_pub", *common, "-t", "r", "-m", "kept", "-q", "1", "-r").returncode == 0
+    assert run("mosquitto_sub", *common, "-t", "r", "-C", "1").stdout == "kept\n"
+
+
+def test_mosquitto_pub_waits_for_a_server_that_is_away(fresh_server: MakeServer, bridge: MakeBridge) -> None:
+    server = fresh_server(aof=True)
+    made = bridge(server)
+    server.kill()
+    sender = subprocess.Popen(
+        ["mosquitto_pub", *options_of(made), "-t", "a", "-m", "x", "-q", "1", "-r"], stderr=subprocess.DEVNULL
+    )
+    try:
+        server.restart()
+        assert sender.wait(TIMEOUT_S) == 0
+    finally:
+        sender.kill()
+        sender.wait()
+    eventually(lambda: server.client().execute_command("TOPIC.RETAINED", "#") == [b"a"])

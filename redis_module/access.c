@@ -12,6 +12,8 @@ enum {
     MAY_INTERCEPT = 1,
     MAY_INTERCEPT_SHARDED = 2,
     MAY_WRITE_ALL = 4, /* the user's key patterns match anything */
+    SPEAKS_RESP2 = 16,
+    SPEAKS_RESP3 = 32,
     UNKNOWN_CLIENT = 8 /* the id belongs to no connection: a script, another module, the replication stream */
 };
 
@@ -27,8 +29,12 @@ static uint64_t script_caller;
 static char probe_name[40];
 static struct {
     uint64_t generation;
-    bool alike[2];
+    bool alike[2];  /* may all or none run PUBLISH (SPUBLISH) and its substitute? */
+    bool write_all; /* may all write any key? */
 } all_users;
+
+/* One bit for each client id modulo its size: a client without it has never subscribed. */
+static uint64_t subscribers[CACHE_ENTRIES / 64];
 
 void access_forget_client(uint64_t client) {
     cache[client & (CACHE_ENTRIES - 1)].generation = 0;
@@ -108,7 +114,7 @@ static unsigned verdict_on(uint64_t client) {
 /* Servers whose filter does not tell the client: rewrite only if no user would notice. */
 static void judge_all_users(void) {
     all_users.generation = generation;
-    all_users.alike[0] = all_users.alike[1] = true;
+    all_users.alike[0] = all_users.alike[1] = all_users.write_all = true;
     server_reply *users = sv.Call(detached, "ACL", "c", "USERS");
     for (size_t i = 0; users != NULL && i < sv.CallReplyLength(users); i++) {
         size_t len;
@@ -116,9 +122,39 @@ static void judge_all_users(void) {
         server_string *user = sv.CreateString(NULL, name, len);
         if (may_run(user, "PUBLISH") != may_run(user, "CHANNEL.PUBLISH")) all_users.alike[0] = false;
         if (may_run(user, "SPUBLISH") != may_run(user, "CHANNEL.SPUBLISH")) all_users.alike[1] = false;
+        if (!(judge(user) & MAY_WRITE_ALL)) all_users.write_all = false;
         sv.FreeString(NULL, user);
     }
     if (users != NULL) sv.FreeCallReply(users);
+}
+
+void access_saw_subscribe(uint64_t client) {
+    uint64_t slot = client & (CACHE_ENTRIES - 1);
+    subscribers[slot / 64] |= 1ULL << (slot % 64);
+}
+
+/* CLIENT LIST is the only place that tells a client's protocol. */
+static unsigned protocol_of(uint64_t client) {
+    server_reply *reply = sv.Call(detached, "CLIENT", "ccl", "LIST", "ID", (long long)client);
+    size_t len = 0;
+    const char *text = reply == NULL ? NULL : sv.CallReplyStringPtr(reply, &len);
+    bool resp3 = text != NULL && memmem(text, len, " resp=3", 7) != NULL;
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return resp3 ? SPEAKS_RESP3 : SPEAKS_RESP2;
+}
+
+bool access_is_resp2_subscriber(uint64_t client) {
+    uint64_t slot = client & (CACHE_ENTRIES - 1);
+    if (!(subscribers[slot / 64] & (1ULL << (slot % 64)))) return false;
+    server_client_info info = {.version = 1};
+    if (sv.GetClientInfoById(&info, client) != SERVER_OK || !(info.flags & SERVER_CLIENT_PUBSUB)) return false;
+    unsigned flags = verdict_on(client);
+    if (!(flags & (SPEAKS_RESP2 | SPEAKS_RESP3))) {
+        flags |= protocol_of(client);
+        verdict *entry = &cache[slot];
+        if (entry->client == client && entry->generation == generation) entry->flags = flags;
+    }
+    return (flags & SPEAKS_RESP2) != 0;
 }
 
 bool access_may_intercept(uint64_t client, bool sharded) {
@@ -134,6 +170,10 @@ bool access_may_intercept(uint64_t client, bool sharded) {
 bool access_may_write(server_ctx *ctx, server_string *key) {
     uint64_t client = sv.GetClientId(ctx);
     unsigned flags = verdict_on(client);
+    if ((flags & UNKNOWN_CLIENT) && !can.filter_client) { /* a script, and who called it is not known */
+        if (all_users.generation != generation) judge_all_users();
+        return all_users.write_all;
+    }
     if (flags & UNKNOWN_CLIENT) {
         client = script_caller;
         flags = verdict_on(client);

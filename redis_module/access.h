@@ -13,6 +13,11 @@
  * all users are alike in it. */
 bool access_may_intercept(uint64_t client, bool sharded);
 
+/* Must this client's PUBLISH be left to the server's own error, because a RESP2 subscriber may not publish? */
+bool access_is_resp2_subscriber(uint64_t client);
+/* The client sent a subscribing command (so that only such clients are asked). */
+void access_saw_subscribe(uint64_t client);
+
 /* May the user behind the running command write this key? */
 bool access_may_write(server_ctx *ctx, server_string *key);
 

@@ -128,21 +128,86 @@ static void keep_last(server_ctx *ctx, server_string *channel, server_string *me
 
 /* ---- publishing -------------------------------------------------------------------------------------------- */
 
+/* Replicas that are online: only then a publish has to be replicated. */
+static long replicas_online;
+/* Would the server refuse a write now (too few replicas, a failed snapshot)?  Asked once in a turn of the event loop. */
+static bool writes_checked;
+static server_string *write_refusal; /* the server's error; NULL: it would not */
+
+static void check_writes(server_ctx *ctx) {
+    if (writes_checked) return;
+    writes_checked = true;
+    if (write_refusal != NULL) sv.FreeString(NULL, write_refusal);
+    write_refusal = NULL;
+    /* A write that changes nothing, under the rules for scripts, which are those of clients: the error is the answer. */
+    server_reply *reply = sv.Call(ctx, "DEL", "SEc", "");
+    if (reply == NULL) return;
+    if (sv.CallReplyType(reply) == SERVER_REPLY_ERROR) {
+        size_t len;
+        const char *text = sv.CallReplyStringPtr(reply, &len);
+        write_refusal = sv.CreateString(NULL, text, len);
+    }
+    sv.FreeCallReply(reply);
+}
+
+void channel_before_sleep(void) {
+    writes_checked = false;
+}
+
+static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event, (void)data;
+    replicas_online += sub == SERVER_REPLICA_ONLINE ? 1 : -1;
+    if (replicas_online < 0) replicas_online = 0;
+}
+
+void channel_start(server_ctx *ctx) {
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
+    server_reply *role = sv.Call(ctx, "ROLE", "");
+    server_reply *replicas = role == NULL || sv.CallReplyLength(role) < 3 ? NULL : sv.CallReplyArrayElement(role, 2);
+    if (replicas != NULL && sv.CallReplyType(replicas) == SERVER_REPLY_ARRAY)
+        replicas_online = (long)sv.CallReplyLength(replicas);
+    if (role != NULL) sv.FreeCallReply(role);
+}
+
+/* To the receivers here and, by the server's own PUBLISH, to those of the replicas.  (Replicating it ourselves would
+ * count as a change of the data set.) */
+static int send(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
+    if (replicas_online == 0 || can.cluster) {
+        return sharded ? sv.PublishMessageShard(ctx, channel, message) : sv.PublishMessage(ctx, channel, message);
+    }
+    server_reply *reply = sv.Call(ctx, sharded ? "SPUBLISH" : "PUBLISH", "!ss", channel, message);
+    int receivers = reply == NULL ? 0 : (int)sv.CallReplyInteger(reply);
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return receivers;
+}
+
+/* May this server keep messages for this command at all? */
 static bool may_store(int flags) {
     return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING | SERVER_CTX_REPLICATED));
+}
+
+/* True after replying why nothing can be kept now. */
+static bool refused(server_ctx *ctx, int flags) {
+    if (flags & SERVER_CTX_OOM) {
+        reply_out_of_memory(ctx);
+        return true;
+    }
+    check_writes(ctx);
+    if (write_refusal == NULL) return false;
+    sv.ReplyWithError(ctx, sv.StringPtrLen(write_refusal, NULL));
+    return true;
 }
 
 static int publish(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
     handoff_settle(false);
     int flags = sv.GetContextFlags(ctx);
     const hmq_rule *rule = may_store(flags) ? channel_rule(channel) : NULL;
-    bool full = (flags & SERVER_CTX_OOM) != 0;
-    if (rule != NULL && full && (rule->hold == HMQ_HOLD_ALL || rule->last)) return reply_out_of_memory(ctx);
-    int receivers = sharded ? sv.PublishMessageShard(ctx, channel, message) : sv.PublishMessage(ctx, channel, message);
+    bool always = rule != NULL && (rule->hold == HMQ_HOLD_ALL || rule->last);
+    if (always && refused(ctx, flags)) return SERVER_OK;
+    int receivers = send(ctx, channel, message, sharded);
     bool hold = rule != NULL && (rule->hold == HMQ_HOLD_ALL || (rule->hold == HMQ_HOLD_UNHEARD && receivers == 0));
-    if (hold && full) return reply_out_of_memory(ctx);
+    if (hold && !always && refused(ctx, flags)) return SERVER_OK;
     counters.channel_published++;
-    if (!can.cluster) sv.Replicate(ctx, sharded ? "SPUBLISH" : "PUBLISH", "ssA", channel, message);
     if (hold) keep(ctx, channel, message, rule->maxlen, rule->ttl_s);
     if (rule != NULL && rule->last) keep_last(ctx, channel, message, rule);
     return sv.ReplyWithLongLong(ctx, receivers);

@@ -13,6 +13,10 @@
 
 #include "module.h"
 
+/* Follows what publishing has to know of the server: replicas, refused writes. */
+void channel_start(server_ctx *ctx);
+void channel_before_sleep(void);
+
 int channel_publish_command(server_ctx *ctx, server_string **argv, int argc);
 int channel_spublish_command(server_ctx *ctx, server_string **argv, int argc);
 int channel_last_command(server_ctx *ctx, server_string **argv, int argc);

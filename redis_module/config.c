@@ -79,19 +79,28 @@ static int set_number(const char *name, long long value, void *data, server_stri
 
 /* ---- load arguments ---------------------------------------------------------------------------------------- */
 
+/* Appends the glob in double quotes; returns the end of the text. */
+static char *append_quoted(char *at, hmq_slice glob) {
+    *at++ = '"';
+    for (size_t i = 0; i < glob.len; i++) {
+        if (glob.data[i] == '"' || glob.data[i] == '\\') *at++ = '\\';
+        *at++ = (char)glob.data[i];
+    }
+    *at++ = '"';
+    *at = 0;
+    return at;
+}
+
 /* The control channels, then one rule for each glob. */
 static char *build_policies(server_string **globs, int count) {
     size_t size = sizeof control_channels + sizeof default_rule + 8;
-    for (int i = 0; i < count; i++) size += slice_of(globs[i]).len + sizeof default_rule + 8;
+    for (int i = 0; i < count; i++) size += 2 * slice_of(globs[i]).len + sizeof default_rule + 8;
     char *text = sv.Calloc(1, size);
-    strcat(text, control_channels);
-    if (count == 0) strcat(strcat(text, "*"), default_rule);
+    char *at = stpcpy(text, control_channels);
+    if (count == 0) stpcpy(stpcpy(at, "*"), default_rule);
     for (int i = 0; i < count; i++) {
-        hmq_slice glob = slice_of(globs[i]);
-        if (i > 0) strcat(text, "; ");
-        strcat(text, "\"");
-        strncat(text, (const char *)glob.data, glob.len);
-        strcat(strcat(text, "\""), default_rule);
+        if (i > 0) at = stpcpy(at, "; ");
+        at = stpcpy(append_quoted(at, slice_of(globs[i])), default_rule);
     }
     return text;
 }

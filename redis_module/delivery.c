@@ -7,23 +7,37 @@
 
 void message_begin(message *m, const hmq_record *record, long long now_ms) {
     m->record = *record;
-    size_t size = hmq_record_size(record);
-    uint8_t *bytes = sv.Alloc(size);
-    hmq_record_encode(record, bytes, size);
-    m->stored = sv.CreateString(NULL, (const char *)bytes, size);
-    sv.Free(bytes);
+    memset(m->encoded, 0, sizeof m->encoded);
     long long default_ms = now_ms + settings.session_ttl_s * 1000;
     m->expire_ms = record->expires_ms > 0 && record->expires_ms < default_ms ? record->expires_ms : default_ms;
 }
 
 void message_end(message *m) {
-    sv.FreeString(NULL, m->stored);
-    m->stored = NULL;
+    for (int qos = 0; qos < 3; qos++) {
+        for (int retain = 0; retain < 2; retain++) {
+            if (m->encoded[qos][retain] != NULL) sv.FreeString(NULL, m->encoded[qos][retain]);
+        }
+    }
 }
 
-static bool push(server_ctx *ctx, const indexed_session *session, const message *m, const hmq_delivery *delivery) {
+/* The record with QoS and retain flag of the delivery, as whoever fetches it has to send it. */
+static server_string *encoded(message *m, uint8_t qos, bool retain) {
+    server_string **known = &m->encoded[qos][retain];
+    if (*known != NULL) return *known;
+    hmq_record record = m->record;
+    record.qos = qos;
+    record.retain = retain;
+    size_t size = hmq_record_size(&record);
+    uint8_t *bytes = sv.Alloc(size);
+    hmq_record_encode(&record, bytes, size);
+    *known = sv.CreateString(NULL, (const char *)bytes, size);
+    sv.Free(bytes);
+    return *known;
+}
+
+static bool push(server_ctx *ctx, const indexed_session *session, message *m, const hmq_delivery *delivery) {
     size_t len;
-    const char *record = sv.StringPtrLen(m->stored, &len);
+    const char *record = sv.StringPtrLen(encoded(m, delivery->qos, delivery->retain), &len);
     uint8_t *bytes = sv.Alloc(HMQ_DELIVERY_HEADER_BYTES + len);
     hmq_delivery_encode_header(delivery, bytes, HMQ_DELIVERY_HEADER_BYTES);
     memcpy(bytes + HMQ_DELIVERY_HEADER_BYTES, record, len);
@@ -36,9 +50,9 @@ static bool push(server_ctx *ctx, const indexed_session *session, const message 
 }
 
 /* False if the session's keys hold something else: that session cannot be served, the others can. */
-static bool store(server_ctx *ctx, const indexed_session *session, const message *m, hmq_delivery *delivery) {
+static bool store(server_ctx *ctx, const indexed_session *session, message *m, hmq_delivery *delivery) {
     queue q;
-    queue_item item = {.value = m->stored, .expire_ms = m->expire_ms};
+    queue_item item = {.value = encoded(m, delivery->qos, delivery->retain), .expire_ms = m->expire_ms};
     queue_result result;
     bool stored = queue_open(&q, ctx, slice_of(session->key), SERVER_READ | SERVER_WRITE) &&
                   queue_add(&q, &item, 1, (size_t)settings.session_limit, &result) == QUEUE_OK;
@@ -54,7 +68,7 @@ static bool store(server_ctx *ctx, const indexed_session *session, const message
     return true;
 }
 
-bool deliver(server_ctx *ctx, const indexed_session *session, const message *m, uint8_t qos, bool retain) {
+bool deliver(server_ctx *ctx, const indexed_session *session, message *m, uint8_t qos, bool retain) {
     hmq_delivery delivery = {.kind = HMQ_DELIVERY_TRANSIENT, .qos = qos, .retain = retain};
     if (qos == 0) return push(ctx, session, m, &delivery);
     delivery.kind = HMQ_DELIVERY_QUEUED;

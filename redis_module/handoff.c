@@ -346,11 +346,6 @@ void handoff_settle(bool final) {
     settling = false;
 }
 
-static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)ctx, (void)event, (void)data;
-    if (sub == SERVER_EVENTLOOP_BEFORE_SLEEP && due != NULL) handoff_settle(true);
-}
-
 /* ---- start ------------------------------------------------------------------------------------------------- */
 
 static void *symbol(const char *name) {
@@ -369,6 +364,5 @@ void handoff_start(server_ctx *ctx) {
     can.direct_push = all && can.filter_client;
     message_kind = sv.CreateString(NULL, "$7\r\nmessage\r\n", 13);
     shard_message_kind = sv.CreateString(NULL, "$8\r\nsmessage\r\n", 14);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_CLIENT_CHANGE, 1}, on_client_change);
 }

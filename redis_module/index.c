@@ -5,6 +5,7 @@
 
 #include "../src/session_key.h"
 #include "../src/topic.h"
+#include "session_hash.h"
 
 #define OPTIONS_MAX 63 /* the subscription options byte without its reserved bits */
 
@@ -32,6 +33,7 @@ static index_t *index_new(void) {
 static void session_free(indexed_session *session) {
     sv.FreeString(NULL, session->key);
     sv.FreeString(NULL, session->inbox);
+    sv.FreeString(NULL, session->hash);
     sv.FreeDict(NULL, session->filters);
     sv.Free(session);
 }
@@ -81,12 +83,6 @@ static void index_reset(int db, bool scan) {
 
 /* ---- sessions ---------------------------------------------------------------------------------------------- */
 
-static server_string *string_with_suffix(hmq_slice key, hmq_suffix suffix) {
-    size_t len;
-    const char *text = hmq_suffix_text(suffix, &len);
-    return sv.CreateStringPrintf(NULL, "%.*s%.*s", (int)key.len, (const char *)key.data, (int)len, text);
-}
-
 static indexed_session *session_find(const index_t *index, hmq_slice key) {
     return sv.DictGetC(index->sessions, key.data, key.len, NULL);
 }
@@ -96,7 +92,8 @@ static indexed_session *session_get(index_t *index, hmq_slice key) {
     if (session != NULL) return session;
     session = sv.Calloc(1, sizeof *session);
     session->key = sv.CreateString(NULL, (const char *)key.data, key.len);
-    session->inbox = string_with_suffix(key, HMQ_SUFFIX_INBOX);
+    session->inbox = session_key_name(key, HMQ_SUFFIX_INBOX);
+    session->hash = session_key_name(key, HMQ_SUFFIX_SUBSCRIPTIONS);
     session->filters = sv.CreateDict(NULL);
     sv.DictSetC(index->sessions, key.data, key.len, session);
     return session;
@@ -161,7 +158,7 @@ static void take_field(server_key *key, server_string *field, server_string *val
 static void refresh_session(server_ctx *ctx, index_t *index, const char *name, size_t key_len) {
     session_target target = {index, {(const uint8_t *)name, key_len}};
     index_remove_session(index, target.key);
-    server_string *hash_name = string_with_suffix(target.key, HMQ_SUFFIX_SUBSCRIPTIONS);
+    server_string *hash_name = session_key_name(target.key, HMQ_SUFFIX_SUBSCRIPTIONS);
     server_key *hash = sv.OpenKey(ctx, hash_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
     if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
         server_scan_cursor *cursor = sv.ScanCursorCreate();
@@ -311,8 +308,40 @@ static int on_key_event(server_ctx *ctx, int type, const char *event, server_str
 
 void index_notify(server_ctx *ctx, int type, const char *event, server_string *key) {
     own_write = true;
+    sv.SignalModifiedKey(ctx, key);
     sv.NotifyKeyspaceEvent(ctx, type, event, key);
     own_write = false;
+}
+
+bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session) {
+    server_key *hash = sv.OpenKey(ctx, session->hash, SERVER_READ | SERVER_OPEN_NOTOUCH);
+    bool lives = hash != NULL && sv.KeyType(hash) == SERVER_HASH;
+    if (hash != NULL) sv.CloseKey(hash);
+    if (lives) return true;
+    hmq_slice name = slice_of(session->hash);
+    mark_stale(index, (const char *)name.data, name.len);
+    return false;
+}
+
+/* Looks at the key of every entry, as its next user would. */
+static void look_at_all(server_ctx *ctx, index_t *index) {
+    server_dict *const dicts[] = {index->held, index->retained_keys};
+    for (size_t i = 0; i < sizeof dicts / sizeof dicts[0]; i++) {
+        server_dict_iter *iter = sv.DictIteratorStartC(dicts[i], "^", NULL, 0);
+        size_t len;
+        const char *name;
+        server_dict *changed = sv.CreateDict(NULL);
+        while ((name = sv.DictNextC(iter, &len, NULL)) != NULL) sv.DictSetC(changed, name, len, index);
+        sv.DictIteratorStop(iter);
+        iter = sv.DictIteratorStartC(changed, "^", NULL, 0);
+        while ((name = sv.DictNextC(iter, &len, NULL)) != NULL) key_appeared(ctx, index, name, len);
+        sv.DictIteratorStop(iter);
+        sv.FreeDict(NULL, changed);
+    }
+    server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);
+    void *session;
+    while (sv.DictNextC(iter, NULL, &session)) index_session_lives(ctx, index, session);
+    sv.DictIteratorStop(iter);
 }
 
 typedef struct scan_target {
@@ -458,6 +487,7 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
     (void)argv;
     if (argc != 1) return sv.WrongArity(ctx);
     index_t *kept = index_of(ctx);
+    look_at_all(ctx, kept);
     index_t *rebuilt = index_new();
     scan(ctx, rebuilt);
     for (int round = 0; round < 8 && sv.DictSize(rebuilt->stale) > 0; round++) refresh_stale(ctx, rebuilt);

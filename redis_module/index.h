@@ -4,7 +4,9 @@
  * Invariants:
  *  1. After index_sync, the index is a pure function of the keys of its database: HOLDMQ.CHECK compares it with a
  *     rebuild.  Nothing else is remembered about sessions.
- *  2. Keyspace notifications keep it current; what they cannot settle at once (a hash with filters) is put on the list
+ *  2. Keyspace notifications keep it current, but for a key that is overwritten by another type (nobody tells, short of
+ *     listening to every SET) or has expired unnoticed: whoever uses an entry looks at its key first (index_session_lives,
+ *     retained_read, the hand-off), and HOLDMQ.CHECK looks at all.  What notifications cannot settle at once (a hash with filters) is put on the list
  *     of names to look at again, and looked at before the next use.
  *  3. The module's own commands change key and index in the same step and notify with index_notify, which the index
  *     does not hear.
@@ -20,6 +22,7 @@
 typedef struct indexed_session {
     server_string *key;    /* {c} */
     server_string *inbox;  /* {c}_inbox */
+    server_string *hash;   /* {c}_subscriptions */
     server_dict *filters;  /* filter -> options + 1 (as a pointer) */
     uint64_t match_mark;   /* scratch of whoever matches: the number of the match that saw it last */
     uint32_t match_slot;
@@ -44,6 +47,9 @@ void index_watch_messages(void (*gone)(hmq_slice session_key));
 /* The index of the context's database, made current. */
 index_t *index_of(server_ctx *ctx);
 
+/* Does the session still have its subscriptions?  If not, it is looked at again before the next match. */
+bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session);
+
 /* One filter of a session was set or removed by the module itself. */
 void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options);
 void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter);
@@ -54,7 +60,7 @@ void index_remove_retained(index_t *index, hmq_slice key);
 void index_set_held(index_t *index, hmq_slice name);
 void index_remove_held(index_t *index, hmq_slice name);
 
-/* Tells the listeners of keyspace events about the module's own write, past the index. */
+/* The module itself changed the key: tells WATCH, client tracking and the listeners of keyspace events, past the index. */
 void index_notify(server_ctx *ctx, int type, const char *event, server_string *key);
 
 /* Replies an array with a sentence for each difference between the index and a rebuild. */

@@ -29,7 +29,8 @@ static void rewrite(server_filter_ctx *filter, bool sharded) {
     if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
     hmq_slice channel = slice_of(sv.CommandFilterArgGet(filter, 1));
     if (hmq_policy_find(settings.policy, (const char *)channel.data, channel.len) == NULL) return;
-    if (!access_may_intercept(client_of(filter), sharded)) return;
+    uint64_t client = client_of(filter);
+    if (!access_may_intercept(client, sharded) || (client != 0 && access_is_resp2_subscriber(client))) return;
     server_string *name = sharded ? channel_spublish_name : channel_publish_name;
     sv.RetainString(NULL, name);
     sv.CommandFilterArgReplace(filter, 0, name);
@@ -42,6 +43,7 @@ static void subscribe(server_filter_ctx *filter, handoff_kind kind) {
     server_string *small[MOST_ON_STACK];
     server_string **names = count <= MOST_ON_STACK ? small : sv.Alloc((size_t)count * sizeof *names);
     for (int i = 0; i < count; i++) names[i] = sv.CommandFilterArgGet(filter, i + 1);
+    access_saw_subscribe(client_of(filter));
     handoff_note(client_of(filter), kind, names, count);
     if (names != small) sv.Free(names);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "channel.h"
 #include "commands.h"
 #include "config.h"
 #include "handoff.h"
@@ -55,7 +56,7 @@ static void find_capabilities(server_ctx *ctx) {
 /* Valkey from 9.0 on moves slots only if every module says that it can cope: all that the indexes know comes from
  * keys and their notifications, so they follow. */
 static void set_options(server_ctx *ctx) {
-    int options = 0;
+    int options = SERVER_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED; /* index_notify signals what really changed */
     if (can.valkey) options |= SERVER_OPTION_VALKEY_ATOMIC_SLOT_MIGRATION;
     sv.SetModuleOptions(ctx, options);
 }
@@ -67,6 +68,14 @@ static bool holds_keys(server_ctx *ctx) {
     bool found = text != NULL && memmem(text, len, "keys=", 5) != NULL;
     if (reply != NULL) sv.FreeCallReply(reply);
     return found;
+}
+
+/* The end of a turn of the event loop, before replies are written.  (A module has one listener for each event.) */
+static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event, (void)data;
+    if (sub != SERVER_EVENTLOOP_BEFORE_SLEEP) return;
+    if (handoff_pending()) handoff_settle(true);
+    channel_before_sleep();
 }
 
 static void log_mode(server_ctx *ctx) {
@@ -98,7 +107,9 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     if (wrong != NULL) return refuse(ctx, wrong, "");
     index_start(ctx, holds_keys(ctx));
     index_watch_messages(queue_message_gone);
+    channel_start(ctx);
     handoff_start(ctx);
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);
     info_start(ctx);
     if (!intercept_start(ctx)) return refuse(ctx, "the server refused the command filter", "");
     log_mode(ctx);

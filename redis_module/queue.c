@@ -111,7 +111,8 @@ long long queue_last_packet_id(queue *q) {
 static void forget_messages(queue *q, server_string **members, size_t count) {
     for (size_t i = 0; i < count; i++) {
         server_key *message = sv.OpenKey(q->ctx, members[i], SERVER_WRITE);
-        bool there = sv.KeyType(message) != SERVER_EMPTY;
+        bool there =
+            sv.KeyType(message) == SERVER_STRING; /* another type is somebody else's key: only the reference goes */
         if (there) sv.DeleteKey(message);
         sv.CloseKey(message);
         if (there) index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "del", members[i]);
@@ -122,7 +123,9 @@ static void forget_messages(queue *q, server_string **members, size_t count) {
         sv.Replicate(q->ctx, "UNLINK", "v", members + from, n);
     }
     index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zrem", q->messages_name);
-    if (queue_length(q) == 0) index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "del", q->messages_name);
+    if (queue_length(q) > 0) return;
+    q->emptied = true;
+    index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "del", q->messages_name);
 }
 
 /* Removes the members (names of message keys) from set and keyspace. */
@@ -228,14 +231,13 @@ static long long remove_expired(queue *q) {
     return (long long)gone;
 }
 
-/* Makes room for `count` new messages within `limit`.  Returns for how many there is room. */
-static size_t make_room(queue *q, size_t count, size_t limit, queue_result *result) {
+/* Makes room for `count` new messages within `limit`; what is in flight, up to `sent`, stays.  Returns for how many there is room. */
+static size_t make_room(queue *q, uint64_t sent, size_t count, size_t limit, queue_result *result) {
     size_t room = count < limit ? count : limit;
     if (queue_length(q) + room <= limit) return room;
     result->expired += remove_expired(q);
     size_t length = queue_length(q);
     if (length + room <= limit) return room;
-    uint64_t sent = session_facts_read(q->ctx, q->session).sent;
     result->trimmed += (long long)remove_oldest(q, sent, length + room - limit);
     length = queue_length(q);
     return length >= limit ? 0 : length + room <= limit ? room : limit - length;
@@ -393,11 +395,13 @@ static uint64_t serial_before(const session_facts *facts, uint64_t last_in_queue
 /* The queue's keys end with the session, or not before its last message.  Returns when. */
 static long long settle_expiry(queue *q, const session_facts *facts, long long newest_ms, bool was_empty) {
     long long now_ms = sv.Milliseconds();
+    was_empty = was_empty || q->emptied;
     long long standing = was_empty ? now_ms : sv.GetAbsExpire(q->messages);
     bool move = facts->opened ? facts->expire_ms != standing : expires_later(newest_ms, standing);
     if (!move) return standing;
     long long expire_ms = facts->opened ? facts->expire_ms : newest_ms + (newest_ms - now_ms) / EXPIRY_SLACK;
     if (!was_empty || expire_ms != SERVER_NO_EXPIRE) key_set_expiry(q->ctx, q->messages, q->messages_name, expire_ms);
+    if (facts->exists && !facts->opened) session_hash_outlive(q->ctx, q->session, expire_ms);
     return expire_ms;
 }
 
@@ -407,6 +411,7 @@ static size_t store_items(queue *q, queue_item *items, size_t count, server_stri
     uint64_t previous = queue_last_serial(q);
     size_t done = 0;
     while (done < count && place_item(q, &items[done], packet_id, serial, &members[done])) {
+        if (queue_length(q) == 0) previous = 0; /* placing it took the last, expired, reference */
         store_message(q, members[done], &items[done]);
         sv.ZsetAdd(q->messages, (double)*serial, members[done], NULL);
         items[done].previous = previous;
@@ -416,22 +421,21 @@ static size_t store_items(queue *q, queue_item *items, size_t count, server_stri
     return done;
 }
 
-static size_t append(queue *q, server_key *last, long long counter, queue_item *items, size_t count,
-                     queue_result *result) {
+static size_t append(queue *q, server_key *last, const session_facts *facts, long long counter, queue_item *items,
+                     size_t count, queue_result *result) {
     bool was_empty = queue_length(q) == 0;
-    session_facts facts = session_facts_read(q->ctx, q->session);
     uint16_t packet_id = (uint16_t)counter;
-    uint64_t serial = serial_before(&facts, queue_last_serial(q), packet_id);
+    uint64_t serial = serial_before(facts, queue_last_serial(q), packet_id);
     server_string *small[16];
     server_string **members = count <= 16 ? small : sv.Alloc(count * sizeof *members);
     size_t done = store_items(q, items, count, members, &packet_id, &serial);
     if (done > 0) {
         replicate_references(q, members, items, done);
         index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zadd", q->messages_name);
-        result->keys_expire_ms = settle_expiry(q, &facts, newest_expiry(items, done), was_empty);
+        result->keys_expire_ms = settle_expiry(q, facts, newest_expiry(items, done), was_empty);
         store_counter(q, last, packet_id, result->keys_expire_ms);
         uint64_t round = hmq_serial_round(serial, packet_id);
-        if (round > facts.round) session_fact_write(q->ctx, q->session, "round", round, result->keys_expire_ms);
+        if (round > facts->round) session_fact_write(q->ctx, q->session, "round", round, result->keys_expire_ms);
     }
     result->last_serial = serial;
     free_members(members, done);
@@ -443,14 +447,16 @@ queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, 
     *result = (queue_result){0};
     server_key *last = sv.OpenKey(q->ctx, q->last_name, SERVER_READ | SERVER_WRITE);
     long long counter = counter_value(last);
-    if (counter < 0) {
+    session_facts facts = session_facts_read(q->ctx, q->session);
+    if (counter < 0 || !facts.usable) {
         sv.CloseKey(last);
-        return QUEUE_BAD_COUNTER;
+        return counter < 0 ? QUEUE_BAD_COUNTER : QUEUE_BAD_SESSION;
     }
-    size_t dropped = count - make_room(q, count, limit, result); /* the oldest of the new ones: trimmed at once */
+    size_t dropped =
+        count - make_room(q, facts.sent, count, limit, result); /* the oldest of the new ones: trimmed at once */
     for (size_t i = 0; i < dropped; i++) items[i].packet_id = 0, items[i].serial = 0;
     result->trimmed += (long long)dropped;
-    size_t done = append(q, last, counter, items + dropped, count - dropped, result);
+    size_t done = append(q, last, &facts, counter, items + dropped, count - dropped, result);
     long long *calm = calm_find(q);
     if (calm != NULL) *calm = soonest_expiry(items + dropped, done, *calm);
     sv.CloseKey(last);
@@ -477,39 +483,53 @@ static bool visit_member(queue *q, server_string *member, uint64_t serial, queue
     return live;
 }
 
+/* References found without their message, to be removed after the walk: removing would end it. */
+typedef struct gone_list {
+    server_string **members;
+    size_t count, room;
+} gone_list;
+
+static void gone_append(gone_list *gone, server_string *member) {
+    if (gone->count == gone->room) {
+        gone->room = gone->room == 0 ? 64 : gone->room * 2;
+        gone->members = sv.Realloc(gone->members, gone->room * sizeof *gone->members);
+    }
+    gone->members[gone->count++] = member;
+}
+
+static bool is_full(const queue_walked *walked, const queue_range *range, size_t bytes) {
+    return walked->visited >= range->count || (walked->visited > 0 && bytes >= range->bytes);
+}
+
 queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *context) {
     queue_walked walked = {0};
-    size_t bytes = 0, gone_count = 0, gone_room = 0;
-    server_string **gone = NULL;
+    gone_list gone = {0};
+    size_t bytes = 0;
     if (queue_length(q) == 0 || range.up_to == 0) return walked;
     double last = range.up_to == UINT64_MAX ? INFINITY : (double)range.up_to;
     sv.ZsetFirstInScoreRange(q->messages, (double)range.after, last, 1, 0);
-    for (; !sv.ZsetRangeEndReached(q->messages); sv.ZsetRangeNext(q->messages)) {
-        if (walked.visited >= range.count || (walked.visited > 0 && bytes >= range.bytes) ||
-            gone_count == WALK_MAX_EXPIRED) {
-            walked.more = true;
-            break;
-        }
+    for (; !sv.ZsetRangeEndReached(q->messages) && !walked.more; sv.ZsetRangeNext(q->messages)) {
         double score;
         server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
-        if (visit_member(q, member, (uint64_t)score, visit, context, &bytes)) {
-            walked.visited++;
-            walked.last = (uint64_t)score;
-            sv.FreeString(NULL, member);
+        bool live;
+        if (is_full(&walked, &range, bytes)) {
+            live = walked.more = gone.count == WALK_MAX_EXPIRED || sv.KeyExists(q->ctx, member);
         } else {
-            if (gone_count == gone_room) {
-                gone_room = gone_room == 0 ? 64 : gone_room * 2;
-                gone = sv.Realloc(gone, gone_room * sizeof *gone);
-            }
-            gone[gone_count++] = member;
+            live = visit_member(q, member, (uint64_t)score, visit, context, &bytes);
+            if (live) walked.visited++, walked.last = (uint64_t)score;
         }
+        if (live)
+            sv.FreeString(NULL, member);
+        else
+            gone_append(&gone, member);
+        if (gone.count == WALK_MAX_EXPIRED) walked.more = true;
     }
     sv.ZsetRangeStop(q->messages);
-    if (gone_count > 0) remove_members(q, gone, gone_count);
-    free_members(gone, gone_count);
-    sv.Free(gone);
-    walked.expired = (long long)gone_count;
-    counters.session_expired += gone_count;
+    if (gone.count > 0) remove_members(q, gone.members, gone.count);
+    free_members(gone.members, gone.count);
+    sv.Free(gone.members);
+    walked.expired = (long long)gone.count;
+    counters.session_expired += gone.count;
     return walked;
 }
 

@@ -28,6 +28,7 @@ typedef struct queue {
     server_key *messages;          /* open, NULL if it is empty and was opened for reading */
     server_string *wrong_type;     /* after a failed queue_open: the name of the offending key (one of the above) */
     const char *wrong_expected;
+    bool emptied; /* the last reference went while it was open, and the set's expiry with it */
 } queue;
 
 typedef struct queue_item {
@@ -61,7 +62,7 @@ long long queue_last_packet_id(queue *q);
 
 /* Appends the items in order.  The oldest messages beyond `limit` are trimmed, expired references before them; messages in
  * flight never: if nothing else is left, the oldest of the new ones are not stored (packet identifier 0). */
-typedef enum queue_status { QUEUE_OK, QUEUE_BAD_COUNTER, QUEUE_FULL } queue_status;
+typedef enum queue_status { QUEUE_OK, QUEUE_BAD_COUNTER, QUEUE_BAD_SESSION, QUEUE_FULL } queue_status;
 queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
 
 /* Removes the messages with these identifiers; how many were there. */

@@ -1,9 +1,12 @@
 /* retained.c - keeps and reads retained messages. */
 #include "retained.h"
 
+#include <string.h>
+
 #include "../src/session_key.h"
 #include "../src/topic.h"
 #include "errors.h"
+#include "session_hash.h"
 
 enum { FIELD_TOPIC, FIELD_PAYLOAD, FIELD_QOS, FIELD_TIME, FIELD_PUBLISHER, FIELD_PROPERTIES };
 static const char *const names[RETAINED_FIELDS] = {"topic", "payload", "qos", "time", "publisher", "properties"};
@@ -46,13 +49,7 @@ static void write_key(server_ctx *ctx, index_t *index, server_key *key, server_s
     }
     sv.Replicate(ctx, "HSET", "sv", name, pairs, (size_t)(2 * RETAINED_FIELDS));
     long long expire_ms = record->expires_ms > 0 ? record->expires_ms : SERVER_NO_EXPIRE;
-    if (sv.GetAbsExpire(key) != expire_ms) {
-        sv.SetAbsExpire(key, expire_ms);
-        if (expire_ms == SERVER_NO_EXPIRE)
-            sv.Replicate(ctx, "PERSIST", "s", name);
-        else
-            sv.Replicate(ctx, "PEXPIREAT", "sl", name, expire_ms);
-    }
+    if (sv.GetAbsExpire(key) != expire_ms) key_set_expiry(ctx, key, name, expire_ms);
     index_set_retained(index, slice_of(name));
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
     for (int i = 0; i < 2 * RETAINED_FIELDS; i++) sv.FreeString(NULL, pairs[i]);
@@ -100,10 +97,20 @@ static bool take_fields(server_key *key, retained_message *message) {
     return hmq_record_size(&message->record) > 0;
 }
 
+/* Is it the topic of this key?  (A hash that others wrote could say anything.) */
+static bool belongs(const server_string *key_name, hmq_slice topic) {
+    server_string *expected = key_of(topic);
+    hmq_slice a = slice_of(expected), b = slice_of(key_name);
+    bool same = a.len == b.len && memcmp(a.data, b.data, a.len) == 0;
+    sv.FreeString(NULL, expected);
+    return same;
+}
+
 bool retained_read(server_ctx *ctx, server_string *key_name, retained_message *message) {
     *message = (retained_message){0};
     server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ);
-    bool found = key != NULL && sv.KeyType(key) == SERVER_HASH && take_fields(key, message);
+    bool found = key != NULL && sv.KeyType(key) == SERVER_HASH && take_fields(key, message) &&
+                 belongs(key_name, message->record.topic);
     if (key != NULL) sv.CloseKey(key);
     if (!found) retained_read_end(message);
     return found;

@@ -135,6 +135,7 @@ typedef struct server_client_info {
 
 /* Module options. */
 #define SERVER_OPTION_HANDLE_IO_ERRORS (1 << 0)
+#define SERVER_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED (1 << 1)
 #define SERVER_OPTION_HANDLE_REPL_ASYNC_LOAD (1 << 2)
 #define SERVER_OPTION_VALKEY_ATOMIC_SLOT_MIGRATION (1 << 5) /* Valkey from 9.0 only */
 
@@ -338,6 +339,7 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "4.0", int, HashGet, (server_key *, int flags, ...))                                                   \
     X(REQUIRED, "4.0", int, PublishMessage, (server_ctx *, server_string * channel, server_string * message))          \
     X(REQUIRED, "7.0", int, PublishMessageShard, (server_ctx *, server_string * channel, server_string * message))     \
+    X(REQUIRED, "6.0", int, SignalModifiedKey, (server_ctx *, server_string * key))                                    \
     X(REQUIRED, "6.0", int, NotifyKeyspaceEvent, (server_ctx *, int type, const char *event, server_string *key))      \
     X(REQUIRED, "4.0", int, SubscribeToKeyspaceEvents, (server_ctx *, int types, server_notify_handler))               \
     X(REQUIRED, "6.0", int, SubscribeToServerEvent, (server_ctx *, server_event, server_event_handler))                \

@@ -89,6 +89,7 @@ static void delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
 /* Drops the session's data; the hash itself only if `whole`.  False after replying WRONGTYPE. */
 static bool drop_data(server_ctx *ctx, hmq_slice session, bool whole, size_t *messages) {
     queue q;
+    if (!session_check_types(ctx, session)) return false;
     bool opened = queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE);
     if (opened)
         *messages = queue_drop(&q);
@@ -165,6 +166,18 @@ static void notify_takeover(server_ctx *ctx, hmq_slice session, long long epoch)
     sv.FreeString(NULL, inbox);
 }
 
+/* Has it messages or subscriptions, though nobody opened it?  (A keyspace of TBMQ's, or SESSION.ADD came first.) */
+static bool holds_data(server_ctx *ctx, hmq_slice session) {
+    static const hmq_suffix suffixes[] = {HMQ_SUFFIX_MESSAGES, HMQ_SUFFIX_SUBSCRIPTIONS};
+    bool found = false;
+    for (size_t i = 0; !found && i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        server_string *name = session_key_name(session, suffixes[i]);
+        found = sv.KeyExists(ctx, name);
+        sv.FreeString(NULL, name);
+    }
+    return found;
+}
+
 /* What the session counted is over: a clean session begins with none of it. */
 static void forget_counts(server_ctx *ctx, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
@@ -197,9 +210,9 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!args_session_key(&a, &key) || !parse_open(&a, &options)) return SERVER_OK;
     hmq_slice session = slice_of(key);
     session_state before;
-    if (!session_state_read(ctx, session, &before)) return SERVER_OK;
+    if (!session_check_types(ctx, session) || !session_state_read(ctx, session, &before)) return SERVER_OK;
     session_state_free(&before);
-    bool present = before.exists && !options.clean;
+    bool present = !options.clean && (before.exists || holds_data(ctx, session));
     size_t messages;
     if (options.clean && !drop_data(ctx, session, false, &messages)) return SERVER_OK;
     if (options.clean) forget_counts(ctx, session);
@@ -310,9 +323,11 @@ int session_info_command(server_ctx *ctx, server_string **argv, int argc) {
     queue q;
     if (!args_session_key(&a, &key) || !args_end(&a)) return SERVER_OK;
     hmq_slice session = slice_of(key);
-    if (!session_state_read(ctx, session, &state)) return SERVER_OK;
+    if (!session_check_types(ctx, session) || !session_state_read(ctx, session, &state)) return SERVER_OK;
     if (!queue_open(&q, ctx, session, SERVER_READ)) {
         reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+    } else if (queue_last_packet_id(&q) < 0) {
+        reply_wrong_type(ctx, q.last_name, "a string with a number from 0 to 65535");
     } else {
         long long now_ms = sv.Milliseconds();
         sv.ReplyWithMap(ctx, 11);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../src/session_key.h"
+#include "errors.h"
 #include "index.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
@@ -64,10 +65,13 @@ static uint64_t take_number(server_string *field) {
 }
 
 session_facts session_facts_read(server_ctx *ctx, hmq_slice session) {
-    session_facts facts = {.expire_ms = SERVER_NO_EXPIRE};
+    session_facts facts = {.usable = true, .expire_ms = SERVER_NO_EXPIRE};
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    if (key != NULL && sv.KeyType(key) == SERVER_HASH) {
+    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+    facts.exists = type == SERVER_HASH;
+    facts.usable = type == SERVER_HASH || type == SERVER_EMPTY;
+    if (facts.exists) {
         server_string *round = NULL, *sent = NULL;
         int opened = 0;
         sv.HashGet(key, SERVER_HASH_CFIELDS, "round", &round, "sent", &sent, NULL);
@@ -80,6 +84,37 @@ session_facts session_facts_read(server_ctx *ctx, hmq_slice session) {
     if (key != NULL) sv.CloseKey(key);
     sv.FreeString(NULL, name);
     return facts;
+}
+
+void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_ms) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    if (sv.KeyType(key) == SERVER_HASH && expires_later(expire_ms, sv.GetAbsExpire(key)))
+        key_set_expiry(ctx, key, name, expire_ms);
+    sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+}
+
+bool session_check_types(server_ctx *ctx, hmq_slice session) {
+    static const struct {
+        hmq_suffix suffix;
+        int type;
+        const char *text;
+    } expected[] = {
+        {HMQ_SUFFIX_MESSAGES, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_LAST_PACKET_ID, SERVER_STRING, "a string"},
+        {HMQ_SUFFIX_SUBSCRIPTIONS, SERVER_HASH, "a hash"},  {HMQ_SUFFIX_SESSION, SERVER_HASH, "a hash"},
+        {HMQ_SUFFIX_RECEIVED, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_PRODUCERS, SERVER_HASH, "a hash"}};
+    bool right = true;
+    for (size_t i = 0; right && i < sizeof expected / sizeof expected[0]; i++) {
+        server_string *name = session_key_name(session, expected[i].suffix);
+        server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
+        int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+        right = type == SERVER_EMPTY || type == expected[i].type;
+        if (!right) reply_wrong_type(ctx, name, expected[i].text);
+        if (key != NULL) sv.CloseKey(key);
+        sv.FreeString(NULL, name);
+    }
+    return right;
 }
 
 bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, uint64_t value, long long expire_ms) {

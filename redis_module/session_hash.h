@@ -11,17 +11,25 @@
 #include "module.h"
 
 typedef struct session_facts {
+    bool usable; /* false: the name holds another type */
+    bool exists;
     bool opened;
     uint64_t round;
     uint64_t sent;
     long long expire_ms; /* of the hash; SERVER_NO_EXPIRE if it never ends or is not there */
 } session_facts;
 
-/* All zero if there is no hash (or something else under its name). */
+/* All zero but `usable` if there is no hash. */
 session_facts session_facts_read(server_ctx *ctx, hmq_slice session);
 
 /* Sets one field, replicated; `expire_ms` is for a hash that has to be made.  False if the name holds another type. */
 bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, uint64_t value, long long expire_ms);
+
+/* The hash of a session that nobody opened must not end before `expire_ms`. */
+void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_ms);
+
+/* False after replying WRONGTYPE: a key of the session holds something else than it should. */
+bool session_check_types(server_ctx *ctx, hmq_slice session);
 
 /* {c}<suffix> */
 server_string *session_key_name(hmq_slice session, int suffix);

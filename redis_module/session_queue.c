@@ -102,6 +102,9 @@ static void store(server_ctx *ctx, server_string *key, const add_options *option
             reply_added(ctx, items, count, &result);
             break;
         case QUEUE_BAD_COUNTER: reply_wrong_type(ctx, q.last_name, "a string with a number from 0 to 65535"); break;
+        case QUEUE_BAD_SESSION:
+            reply_error(ctx, ERROR_WRONGTYPE, "the state of %s is kept in a key that holds no hash", shown(key));
+            break;
         case QUEUE_FULL:
             reply_error(ctx, ERROR_FULL, "the session %s uses all 65535 packet identifiers", shown(key));
             break;

@@ -110,12 +110,7 @@ static void expire_subscriptions(server_ctx *ctx, server_key *hash, server_strin
     long long expire_ms = state->exists ? state->expire_ms : sv.Milliseconds() + settings.session_ttl_s * 1000;
     long long standing = sv.GetAbsExpire(hash);
     if (standing == expire_ms) return;
-    sv.SetAbsExpire(hash, expire_ms);
-    if (expire_ms == SERVER_NO_EXPIRE)
-        sv.Replicate(ctx, "PERSIST", "s", name);
-    else
-        sv.Replicate(ctx, "PEXPIREAT", "sl", name, expire_ms);
-    index_notify(ctx, SERVER_NOTIFY_GENERIC, "expire", name);
+    key_set_expiry(ctx, hash, name, expire_ms);
 }
 
 int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
@@ -193,6 +188,7 @@ int session_subscriptions_command(server_ctx *ctx, server_string **argv, int arg
     args a = args_begin(ctx, argv, argc);
     server_string *key;
     if (!args_session_key(&a, &key) || !args_end(&a)) return SERVER_OK;
+    if (!session_check_types(ctx, slice_of(key))) return SERVER_OK;
     server_string *name = session_key_name(slice_of(key), HMQ_SUFFIX_SUBSCRIPTIONS);
     server_reply *reply = sv.Call(ctx, "HGETALL", "s0", name);
     if (reply != NULL)
@@ -263,6 +259,7 @@ static long long route(server_ctx *ctx, index_t *index, const hmq_record *record
     long long reached = 0;
     for (size_t i = 0; i < matches.count; i++) {
         const match *to = &matches.list[i];
+        if (!index_session_lives(ctx, index, to->session)) continue;
         uint8_t qos = to->qos < record->qos ? to->qos : record->qos;
         reached += deliver(ctx, to->session, &m, qos, to->retain_as_published && record->retain);
     }

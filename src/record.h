@@ -5,7 +5,7 @@
  *   OFFSET  SIZE  DESCRIPTION
  *        0     1  magic 0xFA (a byte that occurs neither in UTF-8 nor at the start of JSON)
  *        1     1  high four bits: version 1; low four bits: type (1 publish, 2 pubrel)
- *        2     1  flags: bits 0-1 QoS 0..2, bit 2 retain, bit 3 expires, bit 4 publisher, bit 5 properties;
+ *        2     1  flags: bits 0-1 QoS 0..2, bit 2 retain (in a queue: of this delivery), bit 3 expires, bit 4 publisher, bit 5 properties;
  *                 the others are 0
  *        3     6  time of publishing, ms since 1970-01-01 UTC
  *        9     6  time of expiry, the same unit                                     (if bit 3)

@@ -1,0 +1,105 @@
+"""What the tests of channels share: policies in a line, what a server can do, a server without the module.
+
+A `RawClient` shows what a subscriber hears: `pending()` returns confirmations and messages in their order, everything
+that the server had for the connection when it answered a PING.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.support import RawClient, ReplyError, Server, ServerKind
+
+MakeServer = Callable[..., Server]
+MakeRaw = Callable[..., RawClient]
+Part = str | bytes | int
+TTL_SLACK = 64  # a list may live this part of its ttl longer
+
+
+@pytest.fixture(autouse=True)
+def sound_index(server: Server) -> Iterator[None]:
+    """After each test the index of the held lists must equal one that is built anew from the keys."""
+    yield
+    with RawClient(server.port) as connection:
+        assert connection.call("HOLDMQ.CHECK") == []
+
+
+@contextmanager
+def stock(kind: ServerKind, directory: Path, *config: str) -> Iterator[Server]:
+    """A running server of the same kind without the module, for comparison."""
+    server = Server(kind, directory, module=False, config=config)
+    try:
+        server.start()
+        yield server
+        server.check()
+    finally:
+        server.close()
+
+
+def set_policies(client: redis.Redis, *rules: str) -> None:
+    """Set the policy list, one rule an argument."""
+    client.config_set("holdmq.policies", "; ".join(rules))
+
+
+def information(client: redis.Redis) -> dict[str, Any]:
+    """INFO holdmq, without the prefix of its fields."""
+    return {name.removeprefix("holdmq_"): value for name, value in client.info("holdmq").items()}
+
+
+def serves_each(client: redis.Redis) -> bool:
+    """Whether each subscriber gets its hand-off, or only the first of a channel (servers before 7.2)."""
+    mode = information(client)["handoff"]
+    assert mode in ("every-subscriber", "first-subscriber")
+    return bool(mode == "every-subscriber")
+
+
+def knows_clients(client: redis.Redis) -> bool:
+    """Whether a command filter sees whose command it is (from 7.2 on)."""
+    return bool(information(client)["client_in_filter"] == "yes")
+
+
+def held(client: redis.Redis, channel: Part) -> list[Any]:
+    """What the list named like the channel holds, oldest first; fails if there is anything but a list."""
+    assert client.execute_command("TYPE", channel) in (b"list", b"none")
+    return list(client.execute_command("LRANGE", channel, 0, -1))
+
+
+def digest(client: redis.Redis) -> Any:
+    """A checksum of all keys, values and expiry times."""
+    return client.execute_command("DEBUG", "DIGEST")
+
+
+def answers(connection: RawClient, *commands: Sequence[Part]) -> list[Any]:
+    """Send commands one after the other and return all that came up to the end, errors as their text."""
+    replies: list[Any] = []
+    for command in commands:
+        connection.send(*command)
+        replies.append(plain(connection.read()))
+    return replies
+
+
+def plain(value: Any) -> Any:
+    """Errors as their text, so that replies compare; also inside arrays."""
+    if isinstance(value, ReplyError):
+        return f"-{value}"
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def messages(values: Sequence[Any]) -> list[Any]:
+    """Of what a connection received, the payloads of messages, in their order."""
+    kinds = (b"message", b"pmessage", b"smessage")
+    return [value[-1] for value in values if isinstance(value, list) and value and value[0] in kinds]
+
+
+def subscribe(connection: RawClient, *names: Part, command: str = "SUBSCRIBE") -> list[Any]:
+    """Subscribe, check that a confirmation for each name comes, and return everything else that came."""
+    connection.send(command, *names)
+    came = connection.pending()
+    kind = command.lower().encode()
+    confirmed = [value[1] for value in came if isinstance(value, list) and value[0] == kind]
+    assert confirmed == [name if isinstance(name, bytes) else str(name).encode() for name in names]
+    return [value for value in came if not (isinstance(value, list) and value[0] == kind)]

@@ -1,0 +1,276 @@
+"""The command `holdmq`: look at what is held, publish, drop.
+
+A thin layer over the synchronous client: it parses words, calls one method and prints the result; for a person, or
+with `--json` one JSON document a line. Exit status 0: done; 1: the server refused or could not be reached;
+2: the words were wrong.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+import click
+import redis
+
+from holdmq._sync.client import HoldMQ
+from holdmq._sync.session import Session
+from holdmq.errors import ArgumentError
+from holdmq.replies import ChannelMessage, Entry, EntryState
+
+DEFAULT_URL = "redis://127.0.0.1:6379"
+
+
+class Output:
+    """Prints results, for a person or as JSON."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._json = as_json
+
+    def fields(self, values: dict[str, Any]) -> None:
+        """One thing with named fields."""
+        if self._json:
+            self._dump(values)
+            return
+        width = max(map(len, values), default=0)
+        for name, value in values.items():
+            click.echo(f"{name:{width}}  {shown(value)}")
+
+    def rows(self, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Several things of one kind; they are printed as they come, with tabs between the columns."""
+        if not self._json:
+            click.echo("\t".join(names))
+        for row in rows:
+            if self._json:
+                self._dump(dict(zip(names, row, strict=True)))
+            else:
+                click.echo("\t".join(shown(value) for value in row))
+
+    def value(self, name: str, value: Any) -> None:
+        """One value."""
+        if self._json:
+            self._dump({name: value})
+        else:
+            click.echo(shown(value))
+
+    @staticmethod
+    def _dump(values: dict[str, Any]) -> None:
+        click.echo(json.dumps({name: plain(value) for name, value in values.items()}, ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can hold it; bytes that are no UTF-8 are shown with backslashes."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value.value if isinstance(value, Enum) else value
+
+
+def shown(value: Any) -> str:
+    """The value as a person reads it, without control characters."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(plain(value)))
+
+
+class Group(click.Group):
+    """Shows what the server or the client refused as an error of the command line."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Runs the command."""
+        try:
+            return super().invoke(context)
+        except ArgumentError as error:
+            raise click.UsageError(str(error)) from error
+        except (redis.RedisError, OSError, ValueError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=Group)
+@click.option("--url", envvar="HOLDMQ_URL", default=DEFAULT_URL, show_default=True, help="The server.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line.")
+@click.version_option(package_name="holdmq")
+@click.pass_context
+def main(context: click.Context, url: str, as_json: bool) -> None:
+    """Messages that wait until somebody is there to read them."""
+    context.obj = context.with_resource(HoldMQ.from_url(url))
+    context.meta["holdmq.output"] = Output(as_json)
+
+
+def output() -> Output:
+    """Where results go."""
+    found: Output = click.get_current_context().meta["holdmq.output"]
+    return found
+
+
+@main.command()
+@click.pass_obj
+def info(hold: HoldMQ) -> None:
+    """Show the module's state (INFO holdmq)."""
+    output().fields(hold.info())
+
+
+@main.command()
+@click.pass_obj
+def check(hold: HoldMQ) -> None:
+    """Compare the indexes in memory with the keys; exit status 1 if they differ."""
+    differences = hold.check()
+    output().rows(["difference"], [[line] for line in differences])
+    if differences:
+        raise SystemExit(1)
+
+
+@main.group()
+def channel() -> None:
+    """Channels and what they keep."""
+
+
+@channel.command("publish")
+@click.argument("name")
+@click.argument("message")
+@click.pass_obj
+def channel_publish(hold: HoldMQ, name: str, message: str) -> None:
+    """Publish MESSAGE to the channel NAME ("-" reads it from standard input); prints the number of receivers."""
+    output().value("receivers", hold.channel(name).publish(content(message)))
+
+
+@channel.command("last")
+@click.argument("name")
+@click.pass_obj
+def channel_last(hold: HoldMQ, name: str) -> None:
+    """Show the last message that the channel keeps; exit status 1 if there is none."""
+    last = hold.channel(name).last()
+    if last is None:
+        raise click.ClickException(f"the channel {name!r} keeps no message")
+    output().value("message", last)
+
+
+@channel.command("backlog")
+@click.argument("name")
+@click.pass_obj
+def channel_backlog(hold: HoldMQ, name: str) -> None:
+    """Show all messages that the channel keeps, oldest first."""
+    output().rows(["message"], ([message] for message in hold.channel(name).backlog(page=1000)))
+
+
+@channel.command("policy")
+@click.argument("name")
+@click.pass_obj
+def channel_policy(hold: HoldMQ, name: str) -> None:
+    """Show the rule that holds for the channel; exit status 1 if none does."""
+    policy = hold.channel(name).policy()
+    if policy is None:
+        raise click.ClickException(f"no rule matches the channel {name!r}: nothing is kept")
+    output().fields(dataclasses.asdict(policy))
+
+
+@channel.command("subscribe")
+@click.argument("names", nargs=-1, required=True)
+@click.option("--pattern", is_flag=True, help="The names are patterns.")
+@click.option("--seconds", type=float, help="End when no message came for so long.")
+@click.option("--count", type=click.IntRange(1), help="End after so many messages.")
+@click.pass_obj
+def channel_subscribe(
+    hold: HoldMQ, names: tuple[str, ...], pattern: bool, seconds: float | None, count: int | None
+) -> None:
+    """Show messages as they come, what the channels have kept first; until Ctrl-C."""
+    subscribe = hold.psubscribe if pattern else hold.subscribe
+    with subscribe(*names, timeout=seconds) as messages:
+        output().rows(["channel", "message"], ([m.channel, m.data] for m in limited(messages, count)))
+
+
+@main.group()
+def session() -> None:
+    """Sessions of MQTT clients."""
+
+
+@session.command("info")
+@click.argument("client_id")
+@click.pass_obj
+def session_info(hold: HoldMQ, client_id: str) -> None:
+    """Show the state of a session and its subscriptions."""
+    one = hold.session(client_id)
+    filters = {name: f"qos {options.qos}" for name, options in one.subscriptions().items()}
+    output().fields({**dataclasses.asdict(one.info()), **{f"filter {name}": text for name, text in filters.items()}})
+
+
+@session.command("fetch")
+@click.argument("client_id")
+@click.option("--after", default=0, help="Begin behind this serial.")
+@click.option("--count", type=click.IntRange(1), help="At most so many messages.")
+@click.pass_obj
+def session_fetch(hold: HoldMQ, client_id: str, after: int, count: int | None) -> None:
+    """Show the queue of a session; removes nothing."""
+    output().rows(["serial", "packet_id", "state", "topic", "value"], queue(hold.session(client_id), after, count))
+
+
+@session.command("drop")
+@click.argument("client_id")
+@click.confirmation_option(prompt="Remove the session, its queue and its subscriptions?")
+@click.pass_obj
+def session_drop(hold: HoldMQ, client_id: str) -> None:
+    """Remove a session; prints how many messages it held."""
+    output().value("messages", hold.session(client_id).drop())
+
+
+@main.group()
+def topic() -> None:
+    """MQTT topics."""
+
+
+@topic.command("publish")
+@click.argument("name")
+@click.argument("payload")
+@click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
+@click.option("--retain", is_flag=True, help="Keep it as the topic's retained message.")
+@click.option("--ttl", type=click.IntRange(1), help="How long it lives, in seconds.")
+@click.pass_obj
+def topic_publish(hold: HoldMQ, name: str, payload: str, qos: int, retain: bool, ttl: int | None) -> None:
+    """Publish PAYLOAD to the topic NAME ("-" reads it from standard input); prints the number of sessions reached."""
+    output().value("sessions", hold.topics.publish(name, content(payload), qos=qos, retain=retain, ttl=ttl))
+
+
+@topic.command("retained")
+@click.argument("topic_filter")
+@click.option("--count", type=click.IntRange(1), help="At most so many topics.")
+@click.pass_obj
+def topic_retained(hold: HoldMQ, topic_filter: str, count: int | None) -> None:
+    """Show the retained messages of the topics that a filter matches."""
+    found = ((name, hold.topics.retained_message(name)) for name in hold.topics.retained(topic_filter, count=count))
+    output().rows(["topic", "payload"], ([name, message.payload] for name, message in found if message))
+
+
+def content(word: str) -> bytes:
+    """The content of a message as it was given on the command line."""
+    return sys.stdin.buffer.read() if word == "-" else word.encode("utf-8", "surrogateescape")
+
+
+def limited(messages: Iterable[ChannelMessage], count: int | None) -> Iterable[ChannelMessage]:
+    """At most so many messages, without waiting for one more."""
+    for number, message in enumerate(messages, 1):
+        yield message
+        if number == count:
+            return
+
+
+def queue(one: Session, after: int, count: int | None) -> Iterable[Sequence[Any]]:
+    """The queue of a session as rows, with the topic where the value is a record."""
+    for number, entry in enumerate(one.entries(after=after), 1):
+        yield row_of(entry)
+        if number == count:
+            return
+
+
+def row_of(entry: Entry) -> Sequence[Any]:
+    """An entry of a queue as a row."""
+    head = (entry.serial, entry.packet_id, entry.state.name.lower())
+    if entry.state is EntryState.RELEASED:
+        return (*head, None, b"")
+    try:
+        message = entry.message
+    except ArgumentError:  # what others have stored there is shown as it is
+        return (*head, None, entry.value)
+    return (*head, message.topic, message.payload)

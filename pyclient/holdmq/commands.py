@@ -26,6 +26,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from holdmq import core
 from holdmq.errors import ArgumentError, InvalidTopicError, UnexpectedReplyError
 from holdmq.replies import (
+    AckResult,
     AddResult,
     ChannelPolicy,
     Deliver,
@@ -48,6 +49,8 @@ MAX_LIMIT = 65535
 """Most messages in a session's queue: one for each packet identifier."""
 MAX_TTL_S = 2**31 - 1
 MAX_EXPIRY_S = 2**32 - 1
+MAX_BATCH = 1000
+"""Most payloads of one batch of a producer."""
 MAX_COUNT = 10_000
 """Most messages of one page."""
 MAX_PACKET_ID = 65535
@@ -135,11 +138,16 @@ def session_add(
     *,
     limit: int | None = None,
     ttl: int | None = None,
+    producer: tuple[Text, int] | None = None,
     prefix: Text = b"",
 ) -> Command[AddResult]:
-    """`SESSION.ADD`: appends messages that share one TTL (seconds; None: the server's default)."""
-    words = [*_session("SESSION.ADD", client_id, prefix), *_add_options(limit, ttl), "MESSAGES"]
-    words += [_payload("payload", payload) for payload in _some("payloads", payloads)]
+    """`SESSION.ADD`: appends messages that share one TTL (seconds; None: the server's default).
+
+    With `producer`, a name and the number of the batch, a batch that is sent again is not stored again.
+    """
+    words = [*_session("SESSION.ADD", client_id, prefix), *_add_options(limit, ttl, producer), "MESSAGES"]
+    most = MAX_WORDS if producer is None else MAX_BATCH
+    words += [_payload("payload", payload) for payload in _some("payloads", payloads, most)]
     return Command(tuple(words), _parse_added)
 
 
@@ -149,11 +157,13 @@ def session_add_expiring(
     *,
     limit: int | None = None,
     ttl: int | None = None,
+    producer: tuple[Text, int] | None = None,
     prefix: Text = b"",
 ) -> Command[AddResult]:
     """`SESSION.ADD … EXPIRING`: appends messages with a TTL each (seconds; None: `ttl` or the server's default)."""
-    words = [*_session("SESSION.ADD", client_id, prefix), *_add_options(limit, ttl), "EXPIRING"]
-    for payload, seconds in _some("messages", messages):
+    words = [*_session("SESSION.ADD", client_id, prefix), *_add_options(limit, ttl, producer), "EXPIRING"]
+    most = MAX_WORDS if producer is None else MAX_BATCH
+    for payload, seconds in _some("messages", messages, most):
         words.append("" if seconds is None else _range("ttl of a message", seconds, 1, MAX_TTL_S))
         words.append(_payload("payload", payload))
     return Command(tuple(words), _parse_added)
@@ -163,26 +173,63 @@ def session_fetch(
     client_id: Text,
     *,
     after: int = 0,
+    window: int | None = None,
+    inflight: bool = False,
     count: int | None = None,
     max_bytes: int | None = None,
     epoch: int = 0,
     prefix: Text = b"",
 ) -> Command[Page]:
-    """`SESSION.FETCH`: the queue from behind the serial `after`."""
+    """`SESSION.FETCH`: the queue from behind the serial `after`, or the next within `window`, or what is in flight."""
+    if (after != 0) + (window is not None) + inflight > 1:
+        raise ArgumentError("two of after, window and inflight were given; expected one at most")
     words = [*_session("SESSION.FETCH", client_id, prefix), *_epoch(epoch)]
-    words += ["AFTER", _range("after", after, 0, MAX_NUMBER)]
-    if count is not None:
-        words += ["COUNT", _range("count", count, 1, MAX_COUNT)]
-    if max_bytes is not None:
-        words += ["BYTES", _range("max_bytes", max_bytes, 1, MAX_NUMBER)]
-    return Command(tuple(words), _parse_page)
+    if window is not None:
+        words += ["WINDOW", _range("window", window, 1, MAX_LIMIT)]
+    elif inflight:
+        words.append("INFLIGHT")
+    else:
+        words += ["AFTER", _range("after", after, 0, MAX_NUMBER)]
+    return Command((*words, *_fetch_options(count, max_bytes)), _parse_page)
 
 
 def session_ack(client_id: Text, packet_ids: Sequence[int], *, epoch: int = 0, prefix: Text = b"") -> Command[int]:
     """`SESSION.ACK`: removes messages; replies how many were there."""
     words = [*_session("SESSION.ACK", client_id, prefix), *_epoch(epoch)]
-    words += [_range("packet_id", packet_id, 1, MAX_PACKET_ID) for packet_id in _some("packet_ids", packet_ids)]
-    return Command(tuple(words), _integer)
+    return Command((*words, *_packet_ids(packet_ids)), _integer)
+
+
+def session_ack_next(
+    client_id: Text, packet_ids: Sequence[int], count: int, *, epoch: int = 0, prefix: Text = b""
+) -> Command[AckResult]:
+    """`SESSION.ACK … NEXT`: removes messages and hands out up to `count` of those that follow."""
+    words = [*_session("SESSION.ACK", client_id, prefix), *_epoch(epoch)]
+    words += ["NEXT", _range("count", count, 1, MAX_COUNT)]
+    return Command((*words, *_packet_ids(packet_ids)), _parse_acked)
+
+
+def session_sent(client_id: Text, serial: int, *, epoch: int = 0, prefix: Text = b"") -> Command[None]:
+    """`SESSION.SENT`: the messages up to `serial` were handed to the client by other ways."""
+    words = [*_session("SESSION.SENT", client_id, prefix), *_epoch(epoch)]
+    return Command((*words, _range("serial", serial, 0, MAX_NUMBER)), _ok)
+
+
+def session_release(client_id: Text, packet_ids: Sequence[int], *, epoch: int = 0, prefix: Text = b"") -> Command[int]:
+    """`SESSION.RELEASE`: PUBREC was received; replies how many messages were there."""
+    words = [*_session("SESSION.RELEASE", client_id, prefix), *_epoch(epoch)]
+    return Command((*words, *_packet_ids(packet_ids)), _integer)
+
+
+def session_receive(client_id: Text, packet_id: int, *, epoch: int = 0, prefix: Text = b"") -> Command[bool]:
+    """`SESSION.RECEIVE`: an incoming QoS 2 message; True if it is the first time."""
+    words = [*_session("SESSION.RECEIVE", client_id, prefix), *_epoch(epoch)]
+    return Command((*words, _range("packet_id", packet_id, 1, MAX_PACKET_ID)), _flag)
+
+
+def session_complete(client_id: Text, packet_ids: Sequence[int], *, epoch: int = 0, prefix: Text = b"") -> Command[int]:
+    """`SESSION.COMPLETE`: PUBREL was received; replies how many identifiers were known."""
+    words = [*_session("SESSION.COMPLETE", client_id, prefix), *_epoch(epoch)]
+    return Command((*words, *_packet_ids(packet_ids)), _integer)
 
 
 def session_last(client_id: Text, *, prefix: Text = b"") -> Command[int]:
@@ -225,11 +272,15 @@ def session_touch(client_id: Text, *, epoch: int, prefix: Text = b"") -> Command
     return Command((*_session("SESSION.TOUCH", client_id, prefix), *_epoch(epoch)), _ok)
 
 
-def session_close(client_id: Text, *, epoch: int, expiry: int | None = None, prefix: Text = b"") -> Command[None]:
+def session_close(
+    client_id: Text, *, epoch: int, expiry: int | None = None, sent: int | None = None, prefix: Text = b""
+) -> Command[None]:
     """`SESSION.CLOSE`: the connection is gone; the session lives on for its expiry (seconds)."""
     words = [*_session("SESSION.CLOSE", client_id, prefix), *_epoch(epoch)]
     if expiry is not None:
         words += ["EXPIRY", _range("expiry", expiry, 0, MAX_EXPIRY_S)]
+    if sent is not None:
+        words += ["SENT", _range("sent", sent, 0, MAX_NUMBER)]
     return Command(tuple(words), _ok)
 
 
@@ -362,13 +413,29 @@ def _epoch(epoch: int) -> list[Word]:
     return ["EPOCH", _range("epoch", epoch, 0, MAX_NUMBER)]
 
 
-def _add_options(limit: int | None, ttl: int | None) -> list[Word]:
+def _add_options(limit: int | None, ttl: int | None, producer: tuple[Text, int] | None) -> list[Word]:
     words: list[Word] = []
     if limit is not None:
         words += ["LIMIT", _range("limit", limit, 1, MAX_LIMIT)]
     if ttl is not None:
         words += ["TTL", _range("ttl", ttl, 1, MAX_TTL_S)]
+    if producer is not None:
+        name, sequence = producer
+        words += ["PRODUCER", _name("producer", name), _range("sequence", sequence, 1, MAX_NUMBER)]
     return words
+
+
+def _fetch_options(count: int | None, max_bytes: int | None) -> list[Word]:
+    words: list[Word] = []
+    if count is not None:
+        words += ["COUNT", _range("count", count, 1, MAX_COUNT)]
+    if max_bytes is not None:
+        words += ["BYTES", _range("max_bytes", max_bytes, 1, MAX_NUMBER)]
+    return words
+
+
+def _packet_ids(packet_ids: Sequence[int]) -> list[Word]:
+    return [_range("packet_id", packet_id, 1, MAX_PACKET_ID) for packet_id in _some("packet_ids", packet_ids)]
 
 
 def _topic(topic: str) -> bytes:
@@ -461,8 +528,12 @@ def _parse_names(reply: object) -> tuple[str, ...]:
     return tuple(_decode(item) for item in _array(reply))
 
 
+def _flag(reply: object) -> bool:
+    return bool(_integer(reply))
+
+
 def _parse_flags(reply: object) -> tuple[bool, ...]:
-    return tuple(bool(_integer(item)) for item in _array(reply))
+    return tuple(_flag(item) for item in _array(reply))
 
 
 def _parse_policy(reply: object) -> ChannelPolicy | None:
@@ -494,7 +565,12 @@ def _parse_added(reply: object) -> AddResult:
 
 def _parse_page(reply: object) -> Page:
     entries, more, expired = _array(reply, 3)
-    return Page(tuple(_parse_entry(entry) for entry in _array(entries)), bool(_integer(more)), _integer(expired))
+    return Page(tuple(_parse_entry(entry) for entry in _array(entries)), _flag(more), _integer(expired))
+
+
+def _parse_acked(reply: object) -> AckResult:
+    removed, page = _array(reply, 2)
+    return AckResult(_integer(removed), _parse_page(page))
 
 
 def _parse_entry(reply: object) -> Entry:
@@ -502,12 +578,12 @@ def _parse_entry(reply: object) -> Entry:
     try:
         return Entry(_integer(serial), _integer(packet_id), EntryState(_integer(state)), _bytes(value))
     except ValueError as error:
-        raise _wrong(state, "state 0 or 2") from error
+        raise _wrong(state, "state 0, 1 or 2") from error
 
 
 def _parse_opened(reply: object) -> OpenResult:
     epoch, present = _array(reply, 2)
-    return OpenResult(_integer(epoch), bool(_integer(present)))
+    return OpenResult(_integer(epoch), _flag(present))
 
 
 def _parse_info(reply: object) -> SessionInfo:
@@ -515,10 +591,10 @@ def _parse_info(reply: object) -> SessionInfo:
     try:
         ttl_ms = _integer(fields["ttl_ms"])
         return SessionInfo(
-            exists=bool(_integer(fields["exists"])),
+            exists=_flag(fields["exists"]),
             owner=_decode(fields["owner"] or b""),
             epoch=_integer(fields["epoch"]),
-            connected=bool(_integer(fields["connected"])),
+            connected=_flag(fields["connected"]),
             expiry=_integer(fields["expiry"]),
             messages=_integer(fields["messages"]),
             first_serial=_integer(fields["first_serial"]),

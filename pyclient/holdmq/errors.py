@@ -26,6 +26,7 @@ __all__ = [
     "InvalidTopicError",
     "ModuleMissingError",
     "NoSessionError",
+    "ProducerError",
     "SessionFullError",
     "UnexpectedReplyError",
     "WrongTypeError",
@@ -42,6 +43,10 @@ class ArgumentError(HoldMQError, redis.DataError, ValueError):
 
 class UnexpectedReplyError(HoldMQError, redis.InvalidResponse):
     """The server answered in a form that docs/commands.md does not know: module and client do not fit together."""
+
+
+class ProducerError(HoldMQError):
+    """A producer's batch has a number that was used before: a second producer has its name, or the clock went back."""
 
 
 class CommandError(HoldMQError, redis.ResponseError):

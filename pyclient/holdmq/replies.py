@@ -17,6 +17,7 @@ from holdmq import core
 from holdmq.errors import ArgumentError
 
 __all__ = [
+    "AckResult",
     "AddResult",
     "ChannelMessage",
     "ChannelPolicy",
@@ -105,7 +106,8 @@ class AddResult:
     """What `SESSION.ADD` did.
 
     Attributes:
-        packet_ids: the packet identifiers of the new messages, in the order of the payloads.
+        packet_ids: the packet identifiers of the new messages, in the order of the payloads; 0 for one that was trimmed
+            at once. Empty for a batch older than the producer's last one, which is not stored again.
         serial: the serial of the last of them.
         trimmed: how many messages were removed because the queue was longer than its limit.
         expired: how many references were removed because their message had expired.
@@ -121,6 +123,8 @@ class EntryState(IntEnum):
     """How far the delivery of a queued message has come."""
 
     QUEUED = 0
+    INFLIGHT = 1
+    """It was handed out and is not acknowledged yet."""
     RELEASED = 2
     """QoS 2: PUBREC was seen, only the packet identifier still matters."""
 
@@ -132,7 +136,7 @@ class Entry:
     Attributes:
         serial: its place in the queue; grows for ever.
         packet_id: its packet identifier, 1 to 65535.
-        state: queued or released.
+        state: queued, in flight or released.
         value: what is stored: a record (see `message`), or whatever else was added.
     """
 
@@ -164,6 +168,14 @@ class Page:
     entries: tuple[Entry, ...]
     more: bool
     expired: int
+
+
+@dataclass(frozen=True, slots=True)
+class AckResult:
+    """What `SESSION.ACK ... NEXT` replied: how many messages were removed, and the next ones, now in flight."""
+
+    removed: int
+    page: Page
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +266,8 @@ class Message:
     Attributes:
         topic: where it was published.
         payload: the content.
-        qos: the QoS that it was published with, 0 to 2.
-        retain: whether it was to be retained.
+        qos: the QoS that it was published with, 0 to 2; in a queue that of its delivery.
+        retain: whether it was to be retained; in a queue the flag of its delivery.
         time_ms: when it was published.
         expires_ms: when it expires, None if it does not.
         publisher: the client id of the publisher, empty if it is not known.

@@ -78,7 +78,7 @@ def test_a_policy_is_read() -> None:
         (commands.session_add("c", ["x"]), [[1], 1, 0]),
         (commands.session_add("c", ["x"]), [[b"1"], 1, 0, 0]),
         (commands.session_fetch("c"), [[[1, 1, 0, b"x"]], 0]),
-        (commands.session_fetch("c"), [[[1, 1, 1, b"x"]], 0, 0]),
+        (commands.session_fetch("c"), [[[1, 1, 3, b"x"]], 0, 0]),
         (commands.session_fetch("c"), [[[1, 1, 0, None]], 0, 0]),
         (commands.session_open("c", "me"), [1]),
         (commands.session_touch("c", epoch=1), b"QUEUED"),

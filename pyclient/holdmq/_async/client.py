@@ -37,8 +37,9 @@ class AsyncHoldMQ:
     returns, `valkey.Valkey`; for `AsyncHoldMQ` their asyncio twins. `decode_responses` and `protocol` may be as they
     like.
 
-    redis-py sends a command again when the connection was lost before the reply came: then `publish` and `add` may
-    store a message twice. A client made with `retry=Retry(NoBackoff(), 0)` raises instead.
+    When the connection is lost before the reply came, nobody knows whether the command was carried out. What happens
+    then is the client's `retry` policy: `redis.Redis(...)` sends the command again by default, and `publish` and `add`
+    may then store a message twice; a client of `from_url` raises. `AsyncSession.producer` stores it once.
 
     Attributes:
         client: the wrapped client.

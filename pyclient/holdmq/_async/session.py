@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from holdmq import commands
+from holdmq._async.producer import AsyncProducer
 from holdmq.errors import UnexpectedReplyError
 from holdmq.replies import (
+    AckResult,
     AddResult,
     Entry,
     OpenResult,
@@ -83,18 +85,19 @@ class AsyncSession:
         """
         await self._hold.execute(commands.session_touch(self.client_id, epoch=self.epoch, prefix=self.prefix))
 
-    async def close(self, *, expiry: int | None = None) -> None:
+    async def close(self, *, expiry: int | None = None, sent: int | None = None) -> None:
         """The connection is gone: with expiry 0 the session is dropped, else it lives so long.
 
         Args:
             expiry: in seconds, 0 to 4294967295; None: what `open` said.
+            sent: up to this serial messages were handed to the client (see `sent`).
 
         Raises:
             FencedError: the session has a newer owner.
             NoSessionError: it was never opened, or is gone.
         """
         await self._hold.execute(
-            commands.session_close(self.client_id, epoch=self.epoch, expiry=expiry, prefix=self.prefix)
+            commands.session_close(self.client_id, epoch=self.epoch, expiry=expiry, sent=sent, prefix=self.prefix)
         )
 
     async def add(self, *payloads: Payload, limit: int | None = None, ttl: int | None = None) -> AddResult:
@@ -110,9 +113,11 @@ class AsyncSession:
             SessionFullError: all packet identifiers are in use.
 
         Example:
-            >>> result = await hold.session("device-3").add(b"a", b"b", b"c", limit=2, ttl=60)
-            >>> result.packet_ids, result.trimmed
-            ((1, 2, 3), 1)
+            >>> session = hold.session("device-3")
+            >>> (await session.add(b"a", b"b", ttl=60)).packet_ids
+            (1, 2)
+            >>> (await session.add(b"c", limit=2)).trimmed
+            1
         """
         return await self._hold.execute(
             commands.session_add(self.client_id, payloads, limit=limit, ttl=ttl, prefix=self.prefix)
@@ -141,22 +146,48 @@ class AsyncSession:
             commands.session_add_expiring(self.client_id, messages, limit=limit, ttl=ttl, prefix=self.prefix)
         )
 
-    async def fetch(self, *, after: int = 0, count: int | None = None, max_bytes: int | None = None) -> Page:
+    def producer(self, name: Text, *, sequence: int | None = None) -> AsyncProducer:
+        """A producer for this session, each of whose batches is stored once, however often it is sent.
+
+        Args:
+            name: one of at most 1024 names of a session; only one producer may bear it at a time.
+            sequence: the number of its first batch, above all that were used under this name; None takes the clock
+                (microseconds since 1970), which a restarted process can do too.
+
+        Raises:
+            ArgumentError: a sequence outside of 1 to 2**63 - 1.
+        """
+        return AsyncProducer(self._hold, self.client_id, name, sequence=sequence, prefix=self.prefix)
+
+    async def fetch(
+        self,
+        *,
+        after: int = 0,
+        window: int | None = None,
+        inflight: bool = False,
+        count: int | None = None,
+        max_bytes: int | None = None,
+    ) -> Page:
         """A page of the queue; removes nothing but references to expired messages.
 
         Args:
             after: begin behind this serial; 0 is the beginning.
+            window: hand out the messages behind those in flight, so many that at most `window` are unacknowledged
+                (1 to 65535), and note them as in flight.
+            inflight: only what is in flight, for a client that came back.
             count: most messages, 1 to 10000 (default 100).
             max_bytes: about so many bytes of payload, but one message at least (default 1048576).
 
         Raises:
-            ArgumentError: a number outside of its range.
+            ArgumentError: a number outside of its range, or two of `after`, `window` and `inflight`.
             FencedError: the session has a newer owner.
         """
         return await self._hold.execute(
             commands.session_fetch(
                 self.client_id,
                 after=after,
+                window=window,
+                inflight=inflight,
                 count=count,
                 max_bytes=max_bytes,
                 epoch=self.epoch,
@@ -210,6 +241,83 @@ class AsyncSession:
         """
         return await self._hold.execute(
             commands.session_ack(self.client_id, packet_ids, epoch=self.epoch, prefix=self.prefix)
+        )
+
+    async def ack_next(self, *packet_ids: int, count: int) -> AckResult:
+        """Removes messages that were acknowledged and hands out up to `count` of those that follow, in one step.
+
+        So a backlog drains in order at the client's pace, with one command for each batch.
+
+        Args:
+            packet_ids: what was acknowledged.
+            count: 1 to 10000; as many as were acknowledged keep the window.
+
+        Raises:
+            ArgumentError: no identifier, or a number outside of its range.
+            FencedError: the session has a newer owner.
+
+        Example:
+            >>> session = hold.session("device-8")
+            >>> added = await session.add(b"a", b"b", b"c")
+            >>> [entry.value for entry in (await session.fetch(window=2)).entries]
+            [b'a', b'b']
+            >>> acked = await session.ack_next(1, count=1)
+            >>> acked.removed, [entry.value for entry in acked.page.entries]
+            (1, [b'c'])
+        """
+        return await self._hold.execute(
+            commands.session_ack_next(self.client_id, packet_ids, count, epoch=self.epoch, prefix=self.prefix)
+        )
+
+    async def sent(self, serial: int) -> None:
+        """Messages up to `serial` were handed to the client by other ways (deliveries of the inbox).
+
+        Raises:
+            ArgumentError: a serial below 0.
+            FencedError: the session has a newer owner.
+        """
+        await self._hold.execute(commands.session_sent(self.client_id, serial, epoch=self.epoch, prefix=self.prefix))
+
+    async def release(self, *packet_ids: int) -> int:
+        """PUBREC was received (QoS 2, outgoing): drops the payloads, keeps the identifiers until `ack`.
+
+        Returns:
+            How many of them were there.
+
+        Raises:
+            ArgumentError: no identifier, or one outside of 1 to 65535.
+            FencedError: the session has a newer owner.
+        """
+        return await self._hold.execute(
+            commands.session_release(self.client_id, packet_ids, epoch=self.epoch, prefix=self.prefix)
+        )
+
+    async def receive(self, packet_id: int) -> bool:
+        """A PUBLISH of QoS 2 came in.
+
+        Returns:
+            True for the first time, False for a repetition.
+
+        Raises:
+            ArgumentError: an identifier outside of 1 to 65535.
+            FencedError: the session has a newer owner.
+        """
+        return await self._hold.execute(
+            commands.session_receive(self.client_id, packet_id, epoch=self.epoch, prefix=self.prefix)
+        )
+
+    async def complete(self, *packet_ids: int) -> int:
+        """PUBREL was received (QoS 2, incoming): the identifiers are free again.
+
+        Returns:
+            How many of them were known.
+
+        Raises:
+            ArgumentError: no identifier, or one outside of 1 to 65535.
+            FencedError: the session has a newer owner.
+        """
+        return await self._hold.execute(
+            commands.session_complete(self.client_id, packet_ids, epoch=self.epoch, prefix=self.prefix)
         )
 
     async def last(self) -> int:

@@ -1,10 +1,11 @@
 """Clients of the server under test, closed with the test."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 from holdmq import AsyncHoldMQ
+from tests.client.proxy import Proxy
 from tests.support import Server
 
 
@@ -13,7 +14,7 @@ async def connect(server: Server) -> AsyncIterator[Callable[..., AsyncHoldMQ]]:
     """Makes clients of `server`; options as of redis-py's `from_url`."""
     made: list[AsyncHoldMQ] = []
 
-    def make(to: Server = server, **options: object) -> AsyncHoldMQ:
+    def make(to: Server | Proxy = server, **options: object) -> AsyncHoldMQ:
         made.append(AsyncHoldMQ.from_url(to.url, **options))
         return made[-1]
 
@@ -26,3 +27,11 @@ async def connect(server: Server) -> AsyncIterator[Callable[..., AsyncHoldMQ]]:
 def hold(connect: Callable[..., AsyncHoldMQ]) -> AsyncHoldMQ:
     """A client of `server` with the default options."""
     return connect()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """A proxy before `server` that can lose replies."""
+    made = Proxy(server)
+    yield made
+    made.close()

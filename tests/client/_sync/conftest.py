@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdmq import HoldMQ
+from tests.client.proxy import Proxy
 from tests.support import Server
 
 
@@ -14,7 +15,7 @@ def connect(server: Server) -> Iterator[Callable[..., HoldMQ]]:
     """Makes clients of `server`; options as of redis-py's `from_url`."""
     made: list[HoldMQ] = []
 
-    def make(to: Server = server, **options: object) -> HoldMQ:
+    def make(to: Server | Proxy = server, **options: object) -> HoldMQ:
         made.append(HoldMQ.from_url(to.url, **options))
         return made[-1]
 
@@ -27,3 +28,11 @@ def connect(server: Server) -> Iterator[Callable[..., HoldMQ]]:
 def hold(connect: Callable[..., HoldMQ]) -> HoldMQ:
     """A client of `server` with the default options."""
     return connect()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """A proxy before `server` that can lose replies."""
+    made = Proxy(server)
+    yield made
+    made.close()

@@ -208,7 +208,7 @@ def test_a_published_message_waits_in_the_session_that_subscribed(hold: HoldMQ) 
     (entry,) = [entry for entry in session.entries()]
     message = entry.message
     assert isinstance(message, Message)
-    assert (message.topic, message.payload, message.qos) == ("weather/oslo", b"\x00snow", 2)
+    assert (message.topic, message.payload, message.qos) == ("weather/oslo", b"\x00snow", 1)
     assert (message.retain, message.publisher) == (False, "station")
 
 
@@ -267,3 +267,58 @@ def test_a_key_of_another_type_is_refused(hold: HoldMQ, client: redis.Redis) -> 
         hold.session("device").add(b"x")
     assert isinstance(caught.value, redis.ResponseError)
     assert isinstance(caught.value, CommandError)
+
+
+def test_a_window_hands_out_no_more_than_may_be_unacknowledged(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.add(*[f"{number}".encode() for number in range(10)])
+    page = session.fetch(window=4)
+    assert ([entry.value for entry in page.entries], page.more) == ([b"0", b"1", b"2", b"3"], True)
+    assert (session.fetch(window=4)).entries == ()
+    inflight = session.fetch(inflight=True)
+    assert [(entry.packet_id, entry.state) for entry in inflight.entries] == [
+        (number, EntryState.INFLIGHT) for number in (1, 2, 3, 4)
+    ]
+    acked = session.ack_next(1, 2, count=2)
+    assert acked.removed == 2
+    assert [entry.value for entry in acked.page.entries] == [b"4", b"5"]
+    assert [entry.value for entry in (session.fetch(window=10, count=1)).entries] == [b"6"]
+
+
+def test_what_was_sent_by_other_ways_is_in_flight(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.open("owner", expiry=60)
+    session.add(b"a", b"b", b"c")
+    session.sent(2)
+    assert [entry.value for entry in (session.fetch(inflight=True)).entries] == [b"a", b"b"]
+    assert [entry.value for entry in (session.fetch(window=10)).entries] == [b"c"]
+    session.close(sent=3)
+
+
+def test_a_released_message_keeps_its_identifier_and_its_time_to_live(hold: HoldMQ, client: redis.Redis) -> None:
+    session = hold.session("device")
+    session.add(Message(topic="a", payload=b"x" * 1000, qos=2).to_record(), ttl=100)
+    session.fetch(window=1)
+    assert session.release(1, 2) == 1
+    (entry,) = [entry for entry in session.entries()]
+    assert (entry.packet_id, entry.state) == (1, EntryState.RELEASED)
+    assert len(entry.value) < 100
+    with pytest.raises(ArgumentError, match="without a message"):
+        _ = entry.message
+    assert 90 < client.ttl("{device}_messages_1") <= 100
+    assert session.ack(1) == 1
+
+
+def test_an_incoming_message_is_received_once_until_it_is_complete(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    session.open("owner", expiry=60)
+    assert [session.receive(7), session.receive(7), session.receive(8)] == [True, False, True]
+    assert session.complete(7, 9) == 1
+    assert session.receive(7)
+
+
+def test_only_one_way_to_fetch_is_taken_at_a_time(hold: HoldMQ) -> None:
+    with pytest.raises(ArgumentError, match="expected one at most"):
+        hold.session("device").fetch(after=1, window=1)
+    with pytest.raises(ArgumentError, match="window is 0"):
+        hold.session("device").fetch(window=0)

@@ -1,0 +1,111 @@
+"""A producer: numbers its batches, so that one that is sent again after a lost reply is not stored again."""
+
+import time
+from typing import TYPE_CHECKING
+
+from holdmq import commands
+from holdmq.commands import Command
+from holdmq.errors import HoldMQError, ProducerError, library_of
+from holdmq.replies import AddResult, Payload, Text
+
+if TYPE_CHECKING:
+    from holdmq._async.client import AsyncHoldMQ
+
+
+class AsyncProducer:
+    """Adds messages to a session, each batch once; made by `AsyncSession.producer`.
+
+    When redis-py sends a batch again because the connection was lost before the reply came, the server answers as it
+    did the first time. When redis-py gives up, the outcome is not known: then `pending` is True, and `retry` sends the
+    same batch again, as often as is wanted, also after a pause.
+
+    One task uses it at a time.
+
+    Attributes:
+        name: the producer's name.
+        sequence: the number of its next batch.
+
+    Example:
+        >>> producer = hold.session("device-9").producer("station")
+        >>> (await producer.add(b"snow", b"rain")).packet_ids
+        (1, 2)
+        >>> (await producer.add(b"sun")).packet_ids
+        (3,)
+    """
+
+    def __init__(self, hold: "AsyncHoldMQ", client_id: Text, name: Text, *, sequence: int | None, prefix: Text) -> None:
+        self.name = name
+        self.sequence = time.time_ns() // 1000 if sequence is None else sequence
+        commands.session_add(client_id, [b""], producer=(name, self.sequence), prefix=prefix)  # refuses what cannot be
+        self._hold = hold
+        self._client_id = client_id
+        self._prefix = prefix
+        self._pending: Command[AddResult] | None = None
+        self._refused: type[Exception] = library_of(hold.client).ResponseError
+
+    @property
+    def pending(self) -> bool:
+        """Whether the outcome of the last batch is not known."""
+        return self._pending is not None
+
+    async def add(self, *payloads: Payload, limit: int | None = None, ttl: int | None = None) -> AddResult:
+        """Appends messages; arguments and errors as for `AsyncSession.add`, but at most 1000 payloads.
+
+        Raises:
+            HoldMQError: the outcome of the batch before is not known.
+            ProducerError: the number of the batch was used before, by somebody else.
+            redis.ConnectionError: the outcome of this batch is not known.
+        """
+        return await self._send(
+            commands.session_add(
+                self._client_id,
+                payloads,
+                limit=limit,
+                ttl=ttl,
+                producer=(self.name, self.sequence),
+                prefix=self._prefix,
+            )
+        )
+
+    async def add_expiring(
+        self, *messages: tuple[Payload, int | None], limit: int | None = None, ttl: int | None = None
+    ) -> AddResult:
+        """Appends messages that live for times of their own; as `AsyncSession.add_expiring`, errors as for `add`."""
+        return await self._send(
+            commands.session_add_expiring(
+                self._client_id,
+                messages,
+                limit=limit,
+                ttl=ttl,
+                producer=(self.name, self.sequence),
+                prefix=self._prefix,
+            )
+        )
+
+    async def retry(self) -> AddResult:
+        """Sends the batch whose outcome is not known once more; errors as for `add`.
+
+        Raises:
+            HoldMQError: there is none.
+        """
+        if self._pending is None:
+            raise HoldMQError("the outcome of every batch is known; expected one that failed")
+        try:
+            result = await self._hold.execute(self._pending)
+        except self._refused:
+            self._pending = None  # refused means that nothing was stored: the number is still free
+            raise
+        self._pending = None
+        self.sequence += 1
+        if not result.packet_ids:
+            raise ProducerError(
+                f"the batch was not stored: the producer {self.name!r} has used number {self.sequence - 1} before; "
+                "expected a name of its own for each producer, or a larger sequence"
+            )
+        return result
+
+    async def _send(self, batch: Command[AddResult]) -> AddResult:
+        if self._pending is not None:
+            raise HoldMQError("the outcome of the batch before is not known; expected a retry() before the next batch")
+        self._pending = batch
+        return await self.retry()

@@ -48,8 +48,8 @@ void access_script_caller(uint64_t client) {
     script_caller = client;
 }
 
-/* A name that only patterns for everything match. */
-static server_string *probe(void) {
+/* Only patterns for everything match it. */
+server_string *access_probe_name(void) {
     if (probe_name[0] == 0) {
         uint64_t random[2];
         if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
@@ -67,7 +67,7 @@ static bool ends_with(const char *text, size_t len, const char *end) {
 
 /* The server's own verdict on the command, whatever the channel: refusals for a channel's sake end with "channel". */
 static bool may_run(server_string *user, const char *command) {
-    server_string *name = probe();
+    server_string *name = access_probe_name();
     server_reply *reply = sv.Call(detached, "ACL", "cscsc", "DRYRUN", user, command, name, "");
     bool allowed = false;
     if (reply != NULL && sv.CallReplyType(reply) == SERVER_REPLY_STRING) {
@@ -89,7 +89,7 @@ static bool may_write(server_string *user_name, server_string *key) {
 }
 
 static unsigned judge(server_string *user) {
-    server_string *name = probe();
+    server_string *name = access_probe_name();
     unsigned flags = 0;
     if (may_run(user, "PUBLISH") && may_run(user, "CHANNEL.PUBLISH")) flags |= MAY_INTERCEPT;
     if (may_run(user, "SPUBLISH") && may_run(user, "CHANNEL.SPUBLISH")) flags |= MAY_INTERCEPT_SHARDED;

@@ -18,6 +18,9 @@ bool access_is_resp2_subscriber(uint64_t client);
 /* The client sent a subscribing command (so that only such clients are asked). */
 void access_saw_subscribe(uint64_t client);
 
+/* A name that nobody uses: random, the same as long as the server runs.  The caller frees it. */
+server_string *access_probe_name(void);
+
 /* May the user behind the running command write this key? */
 bool access_may_write(server_ctx *ctx, server_string *key);
 

@@ -140,7 +140,9 @@ static void check_writes(server_ctx *ctx) {
     if (write_refusal != NULL) sv.FreeString(NULL, write_refusal);
     write_refusal = NULL;
     /* A write that changes nothing, under the rules for scripts, which are those of clients: the error is the answer. */
-    server_reply *reply = sv.Call(ctx, "DEL", "SEc", "");
+    server_string *nobodys = access_probe_name();
+    server_reply *reply = sv.Call(ctx, "DEL", "SEs", nobodys);
+    sv.FreeString(NULL, nobodys);
     if (reply == NULL) return;
     if (sv.CallReplyType(reply) == SERVER_REPLY_ERROR) {
         size_t len;

@@ -260,9 +260,16 @@ static void key_appeared(server_ctx *ctx, index_t *index, const char *name, size
 }
 
 static void (*message_gone)(hmq_slice session_key);
+static void (*queue_expired)(int db, hmq_slice session_key);
 
-void index_watch_messages(void (*gone)(hmq_slice session_key)) {
-    message_gone = gone;
+void index_watch(void (*on_message_gone)(hmq_slice session_key), void (*on_queue_expired)(int db, hmq_slice session_key)) {
+    message_gone = on_message_gone;
+    queue_expired = on_queue_expired;
+}
+
+static void tell_queue_expired(int db, const char *name, size_t len) {
+    size_t key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_MESSAGES);
+    if (key_len > 0 && queue_expired != NULL) queue_expired(db, (hmq_slice){(const uint8_t *)name, key_len});
 }
 
 /* A key called {c}_messages_<packet id>: tells whoever watches. */
@@ -293,6 +300,7 @@ static int on_key_event(server_ctx *ctx, int type, const char *event, server_str
     if (own_write) return SERVER_OK;
     size_t len;
     const char *name = sv.StringPtrLen(key, &len);
+    if (type == SERVER_NOTIFY_EXPIRED) tell_queue_expired(sv.GetSelectedDb(ctx), name, len);
     index_t *index = index_at(sv.GetSelectedDb(ctx));
     if (type == SERVER_NOTIFY_HASH) {
         if (needs_refresh(name, len)) mark_stale(index, name, len);

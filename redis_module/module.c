@@ -12,6 +12,7 @@
 #include "info.h"
 #include "intercept.h"
 #include "queue.h"
+#include "session_sweep.h"
 
 #define OLDEST_SERVER 0x070000
 
@@ -76,6 +77,7 @@ static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, voi
     if (sub != SERVER_EVENTLOOP_BEFORE_SLEEP) return;
     if (handoff_pending()) handoff_settle(true);
     channel_before_sleep();
+    sweep_before_sleep();
 }
 
 static void log_mode(server_ctx *ctx) {
@@ -106,7 +108,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     wrong = config_start(ctx, argv, argc);
     if (wrong != NULL) return refuse(ctx, wrong, "");
     index_start(ctx, holds_keys(ctx));
-    index_watch_messages(queue_message_gone);
+    index_watch(queue_message_gone, sweep_note);
     channel_start(ctx);
     handoff_start(ctx);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);

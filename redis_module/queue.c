@@ -10,6 +10,7 @@
 #include "../src/tbmq.h"
 #include "index.h"
 #include "session_hash.h"
+#include "session_sweep.h"
 
 #define MEMBER_MAX_BYTES 1024 /* longer session keys take the heap */
 /* References looked at in one step when a walk drops expired ones, so that no page takes long. */
@@ -433,7 +434,9 @@ static size_t append(queue *q, server_key *last, const session_facts *facts, lon
         replicate_references(q, members, items, done);
         index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zadd", q->messages_name);
         result->keys_expire_ms = settle_expiry(q, facts, newest_expiry(items, done), was_empty);
-        store_counter(q, last, packet_id, result->keys_expire_ms);
+        long long counter_expire_ms = result->keys_expire_ms;
+        if (facts->opened && counter_expire_ms != SERVER_NO_EXPIRE) counter_expire_ms += SWEEP_GRACE_MS;
+        store_counter(q, last, packet_id, counter_expire_ms);
         uint64_t round = hmq_serial_round(serial, packet_id);
         if (round > facts->round) session_fact_write(q->ctx, q->session, "round", round, result->keys_expire_ms);
     }

@@ -203,6 +203,14 @@ static void presume_sent(server_ctx *ctx, hmq_slice session) {
     queue_close(&q);
 }
 
+/* Larger than the session's last one, than all that this server gave out, and than those of a session dropped long ago. */
+static long long next_epoch(long long last, long long now_ms) {
+    static long long newest;
+    long long floor = last > newest ? last : newest;
+    newest = floor >= now_ms ? floor + 1 : now_ms;
+    return newest;
+}
+
 int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
@@ -218,7 +226,7 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     if (options.clean) forget_counts(ctx, session);
     if (present && before.connected) presume_sent(ctx, session);
     long long now_ms = sv.Milliseconds();
-    long long epoch = before.epoch >= now_ms ? before.epoch + 1 : now_ms;
+    long long epoch = next_epoch(before.epoch, now_ms);
     write_state(ctx, session, &options, epoch);
     session_keys_expire(ctx, session, now_ms + (options.expiry_s + options.lease_s) * 1000, false);
     if (before.exists) notify_takeover(ctx, session, epoch);

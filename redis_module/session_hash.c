@@ -6,6 +6,7 @@
 #include "../src/session_key.h"
 #include "errors.h"
 #include "index.h"
+#include "session_sweep.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
 
@@ -46,8 +47,8 @@ void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms
         server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
         if (sv.KeyType(key) != SERVER_EMPTY) {
             long long standing = sv.GetAbsExpire(key);
-            if (only_later ? expires_later(expire_ms, standing) : expire_ms != standing)
-                key_set_expiry(ctx, key, name, expire_ms);
+            long long due = keys[i] == HMQ_SUFFIX_LAST_PACKET_ID && expire_ms != SERVER_NO_EXPIRE ? expire_ms + SWEEP_GRACE_MS : expire_ms;
+            if (only_later ? expires_later(due, standing) : due != standing) key_set_expiry(ctx, key, name, due);
         }
         sv.CloseKey(key);
         sv.FreeString(NULL, name);

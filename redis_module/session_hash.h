@@ -40,7 +40,8 @@ void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long 
 /* Does `expire_ms` end later than `standing`?  (SERVER_NO_EXPIRE is later than all.) */
 bool expires_later(long long expire_ms, long long standing);
 
-/* Sets the expiry of all keys of the session: to the very time, or only if it is later than what stands. */
+/* Sets the expiry of all keys of an opened session: to the very time, or only if it is later than what stands.  The counter
+ * of packet identifiers ends SWEEP_GRACE_MS later. */
 void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later);
 
 #endif

@@ -1,0 +1,1 @@
+"""`make demo`: the tour of HoldMQ on real weather observations, each step checked."""

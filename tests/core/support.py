@@ -5,6 +5,7 @@ Slices go to C in blocks of exactly their size from malloc: AddressSanitizer the
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from holdmq.core._binding import ffi, lib
 
@@ -42,6 +43,10 @@ def written(size: int, write: Callable[[Any, int], int]) -> bytes:
     return copy(out, size)
 
 
+# What an allocator calls lives as long as the allocator, which a container holds until it has given everything back.
+_callbacks: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+
+
 class Books:
     """An allocator that knows every block it gave out, and fails at chosen calls.
 
@@ -60,8 +65,12 @@ class Books:
             "resize": ffi.callback("void *(void *, size_t)", self._resize),
             "release": ffi.callback("void(void *)", self._release),
         }
-        self._callbacks = callbacks
         self.allocator = ffi.new("hmq_allocator *", callbacks)
+        _callbacks[self.allocator] = callbacks
+
+    def fail_at(self, call: int) -> None:
+        """Lets this call fail and no other."""
+        self.fails = lambda present: present == call
 
     @property
     def bytes_out(self) -> int:

@@ -25,11 +25,11 @@ def test_the_next_free_identifier_is_found(last: int, scattered: set[int], crowd
     expected = next(p for p in ((last + i) % 65535 + 1 for i in range(65535)) if p not in in_use)
     asked: list[int] = []
 
-    @ffi.callback("bool(void *, uint16_t)")
-    def is_in_use(_context: object, packet_id: int) -> bool:
+    def ask(_context: object, packet_id: int) -> bool:
         asked.append(packet_id)
         return packet_id in in_use
 
+    is_in_use = ffi.callback("bool(void *, uint16_t)", ask)
     skipped = ffi.new("uint32_t *")
     assert lib.hmq_packet_id_allocate(last, is_in_use, ffi.NULL, skipped) == expected
     assert skipped[0] == len(asked) - 1

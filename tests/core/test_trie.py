@@ -1,0 +1,384 @@
+"""The subscription trie against a dictionary and brute force; growing and shrinking; memory that runs out."""
+
+import random
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from holdmq.core import InvalidTopicError, Match, SetResult, TopicTrie
+from holdmq.core._binding import ffi, lib
+from tests.core import models
+from tests.core.support import Books, heap
+
+Pairs: TypeAlias = dict[tuple[str, int], int]
+BIG = 2**64 - 1  # the largest subscriber
+
+subscribers = st.one_of(st.integers(0, 40), st.just(BIG))
+options = st.one_of(st.integers(0, 2), st.just(2**32 - 1))
+
+
+def matching(pairs: Pairs, name: str) -> list[Match]:
+    """Brute force: every filter is asked."""
+    found = (Match(key[1], value) for key, value in pairs.items() if models.topic_matches(key[0], name))
+    return sorted(found)
+
+
+def node_count(pairs: Pairs) -> int:
+    """Every beginning of every filter is one node."""
+    levels = (key[0].split("/") for key in pairs)
+    return len({tuple(parts[:size]) for parts in levels for size in range(len(parts) + 1)} | {()})
+
+
+def contents(trie: TopicTrie) -> Pairs:
+    """What a walk sees; a pair that it sees twice is an error."""
+    seen = [((name.decode(), subscriber), value) for name, subscriber, value in trie]
+    assert len(dict(seen)) == len(seen)
+    return dict(seen)
+
+
+# ---- the model ----
+
+
+class TrieMachine(RuleBasedStateMachine):
+    """Random sets and removes; after each step trie and dictionary agree.
+
+    A filter may be crowded by many subscribers, a level by many children, so that every form of the containers is
+    entered and left.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.books = Books()
+        self.trie = TopicTrie(seed=12345, allocator=self.books.allocator)
+        self.model: Pairs = {}
+
+    @rule(topic_filter=models.filters, subscriber=subscribers, value=options)
+    def set(self, topic_filter: str, subscriber: int, value: int) -> None:
+        old = self.model.get((topic_filter, subscriber))
+        expected = SetResult.ADDED if old is None else SetResult.UNCHANGED if old == value else SetResult.REPLACED
+        assert self.trie.set(topic_filter, subscriber, value) is expected
+        self.model[topic_filter, subscriber] = value
+
+    @rule(topic_filter=models.filters, subscriber=subscribers)
+    def remove(self, topic_filter: str, subscriber: int) -> None:
+        there = self.model.pop((topic_filter, subscriber), None) is not None
+        assert self.trie.remove(topic_filter, subscriber) is there
+
+    @rule(topic_filter=models.filters, count=st.integers(10, 60))
+    def crowd(self, topic_filter: str, count: int) -> None:
+        for subscriber in range(count):
+            self.set(topic_filter, subscriber, 1)
+
+    @rule(parent=st.sampled_from(["", "a/", "+/"]), count=st.integers(5, 30), tail=st.sampled_from(["", "/#", "/+"]))
+    def widen(self, parent: str, count: int, tail: str) -> None:
+        for number in range(count):
+            self.set(f"{parent}{number}{tail}", number % 3, 0)
+
+    @rule(data=st.data(), share=st.floats(0, 1))
+    def thin_out(self, data: st.DataObject, share: float) -> None:
+        keys = sorted(self.model)
+        shuffled = data.draw(st.randoms(use_true_random=False)).sample(keys, int(len(keys) * share))
+        for topic_filter, subscriber in shuffled:
+            self.remove(topic_filter, subscriber)
+
+    @rule(name=models.names)
+    def match(self, name: str) -> None:
+        assert sorted(self.trie.match(name)) == matching(self.model, name)
+
+    @invariant()
+    def agrees(self) -> None:
+        assert contents(self.trie) == self.model
+        assert len(self.trie) == len(self.model)
+        assert self.trie.nodes == node_count(self.model)
+        assert self.trie.memory_bytes == self.books.bytes_out
+
+    def teardown(self) -> None:
+        """Everything is given back."""
+        del self.trie
+        assert self.books.sizes == {}
+
+
+TestTrie = TrieMachine.TestCase
+TestTrie.settings = settings(max_examples=60, stateful_step_count=20)
+
+
+@given(st.dictionaries(st.tuples(models.names, subscribers), options, max_size=25), models.filters)
+def test_a_filter_finds_the_names_that_it_matches(model: Pairs, topic_filter: str) -> None:
+    trie = TopicTrie()
+    for (name, subscriber), value in model.items():
+        trie.set(name, subscriber, value)
+    expected = [Match(key[1], value) for key, value in model.items() if models.topic_matches(topic_filter, key[0])]
+    assert sorted(trie.match_filter(topic_filter)) == sorted(expected)
+
+
+# ---- single claims ----
+
+
+def test_a_hash_matches_its_parent_level() -> None:
+    trie = TopicTrie()
+    trie.set("a/#", 1)
+    assert trie.match("a") == trie.match("a/b") == trie.match("a/b/c") == [Match(1, 0)]
+    assert trie.match("b") == []
+
+
+def test_wildcards_in_the_first_level_do_not_see_dollar_names() -> None:
+    trie = TopicTrie()
+    for topic_filter in ("#", "+/b", "$SYS/#", "$SYS/b"):
+        trie.set(topic_filter, 1)
+    assert len(trie.match("$SYS/b")) == 2
+    assert len(trie.match("x/b")) == 2
+    names = TopicTrie()
+    for name in ("$SYS/b", "$SYS", "x/$b", "x"):
+        names.set(name, 1)
+    assert len(names.match_filter("#")) == 2
+    assert len(names.match_filter("+/#")) == 2
+    assert len(names.match_filter("$SYS/#")) == 2
+    assert len(names.match_filter("$SYS/+")) == 1
+
+
+def test_a_subscriber_is_visited_once_for_each_matching_filter() -> None:
+    trie = TopicTrie()
+    for topic_filter in ("a/b", "a/+", "+/b", "#"):
+        trie.set(topic_filter, 7, options=len(topic_filter))
+    assert sorted(trie.match("a/b")) == [Match(7, 1), Match(7, 3), Match(7, 3), Match(7, 3)]
+
+
+@pytest.mark.parametrize("topic_filter", ["", "a#", "a+", "#/a", "$share/g/a", "a\0", "/" * 128, "x" * 65536])
+def test_what_is_no_filter_changes_nothing(topic_filter: str) -> None:
+    trie = TopicTrie()
+    with pytest.raises(InvalidTopicError):
+        trie.set(topic_filter, 1)
+    with pytest.raises(InvalidTopicError):
+        trie.remove(topic_filter, 1)
+    assert (len(trie), trie.nodes) == (0, 1)
+
+
+def test_a_trie_does_not_match_what_is_no_name_or_filter() -> None:
+    trie = TopicTrie()
+    trie.set("#", 1)
+    never = ffi.callback("bool(void *, uint64_t, uint32_t)", lambda *_arguments: pytest.fail("visited"))
+    for text in (b"", b"/" * 128, b"a" * 65536):
+        assert lib.hmq_trie_match(trie._trie, heap(text), len(text), never, ffi.NULL)
+        assert lib.hmq_trie_match_filter(trie._trie, heap(text), len(text), never, ffi.NULL)
+    with pytest.raises(InvalidTopicError):
+        trie.match("a/#")
+    with pytest.raises(InvalidTopicError):
+        trie.match_filter("a#")
+
+
+def test_a_callback_that_returns_false_ends_the_walk() -> None:
+    trie = TopicTrie()
+    for number in range(100):
+        trie.set("a/+" if number % 2 else "a/b", number)
+        trie.set("n/m", number)
+    seen: list[int] = []
+
+    def see(*_arguments: object) -> bool:
+        seen.append(1)
+        return len(seen) < 3
+
+    on_pair = ffi.callback("bool(void *, uint64_t, uint32_t)", see)
+    on_filter = ffi.callback("bool(void *, const char *, size_t, uint64_t, uint32_t)", see)
+
+    c_trie = trie._trie
+    assert not lib.hmq_trie_match(c_trie, heap(b"a/b"), 3, on_pair, ffi.NULL)
+    assert len(seen) == 3
+    seen.clear()
+    assert not lib.hmq_trie_match_filter(c_trie, heap(b"+/m"), 3, on_pair, ffi.NULL)
+    assert len(seen) == 3
+    seen.clear()
+    assert not lib.hmq_trie_walk(c_trie, on_filter, ffi.NULL)
+    assert len(seen) == 3
+
+
+def test_more_matches_than_expected_are_all_returned() -> None:
+    trie = TopicTrie()
+    for subscriber in range(1000):
+        trie.set("a", subscriber)
+    assert sorted(trie.match("a")) == [Match(subscriber, 0) for subscriber in range(1000)]
+    assert sorted(trie.match_filter("+")) == [Match(subscriber, 0) for subscriber in range(1000)]
+
+
+def test_the_deepest_and_the_longest_filter_work() -> None:
+    trie = TopicTrie()
+    deepest, longest = "/".join(["a"] * 127 + ["#"]), "x" * 65535
+    trie.set(deepest, 1)
+    trie.set(longest, 2)
+    assert trie.match("/".join(["a"] * 128)) == [Match(1, 0)]
+    assert trie.match(longest) == [Match(2, 0)]
+    assert contents(trie) == {(deepest, 1): 0, (longest, 2): 0}
+    assert trie.remove(deepest, 1)
+    assert trie.remove(longest, 2)
+    assert trie.nodes == 1
+
+
+def test_only_an_empty_trie_takes_a_seed() -> None:
+    trie = TopicTrie(seed=2**128 - 1)
+    trie.set("a/b", 1)
+    assert not lib.hmq_trie_seed(trie._trie, 1, 2)
+    assert trie.match("a/b") == [Match(1, 0)]
+    trie.remove("a/b", 1)
+    assert lib.hmq_trie_seed(trie._trie, 1, 2)
+    with pytest.raises(OverflowError):
+        TopicTrie(seed=2**128)
+
+
+# ---- many ----
+
+
+@pytest.mark.parametrize("shape", ["one parent, many children", "one filter, many subscribers"])
+def test_many_come_and_go_and_leave_nothing(shape: str) -> None:
+    books = Books()
+    trie = TopicTrie(allocator=books.allocator)
+    empty = trie.memory_bytes
+    numbers = list(range(3000))
+    random.Random(1).shuffle(numbers)
+    keys = [(f"d/{number}/c", number) if shape.startswith("one parent") else ("d/x/c", number) for number in numbers]
+    for at, (topic_filter, subscriber) in enumerate(keys):
+        assert trie.set(topic_filter, subscriber, 1) is SetResult.ADDED
+        if at % 500 == 0:
+            assert contents(trie) == dict.fromkeys(keys[: at + 1], 1)
+    assert all(Match(subscriber, 1) in trie.match(topic_filter) for topic_filter, subscriber in keys[::100])
+    for at, (topic_filter, subscriber) in enumerate(reversed(keys)):
+        assert trie.remove(topic_filter, subscriber)
+        if at % 500 == 0:
+            assert contents(trie) == dict.fromkeys(keys[: len(keys) - at - 1], 1)
+    assert (len(trie), trie.nodes, trie.memory_bytes) == (0, 1, empty)
+    assert books.bytes_out == empty
+
+
+def test_a_filter_of_its_own_costs_few_bytes() -> None:
+    trie = TopicTrie()
+    for number in range(20000):
+        trie.set(f"devices/sensor-{number:06}/commands", number)
+    assert trie.memory_bytes / 20000 < 160  # two nodes, their level texts, one bucket
+
+
+# ---- memory that runs out ----
+
+
+# What stands in the trie before the one set in which allocations fail: filter and subscriber.
+SCENARIOS: dict[str, list[tuple[str, int]]] = {
+    "an empty trie": [],
+    "a second subscriber": [("a/b", 1)],
+    "a full block": [("a/b", number) for number in range(4)],
+    "a block becomes buckets": [("a/b", number) for number in range(16)],
+    "a bucket is split": [("a/b", number) for number in range(71)],
+    "a chain becomes buckets": [(f"a/{number}", number) for number in range(8)],
+    "a child bucket is added": [(f"a/{number}", number) for number in range(40)],
+    "a hash below a node": [("a/b/c", 1)],
+}
+
+
+@pytest.mark.parametrize("topic_filter", ["a/b", "a/b/c/d/+/#", "a/b/#", "+"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_failed_allocation_leaves_the_trie_as_it_was(scenario: str, topic_filter: str) -> None:
+    failing_call, refused = 0, True
+    while refused or failing_call < 3:
+        failing_call += 1
+        books = Books()
+        trie = TopicTrie(allocator=books.allocator)
+        for old_filter, old_subscriber in SCENARIOS[scenario]:
+            trie.set(old_filter, old_subscriber)
+        before = (contents(trie), trie.nodes, len(trie), trie.memory_bytes)
+        books.fail_at(books.calls + failing_call)
+        try:
+            trie.set(topic_filter, 999, 3)
+            refused = False
+            before[0][topic_filter, 999] = 3
+            assert contents(trie) == before[0]
+        except MemoryError:
+            refused = True
+            assert (contents(trie), trie.nodes, len(trie), trie.memory_bytes) == before
+        assert trie.memory_bytes == books.bytes_out
+        books.fails = lambda _call: False
+        trie.set(topic_filter, 999, 3)
+        for key, subscriber in contents(trie):
+            assert trie.remove(key, subscriber)
+        assert trie.nodes == 1
+    assert failing_call < 30
+
+
+class StarvedTrieMachine(RuleBasedStateMachine):
+    """Allocations fail at random: a refused set changes nothing, a remove never fails, everything is found."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = random.Random(0)
+        self.share = 0.0
+        self.books = Books()
+        self.trie = TopicTrie(allocator=self.books.allocator)
+        self.books.fails = lambda _call: self.random.random() < self.share
+        self.model: Pairs = {}
+
+    @rule(seed=st.integers(0, 1000), share=st.sampled_from([0.0, 0.2, 0.5, 0.9, 1.0]))
+    def starve(self, seed: int, share: float) -> None:
+        self.random.seed(seed)
+        self.share = share
+
+    @rule(topic_filter=models.filters, count=st.integers(1, 80))
+    def set_many(self, topic_filter: str, count: int) -> None:
+        for subscriber in range(count):
+            self._set(topic_filter, subscriber)
+
+    @rule(parent=st.sampled_from(["", "a/"]), count=st.integers(1, 40))
+    def widen(self, parent: str, count: int) -> None:
+        for number in range(count):
+            self._set(f"{parent}{number}", 0)
+
+    def _set(self, topic_filter: str, subscriber: int) -> None:
+        try:
+            self.trie.set(topic_filter, subscriber, 1)
+        except MemoryError:
+            return
+        self.model[topic_filter, subscriber] = 1
+
+    @rule(seed=st.integers(0, 1000), share=st.floats(0, 1))
+    def remove_many(self, seed: int, share: float) -> None:
+        keys = sorted(self.model)
+        for topic_filter, subscriber in random.Random(seed).sample(keys, int(len(keys) * share)):
+            assert self.trie.remove(topic_filter, subscriber)
+            del self.model[topic_filter, subscriber]
+
+    @invariant()
+    def agrees(self) -> None:
+        assert contents(self.trie) == self.model
+        assert self.trie.nodes == node_count(self.model)
+
+    def teardown(self) -> None:
+        """Everything is given back, whatever failed."""
+        for topic_filter, subscriber in self.model:
+            assert self.trie.remove(topic_filter, subscriber)
+        assert self.trie.nodes == 1
+        del self.trie
+        assert self.books.sizes == {}
+
+
+TestStarvedTrie = StarvedTrieMachine.TestCase
+TestStarvedTrie.settings = settings(max_examples=40, stateful_step_count=15)
+
+
+def test_without_memory_there_is_no_trie() -> None:
+    for failing_call in (1, 2):
+        books = Books()
+        books.fail_at(failing_call)
+        with pytest.raises(MemoryError):
+            TopicTrie(allocator=books.allocator)
+        assert books.sizes == {}
+    lib.hmq_trie_free(ffi.NULL)
+
+
+def test_the_c_functions_agree_with_the_python_class() -> None:
+    owner = TopicTrie()
+    trie = owner._trie
+    assert lib.hmq_trie_set(trie, heap(b"a/+"), 3, 7, 1) == lib.HMQ_TRIE_ADDED
+    assert lib.hmq_trie_remove(trie, heap(b"a/b"), 3, 7) == lib.HMQ_TRIE_UNCHANGED
+    assert lib.hmq_trie_remove(trie, heap(b"a/+"), 3, 8) == lib.HMQ_TRIE_UNCHANGED
+    entries = ffi.new("hmq_trie_entry[1]")
+    assert lib.hmq_trie_collect(trie, heap(b"a/b"), 3, entries, 0) == 1
+    assert lib.hmq_trie_collect(trie, heap(b"a/b"), 3, entries, 1) == 1
+    assert (entries[0].subscriber, entries[0].options) == (7, 1)
+    assert lib.hmq_trie_collect_filter(trie, heap(b"a/b"), 3, entries, 1) == 0

@@ -319,6 +319,21 @@ def test_expired_references_do_not_save_live_messages_that_are_too_many(session:
     assert session.fetch().values == [b"d", b"e", b"f", b"g"]
 
 
+def test_the_limit_of_a_queue_does_not_know_of_one_with_the_same_name_in_another_database(server: Server) -> None:
+    client, other = server.client(), server.client(db=1)
+    client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+    try:
+        queue = Session(other)
+        queue.add_expiring((100, "live"), (1, "short"))
+        Session(client).add("a", "b", limit=2)
+        Session(client).add("c", limit=2)
+        eventually(lambda: now_ms(other) > other.execute_command("PEXPIRETIME", "{c}_messages_2"))
+        assert queue.add("new", limit=2) == ([3], 3, 0, 1)
+        assert queue.fetch().values == [b"live", b"new"]
+    finally:
+        client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 1)
+
+
 # --- Fetching ---------------------------------------------------------------------------------------------------------
 
 
@@ -520,7 +535,7 @@ def test_drop_removes_all_that_the_session_has_and_nothing_of_another(session: S
         some.open(expiry=60)
         some.add("a", "b", "c")
         some.subscribe(("x/#", 1))
-    client.hset("{c}_received", "7", "1")
+    client.zadd("{c}_received", {"7": now_ms(client)})
     assert session.drop() == 3
     assert session.keys() == set()
     assert session.info()["exists"] == 0

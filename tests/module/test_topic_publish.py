@@ -183,6 +183,24 @@ def test_the_limit_of_the_queue_holds(server: Server, session: Session, client: 
     assert payloads(session.fetch().entries) == [b"2", b"3", b"4"]
 
 
+def test_a_message_for_which_there_is_no_room_reaches_nobody(
+    server: Server, session: Session, client: redis.Redis
+) -> None:
+    client.config_set("holdmq.session-limit", 2)
+    session.subscribe(("t", 1))
+    publish(client, "t", "a")
+    publish(client, "t", "b")
+    client.execute_command("SESSION.SENT", "{c}", 2)  # what is in flight is never trimmed
+    with Inbox(server) as inbox:
+        with unchanged(client):
+            assert publish(client, "t", "c") == 0
+        assert inbox.take() == []
+        session.ack(1)
+        assert publish(client, "t", "d") == 1
+        assert inbox.take_one().packet_id == 3
+    assert payloads(session.fetch().entries) == [b"b", b"d"]
+
+
 # --- Whom it reaches --------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,216 @@
+"""A new pattern subscriber gets what each matching channel holds, as pmessage, each channel once per pattern."""
+
+import random
+from typing import Any
+
+import pytest
+import redis
+
+from tests.module.channels_support import (
+    MakeRaw,
+    held,
+    serves_each,
+    set_policies,
+    sound_index,  # noqa: F401 (pytest finds it here)
+    subscribe,
+)
+from tests.support import eventually
+
+PROTOCOLS = pytest.mark.parametrize("protocol", [2, 3])
+NAMES = [
+    "a", "abc", "abcd", "a*c", "a?c", "a[b]c", "a\\c", "axc", "news", "news:", "news:eu", "news:eu:1", "news:us",
+    "NEWS:eu", "sensor/1/t", "sensor/2/t", "sensor/10/h", "é", "{a}b", "x}y", "100%", " ", "ab\ncd",
+]  # fmt: skip
+PATTERNS = [
+    "*", "a", "abc", "a*", "*c", "a?c", "a[a-z]c", "a[^x]c", "a\\*c", "a\\?c", "a\\[b\\]c", "a\\\\c", "news:*",
+    "news*", "news:eu", "*:eu*", "[nN]*", "sensor/?/t", "sensor/*", "*/*/*", "??", "{a}*",
+    "{*}", "*}*", "*%", " ", "ab*cd", "none*",
+]  # fmt: skip
+
+
+def heard(values: list[Any]) -> list[tuple[bytes, bytes, bytes]]:
+    """The pattern, channel and payload of each pmessage; fails if anything else came."""
+    assert all(value[0] == b"pmessage" for value in values)
+    return [(value[1], value[2], value[3]) for value in values]
+
+
+@pytest.mark.parametrize("rule", ["* deliver=last", "* last=on", "* hold=none last=on"])
+def test_a_pattern_gets_the_channels_that_match_it_and_no_others(client: redis.Redis, raw: MakeRaw, rule: str) -> None:
+    for name in NAMES:
+        client.set(name, "v")
+    every = {name.encode() for name in NAMES}
+    matching = {pattern: every.intersection(client.keys(pattern)) for pattern in PATTERNS}  # as the server matches
+    client.flushall()
+    set_policies(client, rule)
+    for name in NAMES:
+        client.publish(name, f"in {name}")
+    for pattern in PATTERNS:
+        subscriber = raw()
+        came = heard(subscribe(subscriber, pattern, command="PSUBSCRIBE"))
+        expected = [(pattern.encode(), name, b"in " + name) for name in matching[pattern]]
+        assert sorted(came) == sorted(expected), pattern
+        subscriber.close()
+        eventually(lambda: client.pubsub_numpat() == 0)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("rule", ["* deliver=last", "* deliver=held", "* last=on"])
+def test_a_thousand_channels_are_each_handed_over_once(
+    client: redis.Redis, raw: MakeRaw, rule: str, protocol: int
+) -> None:
+    set_policies(client, rule)
+    names = [f"sensor/{number}" for number in range(1000)]
+    random.Random(1).shuffle(names)
+    pipeline = client.pipeline(transaction=False)
+    for name in names:
+        pipeline.publish(name, f"of {name}")
+        pipeline.publish(f"other/{name}", "x")
+    pipeline.execute()
+    came = heard(subscribe(raw(protocol=protocol), "sensor/*", command="PSUBSCRIBE"))
+    assert sorted(came) == sorted((b"sensor/*", name.encode(), f"of {name}".encode()) for name in names)
+    left = 0 if "held" in rule else 1000
+    assert len(client.keys("sensor/*")) == left
+    assert len(client.keys("other/*")) == 1000
+
+
+def test_each_of_several_patterns_gets_its_own_messages(client: redis.Redis, raw: MakeRaw) -> None:
+    client.publish("abc", "m")
+    client.publish("axc", "n")
+    came = heard(subscribe(raw(), "a*", "ab*", "z*", "*c", command="PSUBSCRIBE"))
+    assert sorted(came) == [
+        (b"*c", b"abc", b"m"),
+        (b"*c", b"axc", b"n"),
+        (b"a*", b"abc", b"m"),
+        (b"a*", b"axc", b"n"),
+        (b"ab*", b"abc", b"m"),
+    ]
+
+
+def test_a_pattern_that_stands_twice_in_one_command_is_served_once(client: redis.Redis, raw: MakeRaw) -> None:
+    client.publish("abc", "m")
+    subscriber = raw()
+    subscriber.send("PSUBSCRIBE", "a*", "a*")
+    values = subscriber.pending()
+    assert values.count([b"pmessage", b"a*", b"abc", b"m"]) == 1
+    assert len(values) == 3
+
+
+def test_who_subscribes_again_to_the_same_pattern_gets_nothing_again(client: redis.Redis, raw: MakeRaw) -> None:
+    client.publish("abc", "m")
+    subscriber = raw()
+    assert len(subscribe(subscriber, "a*", command="PSUBSCRIBE")) == 1
+    assert subscribe(subscriber, "a*", command="PSUBSCRIBE") == []
+
+
+def test_a_second_pattern_subscriber_is_served_too(client: redis.Redis, raw: MakeRaw) -> None:
+    client.publish("abc", "m")
+    first, second = raw(), raw()
+    assert heard(subscribe(first, "a*", command="PSUBSCRIBE")) == [(b"a*", b"abc", b"m")]
+    came = heard(subscribe(second, "*c", command="PSUBSCRIBE"))
+    assert came == ([(b"*c", b"abc", b"m")] if serves_each(client) else [])
+    assert first.pending() == []
+
+
+def test_a_subscriber_of_the_channel_gets_the_pattern_hand_off_too(client: redis.Redis, raw: MakeRaw) -> None:
+    client.publish("abc", "m")
+    subscriber = raw()
+    assert subscribe(subscriber, "abc") == [[b"message", b"abc", b"m"]]
+    came = heard(subscribe(subscriber, "a*", command="PSUBSCRIBE"))
+    assert came == ([(b"a*", b"abc", b"m")] if serves_each(client) else [])
+
+
+def test_a_channel_with_both_lists_is_handed_over_once_and_with_its_newest(client: redis.Redis, raw: MakeRaw) -> None:
+    set_policies(client, "* last=on")
+    first = raw()
+    client.publish("ch", "unheard")
+    subscribe(first, "ch")
+    client.publish("ch", "heard")
+    first.close()
+    eventually(lambda: client.pubsub_numsub("ch") == [(b"ch", 0)])
+    assert held(client, "ch") == [b"unheard"]
+    assert held(client, "{ch}_last") == [b"heard"]
+    assert heard(subscribe(raw(), "*", command="PSUBSCRIBE")) == [(b"*", b"ch", b"heard")]
+
+
+def test_a_list_that_was_held_before_last_was_on_is_handed_over_too(client: redis.Redis, raw: MakeRaw) -> None:
+    client.publish("ch", "m")
+    set_policies(client, "* last=on")
+    assert heard(subscribe(raw(), "c*", command="PSUBSCRIBE")) == [(b"c*", b"ch", b"m")]
+
+
+def test_two_channels_never_share_their_last_message(client: redis.Redis, raw: MakeRaw) -> None:
+    set_policies(client, "* hold=none last=on")
+    names = ["x", "{x}", "{{x}}", "%7Bx%7D", "{%7Bx%7D}", "x}", "{x", "{}x", "a{x}", "a{x}b"]
+    for name in names:
+        client.publish(name, f"of {name}")
+    assert {name: client.execute_command("CHANNEL.LAST", name) for name in names} == {
+        name: f"of {name}".encode() for name in names
+    }
+    came = heard(subscribe(raw(), "*", command="PSUBSCRIBE"))
+    assert sorted(came) == sorted((b"*", name.encode(), f"of {name}".encode()) for name in names)
+
+
+def test_only_channels_whose_policy_delivers_are_handed_over(client: redis.Redis, raw: MakeRaw) -> None:
+    set_policies(client, "quiet:* deliver=none", "all:* deliver=held", "none:* hold=none", "last:*")
+    for name in ("quiet:1", "all:1", "none:1", "last:1", "other:1"):
+        client.rpush(name, "one", "two")
+    came = heard(subscribe(raw(), "*", command="PSUBSCRIBE"))
+    assert sorted(came) == [(b"*", b"all:1", b"one"), (b"*", b"all:1", b"two"), (b"*", b"last:1", b"two")]
+    assert sorted(client.keys("*")) == [b"last:1", b"none:1", b"other:1", b"quiet:1"]
+
+
+def test_keys_that_came_and_went_by_any_command_are_followed(client: redis.Redis, raw: MakeRaw) -> None:
+    client.rpush("pushed", "m")
+    client.rpush("renamed-from", "m")
+    client.rename("renamed-from", "renamed-to")
+    client.rpush("copied-from", "m")
+    client.copy("copied-from", "copied-to")
+    client.restore("restored", 0, client.dump("pushed") or b"")
+    client.rpush("stored-from", "b", "a")
+    client.sort("stored-from", alpha=True, store="stored-to")
+    client.lmove("copied-from", "moved-to")
+    client.rpush("overwritten", "m")
+    client.set("overwritten", "v")
+    client.rpush("expired", "m")
+    client.pexpire("expired", 1)
+    client.rpush("unlinked", "m")
+    client.unlink("unlinked")
+    client.rpush("popped", "m")
+    client.rpop("popped")
+    client.rpush("trimmed", "m")
+    client.ltrim("trimmed", 5, 6)
+    client.rpush("away", "m")
+    client.move("away", 7)
+    eventually(lambda: client.exists("expired") == 0)
+    came = heard(subscribe(raw(), "*", command="PSUBSCRIBE"))
+    names = sorted(channel for _, channel, _ in came)
+    assert names == [b"copied-to", b"moved-to", b"pushed", b"renamed-to", b"restored", b"stored-from", b"stored-to"]
+
+
+@pytest.mark.parametrize("how", ["FLUSHDB", "FLUSHALL", "SWAPDB"])
+def test_a_flushed_or_swapped_database_is_followed(client: redis.Redis, raw: MakeRaw, how: str) -> None:
+    client.publish("ch", "m")
+    client.execute_command(*([how] if how != "SWAPDB" else ["SWAPDB", 0, 1]))
+    first = raw()
+    assert subscribe(first, "*", command="PSUBSCRIBE") == []
+    first.close()
+    if how == "SWAPDB":
+        eventually(lambda: client.pubsub_numpat() == 0)
+        client.execute_command("SWAPDB", 0, 1)
+        assert heard(subscribe(raw(), "*", command="PSUBSCRIBE")) == [(b"*", b"ch", b"m")]
+    client.publish("ch2", "n")
+
+
+def test_a_reload_is_followed(client: redis.Redis, raw: MakeRaw) -> None:
+    for number in range(50):
+        client.publish(f"ch{number}", "m")
+    client.execute_command("DEBUG", "RELOAD")
+    came = heard(subscribe(raw(), "ch*", command="PSUBSCRIBE"))
+    assert sorted(channel for _, channel, _ in came) == sorted(f"ch{number}".encode() for number in range(50))
+
+
+def test_a_pattern_of_many_stars_does_not_stop_the_server(client: redis.Redis, raw: MakeRaw) -> None:
+    client.publish("a" * 500, "m")
+    subscriber = raw()
+    assert subscribe(subscriber, "*a" * 100 + "b", command="PSUBSCRIBE") == []
+    assert len(subscribe(subscriber, "*a" * 100, command="PSUBSCRIBE")) == (1 if serves_each(client) else 0)

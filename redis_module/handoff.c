@@ -33,6 +33,7 @@ typedef struct note {
     long before;     /* its subscriptions when the command came; for unknown clients: not used */
     handoff_kind kind;
     int count;
+    long *heard_by; /* subscribers of each name when the command came; NULL: all names are new to the client */
     server_string *names[];
 } note;
 
@@ -58,6 +59,7 @@ static long subscriptions_of(uint64_t client) {
 
 static void note_free(note *n) {
     for (int i = 0; i < n->count; i++) sv.FreeString(NULL, n->names[i]);
+    if (n->heard_by != NULL) sv.Free(n->heard_by);
     sv.Free(n);
 }
 
@@ -78,9 +80,43 @@ static note *note_new(uint64_t client, handoff_kind kind, server_string **names,
     return n;
 }
 
+/* Names that stand in an earlier note of the same transaction are served by that. */
+static void drop_names(note *n, const note *earlier) {
+    for (int i = 0; i < n->count;) {
+        bool repeated = false;
+        for (int j = 0; j < earlier->count && !repeated; j++) repeated = same(n->names[i], earlier->names[j]);
+        if (!repeated) {
+            i++;
+            continue;
+        }
+        sv.FreeString(NULL, n->names[i]);
+        n->names[i] = n->names[--n->count];
+    }
+}
+
 static void run_job(server_ctx *ctx, void *data) {
     (void)ctx, (void)data;
     handoff_settle(false);
+}
+
+static long subscribers_of(handoff_kind kind, server_string *channel) {
+    server_reply *reply = sv.Call(detached, "PUBSUB", "cs", kind == HANDOFF_SHARD ? "SHARDNUMSUB" : "NUMSUB", channel);
+    long count = -1;
+    if (reply != NULL && sv.CallReplyLength(reply) == 2)
+        count = (long)sv.CallReplyInteger(sv.CallReplyArrayElement(reply, 1));
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return count;
+}
+
+/* A client that has subscriptions may name one of them again: who came to which channel then tells the channel's count. */
+static void count_listeners(note *n) {
+    if (n->kind == HANDOFF_PATTERN) return;
+    n->heard_by = sv.Alloc((size_t)n->count * sizeof *n->heard_by);
+    for (int i = 0; i < n->count; i++) n->heard_by[i] = subscribers_of(n->kind, n->names[i]);
+}
+
+static bool came_to(const note *n, int i) {
+    return n->heard_by == NULL || subscribers_of(n->kind, n->names[i]) > n->heard_by[i];
 }
 
 static void note_due(note *n) {
@@ -88,17 +124,9 @@ static void note_due(note *n) {
     *due_end = n;
     due_end = &n->next;
     if (n->client != 0) n->before = subscriptions_of(n->client);
+    if (n->client != 0 && n->before > 0) count_listeners(n);
     /* Refused while loading and on a read-only replica: the next filter call or sleep settles it then. */
     if (can.post_jobs) sv.AddPostNotificationJob(detached, run_job, NULL, NULL);
-}
-
-static long channel_subscribers(server_string *channel) {
-    server_reply *reply = sv.Call(detached, "PUBSUB", "cs", "NUMSUB", channel);
-    long count = -1;
-    if (reply != NULL && sv.CallReplyLength(reply) == 2)
-        count = (long)sv.CallReplyInteger(sv.CallReplyArrayElement(reply, 1));
-    if (reply != NULL) sv.FreeCallReply(reply);
-    return count;
 }
 
 static long pattern_count(void) {
@@ -111,10 +139,10 @@ static long pattern_count(void) {
 /* Without the client's id only a newcomer to an empty channel can be told from the others. */
 static void note_unknown(handoff_kind kind, server_string **names, int count) {
     if (kind == HANDOFF_SHARD) return;
-    if (kind == HANDOFF_PATTERN && pattern_count() != 0) return;
+    if (pattern_count() != 0) return;
     note *n = note_new(0, kind, names, count);
     for (int i = 0; kind == HANDOFF_CHANNEL && i < n->count;) {
-        if (channel_subscribers(n->names[i]) == 0) {
+        if (subscribers_of(kind, n->names[i]) == 0) {
             i++;
         } else {
             sv.FreeString(NULL, n->names[i]);
@@ -140,7 +168,9 @@ void handoff_note(uint64_t client, handoff_kind kind, server_string **names, int
         return;
     }
     note **end = &waiting;
-    while (*end != NULL) end = &(*end)->next;
+    for (; *end != NULL; end = &(*end)->next) {
+        if ((*end)->client == client && (*end)->kind == kind) drop_names(n, *end);
+    }
     n->next = NULL;
     *end = n;
 }
@@ -208,6 +238,8 @@ static void give_backlog(const receiver *to, server_string *channel) {
 static void give_channel(const receiver *to, server_string *channel) {
     const hmq_rule *rule = channel_rule(channel);
     if (rule == NULL || rule->deliver == HMQ_DELIVER_NONE) return;
+    bool by_publish_to_pattern = to->client == NULL && to->kind == HANDOFF_PATTERN;
+    if (by_publish_to_pattern && subscribers_of(HANDOFF_CHANNEL, channel) != 0) return; /* others would hear it */
     bool master = (sv.GetContextFlags(detached) & (SERVER_CTX_MASTER | SERVER_CTX_READONLY)) == SERVER_CTX_MASTER;
     if (rule->deliver == HMQ_DELIVER_HELD) {
         if (master) give_backlog(to, channel);
@@ -221,17 +253,24 @@ static void give_channel(const receiver *to, server_string *channel) {
 
 /* ---- patterns ---------------------------------------------------------------------------------------------- */
 
-/* The channel that a held list belongs to: the name itself, or what is behind {channel}_last.  NULL if the rule of
- * that channel keeps its messages in the other one. */
-static server_string *channel_of_list(hmq_slice name) {
+/* The channel that a held list belongs to: the name itself, or what is behind {channel}_last.  NULL if the other of the
+ * two serves that channel, or no rule does. */
+static server_string *channel_of_list(const index_t *index, hmq_slice name) {
     char small[1024];
     size_t len;
     if (name.len < sizeof small && channel_of_last_key(name, small, sizeof small, &len)) {
         const hmq_rule *rule = hmq_policy_find(settings.policy, small, len);
-        if (rule != NULL && rule->last) return sv.CreateString(NULL, small, len);
+        if (rule != NULL && rule->last && rule->deliver == HMQ_DELIVER_LAST) return sv.CreateString(NULL, small, len);
     }
     const hmq_rule *rule = hmq_policy_find(settings.policy, (const char *)name.data, name.len);
-    if (rule == NULL || rule->last || rule->hold == HMQ_HOLD_NONE) return NULL;
+    if (rule == NULL || rule->deliver == HMQ_DELIVER_NONE) return NULL;
+    if (rule->last && rule->deliver == HMQ_DELIVER_LAST) {
+        server_string *last_key = channel_last_key(name);
+        hmq_slice key = slice_of(last_key);
+        bool kept = sv.DictGetC(index->held, key.data, key.len, NULL) != NULL;
+        sv.FreeString(NULL, last_key);
+        if (kept) return NULL;
+    }
     return sv.CreateString(NULL, (const char *)name.data, name.len);
 }
 
@@ -253,7 +292,7 @@ static server_string *look(const index_t *index, server_string *pattern, server_
     for (size_t seen = 0; seen < NAMES_PER_LOOK && (name = sv.DictNextC(iter, &len, NULL)) != NULL; seen++) {
         if (last != NULL) sv.FreeString(NULL, last);
         last = sv.CreateString(NULL, name, len);
-        server_string *channel = channel_of_list((hmq_slice){(const uint8_t *)name, len});
+        server_string *channel = channel_of_list(index, (hmq_slice){(const uint8_t *)name, len});
         if (channel == NULL) continue;
         if (matches(pattern, channel))
             found[(*count)++] = channel;
@@ -288,7 +327,7 @@ static void serve(const note *n, server_client *client, int db) {
     for (int i = 0; i < n->count; i++) {
         if (n->kind == HANDOFF_PATTERN)
             give_pattern(&to, n->names[i]);
-        else
+        else if (came_to(n, i))
             give_channel(&to, n->names[i]);
     }
     sv.SelectDb(detached, 0);
@@ -297,7 +336,7 @@ static void serve(const note *n, server_client *client, int db) {
 /* The new one must be the only one that a publish would reach. */
 static bool alone(const note *n, int i) {
     if (n->kind == HANDOFF_PATTERN) return pattern_count() == n->count;
-    return channel_subscribers(n->names[i]) == 1;
+    return subscribers_of(n->kind, n->names[i]) == 1 && pattern_count() == 0;
 }
 
 static bool serve_unknown(const note *n) {

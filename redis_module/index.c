@@ -134,10 +134,11 @@ void index_remove_session(index_t *index, hmq_slice session_key) {
 
 /* Is this field of a subscriptions hash one that the index takes?  (Others may write what they like there.) */
 static bool subscription_of(hmq_slice filter, const server_string *value, long long *options) {
+    hmq_slice group, inner;
     return value != NULL && sv.StringToLongLong(value, options) == SERVER_OK && *options >= 0 &&
            *options <= OPTIONS_MAX && (*options & 3) != 3 &&
            hmq_topic_check_filter((const char *)filter.data, filter.len) == HMQ_TOPIC_OK &&
-           !hmq_topic_split_share((const char *)filter.data, filter.len, NULL, NULL);
+           !hmq_topic_split_share((const char *)filter.data, filter.len, &group, &inner);
 }
 
 typedef struct session_target {
@@ -262,7 +263,8 @@ static void key_appeared(server_ctx *ctx, index_t *index, const char *name, size
 static void (*message_gone)(hmq_slice session_key);
 static void (*queue_expired)(int db, hmq_slice session_key);
 
-void index_watch(void (*on_message_gone)(hmq_slice session_key), void (*on_queue_expired)(int db, hmq_slice session_key)) {
+void index_watch(void (*on_message_gone)(hmq_slice session_key),
+                 void (*on_queue_expired)(int db, hmq_slice session_key)) {
     message_gone = on_message_gone;
     queue_expired = on_queue_expired;
 }

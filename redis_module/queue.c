@@ -108,21 +108,33 @@ long long queue_last_packet_id(queue *q) {
 
 /* ---- removing ---------------------------------------------------------------------------------------------- */
 
-/* The references are out of the set: removes their messages, replicates and notifies both, in chunks. */
-static void forget_messages(queue *q, server_string **members, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        server_key *message = sv.OpenKey(q->ctx, members[i], SERVER_WRITE);
-        bool there =
-            sv.KeyType(message) == SERVER_STRING; /* another type is somebody else's key: only the reference goes */
-        if (there) sv.DeleteKey(message);
-        sv.CloseKey(message);
-        if (there) index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "del", members[i]);
-    }
+/* Replicates the removal of references and of the messages that they name, in chunks. */
+static void replicate_removal(queue *q, server_string **members, const bool *deleted, size_t count) {
+    server_string *names[REMOVE_CHUNK];
     for (size_t from = 0; from < count; from += REMOVE_CHUNK) {
-        size_t n = count - from < REMOVE_CHUNK ? count - from : REMOVE_CHUNK;
+        size_t n = count - from < REMOVE_CHUNK ? count - from : REMOVE_CHUNK, named = 0;
+        for (size_t i = from; i < from + n; i++) {
+            if (deleted[i]) names[named++] = members[i];
+        }
         sv.Replicate(q->ctx, "ZREM", "sv", q->messages_name, members + from, n);
-        sv.Replicate(q->ctx, "UNLINK", "v", members + from, n);
+        if (named > 0) sv.Replicate(q->ctx, "UNLINK", "v", names, named);
     }
+}
+
+/* The references are out of the set: removes their messages, replicates and notifies both. */
+static void forget_messages(queue *q, server_string **members, size_t count) {
+    bool *deleted = sv.Calloc(count, sizeof *deleted);
+    for (size_t i = 0; i < count; i++) {
+        if (packet_id_of(q->session, members[i]) == 0) continue; /* whatever it names is not ours */
+        server_key *message = sv.OpenKey(q->ctx, members[i], SERVER_READ | SERVER_WRITE);
+        deleted[i] =
+            sv.KeyType(message) == SERVER_STRING; /* another type is somebody else's: only the reference goes */
+        if (deleted[i]) sv.DeleteKey(message);
+        sv.CloseKey(message);
+        if (deleted[i]) index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "del", members[i]);
+    }
+    replicate_removal(q, members, deleted, count);
+    sv.Free(deleted);
     index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zrem", q->messages_name);
     if (queue_length(q) > 0) return;
     q->emptied = true;
@@ -198,6 +210,7 @@ void queue_message_gone(hmq_slice session) {
 
 /* When the message expires (ms since 1970); 0 if it is gone already. */
 static long long message_expiry(queue *q, server_string *member) {
+    if (packet_id_of(q->session, member) == 0) return 0;
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
     if (message == NULL || sv.KeyType(message) == SERVER_EMPTY) {
         if (message != NULL) sv.CloseKey(message);
@@ -473,13 +486,15 @@ queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, 
 /* Visits one reference; false if its message is gone. */
 static bool visit_member(queue *q, server_string *member, uint64_t serial, queue_visit visit, void *context,
                          size_t *bytes) {
+    uint16_t packet_id = packet_id_of(q->session, member);
+    if (packet_id == 0) return false; /* no message of this session, whatever it is */
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
     if (message == NULL) return false;
     bool live = sv.KeyType(message) == SERVER_STRING;
     if (live) {
         size_t len;
         const char *value = sv.StringDMA(message, &len, SERVER_READ);
-        visit(context, serial, packet_id_of(q->session, member), value, len);
+        visit(context, serial, packet_id, value, len);
         *bytes += len;
     }
     sv.CloseKey(message);
@@ -516,7 +531,7 @@ queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *co
         server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
         bool live;
         if (is_full(&walked, &range, bytes)) {
-            live = walked.more = gone.count == WALK_MAX_EXPIRED || sv.KeyExists(q->ctx, member);
+            live = walked.more = gone.count == WALK_MAX_EXPIRED || message_expiry(q, member) != 0;
         } else {
             live = visit_member(q, member, (uint64_t)score, visit, context, &bytes);
             if (live) walked.visited++, walked.last = (uint64_t)score;

@@ -47,7 +47,9 @@ void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms
         server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
         if (sv.KeyType(key) != SERVER_EMPTY) {
             long long standing = sv.GetAbsExpire(key);
-            long long due = keys[i] == HMQ_SUFFIX_LAST_PACKET_ID && expire_ms != SERVER_NO_EXPIRE ? expire_ms + SWEEP_GRACE_MS : expire_ms;
+            long long due = keys[i] == HMQ_SUFFIX_LAST_PACKET_ID && expire_ms != SERVER_NO_EXPIRE
+                                ? expire_ms + SWEEP_GRACE_MS
+                                : expire_ms;
             if (only_later ? expires_later(due, standing) : due != standing) key_set_expiry(ctx, key, name, due);
         }
         sv.CloseKey(key);

@@ -46,14 +46,17 @@ static void unlink_names(server_string **names, size_t n) {
 /* Looks at up to *budget names; true if there is nothing more to look for. */
 static bool look(sweep *s, queue *q, size_t *budget, server_string **found, size_t *n) {
     char *name = sv.Alloc(s->len + 16);
-    for (; *budget > 0 && s->looked < HMQ_PACKET_ID_MAX && s->missed_in_a_row <= (uint32_t)settings.session_limit; (*budget)--) {
+    for (; *budget > 0 && s->looked < HMQ_PACKET_ID_MAX && s->missed_in_a_row <= (uint32_t)settings.session_limit;
+         (*budget)--) {
         size_t len = hmq_message_key((const char *)s->session, s->len, s->packet_id, name, s->len + 16);
         server_string *key = sv.CreateString(NULL, name, len);
         double score;
         bool there = sv.KeyExists(detached, key);
         bool of_a_new_session = there && queue_length(q) > 0 && sv.ZsetScore(q->messages, key, &score) == SERVER_OK;
-        if (there && !of_a_new_session) found[(*n)++] = key;
-        else sv.FreeString(NULL, key);
+        if (there && !of_a_new_session)
+            found[(*n)++] = key;
+        else
+            sv.FreeString(NULL, key);
         s->missed_in_a_row = there ? 0 : s->missed_in_a_row + 1;
         s->packet_id = before(s->packet_id);
         s->looked++;
@@ -75,7 +78,8 @@ static bool go_on(sweep *s, size_t *budget) {
     if (!done) {
         if (s->looked == 0) s->packet_id = (uint16_t)last;
         done = look(s, &q, budget, found, &n);
-        if (done && queue_length(&q) == 0 && !session_facts_read(detached, session).exists) found[n++] = sv.HoldString(NULL, q.last_name);
+        if (done && queue_length(&q) == 0 && !session_facts_read(detached, session).exists)
+            found[n++] = sv.HoldString(NULL, q.last_name);
     }
     queue_close(&q);
     if (n > 0) unlink_names(found, n);
@@ -85,7 +89,8 @@ static bool go_on(sweep *s, size_t *budget) {
 
 void sweep_before_sleep(void) {
     if (first == NULL) return;
-    bool master = (sv.GetContextFlags(detached) & (SERVER_CTX_MASTER | SERVER_CTX_READONLY | SERVER_CTX_LOADING)) == SERVER_CTX_MASTER;
+    bool master = (sv.GetContextFlags(detached) & (SERVER_CTX_MASTER | SERVER_CTX_READONLY | SERVER_CTX_LOADING)) ==
+                  SERVER_CTX_MASTER;
     size_t budget = NAMES_PER_TURN - 1; /* the counter may come on top */
     while (first != NULL && budget > 0) {
         sweep *s = first;

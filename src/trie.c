@@ -326,13 +326,11 @@ static void hang_in(hmq_trie *trie, node *parent, node *child, const level *l) {
         add_child(trie, parent, child);
 }
 
-/* Sets the pair at the node behind the last level, or in its '#'. */
+/* Sets the pair at the node behind the last level, or in its '#'.  A '#' that was made for it cannot be left empty: the
+ * first pair needs no memory. */
 static hmq_trie_result set_here(hmq_trie *trie, node *n, bool in_hash, uint64_t subscriber, uint32_t options) {
-    bool made = in_hash && !n->hash;
-    if (made && !hash_new(trie, n)) return HMQ_TRIE_NO_MEMORY;
-    hmq_trie_result result = hmq_pairs_set(&trie->memory, in_hash ? n->hash : &n->pairs, subscriber, options);
-    if (result == HMQ_TRIE_NO_MEMORY && made) hash_free(trie, n);
-    return result;
+    if (in_hash && !n->hash && !hash_new(trie, n)) return HMQ_TRIE_NO_MEMORY;
+    return hmq_pairs_set(&trie->memory, in_hash ? n->hash : &n->pairs, subscriber, options);
 }
 
 /* Step 2: the nodes behind `depth` levels (at least one is missing), one below the other, and the pair in the last.  NULL

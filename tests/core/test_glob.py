@@ -46,6 +46,10 @@ def test_a_pattern_matches_what_its_regular_expression_does(pattern: bytes, text
         ("?", "", False),
         ("**a**", "bab", True),
         ("[]", "]", False),
+        ("[\\]]", "]", True),
+        ("[\\]a]", "a", True),
+        ("[x\\]", "]", True),
+        ("[c-a]", "d", False),
         ("[^]", "x", True),
     ],
 )

@@ -191,6 +191,13 @@ def test_a_field_out_of_its_range_is_not_written(changes: dict[str, Any]) -> Non
         replace(FULL, **changes).encode()
 
 
+def test_a_record_that_cannot_be_has_no_size_and_is_not_written_in_c() -> None:
+    for fields in ({"type": 1, "payload": (ffi.NULL, 2**64 - 1)}, {"type": 1, "properties": (ffi.NULL, 2**32)}, {}):
+        record = ffi.new("hmq_record *", fields)
+        assert lib.hmq_record_size(record) == 0
+        assert lib.hmq_record_encode(record, heap_bytes(bytes(64)), 64) == 0
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"expires_ms": 1}, {"topic": b"x"}, {"publisher": b"x"}, {"properties": b"x"}, {"payload": b"x"}],

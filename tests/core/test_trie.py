@@ -1,7 +1,7 @@
 """The subscription trie against a dictionary and brute force; growing and shrinking; memory that runs out."""
 
 import random
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +12,9 @@ from holdmq.core import InvalidTopicError, Match, SetResult, TopicTrie
 from holdmq.core._binding import ffi, lib
 from tests.core import models
 from tests.core.support import Books, heap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Pairs: TypeAlias = dict[tuple[str, int], int]
 BIG = 2**64 - 1  # the largest subscriber
@@ -169,29 +172,39 @@ def test_a_trie_does_not_match_what_is_no_name_or_filter() -> None:
         trie.match_filter("a#")
 
 
-def test_a_callback_that_returns_false_ends_the_walk() -> None:
+@given(st.sets(models.filters, min_size=1, max_size=12), st.integers(1, 20), st.sampled_from(["a/b", "a", "b/aa/a"]))
+def test_a_callback_that_returns_false_ends_the_walk(stored: set[str], crowd: int, name: str) -> None:
     trie = TopicTrie()
-    for number in range(100):
-        trie.set("a/+" if number % 2 else "a/b", number)
-        trie.set("n/m", number)
+    for topic_filter in stored:
+        for subscriber in range(crowd):
+            trie.set(topic_filter, subscriber)
     seen: list[int] = []
+    last = 0
 
     def see(*_arguments: object) -> bool:
         seen.append(1)
-        return len(seen) < 3
+        return len(seen) != last
 
     on_pair = ffi.callback("bool(void *, uint64_t, uint32_t)", see)
     on_filter = ffi.callback("bool(void *, const char *, size_t, uint64_t, uint32_t)", see)
-
-    c_trie = trie._trie
-    assert not lib.hmq_trie_match(c_trie, heap(b"a/b"), 3, on_pair, ffi.NULL)
-    assert len(seen) == 3
-    seen.clear()
-    assert not lib.hmq_trie_match_filter(c_trie, heap(b"+/m"), 3, on_pair, ffi.NULL)
-    assert len(seen) == 3
-    seen.clear()
-    assert not lib.hmq_trie_walk(c_trie, on_filter, ffi.NULL)
-    assert len(seen) == 3
+    text = heap(name.encode())
+    walks: list[Callable[[], Any]] = [
+        lambda: lib.hmq_trie_match(trie._trie, text, len(name), on_pair, ffi.NULL),
+        lambda: lib.hmq_trie_match_filter(trie._trie, heap(b"#"), 1, on_pair, ffi.NULL),
+        lambda: lib.hmq_trie_match_filter(trie._trie, heap(b"+/#"), 3, on_pair, ffi.NULL),
+        lambda: lib.hmq_trie_match_filter(trie._trie, heap(b"+"), 1, on_pair, ffi.NULL),
+        lambda: lib.hmq_trie_walk(trie._trie, on_filter, ffi.NULL),
+    ]
+    for walk in walks:
+        last = 0
+        seen.clear()
+        assert walk()
+        total = len(seen)
+        for last in {1, total // 3, total // 2, total} - {0}:
+            if last <= total:
+                seen.clear()
+                assert not walk()
+                assert len(seen) == last
 
 
 def test_more_matches_than_expected_are_all_returned() -> None:
@@ -319,7 +332,7 @@ class StarvedTrieMachine(RuleBasedStateMachine):
         self.random.seed(seed)
         self.share = share
 
-    @rule(topic_filter=models.filters, count=st.integers(1, 80))
+    @rule(topic_filter=models.filters, count=st.integers(1, 200))
     def set_many(self, topic_filter: str, count: int) -> None:
         for subscriber in range(count):
             self._set(topic_filter, subscriber)

@@ -327,7 +327,8 @@ def test_the_limit_of_a_queue_does_not_know_of_one_with_the_same_name_in_another
         queue.add_expiring((100, "live"), (1, "short"))
         Session(client).add("a", "b", limit=2)
         Session(client).add("c", limit=2)
-        eventually(lambda: now_ms(other) > other.execute_command("PEXPIRETIME", "{c}_messages_2"))
+        end = other.execute_command("PEXPIRETIME", "{c}_messages_2")
+        eventually(lambda: now_ms(other) > end)
         assert queue.add("new", limit=2) == ([3], 3, 0, 1)
         assert queue.fetch().values == [b"live", b"new"]
     finally:

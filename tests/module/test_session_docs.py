@@ -1,0 +1,153 @@
+"""docs/commands.md and what the server says about the module's commands are one and the same."""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import RawClient, ReplyError, Server
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "commands.md"
+HEADING = re.compile(r"^### (.*)$", re.MULTILINE)
+SYNTAX = re.compile(r"`([^`]+)`")
+READING = {
+    "CHANNEL.LAST",
+    "CHANNEL.POLICY",
+    "SESSION.LAST",
+    "SESSION.INFO",
+    "SESSION.SUBSCRIPTIONS",
+    "TOPIC.RETAINED",
+    "HOLDMQ.CHECK",
+}
+GROWING = {"SESSION.ADD", "SESSION.OPEN", "SESSION.SUBSCRIBE", "TOPIC.PUBLISH"}
+
+
+def documented() -> dict[str, str]:
+    """The syntax of each command of the module, by name."""
+    rows = [row for heading in HEADING.findall(REFERENCE.read_text()) for row in SYNTAX.findall(heading)]
+    return {row.split()[0]: row for row in rows if "." in row.split()[0]}
+
+
+COMMANDS = documented()
+
+
+@pytest.fixture
+def raw3(server: Server) -> Iterator[RawClient]:
+    """A RESP3 connection: maps are maps."""
+    with RawClient(server.port, protocol=3) as connection:
+        yield connection
+
+
+def text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def named(reply: object) -> dict[str, Any]:
+    """A map with names for keys."""
+    assert isinstance(reply, dict)
+    return {text(name): value for name, value in reply.items()}
+
+
+# --- The syntax of the documentation ----------------------------------------------------------------------------------
+
+
+def needed(syntax: str) -> list[str]:
+    """The words that are not optional, the command's name among them."""
+    without = syntax
+    while "[" in without:
+        without = re.sub(r"\[[^\[\]]*\]", " ", without)
+    return [word for word in without.split() if word != "…"]
+
+
+def tokens(syntax: str) -> set[str]:
+    """The words in capitals behind the command's name."""
+    return {word for word in re.findall(r"[A-Za-z0-9.-]+", syntax)[1:] if word.isupper()}
+
+
+def positional(syntax: str) -> list[str]:
+    """The needed arguments without a token before them."""
+    words = needed(syntax)
+    return [
+        word for before, word in pairwise(words) if not word.isupper() and (before == words[0] or not before.isupper())
+    ]
+
+
+# --- What the server says ---------------------------------------------------------------------------------------------
+
+
+def arguments(description: dict[str, Any], *, optional: bool = False) -> list[dict[str, Any]]:
+    """The arguments of a description, those of groups behind their group, each with whether it may be left out."""
+    found = []
+    for argument in map(named, description.get("arguments", [])):
+        argument["optional"] = optional or "optional" in argument.get("flags", [])
+        found += [argument, *arguments(argument, optional=argument["optional"])]
+    return found
+
+
+def is_positional(argument: dict[str, Any]) -> bool:
+    """A needed argument without a token before it, that is no group of others."""
+    return not argument["optional"] and "token" not in argument and "arguments" not in argument
+
+
+def information(raw: RawClient, name: str) -> list[Any]:
+    """COMMAND INFO of a command."""
+    reply = raw.call("COMMAND", "INFO", name)
+    assert isinstance(reply, list)
+    (row,) = reply
+    return list(row)
+
+
+def test_every_command_is_documented_and_every_documented_command_exists(raw3: RawClient) -> None:
+    registered = raw3.call("COMMAND", "LIST", "FILTERBY", "MODULE", "holdmq")
+    assert isinstance(registered, list)
+    assert {text(name) for name in registered} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_server_describes_a_command_as_it_is_documented(raw3: RawClient, name: str) -> None:
+    description = named(named(raw3.call("COMMAND", "DOCS", name))[name])
+    assert text(description["summary"]).endswith((".", "?"))
+    assert text(description["complexity"]).startswith("O(")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", text(description["since"]))
+    assert text(description["group"]) == "module"
+    described = arguments(description)
+    assert {text(argument["token"]) for argument in described if "token" in argument} == tokens(COMMANDS[name])
+    assert [text(argument["name"]) for argument in described if is_positional(argument)] == positional(COMMANDS[name])
+    repeated = any("multiple" in argument.get("flags", []) for argument in described)
+    assert repeated == ("…" in COMMANDS[name])
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_arity_is_that_of_the_documentation(raw3: RawClient, name: str) -> None:
+    least = len(needed(COMMANDS[name]))
+    exact = "[" not in COMMANDS[name] and "…" not in COMMANDS[name]
+    assert information(raw3, name)[1] == (least if exact else -least)
+    for count in [*range(least - 1), *([least] if exact else [])]:
+        with pytest.raises(ReplyError, match="wrong number of arguments"):
+            raw3.call(name, *["{x}"] * count)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_command_tells_its_key_if_it_has_one(raw3: RawClient, name: str) -> None:
+    first = needed(COMMANDS[name])[1:2]
+    command = [name, *["{x}"] * len(needed(COMMANDS[name])[1:])]
+    if name.startswith("SESSION."):
+        assert first == ["key"]
+        assert raw3.call("COMMAND", "GETKEYS", *command) == [b"{x}"]
+        flags = named(information(raw3, name)[8][0])["flags"]
+        assert ("RO" if name in READING else "RW") in flags
+    elif name.startswith("TOPIC."):
+        with pytest.raises(ReplyError, match="no key arguments"):
+            raw3.call("COMMAND", "GETKEYS", *command)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_command_that_writes_says_so_and_one_that_stores_needs_memory(raw3: RawClient, name: str) -> None:
+    flags = set(information(raw3, name)[2])
+    assert ("readonly" in flags) == (name in READING)
+    # CHANNEL.PUBLISH stands in for PUBLISH, which is neither.
+    assert ("write" in flags) == (name not in READING and not name.endswith((".SPUBLISH", "CHANNEL.PUBLISH")))
+    assert ("denyoom" in flags) >= (name in GROWING)

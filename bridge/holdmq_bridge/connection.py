@@ -483,6 +483,12 @@ class Connection:
         held, self._held = self._held, []
         self._take(held)
 
+    def open_expired(self) -> None:
+        """The server has not opened the session in time."""
+        if self.phase is Phase.OPENING:
+            self.output.append(mqtt.encode_connack(False, CONNACK_UNAVAILABLE))
+            self.end(Ending.NOT_OPENED)
+
     # ---- the queue -------------------------------------------------------------------------------------------------
 
     def delivery(self, payload: bytes) -> None:
@@ -499,6 +505,7 @@ class Connection:
             self.outgoing.queued(delivery)
             if self.outgoing.behind:
                 self.needs_flush = True
+                self._check_conflict()
         elif delivery.kind == DeliveryKind.TRANSIENT:
             self.outgoing.transient(delivery)
         else:
@@ -534,6 +541,11 @@ class Connection:
         if self.phase is Phase.OPEN:
             self.outgoing.fetched(entries, bool(more))
             self.needs_flush = True
+            self._check_conflict()
+
+    def _check_conflict(self) -> None:
+        if self.outgoing.conflict:
+            self.end(Ending.GONE, "the server was restored from an older state")
 
     def touch(self) -> None:
         """Renews the lease of the session."""

@@ -17,14 +17,17 @@ Invariants
     not send it again.
  4. While not writable (the client does not read) nothing is sent.
 
-After the server was away the queue is walked again from its beginning, past what is in flight or in `acking`: pushes
-were missed, and a server restored from an older state may have numbered new messages like old ones.
+After the server was away the queue is walked again from its beginning, past what is in flight or in `acking`, and each
+of these is compared with what the server has: pushes were missed, and a server that was restored from an older state
+may have given an identifier and serial of ours to another message.  Until then nothing is acknowledged, so that no such
+message can be removed unsent.  If one comes while the client still has to acknowledge ours, the two cannot be told apart
+any more: the connection has to end (`conflict`) and the client to come back.
 
 All is O(1) per message but `server_lost`.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdmq.core import Delivery, InvalidRecordError, Record
 from holdmq.core.mqtt import encode_publish, encode_pubrel
@@ -37,6 +40,13 @@ STATE_RELEASED = 2  # of an entry that SESSION.FETCH returned
 log = Log("outgoing")
 
 
+class Mark(NamedTuple):
+    """By which a message is known again: its place in the queue and a hash of its bytes."""
+
+    serial: int
+    digest: int
+
+
 class Outgoing:
     """The sending half of one connection.  Packets go to `output`."""
 
@@ -44,14 +54,17 @@ class Outgoing:
         "_acking",
         "_acks_unsent",
         "_behind",
+        "_checking",
         "_counters",
         "_dup_until",
         "_fetch_count",
         "_fetching",
+        "_gone",
         "_in_flight",
         "_max_inflight",
         "_output",
         "_position",
+        "conflict",
         "highest",
         "writable",
     )
@@ -61,15 +74,18 @@ class Outgoing:
         self._output = output
         self._max_inflight = settings.max_inflight
         self._fetch_count = settings.fetch_count
-        self._in_flight: dict[int, int] = {}  # packet identifier -> serial
-        self._acking: dict[int, int] = {}
+        self._in_flight: dict[int, Mark] = {}  # by packet identifier
+        self._acking: dict[int, Mark] = {}
         self._acks_unsent: list[int] = []
+        self._gone: set[int] = set()  # in flight, but the server has them no more
+        self._checking: set[int] | None = None  # identifiers not yet compared with the server's, None: all are
         self._position = 0
         self._behind = False
         self._fetching = False
         self._dup_until = 0
         self.highest = 0  # largest serial sent in this or, as far as is known, an earlier connection
         self.writable = True
+        self.conflict = False
 
     def resume(self, dup_until: int) -> None:
         """The session was there before; an earlier connection may have sent messages up to the serial `dup_until`."""
@@ -93,7 +109,8 @@ class Outgoing:
             return
         record = self._read(delivery.record, delivery.serial)
         if record is not None:
-            self._send(delivery.serial, delivery.packet_id, record, delivery.retain)
+            mark = Mark(delivery.serial, hash(delivery.record))
+            self._send(mark, delivery.packet_id, record, delivery.retain)
 
     def transient(self, delivery: Delivery) -> None:
         """A message of QoS 0: now or never."""
@@ -118,17 +135,20 @@ class Outgoing:
     def _has_room(self) -> bool:
         return self.writable and len(self._in_flight) < self._max_inflight
 
-    def _send(self, serial: int, packet_id: int, record: Record, retain: bool) -> None:
-        dup = serial <= self._dup_until
+    def _send(self, mark: Mark, packet_id: int, record: Record, retain: bool) -> None:
+        if packet_id in self._in_flight:
+            self._behind = self.conflict = True
+            return
+        dup = mark.serial <= self._dup_until
         self._counters.messages_sent += 1
         self._counters.messages_sent_again += dup
         self._output.append(encode_publish(record.topic, record.payload, 1, retain, dup, packet_id))
-        self._sent(serial, packet_id)
+        self._sent(mark, packet_id)
 
-    def _sent(self, serial: int, packet_id: int) -> None:
-        self._in_flight[packet_id] = serial
-        self._position = serial
-        self.highest = max(self.highest, serial)
+    def _sent(self, mark: Mark, packet_id: int) -> None:
+        self._in_flight[packet_id] = mark
+        self._position = mark.serial
+        self.highest = max(self.highest, mark.serial)
 
     # ---- fetches ---------------------------------------------------------------------------------------------------
 
@@ -138,32 +158,60 @@ class Outgoing:
             return None
         in_flight = len(self._in_flight)
         room = self._max_inflight - in_flight
-        if room * 2 < self._max_inflight and in_flight:
+        if self._checking is not None:
+            room += in_flight + len(self._acking)  # these are passed, not sent
+        elif room * 2 < self._max_inflight and in_flight:
             return None  # one larger page a little later, not a page for each acknowledgement
-        walked_again = in_flight + len(self._acking) if self._position < self.highest else 0
         self._fetching = True
-        return self._position, min(room + walked_again, self._fetch_count)
+        return self._position, min(room, self._fetch_count)
 
     def fetched(self, entries: Sequence[Sequence[Any]], more: bool) -> None:
         """A page of the queue."""
         self._fetching = False
         for serial, packet_id, state, value in entries:
-            if self._in_flight.get(packet_id) == serial or self._acking.get(packet_id) == serial:
+            mark = Mark(serial, hash(value))
+            if self._checking is not None and self._passes(packet_id, mark):
                 self._position = serial
-            elif not self._has_room():
+            elif self.conflict or not self._has_room():
                 return
             else:
-                self._send_entry(serial, packet_id, state, value)
+                self._send_entry(mark, packet_id, state, value)
         self._behind = more
+        if not more:
+            self._check_ends()
 
-    def _send_entry(self, serial: int, packet_id: int, state: int, value: bytes) -> None:
+    def _passes(self, packet_id: int, mark: Mark) -> bool:
+        """While checking: is this message of the server's one that the client has, or is about to acknowledge?"""
+        ours = self._in_flight.get(packet_id) or self._acking.get(packet_id)
+        if ours is None:
+            return False
+        if ours != mark:
+            self.conflict = True
+            return False
+        assert self._checking is not None
+        self._checking.discard(packet_id)
+        if packet_id in self._acking:
+            self._acks_unsent.append(packet_id)
+        return True
+
+    def _check_ends(self) -> None:
+        """The server has no other messages: what was not found is gone, and no acknowledgement of it may go out."""
+        if self._checking is None:
+            return
+        for packet_id in self._checking:
+            if packet_id in self._in_flight:
+                self._gone.add(packet_id)
+            self._acking.pop(packet_id, None)
+        self._checking = None
+
+    def _send_entry(self, mark: Mark, packet_id: int, state: int, value: bytes) -> None:
         if state == STATE_RELEASED:
             self._output.append(encode_pubrel(packet_id))
-            self._sent(serial, packet_id)
+            self._sent(mark, packet_id)
             return
-        record = self._read(value, serial)
+        record = self._read(value, mark.serial)
         if record is not None:
-            self._send(serial, packet_id, record, record.retain)
+            self._send(mark, packet_id, record, record.retain)
 
     def fetch_failed(self) -> None:
         """The fetch brought nothing; it is due again."""
@@ -173,36 +221,39 @@ class Outgoing:
 
     def acknowledged(self, packet_id: int) -> bool:
         """The client has the message.  False if it was never sent in this connection."""
-        serial = self._in_flight.pop(packet_id, None)
-        if serial is None:
+        mark = self._in_flight.pop(packet_id, None)
+        if mark is None:
             return False
-        self._acking[packet_id] = serial
-        self._acks_unsent.append(packet_id)
+        if packet_id in self._gone:
+            self._gone.discard(packet_id)
+            return True
+        self._acking[packet_id] = mark
+        if self._checking is None or packet_id not in self._checking:
+            self._acks_unsent.append(packet_id)
         return True
 
-    def take_acks(self) -> dict[int, int] | None:
-        """Identifiers (with serials) that the server is to be told now, None if there are none."""
+    def take_acks(self) -> dict[int, Mark] | None:
+        """Identifiers that the server is to be told now, None if there are none."""
         if not self._acks_unsent:
             return None
         acks = {packet_id: self._acking[packet_id] for packet_id in self._acks_unsent}
         self._acks_unsent.clear()
         return acks
 
-    def acks_confirmed(self, acks: dict[int, int]) -> None:
+    def acks_confirmed(self, acks: dict[int, Mark]) -> None:
         """The server has removed them."""
-        for packet_id, serial in acks.items():
-            if self._acking.get(packet_id) == serial:
+        for packet_id, mark in acks.items():
+            if self._acking.get(packet_id) == mark:
                 del self._acking[packet_id]
 
-    def acks_failed(self, acks: dict[int, int]) -> None:
+    def acks_failed(self, acks: dict[int, Mark]) -> None:
         """The server did not remove them; they are due again."""
-        self._acks_unsent[:0] = [
-            packet_id for packet_id, serial in acks.items() if self._acking.get(packet_id) == serial
-        ]
+        self._acks_unsent += [packet_id for packet_id, mark in acks.items() if self._acking.get(packet_id) == mark]
 
     def server_lost(self) -> None:
         """Pushes and replies are lost: begins again with the truth when the server is back."""
         self._fetching = False
         self._behind = True
         self._position = 0
-        self._acks_unsent = list(self._acking)
+        self._acks_unsent.clear()
+        self._checking = {*self._in_flight, *self._acking}

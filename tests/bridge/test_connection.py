@@ -525,16 +525,29 @@ def test_while_the_server_is_away_nothing_is_acknowledged_and_everything_is_sent
     assert play.counters.publishes_dropped_qos0 == 1
 
 
-def test_acknowledgements_wait_for_the_server() -> None:
+def test_acknowledgements_wait_until_the_server_is_back_and_has_shown_the_message() -> None:
     play = Play.opened()
     play.push(1, 0)
     play.connection.server_lost()
     play.client(packets.puback(1))
     assert play.requests() == []
     play.connection.server_restored()
-    ack, fetch = play.requests()
-    assert ack.arguments == ("SESSION.ACK", b"{c1}", "EPOCH", EPOCH, 1)
+    (fetch,) = play.requests()
     assert fetch.arguments[4:6] == ("AFTER", 0)
+    play.answer(fetch, [[entry(1)], 0, 0])
+    assert play.commands() == [("SESSION.ACK", b"{c1}", "EPOCH", EPOCH, 1)]
+
+
+def test_a_server_restored_from_an_older_state_ends_the_connection() -> None:
+    play = Play.opened()
+    play.push(1, 0, b"old")
+    play.connection.server_lost()
+    play.client(packets.puback(1))
+    play.connection.server_restored()
+    (fetch,) = play.requests()
+    play.answer(fetch, [[entry(1, b"new")], 0, 0])
+    assert play.connection.ending is Ending.GONE
+    assert [command[0] for command in play.commands()] == ["SESSION.CLOSE"]
 
 
 def test_a_connect_waits_for_the_server() -> None:

@@ -15,6 +15,8 @@ from tests.support import BridgeProcess, Server, eventually
 MakeServer = Callable[..., Server]
 MakeBridge = Callable[..., BridgeProcess]
 
+# With everysec the server postpones writing while it fsyncs: a kill then loses what it has already replied to.
+DURABLE = ["appendfsync always"]
 QUICK = ["--retry-first-s", "0.02", "--retry-max-s", "0.1"]
 
 
@@ -29,13 +31,13 @@ class Publisher(threading.Thread):
         self._talk.timeout_s = 30.0
         self._topic = topic
         self._window = window
-        self._stop = threading.Event()
+        self._finishing = threading.Event()
 
     def run(self) -> None:
         """Until `finish`."""
         try:
             for first in itertools.count(1, self._window):
-                if self._stop.is_set():
+                if self._finishing.is_set():
                     return
                 numbers = range(first, first + self._window)
                 self._talk.send(*(packets.publish(self._topic, b"%d" % n, qos=1, pid=n % 65535 + 1) for n in numbers))
@@ -47,7 +49,7 @@ class Publisher(threading.Thread):
 
     def finish(self) -> int:
         """Stops after the present window; returns the last number acknowledged."""
-        self._stop.set()
+        self._finishing.set()
         self.join(60)
         assert not self.is_alive()
         if self.error is not None:
@@ -56,10 +58,10 @@ class Publisher(threading.Thread):
         return self.acknowledged
 
 
-def read_until(receiver: Talk, last: int) -> list[int]:
-    """All numbers that come up to the one given."""
-    got: list[int] = []
-    while not got or got[-1] < last:
+def read_until(receiver: Talk, last: int, got: list[int] | None = None) -> list[int]:
+    """All numbers that come up to the one given, behind those that came before."""
+    got = [] if got is None else got
+    while last not in got[-100:]:
         got.append(int(receiver.read_publish().payload))
     return got
 
@@ -72,7 +74,7 @@ def assert_complete(got: list[int], last: int) -> None:
 def test_a_killed_server_loses_nothing_that_was_acknowledged(
     fresh_server: MakeServer, bridge: MakeBridge, dial: Connect
 ) -> None:
-    server = fresh_server(aof=True)
+    server = fresh_server(aof=True, config=DURABLE)
     made = bridge(server, arguments=QUICK)
     receiver = dial(made.port, "away", clean=False)
     receiver.subscribe(("n", 1))
@@ -94,7 +96,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(
 def test_clients_stay_connected_while_the_server_is_killed_and_started_again(
     fresh_server: MakeServer, bridge: MakeBridge, dial: Connect
 ) -> None:
-    server = fresh_server(aof=True)
+    server = fresh_server(aof=True, config=DURABLE)
     made = bridge(server, arguments=QUICK)
     receiver = dial(made.port, "live")
     receiver.subscribe(("n", 1))
@@ -109,14 +111,14 @@ def test_clients_stay_connected_while_the_server_is_killed_and_started_again(
     while len(got) < 1000:
         got.append(int(receiver.read_publish().payload))
     last = publisher.finish()
-    got += read_until(receiver, last)
+    read_until(receiver, last, got)
     assert_complete(got, last)
 
 
 def test_while_the_server_is_away_pubacks_are_held_back_and_pings_answered(
     fresh_server: MakeServer, bridge: MakeBridge, dial: Connect
 ) -> None:
-    server = fresh_server(aof=True)
+    server = fresh_server(aof=True, config=DURABLE)
     made = bridge(server, arguments=QUICK)
     receiver, sender = dial(made.port), dial(made.port)
     receiver.subscribe(("n", 1))
@@ -132,7 +134,7 @@ def test_while_the_server_is_away_pubacks_are_held_back_and_pings_answered(
 def test_a_client_that_connects_while_the_server_is_away_is_served_when_it_is_back(
     fresh_server: MakeServer, bridge: MakeBridge
 ) -> None:
-    server = fresh_server(aof=True)
+    server = fresh_server(aof=True, config=DURABLE)
     made = bridge(server, arguments=QUICK)
     server.kill()
     with Talk(made.port) as client:
@@ -167,7 +169,7 @@ def test_a_killed_bridge_loses_nothing_and_the_client_goes_on_through_another(
     receiver.close()
     receiver = dial(two.port, "c1", clean=False, present=True)
     last = publisher.finish()
-    got += read_until(receiver, last)
+    read_until(receiver, last, got)
     assert_complete(list(dict.fromkeys(got)), last)
 
 
@@ -182,9 +184,7 @@ def test_a_bridge_that_was_stopped_in_its_tracks_loses_its_clients_sessions_to_t
     dial(two.port).publish("n", b"x")
     assert second.read_publish().payload == b"x"
     one.resume()
-    packet = first.read_packet()  # it may still send what it had heard before the notice; the queue is not its any more
-    assert packets.read_publish(packet).payload == b"x" if packet else True
-    first.expect_closed()
+    first.expect_closed()  # the notice of the takeover came before the message
     second.expect_nothing()
 
 
@@ -241,12 +241,34 @@ def test_a_link_killed_for_its_output_buffer_is_made_anew_and_loses_nothing(
     receiver.timeout_s = 30.0
     admin = server.client()
     made.pause()
-    for number in range(1, 101):
-        admin.execute_command("TOPIC.PUBLISH", "n", b"%d:" % number + b"x" * 100_000, "QOS", 1)
+    count = 2000
+    for number in range(1, count + 1):
+        admin.execute_command("TOPIC.PUBLISH", "n", b"%d:" % number + b"x" * 10_000, "QOS", 1)
     made.resume()
-    got = [int(receiver.read_publish().payload.split(b":")[0]) for _ in range(100)]
-    assert_complete(got, 100)
+    got: list[int] = []
+    while not got or got[-1] < count:
+        got.append(int(receiver.read_publish().payload.split(b":")[0]))
+    assert_complete(got, count)
     assert "lost the server" in made.log_text()
+
+
+def test_a_server_restored_from_an_older_state_neither_hides_nor_swallows_new_messages(
+    fresh_server: MakeServer, bridge: MakeBridge, dial: Connect
+) -> None:
+    server = fresh_server(aof=False)
+    made = bridge(server, arguments=QUICK)
+    receiver, sender = dial(made.port, "c1", clean=False), dial(made.port, "c2", clean=False)
+    receiver.subscribe(("n", 1))
+    server.client().save()
+    sender.publish("n", b"lost with the server")
+    old = receiver.read_publish(acknowledge=False)
+    server.kill()
+    server.restart()
+    sender.publish("n", b"new")
+    receiver.send(packets.puback(old.pid))  # of a message that the server knows no more, under the number of the new one
+    receiver.expect_closed()
+    receiver = dial(made.port, "c1", clean=False, present=True)
+    assert receiver.read_publish().payload == b"new"
 
 
 def test_a_session_that_the_server_forgot_is_closed(

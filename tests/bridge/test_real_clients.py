@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import redis
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
@@ -24,12 +25,14 @@ class Paho:
         self.received: queue.Queue[paho.MQTTMessage] = queue.Queue()
         self.present: queue.Queue[bool] = queue.Queue()
         self.subscribed = threading.Event()
+        self.acknowledged: set[int] = set()
         self._port = port
         self.client = paho.Client(
             CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=clean, protocol=paho.MQTTv311
         )
         self.client.on_connect = self._on_connect
         self.client.on_message = lambda _client, _data, message: self.received.put(message)
+        self.client.on_publish = lambda _client, _data, mid, *_: self.acknowledged.add(mid)
         self.client.on_subscribe = lambda *_: self.subscribed.set()
         self.client.reconnect_delay_set(1, 1)
 
@@ -100,23 +103,21 @@ def test_paho_comes_back_to_its_session(make_paho: Callable[..., Paho]) -> None:
 def test_paho_survives_the_death_of_the_server_and_of_a_bridge(
     fresh_server: MakeServer, bridge: MakeBridge, make_paho: Callable[..., Paho]
 ) -> None:
-    server = fresh_server(aof=True)
+    server = fresh_server(aof=True, config=["appendfsync always"])
     made = bridge(server)
     receiver, sender = make_paho("keeper", port=made.port, clean=False), make_paho("device", port=made.port)
     receiver.start()
     sender.start()
     receiver.subscribe("n", 1)
-    infos = [sender.client.publish("n", b"%d" % number, qos=1) for number in range(100)]
+    sent = {sender.client.publish("n", b"%d" % number, qos=1).mid for number in range(100)}
     server.kill()
-    infos += [sender.client.publish("n", b"%d" % number, qos=1) for number in range(100, 200)]
+    sent |= {sender.client.publish("n", b"%d" % number, qos=1).mid for number in range(100, 200)}
     server.restart()
-    for info in infos:
-        info.wait_for_publish(TIMEOUT_S)
+    eventually(lambda: sent <= sender.acknowledged, TIMEOUT_S, "the acknowledgements of the first 200")
     made.kill()
-    infos = [sender.client.publish("n", b"%d" % number, qos=1) for number in range(200, 300)]
+    sent |= {sender.client.publish("n", b"%d" % number, qos=1).mid for number in range(200, 300)}
     made.restart()
-    for info in infos:
-        info.wait_for_publish(TIMEOUT_S)
+    eventually(lambda: sent <= sender.acknowledged, TIMEOUT_S, "the acknowledgements of all 300")
     got: dict[int, None] = {}
     while len(got) < 300:
         got[int(receiver.next().payload)] = None
@@ -132,29 +133,24 @@ def options_of(broker: BridgeProcess) -> list[str]:
 
 
 @pytest.mark.parametrize("qos", ["0", "1", "2"])
-def test_mosquitto_pub_reaches_mosquitto_sub(broker: BridgeProcess, qos: str) -> None:
+def test_mosquitto_pub_reaches_mosquitto_sub(client: redis.Redis, broker: BridgeProcess, qos: str) -> None:
     common = options_of(broker)
     subscriber = subprocess.Popen(
-        ["mosquitto_sub", *common, "-t", "house/+/temp", "-q", qos, "-C", "3", "-v", "-d"],
+        ["mosquitto_sub", *common, "-i", "sub", "-t", "house/+/temp", "-q", qos, "-C", "3", "-v"],
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert subscriber.stdout is not None
-    lines: list[str] = []
     try:
-        for line in subscriber.stdout:  # until it says that it is subscribed
-            if "Subscribed" in line:
-                break
+        eventually(lambda: client.hlen("{sub}_subscriptions"), TIMEOUT_S, "the subscription")
         for room in ("kitchen", "bath", "attic"):
             sent = run("mosquitto_pub", *common, "-t", f"house/{room}/temp", "-m", f"{room} 21", "-q", qos)
             assert sent.returncode == 0, sent.stderr
-        lines = [line.strip() for line in subscriber.stdout]
-        assert subscriber.wait(TIMEOUT_S) == 0
+        printed, _ = subscriber.communicate(timeout=TIMEOUT_S)
     finally:
         subscriber.kill()
-        subscriber.wait()
-        subscriber.stdout.close()
-    assert [line for line in lines if line.startswith("house/")] == [
+        subscriber.communicate()
+    assert subscriber.returncode == 0
+    assert printed.splitlines() == [
         "house/kitchen/temp kitchen 21",
         "house/bath/temp bath 21",
         "house/attic/temp attic 21",
@@ -173,7 +169,7 @@ def test_mosquitto_sub_finds_what_waited_and_what_is_retained(broker: BridgeProc
 
 
 def test_mosquitto_pub_waits_for_a_server_that_is_away(fresh_server: MakeServer, bridge: MakeBridge) -> None:
-    server = fresh_server(aof=True)
+    server = fresh_server(aof=True, config=["appendfsync always"])
     made = bridge(server)
     server.kill()
     sender = subprocess.Popen(

@@ -132,9 +132,9 @@ def test_a_clean_session_leaves_no_key_behind(client: redis.Redis, talk: Connect
     receiver.subscribe(("a", 1))
     talk().publish("a", b"x")
     receiver.read_publish(acknowledge=False)
-    assert client.keys("*c1*")
+    assert client.keys("{c1}*")
     receiver.disconnect()
-    eventually(lambda: not client.keys("*c1*"), what="no key of the session")
+    eventually(lambda: not client.keys("{c1}*"), what="no key of the session")
 
 
 def test_a_persistent_session_expires_after_its_time(
@@ -144,7 +144,7 @@ def test_a_persistent_session_expires_after_its_time(
     receiver = dial(made.port, "c1", clean=False)
     receiver.subscribe(("a", 1))
     receiver.disconnect()
-    eventually(lambda: not client.keys("*c1*"), what="no key of the session")
+    eventually(lambda: not client.keys("{c1}*"), what="no key of the session")
     dial(made.port, "c1", clean=False, present=False)
 
 

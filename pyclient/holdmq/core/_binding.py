@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = ["LIBC_ALLOCATOR", "BytesLike", "CData", "Text", "address", "ffi", "freer", "layout", "lib", "to_bytes"]
+__all__ = ["LIBC_ALLOCATOR", "BytesLike", "CData", "Text", "ffi", "freer", "layout", "lib", "to_bytes"]
 
 try:
     from holdmq._core import ffi, lib
@@ -57,11 +57,6 @@ def freer(free: Callable[[CData], None], allocator: CData) -> Callable[[CData], 
         free(cdata)
 
     return run
-
-
-def address(held: CData) -> int:
-    """Where the bytes lie that `ffi.from_buffer` gave: what C's slices into them are counted from."""
-    return int(ffi.cast("uintptr_t", held))
 
 
 def layout(type_name: str) -> struct.Struct:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from holdmq.core._binding import BytesLike, CData, Text, address, ffi, layout, lib, to_bytes
+from holdmq.core._binding import BytesLike, CData, Text, ffi, layout, lib, to_bytes
 
 __all__ = [
     "MAX_PACKET_BYTES",
@@ -268,13 +268,18 @@ class Decoded(NamedTuple):
 
 
 class _Scratch(threading.local):
-    """What C writes to, one for each thread: calls into C give up the interpreter's lock."""
+    """What C writes to, one for each thread: calls into C give up the interpreter's lock.
+
+    `raw` is the memory of `packets`, `text` that of `out`.
+    """
 
     def __init__(self) -> None:
         self.packets = ffi.new("hmq_mqtt_packet[]", _BATCH)
+        self.raw = ffi.buffer(self.packets)
         self.consumed = ffi.new("size_t *")
         self.error = ffi.new("hmq_mqtt_error *")
-        self.out = ffi.new("uint8_t[]", _SCRATCH_BYTES)
+        self.text = ffi.new("char[]", _SCRATCH_BYTES)
+        self.out = ffi.cast("uint8_t *", self.text)
 
 
 _scratch = _Scratch()
@@ -286,18 +291,18 @@ def decode_many(data: BytesLike, *, max_packet_bytes: int = MAX_PACKET_BYTES) ->
     """Decodes all whole packets at the beginning of the bytes.
 
     Args:
-        data: what has arrived and was not consumed yet.
+        data: what has arrived and was not consumed yet; copied unless it is bytes.
         max_packet_bytes: the most that a whole packet may have; told as an error as soon as its length is known.
     """
-    packets: list[Packet] = []
+    source = data if type(data) is bytes else bytes(data)
     scratch = _scratch
-    held = ffi.from_buffer("uint8_t[]", data)
-    total = len(held)
+    packets: list[Packet] = []
+    total = len(source)
     at = 0
-    count = _BATCH
-    while count == _BATCH:
+    begin = source  # cffi passes bytes as a pointer to them
+    while True:
         count = lib.hmq_mqtt_decode_many(
-            held + at,
+            begin,
             total - at,
             PROTOCOL_LEVEL,
             max_packet_bytes,
@@ -307,33 +312,30 @@ def decode_many(data: BytesLike, *, max_packet_bytes: int = MAX_PACKET_BYTES) ->
             scratch.error,
         )
         if count:
-            consumed = scratch.consumed[0]
-            _append_packets(packets, scratch.packets, count, bytes(ffi.buffer(held + at, consumed)), address(held) + at)
-            at += consumed
-    error = scratch.error[0]
-    return Decoded(packets, at, ProtocolError(error) if error else None)
+            _append_packets(packets, scratch, count, source, at)
+            at += scratch.consumed[0]
+        if count < _BATCH:
+            error = scratch.error[0]
+            return Decoded(packets, at, ProtocolError(error) if error else None)
+        begin = ffi.from_buffer("uint8_t[]", source) + at
 
 
-def _append_packets(packets: list[Packet], found: CData, count: int, data: bytes, start: int) -> None:
-    """Makes objects of C's packets; `data` is a copy of the bytes that they point into, which lie at `start`."""
-    raw = ffi.buffer(found, count * _PACKET.size)
-    for index, fields in enumerate(_PACKET.iter_unpack(raw)):
-        if fields[0] == _PUBLISH:
-            _, qos, dup, retain, _, _, packet_id, _, topic, topic_len, _, _, payload, payload_len = fields
-            topic -= start
-            payload -= start
+def _append_packets(packets: list[Packet], scratch: _Scratch, count: int, source: bytes, end: int) -> None:
+    """Makes objects of C's packets; `end` is where the packet before them ends in the source.
+
+    Slices are addresses; that a payload ends where its packet does tells where the source begins.
+    """
+    for index, fields in enumerate(_PACKET.iter_unpack(scratch.raw[: count * _PACKET.size])):
+        kind, qos, dup, retain, _, _, packet_id, size, topic, topic_len, _, _, payload, payload_len = fields
+        end += size
+        if kind == _PUBLISH:
+            topic -= payload + payload_len - end
             packets.append(
-                Publish(
-                    data[topic : topic + topic_len],
-                    data[payload : payload + payload_len],
-                    qos,
-                    retain,
-                    dup,
-                    packet_id,
-                )
+                Publish(source[topic : topic + topic_len], source[end - payload_len : end], qos, retain, dup, packet_id)
             )
         else:
-            packets.append(_READERS[fields[0]](found[index]))
+            make = _IDENTIFIED.get(kind)
+            packets.append(make(packet_id) if make else _READERS[kind](scratch.packets[index]))
 
 
 def _slice(text: CData) -> bytes:
@@ -358,19 +360,22 @@ def _entries(packet: CData) -> list[Subscription]:
     return found
 
 
+_IDENTIFIED: dict[int, Callable[[int], Packet]] = {
+    PacketType.PUBACK: Puback,
+    PacketType.PUBREC: Pubrec,
+    PacketType.PUBREL: Pubrel,
+    PacketType.PUBCOMP: Pubcomp,
+    PacketType.UNSUBACK: Unsuback,
+}
+
 _READERS: dict[int, Callable[[CData], Packet]] = {
     PacketType.CONNECT: _read_connect,
     PacketType.CONNACK: lambda packet: Connack(packet.session_present, packet.code),
-    PacketType.PUBACK: lambda packet: Puback(packet.packet_id),
-    PacketType.PUBREC: lambda packet: Pubrec(packet.packet_id),
-    PacketType.PUBREL: lambda packet: Pubrel(packet.packet_id),
-    PacketType.PUBCOMP: lambda packet: Pubcomp(packet.packet_id),
     PacketType.SUBSCRIBE: lambda packet: Subscribe(packet.packet_id, _entries(packet)),
     PacketType.SUBACK: lambda packet: Suback(packet.packet_id, list(_slice(packet.payload))),
     PacketType.UNSUBSCRIBE: lambda packet: Unsubscribe(
         packet.packet_id, [entry.topic_filter for entry in _entries(packet)]
     ),
-    PacketType.UNSUBACK: lambda packet: Unsuback(packet.packet_id),
     PacketType.PINGREQ: lambda _packet: Pingreq(),
     PacketType.PINGRESP: lambda _packet: Pingresp(),
     PacketType.DISCONNECT: lambda _packet: Disconnect(),
@@ -380,8 +385,12 @@ _READERS: dict[int, Callable[[CData], Packet]] = {
 # ---- encoding ----
 
 
-def _out(size: int) -> CData:
-    return _scratch.out if size <= _SCRATCH_BYTES else ffi.new("uint8_t[]", size)
+def _out(size: int) -> tuple[CData, CData]:
+    """Memory for so many bytes, to be written as `uint8_t *` and read as `char *`."""
+    if size <= _SCRATCH_BYTES:
+        return _scratch.out, _scratch.text
+    text = ffi.new("char[]", size)
+    return ffi.cast("uint8_t *", text), text
 
 
 def _encode(packet_type: PacketType, *, payload: bytes = b"", **fields: object) -> bytes:
@@ -394,8 +403,8 @@ def _encode(packet_type: PacketType, *, payload: bytes = b"", **fields: object) 
     size = lib.hmq_mqtt_size(packet, PROTOCOL_LEVEL)
     if size == 0:
         raise InvalidPacketError(f"a field of the {packet_type.name} is out of its range: {fields}")
-    out = _out(size)
-    return bytes(ffi.buffer(out, lib.hmq_mqtt_encode(packet, PROTOCOL_LEVEL, out, size)))
+    out, text = _out(size)
+    return ffi.unpack(text, lib.hmq_mqtt_encode(packet, PROTOCOL_LEVEL, out, size))
 
 
 def encode_publish(
@@ -407,9 +416,10 @@ def encode_publish(
         InvalidPacketError: if QoS is not 0..2; if `packet_id` is 0 with QoS 1 or 2, or not 0 with QoS 0; if DUP is set
             with QoS 0; if the topic is empty or longer than 65535 bytes; if the packet is too large for MQTT.
     """
-    name, body = to_bytes(topic), to_bytes(payload)
+    name = topic if type(topic) is bytes else to_bytes(topic)
+    body = payload if type(payload) is bytes else to_bytes(payload)
     capacity = len(name) + len(body) + 16
-    out = _out(capacity)
+    out, text = _out(capacity)
     try:
         size = lib.hmq_mqtt_encode_publish(name, len(name), body, len(body), qos, retain, dup, packet_id, out, capacity)
     except OverflowError:
@@ -419,7 +429,7 @@ def encode_publish(
             f"a field of the PUBLISH is out of its range: topic of {len(name)} bytes, payload of {len(body)} bytes, "
             f"qos {qos}, dup {dup}, packet_id {packet_id}"
         )
-    return bytes(ffi.buffer(out, size))
+    return ffi.unpack(text, size)
 
 
 # The packets that are nothing but an identifier: all but its two bytes come from the codec once.
@@ -566,7 +576,7 @@ def _encode_entry(topic_filter: Text, qos: int, with_options: bool) -> bytes:
     data = to_bytes(topic_filter)
     held = ffi.from_buffer("uint8_t[]", data)
     capacity = len(data) + 3
-    out = _out(capacity)
+    out, text = _out(capacity)
     try:
         entry = ffi.new("hmq_mqtt_entry *", {"filter": (held, len(data)), "options": qos})
         size = lib.hmq_mqtt_encode_entry(entry, with_options, out, capacity)
@@ -574,4 +584,4 @@ def _encode_entry(topic_filter: Text, qos: int, with_options: bool) -> bytes:
         size = 0
     if size == 0:
         raise InvalidPacketError(f"a filter of {len(data)} bytes with QoS {qos}: expected 1..65535 bytes, QoS 0..2")
-    return bytes(ffi.buffer(out, size))
+    return ffi.unpack(text, size)

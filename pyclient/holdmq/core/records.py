@@ -4,9 +4,10 @@
 """
 
 import enum
+import threading
 from dataclasses import dataclass
 
-from holdmq.core._binding import BytesLike, CData, address, ffi, layout, lib, to_bytes
+from holdmq.core._binding import BytesLike, CData, ffi, layout, lib, to_bytes
 
 __all__ = ["MAX_TIME_MS", "Delivery", "DeliveryKind", "InvalidRecordError", "Record", "RecordType", "is_record"]
 
@@ -78,18 +79,27 @@ class Record:
         Raises:
             InvalidRecordError: if they are not a record of version 1.
         """
-        source = to_bytes(data)
-        held = ffi.from_buffer("uint8_t[]", source)
-        record = ffi.new("hmq_record *")
-        if lib.hmq_record_decode(held, len(source), record):
+        source = data if type(data) is bytes else bytes(data)
+        scratch = _scratch
+        if lib.hmq_record_decode(source, len(source), scratch.record):
             raise InvalidRecordError(f"not a record of version 1: {source[:16]!r} ({len(source)} bytes)")
-        kind, qos, retain, time_ms, expires_ms, *slices = _RECORD.unpack(ffi.buffer(record))
-        start = address(held)
-        starts, sizes = slices[::2], slices[1::2]
-        texts = [
-            source[at - start : at - start + size] if size else b"" for at, size in zip(starts, sizes, strict=True)
-        ]
-        return cls(RecordType(kind), qos, retain, time_ms, expires_ms, *texts)
+        kind, qos, retain, time_ms, expires_ms, *slices = _RECORD.unpack(scratch.raw_record)
+        if kind == _PUBREL:
+            return cls(RecordType.PUBREL, qos, retain, time_ms)
+        topic, topic_len, publisher, publisher_len, properties, properties_len, payload, payload_len = slices
+        start = payload + payload_len - len(source)  # slices are addresses; the payload ends where the source does
+        topic -= start
+        return cls(
+            RecordType.PUBLISH,
+            qos,
+            retain,
+            time_ms,
+            expires_ms,
+            source[topic : topic + topic_len],
+            source[publisher - start : publisher - start + publisher_len] if publisher_len else b"",
+            source[properties - start : properties - start + properties_len] if properties_len else b"",
+            source[payload - start :],
+        )
 
 
 def is_record(data: BytesLike) -> bool:
@@ -147,15 +157,28 @@ class Delivery:
         Raises:
             InvalidRecordError: if they are none.
         """
-        source = to_bytes(data)
-        delivery = ffi.new("hmq_delivery *")
-        if lib.hmq_delivery_decode(source, len(source), delivery):
+        source = data if type(data) is bytes else bytes(data)
+        scratch = _scratch
+        if lib.hmq_delivery_decode(source, len(source), scratch.delivery):
             raise InvalidRecordError(f"not a delivery: {source[:24]!r} ({len(source)} bytes)")
-        kind, qos, retain, packet_id, serial, previous = _DELIVERY.unpack(ffi.buffer(delivery))[:6]
-        record = source[lib.HMQ_DELIVERY_HEADER_BYTES :]
-        return cls(DeliveryKind(kind), qos, retain, packet_id, serial, previous, record)
+        kind, qos, retain, packet_id, serial, previous, _, _ = _DELIVERY.unpack(scratch.raw_delivery)
+        return cls(_KINDS[kind], qos, retain, packet_id, serial, previous, source[_DELIVERY_HEADER_BYTES:])
 
 
+class _Scratch(threading.local):
+    """What C writes to, one for each thread: calls into C give up the interpreter's lock."""
+
+    def __init__(self) -> None:
+        self.record = ffi.new("hmq_record *")
+        self.raw_record = ffi.buffer(self.record)
+        self.delivery = ffi.new("hmq_delivery *")
+        self.raw_delivery = ffi.buffer(self.delivery)
+
+
+_scratch = _Scratch()
+_PUBREL = int(RecordType.PUBREL)
+_KINDS = {int(kind): kind for kind in DeliveryKind}
+_DELIVERY_HEADER_BYTES: int = lib.HMQ_DELIVERY_HEADER_BYTES
 _RECORD = layout("hmq_record")
 _DELIVERY = layout("hmq_delivery")
 

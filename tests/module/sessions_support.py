@@ -9,6 +9,7 @@ Nothing here looks behind the commands except `snapshot`, which reads plain keys
 """
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ MAX_PACKET_ID = 65535
 DEFAULT_TTL_S = 604800
 SUBSCRIPTIONS = b"_subscriptions"
 PAGE = 1000
+SESSION_KEY = re.compile(rb"[^{]*\{[^{}]+\}", re.DOTALL)
 
 _tokens = itertools.count(1)
 
@@ -235,7 +237,7 @@ def payloads(entries: Iterable[Entry]) -> list[bytes]:
 
 
 def expire_now(client: redis.Redis, name: bytes | str) -> None:
-    """Let a key expire, and wait until it has."""
+    """Let a key expire now, and wait until it has."""
     assert client.pexpire(name, 1) == 1
     eventually(lambda: not client.exists(name), what=f"the expiry of {name!r}")
 
@@ -386,14 +388,14 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 
 def subscribed_sessions(client: redis.Redis) -> dict[bytes, dict[str, int]]:
-    """Filters and options by session key, from the keys of the selected database."""
+    """Filters and options by session key, from the keys of the selected database; what means nothing is left out."""
     found: dict[bytes, dict[str, int]] = {}
     for name in names(client, "*_subscriptions"):
-        if client.type(name) != b"hash":
-            continue
         key = name.removesuffix(SUBSCRIPTIONS)
-        subscriptions = Session(client, key).subscriptions()
-        found[key] = {topic_filter.decode(): options for topic_filter, options in subscriptions.items()}
+        if client.type(name) != b"hash" or not SESSION_KEY.fullmatch(key):
+            continue
+        fields = client.execute_command("SESSION.SUBSCRIPTIONS", key)
+        found[key] = {field.decode(): int(value) for field, value in fields.items() if value.isdigit()}
     return found
 
 

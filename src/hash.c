@@ -7,11 +7,11 @@ typedef struct sip {
     uint64_t v0, v1, v2, v3;
 } sip;
 
-static uint64_t rotate(uint64_t x, unsigned bits) {
+static inline uint64_t rotate(uint64_t x, unsigned bits) {
     return x << bits | x >> (64 - bits);
 }
 
-static void sip_round(sip *s) {
+static inline void sip_round(sip *s) {
     s->v0 += s->v1;
     s->v2 += s->v3;
     s->v1 = rotate(s->v1, 13) ^ s->v0;
@@ -24,7 +24,7 @@ static void sip_round(sip *s) {
     s->v2 = rotate(s->v2, 32);
 }
 
-static void sip_word(sip *s, uint64_t word) {
+static inline void sip_word(sip *s, uint64_t word) {
     s->v3 ^= word;
     sip_round(s);
     s->v0 ^= word;

@@ -20,15 +20,18 @@ static hmq_topic_error check_text(const char *text, size_t len) {
     return error == HMQ_UTF8_NUL ? HMQ_TOPIC_NUL : HMQ_TOPIC_OK;
 }
 
+static bool too_deep(const char *text, size_t len) {
+    if (len < HMQ_TOPIC_MAX_LEVELS) return false; /* so many levels need as many slashes, less one */
+    size_t levels = 1;
+    for (size_t i = 0; i < len; i++) levels += text[i] == '/';
+    return levels > HMQ_TOPIC_MAX_LEVELS;
+}
+
 hmq_topic_error hmq_topic_check_name(const char *name, size_t len) {
     hmq_topic_error error = check_text(name, len);
     if (error) return error;
-    size_t levels = 1;
-    for (size_t i = 0; i < len; i++) {
-        if (name[i] == '+' || name[i] == '#') return HMQ_TOPIC_WILDCARD;
-        levels += name[i] == '/';
-    }
-    return levels > HMQ_TOPIC_MAX_LEVELS ? HMQ_TOPIC_TOO_DEEP : HMQ_TOPIC_OK;
+    if (memchr(name, '+', len) || memchr(name, '#', len)) return HMQ_TOPIC_WILDCARD;
+    return too_deep(name, len) ? HMQ_TOPIC_TOO_DEEP : HMQ_TOPIC_OK;
 }
 
 static bool starts_level(const char *filter, size_t at) {
@@ -36,14 +39,12 @@ static bool starts_level(const char *filter, size_t at) {
 }
 
 static hmq_topic_error check_wildcards(const char *filter, size_t len) {
-    size_t levels = 1;
     for (size_t i = 0; i < len; i++) {
         if (filter[i] == '+' && !(starts_level(filter, i) && (i + 1 == len || filter[i + 1] == '/')))
             return HMQ_TOPIC_BAD_PLUS;
         if (filter[i] == '#' && !(starts_level(filter, i) && i + 1 == len)) return HMQ_TOPIC_BAD_HASH;
-        levels += filter[i] == '/';
     }
-    return levels > HMQ_TOPIC_MAX_LEVELS ? HMQ_TOPIC_TOO_DEEP : HMQ_TOPIC_OK;
+    return too_deep(filter, len) ? HMQ_TOPIC_TOO_DEEP : HMQ_TOPIC_OK;
 }
 
 static bool is_share(const char *filter, size_t len) {

@@ -10,6 +10,10 @@ raw             makes raw connections: raw(protocol=3), raw(other_server)
 bridge          makes running bridges: bridge(server)
 """
 
+import faulthandler
+import os
+import sys
+import threading
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +26,10 @@ from holdmq.server import ServerNotFoundError
 from tests.support import BridgeProcess, Cluster, RawClient, Server, ServerKind, selected_kinds
 
 LOG_LINES_SHOWN = 60
+
+# Where the timeout of a test (pyproject.toml) does not end it, because what was started cannot be cancelled.
+HANG_S = 240
+HANG_STATUS = 70
 
 # No deadline for one example: the machine may be busy.  What failed is printed so that anybody can replay it.
 hypothesis.settings.register_profile("holdmq", deadline=None, print_blob=True)
@@ -44,6 +52,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     except ServerNotFoundError as error:
         raise pytest.UsageError(str(error)) from error
     metafunc.parametrize("server_kind", kinds, ids=[kind.name for kind in kinds], scope="session")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """End the process of a test that hangs though its timeout fired; its servers end with it."""
+    watchdog = threading.Timer(HANG_S, _end_process, [item.nodeid])
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        return (yield)
+    finally:
+        watchdog.cancel()
+
+
+def _end_process(name: str) -> None:
+    stderr = sys.__stderr__ or sys.stderr
+    stderr.write(f"\n{name} hangs, its timeout notwithstanding; the process is ended\n")
+    faulthandler.dump_traceback(stderr, all_threads=True)
+    os._exit(HANG_STATUS)
 
 
 @pytest.hookimpl(wrapper=True)

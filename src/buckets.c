@@ -90,13 +90,12 @@ bool hmq_buckets_grow(hmq_memory *memory, hmq_buckets **buckets) {
 static void drop_spare_segment(hmq_memory *memory, hmq_buckets **buckets) {
     uint32_t last = (*buckets)->segment_count - 1;
     if (last < 2 || (*buckets)->count > segment_start(last - 1) + segment_start(last - 1) / 2) return;
-    hmq_memory_give(memory, (*buckets)->segments[last], segment_bytes(last));
-    (*buckets)->segment_count--;
+    void **segment = (*buckets)->segments[last];
     hmq_buckets *smaller = hmq_memory_resize(memory, *buckets, directory_bytes(last + 1), directory_bytes(last));
-    if (smaller)
-        *buckets = smaller;
-    else
-        memory->bytes -= sizeof(void **); /* the pointer's place stays, unused; it is part of the block that goes */
+    if (!smaller) return; /* the segment stays: a spare one does no harm */
+    hmq_memory_give(memory, segment, segment_bytes(last));
+    smaller->segment_count = last;
+    *buckets = smaller;
 }
 
 void hmq_buckets_shrink(hmq_memory *memory, hmq_buckets **buckets) {

@@ -270,6 +270,13 @@ def test_a_filter_of_its_own_costs_few_bytes() -> None:
     assert trie.memory_bytes / 20000 < 160  # two nodes, their level texts, one bucket
 
 
+def test_one_more_subscriber_of_a_filter_costs_few_bytes() -> None:
+    trie = TopicTrie()
+    for number in range(20000):
+        trie.set("broadcast/#", number)
+    assert trie.memory_bytes / 20000 < 20  # 12 for the pair, the rest is room to grow
+
+
 # ---- memory that runs out ----
 
 
@@ -360,6 +367,7 @@ class StarvedTrieMachine(RuleBasedStateMachine):
     def agrees(self) -> None:
         assert contents(self.trie) == self.model
         assert self.trie.nodes == node_count(self.model)
+        assert self.trie.memory_bytes == self.books.bytes_out
 
     def teardown(self) -> None:
         """Everything is given back, whatever failed."""

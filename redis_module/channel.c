@@ -6,6 +6,7 @@
 #include "../src/session_key.h"
 #include "access.h"
 #include "args.h"
+#include "drain.h"
 #include "errors.h"
 #include "handoff.h"
 #include "index.h"
@@ -15,6 +16,7 @@
 #define EXPIRY_SLACK 64
 
 static const char last_suffix[] = "_last";
+static const char tagged_suffix[] = ":last"; /* of a channel with a hash tag of its own, so that {x} and x differ */
 
 /* ---- names and rules --------------------------------------------------------------------------------------- */
 
@@ -32,35 +34,38 @@ static bool has_hash_tag(hmq_slice name) {
 }
 
 server_string *channel_last_key(hmq_slice channel) {
-    size_t suffix = sizeof last_suffix - 1, capacity = channel.len * 3 + 2 + suffix;
-    char *name = sv.Alloc(capacity);
-    size_t len = channel.len;
-    if (has_hash_tag(channel))
+    bool tagged = has_hash_tag(channel);
+    size_t suffix = sizeof last_suffix - 1, len = channel.len;
+    char *name = sv.Alloc(channel.len * 3 + 2 + suffix);
+    if (tagged)
         memcpy(name, channel.data, channel.len);
     else
-        len = hmq_session_key_encode((const char *)channel.data, channel.len, name, capacity);
-    memcpy(name + len, last_suffix, suffix);
+        len = hmq_session_key_encode((const char *)channel.data, channel.len, name, channel.len * 3 + 2);
+    memcpy(name + len, tagged ? tagged_suffix : last_suffix, suffix);
     server_string *key = sv.CreateString(NULL, name, len + suffix);
     sv.Free(name);
     return key;
 }
 
+static bool ends_with(hmq_slice name, const char *suffix, size_t len) {
+    return name.len > len && memcmp(name.data + name.len - len, suffix, len) == 0;
+}
+
 bool channel_of_last_key(hmq_slice name, char *channel, size_t capacity, size_t *len) {
     size_t suffix = sizeof last_suffix - 1;
-    if (name.len <= suffix || memcmp(name.data + name.len - suffix, last_suffix, suffix) != 0) return false;
+    bool tagged = ends_with(name, tagged_suffix, suffix);
+    if (!tagged && !ends_with(name, last_suffix, suffix)) return false;
     hmq_slice base = {name.data, name.len - suffix};
-    int64_t decoded = -1;
-    if (base.len > 2 && base.data[0] == '{' && base.data[base.len - 1] == '}') {
-        decoded = hmq_session_key_decode((const char *)base.data, base.len, channel, capacity);
-        if (decoded >= 0 && has_hash_tag((hmq_slice){(const uint8_t *)channel, (size_t)decoded})) decoded = -1;
-    }
-    if (decoded >= 0) {
-        *len = (size_t)decoded;
+    if (tagged) {
+        if (!has_hash_tag(base) || base.len > capacity) return false;
+        memcpy(channel, base.data, base.len);
+        *len = base.len;
         return true;
     }
-    if (!has_hash_tag(base) || base.len > capacity) return false;
-    memcpy(channel, base.data, base.len);
-    *len = base.len;
+    int64_t decoded =
+        base.data[0] == '{' ? hmq_session_key_decode((const char *)base.data, base.len, channel, capacity) : -1;
+    if (decoded < 0 || has_hash_tag((hmq_slice){(const uint8_t *)channel, (size_t)decoded})) return false;
+    *len = (size_t)decoded;
     return true;
 }
 
@@ -69,6 +74,7 @@ bool channel_of_last_key(hmq_slice name, char *channel, size_t capacity, size_t 
 static void trim_list(server_ctx *ctx, server_key *list, server_string *name, uint64_t maxlen) {
     size_t length = sv.ValueLength(list);
     if (length <= maxlen) return;
+    drain_trimmed(sv.GetSelectedDb(ctx), slice_of(name), length - (size_t)maxlen);
     for (; length > maxlen; length--) {
         server_string *oldest = sv.ListPop(list, SERVER_LIST_HEAD);
         sv.FreeString(NULL, oldest);
@@ -200,12 +206,24 @@ static bool refused(server_ctx *ctx, int flags) {
     return true;
 }
 
+/* While the channel's backlog is handed over: behind it, see drain.h.  The reply counts who subscribed to the channel. */
+static int publish_behind(server_ctx *ctx, server_string *channel, server_string *message, const hmq_rule *rule,
+                          bool sharded) {
+    if (refused(ctx, sv.GetContextFlags(ctx))) return SERVER_OK;
+    counters.channel_published++;
+    keep(ctx, channel, message, rule == NULL ? UINT64_MAX : rule->maxlen, rule == NULL ? 0 : rule->ttl_s);
+    if (rule != NULL && rule->last) keep_last(ctx, channel, message, rule);
+    return sv.ReplyWithLongLong(ctx, push_channel_subscribers(sharded ? PUSH_SHARD : PUSH_CHANNEL, channel));
+}
+
 static int publish(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
     handoff_settle(false);
     int flags = sv.GetContextFlags(ctx);
     const hmq_rule *rule = may_store(flags) ? channel_rule(channel) : NULL;
     bool always = rule != NULL && (rule->hold == HMQ_HOLD_ALL || rule->last);
     if (always && refused(ctx, flags)) return SERVER_OK;
+    if (drain_is_active(sv.GetSelectedDb(ctx), slice_of(channel)))
+        return publish_behind(ctx, channel, message, rule, sharded);
     int receivers = send(ctx, channel, message, sharded);
     bool hold = rule != NULL && (rule->hold == HMQ_HOLD_ALL || (rule->hold == HMQ_HOLD_UNHEARD && receivers == 0));
     if (hold && !always && refused(ctx, flags)) return SERVER_OK;
@@ -221,6 +239,10 @@ static int publish_command(server_ctx *ctx, server_string **argv, int argc, bool
         return SERVER_OK;
     }
     if (argc != 3) return sv.WrongArity(ctx);
+    if (!access_may_publish(ctx, argv[1], sharded)) {
+        return reply_error(ctx, ERROR_NOPERM, "this user has no permissions to run the '%s' command on this channel",
+                           sharded ? "spublish" : "publish");
+    }
     return publish(ctx, argv[1], argv[2], sharded);
 }
 

@@ -1,7 +1,7 @@
 /* channel.h - persistent pub/sub: what a publish keeps, what a channel has to offer, CHANNEL.* commands.
  *
  *     <channel>         LIST  the messages held, oldest first; expires ttl after the last one
- *     {<channel>}_last  LIST  of one: the last message, heard or not (policy last=on); <channel>_last if the channel has
+ *     {<channel>}_last  LIST  of one: the last message, heard or not (policy last=on); <channel>:last if the channel has
  *                       a hash tag of its own
  *
  * Invariants:

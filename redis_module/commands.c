@@ -30,6 +30,8 @@ static server_command_arg producer_args[] = {ARG("producer", SERVER_ARG_STRING, 
 
 static server_command_arg publish_args[] = {ARG("channel", SERVER_ARG_STRING, 0), ARG("message", SERVER_ARG_STRING, 0),
                                             END_ARGS};
+static server_command_arg spublish_args[] = {ARG("shardchannel", SERVER_ARG_STRING, 0),
+                                             ARG("message", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg channel_args[] = {ARG("channel", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg channel_key_args[] = {{"channel", SERVER_ARG_KEY, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL},
                                                 END_ARGS};
@@ -110,7 +112,7 @@ static const command table[] = {
     {"CHANNEL.SPUBLISH", channel_spublish_command, "may-replicate fast allow-loading allow-stale getchannels-api",
      "pubsub fast", 3, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
      "Publishes a message to a shard channel; keeps it as the channel's policy says.", "O(N) with N subscribers",
-     publish_args},
+     spublish_args},
     {"CHANNEL.LAST", channel_last_command, "readonly fast", "read fast", 2, KEY_READ,
      "The last message that a channel keeps.", "O(1)", channel_key_args},
     {"CHANNEL.POLICY", channel_policy_command, "readonly fast allow-loading allow-stale", "read fast", 2, 0,

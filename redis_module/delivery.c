@@ -49,13 +49,15 @@ static bool push(server_ctx *ctx, const indexed_session *session, message *m, co
     return heard > 0;
 }
 
-/* False if the session's keys hold something else: that session cannot be served, the others can. */
+/* False if the session's keys hold something else, or its queue is full of messages in flight: that session cannot be
+ * served, the others can. */
 static bool store(server_ctx *ctx, const indexed_session *session, message *m, hmq_delivery *delivery) {
     queue q;
     queue_item item = {.value = encoded(m, delivery->qos, delivery->retain), .expire_ms = m->expire_ms};
     queue_result result;
     bool stored = queue_open(&q, ctx, slice_of(session->key), SERVER_READ | SERVER_WRITE) &&
-                  queue_add(&q, &item, 1, (size_t)settings.session_limit, &result) == QUEUE_OK;
+                  queue_add(&q, &item, 1, (size_t)settings.session_limit, &result) == QUEUE_OK &&
+                  item.packet_id != 0; /* 0: all that is queued is in flight, there is no room */
     queue_close(&q);
     if (!stored) {
         counters.topic_refused++;

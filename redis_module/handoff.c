@@ -1,37 +1,22 @@
 /* handoff.c - gives new subscribers what their channels hold. */
 #include "handoff.h"
 
-#include <dlfcn.h>
 #include <string.h>
 
 #include "../src/glob.h"
+#include "access.h"
 #include "channel.h"
+#include "drain.h"
 #include "index.h"
 
-/* A backlog (deliver=held) is handed over in pieces of this size at most, well below the default output buffer limit of
- * pub/sub clients (32 MiB hard, 8 MiB soft). */
-#define PIECE_MAX_MESSAGES 1000
-#define BACKLOG_MAX_BYTES (4u << 20)
 /* Names of one look at the held channels. */
 #define NAMES_PER_LOOK 256
-
-typedef struct server_client server_client;
-
-/* The server's functions, by their names in Redis from 7.0.1 on and in Valkey. */
-static struct {
-    server_client *(*lookup)(uint64_t id);
-    void (*message)(server_client *, server_string *channel, server_string *message, server_string *kind);
-    void (*pattern_message)(server_client *, server_string *pattern, server_string *channel, server_string *message);
-    int (*subscriptions)(server_client *);
-} internal;
-
-static server_string *message_kind, *shard_message_kind;
 
 typedef struct note {
     struct note *next;
     uint64_t client; /* 0: unknown */
     long before;     /* its subscriptions when the command came; for unknown clients: not used */
-    handoff_kind kind;
+    push_kind kind;
     int count;
     long *heard_by; /* subscribers of each name when the command came; NULL: all names are new to the client */
     server_string *names[];
@@ -48,15 +33,6 @@ static bool client_info(uint64_t client, server_client_info *info) {
     return sv.GetClientInfoById(info, client) == SERVER_OK;
 }
 
-/* -1 if the client is gone.  The server's count may be asked only of a client that has the pub/sub flag. */
-static long subscriptions_of(uint64_t client) {
-    server_client_info info;
-    if (!client_info(client, &info)) return -1;
-    if (!(info.flags & SERVER_CLIENT_PUBSUB)) return 0;
-    server_client *c = internal.lookup(client);
-    return c == NULL ? -1 : internal.subscriptions(c);
-}
-
 static void note_free(note *n) {
     for (int i = 0; i < n->count; i++) sv.FreeString(NULL, n->names[i]);
     if (n->heard_by != NULL) sv.Free(n->heard_by);
@@ -69,7 +45,7 @@ static bool same(const server_string *a, const server_string *b) {
 }
 
 /* A name that stands twice in one command is served once. */
-static note *note_new(uint64_t client, handoff_kind kind, server_string **names, int count) {
+static note *note_new(uint64_t client, push_kind kind, server_string **names, int count) {
     note *n = sv.Alloc(sizeof *n + (size_t)count * sizeof n->names[0]);
     *n = (note){.client = client, .kind = kind};
     for (int i = 0; i < count; i++) {
@@ -99,50 +75,35 @@ static void run_job(server_ctx *ctx, void *data) {
     handoff_settle(false);
 }
 
-static long subscribers_of(handoff_kind kind, server_string *channel) {
-    server_reply *reply = sv.Call(detached, "PUBSUB", "cs", kind == HANDOFF_SHARD ? "SHARDNUMSUB" : "NUMSUB", channel);
-    long count = -1;
-    if (reply != NULL && sv.CallReplyLength(reply) == 2)
-        count = (long)sv.CallReplyInteger(sv.CallReplyArrayElement(reply, 1));
-    if (reply != NULL) sv.FreeCallReply(reply);
-    return count;
-}
-
-/* A client that has subscriptions may name one of them again: who came to which channel then tells the channel's count. */
+/* A client that has subscriptions may name one of them again, and in a transaction one of several commands may be refused:
+ * who came to which channel then tells the channel's count. */
 static void count_listeners(note *n) {
-    if (n->kind == HANDOFF_PATTERN) return;
+    if (n->kind == PUSH_PATTERN) return;
     n->heard_by = sv.Alloc((size_t)n->count * sizeof *n->heard_by);
-    for (int i = 0; i < n->count; i++) n->heard_by[i] = subscribers_of(n->kind, n->names[i]);
+    for (int i = 0; i < n->count; i++) n->heard_by[i] = push_channel_subscribers(n->kind, n->names[i]);
 }
 
 static bool came_to(const note *n, int i) {
-    return n->heard_by == NULL || subscribers_of(n->kind, n->names[i]) > n->heard_by[i];
+    return n->heard_by == NULL || push_channel_subscribers(n->kind, n->names[i]) > n->heard_by[i];
 }
 
-static void note_due(note *n) {
+static void note_due(note *n, bool in_transaction) {
     n->next = NULL;
     *due_end = n;
     due_end = &n->next;
-    if (n->client != 0) n->before = subscriptions_of(n->client);
-    if (n->client != 0 && n->before > 0) count_listeners(n);
+    if (n->client != 0) n->before = push_subscriptions(n->client);
+    if (n->client != 0 && (n->before > 0 || in_transaction)) count_listeners(n);
     /* Refused while loading and on a read-only replica: the next filter call or sleep settles it then. */
     if (can.post_jobs) sv.AddPostNotificationJob(detached, run_job, NULL, NULL);
 }
 
-static long pattern_count(void) {
-    server_reply *reply = sv.Call(detached, "PUBSUB", "c", "NUMPAT");
-    long count = reply == NULL ? -1 : (long)sv.CallReplyInteger(reply);
-    if (reply != NULL) sv.FreeCallReply(reply);
-    return count;
-}
-
 /* Without the client's id only a newcomer to an empty channel can be told from the others. */
-static void note_unknown(handoff_kind kind, server_string **names, int count) {
-    if (kind == HANDOFF_SHARD) return;
-    if (pattern_count() != 0) return;
+static void note_unknown(push_kind kind, server_string **names, int count) {
+    if (kind == PUSH_SHARD) return;
+    if (push_pattern_count() != 0) return;
     note *n = note_new(0, kind, names, count);
-    for (int i = 0; kind == HANDOFF_CHANNEL && i < n->count;) {
-        if (subscribers_of(kind, n->names[i]) == 0) {
+    for (int i = 0; kind == PUSH_CHANNEL && i < n->count;) {
+        if (push_channel_subscribers(kind, n->names[i]) == 0) {
             i++;
         } else {
             sv.FreeString(NULL, n->names[i]);
@@ -150,12 +111,12 @@ static void note_unknown(handoff_kind kind, server_string **names, int count) {
         }
     }
     if (n->count > 0)
-        note_due(n);
+        note_due(n, false);
     else
         note_free(n);
 }
 
-void handoff_note(uint64_t client, handoff_kind kind, server_string **names, int count) {
+void handoff_note(uint64_t client, push_kind kind, server_string **names, int count) {
     server_client_info info;
     if (client == 0 || !can.direct_push) {
         note_unknown(kind, names, count);
@@ -164,7 +125,7 @@ void handoff_note(uint64_t client, handoff_kind kind, server_string **names, int
     if (!client_info(client, &info)) return;
     note *n = note_new(client, kind, names, count);
     if (!(info.flags & SERVER_CLIENT_MULTI)) {
-        note_due(n);
+        note_due(n, false);
         return;
     }
     note **end = &waiting;
@@ -184,7 +145,7 @@ void handoff_transaction(uint64_t client, bool exec) {
         }
         *at = n->next;
         if (exec)
-            note_due(n);
+            note_due(n, true);
         else
             note_free(n);
     }
@@ -193,61 +154,29 @@ void handoff_transaction(uint64_t client, bool exec) {
 static void on_client_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)ctx, (void)event;
     const server_client_info *info = data;
-    if (sub == SERVER_CLIENT_DISCONNECTED && waiting != NULL) handoff_transaction(info->id, false);
+    if (sub != SERVER_CLIENT_DISCONNECTED) return;
+    if (waiting != NULL) handoff_transaction(info->id, false);
+    access_transaction_ends(info->id);
 }
 
 /* ---- giving ------------------------------------------------------------------------------------------------ */
 
-/* To whom and how: one client by id, or (client 0) by a publish. */
-typedef struct receiver {
-    server_client *client;
-    handoff_kind kind;
-    server_string *pattern;
-} receiver;
-
-static void give(const receiver *to, server_string *channel, server_string *message) {
-    counters.handed_over++;
-    if (to->client == NULL)
-        sv.PublishMessage(detached, channel, message);
-    else if (to->kind == HANDOFF_PATTERN)
-        internal.pattern_message(to->client, to->pattern, channel, message);
-    else
-        internal.message(to->client, channel, message, to->kind == HANDOFF_SHARD ? shard_message_kind : message_kind);
-}
-
-/* Pops and gives the backlog, oldest first.  Through the server's own LPOP, which replicates and notifies. */
-static void give_backlog(const receiver *to, server_string *channel) {
-    size_t bytes = 0;
-    while (bytes < BACKLOG_MAX_BYTES) {
-        server_reply *popped = sv.Call(detached, "LPOP", "!sl", channel, (long long)PIECE_MAX_MESSAGES);
-        size_t count =
-            popped != NULL && sv.CallReplyType(popped) == SERVER_REPLY_ARRAY ? sv.CallReplyLength(popped) : 0;
-        for (size_t i = 0; i < count; i++) {
-            size_t len;
-            const char *text = sv.CallReplyStringPtr(sv.CallReplyArrayElement(popped, i), &len);
-            server_string *message = sv.CreateString(NULL, text, len);
-            give(to, channel, message);
-            sv.FreeString(NULL, message);
-            bytes += len;
-        }
-        if (popped != NULL) sv.FreeCallReply(popped);
-        if (count < PIECE_MAX_MESSAGES) return;
-    }
-}
-
 static void give_channel(const receiver *to, server_string *channel) {
     const hmq_rule *rule = channel_rule(channel);
     if (rule == NULL || rule->deliver == HMQ_DELIVER_NONE) return;
-    bool by_publish_to_pattern = to->client == NULL && to->kind == HANDOFF_PATTERN;
-    if (by_publish_to_pattern && subscribers_of(HANDOFF_CHANNEL, channel) != 0) return; /* others would hear it */
+    bool by_publish_to_pattern = to->client == 0 && to->kind == PUSH_PATTERN;
+    if (by_publish_to_pattern && push_channel_subscribers(PUSH_CHANNEL, channel) != 0)
+        return; /* others would hear it */
     bool master = (sv.GetContextFlags(detached) & (SERVER_CTX_MASTER | SERVER_CTX_READONLY)) == SERVER_CTX_MASTER;
-    if (rule->deliver == HMQ_DELIVER_HELD) {
-        if (master) give_backlog(to, channel);
+    bool taking = rule->deliver == HMQ_DELIVER_HELD;
+    if (!access_may_read(to->client, channel, taking)) return;
+    if (taking) {
+        if (master) drain_begin(to, sv.GetSelectedDb(detached), channel);
         return;
     }
     server_string *last = channel_last(detached, channel, rule);
     if (last == NULL) return;
-    give(to, channel, last);
+    push(to, channel, last);
     sv.FreeString(NULL, last);
 }
 
@@ -303,14 +232,22 @@ static server_string *look(const index_t *index, server_string *pattern, server_
     return last;
 }
 
-static void give_pattern(receiver *to, server_string *pattern) {
-    server_string *found[NAMES_PER_LOOK], *after = NULL;
+/* A publish reaches all patterns of the receiver at once: a channel that an earlier one of the command matched was served
+ * with that. */
+static bool served_by_earlier(const note *n, int which, const server_string *channel) {
+    bool served = false;
+    for (int i = 0; n->client == 0 && i < which && !served; i++) served = matches(n->names[i], channel);
+    return served;
+}
+
+static void give_pattern(receiver *to, const note *n, int which) {
+    server_string *found[NAMES_PER_LOOK], *after = NULL, *pattern = n->names[which];
     to->pattern = pattern;
     for (;;) {
         size_t count;
         server_string *next = look(index_of(detached), pattern, after, found, &count);
         for (size_t i = 0; i < count; i++) {
-            give_channel(to, found[i]);
+            if (!served_by_earlier(n, which, found[i])) give_channel(to, found[i]);
             sv.FreeString(NULL, found[i]);
         }
         if (after != NULL) sv.FreeString(NULL, after);
@@ -321,12 +258,12 @@ static void give_pattern(receiver *to, server_string *pattern) {
 
 /* ---- settling ---------------------------------------------------------------------------------------------- */
 
-static void serve(const note *n, server_client *client, int db) {
-    receiver to = {client, n->kind, NULL};
+static void serve(const note *n, int db) {
+    receiver to = {n->client, n->kind, NULL};
     sv.SelectDb(detached, db);
     for (int i = 0; i < n->count; i++) {
-        if (n->kind == HANDOFF_PATTERN)
-            give_pattern(&to, n->names[i]);
+        if (n->kind == PUSH_PATTERN)
+            give_pattern(&to, n, i);
         else if (came_to(n, i))
             give_channel(&to, n->names[i]);
     }
@@ -335,17 +272,17 @@ static void serve(const note *n, server_client *client, int db) {
 
 /* The new one must be the only one that a publish would reach. */
 static bool alone(const note *n, int i) {
-    if (n->kind == HANDOFF_PATTERN) return pattern_count() == n->count;
-    return subscribers_of(n->kind, n->names[i]) == 1 && pattern_count() == 0;
+    if (n->kind == PUSH_PATTERN) return push_pattern_count() == n->count;
+    return push_channel_subscribers(n->kind, n->names[i]) == 1 && push_pattern_count() == 0;
 }
 
 static bool serve_unknown(const note *n) {
     bool served = false;
     for (int i = 0; i < n->count; i++) {
         if (!alone(n, i)) continue;
-        receiver to = {NULL, n->kind, NULL};
-        if (n->kind == HANDOFF_PATTERN)
-            give_pattern(&to, n->names[i]);
+        receiver to = {0, n->kind, NULL};
+        if (n->kind == PUSH_PATTERN)
+            give_pattern(&to, n, i);
         else
             give_channel(&to, n->names[i]);
         served = true;
@@ -357,8 +294,8 @@ static bool serve_unknown(const note *n) {
 static bool settle(const note *n, bool final) {
     server_client_info info;
     if (n->client == 0) return serve_unknown(n) || final;
-    if (client_info(n->client, &info) && subscriptions_of(n->client) > n->before) {
-        serve(n, internal.lookup(n->client), info.db);
+    if (client_info(n->client, &info) && push_subscriptions(n->client) > n->before) {
+        serve(n, info.db);
         return true;
     }
     if (final) counters.handoffs_cancelled++;
@@ -387,21 +324,6 @@ void handoff_settle(bool final) {
 
 /* ---- start ------------------------------------------------------------------------------------------------- */
 
-static void *symbol(const char *name) {
-    return dlsym(RTLD_DEFAULT, name);
-}
-
 void handoff_start(server_ctx *ctx) {
-    void *found[] = {symbol("lookupClientByID"), symbol("addReplyPubsubMessage"), symbol("addReplyPubsubPatMessage"),
-                     symbol("clientTotalPubSubSubscriptionCount")};
-    bool all = true;
-    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++) all = all && found[i] != NULL;
-    memcpy(&internal.lookup, &found[0], sizeof found[0]);
-    memcpy(&internal.message, &found[1], sizeof found[1]);
-    memcpy(&internal.pattern_message, &found[2], sizeof found[2]);
-    memcpy(&internal.subscriptions, &found[3], sizeof found[3]);
-    can.direct_push = all && can.filter_client;
-    message_kind = sv.CreateString(NULL, "$7\r\nmessage\r\n", 13);
-    shard_message_kind = sv.CreateString(NULL, "$8\r\nsmessage\r\n", 14);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_CLIENT_CHANGE, 1}, on_client_change);
 }

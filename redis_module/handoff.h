@@ -9,21 +9,18 @@
  *
  * Inside MULTI the notes wait for that client's EXEC.
  *
- * Writing to one client: with the server's own lookupClientByID and addReplyPubsub(Pat)Message, found by name; nothing is
- * assumed of their layouts.  Without them, or without the client's id (7.0): a channel whose only subscriber is the new
- * one is served by a publish, which reaches exactly that one. */
+ * How a message is written to one client, and what 7.0 does instead, is told in push.h; backlogs in drain.h. */
 #ifndef HMQ_HANDOFF_H
 #define HMQ_HANDOFF_H
 
 #include "module.h"
+#include "push.h"
 
-typedef enum handoff_kind { HANDOFF_CHANNEL, HANDOFF_PATTERN, HANDOFF_SHARD } handoff_kind;
-
-/* Finds the server's functions; can.direct_push tells whether they may be used. */
+/* Follows clients that disconnect. */
 void handoff_start(server_ctx *ctx);
 
 /* A subscribing command of this client (0: unknown) was seen.  Keeps the names. */
-void handoff_note(uint64_t client, handoff_kind kind, server_string **names, int count);
+void handoff_note(uint64_t client, push_kind kind, server_string **names, int count);
 /* The client's EXEC was seen: the notes of its transaction come due.  DISCARD, RESET: they are dropped. */
 void handoff_transaction(uint64_t client, bool exec);
 

@@ -260,31 +260,29 @@ static void key_appeared(server_ctx *ctx, index_t *index, const char *name, size
         index_remove_held(index, key);
 }
 
-static void (*message_gone)(hmq_slice session_key);
-static void (*queue_expired)(int db, hmq_slice session_key);
+static index_watcher watcher;
 
-void index_watch(void (*on_message_gone)(hmq_slice session_key),
-                 void (*on_queue_expired)(int db, hmq_slice session_key)) {
-    message_gone = on_message_gone;
-    queue_expired = on_queue_expired;
+void index_watch(index_watcher who) {
+    watcher = who;
 }
 
 static void tell_queue_expired(int db, const char *name, size_t len) {
     size_t key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_MESSAGES);
-    if (key_len > 0 && queue_expired != NULL) queue_expired(db, (hmq_slice){(const uint8_t *)name, key_len});
+    if (key_len > 0 && watcher.queue_expired != NULL)
+        watcher.queue_expired(db, (hmq_slice){(const uint8_t *)name, key_len});
 }
 
 /* A key called {c}_messages_<packet id>: tells whoever watches. */
-static void tell_message_gone(const char *name, size_t len) {
+static void tell_message_gone(int db, const char *name, size_t len) {
     static const char middle[] = "}_messages_";
     const size_t n = sizeof middle - 1;
-    if (message_gone == NULL || len <= n + 1 || name[len - 1] < '0' || name[len - 1] > '9') return;
+    if (watcher.message_gone == NULL || len <= n + 1 || name[len - 1] < '0' || name[len - 1] > '9') return;
     const char *found = memmem(name, len, middle, n);
-    if (found != NULL) message_gone((hmq_slice){(const uint8_t *)name, (size_t)(found - name) + 1});
+    if (found != NULL) watcher.message_gone(db, (hmq_slice){(const uint8_t *)name, (size_t)(found - name) + 1});
 }
 
-static void key_gone(index_t *index, const char *name, size_t len) {
-    tell_message_gone(name, len);
+static void key_gone(int db, index_t *index, const char *name, size_t len) {
+    tell_message_gone(db, name, len);
     if (needs_refresh(name, len)) mark_stale(index, name, len);
     index_remove_held(index, (hmq_slice){(const uint8_t *)name, len});
 }
@@ -309,7 +307,7 @@ static int on_key_event(server_ctx *ctx, int type, const char *event, server_str
     } else if (type == SERVER_NOTIFY_LIST) {
         index_set_held(index, (hmq_slice){(const uint8_t *)name, len});
     } else if (type == SERVER_NOTIFY_EXPIRED || type == SERVER_NOTIFY_EVICTED || one_of(event, gone)) {
-        key_gone(index, name, len);
+        key_gone(sv.GetSelectedDb(ctx), index, name, len);
     } else if (!one_of(event, harmless)) {
         key_appeared(ctx, index, name, len);
     }
@@ -418,6 +416,7 @@ static void on_swapdb(server_ctx *ctx, server_event event, uint64_t sub, void *d
     index_t *first = indexes[info->first];
     indexes[info->first] = indexes[info->second];
     indexes[info->second] = first;
+    if (watcher.swapped != NULL) watcher.swapped();
 }
 
 void index_start(server_ctx *ctx, bool populated) {

@@ -41,9 +41,14 @@ typedef struct index {
 /* Registers for notifications and events.  `populated`: the server may hold keys already. */
 void index_start(server_ctx *ctx, bool populated);
 
-/* Who wants to know: a message of a session's queue was deleted or expired behind the module's back; the queue of a
- * session expired. */
-void index_watch(void (*message_gone)(hmq_slice session_key), void (*queue_expired)(int db, hmq_slice session_key));
+/* Who wants to know what the index hears. */
+typedef struct index_watcher {
+    void (*message_gone)(int db,
+                         hmq_slice session_key); /* a queued message was deleted or expired behind the module's back */
+    void (*queue_expired)(int db, hmq_slice session_key); /* the queue of a session expired */
+    void (*swapped)(void); /* two databases changed places */
+} index_watcher;
+void index_watch(index_watcher watcher);
 
 /* The index of the context's database, made current. */
 index_t *index_of(server_ctx *ctx);

@@ -8,6 +8,8 @@
 #include <strings.h>
 
 #include "access.h"
+#include "channel.h"
+#include "drain.h"
 #include "handoff.h"
 
 static server_string *channel_publish_name, *channel_spublish_name;
@@ -27,25 +29,57 @@ static void rewrite(server_filter_ctx *filter, bool sharded) {
     int flags = sv.GetContextFlags(detached);
     if (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING))) return;
     if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
-    hmq_slice channel = slice_of(sv.CommandFilterArgGet(filter, 1));
-    if (hmq_policy_find(settings.policy, (const char *)channel.data, channel.len) == NULL) return;
+    server_string *channel = sv.CommandFilterArgGet(filter, 1);
+    if (channel_rule(channel) == NULL) return;
     uint64_t client = client_of(filter);
-    if (!access_may_intercept(client, sharded) || (client != 0 && access_is_resp2_subscriber(client))) return;
+    if (!access_may_intercept(client, channel, sharded) || (client != 0 && access_is_resp2_subscriber(client))) return;
     server_string *name = sharded ? channel_spublish_name : channel_publish_name;
     sv.RetainString(NULL, name);
     sv.CommandFilterArgReplace(filter, 0, name);
 }
 
-static void subscribe(server_filter_ctx *filter, handoff_kind kind) {
+/* The names of a command (un)subscribing: the arguments behind its own. */
+static void with_names(server_filter_ctx *filter, push_kind kind,
+                       void (*use)(uint64_t, push_kind, server_string **, int)) {
     enum { MOST_ON_STACK = 64 };
     int count = sv.CommandFilterArgsCount(filter) - 1;
-    if (count < 1) return;
     server_string *small[MOST_ON_STACK];
     server_string **names = count <= MOST_ON_STACK ? small : sv.Alloc((size_t)count * sizeof *names);
     for (int i = 0; i < count; i++) names[i] = sv.CommandFilterArgGet(filter, i + 1);
-    access_saw_subscribe(client_of(filter));
-    handoff_note(client_of(filter), kind, names, count);
+    use(client_of(filter), kind, names, count);
     if (names != small) sv.Free(names);
+}
+
+static void subscribe(server_filter_ctx *filter, push_kind kind) {
+    if (sv.CommandFilterArgsCount(filter) < 2) return;
+    access_saw_subscribe(client_of(filter));
+    with_names(filter, kind, handoff_note);
+}
+
+static void unsubscribe(server_filter_ctx *filter, push_kind kind) {
+    if (can.filter_client) with_names(filter, kind, drain_unsubscribes);
+}
+
+/* AUTH or HELLO: the next verdict has to be a new one; inside MULTI it cannot be known yet. */
+static void user_changes(uint64_t client) {
+    server_client_info info = {.version = 1};
+    access_forget_client(client);
+    if (client != 0 && sv.GetClientInfoById(&info, client) == SERVER_OK && (info.flags & SERVER_CLIENT_MULTI)) {
+        access_user_may_change(client);
+    }
+}
+
+static void transaction_ends(uint64_t client) {
+    handoff_transaction(client, false);
+    access_transaction_ends(client);
+}
+
+/* EXEC: what was queued may change the rights of anybody, and run scripts. */
+static void transaction_runs(uint64_t client) {
+    handoff_transaction(client, true);
+    access_transaction_ends(client);
+    access_forget_all();
+    access_script_caller(client);
 }
 
 static bool is(hmq_slice name, const char *word) {
@@ -65,17 +99,17 @@ static void on_command(server_filter_ctx *filter) {
         break;
     case 4:
         if (is(name, "EXEC"))
-            handoff_transaction(client_of(filter), true), access_forget_all();
+            transaction_runs(client_of(filter));
         else if (is(name, "AUTH"))
-            access_forget_client(client_of(filter)), access_forget_all();
+            user_changes(client_of(filter));
         else if (is(name, "EVAL"))
             access_script_caller(client_of(filter));
         break;
     case 5:
         if (is(name, "HELLO"))
-            access_forget_client(client_of(filter));
+            user_changes(client_of(filter));
         else if (is(name, "RESET"))
-            access_forget_client(client_of(filter)), handoff_transaction(client_of(filter), false);
+            transaction_ends(client_of(filter)), access_forget_client(client_of(filter));
         else if (is(name, "FCALL"))
             access_script_caller(client_of(filter));
         break;
@@ -85,19 +119,28 @@ static void on_command(server_filter_ctx *filter) {
         else if (is(name, "EVALSHA"))
             access_script_caller(client_of(filter));
         else if (is(name, "DISCARD"))
-            handoff_transaction(client_of(filter), false);
+            transaction_ends(client_of(filter));
         break;
     case 8:
         if (is(name, "SPUBLISH") && settings.intercept) rewrite(filter, true);
         break;
     case 9:
-        if (is(name, "SUBSCRIBE") && settings.intercept) subscribe(filter, HANDOFF_CHANNEL);
+        if (is(name, "SUBSCRIBE") && settings.intercept) subscribe(filter, PUSH_CHANNEL);
         break;
     case 10:
         if (is(name, "PSUBSCRIBE") && settings.intercept)
-            subscribe(filter, HANDOFF_PATTERN);
+            subscribe(filter, PUSH_PATTERN);
         else if (is(name, "SSUBSCRIBE") && settings.intercept)
-            subscribe(filter, HANDOFF_SHARD);
+            subscribe(filter, PUSH_SHARD);
+        break;
+    case 11:
+        if (is(name, "UNSUBSCRIBE")) unsubscribe(filter, PUSH_CHANNEL);
+        break;
+    case 12:
+        if (is(name, "PUNSUBSCRIBE"))
+            unsubscribe(filter, PUSH_PATTERN);
+        else if (is(name, "SUNSUBSCRIBE"))
+            unsubscribe(filter, PUSH_SHARD);
         break;
     default: break;
     }

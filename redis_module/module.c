@@ -7,6 +7,7 @@
 #include "channel.h"
 #include "commands.h"
 #include "config.h"
+#include "drain.h"
 #include "handoff.h"
 #include "index.h"
 #include "info.h"
@@ -71,11 +72,17 @@ static bool holds_keys(server_ctx *ctx) {
     return found;
 }
 
+static void on_swap(void) {
+    drain_forget_all();
+    queue_forget_hints();
+}
+
 /* The end of a turn of the event loop, before replies are written.  (A module has one listener for each event.) */
 static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)ctx, (void)event, (void)data;
     if (sub != SERVER_EVENTLOOP_BEFORE_SLEEP) return;
     if (handoff_pending()) handoff_settle(true);
+    drain_before_sleep();
     channel_before_sleep();
     sweep_before_sleep();
 }
@@ -108,7 +115,8 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     wrong = config_start(ctx, argv, argc);
     if (wrong != NULL) return refuse(ctx, wrong, "");
     index_start(ctx, holds_keys(ctx));
-    index_watch(queue_message_gone, sweep_note);
+    index_watch((index_watcher){queue_message_gone, sweep_note, on_swap});
+    push_start();
     channel_start(ctx);
     handoff_start(ctx);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);

@@ -42,7 +42,7 @@ struct counters {
     unsigned long long handoffs_cancelled;  /* subscriptions that were rejected or gone before the hand-off */
     unsigned long long topic_published;
     unsigned long long topic_stored;        /* messages put into session queues */
-    unsigned long long topic_refused;       /* sessions whose keys hold something else */
+    unsigned long long topic_refused;       /* sessions that could not be served: wrong types, no room */
     unsigned long long topic_pushed;        /* deliveries heard by an inbox listener */
     unsigned long long session_trimmed;
     unsigned long long session_expired;     /* references found whose message had expired */

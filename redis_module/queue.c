@@ -174,15 +174,38 @@ static size_t remove_oldest(queue *q, uint64_t after, size_t most) {
 
 /* ---- the limit --------------------------------------------------------------------------------------------- */
 
-/* Session key -> long long: no message in the queue expires before (ms since 1970).  Queues at their limit would be
- * searched for expired references by each ADD otherwise.  Only a hint: forgetting it costs one search. */
+/* Database and session key -> long long: no message in the queue expires before (ms since 1970).  Queues at their limit
+ * would be searched for expired references by each ADD otherwise.  Only a hint: forgetting it costs one search. */
 static server_dict *calm_until;
 
-static long long *calm_find(const queue *q) {
-    return calm_until == NULL ? NULL : sv.DictGetC(calm_until, q->session.data, q->session.len, NULL);
+typedef struct calm_name {
+    uint8_t *bytes;
+    size_t len;
+    uint8_t small[MEMBER_MAX_BYTES];
+} calm_name;
+
+static void calm_name_make(calm_name *name, int db, hmq_slice session) {
+    name->len = sizeof db + session.len;
+    name->bytes = name->len <= sizeof name->small ? name->small : sv.Alloc(name->len);
+    memcpy(name->bytes, &db, sizeof db);
+    memcpy(name->bytes + sizeof db, session.data, session.len);
 }
 
-static void calm_clear(void) {
+static void calm_name_free(calm_name *name) {
+    if (name->bytes != name->small) sv.Free(name->bytes);
+}
+
+static long long *calm_find(int db, hmq_slice session) {
+    calm_name name;
+    if (calm_until == NULL) return NULL;
+    calm_name_make(&name, db, session);
+    long long *known = sv.DictGetC(calm_until, name.bytes, name.len, NULL);
+    calm_name_free(&name);
+    return known;
+}
+
+void queue_forget_hints(void) {
+    if (calm_until == NULL) return;
     server_dict_iter *iter = sv.DictIteratorStartC(calm_until, "^", NULL, 0);
     void *until;
     while (sv.DictNextC(iter, NULL, &until)) sv.Free(until);
@@ -191,20 +214,22 @@ static void calm_clear(void) {
     calm_until = NULL;
 }
 
-static void calm_set(const queue *q, long long until_ms) {
-    if (calm_until != NULL && sv.DictSize(calm_until) >= CALM_MAX_SESSIONS) calm_clear();
+static void calm_set(int db, hmq_slice session, long long until_ms) {
+    if (calm_until != NULL && sv.DictSize(calm_until) >= CALM_MAX_SESSIONS) queue_forget_hints();
     if (calm_until == NULL) calm_until = sv.CreateDict(NULL);
-    long long *known = calm_find(q);
+    long long *known = calm_find(db, session);
     if (known == NULL) {
+        calm_name name;
+        calm_name_make(&name, db, session);
         known = sv.Alloc(sizeof *known);
-        sv.DictSetC(calm_until, q->session.data, q->session.len, known);
+        sv.DictSetC(calm_until, name.bytes, name.len, known);
+        calm_name_free(&name);
     }
     *known = until_ms;
 }
 
-void queue_message_gone(hmq_slice session) {
-    if (calm_until == NULL) return;
-    long long *known = sv.DictGetC(calm_until, session.data, session.len, NULL);
+void queue_message_gone(int db, hmq_slice session) {
+    long long *known = calm_find(db, session);
     if (known != NULL) *known = 0;
 }
 
@@ -223,7 +248,7 @@ static long long message_expiry(queue *q, server_string *member) {
 
 /* Removes all references whose message is gone, unless it is known that there are none. */
 static long long remove_expired(queue *q) {
-    const long long *known = calm_find(q);
+    const long long *known = calm_find(sv.GetSelectedDb(q->ctx), q->session);
     if (known != NULL && sv.Milliseconds() < *known) return 0;
     size_t length = queue_length(q), gone = 0;
     server_string **members = sv.Alloc(length * sizeof *members);
@@ -241,7 +266,7 @@ static long long remove_expired(queue *q) {
     if (gone > 0) remove_members(q, members, gone);
     free_members(members, gone);
     sv.Free(members);
-    calm_set(q, earliest);
+    calm_set(sv.GetSelectedDb(q->ctx), q->session, earliest);
     return (long long)gone;
 }
 
@@ -323,31 +348,37 @@ static void store_message(queue *q, server_string *member, const queue_item *ite
     index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "expire", member);
 }
 
-/* Writes the counter in place, so that its expiry stays. */
-static void store_counter(queue *q, server_key *last, uint16_t packet_id, long long expire_ms) {
-    char digits[8];
-    size_t len = (size_t)snprintf(digits, sizeof digits, "%u", packet_id);
-    if (sv.KeyType(last) == SERVER_EMPTY) {
-        server_string *value = sv.CreateString(NULL, digits, len);
-        sv.StringSet(last, value);
-        sv.FreeString(NULL, value);
-        if (expire_ms != SERVER_NO_EXPIRE) sv.SetAbsExpire(last, expire_ms);
-        if (expire_ms != SERVER_NO_EXPIRE)
-            sv.Replicate(q->ctx, "SET", "sbcl", q->last_name, digits, len, "PXAT", expire_ms);
-        else
-            sv.Replicate(q->ctx, "SET", "sb", q->last_name, digits, len);
-    } else {
-        size_t old;
-        char *place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
-        if (old != len) {
-            sv.StringTruncate(last, len);
-            place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
-        }
-        memcpy(place, digits, len);
-        sv.Replicate(q->ctx, "SET", "sbc", q->last_name, digits, len, "KEEPTTL");
-        if (expires_later(expire_ms, sv.GetAbsExpire(last))) key_set_expiry(q->ctx, last, q->last_name, expire_ms);
-    }
+static void create_counter(queue *q, server_key *last, hmq_slice digits, long long expire_ms) {
+    server_string *value = sv.CreateString(NULL, (const char *)digits.data, digits.len);
+    sv.StringSet(last, value);
+    sv.Replicate(q->ctx, "SET", "ss", q->last_name, value);
     index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", q->last_name);
+    if (expire_ms != SERVER_NO_EXPIRE) key_set_expiry(q->ctx, last, q->last_name, expire_ms);
+    sv.FreeString(NULL, value);
+}
+
+/* Writes the digits in place, so that the expiry stays. */
+static void overwrite_counter(queue *q, server_key *last, hmq_slice digits) {
+    size_t old;
+    char *place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
+    if (old != digits.len) {
+        sv.StringTruncate(last, digits.len);
+        place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
+    }
+    memcpy(place, digits.data, digits.len);
+    sv.Replicate(q->ctx, "SET", "sbc", q->last_name, digits.data, digits.len, "KEEPTTL");
+    index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", q->last_name);
+}
+
+static void store_counter(queue *q, server_key *last, uint16_t packet_id, long long expire_ms) {
+    char text[8];
+    hmq_slice digits = {(const uint8_t *)text, (size_t)snprintf(text, sizeof text, "%u", packet_id)};
+    if (sv.KeyType(last) == SERVER_EMPTY) {
+        create_counter(q, last, digits, expire_ms);
+        return;
+    }
+    overwrite_counter(q, last, digits);
+    if (expires_later(expire_ms, sv.GetAbsExpire(last))) key_set_expiry(q->ctx, last, q->last_name, expire_ms);
 }
 
 static void replicate_references(queue *q, server_string **members, const queue_item *items, size_t count) {
@@ -473,7 +504,7 @@ queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, 
     for (size_t i = 0; i < dropped; i++) items[i].packet_id = 0, items[i].serial = 0;
     result->trimmed += (long long)dropped;
     size_t done = append(q, last, &facts, counter, items + dropped, count - dropped, result);
-    long long *calm = calm_find(q);
+    long long *calm = calm_find(sv.GetSelectedDb(q->ctx), q->session);
     if (calm != NULL) *calm = soonest_expiry(items + dropped, done, *calm);
     sv.CloseKey(last);
     counters.session_trimmed += (unsigned long long)result->trimmed;

@@ -73,7 +73,9 @@ size_t queue_drop(queue *q);
 
 /* A message key of this session was deleted or expired, as notifications tell: what is remembered of the queue no
  * longer holds. */
-void queue_message_gone(hmq_slice session);
+void queue_message_gone(int db, hmq_slice session);
+/* ... of any queue. */
+void queue_forget_hints(void);
 
 /* How many references have a serial up to `serial`; counts no further than `most`. */
 size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most);

@@ -243,6 +243,7 @@ typedef void (*server_filter_handler)(server_filter_ctx *filter);
 typedef void (*server_event_handler)(server_ctx *ctx, server_event event, uint64_t sub, void *data);
 typedef int (*server_notify_handler)(server_ctx *ctx, int type, const char *event, server_string *key);
 typedef void (*server_job)(server_ctx *ctx, void *data);
+typedef void (*server_one_shot)(void *data);
 typedef void (*server_free)(void *data);
 typedef void (*server_info_handler)(server_info_ctx *info, int for_crash_report);
 typedef void (*server_scan_visit)(server_ctx *ctx, server_string *name, server_key *key, void *data);
@@ -343,6 +344,7 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "6.0", int, NotifyKeyspaceEvent, (server_ctx *, int type, const char *event, server_string *key))      \
     X(REQUIRED, "4.0", int, SubscribeToKeyspaceEvents, (server_ctx *, int types, server_notify_handler))               \
     X(REQUIRED, "6.0", int, SubscribeToServerEvent, (server_ctx *, server_event, server_event_handler))                \
+    X(REQUIRED, "7.0", int, EventLoopAddOneShot, (server_one_shot, void *data))                                        \
     X(OPTIONAL, "7.2", int, AddPostNotificationJob, (server_ctx *, server_job, void *data, server_free))               \
     X(REQUIRED, "5.0", server_filter *, RegisterCommandFilter, (server_ctx *, server_filter_handler, int flags))       \
     X(REQUIRED, "5.0", int, UnregisterCommandFilter, (server_ctx *, server_filter *))                                  \

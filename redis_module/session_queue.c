@@ -5,6 +5,7 @@
 
 #include "../src/packet_id.h"
 #include "../src/record.h"
+#include "../src/session_key.h"
 #include "../src/tbmq.h"
 #include "args.h"
 #include "errors.h"
@@ -87,6 +88,13 @@ static void reply_added(server_ctx *ctx, const queue_item *items, size_t count, 
     sv.ReplyWithLongLong(ctx, result->expired);
 }
 
+static int reply_no_hash(server_ctx *ctx, hmq_slice session) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    reply_wrong_type(ctx, name, "a hash");
+    sv.FreeString(NULL, name);
+    return SERVER_OK;
+}
+
 static void store(server_ctx *ctx, server_string *key, const add_options *options, queue_item *items, size_t count) {
     queue q;
     queue_result result;
@@ -102,9 +110,7 @@ static void store(server_ctx *ctx, server_string *key, const add_options *option
             reply_added(ctx, items, count, &result);
             break;
         case QUEUE_BAD_COUNTER: reply_wrong_type(ctx, q.last_name, "a string with a number from 0 to 65535"); break;
-        case QUEUE_BAD_SESSION:
-            reply_error(ctx, ERROR_WRONGTYPE, "the state of %s is kept in a key that holds no hash", shown(key));
-            break;
+        case QUEUE_BAD_SESSION: reply_no_hash(ctx, slice_of(key)); break;
         case QUEUE_FULL:
             reply_error(ctx, ERROR_FULL, "the session %s uses all 65535 packet identifiers", shown(key));
             break;
@@ -305,7 +311,7 @@ int session_sent_command(server_ctx *ctx, server_string **argv, int argc) {
                session_fact_write(ctx, q.session, "sent", (uint64_t)serial, queue_expiry(&q))) {
         sv.ReplyWithSimpleString(ctx, "OK");
     } else {
-        reply_error(ctx, ERROR_WRONGTYPE, "the state of %s is kept in a key that holds no hash", shown(key));
+        reply_no_hash(ctx, slice_of(key));
     }
     queue_close(&q);
     return SERVER_OK;

@@ -1,0 +1,223 @@
+/* drain.c - hands a channel's backlog over to one new subscriber, in slices. */
+#include "drain.h"
+
+#include <string.h>
+
+/* Messages taken from the list by one command: about a millisecond. */
+#define SLICE_MESSAGES 500
+#define MOST_DRAINS 10000 /* beyond: the rest of a backlog waits for the next subscriber */
+
+typedef struct drain {
+    struct drain *next;
+    receiver to; /* owns the pattern */
+    int db;
+    server_string *channel;
+    size_t left; /* of the backlog */
+    bool over;   /* the receiver does not want it any more */
+} drain;
+
+static drain *drains;
+static size_t drain_count;
+static bool wake_pending;
+
+/* ---- the list ---------------------------------------------------------------------------------------------- */
+
+static size_t list_length(server_string *name) {
+    server_key *key = sv.OpenKey(detached, name, SERVER_READ);
+    size_t length = key != NULL && sv.KeyType(key) == SERVER_LIST ? sv.ValueLength(key) : 0;
+    if (key != NULL) sv.CloseKey(key);
+    return length;
+}
+
+/* The size of the message at the head; 0 if there is none. */
+static size_t head_bytes(server_string *name) {
+    size_t len = 0;
+    server_key *key = sv.OpenKey(detached, name, SERVER_READ);
+    server_string *head = key != NULL && sv.KeyType(key) == SERVER_LIST ? sv.ListGet(key, 0) : NULL;
+    if (head != NULL) len = slice_of(head).len;
+    if (head != NULL) sv.FreeString(NULL, head);
+    if (key != NULL) sv.CloseKey(key);
+    return len;
+}
+
+typedef void (*take_message)(void *context, server_string *message);
+
+/* Pops up to `count` messages; how many came. */
+static size_t pop(server_string *name, size_t count, take_message take, void *context) {
+    server_reply *popped = sv.Call(detached, "LPOP", "!sl", name, (long long)count);
+    size_t got = popped != NULL && sv.CallReplyType(popped) == SERVER_REPLY_ARRAY ? sv.CallReplyLength(popped) : 0;
+    for (size_t i = 0; i < got; i++) {
+        size_t len;
+        const char *text = sv.CallReplyStringPtr(sv.CallReplyArrayElement(popped, i), &len);
+        server_string *message = sv.CreateString(NULL, text, len);
+        take(context, message);
+        sv.FreeString(NULL, message);
+    }
+    if (popped != NULL) sv.FreeCallReply(popped);
+    return got;
+}
+
+/* ---- giving ------------------------------------------------------------------------------------------------ */
+
+static void give(void *context, server_string *message) {
+    const drain *d = context;
+    push(&d->to, d->channel, message);
+}
+
+static int to_all(const drain *d, server_string *message) {
+    if (d->to.kind == PUSH_SHARD) return sv.PublishMessageShard(detached, d->channel, message);
+    return sv.PublishMessage(detached, d->channel, message);
+}
+
+static void publish(void *context, server_string *message) {
+    to_all(context, message);
+}
+
+/* How many of the messages at the head may go out now, going by the size of the first. */
+static size_t fitting(const drain *d) {
+    enum { OVERHEAD = 128 }; /* of a message on the wire and in the buffer */
+    bool idle;
+    size_t room = push_room(&d->to, &idle);
+    size_t each = head_bytes(d->channel) + slice_of(d->channel).len + OVERHEAD;
+    size_t count = room / each;
+    if (count == 0 && idle) return 1;
+    return count < SLICE_MESSAGES ? count : SLICE_MESSAGES;
+}
+
+/* One slice.  True if there is nothing more to give. */
+static bool give_slice(drain *d) {
+    size_t length = list_length(d->channel);
+    if (length == 0) return true;
+    size_t count = fitting(d);
+    if (count == 0) return false;
+    if (d->left > 0) {
+        size_t got = pop(d->channel, count < d->left ? count : d->left, give, d);
+        d->left = got < d->left ? d->left - got : 0;
+    } else {
+        pop(d->channel, count, publish, d);
+    }
+    return list_length(d->channel) == 0;
+}
+
+/* ---- the end of a drain ------------------------------------------------------------------------------------ */
+
+/* The messages published since, to whoever listens; they stay if nobody does. */
+static void release_rest(const drain *d) {
+    long long from = (long long)d->left;
+    server_reply *rest = sv.Call(detached, "LRANGE", "sll", d->channel, from, -1LL);
+    size_t count = rest != NULL && sv.CallReplyType(rest) == SERVER_REPLY_ARRAY ? sv.CallReplyLength(rest) : 0;
+    int heard = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t len;
+        const char *text = sv.CallReplyStringPtr(sv.CallReplyArrayElement(rest, i), &len);
+        server_string *message = sv.CreateString(NULL, text, len);
+        heard = to_all(d, message); /* nobody comes or goes meanwhile: all or none */
+        sv.FreeString(NULL, message);
+        if (heard == 0) break;
+    }
+    if (rest != NULL) sv.FreeCallReply(rest);
+    if (heard == 0) return;
+    server_reply *trimmed =
+        sv.Call(detached, "LTRIM", "!sll", d->channel, from == 0 ? 1LL : 0LL, from == 0 ? 0LL : from - 1);
+    if (trimmed != NULL) sv.FreeCallReply(trimmed);
+}
+
+static bool is_gone(const drain *d) {
+    if (d->over) return true;
+    if (d->to.client != 0) return push_subscriptions(d->to.client) <= 0 || push_is_closing(d->to.client);
+    return d->to.kind == PUSH_PATTERN ? push_pattern_count() != 1
+                                      : push_channel_subscribers(d->to.kind, d->channel) != 1;
+}
+
+static void drain_free(drain *d) {
+    sv.FreeString(NULL, d->channel);
+    if (d->to.pattern != NULL) sv.FreeString(NULL, d->to.pattern);
+    sv.Free(d);
+}
+
+/* Takes the drain out of the list and ends it. */
+static void finish(drain **at, bool gone) {
+    drain *d = *at;
+    *at = d->next;
+    drain_count--;
+    if (gone && list_length(d->channel) > d->left) release_rest(d);
+    drain_free(d);
+}
+
+/* ---- outside ----------------------------------------------------------------------------------------------- */
+
+static drain *find(int db, hmq_slice channel) {
+    for (drain *d = drains; d != NULL; d = d->next) {
+        hmq_slice name = slice_of(d->channel);
+        if (d->db == db && name.len == channel.len && memcmp(name.data, channel.data, name.len) == 0) return d;
+    }
+    return NULL;
+}
+
+bool drain_is_active(int db, hmq_slice channel) {
+    return drains != NULL && find(db, channel) != NULL;
+}
+
+void drain_trimmed(int db, hmq_slice channel, size_t count) {
+    drain *d = drains == NULL ? NULL : find(db, channel);
+    if (d != NULL) d->left -= count < d->left ? count : d->left;
+}
+
+void drain_begin(const receiver *to, int db, server_string *channel) {
+    if (drain_is_active(db, slice_of(channel)) || (to->client != 0 && push_is_closing(to->client))) return;
+    drain *d = sv.Alloc(sizeof *d);
+    *d = (drain){.to = *to, .db = db, .channel = sv.HoldString(NULL, channel), .left = list_length(channel)};
+    if (to->pattern != NULL) d->to.pattern = sv.HoldString(NULL, to->pattern);
+    if (d->left == 0 || give_slice(d) || drain_count >= MOST_DRAINS) {
+        drain_free(d);
+        return;
+    }
+    d->next = drains;
+    drains = d;
+    drain_count++;
+}
+
+void drain_unsubscribes(uint64_t client, push_kind kind, server_string **names, int count) {
+    for (drain *d = drains; d != NULL; d = d->next) {
+        if (d->to.client != client || d->to.kind != kind) continue;
+        hmq_slice own = slice_of(kind == PUSH_PATTERN ? d->to.pattern : d->channel);
+        bool named = count == 0;
+        for (int i = 0; i < count && !named; i++) {
+            hmq_slice name = slice_of(names[i]);
+            named = name.len == own.len && memcmp(name.data, own.data, own.len) == 0;
+        }
+        if (named) d->over = true;
+    }
+}
+
+void drain_forget_all(void) {
+    while (drains != NULL) {
+        drain *d = drains;
+        drains = d->next;
+        drain_free(d);
+    }
+    drain_count = 0;
+}
+
+static void on_wake(void *data) {
+    (void)data;
+    wake_pending = false; /* that the loop turned is all that was wanted */
+}
+
+void drain_before_sleep(void) {
+    bool gave = false;
+    for (drain **at = &drains; *at != NULL;) {
+        drain *d = *at;
+        sv.SelectDb(detached, d->db);
+        size_t before = list_length(d->channel);
+        bool gone = is_gone(d), done = gone || give_slice(d);
+        gave = gave || list_length(d->channel) != before;
+        if (done)
+            finish(at, gone);
+        else
+            at = &d->next;
+    }
+    sv.SelectDb(detached, 0);
+    /* A receiver that keeps up makes no event of its own: turn again at once. */
+    if (drains != NULL && gave && !wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
+}

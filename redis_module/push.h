@@ -1,0 +1,40 @@
+/* push.h - writes a message to one client: the only place that uses the server's internal functions.
+ *
+ * lookupClientByID, addReplyPubsubMessage, addReplyPubsubPatMessage, clientTotalPubSubSubscriptionCount and
+ * getClientOutputBufferMemoryUsage have the same signatures in Redis from 7.0.1 on and in Valkey; they are found by name,
+ * clients and strings stay opaque.  Where they are missing, or the client's id is not known (7.0), a receiver without id
+ * stands for "the only subscriber", who is reached by a publish. */
+#ifndef HMQ_PUSH_H
+#define HMQ_PUSH_H
+
+#include "module.h"
+
+typedef enum push_kind { PUSH_CHANNEL, PUSH_PATTERN, PUSH_SHARD } push_kind;
+
+typedef struct receiver {
+    uint64_t client; /* 0: whoever is the only subscriber */
+    push_kind kind;
+    server_string *pattern; /* of PUSH_PATTERN */
+} receiver;
+
+/* Looks for the functions; sets can.direct_push. */
+void push_start(void);
+
+/* Channels and patterns the client is subscribed to; -1 if it is gone. */
+long push_subscriptions(uint64_t client);
+
+/* Writes a message of the channel, as message, pmessage or smessage. */
+void push(const receiver *to, server_string *channel, server_string *message);
+
+/* Bytes that may be written to it now, so that no output buffer limit cuts it off.  *idle: nothing waits to be written, so
+ * that a message may go out that alone is larger. */
+size_t push_room(const receiver *to, bool *idle);
+
+/* Is the client about to be closed?  Nothing that leaves the list may be written to it then. */
+bool push_is_closing(uint64_t client);
+
+/* Subscribers of a (shard) channel on this server; patterns known to it.  -1 if the server does not tell. */
+long push_channel_subscribers(push_kind kind, server_string *channel);
+long push_pattern_count(void);
+
+#endif

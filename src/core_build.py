@@ -80,10 +80,12 @@ def main() -> None:
     root = HERE.parent
     with tempfile.TemporaryDirectory() as work:
         built = Path(builder(HERE).compile(tmpdir=work))
-        target = root / "pyclient" / "holdmq" / built.name
-        fresh = target.with_suffix(".new")
+        package = root / "pyclient" / "holdmq"
+        fresh = package / "_core.new"
         shutil.copy2(built, fresh)
-        fresh.replace(target)  # a new file: whoever runs the old one keeps it
+        for old in package.glob("_core.*.so"):
+            old.unlink()  # setup.py's has another name; of two, Python would take one
+        fresh.rename(package / built.name)
 
 
 if __name__ == "__main__":

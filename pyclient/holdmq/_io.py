@@ -33,6 +33,31 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def async_cancellations() -> int:
+    """How often the running task was asked to end."""
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
+
+
+def cancellations() -> int:
+    """Nobody asks a thread to end."""
+    return 0
+
+
+def async_raise_if_cancelled(before: int) -> None:
+    """Raises CancelledError if the running task was asked to end more often than `before`, and nobody told it.
+
+    redis-py sends through `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that comes together with the
+    result.
+    """
+    if async_cancellations() > before:
+        raise asyncio.CancelledError
+
+
+def raise_if_cancelled(before: int) -> None:
+    """Does nothing: see `cancellations`."""
+
+
 def async_connect(url: str, **options: Any) -> Any:
     """An asyncio client of redis-py for the address."""
     return redis.asyncio.Redis.from_url(url, **_identified(options))

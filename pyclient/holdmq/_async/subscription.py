@@ -3,9 +3,9 @@
 It sits on a pub/sub object of redis-py, which it makes anew when the connection is lost for longer than redis-py
 itself tries. Invariants:
 
-1. Nothing is buffered here: a message is read from the connection when it is asked for. A reader that is too slow is
-   held back by TCP and, in the end, cut off by the server (`client-output-buffer-limit`), which shows as a
-   reconnection.
+1. Nothing is buffered here: a message is read from the connection when it is asked for (one is kept if the call that
+   has read it is cancelled). A reader that is too slow is held back by TCP and, in the end, cut off by the server
+   (`client-output-buffer-limit`), which shows as a reconnection.
 2. Every wait is bounded: by the caller's timeout, by `ping_interval` for a silent connection, by `reconnect` for a lost
    one.
 3. One task reads; several need a subscription each.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdmq import commands
 from holdmq._feed import Feed, Kind
-from holdmq._io import async_close, async_handle, async_read, async_sleep
+from holdmq._io import async_cancellations, async_close, async_handle, async_raise_if_cancelled, async_read, async_sleep
 from holdmq.errors import ArgumentError, UnexpectedReplyError, library_of, translation
 from holdmq.replies import ChannelMessage, Deliver, Text
 
@@ -80,6 +80,7 @@ class AsyncSubscription:
         self._skip_repeats = skip_repeats
         self._feed = Feed()
         self._pubsub: Any = None
+        self._ready: ChannelMessage | None = None  # read, but its reader was cancelled
         self._opened = False
         self._closed = False
         self._reading = False
@@ -138,19 +139,25 @@ class AsyncSubscription:
         try:
             if not self._opened:
                 await self._open()
-            deadline = None if timeout is None else time.monotonic() + timeout
-            while not self._closed:
-                left = SLICE_S if deadline is None else deadline - time.monotonic()
-                message = await self._step(max(SHORTEST_WAIT_S, min(left, SLICE_S, self._ping_interval)))
-                if message is not None and not (self._skip_repeats and message.repeat):
-                    return message
-                if message is None and deadline is not None and time.monotonic() >= deadline:
-                    return None
-            return None
+            return await self._next(None if timeout is None else time.monotonic() + timeout)
         finally:
             self._reading = False
             if self._closed:
                 await self._discard()
+
+    async def _next(self, deadline: float | None) -> ChannelMessage | None:
+        before = async_cancellations()
+        while not self._closed:
+            if self._ready is None:
+                left = SLICE_S if deadline is None else deadline - time.monotonic()
+                self._ready = await self._step(max(SHORTEST_WAIT_S, min(left, SLICE_S, self._ping_interval)))
+                async_raise_if_cancelled(before)
+            message, self._ready = self._ready, None
+            if message is not None and not (self._skip_repeats and message.repeat):
+                return message
+            if message is None and deadline is not None and time.monotonic() >= deadline:
+                return None
+        return None
 
     async def _step(self, wait: float) -> ChannelMessage | None:
         """Reads and digests one reply or waits so long for it; without a connection, tries to get one."""
@@ -193,8 +200,10 @@ class AsyncSubscription:
             await self._pubsub.ping("holdmq-alive")
 
     async def _open(self) -> None:
+        before = async_cancellations()
         while self._pubsub is None and not self._closed:
             await self._connect(SLICE_S)
+            async_raise_if_cancelled(before)
 
     async def _connect(self, wait: float) -> None:
         """Tries once to subscribe, or waits a part of the time until the next try."""

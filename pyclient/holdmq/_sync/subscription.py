@@ -4,9 +4,9 @@
 It sits on a pub/sub object of redis-py, which it makes anew when the connection is lost for longer than redis-py
 itself tries. Invariants:
 
-1. Nothing is buffered here: a message is read from the connection when it is asked for. A reader that is too slow is
-   held back by TCP and, in the end, cut off by the server (`client-output-buffer-limit`), which shows as a
-   reconnection.
+1. Nothing is buffered here: a message is read from the connection when it is asked for (one is kept if the call that
+   has read it is cancelled). A reader that is too slow is held back by TCP and, in the end, cut off by the server
+   (`client-output-buffer-limit`), which shows as a reconnection.
 2. Every wait is bounded: by the caller's timeout, by `ping_interval` for a silent connection, by `reconnect` for a lost
    one.
 3. One task reads; several need a subscription each.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdmq import commands
 from holdmq._feed import Feed, Kind
-from holdmq._io import close, handle, read, sleep
+from holdmq._io import cancellations, close, handle, raise_if_cancelled, read, sleep
 from holdmq.errors import ArgumentError, UnexpectedReplyError, library_of, translation
 from holdmq.replies import ChannelMessage, Deliver, Text
 
@@ -81,6 +81,7 @@ class Subscription:
         self._skip_repeats = skip_repeats
         self._feed = Feed()
         self._pubsub: Any = None
+        self._ready: ChannelMessage | None = None  # read, but its reader was cancelled
         self._opened = False
         self._closed = False
         self._reading = False
@@ -139,19 +140,25 @@ class Subscription:
         try:
             if not self._opened:
                 self._open()
-            deadline = None if timeout is None else time.monotonic() + timeout
-            while not self._closed:
-                left = SLICE_S if deadline is None else deadline - time.monotonic()
-                message = self._step(max(SHORTEST_WAIT_S, min(left, SLICE_S, self._ping_interval)))
-                if message is not None and not (self._skip_repeats and message.repeat):
-                    return message
-                if message is None and deadline is not None and time.monotonic() >= deadline:
-                    return None
-            return None
+            return self._next(None if timeout is None else time.monotonic() + timeout)
         finally:
             self._reading = False
             if self._closed:
                 self._discard()
+
+    def _next(self, deadline: float | None) -> ChannelMessage | None:
+        before = cancellations()
+        while not self._closed:
+            if self._ready is None:
+                left = SLICE_S if deadline is None else deadline - time.monotonic()
+                self._ready = self._step(max(SHORTEST_WAIT_S, min(left, SLICE_S, self._ping_interval)))
+                raise_if_cancelled(before)
+            message, self._ready = self._ready, None
+            if message is not None and not (self._skip_repeats and message.repeat):
+                return message
+            if message is None and deadline is not None and time.monotonic() >= deadline:
+                return None
+        return None
 
     def _step(self, wait: float) -> ChannelMessage | None:
         """Reads and digests one reply or waits so long for it; without a connection, tries to get one."""
@@ -194,8 +201,10 @@ class Subscription:
             self._pubsub.ping("holdmq-alive")
 
     def _open(self) -> None:
+        before = cancellations()
         while self._pubsub is None and not self._closed:
             self._connect(SLICE_S)
+            raise_if_cancelled(before)
 
     def _connect(self, wait: float) -> None:
         """Tries once to subscribe, or waits a part of the time until the next try."""

@@ -33,7 +33,6 @@ from holdmq_bridge.connection import Connection, Phase
 from holdmq_bridge.counters import Counters
 from holdmq_bridge.link import Link
 from holdmq_bridge.logs import Log
-from holdmq_bridge.remembered import Remembered
 from holdmq_bridge.request import Kind, Reply, Request
 from holdmq_bridge.settings import Settings
 
@@ -66,7 +65,6 @@ class Bridge:
         self._server: asyncio.Server | None = None
         self._clients: set[Client] = set()
         self._inboxes: dict[bytes, _Inbox] = {}
-        self._remembered = Remembered(settings.max_remembered)
         self._numbers = itertools.count(1)
         self._dirty: list[Client] = []
         self._to_flush: list[Client] = []
@@ -140,7 +138,6 @@ class Bridge:
             owner=client,
             owner_name=f"{self.name}:{next(self._numbers)}",
             assigned_id=lambda: b"auto-" + secrets.token_hex(10).encode(),
-            remembered=self._remembered,
             backoff=Backoff(settings.retry_first_s, settings.retry_max_s, random.uniform),
         )
 

@@ -118,7 +118,7 @@ class Client(asyncio.Protocol):
         try:
             step()
         except Exception as error:  # noqa: BLE001 (whatever it is, the loop over all clients must go on)
-            log.error("a defect; the client is given up", exc_info=error, client=self.connection.client_id)
+            log.defect("a defect; the client is given up", error, client=self.connection.client_id)
             if self._transport is not None:
                 self._transport.abort()
 

@@ -47,7 +47,6 @@ from holdmq_bridge.counters import Counters
 from holdmq_bridge.line import DROPPED, Line
 from holdmq_bridge.logs import Log
 from holdmq_bridge.outgoing import Outgoing
-from holdmq_bridge.remembered import Remembered
 from holdmq_bridge.request import Argument, Kind, Reply, Request, error_code, is_passing
 from holdmq_bridge.settings import Settings
 
@@ -56,8 +55,7 @@ log = Log("connection")
 GRANTED_MAX = 1  # QoS
 CONNACK_ACCEPTED, CONNACK_BAD_CLIENT_ID, CONNACK_UNAVAILABLE = 0, 2, 3  # table 3.1
 
-# Which SESSION.INFO a reply belongs to, and which publish is a will.
-_BEFORE, _AFTER, _WILL = "before", "after", "will"
+_WILL = "will"  # the detail of a request: this publish is a will
 
 
 _PINGRESP = mqtt.encode_pingresp()
@@ -110,7 +108,6 @@ class Connection:
         owner: Any,
         owner_name: str,
         assigned_id: Callable[[], bytes],
-        remembered: Remembered,
         backoff: Backoff,
     ) -> None:
         self._settings = settings
@@ -118,7 +115,6 @@ class Connection:
         self._owner = owner
         self._owner_name = owner_name
         self._assigned_id = assigned_id
-        self._remembered = remembered
         self._backoff = backoff
         self._server_up = False
         self._unread = b""
@@ -128,8 +124,6 @@ class Connection:
         self._open_under_way = False
         self._open_repeated = False
         self._created_by_us = False
-        self._present = 0
-        self._former_epoch = 0
         self._resting = False  # between a refusal that passes and retry()
         self._stalled_s = 0.0
         self._lost_session = False
@@ -318,11 +312,12 @@ class Connection:
 
     def _open(self) -> None:
         assert self._connect is not None
-        if not self.clean:
-            self._ask_info(_BEFORE)
+        if self._open_repeated and not self.clean:
+            # The first attempt's reply was lost: was it that one which created the session?
+            self.requests.append(Request(self._owner, Kind.INFO, ("SESSION.INFO", self.key)))
         options: tuple[Argument, ...] = ("CLEAN",) if self.clean else ()
         expiry = 0 if self.clean else self._settings.session_expiry_s
-        lifetime = ("EXPIRY", expiry, "LEASE", self._settings.lease_s)
+        lifetime: tuple[Argument, ...] = ("EXPIRY", expiry, "LEASE", self._settings.lease_s)
         self.requests.append(
             Request(
                 self._owner,
@@ -331,11 +326,6 @@ class Connection:
             )
         )
         self._open_under_way = True
-        if not self.clean:
-            self._ask_info(_AFTER)
-
-    def _ask_info(self, when: str) -> None:
-        self.requests.append(Request(self._owner, Kind.INFO, ("SESSION.INFO", self.key), detail=when))
 
     def reply(self, request: Request, reply: Reply) -> None:
         """What the server answered to one of this connection's requests."""
@@ -349,11 +339,9 @@ class Connection:
         elif kind is Kind.FETCH:
             self._fetched(reply)
         elif kind is Kind.OPEN:
-            self.epoch, self._present = reply
-            if self.clean:
-                self._opened(0)
+            self._opened(*reply)
         elif kind is Kind.INFO:
-            self._informed(request.detail, reply)
+            self._informed(reply)
 
     def _line_answered(self, request: Request, reply: Reply) -> None:
         stalled_before = self.line.stalled
@@ -436,9 +424,6 @@ class Connection:
         kind = request.kind
         if kind is Kind.OPEN:
             self._open_under_way = False
-        elif kind is Kind.INFO:
-            self._open_under_way = False
-            self._open_repeated = True
         elif kind is Kind.FETCH:
             self.outgoing.fetch_failed()
         elif kind is Kind.ACK:
@@ -453,32 +438,25 @@ class Connection:
         else:
             self._end_by_error(request, error)
 
-    def _informed(self, when: str, info: Reply) -> None:
-        if not self._open_under_way:
-            return  # SESSION.OPEN was refused in between
-        if when == _AFTER:
-            self._opened(info[b"last_serial"])
-            return
-        self._former_epoch = info[b"epoch"]
-        # Our own first attempt, its reply lost, may have created it: then nothing of the client's is in there.
-        own = self._open_repeated and info[b"owner"] == self._owner_name.encode()
+    def _informed(self, info: Reply) -> None:
+        own = info[b"owner"] == self._owner_name.encode()
         self._created_by_us = own and not info[b"subscriptions"] and not info[b"messages"]
 
-    def _opened(self, last_serial: int) -> None:
-        """The session is ours; `last_serial` is the newest that an earlier connection can have sent."""
+    def _opened(self, epoch: int, present: int) -> None:
+        """The session is ours."""
         self._open_under_way = False
+        self.epoch = epoch
         if self.phase is Phase.ENDED:  # the client did not wait
             self._close()
             return
         self.phase = Phase.OPEN
-        present = bool(self._present) and not self.clean and not self._created_by_us
+        resumed = bool(present) and not self.clean and not self._created_by_us
         self._counters.sessions_opened += 1
-        self._counters.sessions_resumed += present
-        if present:
-            remembered = self._remembered.take(self.key, self._former_epoch)
-            self.outgoing.resume(last_serial if remembered is None else remembered)
+        self._counters.sessions_resumed += resumed
+        if resumed:
+            self.outgoing.resume()
             self.needs_flush = True
-        self.output.append(mqtt.encode_connack(present, CONNACK_ACCEPTED))
+        self.output.append(mqtt.encode_connack(resumed, CONNACK_ACCEPTED))
         self.events.append(Event.OPENED)
         held, self._held = self._held, []
         self._take(held)
@@ -521,19 +499,20 @@ class Connection:
     def flush(self) -> None:
         """Once per iteration of the loop, if `needs_flush`: acknowledgements in one command, and the next fetch."""
         self.needs_flush = False
+        self._check_conflict()
         if not self._server_up or self._resting or self.phase is not Phase.OPEN:
             return
         self._send_acks()
         due = self.outgoing.wants_fetch()
         if due is not None:
-            after, count = due
-            page = ("AFTER", after, "COUNT", count, "BYTES", self._settings.fetch_bytes)
+            after, count, size = due
+            page = ("AFTER", after, "COUNT", count, "BYTES", size)
             self.fetch = Request(self._owner, Kind.FETCH, ("SESSION.FETCH", self.key, "EPOCH", self.epoch, *page))
 
     def _send_acks(self) -> None:
         acks = self.outgoing.take_acks()
         if acks:
-            arguments = ("SESSION.ACK", self.key, "EPOCH", self.epoch, *acks)
+            arguments: tuple[Argument, ...] = ("SESSION.ACK", self.key, "EPOCH", self.epoch, *acks)
             self.requests.append(Request(self._owner, Kind.ACK, arguments, detail=acks))
 
     def _fetched(self, reply: Reply) -> None:
@@ -544,7 +523,7 @@ class Connection:
             self._check_conflict()
 
     def _check_conflict(self) -> None:
-        if self.outgoing.conflict:
+        if self.outgoing.conflict and self.phase is Phase.OPEN:
             self.end(Ending.GONE, "the server was restored from an older state")
 
     def touch(self) -> None:
@@ -556,6 +535,7 @@ class Connection:
         """The client's socket takes no more, or takes it again."""
         self.outgoing.writable = writable
         if writable and self.phase is Phase.OPEN:
+            self.outgoing.send_ready()
             self.needs_flush = True
 
     # ---- the server goes and comes ---------------------------------------------------------------------------------
@@ -646,11 +626,11 @@ class Connection:
     def _close(self) -> None:
         if self._lost_session:
             return
-        if not self.clean:
-            self._remembered.put(self.key, self.epoch, self.outgoing.highest)
         if self._server_up:
             self._send_acks()
-        self.line.add(Request(self._owner, Kind.CLOSE, ("SESSION.CLOSE", self.key, "EPOCH", self.epoch)))
+        sent: tuple[Argument, ...] = () if self.clean else ("SENT", self.outgoing.highest)
+        arguments = ("SESSION.CLOSE", self.key, "EPOCH", self.epoch, *sent)
+        self.line.add(Request(self._owner, Kind.CLOSE, arguments))
 
 
 def _is_usable(topic_filter: bytes) -> bool:

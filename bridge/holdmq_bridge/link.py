@@ -41,6 +41,9 @@ _PROBE = ("SESSION.LAST", "{holdmq-bridge-probe}")
 
 log = Log("link")
 
+# The stub of hiredis declares a tuple of one.
+_pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
+
 
 class LinkListener(Protocol):
     """Who hears from the link.  All are called in the event loop, none may block."""
@@ -175,8 +178,9 @@ class Link:
         if self._target.database:
             calls.append(self.call("SELECT", self._target.database))
         calls.append(self.call(*_PROBE))
-        replies = asyncio.gather(*calls)
-        await asyncio.wait([replies, wire.lost], return_when=asyncio.FIRST_COMPLETED)
+        replies: asyncio.Future[Any] = asyncio.gather(*calls)
+        lost: asyncio.Future[Any] = wire.lost
+        await asyncio.wait([replies, lost], return_when=asyncio.FIRST_COMPLETED)
         for call in calls:
             if not call.done():
                 replies.cancel()
@@ -226,16 +230,15 @@ class Link:
     def close(self) -> None:
         """Ends the connection and `run`.  What has no reply yet is given up."""
         self._closing = True
-        if self._wire is not None:
-            self.flush()
-            if self._wire is not None and self._wire.transport is not None:
-                self._wire.transport.close()
+        self.flush()
+        if self._wire is not None and self._wire.transport is not None:
+            self._wire.transport.close()
 
     # ---- commands --------------------------------------------------------------------------------------------------
 
     def send(self, request: Request) -> None:
         """Adds a request to the batch.  Only while `up`."""
-        packed = hiredis.pack_command(request.arguments)
+        packed = _pack(request.arguments)
         request.size = len(packed)
         self._awaited.append(request)
         self._add(packed)
@@ -261,7 +264,7 @@ class Link:
             self._enqueue(_Subscription(len(some)), (command, *some))
 
     def _enqueue(self, entry: _Call | _Subscription, arguments: tuple[Argument, ...]) -> None:
-        packed = hiredis.pack_command(arguments)
+        packed = _pack(arguments)
         entry.size = len(packed)
         self._awaited.append(entry)
         self._add(packed)

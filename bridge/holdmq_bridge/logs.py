@@ -56,9 +56,13 @@ class Log:
         """What may need attention."""
         self._logger.warning(event, extra={"facts": facts})
 
-    def error(self, event: str, *, exc_info: BaseException | None = None, **facts: object) -> None:
+    def error(self, event: str, **facts: object) -> None:
         """What does."""
-        self._logger.error(event, extra={"facts": facts}, exc_info=exc_info)
+        self._logger.error(event, extra={"facts": facts})
+
+    def defect(self, event: str, error: Exception, **facts: object) -> None:
+        """An exception that nobody foresaw, with its traceback."""
+        self._logger.error(event, extra={"facts": facts}, exc_info=error)
 
 
 def configure(level: str) -> None:

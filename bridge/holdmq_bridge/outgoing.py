@@ -1,14 +1,14 @@
 """Which messages of a session's queue go to its client, and when.
 
-    server's queue   . . a b | c d e f . . g h            one serial each, growing
-                             ^
-                         position: everything up to here was sent, or needs no sending
+    server's queue   . . a b | c d e f | g h . . i j            one serial each, growing
+                     sent      ready   ^
+                                   position: everything up to here was sent, lies in `ready`, or needs no sending
 
-Pushes (a copy of each new message on the inbox channel) are a shortcut; SESSION.FETCH behind `position` is the
-truth.  A push is sent at once if it follows `position` without a gap and the window has room.  Otherwise the session is
-*behind*: pushes are ignored and the queue is fetched, page by page, as acknowledgements make room, until a page says
-that nothing follows.  Fetches and pushes come over one connection in the order in which the server executed them, so
-that every push before that page is in it, and every push behind it follows it.
+Pushes (a copy of each new message on the inbox channel) are a shortcut; SESSION.FETCH behind `position` is the truth.
+A push that follows `position` without a gap is sent at once, or waits in `ready`, a short line behind a full window.
+Otherwise the session is *behind*: pushes are ignored and the queue is fetched, page by page, as `ready` gets empty,
+until a page says that nothing follows.  Fetches and pushes come over one connection in the order in which the server
+executed them, so that every push before that page is in it, and every push behind it follows it.
 
 Invariants
  1. Messages are sent in the order of their serials; none between the first sent and `position` is left out.
@@ -16,35 +16,43 @@ Invariants
  3. An acknowledged message stays in `acking` until the server confirmed the removal: a fetch that still shows it does
     not send it again.
  4. While not writable (the client does not read) nothing is sent.
+ 5. `ready` holds at most max_ready messages and max_ready_bytes (and one message more); losing it loses nothing.
 
 After the server was away the queue is walked again from its beginning, past what is in flight or in `acking`, and each
 of these is compared with what the server has: pushes were missed, and a server that was restored from an older state
 may have given an identifier and serial of ours to another message.  Until then nothing is acknowledged, so that no such
-message can be removed unsent.  If one comes while the client still has to acknowledge ours, the two cannot be told apart
-any more: the connection has to end (`conflict`) and the client to come back.
+message can be removed unsent.  If one comes while the client still has to acknowledge ours, the two cannot be told
+apart any more: the connection has to end (`conflict`) and the client to come back.
 
 All is O(1) per message but `server_lost`.
 """
 
+from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from holdmq.core import Delivery, InvalidRecordError, Record
+from holdmq.core import Delivery, InvalidRecordError, Record, RecordType
 from holdmq.core.mqtt import encode_publish, encode_pubrel
 from holdmq_bridge.counters import Counters
 from holdmq_bridge.logs import Log
 from holdmq_bridge.settings import Settings
 
-STATE_RELEASED = 2  # of an entry that SESSION.FETCH returned
-
 log = Log("outgoing")
 
+# By which a message is known again: its serial and a hash of its bytes.
+Mark: TypeAlias = tuple[int, int]
 
-class Mark(NamedTuple):
-    """By which a message is known again: its place in the queue and a hash of its bytes."""
+MAX_PAGE = 10_000  # what SESSION.FETCH takes as COUNT
+STATE_IN_FLIGHT = 1  # of an entry of SESSION.FETCH: handed out before, not acknowledged
+
+
+class Entry(NamedTuple):
+    """A message of the queue, as pushed or fetched."""
 
     serial: int
-    digest: int
+    packet_id: int
+    sent_before: bool
+    value: bytes
 
 
 class Outgoing:
@@ -56,14 +64,16 @@ class Outgoing:
         "_behind",
         "_checking",
         "_counters",
-        "_dup_until",
-        "_fetch_count",
         "_fetching",
         "_gone",
         "_in_flight",
         "_max_inflight",
+        "_max_ready",
+        "_max_ready_bytes",
         "_output",
         "_position",
+        "_ready",
+        "_ready_bytes",
         "conflict",
         "highest",
         "writable",
@@ -73,24 +83,24 @@ class Outgoing:
         self._counters = counters
         self._output = output
         self._max_inflight = settings.max_inflight
-        self._fetch_count = settings.fetch_count
+        self._max_ready = settings.max_ready
+        self._max_ready_bytes = settings.max_ready_bytes
         self._in_flight: dict[int, Mark] = {}  # by packet identifier
         self._acking: dict[int, Mark] = {}
         self._acks_unsent: list[int] = []
         self._gone: set[int] = set()  # in flight, but the server has them no more
         self._checking: set[int] | None = None  # identifiers not yet compared with the server's, None: all are
+        self._ready: deque[Entry] = deque()
+        self._ready_bytes = 0
         self._position = 0
         self._behind = False
         self._fetching = False
-        self._dup_until = 0
-        self.highest = 0  # largest serial sent in this or, as far as is known, an earlier connection
+        self.highest = 0  # largest serial sent
         self.writable = True
         self.conflict = False
 
-    def resume(self, dup_until: int) -> None:
-        """The session was there before; an earlier connection may have sent messages up to the serial `dup_until`."""
-        self._dup_until = dup_until
-        self.highest = dup_until
+    def resume(self) -> None:
+        """The session was there before: its queue is to be fetched."""
         self._behind = True
 
     @property
@@ -104,79 +114,98 @@ class Outgoing:
         """A message was stored in the queue, and this is its push."""
         if self._behind or delivery.serial <= self._position:
             return
-        if delivery.previous > self._position or not self._has_room():
+        if delivery.previous > self._position or self._ready_is_full():
             self._behind = True
             return
-        record = self._read(delivery.record, delivery.serial)
-        if record is not None:
-            mark = Mark(delivery.serial, hash(delivery.record))
-            self._send(mark, delivery.packet_id, record, delivery.retain)
+        entry = Entry(delivery.serial, delivery.packet_id, False, delivery.record)
+        self._take(entry)
 
     def transient(self, delivery: Delivery) -> None:
         """A message of QoS 0: now or never."""
         if not self.writable:
             self._counters.messages_dropped_qos0 += 1
             return
-        record = self._read(delivery.record, 0)
+        record = self._read(delivery.record)
         if record is not None:
             self._counters.messages_sent += 1
-            self._output.append(encode_publish(record.topic, record.payload, 0, delivery.retain))
+            self._output.append(encode_publish(record.topic, record.payload, 0, record.retain))
 
-    def _read(self, value: bytes, serial: int) -> Record | None:
-        """The message, None if it is none: somebody's own bytes.  Those stay in the queue, which goes on behind them."""
+    # ---- sending ---------------------------------------------------------------------------------------------------
+
+    def _take(self, entry: Entry) -> None:
+        """The message behind `position`: sends it or puts it into the line."""
+        self._position = entry.serial
+        if self._has_room() and not self._ready:
+            self._send(entry)
+        else:
+            self._ready.append(entry)
+            self._ready_bytes += len(entry.value)
+
+    def send_ready(self) -> None:
+        """Sends what the window has room for."""
+        while self._ready and self._has_room():
+            entry = self._ready.popleft()
+            self._ready_bytes -= len(entry.value)
+            self._send(entry)
+
+    def _has_room(self) -> bool:
+        return self.writable and len(self._in_flight) < self._max_inflight and not self.conflict
+
+    def _ready_is_full(self) -> bool:
+        return len(self._ready) >= self._max_ready or self._ready_bytes >= self._max_ready_bytes
+
+    def _send(self, entry: Entry) -> None:
+        serial, packet_id, sent_before, value = entry
+        record = self._read(value)
+        if record is None:
+            return
+        if packet_id in self._in_flight:
+            self._behind = self.conflict = True
+            return
+        if record.type == RecordType.PUBREL:
+            packet = encode_pubrel(packet_id)
+        else:
+            packet = encode_publish(record.topic, record.payload, 1, record.retain, sent_before, packet_id)
+            self._counters.messages_sent += 1
+            self._counters.messages_sent_again += sent_before
+        self._output.append(packet)
+        self._in_flight[packet_id] = (serial, hash(value))
+        self.highest = max(self.highest, serial)
+
+    def _read(self, value: bytes) -> Record | None:
+        """The message, None if it is none: somebody's own bytes stay in the queue, which goes on behind them."""
         try:
             return Record.decode(value)
         except InvalidRecordError as error:
             self._counters.messages_unreadable += 1
-            self._position = max(self._position, serial)
-            log.warning("a value that is no message", serial=serial, bytes=len(value), error=error)
+            log.warning("a value that is no message", bytes=len(value), error=error)
             return None
-
-    def _has_room(self) -> bool:
-        return self.writable and len(self._in_flight) < self._max_inflight
-
-    def _send(self, mark: Mark, packet_id: int, record: Record, retain: bool) -> None:
-        if packet_id in self._in_flight:
-            self._behind = self.conflict = True
-            return
-        dup = mark.serial <= self._dup_until
-        self._counters.messages_sent += 1
-        self._counters.messages_sent_again += dup
-        self._output.append(encode_publish(record.topic, record.payload, 1, retain, dup, packet_id))
-        self._sent(mark, packet_id)
-
-    def _sent(self, mark: Mark, packet_id: int) -> None:
-        self._in_flight[packet_id] = mark
-        self._position = mark.serial
-        self.highest = max(self.highest, mark.serial)
 
     # ---- fetches ---------------------------------------------------------------------------------------------------
 
-    def wants_fetch(self) -> tuple[int, int] | None:
-        """(serial, count) of the fetch that is due now, None if none is.  The caller then makes it."""
+    def wants_fetch(self) -> tuple[int, int, int] | None:
+        """(serial, count, bytes) of the fetch that is due now, None if none is.  The caller then makes it."""
         if not self._behind or self._fetching or not self.writable:
             return None
-        in_flight = len(self._in_flight)
-        room = self._max_inflight - in_flight
-        if self._checking is not None:
-            room += in_flight + len(self._acking)  # these are passed, not sent
-        elif room * 2 < self._max_inflight and in_flight:
+        if len(self._ready) * 2 > self._max_ready or self._ready_bytes * 2 > self._max_ready_bytes:
             return None  # one larger page a little later, not a page for each acknowledgement
+        count = self._max_ready - len(self._ready)
+        if self._checking is not None:
+            count += len(self._in_flight) + len(self._acking)  # these are passed, not taken
         self._fetching = True
-        return self._position, min(room, self._fetch_count)
+        return self._position, min(count, MAX_PAGE), self._max_ready_bytes - self._ready_bytes
 
     def fetched(self, entries: Sequence[Sequence[Any]], more: bool) -> None:
         """A page of the queue."""
         self._fetching = False
         for serial, packet_id, state, value in entries:
-            mark = Mark(serial, hash(value))
-            if self._checking is not None and self._passes(packet_id, mark):
+            if self._checking is not None and self._passes(packet_id, (serial, hash(value))):
                 self._position = serial
-            elif self.conflict or not self._has_room():
+            elif self.conflict:
                 return
             else:
-                self._send_entry(mark, packet_id, state, value)
-        self._behind = more
+                self._take(Entry(serial, packet_id, state == STATE_IN_FLIGHT, value))
+        self._behind = more or self.conflict
         if not more:
             self._check_ends()
 
@@ -204,15 +233,6 @@ class Outgoing:
             self._acking.pop(packet_id, None)
         self._checking = None
 
-    def _send_entry(self, mark: Mark, packet_id: int, state: int, value: bytes) -> None:
-        if state == STATE_RELEASED:
-            self._output.append(encode_pubrel(packet_id))
-            self._sent(mark, packet_id)
-            return
-        record = self._read(value, mark.serial)
-        if record is not None:
-            self._send(mark, packet_id, record, record.retain)
-
     def fetch_failed(self) -> None:
         """The fetch brought nothing; it is due again."""
         self._fetching = False
@@ -224,6 +244,8 @@ class Outgoing:
         mark = self._in_flight.pop(packet_id, None)
         if mark is None:
             return False
+        if self._ready:
+            self.send_ready()
         if packet_id in self._gone:
             self._gone.discard(packet_id)
             return True
@@ -256,4 +278,6 @@ class Outgoing:
         self._behind = True
         self._position = 0
         self._acks_unsent.clear()
+        self._ready.clear()
+        self._ready_bytes = 0
         self._checking = {*self._in_flight, *self._acking}

@@ -5,13 +5,13 @@ they were written.  A request keeps its arguments until then, so that it can be 
 """
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from hiredis import ReplyError
 
-Argument = bytes | str | int
+Argument: TypeAlias = bytes | str | int
 # What the server answered: a value of hiredis, or the error as an object.
-Reply = Any
+Reply: TypeAlias = Any
 
 
 class Kind(IntEnum):

@@ -38,6 +38,11 @@ class Settings(BaseSettings):
         100, description="messages of QoS 1 sent to one client and not yet acknowledged"
     )
 
+    max_ready: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        100, description="messages kept ready for one client behind a full window; more stay in its queue at the server"
+    )
+    max_ready_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = Field(65_536, description="the same in bytes")
+
     # Clients
     max_connections: PositiveInt = Field(100_000, description="connections held at the same time; more are refused")
     max_packet_bytes: Annotated[int, Field(ge=64, le=MAX_MQTT_PACKET_BYTES)] = Field(
@@ -67,12 +72,8 @@ class Settings(BaseSettings):
     batch_bytes: Annotated[int, Field(ge=1024)] = Field(
         65_536, description="commands are written once per loop iteration, or when they are this large"
     )
-    fetch_count: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        1000, description="queued messages fetched at once for one client, if its window has the room"
-    )
-    fetch_bytes: Annotated[int, Field(ge=1)] = Field(65_536, description="the same in bytes")
     max_fetches: PositiveInt = Field(
-        64, description="fetches under way at the same time; with fetch_bytes below the server's output-buffer limit"
+        64, description="pages of queues (max_ready_bytes each) under way; together below the output-buffer limit"
     )
     server_timeout_s: PositiveFloat = Field(
         30.0, description="seconds of silence after which the connection to the server is given up and made anew"
@@ -85,9 +86,6 @@ class Settings(BaseSettings):
 
     # The process
     shutdown_timeout_s: PositiveFloat = Field(10.0, description="seconds for finishing what is under way at the end")
-    max_remembered: Annotated[int, Field(ge=0)] = Field(
-        100_000, description="closed sessions of which the last serial sent is remembered (for the DUP flag)"
-    )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
 
     @field_validator("redis")

@@ -7,6 +7,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection, parse_url
 
@@ -26,7 +27,7 @@ class Target:
     @classmethod
     def parse(cls, url: str) -> "Target":
         """Takes a URL apart.  Raises ValueError with what was wrong."""
-        options = dict(parse_url(url))
+        options: dict[str, Any] = {**parse_url(url)}
         connection_class = options.pop("connection_class", None)
         known = ("host", "port", "path", "username", "password", "db")
         unknown = sorted(set(options) - set(known))

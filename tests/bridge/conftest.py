@@ -1,4 +1,4 @@
-"""A bridge that the tests of a file share; who needs bridges or servers of its own asks for `bridge`, `fresh_server`."""
+"""A bridge that the tests of a file share; who needs one alone asks for `bridge`, `fresh_server`."""
 
 from collections.abc import Callable, Generator, Iterator
 from functools import partial

@@ -9,7 +9,6 @@ from hiredis import ReplyError
 from holdmq_bridge.backoff import Backoff
 from holdmq_bridge.connection import Connection, Ending, Event, Phase
 from holdmq_bridge.counters import Counters
-from holdmq_bridge.remembered import Remembered
 from holdmq_bridge.request import Kind, Request
 from holdmq_bridge.settings import Settings
 from tests.bridge import packets
@@ -23,16 +22,14 @@ EPOCH = 7
 class Play:
     """A connection with the test in the roles of client and server."""
 
-    def __init__(self, *, server_up: bool = True, remembered: Remembered | None = None, **settings: Any) -> None:
+    def __init__(self, *, server_up: bool = True, **settings: Any) -> None:
         self.counters = Counters()
-        self.remembered = remembered or Remembered(10)
         self.connection = Connection(
             Settings(**settings),
             self.counters,
             owner=None,
             owner_name="bridge:1",
             assigned_id=lambda: b"auto-1",
-            remembered=self.remembered,
             backoff=Backoff(0.05, 2.0, lambda low, high: high),
         )
         if server_up:
@@ -75,11 +72,9 @@ class Play:
         return taken
 
     def open(self, *, present: int = 0, info: dict[bytes, Any] | None = None) -> None:
-        """The server answers SESSION.OPEN and the SESSION.INFO around it."""
-        fields = {b"exists": present, b"epoch": 0, b"owner": None, b"last_serial": 0}
-        fields |= {b"subscriptions": 0, b"messages": 0} | (info or {})
+        """The server answers SESSION.OPEN, and the SESSION.INFO before it."""
         for request in self.requests():
-            self.answer(request, [EPOCH, present] if request.kind is Kind.OPEN else fields)
+            self.answer(request, [EPOCH, present] if request.kind is Kind.OPEN else info)
 
     @classmethod
     def opened(cls, client_id: str = "c1", *, clean: bool = True, will: Will | None = None, **options: Any) -> "Play":
@@ -98,8 +93,8 @@ class Play:
         self.connection.delivery(packets.delivery(1, body, pid=serial, serial=serial, previous=previous))
 
 
-def entry(serial: int, payload: bytes = b"p") -> list[Any]:
-    return [serial, serial, 0, packets.record("t", payload)]
+def entry(serial: int, payload: bytes = b"p", *, state: int = 0) -> list[Any]:
+    return [serial, serial, state, packets.record("t", payload)]
 
 
 # ---- CONNECT ---------------------------------------------------------------------------------------------------------
@@ -124,14 +119,11 @@ def test_a_persistent_connect_says_whether_its_session_was_there() -> None:
     for present in (0, 1):
         play = Play(session_expiry_s=60, lease_s=100)
         play.client(packets.connect("c1", clean=False))
-        requests = play.requests()
-        assert [request.kind for request in requests] == [Kind.INFO, Kind.OPEN, Kind.INFO]
-        assert requests[1].arguments == (
+        (request,) = play.requests()
+        assert request.arguments == (
             "SESSION.OPEN", b"{c1}", "OWNER", "bridge:1", "EXPIRY", 60, "LEASE", 100,
         )  # fmt: skip
-        info = {b"epoch": 0, b"owner": None, b"last_serial": 0, b"subscriptions": 0, b"messages": 0}
-        for request, reply in zip(requests, (info, [EPOCH, present], info), strict=True):
-            play.answer(request, reply)
+        play.answer(request, [EPOCH, present])
         assert play.output() == packets.connack(present=bool(present))
 
 
@@ -394,50 +386,44 @@ def test_a_push_is_sent_and_its_acknowledgement_told_to_the_server() -> None:
     assert play.commands() == [("SESSION.ACK", b"{c1}", "EPOCH", EPOCH, 1, 2)]
 
 
-def test_a_message_of_qos_0_and_a_retained_one_go_out_as_the_delivery_says() -> None:
+def test_a_message_of_qos_0_and_a_retained_one_go_out_as_their_records_say() -> None:
     play = Play.opened()
-    body = packets.record("t", b"x", qos=1, retain=True)
-    play.connection.delivery(packets.delivery(2, body, qos=0, retain=False))
-    play.connection.delivery(packets.delivery(1, body, qos=1, retain=True, pid=1, serial=1))
+    live, kept = packets.record("t", b"x", qos=0), packets.record("t", b"x", qos=1, retain=True)
+    play.connection.delivery(packets.delivery(2, live, qos=0, retain=False))
+    play.connection.delivery(packets.delivery(1, kept, qos=1, retain=True, pid=1, serial=1))
     assert play.output() == packets.publish("t", b"x") + packets.publish("t", b"x", qos=1, pid=1, retain=True)
 
 
 def test_a_resumed_session_is_drained_page_by_page() -> None:
-    play = Play(max_inflight=2)
+    play = Play(max_inflight=2, max_ready=2)
     play.client(packets.connect("c1", clean=False))
-    play.open(present=1, info={b"last_serial": 1})
+    play.open(present=1)
     assert play.output() == packets.connack(present=True)
     (fetch,) = play.requests()
-    assert fetch.arguments[:8] == ("SESSION.FETCH", b"{c1}", "EPOCH", EPOCH, "AFTER", 0, "COUNT", 2)
-    play.answer(fetch, [[entry(1, b"a"), entry(2, b"b")], 1, 0])
+    assert fetch.arguments == (
+        "SESSION.FETCH", b"{c1}", "EPOCH", EPOCH, "AFTER", 0, "COUNT", 2, "BYTES", 65536,
+    )  # fmt: skip
+    play.answer(fetch, [[entry(1, b"a", state=1), entry(2, b"b")], 1, 0])
     assert play.output() == (
         packets.publish("t", b"a", qos=1, pid=1, dup=True) + packets.publish("t", b"b", qos=1, pid=2)
     )
     play.push(3, 2, b"c")  # behind: not out of its turn
     assert play.output() == b""
-    play.client(packets.puback(1), packets.puback(2))
-    ack, fetch = play.requests()
-    assert ack.arguments == ("SESSION.ACK", b"{c1}", "EPOCH", EPOCH, 1, 2)
+    (fetch,) = play.requests()
     assert fetch.arguments[4:8] == ("AFTER", 2, "COUNT", 2)
-    play.answer(ack, 2)
     play.answer(fetch, [[entry(3, b"c")], 0, 0])
+    assert play.output() == b""  # the window is full
+    play.client(packets.puback(1), packets.puback(2))
     assert play.output() == packets.publish("t", b"c", qos=1, pid=3)
+    assert play.commands() == [("SESSION.ACK", b"{c1}", "EPOCH", EPOCH, 1, 2)]
 
 
-def test_what_this_process_knows_to_be_unsent_carries_no_dup() -> None:
-    remembered = Remembered(10)
-    first = Play.opened(clean=False, remembered=remembered)
-    first.push(1, 0)
-    first.connection.end(Ending.LOST)
-    second = Play(remembered=remembered)
-    second.client(packets.connect("c1", clean=False))
-    second.open(present=1, info={b"epoch": EPOCH, b"last_serial": 2})
-    (fetch,) = second.requests()
-    second.output()
-    second.answer(fetch, [[entry(1), entry(2)], 0, 0])
-    assert second.output() == (
-        packets.publish("t", b"p", qos=1, pid=1, dup=True) + packets.publish("t", b"p", qos=1, pid=2)
-    )
+def test_a_persistent_session_is_closed_with_the_last_serial_sent() -> None:
+    play = Play.opened(clean=False, max_inflight=1)
+    play.push(1, 0)
+    play.push(2, 1)  # waits for the window
+    play.client(packets.DISCONNECT)
+    assert play.commands() == [("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH, "SENT", 1)]
 
 
 def test_a_takeover_notice_ends_the_connection_without_closing_the_session() -> None:
@@ -568,7 +554,7 @@ def test_a_session_that_our_own_lost_attempt_created_is_not_called_present() -> 
     play.requests()
     play.connection.server_lost()
     play.connection.server_restored()
-    play.open(present=1, info={b"owner": b"bridge:1", b"epoch": 3})
+    play.open(present=1, info={b"owner": b"bridge:1", b"subscriptions": 0, b"messages": 0})
     assert play.output() == packets.connack(present=False)
 
 

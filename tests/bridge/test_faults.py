@@ -47,6 +47,11 @@ class Publisher(threading.Thread):
         except (AssertionError, OSError) as error:
             self.error = error
 
+    def wait_for_more(self, count: int) -> None:
+        """Waits until so many more are acknowledged."""
+        goal = self.acknowledged + count
+        eventually(lambda: self.acknowledged >= goal or self.error is not None, 30, f"{count} more acknowledgements")
+
     def finish(self) -> int:
         """Stops after the present window; returns the last number acknowledged."""
         self._finishing.set()
@@ -82,8 +87,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(
     publisher = Publisher(made.port, "n")
     publisher.start()
     for _ in range(2):
-        before = publisher.acknowledged
-        eventually(lambda before=before: publisher.acknowledged > before + 200 or publisher.error)
+        publisher.wait_for_more(200)
         server.kill()
         server.restart()
     last = publisher.finish()
@@ -265,7 +269,7 @@ def test_a_server_restored_from_an_older_state_neither_hides_nor_swallows_new_me
     server.kill()
     server.restart()
     sender.publish("n", b"new")
-    receiver.send(packets.puback(old.pid))  # of a message that the server knows no more, under the number of the new one
+    receiver.send(packets.puback(old.pid))  # the server gave this identifier to the new message
     receiver.expect_closed()
     receiver = dial(made.port, "c1", clean=False, present=True)
     assert receiver.read_publish().payload == b"new"

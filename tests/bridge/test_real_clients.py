@@ -1,6 +1,7 @@
 """MQTT clients that others wrote: paho-mqtt, mosquitto_pub and mosquitto_sub."""
 
 import queue
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -124,26 +125,28 @@ def test_paho_survives_the_death_of_the_server_and_of_a_bridge(
     assert list(got) == list(range(300))
 
 
-def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, **options)
+def mosquitto(tool: str, broker: BridgeProcess, *options: str) -> list[str]:
+    """The command line of mosquitto_pub or mosquitto_sub."""
+    path = shutil.which(f"mosquitto_{tool}")
+    assert path is not None, "run `make test-servers`"
+    return [path, "-h", "127.0.0.1", "-p", str(broker.port), "-V", "mqttv311", *options]
 
 
-def options_of(broker: BridgeProcess) -> list[str]:
-    return ["-h", "127.0.0.1", "-p", str(broker.port), "-V", "mqttv311"]
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
 @pytest.mark.parametrize("qos", ["0", "1", "2"])
 def test_mosquitto_pub_reaches_mosquitto_sub(client: redis.Redis, broker: BridgeProcess, qos: str) -> None:
-    common = options_of(broker)
     subscriber = subprocess.Popen(
-        ["mosquitto_sub", *common, "-i", "sub", "-t", "house/+/temp", "-q", qos, "-C", "3", "-v"],
+        mosquitto("sub", broker, "-i", "sub", "-t", "house/+/temp", "-q", qos, "-C", "3", "-v"),
         stdout=subprocess.PIPE,
         text=True,
     )
     try:
         eventually(lambda: client.hlen("{sub}_subscriptions"), TIMEOUT_S, "the subscription")
         for room in ("kitchen", "bath", "attic"):
-            sent = run("mosquitto_pub", *common, "-t", f"house/{room}/temp", "-m", f"{room} 21", "-q", qos)
+            sent = run(mosquitto("pub", broker, "-t", f"house/{room}/temp", "-m", f"{room} 21", "-q", qos))
             assert sent.returncode == 0, sent.stderr
         printed, _ = subscriber.communicate(timeout=TIMEOUT_S)
     finally:
@@ -158,23 +161,20 @@ def test_mosquitto_pub_reaches_mosquitto_sub(client: redis.Redis, broker: Bridge
 
 
 def test_mosquitto_sub_finds_what_waited_and_what_is_retained(broker: BridgeProcess) -> None:
-    common = options_of(broker)
-    session = ["mosquitto_sub", *common, "-i", "keeper", "-c", "-q", "1", "-t", "a"]
-    assert run(*session, "-E").returncode == 0  # subscribes and leaves
+    session = mosquitto("sub", broker, "-i", "keeper", "-c", "-q", "1", "-t", "a")
+    assert run([*session, "-E"]).returncode == 0  # subscribes and leaves
     for number in range(1, 6):
-        assert run("mosquitto_pub", *common, "-t", "a", "-m", str(number), "-q", "1").returncode == 0
-    assert run(*session, "-C", "5").stdout.split() == ["1", "2", "3", "4", "5"]
-    assert run("mosquitto_pub", *common, "-t", "r", "-m", "kept", "-q", "1", "-r").returncode == 0
-    assert run("mosquitto_sub", *common, "-t", "r", "-C", "1").stdout == "kept\n"
+        assert run(mosquitto("pub", broker, "-t", "a", "-m", str(number), "-q", "1")).returncode == 0
+    assert run([*session, "-C", "5"]).stdout.split() == ["1", "2", "3", "4", "5"]
+    assert run(mosquitto("pub", broker, "-t", "r", "-m", "kept", "-q", "1", "-r")).returncode == 0
+    assert run(mosquitto("sub", broker, "-t", "r", "-C", "1")).stdout == "kept\n"
 
 
 def test_mosquitto_pub_waits_for_a_server_that_is_away(fresh_server: MakeServer, bridge: MakeBridge) -> None:
     server = fresh_server(aof=True, config=["appendfsync always"])
     made = bridge(server)
     server.kill()
-    sender = subprocess.Popen(
-        ["mosquitto_pub", *options_of(made), "-t", "a", "-m", "x", "-q", "1", "-r"], stderr=subprocess.DEVNULL
-    )
+    sender = subprocess.Popen(mosquitto("pub", made, "-t", "a", "-m", "x", "-q", "1", "-r"), stderr=subprocess.DEVNULL)
     try:
         server.restart()
         assert sender.wait(TIMEOUT_S) == 0

@@ -165,7 +165,7 @@ def test_last_on_works_for_a_channel_that_holds_nothing(client: redis.Redis) -> 
         ("a}b", "{a%7Db}_last"),
         ("a{b", "{a%7Bb}_last"),
         ("100%", "{100%25}_last"),
-        ("news{eu}", "news{eu}_last"),  # its own hash tag keeps it in the slot of the channel
+        ("news{eu}", "news{eu}:last"),  # its own hash tag keeps it in the slot of the channel
     ],
 )
 def test_the_last_message_lies_in_the_slot_of_its_channel(client: redis.Redis, channel: str, key: str) -> None:

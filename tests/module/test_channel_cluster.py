@@ -1,0 +1,248 @@
+"""Channels in a cluster: shard channels are held by the node that owns their slot, global ones by none."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from tests.module.channels_support import (
+    MakeRaw,
+    answers,
+    held,
+    messages,
+    serves_each,
+    set_policies,
+    subscribe,
+)
+from tests.support import Cluster, RawClient, Server, ServerKind, eventually
+from tests.support.server import SLOTS
+
+MakeCluster = Callable[..., Cluster]
+NAMES = [f"ch{number}" for number in range(30)] + ["{tag}ch", "a}b", "a{b", "100%", "{}x"]
+
+
+@dataclass
+class Node:
+    """A node and a client of it."""
+
+    server: Server
+    client: redis.Redis
+
+
+@dataclass
+class Nodes:
+    """The nodes of a cluster, in the order of their slots."""
+
+    nodes: list[Node]
+
+    def owner(self, channel: str | bytes) -> Node:
+        """The node that owns the slot of a channel, as the slots were handed out."""
+        slot = key_slot(channel if isinstance(channel, bytes) else channel.encode())
+        return self.nodes[next(i for i in range(len(self.nodes)) if slot < (i + 1) * SLOTS // len(self.nodes))]
+
+    def other(self, channel: str) -> Node:
+        """A node that does not own it."""
+        return next(node for node in self.nodes if node is not self.owner(channel))
+
+    def set_policies(self, *rules: str) -> None:
+        """Set the policies of all nodes."""
+        for node in self.nodes:
+            set_policies(node.client, *rules)
+
+    def out_of_place(self) -> list[bytes]:
+        """Keys that lie on a node that does not own their slot."""
+        keys = [(node, key) for node in self.nodes for key in node.client.keys("*")]
+        return [key for node, key in keys if isinstance(key, bytes) and self.owner(key) is not node]
+
+    def check_indexes(self) -> None:
+        """On each node the index of the held lists must equal one built anew from the keys."""
+        for node in self.nodes:
+            assert node.client.execute_command("HOLDMQ.CHECK") == []
+
+
+def nodes_of(cluster: Cluster) -> Nodes:
+    """Each node with a client."""
+    return Nodes([Node(server, server.client()) for server in cluster.nodes])
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The three nodes that the tests share."""
+    servers = [Server(server_kind, tmp_path_factory.mktemp("node"), cluster=True) for _ in range(3)]
+    try:
+        cluster = Cluster(servers)
+        cluster.start()
+        yield cluster
+    finally:
+        for server in servers:
+            server.close()
+
+
+@pytest.fixture
+def three(shared_cluster: Cluster) -> Iterator[Nodes]:
+    """Three nodes without keys; checked afterwards."""
+    nodes = nodes_of(shared_cluster)
+    yield nodes
+    nodes.check_indexes()
+    for node in nodes.nodes:
+        node.server.check()
+        node.server.reset()
+
+
+@pytest.fixture
+def two(fresh_cluster: MakeCluster) -> Nodes:
+    """Two nodes of the test's own, whose slots it may move."""
+    return nodes_of(fresh_cluster(2))
+
+
+# --- Holding and handing over -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["* hold=unheard", "* last=on", "* hold=all last=on maxlen=1 ttl=100"])
+def test_a_shard_channel_is_held_where_its_slot_is(three: Nodes, raw: MakeRaw, rule: str) -> None:
+    three.set_policies(rule)
+    for name in NAMES:
+        assert three.owner(name).client.execute_command("SPUBLISH", name, f"of {name}") == 0
+    assert three.out_of_place() == []
+    for name in NAMES:
+        owner = three.owner(name)
+        assert held(owner.client, name) == [f"of {name}".encode()]
+        assert owner.client.execute_command("CHANNEL.LAST", name) == f"of {name}".encode()
+        came = subscribe(raw(owner.server), name, command="SSUBSCRIBE")
+        assert came == ([[b"smessage", name.encode(), f"of {name}".encode()]] if serves_each(owner.client) else [])
+
+
+def test_a_shard_publish_on_another_node_is_redirected_and_holds_nothing(three: Nodes, raw: MakeRaw) -> None:
+    moved = f"-MOVED {key_slot(b'ch')} 127.0.0.1:{three.owner('ch').server.port}"
+    connection = raw(three.other("ch").server)
+    for command in (["SPUBLISH", "ch", "m"], ["CHANNEL.SPUBLISH", "ch", "m"], ["SSUBSCRIBE", "ch"]):
+        assert answers(connection, command) == [moved]
+    assert answers(connection, ["CHANNEL.LAST", "ch"]) == [moved]
+    assert connection.pending() == []
+    assert all(node.client.dbsize() == 0 for node in three.nodes)
+
+
+def test_a_global_publish_holds_nothing_and_is_heard_on_every_node(three: Nodes, raw: MakeRaw) -> None:
+    listeners = [raw(node.server) for node in three.nodes]
+    for listener in listeners:
+        subscribe(listener, "heard")
+    for number, node in enumerate(three.nodes):
+        assert node.client.publish("heard", number) == 1  # its own receivers only, as ever
+        assert node.client.publish("nobody", number) == 0
+        for listener in listeners:
+            assert messages([listener.read_message()]) == [b"%d" % number]
+    assert all(node.client.dbsize() == 0 for node in three.nodes)
+
+
+@pytest.mark.parametrize("rule", ["* hold=all last=on", "* hold=unheard"])
+def test_the_explicit_command_keeps_nothing_on_the_wrong_node(three: Nodes, raw: MakeRaw, rule: str) -> None:
+    three.set_policies(rule)
+    for node in three.nodes:
+        answers(raw(node.server), *[["CHANNEL.PUBLISH", name, "m"] for name in NAMES])
+    assert three.out_of_place() == []
+
+
+def test_a_publish_in_a_script_or_transaction_keeps_nothing_on_the_wrong_node(three: Nodes, raw: MakeRaw) -> None:
+    for node in three.nodes:
+        for name in NAMES:
+            assert node.client.eval("return redis.call('PUBLISH', ARGV[1], 'm')", 0, name) == 0
+        publishes = [["PUBLISH", name, "m"] for name in NAMES]
+        assert answers(raw(node.server), ["MULTI"], *publishes, ["EXEC"])[-1] == [0] * len(NAMES)
+    assert all(node.client.dbsize() == 0 for node in three.nodes)
+
+
+def test_a_shard_publish_in_a_script_is_held(three: Nodes) -> None:
+    owner = three.owner("ch").client
+    assert owner.eval("return redis.call('SPUBLISH', KEYS[1], 'm')", 1, "ch") == 0
+    assert held(owner, "ch") == [b"m"]
+    assert three.out_of_place() == []
+
+
+def test_a_subscriber_of_a_global_channel_never_gets_a_list_from_the_wrong_node(three: Nodes, raw: MakeRaw) -> None:
+    three.set_policies("* deliver=held")
+    owner, other = three.owner("ch"), three.other("ch")
+    owner.client.rpush("ch", "held")
+    assert subscribe(raw(other.server), "ch") == []
+    assert subscribe(raw(other.server), "*", command="PSUBSCRIBE") == []
+    assert messages(subscribe(raw(owner.server), "ch")) + held(owner.client, "ch") == [b"held"]
+    assert three.out_of_place() == []
+
+
+def test_a_backlog_of_a_shard_channel_is_handed_over_in_order(three: Nodes, raw: MakeRaw) -> None:
+    three.set_policies("* deliver=held")
+    node = three.owner("ch")
+    for number in range(1000):
+        node.client.execute_command("SPUBLISH", "ch", number)
+    expected = [b"%d" % number for number in range(1000)]
+    subscriber = raw(node.server)
+    subscriber.send("SSUBSCRIBE", "ch")
+    if serves_each(node.client):
+        assert messages(subscriber.read_many(1001)) == expected
+        assert node.client.dbsize() == 0
+    else:
+        assert messages(subscriber.pending()) == []
+        assert held(node.client, "ch") == expected
+
+
+# --- Slots that move --------------------------------------------------------------------------------------------------
+
+
+def move_slot_by_migrate(source: Node, target: Node, slot: int) -> None:
+    """Move one slot key by key, as cluster tools do."""
+    [source_id, target_id] = [node.client.execute_command("CLUSTER", "MYID").decode() for node in (source, target)]
+    target.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+    source.client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+    keys = source.client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1000)
+    source.client.execute_command("MIGRATE", "127.0.0.1", target.server.port, "", 0, 5000, "KEYS", *keys)
+    for node in (target, source):
+        node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+
+
+def test_held_messages_move_with_their_slot(two: Nodes, raw: MakeRaw) -> None:
+    two.set_policies("* last=on deliver=held")
+    source, target = two.owner("ch"), two.other("ch")
+    for number in range(100):
+        source.client.execute_command("SPUBLISH", "ch", number)
+    expiry = source.client.execute_command("PEXPIRETIME", "ch")
+    move_slot_by_migrate(source, target, key_slot(b"ch"))
+    assert source.client.dbsize() == 0
+    two.check_indexes()
+    assert abs(target.client.execute_command("PEXPIRETIME", "ch") - expiry) < 1000  # MIGRATE carries what is left of it
+    assert target.client.execute_command("CHANNEL.LAST", "ch") == b"99"
+    target.client.execute_command("SPUBLISH", "ch", 100)
+    assert held(target.client, "ch") == [b"%d" % number for number in range(101)]
+    if serves_each(target.client):
+        subscriber = raw(target.server)
+        subscriber.send("SSUBSCRIBE", "ch")
+        assert messages(subscriber.read_many(102)) == [b"%d" % number for number in range(101)]
+    two.check_indexes()
+
+
+def test_the_servers_own_slot_migration_works_with_the_module(
+    server_kind: ServerKind, two: Nodes, raw: MakeRaw
+) -> None:
+    source, target = two.owner("ch"), two.other("ch")
+    for number in range(100):
+        source.client.execute_command("SPUBLISH", "ch", number)
+    slot = key_slot(b"ch")
+    target_id = target.client.execute_command("CLUSTER", "MYID").decode()
+    command = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target_id]
+    if server_kind.family != "valkey" or server_kind.version < (9, 0):
+        [reply] = answers(raw(source.server), command)
+        assert "unknown subcommand" in reply.lower()  # that server has none of its own
+        return
+    source.client.execute_command(*command)
+    eventually(lambda: has(target.server, "ch"), 30, "a slot that has moved")
+    assert held(target.client, "ch") == [b"%d" % number for number in range(100)]
+    eventually(lambda: source.client.dbsize() == 0)
+    two.check_indexes()
+    assert messages(subscribe(raw(target.server), "ch", command="SSUBSCRIBE")) == [b"99"]
+
+
+def has(server: Server, key: str) -> bool:
+    """Whether the node serves the key's slot and has the key."""
+    with RawClient(server.port) as connection:
+        connection.send("EXISTS", key)
+        return connection.read() == 1

@@ -140,6 +140,11 @@ static long replicas_online;
 static bool writes_checked;
 static server_string *write_refusal; /* the server's error; NULL: it would not */
 
+static bool begins_with(const char *text, size_t len, const char *word) {
+    size_t n = strlen(word);
+    return len >= n && memcmp(text, word, n) == 0;
+}
+
 static void check_writes(server_ctx *ctx) {
     if (writes_checked) return;
     writes_checked = true;
@@ -153,7 +158,9 @@ static void check_writes(server_ctx *ctx) {
     if (sv.CallReplyType(reply) == SERVER_REPLY_ERROR) {
         size_t len;
         const char *text = sv.CallReplyStringPtr(reply, &len);
-        write_refusal = sv.CreateString(NULL, text, len);
+        if (begins_with(text, len, "NOREPLICAS") || begins_with(text, len, "MISCONF")) {
+            write_refusal = sv.CreateString(NULL, text, len); /* in a cluster the name may be another node's: no refusal */
+        }
     }
     sv.FreeCallReply(reply);
 }
@@ -189,8 +196,10 @@ static int send(server_ctx *ctx, server_string *channel, server_string *message,
     return receivers;
 }
 
-/* May this server keep messages for this command at all? */
-static bool may_store(int flags) {
+/* May this server keep messages for this command at all?  In a cluster a global publish is heard on other nodes, too, and
+ * the list may be another node's: only shard channels are kept there. */
+static bool may_store(int flags, bool sharded) {
+    if (can.cluster && !sharded) return false;
     return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING | SERVER_CTX_REPLICATED));
 }
 
@@ -219,7 +228,7 @@ static int publish_behind(server_ctx *ctx, server_string *channel, server_string
 static int publish(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
     handoff_settle(false);
     int flags = sv.GetContextFlags(ctx);
-    const hmq_rule *rule = may_store(flags) ? channel_rule(channel) : NULL;
+    const hmq_rule *rule = may_store(flags, sharded) ? channel_rule(channel) : NULL;
     bool always = rule != NULL && (rule->hold == HMQ_HOLD_ALL || rule->last);
     if (always && refused(ctx, flags)) return SERVER_OK;
     if (drain_is_active(sv.GetSelectedDb(ctx), slice_of(channel)))

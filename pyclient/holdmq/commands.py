@@ -18,6 +18,7 @@ Example:
     2
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -399,6 +400,9 @@ def _some(what: str, values: Sequence[T], most: int = MAX_WORDS) -> Iterable[T]:
     return values
 
 
+_session_key = functools.lru_cache(maxsize=4096)(core.session_key)  # a third of the cost of building a command
+
+
 def _session(command: str, client_id: Text, prefix: Text) -> list[Word]:
     name = _name("client_id", client_id)
     if not name:
@@ -406,7 +410,7 @@ def _session(command: str, client_id: Text, prefix: Text) -> list[Word]:
     before = _name("prefix", prefix)
     if b"{" in before:
         raise ArgumentError(f"prefix is {prefix!r}; expected one without '{{'")
-    return [command, before + core.session_key(name)]
+    return [command, before + _session_key(name)]
 
 
 def _epoch(epoch: int) -> list[Word]:

@@ -263,6 +263,14 @@ def test_many_come_and_go_and_leave_nothing(shape: str) -> None:
     assert books.bytes_out == empty
 
 
+def test_levels_with_the_same_hash_are_told_apart() -> None:
+    trie = TopicTrie()
+    for number in range(200_000):  # of so many, about five pairs share all 32 bits of hash; the seed is always 0
+        trie.set(f"{number}", number)
+    assert trie.nodes == 200_001
+    assert all(trie.match(f"{number}") == [Match(number, 0)] for number in range(0, 200_000, 100))
+
+
 def test_a_filter_of_its_own_costs_few_bytes() -> None:
     trie = TopicTrie()
     for number in range(20000):

@@ -66,6 +66,11 @@ class Page:
         return [entry.packet_id for entry in self.entries]
 
     @property
+    def states(self) -> list[int]:
+        """The states, oldest first: 0 queued, 1 in flight, 2 released."""
+        return [entry.state for entry in self.entries]
+
+    @property
     def serials(self) -> list[int]:
         """The serials, oldest first."""
         return [entry.serial for entry in self.entries]
@@ -108,6 +113,11 @@ class Session:
         flat = [part for pair in pairs for part in pair]
         return Added(*self._call("SESSION.ADD", *_options(LIMIT=limit), "EXPIRING", *flat))
 
+    def add_once(self, producer: str | bytes, sequence: int, *payloads: bytes | str, limit: int | None = None) -> Added:
+        """SESSION.ADD with PRODUCER."""
+        options = _options(LIMIT=limit)
+        return Added(*self._call("SESSION.ADD", *options, "PRODUCER", producer, sequence, "MESSAGES", *payloads))
+
     def fetch(
         self,
         *,
@@ -115,11 +125,12 @@ class Session:
         after: int | None = None,
         count: int | None = None,
         size: int | None = None,
+        window: int | None = None,
+        in_flight: bool = False,
     ) -> Page:
         """SESSION.FETCH; `size` is its BYTES."""
-        options = _options(EPOCH=epoch, AFTER=after, COUNT=count, BYTES=size)
-        entries, more, expired = self._call("SESSION.FETCH", *options)
-        return Page([Entry(*entry) for entry in entries], more, expired)
+        options = _options(EPOCH=epoch, AFTER=after, COUNT=count, BYTES=size, WINDOW=window)
+        return _page(self._call("SESSION.FETCH", *options, *(["INFLIGHT"] if in_flight else [])))
 
     def fetch_all(self) -> list[Entry]:
         """Everything queued, over as many pages as it takes."""
@@ -133,6 +144,27 @@ class Session:
     def ack(self, *packet_ids: int, epoch: int | None = None) -> int:
         """SESSION.ACK."""
         return int(self._call("SESSION.ACK", *_options(EPOCH=epoch), *packet_ids))
+
+    def ack_next(self, count: int, *packet_ids: int, epoch: int | None = None) -> tuple[int, Page]:
+        """SESSION.ACK with NEXT."""
+        removed, page = self._call("SESSION.ACK", *_options(EPOCH=epoch, NEXT=count), *packet_ids)
+        return removed, _page(page)
+
+    def sent(self, serial: int, epoch: int | None = None) -> bytes:
+        """SESSION.SENT."""
+        return bytes(self._call("SESSION.SENT", *_options(EPOCH=epoch), serial))
+
+    def release(self, *packet_ids: int, epoch: int | None = None) -> int:
+        """SESSION.RELEASE."""
+        return int(self._call("SESSION.RELEASE", *_options(EPOCH=epoch), *packet_ids))
+
+    def receive(self, packet_id: int, epoch: int | None = None) -> int:
+        """SESSION.RECEIVE."""
+        return int(self._call("SESSION.RECEIVE", *_options(EPOCH=epoch), packet_id))
+
+    def complete(self, *packet_ids: int, epoch: int | None = None) -> int:
+        """SESSION.COMPLETE."""
+        return int(self._call("SESSION.COMPLETE", *_options(EPOCH=epoch), *packet_ids))
 
     def last(self) -> int:
         """SESSION.LAST."""
@@ -159,9 +191,9 @@ class Session:
         assert isinstance(reply, bytes)
         return reply
 
-    def close(self, epoch: int, expiry: int | None = None) -> bytes:
+    def close(self, epoch: int, expiry: int | None = None, sent: int | None = None) -> bytes:
         """SESSION.CLOSE."""
-        reply = self._call("SESSION.CLOSE", "EPOCH", epoch, *_options(EXPIRY=expiry))
+        reply = self._call("SESSION.CLOSE", "EPOCH", epoch, *_options(EXPIRY=expiry, SENT=sent))
         assert isinstance(reply, bytes)
         return reply
 
@@ -188,6 +220,11 @@ class Session:
 
     def _call(self, command: str, *arguments: str | bytes | int) -> Any:
         return self.client.execute_command(command, self.key, *arguments)
+
+
+def _page(reply: Any) -> Page:
+    entries, more, expired = reply
+    return Page([Entry(*entry) for entry in entries], more, expired)
 
 
 def _options(**options: int | None) -> list[str | int]:

@@ -48,6 +48,18 @@ NUMBERS: list[tuple[Command, Command, str, int, int]] = [
     (("SESSION.ACK", "{c}"), (), "packet-id", 1, 65535),
     (("SESSION.ACK", "{c}", 1, 2), (3,), "packet-id", 1, 65535),
     (("SESSION.ACK", "{c}", "EPOCH"), (1,), "EPOCH", 0, 2**63 - 1),
+    (("SESSION.ACK", "{c}", "NEXT"), (1,), "NEXT", 1, 10000),
+    (("SESSION.FETCH", "{c}", "WINDOW"), (), "WINDOW", 1, 65535),
+    (("SESSION.SENT", "{c}"), (), "serial", 0, 2**53),
+    (("SESSION.SENT", "{c}", "EPOCH"), (1,), "EPOCH", 0, 2**63 - 1),
+    (("SESSION.RELEASE", "{c}"), (), "packet-id", 1, 65535),
+    (("SESSION.RELEASE", "{c}", 1), (2,), "packet-id", 1, 65535),
+    (("SESSION.RELEASE", "{c}", "EPOCH"), (1,), "EPOCH", 0, 2**63 - 1),
+    (("SESSION.RECEIVE", "{c}"), (), "packet-id", 1, 65535),
+    (("SESSION.RECEIVE", "{c}", "EPOCH"), (1,), "EPOCH", 0, 2**63 - 1),
+    (("SESSION.COMPLETE", "{c}"), (), "packet-id", 1, 65535),
+    (("SESSION.COMPLETE", "{c}", 1), (), "packet-id", 1, 65535),
+    (("SESSION.COMPLETE", "{c}", "EPOCH"), (1,), "EPOCH", 0, 2**63 - 1),
     (("SESSION.DROP", "{c}", "EPOCH"), (), "EPOCH", 0, 2**63 - 1),
     (("SESSION.OPEN", "{c}", "OWNER", "o", "EXPIRY"), (), "EXPIRY", 0, 4294967295),
     (("SESSION.OPEN", "{c}", "OWNER", "o", "CLEAN", "LEASE"), (), "LEASE", 1, 4294967295),
@@ -78,7 +90,7 @@ def test_a_number_out_of_range_or_none_at_all_is_refused_by_its_name(
     wrong: list[str | int] = [low - 1, high + 1, -(2**63), -1, *NO_NUMBERS]
     if "EXPIRING" in before:
         wrong.remove("")  # the default
-    if before[0] == "SESSION.ACK" and name == "packet-id":
+    if name == "packet-id":
         wrong += [65536, 131072]
     with RawClient(server.port) as raw, unchanged(filled.client):
         for value in wrong:
@@ -108,7 +120,17 @@ SYNTAX: list[tuple[Command, str]] = [
     (("SESSION.FETCH", "{c}", "FROM", 1), "'FROM'"),
     (("SESSION.FETCH", "{c}", 5), "'5'"),
     (("SESSION.FETCH", "{c}", "COUNT", 5, "EPOCH", 0), "'EPOCH'"),
+    (("SESSION.FETCH", "{c}", "WINDOW"), "WINDOW"),
+    (("SESSION.FETCH", "{c}", "WINDOW", 5, "AFTER", 0), "WINDOW"),
+    (("SESSION.FETCH", "{c}", "INFLIGHT", "WINDOW", 5), "WINDOW"),
     (("SESSION.ACK", "{c}", "EPOCH", 0), "packet-id"),
+    (("SESSION.ACK", "{c}", "NEXT", 5), "packet-id"),
+    (("SESSION.SENT", "{c}", 1, 2), "'2'"),
+    (("SESSION.SENT", "{c}", "EPOCH", 0), "serial"),
+    (("SESSION.RELEASE", "{c}", "EPOCH", 0), "packet-id"),
+    (("SESSION.RECEIVE", "{c}", 1, 2), "'2'"),
+    (("SESSION.RECEIVE", "{c}", "EPOCH", 0), "packet-id"),
+    (("SESSION.COMPLETE", "{c}", "EPOCH", 0), "packet-id"),
     (("SESSION.DROP", "{c}", "NOW"), "'NOW'"),
     (("SESSION.DROP", "{c}", "EPOCH", 0, "NOW"), "'NOW'"),
     (("SESSION.OPEN", "{c}", "CLEAN", "EXPIRY", 5), "OWNER"),
@@ -157,6 +179,10 @@ TOO_FEW: list[Command] = [
     ("SESSION.ADD", "{c}"),
     ("SESSION.FETCH",),
     ("SESSION.ACK", "{c}"),
+    ("SESSION.SENT", "{c}"),
+    ("SESSION.RELEASE", "{c}"),
+    ("SESSION.RECEIVE", "{c}"),
+    ("SESSION.COMPLETE", "{c}"),
     ("SESSION.LAST",),
     ("SESSION.LAST", "{c}", "{d}"),
     ("SESSION.INFO",),
@@ -197,6 +223,10 @@ def commands_on(key: str | bytes) -> list[Command]:
         ("SESSION.ADD", key, "m"),
         ("SESSION.FETCH", key),
         ("SESSION.ACK", key, 1),
+        ("SESSION.SENT", key, 1),
+        ("SESSION.RELEASE", key, 1),
+        ("SESSION.RECEIVE", key, 1),
+        ("SESSION.COMPLETE", key, 1),
         ("SESSION.LAST", key),
         ("SESSION.INFO", key),
         ("SESSION.DROP", key),
@@ -294,10 +324,12 @@ def test_no_number_of_wrong_commands_changes_what_the_session_is(server: Server,
 
 # The key of the session that is something else, and the commands that need it.
 NEEDED = {
-    "messages": ["ADD", "FETCH", "ACK", "INFO", "DROP", "OPEN CLEAN"],
+    "messages": ["ADD", "FETCH", "ACK", "SENT", "RELEASE", "INFO", "DROP", "OPEN CLEAN"],
     "last_packet_id": ["ADD", "LAST", "INFO", "DROP", "OPEN CLEAN"],
-    "session": ["ADD", "INFO", "DROP", "OPEN", "OPEN CLEAN", "TOUCH", "CLOSE", "SUBSCRIBE"],
+    "session": ["ADD", "SENT", "INFO", "DROP", "OPEN", "OPEN CLEAN", "TOUCH", "CLOSE", "SUBSCRIBE"],
     "subscriptions": ["INFO", "DROP", "OPEN CLEAN", "SUBSCRIBE", "UNSUBSCRIBE", "SUBSCRIPTIONS"],
+    "received": ["RECEIVE", "COMPLETE", "DROP", "OPEN CLEAN"],
+    "producers": ["DROP", "OPEN CLEAN"],
 }
 CASES = [(suffix, command) for suffix, commands in NEEDED.items() for command in commands]
 

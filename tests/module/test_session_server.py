@@ -29,7 +29,7 @@ def session(client: redis.Redis) -> Iterator[Session]:
     assert_indexes_hold(client)
 
 
-def writing_commands(epoch: int) -> list[Command]:
+def writing_commands() -> list[Command]:
     """Each command that writes, so that each has something to do after the ones before it."""
     return [
         ("SESSION.ADD", "{c}", "TTL", 100, "a", "b"),
@@ -48,7 +48,18 @@ def writing_commands(epoch: int) -> list[Command]:
         ("SESSION.SUBSCRIBE", "{c}", "t/#", 1, "u", 0),
         ("SESSION.OPEN", "{c}", "OWNER", "p", "EXPIRY", 60),
         ("SESSION.DROP", "{c}"),
-        ("SESSION.OPEN", "{d}", "OWNER", "p", "EXPIRY", epoch % 7),
+        ("SESSION.ADD", "{d}", "PRODUCER", "p", 1, "a", "b", "c"),
+        ("SESSION.FETCH", "{d}", "WINDOW", 1),
+        ("SESSION.ACK", "{d}", "NEXT", 1, 1),
+        ("SESSION.SENT", "{d}", 3),
+        ("SESSION.RELEASE", "{d}", 2),
+        ("SESSION.RECEIVE", "{d}", 1),
+        ("SESSION.RECEIVE", "{d}", 2),
+        ("SESSION.COMPLETE", "{d}", 1),
+        ("SESSION.COMPLETE", "{d}", 2),
+        ("SESSION.ACK", "{d}", 2, 3),
+        ("SESSION.ADD", "{d}", "PRODUCER", "p", 2, "a"),
+        ("SESSION.DROP", "{d}"),
     ]
 
 
@@ -134,7 +145,7 @@ def test_transactions_and_scripts_replicate_as_the_commands_do(fresh_server: Mak
     replica = fresh_server(replica_of=primary, module=False)
     client = primary.client()
     with client.pipeline(transaction=True) as pipe:
-        for command in writing_commands(5)[:6]:
+        for command in writing_commands()[:6]:
             pipe.execute_command(*command)
         pipe.execute()
     client.eval("for i = 1, 5 do redis.call('SESSION.ADD', KEYS[1], 'm' .. i) end", 1, "{c}")
@@ -165,6 +176,11 @@ def breaks_watch(server: Server, name: bytes, command: Command) -> bool:
         ("messages_1", ("SESSION.ADD", "{c}", "LIMIT", 3, "m")),
         ("messages", ("SESSION.ACK", "{c}", 1)),
         ("messages_1", ("SESSION.ACK", "{c}", 1)),
+        ("session", ("SESSION.FETCH", "{c}", "WINDOW", 1)),
+        ("session", ("SESSION.SENT", "{c}", 1)),
+        ("messages_1", ("SESSION.RELEASE", "{c}", 1)),
+        ("received", ("SESSION.RECEIVE", "{c}", 1)),
+        ("producers", ("SESSION.ADD", "{c}", "PRODUCER", "p", 1, "m")),
         ("messages", ("TOPIC.PUBLISH", "t", "m", "QOS", 1)),
         ("messages_4", ("TOPIC.PUBLISH", "t", "m", "QOS", 1)),
         ("subscriptions", ("SESSION.SUBSCRIBE", "{c}", "u", 1)),
@@ -190,7 +206,11 @@ def test_a_watched_key_notices_a_write(server: Server, session: Session, suffix:
     [
         ("SESSION.FETCH", "{c}"),
         ("SESSION.FETCH", "{c}", "AFTER", 1, "COUNT", 1),
+        ("SESSION.FETCH", "{c}", "INFLIGHT"),
         ("SESSION.ACK", "{c}", 99),
+        ("SESSION.SENT", "{c}", 0),
+        ("SESSION.RELEASE", "{c}", 99),
+        ("SESSION.COMPLETE", "{c}", 99),
         ("SESSION.LAST", "{c}"),
         ("SESSION.INFO", "{c}"),
         ("SESSION.SUBSCRIPTIONS", "{c}"),
@@ -252,7 +272,7 @@ def test_the_events_are_those_of_the_plain_commands_that_are_replicated(fresh_se
     client, follower = primary.client(), replica.client()
     here, there = Events(primary), Events(replica)
     try:
-        for command in writing_commands(5):
+        for command in writing_commands():
             client.execute_command(*command)
             wait_for_replica(client, follower)
             assert set(here.take()) == set(there.take()), f"events of {command}"
@@ -286,6 +306,10 @@ WRITING: list[Command] = [
     ("SESSION.ADD", "{a}", "m"),
     ("SESSION.FETCH", "{a}"),
     ("SESSION.ACK", "{a}", 1),
+    ("SESSION.SENT", "{a}", 1),
+    ("SESSION.RELEASE", "{a}", 1),
+    ("SESSION.RECEIVE", "{a}", 1),
+    ("SESSION.COMPLETE", "{a}", 1),
     ("SESSION.DROP", "{a}"),
     ("SESSION.OPEN", "{a}", "OWNER", "o"),
     ("SESSION.TOUCH", "{a}", "EPOCH", 1),
@@ -364,6 +388,7 @@ def test_without_memory_what_would_grow_is_refused_and_the_rest_is_served(
         ("SESSION.OPEN", "{c}", "OWNER", "o"),
         ("SESSION.OPEN", "{c}", "OWNER", "o", "CLEAN"),
         ("SESSION.SUBSCRIBE", "{c}", "u", 1),
+        ("SESSION.RECEIVE", "{c}", 1),
         ("TOPIC.PUBLISH", "t", "m", "QOS", 1),
         ("TOPIC.PUBLISH", "t", "m", "QOS", 1, "RETAIN"),
     ]
@@ -379,7 +404,10 @@ def test_without_memory_what_would_grow_is_refused_and_the_rest_is_served(
     assert session.last() == 4
     assert session.info()["messages"] == 4
     assert session.fetch().values[:3] == [b"a", b"b", b"c"]
+    assert session.sent(3) == b"OK"
+    assert session.release(1) == 1
     assert session.ack(1, 2, epoch=epoch) == 2
+    assert session.complete(1) == 0
     assert session.subscriptions() == {b"t": 1}
     assert session.unsubscribe("t") == [1]
     assert session.touch(epoch) == b"OK"

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from holdmq.replies import ChannelMessage, Deliver, Text
 
-Kind: TypeAlias = Literal["subscribe", "psubscribe"]
+Kind: TypeAlias = Literal["subscribe", "psubscribe", "ssubscribe"]
 
 MAX_CHANNELS_SEEN = 4096
 """Of so many channels the last message is known for telling repeats; a channel beyond is not told."""

@@ -97,9 +97,13 @@ class Command(Generic[T]):
 
 def channel_publish(channel: Text, message: Payload) -> Command[int]:
     """`CHANNEL.PUBLISH`: the number of receivers."""
-    return Command(
-        ("CHANNEL.PUBLISH", _name("channel", channel), _payload("message", message)), _integer, scope=Scope.FIRST
-    )
+    words = ("CHANNEL.PUBLISH", _name("channel", channel), _payload("message", message))
+    return Command(words, _integer, scope=Scope.FIRST)
+
+
+def channel_spublish(channel: Text, message: Payload) -> Command[int]:
+    """`CHANNEL.SPUBLISH`: the number of receivers that a shard channel has on its node."""
+    return Command(("CHANNEL.SPUBLISH", _name("channel", channel), _payload("message", message)), _integer)
 
 
 def channel_last(channel: Text) -> Command[Text | None]:

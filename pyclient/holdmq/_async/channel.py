@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 class AsyncChannel:
     """A channel whose messages wait until somebody is there to read them; made by `channel`.
 
+    In a cluster only shard channels (`sharded=True`) keep messages, on the node that has the channel's slot.
+
     Attributes:
         name: the channel.
+        sharded: whether it is a shard channel.
 
     Example:
         >>> weather = hold.channel("weather")
@@ -27,10 +30,11 @@ class AsyncChannel:
         [b'sunny', b'rain']
     """
 
-    def __init__(self, hold: "AsyncHoldMQ", name: Text) -> None:
+    def __init__(self, hold: "AsyncHoldMQ", name: Text, *, sharded: bool = False) -> None:
         commands.channel_last(name)  # a name that cannot be is refused here
         self._hold = hold
         self.name = name
+        self.sharded = sharded
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -46,7 +50,8 @@ class AsyncChannel:
         Raises:
             redis.RedisError: whatever the server or redis-py reports.
         """
-        return await self._hold.execute(commands.channel_publish(self.name, message))
+        publish = commands.channel_spublish if self.sharded else commands.channel_publish
+        return await self._hold.execute(publish(self.name, message))
 
     async def last(self) -> Text | None:
         """The last message that the channel keeps, None if there is none; removes nothing.
@@ -101,7 +106,8 @@ class AsyncChannel:
         skip_repeats: bool = False,
     ) -> "AsyncSubscription":
         """Its messages, what it has kept first; arguments as for `AsyncHoldMQ.subscribe`."""
-        return self._hold.subscribe(
+        subscribe = self._hold.ssubscribe if self.sharded else self._hold.subscribe
+        return subscribe(
             self.name,
             timeout=timeout,
             reconnect=reconnect,

@@ -99,9 +99,17 @@ class AsyncHoldMQ:
         if self._owned:
             await async_close(self.client)
 
-    def channel(self, name: Text) -> AsyncChannel:
-        """The channel of that name; nothing is sent."""
-        return AsyncChannel(self, name)
+    def channel(self, name: Text, *, sharded: bool = False) -> AsyncChannel:
+        """The channel of that name; nothing is sent.
+
+        Args:
+            name: the channel.
+            sharded: a shard channel: in a cluster its messages stay on the node that has its slot.
+
+        Raises:
+            ArgumentError: a name that is neither str nor bytes.
+        """
+        return AsyncChannel(self, name, sharded=sharded)
 
     def session(self, client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> AsyncSession:
         """The session of that MQTT client; nothing is sent.
@@ -165,6 +173,28 @@ class AsyncHoldMQ:
             b'weather.*' b'weather.oslo' b'snow'
         """
         return self._subscription("psubscribe", patterns, timeout, reconnect, ping_interval, skip_repeats)
+
+    def ssubscribe(
+        self,
+        *channels: Text,
+        timeout: float | None = None,
+        reconnect: float = 60.0,
+        ping_interval: float = 15.0,
+        skip_repeats: bool = False,
+    ) -> AsyncSubscription:
+        """Messages of shard channels, what they have kept first; arguments as for `subscribe`.
+
+        In a cluster the channels have to be of one slot (a common hash tag). The subscription follows the slot.
+        A server before 7.2 hands nothing over here: what was kept stays in the list.
+
+        Example:
+            >>> async with hold.ssubscribe("{weather}.rome", "{weather}.oslo") as messages:
+            ...     receivers = await hold.channel("{weather}.rome", sharded=True).publish("sun")
+            ...     message = await messages.get(timeout=1)
+            >>> message.channel, message.data
+            (b'{weather}.rome', b'sun')
+        """
+        return self._subscription("ssubscribe", channels, timeout, reconnect, ping_interval, skip_repeats)
 
     def pipeline(self, *, transaction: bool = False) -> "AsyncPipeline":
         """Several commands in one round trip.
@@ -259,6 +289,19 @@ class AsyncHoldMQ:
         if not hasattr(self.client, "pubsub"):
             raise HoldMQError(f"{type(self.client).__name__} has no pub/sub; use a client of one of the nodes")
         return self.client.pubsub()
+
+    async def find_slot(self, channels: Sequence[Text]) -> None:
+        """Makes sure that the client of a cluster knows where the slot of shard channels is.
+
+        Raises:
+            ArgumentError: the channels are of several slots.
+        """
+        cluster = await async_nodes(self.client)
+        slots = {cluster.keyslot(channel) for channel in channels}
+        if len(slots) > 1:
+            raise ArgumentError(f"channels are of {len(slots)} slots; expected a common hash tag, as in {{tag}}.name")
+        # A command with a key is redirected, from which the library learns; SSUBSCRIBE only fails.
+        await cluster.execute_command("EXISTS", channels[0])
 
     def _subscription(
         self,

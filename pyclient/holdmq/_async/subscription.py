@@ -64,7 +64,7 @@ class AsyncSubscription:
         ping_interval: float,
         skip_repeats: bool,
     ) -> None:
-        commands.check_names("channels" if kind == "subscribe" else "patterns", names, MAX_NAMES)
+        commands.check_names("patterns" if kind == "psubscribe" else "channels", names, MAX_NAMES)
         if timeout is not None and timeout < 0:
             raise ArgumentError(f"timeout is {timeout!r}; expected None or seconds from 0 on")
         if reconnect < 0:
@@ -80,6 +80,7 @@ class AsyncSubscription:
         self._skip_repeats = skip_repeats
         self._feed = Feed()
         self._pubsub: Any = None
+        self._part: Any = None  # what has the connection: of a cluster's pub/sub object the one for the node
         self._ready: ChannelMessage | None = None  # read, but its reader was cancelled
         self._opened = False
         self._closed = False
@@ -90,7 +91,14 @@ class AsyncSubscription:
         self._backoff = FIRST_BACKOFF_S
         self._next_try = 0.0
         library = library_of(hold.client)
-        self._lost = (library.ConnectionError, library.TimeoutError, OSError)
+        # AskError is the base of MovedError: the slot of a shard channel is elsewhere now.
+        self._lost = (
+            library.ConnectionError,
+            library.TimeoutError,
+            library.AskError,
+            library.ClusterDownError,
+            OSError,
+        )
         self._hopeless = library.AuthenticationError
 
     @property
@@ -165,7 +173,7 @@ class AsyncSubscription:
             await self._connect(wait)
             return None
         try:
-            reply = await async_read(self._pubsub, wait)
+            reply = await async_read(self._part, wait)
             if reply is None:
                 await self._watch()
                 return None
@@ -179,13 +187,15 @@ class AsyncSubscription:
         if not isinstance(reply, (list, tuple)):  # RESP3 answers a PING with a plain string
             self._feed.pong(reply)
             return None
-        event = await async_handle(self._pubsub, reply)
-        if event["type"] in ("message", "pmessage"):
+        event = await async_handle(self._part, reply)
+        if event["type"] in ("message", "pmessage", "smessage"):
             return self._feed.message(event["channel"], event["data"], event["pattern"])
         if event["type"] == "pong":
             self._feed.pong(event["data"])
         elif event["type"] == self._kind and self._feed.confirm(event["channel"]):
-            await self._pubsub.ping(self._feed.fence)
+            await self._part.ping(self._feed.fence)
+        elif event["type"] == "sunsubscribe":  # nobody asked for it: the slot has moved
+            raise library_of(self._hold.client).ConnectionError(f"the slot of {event['channel']!r} has moved")
         return None
 
     async def _watch(self) -> None:
@@ -197,7 +207,7 @@ class AsyncSubscription:
             )
         if silence >= self._ping_interval and not self._pinged:
             self._pinged = True
-            await self._pubsub.ping("holdmq-alive")
+            await self._part.ping("holdmq-alive")
 
     async def _open(self) -> None:
         before = async_cancellations()
@@ -239,6 +249,7 @@ class AsyncSubscription:
             with translation(self._hold.client):
                 self._pubsub = self._hold.pubsub()
                 await getattr(self._pubsub, self._kind)(*self._names)
+                self._part = next(iter(getattr(self._pubsub, "node_pubsub_mapping", {}).values()), self._pubsub)
                 await self._await_confirmation()
         except BaseException:
             await self._discard()
@@ -252,7 +263,7 @@ class AsyncSubscription:
                 raise library_of(self._hold.client).TimeoutError(
                     f"the subscription was not confirmed within {CONFIRMATION_TIMEOUT_S} seconds"
                 )
-            reply = await async_read(self._pubsub, SLICE_S)
+            reply = await async_read(self._part, SLICE_S)
             message = None if reply is None else await self._digest(reply)
             if message is not None:
                 raise UnexpectedReplyError(f"a message of {message.channel!r} came before its confirmation")
@@ -260,8 +271,10 @@ class AsyncSubscription:
     async def _deliveries(self) -> dict[Text, Deliver]:
         """What each channel hands over, as far as this user may know it; nothing is known of patterns."""
         await self._hold.require_module()
-        if self._kind != "subscribe":
+        if self._kind == "psubscribe":
             return {}
+        if self._kind == "ssubscribe" and self._hold.is_cluster:
+            await self._hold.find_slot(self._names)
         try:
             policies = await self._hold.execute_all([commands.channel_policy(name) for name in self._names])
         except library_of(self._hold.client).NoPermissionError:
@@ -270,6 +283,8 @@ class AsyncSubscription:
         return {name: policy.deliver if policy else Deliver.NONE for name, policy in pairs}
 
     async def _discard(self) -> None:
-        pubsub, self._pubsub = self._pubsub, None
+        pubsub, self._pubsub, part, self._part = self._pubsub, None, self._part, None
+        if part is not None and part is not pubsub:
+            await async_close(part)
         if pubsub is not None:
             await async_close(pubsub)

@@ -65,7 +65,7 @@ class Subscription:
         ping_interval: float,
         skip_repeats: bool,
     ) -> None:
-        commands.check_names("channels" if kind == "subscribe" else "patterns", names, MAX_NAMES)
+        commands.check_names("patterns" if kind == "psubscribe" else "channels", names, MAX_NAMES)
         if timeout is not None and timeout < 0:
             raise ArgumentError(f"timeout is {timeout!r}; expected None or seconds from 0 on")
         if reconnect < 0:
@@ -81,6 +81,7 @@ class Subscription:
         self._skip_repeats = skip_repeats
         self._feed = Feed()
         self._pubsub: Any = None
+        self._part: Any = None  # what has the connection: of a cluster's pub/sub object the one for the node
         self._ready: ChannelMessage | None = None  # read, but its reader was cancelled
         self._opened = False
         self._closed = False
@@ -91,7 +92,14 @@ class Subscription:
         self._backoff = FIRST_BACKOFF_S
         self._next_try = 0.0
         library = library_of(hold.client)
-        self._lost = (library.ConnectionError, library.TimeoutError, OSError)
+        # AskError is the base of MovedError: the slot of a shard channel is elsewhere now.
+        self._lost = (
+            library.ConnectionError,
+            library.TimeoutError,
+            library.AskError,
+            library.ClusterDownError,
+            OSError,
+        )
         self._hopeless = library.AuthenticationError
 
     @property
@@ -166,7 +174,7 @@ class Subscription:
             self._connect(wait)
             return None
         try:
-            reply = read(self._pubsub, wait)
+            reply = read(self._part, wait)
             if reply is None:
                 self._watch()
                 return None
@@ -180,13 +188,15 @@ class Subscription:
         if not isinstance(reply, (list, tuple)):  # RESP3 answers a PING with a plain string
             self._feed.pong(reply)
             return None
-        event = handle(self._pubsub, reply)
-        if event["type"] in ("message", "pmessage"):
+        event = handle(self._part, reply)
+        if event["type"] in ("message", "pmessage", "smessage"):
             return self._feed.message(event["channel"], event["data"], event["pattern"])
         if event["type"] == "pong":
             self._feed.pong(event["data"])
         elif event["type"] == self._kind and self._feed.confirm(event["channel"]):
-            self._pubsub.ping(self._feed.fence)
+            self._part.ping(self._feed.fence)
+        elif event["type"] == "sunsubscribe":  # nobody asked for it: the slot has moved
+            raise library_of(self._hold.client).ConnectionError(f"the slot of {event['channel']!r} has moved")
         return None
 
     def _watch(self) -> None:
@@ -198,7 +208,7 @@ class Subscription:
             )
         if silence >= self._ping_interval and not self._pinged:
             self._pinged = True
-            self._pubsub.ping("holdmq-alive")
+            self._part.ping("holdmq-alive")
 
     def _open(self) -> None:
         before = cancellations()
@@ -240,6 +250,7 @@ class Subscription:
             with translation(self._hold.client):
                 self._pubsub = self._hold.pubsub()
                 getattr(self._pubsub, self._kind)(*self._names)
+                self._part = next(iter(getattr(self._pubsub, "node_pubsub_mapping", {}).values()), self._pubsub)
                 self._await_confirmation()
         except BaseException:
             self._discard()
@@ -253,7 +264,7 @@ class Subscription:
                 raise library_of(self._hold.client).TimeoutError(
                     f"the subscription was not confirmed within {CONFIRMATION_TIMEOUT_S} seconds"
                 )
-            reply = read(self._pubsub, SLICE_S)
+            reply = read(self._part, SLICE_S)
             message = None if reply is None else self._digest(reply)
             if message is not None:
                 raise UnexpectedReplyError(f"a message of {message.channel!r} came before its confirmation")
@@ -261,8 +272,10 @@ class Subscription:
     def _deliveries(self) -> dict[Text, Deliver]:
         """What each channel hands over, as far as this user may know it; nothing is known of patterns."""
         self._hold.require_module()
-        if self._kind != "subscribe":
+        if self._kind == "psubscribe":
             return {}
+        if self._kind == "ssubscribe" and self._hold.is_cluster:
+            self._hold.find_slot(self._names)
         try:
             policies = self._hold.execute_all([commands.channel_policy(name) for name in self._names])
         except library_of(self._hold.client).NoPermissionError:
@@ -271,6 +284,8 @@ class Subscription:
         return {name: policy.deliver if policy else Deliver.NONE for name, policy in pairs}
 
     def _discard(self) -> None:
-        pubsub, self._pubsub = self._pubsub, None
+        pubsub, self._pubsub, part, self._part = self._pubsub, None, self._part, None
+        if part is not None and part is not pubsub:
+            close(part)
         if pubsub is not None:
             close(pubsub)

@@ -256,3 +256,22 @@ async def test_arguments_that_cannot_be_are_refused(hold: AsyncHoldMQ) -> None:
         hold.subscribe("weather", reconnect=-1)
     with pytest.raises(ArgumentError, match="ping_interval is 0"):
         hold.subscribe("weather", ping_interval=0)
+
+
+async def test_a_shard_channel_hands_over_what_it_kept(hold: AsyncHoldMQ, server: Server, client: redis.Redis) -> None:
+    weather = hold.channel("weather", sharded=True)
+    assert await weather.publish("kept") == 0
+    assert await weather.last() == b"kept"
+    async with weather.subscribe() as messages:
+        if server.kind.hands_off_exactly:  # before 7.2 it stays in the list
+            assert await received(messages) == ChannelMessage(b"weather", b"kept")
+        assert await messages.get(SHORT_S) is None
+        assert client.execute_command("SPUBLISH", "weather", "live") == 1
+        assert await received(messages) == ChannelMessage(b"weather", b"live", held=False)
+        client.client_kill_filter(_type="pubsub")
+        assert await weather.publish("meanwhile") == 0
+        assert await weather.last() == b"meanwhile"
+        if server.kind.hands_off_exactly:
+            assert (await received(messages)).data == b"meanwhile"
+        assert await messages.get(SHORT_S) is None
+        assert messages.reconnections == 1

@@ -74,3 +74,12 @@ def test_rubbish_is_never_read_beyond_its_end(parts: list[bytes]) -> None:
     out = heap(bytes(len(data) + 20))
     size = lib.hmq_tbmq_with_packet_id(heap(data), len(data), 65535, out, len(data) + 20)
     assert (size > 0) == is_message(data)
+
+
+@pytest.mark.parametrize("blank", [b" ", b"\t", b"\n", b"\r"])
+def test_blanks_may_stand_anywhere_between(blank: bytes) -> None:
+    data = blank.join([b"", b"{", b'"packetType"', b":", b'"PUBREL"', b",", b'"packetId"', b":", b"7", b"}", b""])
+    assert lib.hmq_tbmq_is_released(heap(data), len(data))
+    out = heap(bytes(len(data) + 20))
+    size = lib.hmq_tbmq_with_packet_id(heap(data), len(data), 8, out, len(data) + 20)
+    assert copy(out, size) == data.replace(b"7", b"8")

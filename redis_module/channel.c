@@ -15,9 +15,6 @@
  * replicate as one RPUSH: a message lives at least its ttl, at most 1/64 longer. */
 #define EXPIRY_SLACK 64
 
-static const char last_suffix[] = "_last";
-static const char tagged_suffix[] = ":last"; /* of a channel with a hash tag of its own, so that {x} and x differ */
-
 /* ---- names and rules --------------------------------------------------------------------------------------- */
 
 const hmq_rule *channel_rule(const server_string *channel) {
@@ -33,40 +30,67 @@ static bool has_hash_tag(hmq_slice name) {
     return close != NULL && close > open + 1;
 }
 
+/* How the name of the last message's list is made:
+ *     <channel>:last      a hash tag of its own
+ *     {<channel>}_last    no '}' in it
+ *     {<encoded>}_last%   a '}' that makes no tag: encoded, and so in another slot (a cluster does not keep it) */
+typedef struct last_form {
+    const char *suffix;
+    size_t len;
+} last_form;
+static const last_form tagged_form = {":last", 5}, plain_form = {"_last", 5}, encoded_form = {"_last%", 6};
+
+static const last_form *form_of(hmq_slice channel) {
+    if (has_hash_tag(channel)) return &tagged_form;
+    return memchr(channel.data, '}', channel.len) == NULL ? &plain_form : &encoded_form;
+}
+
 server_string *channel_last_key(hmq_slice channel) {
-    bool tagged = has_hash_tag(channel);
-    size_t suffix = sizeof last_suffix - 1, len = channel.len;
-    char *name = sv.Alloc(channel.len * 3 + 2 + suffix);
-    if (tagged)
+    const last_form *form = form_of(channel);
+    size_t len = channel.len, capacity = channel.len * 3 + 2;
+    char *name = sv.Alloc(capacity + form->len);
+    if (form == &encoded_form) {
+        len = hmq_session_key_encode((const char *)channel.data, channel.len, name, capacity);
+    } else if (form == &plain_form) {
+        name[0] = '{';
+        memcpy(name + 1, channel.data, channel.len);
+        name[channel.len + 1] = '}';
+        len += 2;
+    } else {
         memcpy(name, channel.data, channel.len);
-    else
-        len = hmq_session_key_encode((const char *)channel.data, channel.len, name, channel.len * 3 + 2);
-    memcpy(name + len, tagged ? tagged_suffix : last_suffix, suffix);
-    server_string *key = sv.CreateString(NULL, name, len + suffix);
+    }
+    memcpy(name + len, form->suffix, form->len);
+    server_string *key = sv.CreateString(NULL, name, len + form->len);
     sv.Free(name);
     return key;
 }
 
-static bool ends_with(hmq_slice name, const char *suffix, size_t len) {
-    return name.len > len && memcmp(name.data + name.len - len, suffix, len) == 0;
+static bool ends_with(hmq_slice name, const last_form *form) {
+    return name.len > form->len && memcmp(name.data + name.len - form->len, form->suffix, form->len) == 0;
+}
+
+/* What stands before the suffix, decoded; -1 if the form is not this one. */
+static int64_t decode_last_key(hmq_slice name, const last_form *form, char *channel, size_t capacity) {
+    if (!ends_with(name, form)) return -1;
+    hmq_slice base = {name.data, name.len - form->len};
+    if (form == &encoded_form) return hmq_session_key_decode((const char *)base.data, base.len, channel, capacity);
+    if (form == &plain_form) {
+        if (base.len < 2 || base.data[0] != '{' || base.data[base.len - 1] != '}') return -1;
+        base = (hmq_slice){base.data + 1, base.len - 2};
+    }
+    if (base.len > capacity) return -1;
+    memcpy(channel, base.data, base.len);
+    return (int64_t)base.len;
 }
 
 bool channel_of_last_key(hmq_slice name, char *channel, size_t capacity, size_t *len) {
-    size_t suffix = sizeof last_suffix - 1;
-    bool tagged = ends_with(name, tagged_suffix, suffix);
-    if (!tagged && !ends_with(name, last_suffix, suffix)) return false;
-    hmq_slice base = {name.data, name.len - suffix};
-    if (tagged) {
-        if (!has_hash_tag(base) || base.len > capacity) return false;
-        memcpy(channel, base.data, base.len);
-        *len = base.len;
-        return true;
+    static const last_form *const forms[] = {&tagged_form, &plain_form, &encoded_form};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        int64_t decoded = decode_last_key(name, forms[i], channel, capacity);
+        *len = decoded < 0 ? 0 : (size_t)decoded;
+        if (decoded >= 0 && form_of((hmq_slice){(const uint8_t *)channel, *len}) == forms[i]) return true;
     }
-    int64_t decoded =
-        base.data[0] == '{' ? hmq_session_key_decode((const char *)base.data, base.len, channel, capacity) : -1;
-    if (decoded < 0 || has_hash_tag((hmq_slice){(const uint8_t *)channel, (size_t)decoded})) return false;
-    *len = (size_t)decoded;
-    return true;
+    return false;
 }
 
 /* ---- keeping ----------------------------------------------------------------------------------------------- */
@@ -127,6 +151,7 @@ static void keep(server_ctx *ctx, server_string *name, server_string *message, u
 }
 
 static void keep_last(server_ctx *ctx, server_string *channel, server_string *message, const hmq_rule *rule) {
+    if (can.cluster && form_of(slice_of(channel)) == &encoded_form) return; /* its slot is another node's, perhaps */
     server_string *name = channel_last_key(slice_of(channel));
     keep(ctx, name, message, 1, rule->ttl_s);
     sv.FreeString(NULL, name);
@@ -159,7 +184,8 @@ static void check_writes(server_ctx *ctx) {
         size_t len;
         const char *text = sv.CallReplyStringPtr(reply, &len);
         if (begins_with(text, len, "NOREPLICAS") || begins_with(text, len, "MISCONF")) {
-            write_refusal = sv.CreateString(NULL, text, len); /* in a cluster the name may be another node's: no refusal */
+            write_refusal =
+                sv.CreateString(NULL, text, len); /* in a cluster the name may be another node's: no refusal */
         }
     }
     sv.FreeCallReply(reply);

@@ -2,7 +2,7 @@
  *
  *     <channel>         LIST  the messages held, oldest first; expires ttl after the last one
  *     {<channel>}_last  LIST  of one: the last message, heard or not (policy last=on); <channel>:last if the channel has
- *                       a hash tag of its own
+ *                       a hash tag of its own (channel.c has the odd cases)
  *
  * Invariants:
  *  1. A message is held only on a writable master, for a user who may write the key, and never in a key of another

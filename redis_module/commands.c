@@ -124,7 +124,7 @@ static const command table[] = {
      "A page of a session's queue, oldest first.", "O(log M + N) with N messages of the page", fetch_args},
     {"SESSION.ACK", session_ack_command, "write fast", "write fast", -3, KEY_WRITE,
      "Removes acknowledged messages from a session's queue.", "O(N log M) with N identifiers", ack_args},
-    {"SESSION.RELEASE", session_release_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
+    {"SESSION.RELEASE", session_release_command, "write fast", "write fast", -3, KEY_WRITE,
      "PUBREC was received: drops the payloads, keeps identifiers and expiry.", "O(N log M) with N identifiers",
      packet_ids_args},
     {"SESSION.RECEIVE", session_receive_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,

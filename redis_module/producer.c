@@ -1,6 +1,7 @@
 /* producer.c - remembers the last batch of each producer of a session. */
 #include "producer.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,19 +13,26 @@
 
 #define LINE_MAX_BYTES (96 + PRODUCER_MAX_BATCH * 6)
 
+/* The number at *at, which ends with `end`; steps behind it. */
+static bool take_number(char **at, char end, long long *number) {
+    char *from = *at;
+    errno = 0;
+    *number = strtoll(from, at, 10);
+    if (errno != 0 || *at == from || **at != end) return false;
+    (*at)++;
+    return true;
+}
+
 /* Reads a line written by producer_remember; false if somebody else wrote it. */
-static bool parse_line(const char *line, long long *sequence, queue_item *items, size_t count, queue_result *result) {
-    unsigned long long serial;
-    int used = 0;
-    if (sscanf(line, "%lld %llu %lld %lld %n", sequence, &serial, &result->trimmed, &result->expired, &used) < 4 ||
-        used == 0)
-        return false;
-    result->last_serial = serial;
-    char *at = (char *)(uintptr_t)(line + used);
+static bool parse_line(char *line, long long *sequence, queue_item *items, size_t count, queue_result *result) {
+    long long serial, packet_id;
+    char *at = line;
+    if (!take_number(&at, ' ', sequence) || !take_number(&at, ' ', &serial)) return false;
+    if (!take_number(&at, ' ', &result->trimmed) || !take_number(&at, ' ', &result->expired)) return false;
+    result->last_serial = (uint64_t)serial;
     for (size_t i = 0; i < count; i++) {
-        long packet_id = strtol(at, &at, 10);
-        items[i].packet_id = packet_id > 0 && packet_id <= HMQ_PACKET_ID_MAX ? (uint16_t)packet_id : 0;
-        if (*at == ',') at++;
+        bool there = take_number(&at, ',', &packet_id) && packet_id >= 0 && packet_id <= HMQ_PACKET_ID_MAX;
+        items[i].packet_id = there ? (uint16_t)packet_id : 0;
     }
     return true;
 }
@@ -66,7 +74,7 @@ void producer_remember(server_ctx *ctx, hmq_slice session, server_string *produc
     int used = snprintf(text, sizeof text, "%lld %llu %lld %lld ", sequence, (unsigned long long)result->last_serial,
                         result->trimmed, result->expired);
     for (size_t i = 0; i < count; i++) {
-        used += snprintf(text + used, sizeof text - (size_t)used, i == 0 ? "%u" : ",%u", items[i].packet_id);
+        used += snprintf(text + used, sizeof text - (size_t)used, "%u,", items[i].packet_id);
     }
     server_string *name = session_key_name(session, HMQ_SUFFIX_PRODUCERS);
     server_string *line = sv.CreateString(NULL, text, (size_t)used);

@@ -512,6 +512,17 @@ queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, 
     return dropped + done == count ? QUEUE_OK : QUEUE_FULL;
 }
 
+bool queue_set_sent(queue *q, uint64_t serial) {
+    session_facts facts = session_facts_read(q->ctx, q->session);
+    long long counter = queue_last_packet_id(q);
+    uint64_t newest = serial_before(&facts, queue_last_serial(q), counter < 0 ? 0 : (uint16_t)counter);
+    if (serial > newest) serial = newest;
+    if (!facts.usable) return false;
+    if (serial <= facts.sent) return true;
+    long long expire_ms = queue_length(q) == 0 ? sv.Milliseconds() : sv.GetAbsExpire(q->messages);
+    return session_fact_write(q->ctx, q->session, "sent", serial, expire_ms);
+}
+
 /* ---- walking ----------------------------------------------------------------------------------------------- */
 
 /* Visits one reference; false if its message is gone. */

@@ -77,6 +77,9 @@ void queue_message_gone(int db, hmq_slice session);
 /* ... of any queue. */
 void queue_forget_hints(void);
 
+/* Messages up to `serial` (no further than the newest) are in flight now.  False if the session's hash is none. */
+bool queue_set_sent(queue *q, uint64_t serial);
+
 /* How many references have a serial up to `serial`; counts no further than `most`. */
 size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most);
 

@@ -42,17 +42,17 @@ static void write_key(server_ctx *ctx, index_t *index, server_key *key, server_s
         string_of(record->properties),
     };
     server_string *pairs[2 * RETAINED_FIELDS];
-    for (int i = 0; i < RETAINED_FIELDS; i++) {
+    for (size_t i = 0; i < RETAINED_FIELDS; i++) {
         pairs[2 * i] = sv.CreateStringPrintf(NULL, "%s", names[i]);
         pairs[2 * i + 1] = values[i];
         sv.HashSet(key, SERVER_HASH_NONE, pairs[2 * i], values[i], NULL);
     }
-    sv.Replicate(ctx, "HSET", "sv", name, pairs, (size_t)(2 * RETAINED_FIELDS));
+    sv.Replicate(ctx, "HSET", "sv", name, pairs, (size_t)2 * RETAINED_FIELDS);
     long long expire_ms = record->expires_ms > 0 ? record->expires_ms : SERVER_NO_EXPIRE;
     if (sv.GetAbsExpire(key) != expire_ms) key_set_expiry(ctx, key, name, expire_ms);
     index_set_retained(index, slice_of(name));
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
-    for (int i = 0; i < 2 * RETAINED_FIELDS; i++) sv.FreeString(NULL, pairs[i]);
+    for (size_t i = 0; i < 2 * (size_t)RETAINED_FIELDS; i++) sv.FreeString(NULL, pairs[i]);
 }
 
 bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record) {

@@ -192,14 +192,10 @@ static void forget_counts(server_ctx *ctx, hmq_slice session) {
     sv.FreeString(NULL, name);
 }
 
-/* The former owner did not say what it had handed to the client: all that is queued may have been. */
-static void presume_sent(server_ctx *ctx, hmq_slice session) {
+/* Messages up to `sent` were handed to the client. */
+static void note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent) {
     queue q;
-    if (queue_open(&q, ctx, session, SERVER_READ)) {
-        uint64_t last = queue_last_serial(&q);
-        if (last > session_facts_read(ctx, session).sent)
-            session_fact_write(ctx, session, "sent", last, SERVER_NO_EXPIRE);
-    }
+    if (queue_open(&q, ctx, session, SERVER_READ)) queue_set_sent(&q, sent);
     queue_close(&q);
 }
 
@@ -224,7 +220,8 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     size_t messages;
     if (options.clean && !drop_data(ctx, session, false, &messages)) return SERVER_OK;
     if (options.clean) forget_counts(ctx, session);
-    if (present && before.connected) presume_sent(ctx, session);
+    /* The former owner did not say what it had handed to the client: all that is queued may have been. */
+    if (present && before.connected) note_sent(ctx, session, UINT64_MAX);
     long long now_ms = sv.Milliseconds();
     long long epoch = next_epoch(before.epoch, now_ms);
     write_state(ctx, session, &options, epoch);
@@ -280,9 +277,16 @@ int session_close_command(server_ctx *ctx, server_string **argv, int argc) {
     session_state state;
     long long expiry_s = -1, sent = 0;
     if (!parse_owned(&a, &key)) return SERVER_OK;
-    if (args_take_word(&a, "EXPIRY") && !args_number(&a, "EXPIRY", 0, MAX_EXPIRY_S, &expiry_s)) return SERVER_OK;
-    if (args_take_word(&a, "SENT") && !args_number(&a, "SENT", 0, 1LL << 53, &sent)) return SERVER_OK;
-    if (!args_end(&a) || !session_state_read(ctx, slice_of(key), &state)) return SERVER_OK;
+    while (args_left(&a)) {
+        if (args_take_word(&a, "EXPIRY")) {
+            if (!args_number(&a, "EXPIRY", 0, MAX_EXPIRY_S, &expiry_s)) return SERVER_OK;
+        } else if (args_take_word(&a, "SENT")) {
+            if (!args_number(&a, "SENT", 0, 1LL << 53, &sent)) return SERVER_OK;
+        } else if (!args_end(&a)) {
+            return SERVER_OK;
+        }
+    }
+    if (!session_state_read(ctx, slice_of(key), &state)) return SERVER_OK;
     session_state_free(&state);
     if (expiry_s < 0) expiry_s = state.expiry_s;
     hmq_slice session = slice_of(key);
@@ -291,9 +295,7 @@ int session_close_command(server_ctx *ctx, server_string **argv, int argc) {
         if (!drop_data(ctx, session, true, &messages)) return SERVER_OK;
     } else {
         mark_closed(ctx, session, expiry_s);
-        if ((uint64_t)sent > session_facts_read(ctx, session).sent) {
-            session_fact_write(ctx, session, "sent", (uint64_t)sent, SERVER_NO_EXPIRE);
-        }
+        if (sent > 0) note_sent(ctx, session, (uint64_t)sent);
         session_keys_expire(ctx, session, sv.Milliseconds() + expiry_s * 1000, false);
     }
     return sv.ReplyWithSimpleString(ctx, "OK");

@@ -88,8 +88,8 @@ static void reply_added(server_ctx *ctx, const queue_item *items, size_t count, 
     sv.ReplyWithLongLong(ctx, result->expired);
 }
 
-static int reply_no_hash(server_ctx *ctx, hmq_slice session) {
-    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+static int reply_no_hash(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
+    server_string *name = session_key_name(session, suffix);
     reply_wrong_type(ctx, name, "a hash");
     sv.FreeString(NULL, name);
     return SERVER_OK;
@@ -110,7 +110,7 @@ static void store(server_ctx *ctx, server_string *key, const add_options *option
             reply_added(ctx, items, count, &result);
             break;
         case QUEUE_BAD_COUNTER: reply_wrong_type(ctx, q.last_name, "a string with a number from 0 to 65535"); break;
-        case QUEUE_BAD_SESSION: reply_no_hash(ctx, slice_of(key)); break;
+        case QUEUE_BAD_SESSION: reply_no_hash(ctx, slice_of(key), HMQ_SUFFIX_SESSION); break;
         case QUEUE_FULL:
             reply_error(ctx, ERROR_FULL, "the session %s uses all 65535 packet identifiers", shown(key));
             break;
@@ -136,9 +136,7 @@ static void add(server_ctx *ctx, server_string *key, const add_options *options,
     case PRODUCER_TOO_MANY:
         reply_error(ctx, ERROR_FULL, "the session %s has %d producers: no more expected", shown(key), PRODUCERS_MAX);
         break;
-    case PRODUCER_WRONG_TYPE:
-        reply_error(ctx, ERROR_WRONGTYPE, "the producers of %s are kept in a key that holds no hash", shown(key));
-        break;
+    case PRODUCER_WRONG_TYPE: reply_no_hash(ctx, slice_of(key), HMQ_SUFFIX_PRODUCERS); break;
     }
 }
 
@@ -194,15 +192,11 @@ static queue_walked reply_range(queue *q, queue_range range, uint64_t sent) {
     return walked;
 }
 
-static long long queue_expiry(const queue *q) {
-    return queue_length(q) == 0 ? sv.Milliseconds() : sv.GetAbsExpire(q->messages);
-}
-
 /* Hands out what comes behind the messages in flight: `count` at most. */
 static void hand_out(queue *q, uint64_t sent, size_t count, size_t bytes) {
     queue_range range = {.after = sent, .up_to = UINT64_MAX, .count = count, .bytes = bytes};
     queue_walked walked = reply_range(q, range, sent);
-    if (walked.visited > 0) session_fact_write(q->ctx, q->session, "sent", walked.last, queue_expiry(q));
+    if (walked.visited > 0) queue_set_sent(q, walked.last);
 }
 
 typedef struct fetch_options {
@@ -305,14 +299,12 @@ int session_sent_command(server_ctx *ctx, server_string **argv, int argc) {
     queue q;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
     if (!args_number(&a, "serial", 0, 1LL << 53, &serial) || !args_end(&a)) return SERVER_OK;
-    if (!queue_open(&q, ctx, slice_of(key), SERVER_READ)) {
+    if (!queue_open(&q, ctx, slice_of(key), SERVER_READ))
         reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
-    } else if (session_facts_read(ctx, q.session).sent >= (uint64_t)serial ||
-               session_fact_write(ctx, q.session, "sent", (uint64_t)serial, queue_expiry(&q))) {
+    else if (queue_set_sent(&q, (uint64_t)serial))
         sv.ReplyWithSimpleString(ctx, "OK");
-    } else {
-        reply_no_hash(ctx, slice_of(key));
-    }
+    else
+        reply_no_hash(ctx, slice_of(key), HMQ_SUFFIX_SESSION);
     queue_close(&q);
     return SERVER_OK;
 }

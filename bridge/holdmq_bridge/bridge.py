@@ -279,6 +279,7 @@ class Bridge:
         self._link.subscribe(list(self._inboxes))
         for client in tuple(self._clients):
             client.safely(client.server_restored)
+        self._link.schedule_flush()  # of what gathered while there was nobody to tell
 
     def on_down(self) -> None:
         """No reply will come any more."""

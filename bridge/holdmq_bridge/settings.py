@@ -39,7 +39,7 @@ class Settings(BaseSettings):
     )
 
     max_ready: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        100, description="messages kept ready for one client behind a full window; more stay in its queue at the server"
+        1000, description="messages kept ready for one client behind a full window; more stay in its queue"
     )
     max_ready_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = Field(65_536, description="the same in bytes")
 

@@ -1,0 +1,108 @@
+"""`python -m holdmq_bridge`: options, environment, errors."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from holdmq_bridge.settings import Settings
+from tests.bridge.conftest import Connect
+from tests.support import BridgeProcess, Server, eventually
+
+MakeBridge = Callable[..., BridgeProcess]
+TIMEOUT_S = 30.0
+
+
+def run(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdmq_bridge", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+def test_help_names_every_setting_with_its_default_and_variable() -> None:
+    told = " ".join(run("--help").stdout.split())
+    for name, field in Settings.model_fields.items():
+        assert f"--{name.replace('_', '-')} " in told
+        assert f"HOLDMQ_BRIDGE_{name.upper()}" in told.replace(" ", "")
+        assert f"[default: {field.default};" in told
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max-inflight", "0"),
+        ("max-inflight", "65536"),
+        ("port", "70000"),
+        ("redis", "http://127.0.0.1"),
+        ("redis", "redis://127.0.0.1?socket_timeout=3"),
+        ("log-level", "loud"),
+        ("lease-s", "1"),
+        ("retry-total-s", "-1"),
+    ],
+)
+def test_a_value_out_of_range_is_named_and_nothing_starts(option: str, value: str) -> None:
+    outcome = run(f"--{option}", value)
+    assert outcome.returncode == 2
+    assert option.replace("-", "_") in outcome.stderr
+    assert value in outcome.stderr
+
+
+def test_a_value_that_is_no_number_is_named() -> None:
+    outcome = run("--max-inflight", "many")
+    assert outcome.returncode == 2
+    assert "many" in outcome.stderr
+
+
+def test_a_bad_variable_is_named() -> None:
+    outcome = run(environment={"HOLDMQ_BRIDGE_MAX_INFLIGHT": "-3"})
+    assert outcome.returncode == 2
+    assert "max_inflight" in outcome.stderr
+    assert "-3" in outcome.stderr
+
+
+def test_an_address_that_is_taken_ends_with_a_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        outcome = run("--port", str(port))
+    assert outcome.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in outcome.stderr
+
+
+def test_settings_come_from_the_environment_and_the_command_line_wins(
+    server: Server, bridge: MakeBridge, dial: Connect
+) -> None:
+    made = bridge(server, environment={"HOLDMQ_BRIDGE_LOG_LEVEL": "ERROR", "HOLDMQ_BRIDGE_SESSION_EXPIRY_S": "77"})
+    with dial(made.port, "c1", clean=False):
+        info = server.client().execute_command("SESSION.INFO", "{c1}")
+        fields = info if isinstance(info, dict) else dict(zip(info[::2], info[1::2], strict=True))
+        assert fields[b"expiry"] == 77
+    assert made.log_text() == ""
+    other = bridge(server, environment={"HOLDMQ_BRIDGE_LOG_LEVEL": "ERROR"}, arguments=["--log-level", "INFO"])
+    assert "listening" in other.log_text()
+
+
+def test_the_log_is_json_lines_and_the_last_one_has_the_counters(
+    server: Server, bridge: MakeBridge, dial: Connect
+) -> None:
+    made = bridge(server)
+    receiver, sender = dial(made.port, "r"), dial(made.port, "s")
+    receiver.subscribe(("a", 1))
+    sender.publish("a", b"x")
+    receiver.read_publish()
+    eventually(lambda: not server.client().exists("{r}_messages"), what="the acknowledgement at the server")
+    assert made.stop() == 0
+    lines = [json.loads(line) for line in made.log_text().splitlines()]
+    assert {"time", "level", "event"} <= set(lines[0])
+    last = lines[-1]
+    assert last["event"] == "stopped"
+    assert (last["publishes_acknowledged"], last["messages_sent"], last["messages_acknowledged"]) == (1, 1, 1)
+    assert (last["sessions_opened"], last["clients_left"]) == (2, 0)

@@ -9,13 +9,15 @@ over in slices, around the fence: there nothing is claimed.
 Invariants:
 
 1. `ChannelMessage.held` is False only if the message was certainly published after the life began, else None.
-2. `ChannelMessage.repeat` is set at most once for each channel and life, never in the first life.
-3. Memory: one hash for each channel seen, at most `MAX_CHANNELS_SEEN`.
+2. `ChannelMessage.repeat` is set at most once for each channel and life, never in the first life, never if `held` is
+   False. The server hands over the last message that it *keeps*: under hold=unheard that may be older than live ones
+   that were delivered since, so both the last message and the one handed over last are compared.
+3. Memory: two hashes for each channel seen, at most `MAX_CHANNELS_SEEN`.
 """
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from holdmq.replies import ChannelMessage, Deliver, Text
 
@@ -23,6 +25,14 @@ Kind: TypeAlias = Literal["subscribe", "psubscribe", "ssubscribe"]
 
 MAX_CHANNELS_SEEN = 4096
 """Of so many channels the last message is known for telling repeats; a channel beyond is not told."""
+
+
+class _Seen(NamedTuple):
+    """What is known of a channel."""
+
+    life: int  # in which its last message came
+    last: int  # hash of that message
+    handed_over: int | None  # hash of the last one that the server may have handed over
 
 
 class Feed:
@@ -33,8 +43,7 @@ class Feed:
         self._confirmed: set[bytes] = set()
         self._deliver: dict[bytes, Deliver] = {}
         self._fenced = False
-        # Channel -> (life in which its last message came, hash of that message).
-        self._last: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+        self._seen: OrderedDict[bytes, _Seen] = OrderedDict()
 
     @property
     def reconnections(self) -> int:
@@ -81,14 +90,16 @@ class Feed:
         raw = _raw(channel)
         content = hash(data)
         deliver = self._deliver.get(raw)
-        life, before = self._last.get(raw, (self._life, 0))
-        self._last[raw] = (self._life, content)
-        self._last.move_to_end(raw)
-        if len(self._last) > MAX_CHANNELS_SEEN:
-            self._last.popitem(last=False)
-        # What deliver=held hands over leaves the list: it cannot come twice.
-        repeat = life < self._life and before == content and deliver in (None, Deliver.LAST)
         live = deliver is Deliver.NONE or (deliver is Deliver.LAST and self._fenced)
+        seen = self._seen.pop(raw, None)
+        first = seen is None or seen.life < self._life
+        # What deliver=held hands over leaves the list: it cannot come twice.
+        again = first and not live and deliver is not Deliver.HELD
+        repeat = again and seen is not None and content in (seen.last, seen.handed_over)
+        handed_over = content if first and not live else seen.handed_over if seen else None
+        self._seen[raw] = _Seen(self._life, content, handed_over)
+        if len(self._seen) > MAX_CHANNELS_SEEN:
+            self._seen.popitem(last=False)
         return ChannelMessage(channel, data, pattern, held=False if live else None, repeat=repeat)
 
 

@@ -90,8 +90,9 @@ class ChannelMessage:
         pattern: the pattern that matched, None for a subscription by name.
         held: False if it was certainly published after the subscription was in force; None if it may be one that the
             server had kept and handed over (see `Subscription`).
-        repeat: True for the first message of a channel after a reconnection if it is equal to the last one that this
-            subscription delivered from there: most likely the same message, handed over once more.
+        repeat: True for the first message of a channel after a reconnection if it may have been kept and equals the
+            last one that this subscription delivered from there, or the one that was handed over before: most likely
+            the same message once more.
     """
 
     channel: Text

@@ -79,6 +79,21 @@ def test_the_first_message_of_a_life_is_a_repeat_if_it_equals_the_last_one() -> 
     assert [message(feed, b"2").repeat, message(feed, b"1").repeat] == [False, False]
 
 
+def test_what_was_handed_over_before_is_a_repeat_though_newer_messages_came_since() -> None:
+    feed = connected()
+    message(feed, b"kept")
+    feed.pong(feed.fence)
+    message(feed, b"live")
+    for _ in range(2):
+        begin(feed)
+        assert message(feed, b"kept").repeat
+        feed.pong(feed.fence)
+        assert not message(feed, b"kept").repeat
+    begin(feed)
+    feed.pong(feed.fence)
+    assert message(feed, b"kept") == ChannelMessage(b"ch", b"kept", held=False)
+
+
 def test_a_backlog_is_never_a_repeat() -> None:
     feed = connected(Deliver.HELD)
     message(feed, b"1")

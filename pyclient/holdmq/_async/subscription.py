@@ -44,6 +44,10 @@ class AsyncSubscription:
     Iterate over it, or call `get`. It connects when it is entered as a context manager, or else with the first message
     that is asked for.
 
+    A message is known to be live (`held` is False) if nothing is handed over for its channel, or if it came behind the
+    answer to a PING that was sent after the confirmation. Of patterns, of `deliver=held`, and for a user who may not
+    see the policy, nothing is claimed (`held` is None).
+
     When the connection is lost it subscribes again, and the server hands over what it has kept: with `deliver=held`
     everything that was published meanwhile if nobody else was listening; with `deliver=last` the last message, also
     if it was delivered before (then it is marked `repeat`). What was published while the server still took the lost

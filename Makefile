@@ -129,7 +129,7 @@ build/asan/no_deepbind.so: tests/support/no_deepbind.c
 
 SANITIZER_RUNTIME = $(shell $(CC) -print-file-name=libasan.so):$(shell $(CC) -print-file-name=libubsan.so)
 
-test-asan: build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## core and module under address and undefined-behaviour sanitizer
+test-asan: core build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## core and module under address and undefined-behaviour sanitizer
 	LD_PRELOAD=$(SANITIZER_RUNTIME) PYTHONPATH=build/asan/python PYTHONMALLOC=malloc \
 		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		$(BIN)/pytest -n $(WORKERS) tests/core $(ARGS)

@@ -1,6 +1,8 @@
 """Commands without I/O: words, refused arguments, parsed replies; and that the two clients have the same methods."""
 
 import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from holdmq import (
 )
 from holdmq.commands import Command
 
+REFERENCE = Path(__file__).parents[2] / "docs" / "commands.md"
 INFO = {
     "exists": 1,
     "owner": b"me",
@@ -143,6 +146,14 @@ def test_a_message_survives_its_record() -> None:
     assert Message.from_record(message.to_record()) == message
     bare = Message(topic="a", payload=b"")
     assert Message.from_record(bare.to_record()) == bare
+
+
+def test_every_documented_command_can_be_built() -> None:
+    """Commands of the reference against the command names in the one file that knows them."""
+    name = r"(?:CHANNEL|SESSION|TOPIC|HOLDMQ)\.[A-Z]+"
+    documented = set(re.findall(rf"^### `({name})", REFERENCE.read_text(), re.MULTILINE))
+    built = set(re.findall(rf'"({name})"', inspect.getsource(commands)))
+    assert built == documented
 
 
 def public_methods(cls: type) -> dict[str, inspect.Signature]:

@@ -10,6 +10,7 @@
 #include "errors.h"
 #include "handoff.h"
 #include "index.h"
+#include "push.h"
 
 /* A list's expiry is moved only when it would be moved by more than this part of the ttl, so that most messages
  * replicate as one RPUSH: a message lives at least its ttl, at most 1/64 longer. */
@@ -159,8 +160,6 @@ static void keep_last(server_ctx *ctx, server_string *channel, server_string *me
 
 /* ---- publishing -------------------------------------------------------------------------------------------- */
 
-/* Replicas that are online: only then a publish has to be replicated. */
-static long replicas_online;
 /* Would the server refuse a write now (too few replicas, a failed snapshot)?  Asked once in a turn of the event loop. */
 static bool writes_checked;
 static server_string *write_refusal; /* the server's error; NULL: it would not */
@@ -193,33 +192,6 @@ static void check_writes(server_ctx *ctx) {
 
 void channel_before_sleep(void) {
     writes_checked = false;
-}
-
-static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)ctx, (void)event, (void)data;
-    replicas_online += sub == SERVER_REPLICA_ONLINE ? 1 : -1;
-    if (replicas_online < 0) replicas_online = 0;
-}
-
-void channel_start(server_ctx *ctx) {
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
-    server_reply *role = sv.Call(ctx, "ROLE", "");
-    server_reply *replicas = role == NULL || sv.CallReplyLength(role) < 3 ? NULL : sv.CallReplyArrayElement(role, 2);
-    if (replicas != NULL && sv.CallReplyType(replicas) == SERVER_REPLY_ARRAY)
-        replicas_online = (long)sv.CallReplyLength(replicas);
-    if (role != NULL) sv.FreeCallReply(role);
-}
-
-/* To the receivers here and, by the server's own PUBLISH, to those of the replicas.  (Replicating it ourselves would
- * count as a change of the data set.) */
-static int send(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
-    if (replicas_online == 0 || can.cluster) {
-        return sharded ? sv.PublishMessageShard(ctx, channel, message) : sv.PublishMessage(ctx, channel, message);
-    }
-    server_reply *reply = sv.Call(ctx, sharded ? "SPUBLISH" : "PUBLISH", "!ss", channel, message);
-    int receivers = reply == NULL ? 0 : (int)sv.CallReplyInteger(reply);
-    if (reply != NULL) sv.FreeCallReply(reply);
-    return receivers;
 }
 
 /* May this server keep messages for this command at all?  In a cluster a global publish is heard on other nodes, too, and
@@ -259,7 +231,7 @@ static int publish(server_ctx *ctx, server_string *channel, server_string *messa
     if (always && refused(ctx, flags)) return SERVER_OK;
     if (drain_is_active(sv.GetSelectedDb(ctx), slice_of(channel)))
         return publish_behind(ctx, channel, message, rule, sharded);
-    int receivers = send(ctx, channel, message, sharded);
+    int receivers = push_to_all(ctx, channel, message, sharded);
     bool hold = rule != NULL && (rule->hold == HMQ_HOLD_ALL || (rule->hold == HMQ_HOLD_UNHEARD && receivers == 0));
     if (hold && !always && refused(ctx, flags)) return SERVER_OK;
     counters.channel_published++;

@@ -13,8 +13,7 @@
 
 #include "module.h"
 
-/* Follows what publishing has to know of the server: replicas, refused writes. */
-void channel_start(server_ctx *ctx);
+/* The end of a turn of the event loop: whether the server refuses writes is asked anew. */
 void channel_before_sleep(void);
 
 int channel_publish_command(server_ctx *ctx, server_string **argv, int argc);

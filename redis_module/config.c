@@ -7,6 +7,7 @@
 
 #define POLICIES_MAX_BYTES 65536
 #define ERROR_MAX_BYTES 512
+#define MAX_DRAIN_TIMEOUT_S 86400
 
 /* Channels that must never be held: control messages whose publishers do not care whether anybody hears.  First match
  * wins; what is not named here falls to the last rule. */
@@ -117,7 +118,9 @@ const char *config_start(server_ctx *ctx, server_string **argv, int argc) {
                       sv.RegisterNumericConfig(ctx, "session-limit", 10000, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_LIMIT,
                                                get_number, set_number, NULL, &settings.session_limit) == SERVER_OK &&
                       sv.RegisterNumericConfig(ctx, "session-ttl", 604800, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_TTL_S,
-                                               get_number, set_number, NULL, &settings.session_ttl_s) == SERVER_OK;
+                                               get_number, set_number, NULL, &settings.session_ttl_s) == SERVER_OK &&
+                      sv.RegisterNumericConfig(ctx, "drain-timeout", 60, SERVER_CONFIG_DEFAULT, 1, MAX_DRAIN_TIMEOUT_S,
+                                               get_number, set_number, NULL, &settings.drain_timeout_s) == SERVER_OK;
     if (!registered) return "the server refused to register the settings";
     if (sv.LoadConfigs(ctx) != SERVER_OK)
         return "a setting holdmq.* has a value that is not accepted (see the line above)";

@@ -13,6 +13,7 @@ typedef struct drain {
     int db;
     server_string *channel;
     size_t left; /* of the backlog */
+    long long moved_ms; /* when it last got on */
     bool over;   /* the receiver does not want it any more */
 } drain;
 
@@ -65,8 +66,7 @@ static void give(void *context, server_string *message) {
 }
 
 static int to_all(const drain *d, server_string *message) {
-    if (d->to.kind == PUSH_SHARD) return sv.PublishMessageShard(detached, d->channel, message);
-    return sv.PublishMessage(detached, d->channel, message);
+    return push_to_all(detached, d->channel, message, d->to.kind == PUSH_SHARD);
 }
 
 static void publish(void *context, server_string *message) {
@@ -122,8 +122,9 @@ static void release_rest(const drain *d) {
     if (trimmed != NULL) sv.FreeCallReply(trimmed);
 }
 
+/* The receiver is no more, or reads so little that the channel's other subscribers have waited long enough. */
 static bool is_gone(const drain *d) {
-    if (d->over) return true;
+    if (d->over || sv.Milliseconds() - d->moved_ms > settings.drain_timeout_s * 1000) return true;
     if (d->to.client != 0) return push_subscriptions(d->to.client) <= 0 || push_is_closing(d->to.client);
     return d->to.kind == PUSH_PATTERN ? push_pattern_count() != 1
                                       : push_channel_subscribers(d->to.kind, d->channel) != 1;
@@ -166,7 +167,11 @@ void drain_trimmed(int db, hmq_slice channel, size_t count) {
 void drain_begin(const receiver *to, int db, server_string *channel) {
     if (drain_is_active(db, slice_of(channel)) || (to->client != 0 && push_is_closing(to->client))) return;
     drain *d = sv.Alloc(sizeof *d);
-    *d = (drain){.to = *to, .db = db, .channel = sv.HoldString(NULL, channel), .left = list_length(channel)};
+    *d = (drain){.to = *to,
+                 .db = db,
+                 .channel = sv.HoldString(NULL, channel),
+                 .left = list_length(channel),
+                 .moved_ms = sv.Milliseconds()};
     if (to->pattern != NULL) d->to.pattern = sv.HoldString(NULL, to->pattern);
     if (d->left == 0 || give_slice(d) || drain_count >= MOST_DRAINS) {
         drain_free(d);
@@ -206,12 +211,16 @@ static void on_wake(void *data) {
 
 void drain_before_sleep(void) {
     bool gave = false;
+    int flags = drains == NULL ? 0 : sv.GetContextFlags(detached);
+    if (drains != NULL && (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING)))) {
+        drain_forget_all(); /* the data are another server's now */
+    }
     for (drain **at = &drains; *at != NULL;) {
         drain *d = *at;
         sv.SelectDb(detached, d->db);
         size_t before = list_length(d->channel);
         bool gone = is_gone(d), done = gone || give_slice(d);
-        gave = gave || list_length(d->channel) != before;
+        if (list_length(d->channel) != before) gave = true, d->moved_ms = sv.Milliseconds();
         if (done)
             finish(at, gone);
         else

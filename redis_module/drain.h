@@ -8,7 +8,7 @@
  * for.  Until the end every message published to the channel goes to the list's tail instead of to the subscribers, so
  * that it keeps its place; when its turn comes it is published to all of them.
  *
- * If the receiver goes away (or unsubscribes), the backlog stays in the list for the next subscriber; what was published
+ * If the receiver goes away (or unsubscribes, or takes nothing for holdmq.drain-timeout seconds), the backlog stays in the list for the next subscriber; what was published
  * since goes to those who listen, and stays if nobody does.  A subscriber who comes during a drain gets nothing of the
  * backlog: it is promised.
  *
@@ -29,7 +29,7 @@ void drain_trimmed(int db, hmq_slice channel, size_t count);
 
 /* The client sent UNSUBSCRIBE (or PUNSUBSCRIBE, SUNSUBSCRIBE) for these names, or (count 0) for all. */
 void drain_unsubscribes(uint64_t client, push_kind kind, server_string **names, int count);
-/* Databases were swapped: what was promised is not where it was. */
+/* Databases were swapped, or the server became a replica: what was promised is not where it was. */
 void drain_forget_all(void);
 
 /* The next slices: once in a turn of the event loop. */

@@ -116,8 +116,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     if (wrong != NULL) return refuse(ctx, wrong, "");
     index_start(ctx, holds_keys(ctx));
     index_watch((index_watcher){queue_message_gone, sweep_note, on_swap});
-    push_start();
-    channel_start(ctx);
+    push_start(ctx);
     handoff_start(ctx);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);
     info_start(ctx);

@@ -19,35 +19,36 @@ struct settings {
     server_string *policies;  /* policies: the text, see src/policy.h */
     hmq_policy *policy;       /* ... parsed */
     long long session_limit;  /* session-limit: messages in a queue, 1..65535 */
-    long long session_ttl_s;  /* session-ttl: seconds a queued message lives */
+    long long drain_timeout_s; /* drain-timeout: seconds a subscriber may stand still while a backlog is handed to it */
+    long long session_ttl_s; /* session-ttl: seconds a queued message lives */
 };
 
 /* What the running server lets the module do; INFO holdmq shows it. */
 struct capabilities {
-    bool valkey;          /* family */
-    int version;          /* 0xMMmmpp, of the server as it tells modules */
-    bool filter_client;   /* the command filter knows the client's id (7.2) */
-    bool post_jobs;       /* jobs after a command (7.2) */
-    bool direct_push;     /* the server's own functions that write a push were found and may be used */
+    bool valkey; /* family */
+    int version; /* 0xMMmmpp, of the server as it tells modules */
+    bool filter_client; /* the command filter knows the client's id (7.2) */
+    bool post_jobs; /* jobs after a command (7.2) */
+    bool direct_push; /* the server's own functions that write a push were found and may be used */
     bool cluster;
 };
 
 struct counters {
-    unsigned long long channel_published;   /* CHANNEL.PUBLISH and intercepted PUBLISH */
-    unsigned long long channel_held;        /* messages put into a channel's list */
-    unsigned long long channel_trimmed;     /* dropped by maxlen */
+    unsigned long long channel_published; /* CHANNEL.PUBLISH and intercepted PUBLISH */
+    unsigned long long channel_held; /* messages put into a channel's list */
+    unsigned long long channel_trimmed; /* dropped by maxlen */
     unsigned long long channel_not_held_wrongtype;
     unsigned long long channel_not_held_denied;
-    unsigned long long handed_over;         /* messages given to new subscribers */
-    unsigned long long handoffs_cancelled;  /* subscriptions that were rejected or gone before the hand-off */
+    unsigned long long handed_over; /* messages given to new subscribers */
+    unsigned long long handoffs_cancelled; /* subscriptions that were rejected or gone before the hand-off */
     unsigned long long topic_published;
-    unsigned long long topic_stored;        /* messages put into session queues */
-    unsigned long long topic_refused;       /* sessions that could not be served: wrong types, no room */
-    unsigned long long topic_pushed;        /* deliveries heard by an inbox listener */
+    unsigned long long topic_stored; /* messages put into session queues */
+    unsigned long long topic_refused; /* sessions that could not be served: wrong types, no room */
+    unsigned long long topic_pushed; /* deliveries heard by an inbox listener */
     unsigned long long session_trimmed;
-    unsigned long long session_expired;     /* references found whose message had expired */
+    unsigned long long session_expired; /* references found whose message had expired */
     unsigned long long session_acked;
-    unsigned long long fenced;              /* commands refused because of an old epoch */
+    unsigned long long fenced; /* commands refused because of an old epoch */
     unsigned long long index_rebuilds;
 };
 

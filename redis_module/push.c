@@ -1,4 +1,4 @@
-/* push.c - writes a message to one client. */
+/* push.c - sends messages to one client or to all. */
 #include "push.h"
 
 #include <dlfcn.h>
@@ -23,7 +23,37 @@ static struct {
 
 static server_string *message_kind, *shard_message_kind;
 
-void push_start(void) {
+/* Replicas that are online: only then a publish has to be replicated. */
+static long replicas_online;
+
+static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event, (void)data;
+    replicas_online += sub == SERVER_REPLICA_ONLINE ? 1 : -1;
+    if (replicas_online < 0) replicas_online = 0;
+}
+
+static void count_replicas(server_ctx *ctx) {
+    server_reply *role = sv.Call(ctx, "ROLE", "");
+    server_reply *replicas = role == NULL || sv.CallReplyLength(role) < 3 ? NULL : sv.CallReplyArrayElement(role, 2);
+    if (replicas != NULL && sv.CallReplyType(replicas) == SERVER_REPLY_ARRAY)
+        replicas_online = (long)sv.CallReplyLength(replicas);
+    if (role != NULL) sv.FreeCallReply(role);
+}
+
+/* Replicating it ourselves would count as a change of the data set. */
+int push_to_all(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
+    if (replicas_online == 0 || can.cluster) {
+        return sharded ? sv.PublishMessageShard(ctx, channel, message) : sv.PublishMessage(ctx, channel, message);
+    }
+    server_reply *reply = sv.Call(ctx, sharded ? "SPUBLISH" : "PUBLISH", "!ss", channel, message);
+    int receivers = reply == NULL ? 0 : (int)sv.CallReplyInteger(reply);
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return receivers;
+}
+
+void push_start(server_ctx *ctx) {
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
+    count_replicas(ctx);
     static const struct {
         const char *name;
         void *slot;

@@ -1,4 +1,4 @@
-/* push.h - writes a message to one client: the only place that uses the server's internal functions.
+/* push.h - sends messages: to one client, which is the only place that uses the server's internal functions, or to all.
  *
  * lookupClientByID, addReplyPubsubMessage, addReplyPubsubPatMessage, clientTotalPubSubSubscriptionCount and
  * getClientOutputBufferMemoryUsage have the same signatures in Redis from 7.0.1 on and in Valkey; they are found by name,
@@ -17,8 +17,11 @@ typedef struct receiver {
     server_string *pattern; /* of PUSH_PATTERN */
 } receiver;
 
-/* Looks for the functions; sets can.direct_push. */
-void push_start(void);
+/* Looks for the functions, sets can.direct_push; counts replicas. */
+void push_start(server_ctx *ctx);
+
+/* To all receivers here and, by the server's own PUBLISH, to those of the replicas.  Returns the receivers here. */
+int push_to_all(server_ctx *ctx, server_string *channel, server_string *message, bool sharded);
 
 /* Channels and patterns the client is subscribed to; -1 if it is gone. */
 long push_subscriptions(uint64_t client);

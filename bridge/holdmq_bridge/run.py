@@ -225,7 +225,7 @@ def serve(options: Options) -> None:
         stack.callback(_stop, "bridge", parts["bridge"])
         click.echo(how_to_connect(url, reachable(options.host), mqtt_port))
         if options.redis_url is None:
-            click.echo(f"Data and the server's log are in {options.data} (append-only file, synced each second).")
+            click.echo(f"Data and the server's log are in {options.data} (append-only file, synced before each reply).")
         ended = wait(parts)
         if ended is not None:
             tail = "\n".join(parts[ended].log_text(since_start=True).splitlines()[-LOG_LINES_SHOWN:])

@@ -160,7 +160,8 @@ def configuration(
         host: the address to listen on.
         module: the module to load, None for a server without it.
         module_args: the module's load arguments.
-        aof: whether to keep an append-only file, synced each second.
+        aof: whether to keep an append-only file, synced before each reply: with the server's default (each second) it
+            postpones writing while a sync runs, and a kill then takes what it has already acknowledged.
         extra: further lines; they win over those before.
     """
     lines = [
@@ -170,6 +171,7 @@ def configuration(
         "daemonize no",
         'logfile ""',
         f"appendonly {'yes' if aof else 'no'}",
+        *(["appendfsync always"] if aof else []),
         *extra,
     ]
     if module is not None:

@@ -397,6 +397,19 @@ def test_a_hundred_subscribers_at_once_are_each_served(client: redis.Redis, raw:
     assert held(client, "ch") == [b"held"]
 
 
+@pytest.mark.parametrize("command", ["SUBSCRIBE", "PSUBSCRIBE"])
+def test_a_subscription_to_fifty_thousand_names_does_not_stop_the_server(
+    client: redis.Redis, raw: MakeRaw, command: str
+) -> None:
+    names = [f"name:{number}" for number in range(50_000)]
+    client.publish(names[-1], "held")
+    subscriber = raw()  # waits for a reply no longer than its usual timeout
+    subscriber.send(command, *names)
+    confirmations = subscriber.read_many(len(names))
+    assert confirmations[-1] == [command.lower().encode(), names[-1].encode(), len(names)]
+    assert messages([subscriber.read()]) == [b"held"]
+
+
 @pytest.mark.parametrize("threads", [2])
 def test_with_io_threads_the_order_is_the_same(fresh_server: MakeServer, raw: MakeRaw, threads: int) -> None:
     server = fresh_server(config=[f"io-threads {threads}"])

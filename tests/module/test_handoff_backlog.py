@@ -82,6 +82,18 @@ def test_the_next_subscriber_gets_nothing_of_it(client: redis.Redis, raw: MakeRa
     assert messages(subscribe(raw(), "ch")) == ([b"more"] if serves_each(client) else [])
 
 
+def test_with_hold_all_the_next_subscriber_gets_what_others_heard(client: redis.Redis, raw: MakeRaw) -> None:
+    set_policies(client, "* hold=all deliver=held")
+    first = raw()
+    subscribe(first, "ch")
+    for number in range(5):
+        assert client.publish("ch", number) == 1
+    first.close()
+    eventually(lambda: client.pubsub_numsub("ch") == [(b"ch", 0)])
+    assert messages(subscribe(raw(), "ch")) == [b"0", b"1", b"2", b"3", b"4"]
+    assert client.dbsize() == 0
+
+
 def test_each_message_keeps_its_bytes(client: redis.Redis, raw: MakeRaw) -> None:
     texts = [b"", b"\x00", b"\r\n", b"1", b"007", bytes(range(256)), b"x" * 300_000, b"-1", b"$7\r\nmessage\r\n"]
     for text in texts:

@@ -1,6 +1,7 @@
 """A new pattern subscriber gets what each matching channel holds, as pmessage, each channel once per pattern."""
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -214,3 +215,23 @@ def test_a_pattern_of_many_stars_does_not_stop_the_server(client: redis.Redis, r
     subscriber = raw()
     assert subscribe(subscriber, "*a" * 100 + "b", command="PSUBSCRIBE") == []
     assert len(subscribe(subscriber, "*a" * 100, command="PSUBSCRIBE")) == (1 if serves_each(client) else 0)
+
+
+def test_a_literal_prefix_is_looked_up_and_not_searched_for(client: redis.Redis, raw: MakeRaw) -> None:
+    client.eval("for i = 1, 100000 do redis.call('RPUSH', 'sensor/' .. i .. '/t', 'm') end", 0)
+
+    def duration_s(pattern: str, matching: int) -> float:
+        subscriber = raw()
+        start = time.perf_counter()
+        came = subscribe(subscriber, pattern, command="PSUBSCRIBE")
+        duration = time.perf_counter() - start
+        assert len(came) == matching
+        subscriber.close()
+        eventually(lambda: client.pubsub_numpat() == 0)
+        return duration
+
+    searched = min(duration_s("*/none", 0) for _ in range(5))
+    looked_up = min(duration_s("none/*", 0) for _ in range(5))
+    found = min(duration_s("sensor/9999?/t", 10) for _ in range(5))
+    assert looked_up < searched / 5
+    assert found < searched / 5

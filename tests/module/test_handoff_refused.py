@@ -245,6 +245,40 @@ def test_without_memory_a_subscription_is_served_or_refused_as_a_whole(client: r
         assert client.dbsize() == 0
 
 
+# --- Writes that are paused -------------------------------------------------------------------------------------------
+
+
+def test_while_writes_are_paused_no_backlog_is_taken_out(client: redis.Redis, raw: MakeRaw) -> None:
+    texts = [b"%d" % number for number in range(10)]
+    client.rpush("ch", *texts)
+    subscriber = raw()
+    client.client_pause(60_000, all=False)
+    try:
+        subscriber.send("SUBSCRIBE", "ch")
+        assert subscriber.read() == [b"subscribe", b"ch", 1]
+        for _ in range(20):
+            client.ping()
+            assert held(client, "ch") == texts
+    finally:
+        client.client_unpause()
+    assert messages(subscriber.read_many(10)) == texts
+    assert client.dbsize() == 0
+
+
+def test_while_writes_are_paused_a_publish_waits_as_on_a_stock_server(client: redis.Redis, raw: MakeRaw) -> None:
+    publisher = raw()
+    client.client_pause(60_000, all=False)
+    try:
+        publisher.send("PUBLISH", "ch", "m")
+        for _ in range(20):
+            client.ping()
+            assert client.exists("ch") == 0
+    finally:
+        client.client_unpause()
+    assert publisher.read() == 0
+    assert held(client, "ch") == [b"m"]
+
+
 # --- Interception switched off, a server that reloads ---------------------------------------------------------------
 
 

@@ -289,6 +289,21 @@ def test_the_last_message_can_be_read_on_a_replica(primary: redis.Redis, replica
     assert replica.execute_command("CHANNEL.POLICY", "ch")[0] == b"*"
 
 
+def test_what_has_expired_is_not_handed_over_on_a_replica(
+    pair: Pair, primary: redis.Redis, replica: redis.Redis, raw: MakeRaw
+) -> None:
+    primary.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", "0")  # the replica is not told
+    try:
+        set_policies(primary, "* ttl=1")
+        primary.publish("ch", "m")
+        eventually(lambda: caught_up(primary, replica))
+        eventually(lambda: replica.execute_command("CHANNEL.LAST", "ch") is None)
+        assert subscribe(raw(pair.replica), "ch") == []
+        assert subscribe(raw(pair.replica), "c*", command="PSUBSCRIBE") == []
+    finally:
+        primary.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", "1")
+
+
 # --- Changing roles ---------------------------------------------------------------------------------------------------
 
 
@@ -380,6 +395,48 @@ def test_each_acknowledged_message_survives_a_crash(fresh_server: MakeServer, ra
     kept = held(server.client(), "ch")
     assert kept == [b"%d" % number for number in range(len(kept))]
     assert len(kept) >= acknowledged
+
+
+def test_with_a_replica_the_append_only_file_holds_no_publish_either(fresh_server: MakeServer, raw: MakeRaw) -> None:
+    server = fresh_server(aof=True, config=["appendfsync always"])
+    replica = fresh_server(replica_of=server)
+    listener = raw(replica)
+    subscribe(listener, "plain")
+    some_of_everything(server.client(), server)
+    assert equal(server.client(), replica.client())
+    assert len(messages(listener.pending())) == 10
+    text = b"".join(path.read_bytes() for path in (server.directory / "appendonlydir").iterdir())
+    assert b"RPUSH" in text
+    assert b"PUBLISH" not in text
+
+
+# --- While loading ----------------------------------------------------------------------------------------------------
+
+
+def test_a_loading_server_serves_publish_and_subscribe_and_loses_nothing(
+    fresh_server: MakeServer, raw: MakeRaw
+) -> None:
+    server = fresh_server(config=["key-load-delay 500", "loading-process-events-interval-bytes 1024"])
+    client = server.client()
+    set_policies(client, "* deliver=held")
+    for number in range(2000):
+        client.rpush(f"filler:{number}", bytes(100))
+    client.publish("ch", "held")
+    publisher, subscriber, reloader = raw(server), raw(server), raw(server)
+    reloader.timeout_s = 30
+    reloader.send("DEBUG", "RELOAD")
+    eventually(lambda: client.info("persistence")["loading"] == 1)
+    assert publisher.call("PUBLISH", "nobody", "m") == 0
+    assert publisher.call("CHANNEL.PUBLISH", "nobody", "m") == 0
+    subscriber.send("SUBSCRIBE", "ch")
+    assert client.info("persistence")["loading"] == 1
+    assert reloader.read() == "OK"
+    assert held(client, "nobody") == []
+    heard = messages(subscriber.pending())
+    assert heard + held(client, "ch") == [b"held"]
+    assert client.execute_command("HOLDMQ.CHECK") == []
+    assert client.publish("nobody", "m") == 0
+    assert held(client, "nobody") == [b"m"]
 
 
 @pytest.mark.parametrize("rewritten", [False, True])

@@ -165,6 +165,23 @@ def test_a_backlog_beyond_the_default_limits_is_handed_over_whole(client: redis.
     assert client.dbsize() == 0
 
 
+@pytest.mark.parametrize("limit", ["1mb 0 0", "32mb 8mb 60"])
+def test_messages_of_very_different_sizes_are_handed_over_whole(client: redis.Redis, raw: MakeRaw, limit: str) -> None:
+    client.config_set("client-output-buffer-limit", f"pubsub {limit}")
+    large = 300 * KILOBYTE if limit.startswith("1mb") else MEGABYTE
+    expected = []
+    for number in range(40):
+        expected += [b"%d small" % number, bytes(large), *[b"%d tiny" % number] * 10]
+    for text in expected:
+        client.rpush("ch", text)
+    subscriber = raw()
+    subscriber.send("SUBSCRIBE", "ch")
+    heard = everything_heard(subscriber, len(expected))
+    assert [len(text) for text in heard] == [len(text) for text in expected]
+    assert heard == expected
+    assert client.dbsize() == 0
+
+
 def test_a_reader_that_pauses_is_not_cut_off_and_gets_the_rest_when_it_reads_on(
     client: redis.Redis, raw: MakeRaw
 ) -> None:

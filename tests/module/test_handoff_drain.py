@@ -25,7 +25,7 @@ from tests.module.channels_support import (
 )
 from tests.support import RawClient, eventually, reserve_port
 
-COUNT, SIZE = 20_000, 1000
+COUNT, SIZE = 6_000, 2000
 LIMIT = 1 << 20
 TEXTS = [b"%d " % number + bytes(SIZE) for number in range(COUNT)]
 HALF_WAY = (COUNT // 20, COUNT - 1)  # so many are in the list when the reader's buffers are full
@@ -207,8 +207,8 @@ def changed(name: str) -> Callable[[redis.Redis], object]:
         "DEL": lambda client: client.delete("ch"),
         "UNLINK": lambda client: client.unlink("ch"),
         "LTRIM": lambda client: client.ltrim("ch", -10, -1),
-        "LPOP": lambda client: client.lpop("ch", 5000),
-        "RPOP": lambda client: client.rpop("ch", 5000),
+        "LPOP": lambda client: client.lpop("ch", 2000),
+        "RPOP": lambda client: client.rpop("ch", 2000),
         "LPUSH": lambda client: client.lpush("ch", "999999 in front"),
         "RENAME": lambda client: client.rename("ch", "other"),
         "SET": lambda client: client.set("ch", "v"),
@@ -308,7 +308,7 @@ def test_a_list_that_is_evicted_meanwhile_ends_the_drain(client: redis.Redis, ra
     reader = raw()
     left = start_drain(client, reader)
     client.config_set("maxmemory-policy", "allkeys-lru")
-    client.config_set("maxmemory", client.info("memory")["used_memory"] - 100_000)
+    client.config_set("maxmemory", 1)
     eventually(lambda: client.exists("ch") == 0)
     client.config_set("maxmemory", 0)
     assert read_messages(reader, COUNT - left) == TEXTS[: COUNT - left]

@@ -95,12 +95,21 @@ build/obj/%.o: %.c Makefile
 
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
-.PHONY: test test-asan test-servers
+.PHONY: test test-asan test-matrix test-servers servers
 test-servers: ## Redis 7.0 and the Mosquitto clients from Debian, where they are missing
 	bash tools/test-servers.sh build/servers/redis-7.0
 
+servers: ## Valkey 8.0 and Redis 8.0 from Debian, in folders of their own
+	bash tools/servers.sh valkey-8.0 .cache/servers/valkey-8.0
+	bash tools/servers.sh redis-8.0 .cache/servers/redis-8.0
+
 test: core module test-servers ## all tests, on every server under test
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
+
+MATRIX ?= valkey-9.1,redis-7.0,valkey-8.0,redis-8.0
+test-matrix: core module test-servers servers ## the tests of the module on every server (or on those of MATRIX)
+	HOLDMQ_TEST_SERVERS=$(MATRIX) \
+		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module $(ARGS)
 
 build/asan/holdmq.so: $(ASAN_OBJECTS)
 	@echo LD $@

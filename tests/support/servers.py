@@ -1,7 +1,8 @@
 """The servers under test, in one table.
 
-HOLDMQ_TEST_SERVERS selects some of them by name, separated by commas.  HOLDMQ_SERVER=/path puts one other server in
-the place of all.  A server that is selected and not there is an error of the run, never a skip.
+HOLDMQ_TEST_SERVERS selects some of them by name, separated by commas; without it the tests run with those of DEFAULT.
+HOLDMQ_SERVER=/path puts one other server in the place of all.  A server that is selected and not there is an error of
+the run, never a skip.
 """
 
 import os
@@ -16,6 +17,7 @@ from holdmq.server import ServerNotFoundError, find_server
 
 REPOSITORY = Path(__file__).parents[2]
 REDIS_70_FOLDER = REPOSITORY / "build" / "servers" / "redis-7.0"  # tools/test-servers.sh
+UNPACKED_FOLDER = REPOSITORY / ".cache" / "servers"  # tools/servers.sh
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,24 @@ def _redis_70() -> tuple[str, ...]:
     return (str(server),)
 
 
+def _unpacked(name: str) -> Callable[[], tuple[str, ...]]:
+    def find() -> tuple[str, ...]:
+        folder = UNPACKED_FOLDER / name
+        if not (folder / "complete").exists():
+            raise ServerNotFoundError(f"no {folder}: run `make servers`")
+        # With the libraries of its own release, C library included: its own loader starts it.
+        return (str(folder / "lib/ld.so"), "--library-path", str(folder / "lib"), str(folder / "bin/server"))
+
+    return find
+
+
 KINDS = (
     ServerKind("valkey-9.1", "valkey", (9, 1), _embedded),
     ServerKind("redis-7.0", "redis", (7, 0), _redis_70),
+    ServerKind("valkey-8.0", "valkey", (8, 0), _unpacked("valkey-8.0")),
+    ServerKind("redis-8.0", "redis", (8, 0), _unpacked("redis-8.0")),
 )
+DEFAULT = ("valkey-9.1", "redis-7.0")
 
 
 def selected_kinds() -> list[ServerKind]:
@@ -96,9 +112,7 @@ def selected_kinds() -> list[ServerKind]:
     if os.environ.get("HOLDMQ_SERVER"):
         family, version = version_of(_embedded())
         return [ServerKind(f"{family}-{version[0]}.{version[1]}", family, version, _embedded)]
-    names = os.environ.get("HOLDMQ_TEST_SERVERS", "")
-    if not names:
-        return list(KINDS)
+    names = os.environ.get("HOLDMQ_TEST_SERVERS") or ",".join(DEFAULT)
     by_name = {kind.name: kind for kind in KINDS}
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in by_name]

@@ -173,7 +173,9 @@ void drain_begin(const receiver *to, int db, server_string *channel) {
                  .left = list_length(channel),
                  .moved_ms = sv.Milliseconds()};
     if (to->pattern != NULL) d->to.pattern = sv.HoldString(NULL, to->pattern);
-    if (d->left == 0 || give_slice(d) || drain_count >= MOST_DRAINS) {
+    bool done = d->left == 0 || drain_count >= MOST_DRAINS;
+    if (!done && !sv.AvoidReplicaTraffic()) done = give_slice(d);
+    if (done) {
         drain_free(d);
         return;
     }
@@ -215,7 +217,9 @@ void drain_before_sleep(void) {
     if (drains != NULL && (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING)))) {
         drain_forget_all(); /* the data are another server's now */
     }
-    for (drain **at = &drains; *at != NULL;) {
+    bool paused = drains != NULL && sv.AvoidReplicaTraffic(); /* CLIENT PAUSE, a failover: no writes now */
+    for (drain *d = drains; paused && d != NULL; d = d->next) d->moved_ms = sv.Milliseconds();
+    for (drain **at = &drains; *at != NULL && !paused;) {
         drain *d = *at;
         sv.SelectDb(detached, d->db);
         size_t before = list_length(d->channel);

@@ -39,35 +39,37 @@ static void note_free(note *n) {
     sv.Free(n);
 }
 
-static bool same(const server_string *a, const server_string *b) {
-    hmq_slice x = slice_of(a), y = slice_of(b);
-    return x.len == y.len && memcmp(x.data, y.data, x.len) == 0;
-}
-
 /* A name that stands twice in one command is served once. */
 static note *note_new(uint64_t client, push_kind kind, server_string **names, int count) {
     note *n = sv.Alloc(sizeof *n + (size_t)count * sizeof n->names[0]);
+    server_dict *seen = count > 1 ? sv.CreateDict(NULL) : NULL;
     *n = (note){.client = client, .kind = kind};
     for (int i = 0; i < count; i++) {
-        bool repeated = false;
-        for (int j = 0; j < n->count && !repeated; j++) repeated = same(names[i], n->names[j]);
-        if (!repeated) n->names[n->count++] = sv.HoldString(NULL, names[i]);
+        hmq_slice name = slice_of(names[i]);
+        bool new = seen == NULL || sv.DictSetC(seen, name.data, name.len, n) == SERVER_OK;
+        if (new) n->names[n->count++] = sv.HoldString(NULL, names[i]);
     }
+    if (seen != NULL) sv.FreeDict(NULL, seen);
     return n;
 }
 
 /* Names that stand in an earlier note of the same transaction are served by that. */
 static void drop_names(note *n, const note *earlier) {
-    for (int i = 0; i < n->count;) {
-        bool repeated = false;
-        for (int j = 0; j < earlier->count && !repeated; j++) repeated = same(n->names[i], earlier->names[j]);
-        if (!repeated) {
-            i++;
-            continue;
-        }
-        sv.FreeString(NULL, n->names[i]);
-        n->names[i] = n->names[--n->count];
+    int kept = 0;
+    server_dict *seen = sv.CreateDict(NULL);
+    for (int i = 0; i < earlier->count; i++) {
+        hmq_slice name = slice_of(earlier->names[i]);
+        sv.DictSetC(seen, name.data, name.len, n);
     }
+    for (int i = 0; i < n->count; i++) {
+        hmq_slice name = slice_of(n->names[i]);
+        if (sv.DictGetC(seen, name.data, name.len, NULL) == NULL)
+            n->names[kept++] = n->names[i];
+        else
+            sv.FreeString(NULL, n->names[i]);
+    }
+    n->count = kept;
+    sv.FreeDict(NULL, seen);
 }
 
 static void run_job(server_ctx *ctx, void *data) {
@@ -208,20 +210,32 @@ static bool matches(const server_string *pattern, const server_string *channel) 
     return hmq_glob_matches((const char *)p.data, p.len, (const char *)c.data, c.len);
 }
 
-/* Up to NAMES_PER_LOOK channels behind `after` (all of them while giving may change the index).  Returns the name to
- * go on behind, NULL at the end. */
-static server_string *look(const index_t *index, server_string *pattern, server_string *after, server_string **found,
-                           size_t *count) {
-    hmq_slice start = after == NULL ? (hmq_slice){NULL, 0} : slice_of(after);
-    server_dict_iter *iter = sv.DictIteratorStartC(index->held, after == NULL ? "^" : ">", start.data, start.len);
-    size_t len;
-    const char *name;
+/* Names of lists that begin with `prefix`, but not those that begin with `except` (if it is not empty). */
+typedef struct name_range {
+    hmq_slice prefix, except;
+} name_range;
+
+static bool begins_with(hmq_slice name, hmq_slice prefix) {
+    return name.len >= prefix.len && memcmp(name.data, prefix.data, prefix.len) == 0;
+}
+
+/* The channels of up to NAMES_PER_LOOK names of the range behind `after` that match (all of them at once, since giving may
+ * change the index).  Returns the name to go on behind, NULL at the end. */
+static server_string *look(const index_t *index, server_string *pattern, name_range range, server_string *after,
+                           server_string **found, size_t *count) {
+    hmq_slice start = after == NULL ? range.prefix : slice_of(after);
+    const char *op = after != NULL ? ">" : start.len == 0 ? "^" : ">=";
+    server_dict_iter *iter = sv.DictIteratorStartC(index->held, op, start.data, start.len);
+    hmq_slice name;
     server_string *last = NULL;
     *count = 0;
-    for (size_t seen = 0; seen < NAMES_PER_LOOK && (name = sv.DictNextC(iter, &len, NULL)) != NULL; seen++) {
+    for (size_t seen = 0; seen < NAMES_PER_LOOK && (name.data = sv.DictNextC(iter, &name.len, NULL)) != NULL; seen++) {
         if (last != NULL) sv.FreeString(NULL, last);
-        last = sv.CreateString(NULL, name, len);
-        server_string *channel = channel_of_list(index, (hmq_slice){(const uint8_t *)name, len});
+        last = NULL;
+        if (!begins_with(name, range.prefix)) break;
+        last = sv.CreateString(NULL, (const char *)name.data, name.len);
+        if (range.except.len > 0 && begins_with(name, range.except)) continue;
+        server_string *channel = channel_of_list(index, name);
         if (channel == NULL) continue;
         if (matches(pattern, channel))
             found[(*count)++] = channel;
@@ -232,6 +246,13 @@ static server_string *look(const index_t *index, server_string *pattern, server_
     return last;
 }
 
+/* What stands in a pattern before the first byte that is one of `stops`. */
+static hmq_slice literal_prefix(hmq_slice pattern, const char *stops) {
+    size_t len = 0;
+    while (len < pattern.len && (pattern.data[len] == 0 || strchr(stops, pattern.data[len]) == NULL)) len++;
+    return (hmq_slice){pattern.data, len};
+}
+
 /* A publish reaches all patterns of the receiver at once: a channel that an earlier one of the command matched was served
  * with that. */
 static bool served_by_earlier(const note *n, int which, const server_string *channel) {
@@ -240,12 +261,11 @@ static bool served_by_earlier(const note *n, int which, const server_string *cha
     return served;
 }
 
-static void give_pattern(receiver *to, const note *n, int which) {
-    server_string *found[NAMES_PER_LOOK], *after = NULL, *pattern = n->names[which];
-    to->pattern = pattern;
+static void give_range(receiver *to, const note *n, int which, name_range range) {
+    server_string *found[NAMES_PER_LOOK], *after = NULL;
     for (;;) {
         size_t count;
-        server_string *next = look(index_of(detached), pattern, after, found, &count);
+        server_string *next = look(index_of(detached), n->names[which], range, after, found, &count);
         for (size_t i = 0; i < count; i++) {
             if (!served_by_earlier(n, which, found[i])) give_channel(to, found[i]);
             sv.FreeString(NULL, found[i]);
@@ -254,6 +274,21 @@ static void give_pattern(receiver *to, const note *n, int which) {
         if (next == NULL) return;
         after = next;
     }
+}
+
+/* Lists of channels begin with the channel's name, or (their last messages) with a brace and the name. */
+static void give_pattern(receiver *to, const note *n, int which) {
+    hmq_slice pattern = slice_of(n->names[which]), prefix = literal_prefix(pattern, "*?[\\");
+    to->pattern = n->names[which];
+    if (sv.DictSize(index_of(detached)->held) == 0) return;
+    give_range(to, n, which, (name_range){prefix, {NULL, 0}});
+    if (prefix.len == 0) return;
+    hmq_slice plain = literal_prefix(prefix, "{}%"); /* what encoding leaves as it is */
+    char *braced = sv.Alloc(plain.len + 1);
+    braced[0] = '{';
+    memcpy(braced + 1, plain.data, plain.len);
+    give_range(to, n, which, (name_range){{(const uint8_t *)braced, plain.len + 1}, prefix});
+    sv.Free(braced);
 }
 
 /* ---- settling ---------------------------------------------------------------------------------------------- */

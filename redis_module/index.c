@@ -2,6 +2,7 @@
 #include "index.h"
 
 #include <string.h>
+#include <sys/random.h>
 
 #include "../src/session_key.h"
 #include "../src/topic.h"
@@ -18,10 +19,18 @@ static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t le
 
 /* ---- making and freeing ------------------------------------------------------------------------------------ */
 
+/* So that clients cannot choose levels that collide. */
+static void seed(hmq_trie *trie) {
+    uint64_t random[2] = {(uint64_t)sv.Milliseconds(), (uint64_t)(uintptr_t)trie};
+    if (getrandom(random, sizeof random, 0) == (ssize_t)sizeof random) hmq_trie_seed(trie, random[0], random[1]);
+}
+
 static index_t *index_new(void) {
     index_t *index = sv.Calloc(1, sizeof *index);
     index->filters = hmq_trie_new(&server_allocator);
     index->retained = hmq_trie_new(&server_allocator);
+    seed(index->filters);
+    seed(index->retained);
     index->sessions = sv.CreateDict(NULL);
     index->retained_keys = sv.CreateDict(NULL);
     index->held = sv.CreateDict(NULL);

@@ -344,6 +344,7 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "6.0", int, NotifyKeyspaceEvent, (server_ctx *, int type, const char *event, server_string *key))      \
     X(REQUIRED, "4.0", int, SubscribeToKeyspaceEvents, (server_ctx *, int types, server_notify_handler))               \
     X(REQUIRED, "6.0", int, SubscribeToServerEvent, (server_ctx *, server_event, server_event_handler))                \
+    X(REQUIRED, "6.2", int, AvoidReplicaTraffic, (void))                                                               \
     X(REQUIRED, "7.0", int, EventLoopAddOneShot, (server_one_shot, void *data))                                        \
     X(OPTIONAL, "7.2", int, AddPostNotificationJob, (server_ctx *, server_job, void *data, server_free))               \
     X(REQUIRED, "5.0", server_filter *, RegisterCommandFilter, (server_ctx *, server_filter_handler, int flags))       \

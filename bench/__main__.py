@@ -1,0 +1,116 @@
+"""`make bench`: prints one table and writes it, with what it ran on, to build/bench.json."""
+
+import datetime
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.cases import all_cases
+from bench.measure import Plan, Row, measure
+
+ROOT = Path(__file__).resolve().parents[1]
+FULL = Plan(sessions=1000, pairs=4, rounds=6)
+QUICK = Plan(sessions=300, pairs=1, rounds=5)
+HEADINGS = ("what", "against", "baseline us", "ours us", "ratio", "quartiles", "to reach", "reached")
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Half a minute instead of three; the ratios scatter more.")
+@click.option("--aof", is_flag=True, help="With an append-only file that is synced before each reply.")
+@click.option("--only", multiple=True, metavar="TEXT", help="Only the rows whose name holds this; may be repeated.")
+@click.option("--sessions", type=click.IntRange(1, 999999), help="Sessions, channels and keys.")
+@click.option("--pairs", type=click.IntRange(1, 1000), help="How many pairs of servers, one after the other.")
+@click.option("--rounds", type=click.IntRange(1, 1000), help="How often each row is measured on each pair.")
+@click.option(
+    "--json",
+    "output",
+    type=click.Path(path_type=Path),
+    default=ROOT / "build" / "bench.json",
+    show_default=False,
+    help="Where the figures are written (default: build/bench.json).",
+)
+def main(
+    quick: bool,
+    aof: bool,
+    only: tuple[str, ...],
+    sessions: int | None,
+    pairs: int | None,
+    rounds: int | None,
+    output: Path,
+) -> None:
+    """Measure what the module's work costs the server in CPU time, each beside its baseline.
+
+    The server is the embedded Valkey, or the one that HOLDMQ_SERVER names.
+    """
+    usual = QUICK if quick else FULL
+    plan = Plan(sessions or usual.sessions, pairs or usual.pairs, rounds or usual.rounds, aof)
+    cases = [case for case in all_cases(plan.sessions) if not only or any(text in case.name for text in only)]
+    if not cases:
+        raise click.UsageError(f"no row's name holds {' or '.join(only)}")
+    machine = _machine()
+    rows, facts = measure(cases, plan, lambda line: click.echo(line, err=True))
+    machine["load_average_after"] = os.getloadavg()
+    click.echo(_table(rows))
+    click.echo(_on_what(facts, machine, plan))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    result = {**machine, **facts, "plan": vars(plan), "rows": [row.as_json() for row in rows]}
+    output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cpu": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load_average_before": os.getloadavg(),
+    }
+
+
+def _cpu_model() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    low, high = row.quartiles
+    return (
+        row.what,
+        row.baseline,
+        f"{row.baseline_us:.2f}",
+        f"{row.ours_us:.2f}",
+        f"{row.ratio:.2f}",
+        f"{low:.2f} to {high:.2f}",
+        row.to_reach,
+        {True: "yes", False: "no", None: "-"}[row.reached],
+    )
+
+
+def _table(rows: list[Row]) -> str:
+    lines = [HEADINGS, *map(_cells, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    rule = tuple("-" * width for width in widths)
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in (lines[0], rule, *lines[1:])
+    )
+
+
+def _on_what(facts: dict[str, Any], machine: dict[str, Any], plan: Plan) -> str:
+    before, after = machine["load_average_before"][0], machine["load_average_after"][0]
+    return (
+        f"CPU time of the server's main thread for one message, {plan.sessions} sessions, {plan.pairs} pairs of "
+        f"servers with {plan.rounds} rounds each, {'append-only file' if plan.aof else 'no append-only file'}.\n"
+        f"{facts['server']} {facts['server_version']}, {facts['allocator']}, on {machine['cpus']} x "
+        f"{machine['cpu']}, {machine['kernel']}, load {before:.1f} to {after:.1f}, {machine['date']}."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -30,15 +30,21 @@ static size_t list_length(server_string *name) {
     return length;
 }
 
-/* The size of the message at the head; 0 if there is none. */
-static size_t head_bytes(server_string *name) {
-    size_t len = 0;
+/* How many messages at the head take `room` bytes at most, of the first `most`. */
+static size_t count_fitting(server_string *name, size_t room, size_t overhead, size_t most) {
     server_key *key = sv.OpenKey(detached, name, SERVER_READ);
-    server_string *head = key != NULL && sv.KeyType(key) == SERVER_LIST ? sv.ListGet(key, 0) : NULL;
-    if (head != NULL) len = slice_of(head).len;
-    if (head != NULL) sv.FreeString(NULL, head);
+    size_t count = 0, used = 0;
+    bool is_list = key != NULL && sv.KeyType(key) == SERVER_LIST;
+    while (is_list && count < most) {
+        server_string *message = sv.ListGet(key, (long)count);
+        if (message == NULL) break;
+        used += slice_of(message).len + overhead;
+        sv.FreeString(NULL, message);
+        if (used > room) break;
+        count++;
+    }
     if (key != NULL) sv.CloseKey(key);
-    return len;
+    return count;
 }
 
 typedef void (*take_message)(void *context, server_string *message);
@@ -73,15 +79,13 @@ static void publish(void *context, server_string *message) {
     to_all(context, message);
 }
 
-/* How many of the messages at the head may go out now, going by the size of the first. */
+/* How many of the messages at the head may go out now. */
 static size_t fitting(const drain *d) {
     enum { OVERHEAD = 128 }; /* of a message on the wire and in the buffer */
     bool idle;
     size_t room = push_room(&d->to, &idle);
-    size_t each = head_bytes(d->channel) + slice_of(d->channel).len + OVERHEAD;
-    size_t count = room / each;
-    if (count == 0 && idle) return 1;
-    return count < SLICE_MESSAGES ? count : SLICE_MESSAGES;
+    size_t count = count_fitting(d->channel, room, slice_of(d->channel).len + OVERHEAD, SLICE_MESSAGES);
+    return count == 0 && idle ? 1 : count;
 }
 
 /* One slice.  True if there is nothing more to give. */

@@ -23,26 +23,27 @@ static struct {
 
 static server_string *message_kind, *shard_message_kind;
 
-/* Replicas that are online: only then a publish has to be replicated. */
-static long replicas_online;
-
-static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)ctx, (void)event, (void)data;
-    replicas_online += sub == SERVER_REPLICA_ONLINE ? 1 : -1;
-    if (replicas_online < 0) replicas_online = 0;
-}
+/* Replicas that are connected, those that are still synchronizing included: only then a publish has to be replicated.  An
+ * event tells who is online; who is on the way is looked up ten times a second. */
+static long replicas;
 
 static void count_replicas(server_ctx *ctx) {
-    server_reply *role = sv.Call(ctx, "ROLE", "");
-    server_reply *replicas = role == NULL || sv.CallReplyLength(role) < 3 ? NULL : sv.CallReplyArrayElement(role, 2);
-    if (replicas != NULL && sv.CallReplyType(replicas) == SERVER_REPLY_ARRAY)
-        replicas_online = (long)sv.CallReplyLength(replicas);
-    if (role != NULL) sv.FreeCallReply(role);
+    server_reply *info = sv.Call(ctx, "INFO", "c", "replication");
+    size_t len = 0;
+    const char *text = info == NULL ? NULL : sv.CallReplyStringPtr(info, &len);
+    const char *found = text == NULL ? NULL : memmem(text, len, "connected_slaves:", 17);
+    replicas = found == NULL ? 1 : strtol(found + 17, NULL, 10);
+    if (info != NULL) sv.FreeCallReply(info);
+}
+
+static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)event, (void)sub, (void)data;
+    count_replicas(ctx);
 }
 
 /* Replicating it ourselves would count as a change of the data set. */
 int push_to_all(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
-    if (replicas_online == 0 || can.cluster) {
+    if (replicas == 0 || can.cluster) {
         return sharded ? sv.PublishMessageShard(ctx, channel, message) : sv.PublishMessage(ctx, channel, message);
     }
     server_reply *reply = sv.Call(ctx, sharded ? "SPUBLISH" : "PUBLISH", "!ss", channel, message);
@@ -53,6 +54,7 @@ int push_to_all(server_ctx *ctx, server_string *channel, server_string *message,
 
 void push_start(server_ctx *ctx) {
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_CRON_LOOP, 1}, on_replica_change);
     count_replicas(ctx);
     static const struct {
         const char *name;

@@ -217,6 +217,7 @@ static void on_wake(void *data) {
 
 void drain_before_sleep(void) {
     bool gave = false;
+    long long begun_ms = drains == NULL ? 0 : sv.Milliseconds();
     int flags = drains == NULL ? 0 : sv.GetContextFlags(detached);
     if (drains != NULL && (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING)))) {
         drain_forget_all(); /* the data are another server's now */
@@ -235,6 +236,7 @@ void drain_before_sleep(void) {
             at = &d->next;
     }
     sv.SelectDb(detached, 0);
+    if (drains != NULL) slow_step("holdmq-drain", begun_ms);
     /* A receiver that keeps up makes no event of its own: turn again at once. */
     if (drains != NULL && gave && !wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
 }

@@ -281,7 +281,9 @@ static void give_pattern(receiver *to, const note *n, int which) {
     hmq_slice pattern = slice_of(n->names[which]), prefix = literal_prefix(pattern, "*?[\\");
     to->pattern = n->names[which];
     if (sv.DictSize(index_of(detached)->held) == 0) return;
+    long long begun_ms = sv.Milliseconds();
     give_range(to, n, which, (name_range){prefix, {NULL, 0}});
+    slow_step("holdmq-pattern-handoff", begun_ms);
     if (prefix.len == 0) return;
     hmq_slice plain = literal_prefix(prefix, "{}%"); /* what encoding leaves as it is */
     char *braced = sv.Alloc(plain.len + 1);

@@ -373,12 +373,14 @@ static void take_key(server_ctx *ctx, server_string *name, server_key *key, void
 }
 
 static void scan(server_ctx *ctx, index_t *index) {
+    long long begun_ms = sv.Milliseconds();
     scan_target target = {index};
     server_scan_cursor *cursor = sv.ScanCursorCreate();
     while (sv.Scan(ctx, cursor, take_key, &target)) {}
     sv.ScanCursorDestroy(cursor);
     index->scan_needed = false;
     counters.index_rebuilds++;
+    slow_step("holdmq-index-scan", begun_ms);
 }
 
 static void refresh_stale(server_ctx *ctx, index_t *index) {

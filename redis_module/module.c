@@ -38,6 +38,10 @@ hmq_slice slice_of(const server_string *string) {
     return slice;
 }
 
+void slow_step(const char *event, long long begun_ms) {
+    sv.LatencyAddSample(event, sv.Milliseconds() - begun_ms);
+}
+
 bool slice_is(hmq_slice slice, const char *word) {
     return slice.len == strlen(word) && strncasecmp((const char *)slice.data, word, slice.len) == 0;
 }

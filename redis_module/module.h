@@ -62,6 +62,9 @@ extern server_ctx *detached;
 /* The server's allocator, for the core. */
 extern const hmq_allocator server_allocator;
 
+/* Tells the latency monitor how long a step took that may be long; begun at sv.Milliseconds(). */
+void slow_step(const char *event, long long begun_ms);
+
 /* String and slice helpers used everywhere. */
 hmq_slice slice_of(const server_string *string);
 bool slice_is(hmq_slice slice, const char *word); /* ASCII, case-insensitive */

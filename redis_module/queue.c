@@ -251,6 +251,7 @@ static long long remove_expired(queue *q) {
     const long long *known = calm_find(sv.GetSelectedDb(q->ctx), q->session);
     if (known != NULL && sv.Milliseconds() < *known) return 0;
     size_t length = queue_length(q), gone = 0;
+    long long begun_ms = sv.Milliseconds();
     server_string **members = sv.Alloc(length * sizeof *members);
     size_t found = collect_oldest(q, 0, members, length);
     long long earliest = INT64_MAX;
@@ -266,6 +267,7 @@ static long long remove_expired(queue *q) {
     if (gone > 0) remove_members(q, members, gone);
     free_members(members, gone);
     sv.Free(members);
+    slow_step("holdmq-queue-search", begun_ms);
     calm_set(sv.GetSelectedDb(q->ctx), q->session, earliest);
     return (long long)gone;
 }
@@ -303,7 +305,9 @@ size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
 
 size_t queue_drop(queue *q) {
     size_t length = queue_length(q);
+    long long begun_ms = sv.Milliseconds();
     if (length > 0) remove_oldest(q, 0, length);
+    slow_step("holdmq-session-drop", begun_ms);
     server_key *last = sv.OpenKey(q->ctx, q->last_name, SERVER_WRITE);
     if (sv.KeyType(last) != SERVER_EMPTY) {
         sv.DeleteKey(last);

@@ -399,9 +399,13 @@ def test_a_hundred_subscribers_at_once_are_each_served(client: redis.Redis, raw:
 
 @pytest.mark.parametrize("command", ["SUBSCRIBE", "PSUBSCRIBE"])
 def test_a_subscription_to_fifty_thousand_names_does_not_stop_the_server(
-    client: redis.Redis, raw: MakeRaw, command: str
+    server_kind: ServerKind, client: redis.Redis, raw: MakeRaw, command: str
 ) -> None:
-    names = [f"name:{number}" for number in range(50_000)]
+    slow_itself = command == "PSUBSCRIBE" and server_kind.version < (
+        7,
+        2,
+    )  # such a server compares all pairs of patterns
+    names = [f"name:{number}" for number in range(5_000 if slow_itself else 50_000)]
     client.publish(names[-1], "held")
     subscriber = raw()  # waits for a reply no longer than its usual timeout
     subscriber.send(command, *names)

@@ -119,9 +119,14 @@ def test_several_subscriptions_in_a_transaction_are_each_served_once(
 def test_a_subscription_that_the_transaction_takes_back_gets_nothing_or_all(client: redis.Redis, raw: MakeRaw) -> None:
     set_policies(client, "* deliver=held")
     client.publish("ch", "held")
-    values = transaction(raw(), ("SUBSCRIBE", "ch"), ("UNSUBSCRIBE", "ch"))
+    connection = raw(protocol=3)
+    subscribe(connection, "other")  # UNSUBSCRIBE is for subscribers only, says Valkey 8.0
+    values = transaction(connection, ("SUBSCRIBE", "ch"), ("UNSUBSCRIBE", "ch"))
     assert messages(flat(values)) + held(client, "ch") == [b"held"]
-    assert values[0] == [[b"subscribe", b"ch", 1], [b"unsubscribe", b"ch", 0]]
+    assert [value for value in flat(values) if value[0] != b"message"] == [
+        [b"subscribe", b"ch", 2],
+        [b"unsubscribe", b"ch", 1],
+    ]
 
 
 @pytest.mark.parametrize("end", ["DISCARD", "RESET"])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.module.sessions_support import Session, assert_indexes_hold, error_of, publish, unchanged
+from tests.module.sessions_support import Session, assert_indexes_hold, error_of, now_ms, publish, unchanged
 from tests.support import RawClient, ReplyError, Server
 
 Command = tuple[str | bytes | int, ...]
@@ -415,6 +415,55 @@ def test_subscriptions_that_others_wrote_and_nobody_can_mean_are_ignored(filled:
     assert_indexes_hold(client)
     assert publish(client, "ok", "m") == publish(client, "ok2", "m") == publish(client, "ok3", "m") == 0
     assert publish(client, "good", "m") == 1
+
+
+LARGEST, SMALLEST = str(2**63 - 1), str(-(2**63))
+SPOILT = [
+    (name, value)
+    for name in ("epoch", "expiry", "lease", "connected", "round", "sent")
+    for value in (LARGEST, SMALLEST, str(2**53), "-1", "x", "", "1" * 300)
+]
+
+
+@pytest.mark.parametrize(("name", "value"), SPOILT, ids=[f"{name}={value[:20]}" for name, value in SPOILT])
+def test_a_session_whose_fields_somebody_spoilt_harms_neither_the_server_nor_others(
+    server: Server, filled: Session, name: str, value: str
+) -> None:
+    client, other = filled.client, Session(filled.client, "{other}")
+    filled.client.hset("{c}_session", name, value)
+    with RawClient(server.port) as raw:
+        for command in commands_on("{c}"):
+            if command[0] == "SESSION.DROP" or "CLEAN" in command:
+                continue  # the session would begin anew
+            epoch = client.hget("{c}_session", "epoch") or b"1"
+            raw.send(*(epoch if argument == 5 else argument for argument in command))
+            reply = raw.read()
+            if command[0] == "SESSION.OPEN" and isinstance(reply, list):
+                assert reply[0] > 0
+            assert not isinstance(reply, ReplyError) or str(reply).startswith(
+                ("WRONGTYPE ", "FENCED ", "NOSESSION ", "ERR EPOCH ", "OOM ")
+            )
+    assert abs(other.open(expiry=60).epoch - now_ms(client)) < 60_000
+    assert abs(other.open(expiry=60).epoch - now_ms(client)) < 60_000
+    client.delete("{c}_session")
+    assert filled.open(expiry=60).epoch > 0
+    assert filled.add("again").serial > 0
+
+
+@pytest.mark.parametrize("score", ["inf", "-inf", "1e300", "1.8e19", "1e16", "-5", "0.5", "0"])
+def test_references_whose_score_is_no_serial_do_no_harm(filled: Session, score: str) -> None:
+    client = filled.client
+    client.execute_command("ZADD", "{c}_messages", score, "{c}_messages_2")
+    added = filled.add("new")
+    for page in (filled.fetch(), filled.fetch(window=2), filled.fetch(in_flight=True)):
+        assert all(serial >= 0 for serial in page.serials)
+    assert {b"a", b"c", b"new"} <= {entry.value for entry in filled.fetch_all()}
+    assert added.serial > 0
+    assert all(filled.info()[name] >= 0 for name in ("first_serial", "last_serial"))
+    filled.ack(1, 2, 3, 4)
+    assert filled.add("more").packet_ids == [5]
+    filled.drop()
+    assert filled.keys() <= {filled.message(2)}
 
 
 # --- The same commands, in order --------------------------------------------------------------------------------------

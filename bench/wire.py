@@ -9,7 +9,7 @@ Invariants
 """
 
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,7 +21,8 @@ RECEIVE_BYTES = 1 << 20
 TOKEN = b"end-of-pipeline"
 
 Command = tuple[Any, ...]  # bytes, str and int
-_PING = hiredis.pack_command((b"PING", TOKEN))
+_pack: Callable[[Command], bytes] = hiredis.pack_command  # its own stub takes tuples of one element only
+_PING = _pack((b"PING", TOKEN))
 _END = b"$%d\r\n%b\r\n" % (len(TOKEN), TOKEN)
 
 
@@ -30,7 +31,7 @@ def packed(commands: Iterable[Command], pipeline: int = PIPELINE) -> list[bytes]
     pipelines: list[bytes] = []
     waiting: list[bytes] = []
     for command in commands:
-        waiting.append(hiredis.pack_command(command))
+        waiting.append(_pack(command))
         if len(waiting) == pipeline:
             pipelines.append(b"".join([*waiting, _PING]))
             waiting.clear()

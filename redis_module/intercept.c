@@ -5,6 +5,7 @@
  * commands next to nothing: they leave after one switch on the length of their name. */
 #include "intercept.h"
 
+#include <string.h>
 #include <strings.h>
 
 #include "access.h"
@@ -25,6 +26,7 @@ static bool is_connected(uint64_t client) {
 
 /* PUBLISH goes to CHANNEL.PUBLISH, with the same arguments in the same places, where this server may keep messages. */
 static void rewrite(server_filter_ctx *filter, bool sharded) {
+    if (!settings.intercept) return;
     if (sv.CommandFilterArgsCount(filter) != 3) return; /* the server's own arity error */
     int flags = sv.GetContextFlags(detached);
     if (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING))) return;
@@ -51,7 +53,7 @@ static void with_names(server_filter_ctx *filter, push_kind kind,
 }
 
 static void subscribe(server_filter_ctx *filter, push_kind kind) {
-    if (sv.CommandFilterArgsCount(filter) < 2) return;
+    if (!settings.intercept || sv.CommandFilterArgsCount(filter) < 2) return;
     access_saw_subscribe(client_of(filter));
     with_names(filter, kind, handoff_note);
 }
@@ -83,65 +85,71 @@ static void transaction_runs(uint64_t client) {
 }
 
 static bool is(hmq_slice name, const char *word) {
-    return strncasecmp((const char *)name.data, word, name.len) == 0;
+    return strlen(word) == name.len && strncasecmp((const char *)name.data, word, name.len) == 0;
+}
+
+/* A connection's command: whoever subscribed before it has done so by now.  One of a script: perhaps not yet. */
+static void settle(server_filter_ctx *filter) {
+    handoff_settle(!can.filter_client || is_connected(sv.CommandFilterGetClientId(filter)));
+}
+
+/* The commands that matter, by the first letter and the length of their name: all others leave at once. */
+#define NAME(letter, length) ((unsigned)(letter) << 8 | (length))
+
+static void dispatch(server_filter_ctx *filter, hmq_slice name) {
+    uint64_t client = client_of(filter);
+    if (is(name, "PUBLISH"))
+        rewrite(filter, false);
+    else if (is(name, "SPUBLISH"))
+        rewrite(filter, true);
+    else if (is(name, "SUBSCRIBE"))
+        subscribe(filter, PUSH_CHANNEL);
+    else if (is(name, "PSUBSCRIBE"))
+        subscribe(filter, PUSH_PATTERN);
+    else if (is(name, "SSUBSCRIBE"))
+        subscribe(filter, PUSH_SHARD);
+    else if (is(name, "UNSUBSCRIBE"))
+        unsubscribe(filter, PUSH_CHANNEL);
+    else if (is(name, "PUNSUBSCRIBE"))
+        unsubscribe(filter, PUSH_PATTERN);
+    else if (is(name, "SUNSUBSCRIBE"))
+        unsubscribe(filter, PUSH_SHARD);
+    else if (is(name, "EXEC"))
+        transaction_runs(client);
+    else if (is(name, "DISCARD"))
+        transaction_ends(client);
+    else if (is(name, "RESET"))
+        transaction_ends(client), access_forget_client(client);
+    else if (is(name, "AUTH") || is(name, "HELLO"))
+        user_changes(client);
+    else if (is(name, "EVAL") || is(name, "EVALSHA") || is(name, "FCALL"))
+        access_script_caller(client);
+    else if (is(name, "ACL"))
+        access_forget_all();
 }
 
 static void on_command(server_filter_ctx *filter) {
-    if (handoff_pending()) {
-        /* A command of a connection: whoever subscribed before it has done so by now.  One of a script: perhaps not. */
-        bool final = !can.filter_client || is_connected(sv.CommandFilterGetClientId(filter));
-        handoff_settle(final);
-    }
-    hmq_slice name = slice_of(sv.CommandFilterArgGet(filter, 0));
-    switch (name.len) {
-    case 3:
-        if (is(name, "ACL")) access_forget_all();
-        break;
-    case 4:
-        if (is(name, "EXEC"))
-            transaction_runs(client_of(filter));
-        else if (is(name, "AUTH"))
-            user_changes(client_of(filter));
-        else if (is(name, "EVAL"))
-            access_script_caller(client_of(filter));
-        break;
-    case 5:
-        if (is(name, "HELLO"))
-            user_changes(client_of(filter));
-        else if (is(name, "RESET"))
-            transaction_ends(client_of(filter)), access_forget_client(client_of(filter));
-        else if (is(name, "FCALL"))
-            access_script_caller(client_of(filter));
-        break;
-    case 7:
-        if (is(name, "PUBLISH") && settings.intercept)
-            rewrite(filter, false);
-        else if (is(name, "EVALSHA"))
-            access_script_caller(client_of(filter));
-        else if (is(name, "DISCARD"))
-            transaction_ends(client_of(filter));
-        break;
-    case 8:
-        if (is(name, "SPUBLISH") && settings.intercept) rewrite(filter, true);
-        break;
-    case 9:
-        if (is(name, "SUBSCRIBE") && settings.intercept) subscribe(filter, PUSH_CHANNEL);
-        break;
-    case 10:
-        if (is(name, "PSUBSCRIBE") && settings.intercept)
-            subscribe(filter, PUSH_PATTERN);
-        else if (is(name, "SSUBSCRIBE") && settings.intercept)
-            subscribe(filter, PUSH_SHARD);
-        break;
-    case 11:
-        if (is(name, "UNSUBSCRIBE")) unsubscribe(filter, PUSH_CHANNEL);
-        break;
-    case 12:
-        if (is(name, "PUNSUBSCRIBE"))
-            unsubscribe(filter, PUSH_PATTERN);
-        else if (is(name, "SUNSUBSCRIBE"))
-            unsubscribe(filter, PUSH_SHARD);
-        break;
+    hmq_slice name;
+    if (handoff_pending()) settle(filter);
+    name.data = (const uint8_t *)sv.StringPtrLen(sv.CommandFilterArgGet(filter, 0), &name.len);
+    if (name.len < 3 || name.len > 12) return;
+    switch (NAME(name.data[0] | 0x20, name.len)) {
+    case NAME('a', 3):
+    case NAME('a', 4):
+    case NAME('d', 7):
+    case NAME('e', 4):
+    case NAME('e', 7):
+    case NAME('f', 5):
+    case NAME('h', 5):
+    case NAME('p', 7):
+    case NAME('p', 10):
+    case NAME('p', 12):
+    case NAME('r', 5):
+    case NAME('s', 8):
+    case NAME('s', 9):
+    case NAME('s', 10):
+    case NAME('s', 12):
+    case NAME('u', 11): dispatch(filter, name); break;
     default: break;
     }
 }

@@ -434,3 +434,53 @@ def test_eviction_takes_keys_and_the_indexes_follow(server: Server, client: redi
         there = client.exists(f"{{s{number}}}_subscriptions")
         assert publish(client, f"t/{number}", "m", qos=1) == there
     assert server.process.running
+
+
+# --- What the server tells --------------------------------------------------------------------------------------------
+
+
+def figures(client: redis.Redis) -> dict[str, int]:
+    """The numbers of INFO holdmq."""
+    return {name.removeprefix("holdmq_"): value for name, value in client.info("holdmq").items() if type(value) is int}
+
+
+def test_info_counts_what_sessions_and_topics_did(server: Server, session: Session, client: redis.Redis) -> None:
+    before = figures(client)
+    epoch = session.open(expiry=60).epoch
+    session.subscribe(("t/#", 1), ("u", 0))
+    Session(client, "{bad}").subscribe(("t/1", 1))
+    client.set("{bad}_messages", "no sorted set")
+    with Inbox(server):
+        publish(client, "t/1", "stored and pushed, and refused by one")
+        publish(client, "u", "pushed", qos=0)
+    publish(client, "nobody", "m")
+    session.add("a", "b", "c", limit=3)
+    session.expire_message(2)
+    session.fetch()
+    session.ack(3, 4, 99)
+    for _ in range(2):
+        assert error_of(client, "SESSION.TOUCH", "{c}", "EPOCH", epoch - 1) is not None
+    after = figures(client)
+    assert {name: after[name] - before[name] for name in COUNTED} == COUNTED
+
+
+COUNTED = {
+    "topic_published": 3,
+    "topic_stored": 1,
+    "topic_pushed": 2,
+    "topic_refused": 1,
+    "session_trimmed": 1,
+    "session_expired": 1,
+    "session_acked": 2,
+    "fenced": 2,
+    "sessions_subscribed": 2,
+    "filters": 3,
+}
+
+
+def test_the_module_cannot_be_unloaded_and_goes_on(server: Server, session: Session, client: redis.Redis) -> None:
+    session.add("a")
+    error = error_of(client, "MODULE", "UNLOAD", "holdmq")
+    assert error is not None
+    assert session.fetch().values == [b"a"]
+    assert server.process.running

@@ -480,6 +480,15 @@ def test_what_a_publish_writes_is_told_as_keyspace_events(client: redis.Redis, r
     assert key_events(listener) == [(b"rpush", b"{ch}_last"), (b"ltrim", b"{ch}_last")]
 
 
+def test_events_are_not_held_whatever_the_policy(client: redis.Redis) -> None:
+    set_policies(client, "* hold=all last=on")
+    client.config_set("notify-keyspace-events", "KEA")
+    client.set("k", "v")
+    client.publish("ch", "m")
+    client.delete("k")
+    assert sorted(client.keys("*")) == [b"ch", b"{ch}_last"]
+
+
 def test_a_received_message_changes_no_key(client: redis.Redis, raw: MakeRaw) -> None:
     client.config_set("notify-keyspace-events", "EA")
     listener, subscriber = raw(), raw()

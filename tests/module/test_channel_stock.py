@@ -142,6 +142,18 @@ def test_who_is_not_logged_in_is_turned_away(client: redis.Redis, raw: MakeRaw, 
     assert client.dbsize() == 0
 
 
+def test_invalidations_reach_a_resp2_client_through_its_subscription(client: redis.Redis, raw: MakeRaw) -> None:
+    listener, reader = raw(), raw()
+    identity = listener.call("CLIENT", "ID")
+    assert isinstance(identity, int)
+    assert subscribe(listener, "__redis__:invalidate") == []
+    reader.call("CLIENT", "TRACKING", "ON", "REDIRECT", identity)
+    reader.call("GET", "k")
+    client.set("k", "v")
+    assert listener.read() == [b"message", b"__redis__:invalidate", [b"k"]]
+    assert client.keys("*") == [b"k"]
+
+
 def test_an_inline_command_is_served(client: redis.Redis, raw: MakeRaw) -> None:
     connection = raw()
     connection.send_bytes(b"publish ch 'a b'\r\nPUBLISH ch c\r\n")

@@ -13,7 +13,7 @@ from bench.cases import all_cases
 from bench.measure import Plan, Row, measure
 
 ROOT = Path(__file__).resolve().parents[1]
-FULL = Plan(sessions=1000, pairs=4, rounds=6)
+FULL = Plan(sessions=1000, pairs=4, rounds=5)
 QUICK = Plan(sessions=300, pairs=1, rounds=5)
 HEADINGS = ("what", "against", "baseline us", "ours us", "ratio", "quartiles", "to reach", "reached")
 

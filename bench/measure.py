@@ -71,7 +71,7 @@ def measure(cases: Sequence[Case], plan: Plan, tell: Callable[[str], None]) -> t
             facts = ours.facts()
             for case in cases:
                 tell(f"servers {number + 1} of {plan.pairs}: {case.name}")
-                times[case.name] += _rounds(case, stock, ours, plan.rounds)
+                times[case.name] += _rounds(case, stock, ours, plan.rounds * case.often)
     return [_row(case, times[case.name]) for case in cases], facts
 
 

@@ -1,6 +1,6 @@
 """Wrong arguments and wrong types: the error names what was wrong, and nothing has changed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import redis
@@ -427,10 +427,14 @@ SPOILT = [
 
 @pytest.mark.parametrize(("name", "value"), SPOILT, ids=[f"{name}={value[:20]}" for name, value in SPOILT])
 def test_a_session_whose_fields_somebody_spoilt_harms_neither_the_server_nor_others(
-    server: Server, filled: Session, name: str, value: str
+    fresh_server: Callable[..., Server], name: str, value: str
 ) -> None:
-    client, other = filled.client, Session(filled.client, "{other}")
-    filled.client.hset("{c}_session", name, value)
+    server = fresh_server()
+    client = server.client()
+    session, other = Session(client), Session(client, "{other}")
+    session.open(expiry=60)
+    session.add("a", "b", "c")
+    client.hset("{c}_session", name, value)
     with RawClient(server.port) as raw:
         for command in commands_on("{c}"):
             if command[0] == "SESSION.DROP" or "CLEAN" in command:
@@ -446,8 +450,8 @@ def test_a_session_whose_fields_somebody_spoilt_harms_neither_the_server_nor_oth
     assert abs(other.open(expiry=60).epoch - now_ms(client)) < 60_000
     assert abs(other.open(expiry=60).epoch - now_ms(client)) < 60_000
     client.delete("{c}_session")
-    assert filled.open(expiry=60).epoch > 0
-    assert filled.add("again").serial > 0
+    assert session.open(expiry=60).epoch > 0
+    assert session.add("again").serial > 0
 
 
 @pytest.mark.parametrize("score", ["inf", "-inf", "1e300", "1.8e19", "1e16", "-5", "0.5", "0"])

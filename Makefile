@@ -103,7 +103,11 @@ servers: ## Valkey 8.0 and Redis 8.0 from Debian, in folders of their own
 	bash tools/servers.sh valkey-8.0 .cache/servers/valkey-8.0
 	bash tools/servers.sh redis-8.0 .cache/servers/redis-8.0
 
-test: core module test-servers ## all tests, on every server under test
+# Node.js clients for tests/system.
+build/node/.installed: tools/node-clients.sh $(wildcard tests/system/node/package*.json)
+	bash tools/node-clients.sh $(@D)
+
+test: core module test-servers build/node/.installed ## all tests, on every server under test
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
 
 MATRIX ?= valkey-9.1,redis-7.0,valkey-8.0,redis-8.0

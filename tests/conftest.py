@@ -42,11 +42,11 @@ _running: list[Server | BridgeProcess] = []
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that needs a server once for each server under test."""
+    """Run each test that needs a server once for each server under test, or for those of its file's `server_kinds`."""
     if "server_kind" not in metafunc.fixturenames:
         return
     try:
-        kinds = selected_kinds()
+        kinds = getattr(metafunc.module, "server_kinds", selected_kinds)()
         for kind in kinds:
             kind.command()  # a server that is not there ends the run here
     except ServerNotFoundError as error:

@@ -13,7 +13,7 @@ from tests.support.eventually import eventually
 from tests.support.ports import Port, reserve_port
 from tests.support.raw import Push, RawClient, ReplyError, Status
 from tests.support.server import Cluster, Server
-from tests.support.servers import ServerKind, selected_kinds
+from tests.support.servers import ServerKind, embedded_kinds, selected_kinds
 
 __all__ = [
     "BridgeProcess",
@@ -25,6 +25,7 @@ __all__ = [
     "Server",
     "ServerKind",
     "Status",
+    "embedded_kinds",
     "eventually",
     "reserve_port",
     "selected_kinds",

@@ -103,6 +103,16 @@ KINDS = (
 DEFAULT = ("valkey-9.1", "redis-7.0")
 
 
+def embedded_kinds() -> list[ServerKind]:
+    """Return the embedded server alone, or the one that HOLDMQ_SERVER puts in its place.
+
+    Raises:
+        ServerNotFoundError: it is not there.
+    """
+    family, version = version_of(_embedded())
+    return [ServerKind(f"{family}-{version[0]}.{version[1]}", family, version, _embedded)]
+
+
 def selected_kinds() -> list[ServerKind]:
     """Return the servers to test with.
 
@@ -110,8 +120,7 @@ def selected_kinds() -> list[ServerKind]:
         ServerNotFoundError: HOLDMQ_SERVER or HOLDMQ_TEST_SERVERS names what is not there.
     """
     if os.environ.get("HOLDMQ_SERVER"):
-        family, version = version_of(_embedded())
-        return [ServerKind(f"{family}-{version[0]}.{version[1]}", family, version, _embedded)]
+        return embedded_kinds()
     names = os.environ.get("HOLDMQ_TEST_SERVERS") or ",".join(DEFAULT)
     by_name = {kind.name: kind for kind in KINDS}
     wanted = [name.strip() for name in names.split(",") if name.strip()]

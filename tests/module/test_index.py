@@ -285,7 +285,7 @@ def random_change(rng: random.Random, client: redis.Redis) -> tuple[str | int, .
 
 
 def test_the_indexes_follow_random_commands(server: Server, client: redis.Redis) -> None:
-    seed = int(os.environ.get("HOLDMQ_TEST_SEED", random.randrange(2**32)))
+    seed = int(os.environ.get("HOLDMQ_TEST_SEED") or random.randrange(2**32))
     print(f"HOLDMQ_TEST_SEED={seed}")
     rng = random.Random(seed)
     done = []

@@ -416,6 +416,21 @@ def test_any_client_id_has_a_session_in_one_slot_of_a_cluster(client: redis.Redi
     assert client.dbsize() == 0
 
 
+def test_session_keys_of_any_length_are_served_whole(client: redis.Redis) -> None:
+    for length in (1, *range(1000, 1030), 65535, 200_000):
+        session = Session(client, "{" + "x" * length + "}")
+        session.subscribe(("t", 1))
+        assert publish(client, "t", "m", qos=1) == 1
+        session.open(expiry=60)
+        assert session.add_once("p", 1, "a").packet_ids == [2]
+        assert session.fetch(window=5).packet_ids == [1, 2]
+        assert session.receive(7) == 1
+        assert session.ack(1) == 1
+        assert len(session.keys()) == 7
+        assert session.drop() == 1
+        assert client.dbsize() == 0
+
+
 def test_client_ids_that_look_alike_have_sessions_of_their_own(client: redis.Redis) -> None:
     alike = ["a", "{a", "a}", "{a}", "%7Ba%7D", "a_messages", "%"]
     sessions = [Session(client, core.session_key(client_id)) for client_id in alike]

@@ -6,6 +6,7 @@
 #include "../src/session_key.h"
 #include "access.h"
 #include "args.h"
+#include "channel_facts.h"
 #include "drain.h"
 #include "errors.h"
 #include "handoff.h"
@@ -19,8 +20,7 @@
 /* ---- names and rules --------------------------------------------------------------------------------------- */
 
 const hmq_rule *channel_rule(const server_string *channel) {
-    hmq_slice name = slice_of(channel);
-    return hmq_policy_find(settings.policy, (const char *)name.data, name.len);
+    return channel_rule_of(slice_of(channel));
 }
 
 /* Does the name have a hash tag, as the cluster understands it: '{', at least one byte, '}'? */
@@ -235,6 +235,10 @@ static int publish(server_ctx *ctx, server_string *channel, server_string *messa
     bool hold = rule != NULL && (rule->hold == HMQ_HOLD_ALL || (rule->hold == HMQ_HOLD_UNHEARD && receivers == 0));
     if (hold && !always && refused(ctx, flags)) return SERVER_OK;
     counters.channel_published++;
+    /* In a transaction or script more may follow that nobody sees. */
+    bool plain = !sharded && !(flags & (SERVER_CTX_MULTI | SERVER_CTX_LUA));
+    if (plain && receivers > 0 && rule != NULL && rule->hold != HMQ_HOLD_ALL && !rule->last)
+        channel_was_heard(slice_of(channel));
     if (hold) keep(ctx, channel, message, rule->maxlen, rule->ttl_s);
     if (rule != NULL && rule->last) keep_last(ctx, channel, message, rule);
     return sv.ReplyWithLongLong(ctx, receivers);

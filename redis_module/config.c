@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "channel_facts.h"
 #include "queue.h"
 
 #define POLICIES_MAX_BYTES 65536
@@ -52,6 +53,7 @@ static int set_policies(const char *name, server_string *value, void *data, serv
     if (settings.policy != NULL) hmq_policy_free(settings.policy);
     if (settings.policies != NULL) sv.FreeString(NULL, settings.policies);
     settings.policy = parsed;
+    channel_facts_forget();
     settings.policies = sv.CreateString(NULL, (const char *)policies.data, policies.len);
     return SERVER_OK;
 }

@@ -159,6 +159,10 @@ static drain *find(int db, hmq_slice channel) {
     return NULL;
 }
 
+bool drain_any(void) {
+    return drains != NULL;
+}
+
 bool drain_is_active(int db, hmq_slice channel) {
     return drains != NULL && find(db, channel) != NULL;
 }

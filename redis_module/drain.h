@@ -22,6 +22,8 @@
 /* Hands over what the channel holds in this database. */
 void drain_begin(const receiver *to, int db, server_string *channel);
 
+/* Is any backlog being handed over? */
+bool drain_any(void);
 /* Is the channel's backlog being handed over? */
 bool drain_is_active(int db, hmq_slice channel);
 /* `count` messages were trimmed from the head of the list. */

@@ -6,6 +6,7 @@
 #include "../src/glob.h"
 #include "access.h"
 #include "channel.h"
+#include "channel_facts.h"
 #include "drain.h"
 #include "index.h"
 
@@ -157,6 +158,7 @@ static void on_client_change(server_ctx *ctx, server_event event, uint64_t sub, 
     (void)ctx, (void)event;
     const server_client_info *info = data;
     if (sub != SERVER_CLIENT_DISCONNECTED) return;
+    channel_subscriber_left();
     if (waiting != NULL) handoff_transaction(info->id, false);
     access_transaction_ends(info->id);
 }
@@ -193,7 +195,7 @@ static server_string *channel_of_list(const index_t *index, hmq_slice name) {
         const hmq_rule *rule = hmq_policy_find(settings.policy, small, len);
         if (rule != NULL && rule->last && rule->deliver == HMQ_DELIVER_LAST) return sv.CreateString(NULL, small, len);
     }
-    const hmq_rule *rule = hmq_policy_find(settings.policy, (const char *)name.data, name.len);
+    const hmq_rule *rule = channel_rule_of(name);
     if (rule == NULL || rule->deliver == HMQ_DELIVER_NONE) return NULL;
     if (rule->last && rule->deliver == HMQ_DELIVER_LAST) {
         server_string *last_key = channel_last_key(name);

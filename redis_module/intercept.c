@@ -10,6 +10,7 @@
 
 #include "access.h"
 #include "channel.h"
+#include "channel_facts.h"
 #include "drain.h"
 #include "handoff.h"
 
@@ -24,6 +25,26 @@ static bool is_connected(uint64_t client) {
     return sv.GetClientInfoById(&info, client) == SERVER_OK;
 }
 
+/* One bit for each client id modulo its size: a client without it has never sent MULTI. */
+static uint64_t sent_multi[64];
+
+static void multi_begins(uint64_t client) {
+    sent_multi[client / 64 % 64] |= 1ULL << (client % 64);
+}
+
+/* What a client queues in MULTI runs later, when all may be different. */
+static bool is_in_multi(uint64_t client) {
+    server_client_info info = {.version = 1};
+    if (!(sent_multi[client / 64 % 64] & (1ULL << (client % 64)))) return false;
+    return sv.GetClientInfoById(&info, client) != SERVER_OK || (info.flags & SERVER_CLIENT_MULTI) != 0;
+}
+
+/* A message that will be heard and is to be kept only if it is not: the server's own PUBLISH does all there is to do. */
+static bool stays_stock(uint64_t client, const server_string *channel) {
+    return can.filter_client && !handoff_pending() && !drain_any() && channel_is_heard(slice_of(channel)) &&
+           !is_in_multi(client);
+}
+
 /* PUBLISH goes to CHANNEL.PUBLISH, with the same arguments in the same places, where this server may keep messages. */
 static void rewrite(server_filter_ctx *filter, bool sharded) {
     if (!settings.intercept) return;
@@ -31,9 +52,10 @@ static void rewrite(server_filter_ctx *filter, bool sharded) {
     int flags = sv.GetContextFlags(detached);
     if (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING))) return;
     if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
+    uint64_t client = client_of(filter);
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
     if (channel_rule(channel) == NULL) return;
-    uint64_t client = client_of(filter);
+    if (!sharded && stays_stock(client, channel)) return;
     if (!access_may_intercept(client, channel, sharded) || (client != 0 && access_is_resp2_subscriber(client))) return;
     server_string *name = sharded ? channel_spublish_name : channel_publish_name;
     sv.RetainString(NULL, name);
@@ -59,6 +81,7 @@ static void subscribe(server_filter_ctx *filter, push_kind kind) {
 }
 
 static void unsubscribe(server_filter_ctx *filter, push_kind kind) {
+    channel_subscriber_left();
     if (can.filter_client) with_names(filter, kind, drain_unsubscribes);
 }
 
@@ -72,12 +95,14 @@ static void user_changes(uint64_t client) {
 }
 
 static void transaction_ends(uint64_t client) {
+    channel_subscriber_left(); /* RESET */
     handoff_transaction(client, false);
     access_transaction_ends(client);
 }
 
 /* EXEC: what was queued may change the rights of anybody, and run scripts. */
 static void transaction_runs(uint64_t client) {
+    channel_subscriber_left();
     handoff_transaction(client, true);
     access_transaction_ends(client);
     access_forget_all();
@@ -114,6 +139,8 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
         unsubscribe(filter, PUSH_PATTERN);
     else if (is(name, "SUNSUBSCRIBE"))
         unsubscribe(filter, PUSH_SHARD);
+    else if (is(name, "MULTI"))
+        multi_begins(client);
     else if (is(name, "EXEC"))
         transaction_runs(client);
     else if (is(name, "DISCARD"))
@@ -141,6 +168,7 @@ static void on_command(server_filter_ctx *filter) {
     case NAME('e', 7):
     case NAME('f', 5):
     case NAME('h', 5):
+    case NAME('m', 5):
     case NAME('p', 7):
     case NAME('p', 10):
     case NAME('p', 12):

@@ -76,6 +76,13 @@ static bool holds_keys(server_ctx *ctx) {
     return found;
 }
 
+static bool shutting_down;
+
+static void on_shutdown(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event, (void)sub, (void)data;
+    shutting_down = true;
+}
+
 static void on_swap(void) {
     drain_forget_all();
     queue_forget_hints();
@@ -123,6 +130,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     push_start(ctx);
     handoff_start(ctx);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);
     info_start(ctx);
     if (!intercept_start(ctx)) return refuse(ctx, "the server refused the command filter", "");
     log_mode(ctx);
@@ -133,6 +141,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
 __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx);
 
 int RedisModule_OnUnload(server_ctx *ctx) {
+    if (shutting_down) return SERVER_OK; /* some servers unload their modules on the way out */
     sv.Log(ctx, "warning",
            "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, restart without it to remove it");
     return SERVER_ERR;

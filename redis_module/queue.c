@@ -44,7 +44,6 @@ static uint16_t packet_id_of(hmq_slice session, const server_string *member) {
 bool queue_open(queue *q, server_ctx *ctx, hmq_slice session, int mode) {
     *q = (queue){.ctx = ctx, .session = session};
     q->messages_name = session_key_name(session, HMQ_SUFFIX_MESSAGES);
-    q->last_name = session_key_name(session, HMQ_SUFFIX_LAST_PACKET_ID);
     q->messages = sv.OpenKey(ctx, q->messages_name, mode);
     int type = q->messages == NULL ? SERVER_EMPTY : sv.KeyType(q->messages);
     if (type == SERVER_EMPTY || type == SERVER_ZSET) return true;
@@ -56,7 +55,7 @@ bool queue_open(queue *q, server_ctx *ctx, hmq_slice session, int mode) {
 void queue_close(queue *q) {
     if (q->messages != NULL) sv.CloseKey(q->messages);
     sv.FreeString(NULL, q->messages_name);
-    sv.FreeString(NULL, q->last_name);
+    if (q->last_name != NULL) sv.FreeString(NULL, q->last_name);
     *q = (queue){0};
 }
 
@@ -66,8 +65,8 @@ size_t queue_length(const queue *q) {
 
 static uint64_t serial_at_end(const queue *q, bool last) {
     if (queue_length(q) == 0) return 0;
-    int found = last ? sv.ZsetLastInScoreRange(q->messages, -INFINITY, INFINITY, 0, 0)
-                     : sv.ZsetFirstInScoreRange(q->messages, -INFINITY, INFINITY, 0, 0);
+    int found = last ? sv.ZsetLastInScoreRange(q->messages, 1, (double)QUEUE_MAX_SERIAL, 0, 0)
+                     : sv.ZsetFirstInScoreRange(q->messages, 1, (double)QUEUE_MAX_SERIAL, 0, 0);
     double score = 0;
     if (found == SERVER_OK) {
         server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
@@ -85,6 +84,11 @@ uint64_t queue_last_serial(const queue *q) {
     return serial_at_end(q, true);
 }
 
+server_string *queue_counter_name(queue *q) {
+    if (q->last_name == NULL) q->last_name = session_key_name(q->session, HMQ_SUFFIX_LAST_PACKET_ID);
+    return q->last_name;
+}
+
 static long long counter_value(server_key *key) {
     if (key == NULL || sv.KeyType(key) == SERVER_EMPTY) return 0;
     if (sv.KeyType(key) != SERVER_STRING) return -1;
@@ -100,7 +104,7 @@ static long long counter_value(server_key *key) {
 }
 
 long long queue_last_packet_id(queue *q) {
-    server_key *key = sv.OpenKey(q->ctx, q->last_name, SERVER_READ);
+    server_key *key = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_READ);
     long long value = counter_value(key);
     if (key != NULL) sv.CloseKey(key);
     return value;
@@ -123,7 +127,8 @@ static void replicate_removal(queue *q, server_string **members, const bool *del
 
 /* The references are out of the set: removes their messages, replicates and notifies both. */
 static void forget_messages(queue *q, server_string **members, size_t count) {
-    bool *deleted = sv.Calloc(count, sizeof *deleted);
+    bool small[64] = {false};
+    bool *deleted = count <= sizeof small ? small : sv.Calloc(count, sizeof *deleted);
     for (size_t i = 0; i < count; i++) {
         if (packet_id_of(q->session, members[i]) == 0) continue; /* whatever it names is not ours */
         server_key *message = sv.OpenKey(q->ctx, members[i], SERVER_READ | SERVER_WRITE);
@@ -134,7 +139,7 @@ static void forget_messages(queue *q, server_string **members, size_t count) {
         if (deleted[i]) index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "del", members[i]);
     }
     replicate_removal(q, members, deleted, count);
-    sv.Free(deleted);
+    if (deleted != small) sv.Free(deleted);
     index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zrem", q->messages_name);
     if (queue_length(q) > 0) return;
     q->emptied = true;
@@ -285,8 +290,9 @@ static size_t make_room(queue *q, uint64_t sent, size_t count, size_t limit, que
 }
 
 size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
+    server_string *small[64];
     if (queue_length(q) == 0) return 0;
-    server_string **members = sv.Alloc(count * sizeof *members);
+    server_string **members = count <= sizeof small / sizeof small[0] ? small : sv.Alloc(count * sizeof *members);
     size_t found = 0;
     for (size_t i = 0; i < count; i++) {
         int removed = 0;
@@ -299,7 +305,7 @@ size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
     }
     if (found > 0) forget_messages(q, members, found);
     free_members(members, found);
-    sv.Free(members);
+    if (members != small) sv.Free(members);
     return found;
 }
 
@@ -308,7 +314,7 @@ size_t queue_drop(queue *q) {
     long long begun_ms = sv.Milliseconds();
     if (length > 0) remove_oldest(q, 0, length);
     slow_step("holdmq-session-drop", begun_ms);
-    server_key *last = sv.OpenKey(q->ctx, q->last_name, SERVER_WRITE);
+    server_key *last = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_WRITE);
     if (sv.KeyType(last) != SERVER_EMPTY) {
         sv.DeleteKey(last);
         sv.Replicate(q->ctx, "UNLINK", "s", q->last_name);
@@ -496,7 +502,7 @@ static size_t append(queue *q, server_key *last, const session_facts *facts, lon
 
 queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result) {
     *result = (queue_result){0};
-    server_key *last = sv.OpenKey(q->ctx, q->last_name, SERVER_READ | SERVER_WRITE);
+    server_key *last = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_READ | SERVER_WRITE);
     long long counter = counter_value(last);
     session_facts facts = session_facts_read(q->ctx, q->session);
     if (counter < 0 || !facts.usable) {
@@ -576,7 +582,9 @@ queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *co
         double score;
         server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
         bool live;
-        if (is_full(&walked, &range, bytes)) {
+        if (!(score >= 1 && score <= (double)QUEUE_MAX_SERIAL)) {
+            live = false; /* somebody else's entry: no serial */
+        } else if (is_full(&walked, &range, bytes)) {
             live = walked.more = gone.count == WALK_MAX_EXPIRED || message_expiry(q, member) != 0;
         } else {
             live = visit_member(q, member, (uint64_t)score, visit, context, &bytes);

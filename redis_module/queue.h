@@ -19,6 +19,7 @@
 
 #define QUEUE_MAX_LIMIT 65535
 #define QUEUE_MAX_TTL_S 2147483647LL
+#define QUEUE_MAX_SERIAL (1LL << 53) /* scores are doubles: beyond, not every serial has one */
 
 typedef struct queue {
     server_ctx *ctx;
@@ -49,6 +50,9 @@ typedef struct queue_result {
 /* SERVER_READ or SERVER_WRITE.  False if a key has the wrong type (see wrong_type); close it in any case. */
 bool queue_open(queue *q, server_ctx *ctx, hmq_slice session, int mode);
 void queue_close(queue *q);
+
+/* {c}_last_packet_id; belongs to the queue. */
+server_string *queue_counter_name(queue *q);
 
 /* Number of references, expired ones included. */
 size_t queue_length(const queue *q);

@@ -66,6 +66,7 @@ enum {
 #define SERVER_HASH_DELETE ((server_string *)(intptr_t)1)
 
 /* GetContextFlags. */
+#define SERVER_CTX_LUA (1 << 0)
 #define SERVER_CTX_MULTI (1 << 1)
 #define SERVER_CTX_MASTER (1 << 2)
 #define SERVER_CTX_REPLICA (1 << 3)
@@ -91,6 +92,7 @@ enum {
 #define SERVER_EVENT_FLUSHDB 2
 #define SERVER_EVENT_LOADING 3
 #define SERVER_EVENT_CLIENT_CHANGE 4
+#define SERVER_EVENT_SHUTDOWN 5
 #define SERVER_EVENT_REPLICA_CHANGE 6
 #define SERVER_EVENT_CRON_LOOP 8
 #define SERVER_EVENT_SWAPDB 11

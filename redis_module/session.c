@@ -12,13 +12,14 @@
 
 #define DEFAULT_LEASE_S 3600
 #define MAX_EXPIRY_S 4294967295LL
+#define MAX_EPOCH ((1LL << 53) - 1)
 
 /* ---- the hash ---------------------------------------------------------------------------------------------- */
 
-static long long number_or_zero(server_string *field) {
+/* 0 as well for what others wrote and nobody can mean. */
+static long long number_or_zero(server_string *field, long long max) {
     long long number = 0;
-    if (field != NULL && sv.StringToLongLong(field, &number) != SERVER_OK) number = 0;
-    return number;
+    return field != NULL && number_of(field, 0, max, &number) ? number : 0;
 }
 
 bool session_state_read(server_ctx *ctx, hmq_slice session, session_state *state) {
@@ -30,11 +31,11 @@ bool session_state_read(server_ctx *ctx, hmq_slice session, session_state *state
         server_string *epoch = NULL, *connected = NULL, *expiry = NULL, *lease = NULL;
         sv.HashGet(key, SERVER_HASH_CFIELDS, "epoch", &epoch, "connected", &connected, "expiry", &expiry, "lease",
                    &lease, "owner", &state->owner, NULL);
-        state->exists = epoch != NULL;
-        state->epoch = number_or_zero(epoch);
-        state->connected = number_or_zero(connected) == 1;
-        state->expiry_s = number_or_zero(expiry);
-        state->lease_s = number_or_zero(lease);
+        state->epoch = number_or_zero(epoch, MAX_EPOCH);
+        state->exists = state->epoch > 0;
+        state->connected = number_or_zero(connected, 1) == 1;
+        state->expiry_s = number_or_zero(expiry, MAX_EXPIRY_S);
+        state->lease_s = number_or_zero(lease, MAX_EXPIRY_S);
         state->expire_ms = sv.GetAbsExpire(key);
         server_string *fields[] = {epoch, connected, expiry, lease};
         for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -201,10 +202,9 @@ static void note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent) {
 
 /* Larger than the session's last one, than all that this server gave out, and than those of a session dropped long ago. */
 static long long next_epoch(long long last, long long now_ms) {
-    static long long newest;
-    long long floor = last > newest ? last : newest;
-    newest = floor >= now_ms ? floor + 1 : now_ms;
-    return newest;
+    static long long newest; /* follows the clock only: one session's odd epoch moves no other's */
+    newest = newest >= now_ms ? newest + 1 : now_ms;
+    return last >= newest ? last + 1 : newest;
 }
 
 int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
@@ -337,7 +337,7 @@ int session_info_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!queue_open(&q, ctx, session, SERVER_READ)) {
         reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
     } else if (queue_last_packet_id(&q) < 0) {
-        reply_wrong_type(ctx, q.last_name, "a string with a number from 0 to 65535");
+        reply_wrong_type(ctx, queue_counter_name(&q), "a string with a number from 0 to 65535");
     } else {
         long long now_ms = sv.Milliseconds();
         sv.ReplyWithMap(ctx, 11);

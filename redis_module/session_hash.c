@@ -3,9 +3,11 @@
 
 #include <string.h>
 
+#include "../src/packet_id.h"
 #include "../src/session_key.h"
 #include "errors.h"
 #include "index.h"
+#include "queue.h"
 #include "session_sweep.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
@@ -59,10 +61,11 @@ void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms
 
 /* ---- fields ------------------------------------------------------------------------------------------------ */
 
-static uint64_t take_number(server_string *field) {
+/* 0 as well for what others wrote and nobody can mean. */
+static uint64_t take_number(server_string *field, long long max) {
     long long number = 0;
     if (field == NULL) return 0;
-    if (sv.StringToLongLong(field, &number) != SERVER_OK || number < 0) number = 0;
+    if (sv.StringToLongLong(field, &number) != SERVER_OK || number < 0 || number > max) number = 0;
     sv.FreeString(NULL, field);
     return (uint64_t)number;
 }
@@ -80,8 +83,8 @@ session_facts session_facts_read(server_ctx *ctx, hmq_slice session) {
         sv.HashGet(key, SERVER_HASH_CFIELDS, "round", &round, "sent", &sent, NULL);
         sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "epoch", &opened, NULL);
         facts.opened = opened != 0;
-        facts.round = take_number(round);
-        facts.sent = take_number(sent);
+        facts.round = take_number(round, QUEUE_MAX_SERIAL / HMQ_PACKET_ID_MAX - 1);
+        facts.sent = take_number(sent, QUEUE_MAX_SERIAL);
         facts.expire_ms = sv.GetAbsExpire(key);
     }
     if (key != NULL) sv.CloseKey(key);

@@ -109,7 +109,9 @@ static void store(server_ctx *ctx, server_string *key, const add_options *option
             }
             reply_added(ctx, items, count, &result);
             break;
-        case QUEUE_BAD_COUNTER: reply_wrong_type(ctx, q.last_name, "a string with a number from 0 to 65535"); break;
+        case QUEUE_BAD_COUNTER:
+            reply_wrong_type(ctx, queue_counter_name(&q), "a string with a number from 0 to 65535");
+            break;
         case QUEUE_BAD_SESSION: reply_no_hash(ctx, slice_of(key), HMQ_SUFFIX_SESSION); break;
         case QUEUE_FULL:
             reply_error(ctx, ERROR_FULL, "the session %s uses all 65535 packet identifiers", shown(key));
@@ -160,7 +162,7 @@ enum { STATE_QUEUED = 0, STATE_IN_FLIGHT = 1, STATE_RELEASED = 2 };
 static bool is_released(const char *value, size_t len) {
     hmq_record record;
     if (len == 0) return false;
-    if (value[0] == '{') return hmq_tbmq_is_released(value, len);
+    if (value[0] == '{') return memmem(value, len, "PUBREL", 6) != NULL && hmq_tbmq_is_released(value, len);
     return hmq_record_is((const uint8_t *)value, len) && hmq_record_decode((const uint8_t *)value, len, &record) == 0 &&
            record.type == HMQ_RECORD_PUBREL;
 }
@@ -321,7 +323,7 @@ int session_last_command(server_ctx *ctx, server_string **argv, int argc) {
         if (last >= 0)
             sv.ReplyWithLongLong(ctx, last);
         else
-            reply_wrong_type(ctx, q.last_name, "a string with a number from 0 to 65535");
+            reply_wrong_type(ctx, queue_counter_name(&q), "a string with a number from 0 to 65535");
     }
     queue_close(&q);
     return SERVER_OK;

@@ -79,7 +79,7 @@ static bool go_on(sweep *s, size_t *budget) {
         if (s->looked == 0) s->packet_id = (uint16_t)last;
         done = look(s, &q, budget, found, &n);
         if (done && queue_length(&q) == 0 && !session_facts_read(detached, session).exists)
-            found[n++] = sv.HoldString(NULL, q.last_name);
+            found[n++] = sv.HoldString(NULL, queue_counter_name(&q));
     }
     queue_close(&q);
     if (n > 0) unlink_names(found, n);

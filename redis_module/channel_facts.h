@@ -1,0 +1,26 @@
+/* channel_facts.h - what is remembered of the channels that were published to last: their rule, and whether somebody hears.
+ *
+ * A small table by hash of the name; it answers in constant time what the policy would search for, and lets a PUBLISH that
+ * is going to be heard stay the server's own:
+ *
+ *   A channel that was heard goes on being heard until a subscriber leaves.  Leaving is seen: UNSUBSCRIBE and its kin, RESET,
+ *   EXEC (which may run them), a client that disconnects.  Each of them makes all that was remembered of hearing void.
+ *   (Shard channels lose subscribers when their slot moves, unseen: nothing is remembered of them.) */
+#ifndef HMQ_CHANNEL_FACTS_H
+#define HMQ_CHANNEL_FACTS_H
+
+#include "module.h"
+
+/* The rule for a channel, NULL if none. */
+const hmq_rule *channel_rule_of(hmq_slice channel);
+
+/* The policies have changed. */
+void channel_facts_forget(void);
+
+/* Was it heard, and has no subscriber left since? */
+bool channel_is_heard(hmq_slice channel);
+void channel_was_heard(hmq_slice channel);
+/* A subscriber may have left some channel. */
+void channel_subscriber_left(void);
+
+#endif

@@ -15,9 +15,11 @@
 static const char control_channels[] =
     "__*__:* hold=none; "             /* keyspace events, sentinel, invalidation */
     "{*}_inbox hold=none; "           /* the sessions' own inboxes */
-    "*celery.pidbox* hold=none; "     /* Celery and kombu: remote control and its replies */
+    "/[0-9].* hold=none; "            /* kombu: fanout exchanges, /<database>.<exchange> */
+    "/[0-9][0-9].* hold=none; "
+    "*.pidbox* hold=none; "           /* kombu: remote control and its replies */
     "*celeryev* hold=none; "          /* Celery: events */
-    "celery-task-meta-* hold=none; "  /* Celery: the result backend keeps the result itself */
+    "*celery-task-meta-* hold=none; " /* Celery: the result backend keeps the result itself */
     "*redisson_* hold=none; "         /* Redisson: locks, semaphores, latches */
     "*redisson__* hold=none; "
     "rq:pubsub:* hold=none; "         /* rq: worker commands */

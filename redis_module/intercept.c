@@ -47,16 +47,15 @@ static bool stays_stock(uint64_t client, const server_string *channel) {
 
 /* PUBLISH goes to CHANNEL.PUBLISH, with the same arguments in the same places, where this server may keep messages. */
 static void rewrite(server_filter_ctx *filter, bool sharded) {
-    if (!settings.intercept) return;
-    if (sv.CommandFilterArgsCount(filter) != 3) return; /* the server's own arity error */
-    int flags = sv.GetContextFlags(detached);
-    if (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING))) return;
+    if (!settings.intercept || sv.CommandFilterArgsCount(filter) != 3) return; /* else the server's own arity error */
     if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
     uint64_t client = client_of(filter);
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
-    if (channel_rule(channel) == NULL) return;
     if (!sharded && stays_stock(client, channel)) return;
-    if (!access_may_intercept(client, channel, sharded) || (client != 0 && access_is_resp2_subscriber(client))) return;
+    int flags = sv.GetContextFlags(detached);
+    if (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING))) return;
+    if (channel_rule(channel) == NULL || !access_may_intercept(client, channel, sharded)) return;
+    if (client != 0 && access_is_resp2_subscriber(client)) return;
     server_string *name = sharded ? channel_spublish_name : channel_publish_name;
     sv.RetainString(NULL, name);
     sv.CommandFilterArgReplace(filter, 0, name);

@@ -316,6 +316,6 @@ def test_a_wrong_load_argument_stops_the_start_and_is_named(
 
 def test_the_log_says_at_load_what_is_on(fresh_server: MakeServer) -> None:
     server = fresh_server()
-    assert "holdmq 0.1.0: interception on, 13 policy rules" in server.log_text()
+    assert "holdmq 0.1.0: interception on, 15 policy rules" in server.log_text()
     server = fresh_server(config=["holdmq.intercept no", 'holdmq.policies "a; b"'])
     assert "interception off, 2 policy rules" in server.log_text()

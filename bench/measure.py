@@ -71,7 +71,7 @@ def measure(cases: Sequence[Case], plan: Plan, tell: Callable[[str], None]) -> t
             facts = ours.facts()
             for case in cases:
                 tell(f"servers {number + 1} of {plan.pairs}: {case.name}")
-                times[case.name] += _rounds(case, stock, ours, plan.rounds * case.often)
+                times[case.name] += _rounds(case, stock, ours, max(1, round(plan.rounds * case.often)))
     return [_row(case, times[case.name]) for case in cases], facts
 
 
@@ -94,8 +94,6 @@ def _prepare(server: Bench, side: Side) -> None:
     server.load.run(side.once)
     if side.channels:
         server.listener.run(packed([("SUBSCRIBE", *side.channels)]))
-    server.load.run(side.before)
-    server.load.run(side.work[:1])  # so that the first round is like the others
 
 
 def _finish(server: Bench, side: Side) -> None:

@@ -119,9 +119,13 @@ def test_the_server_describes_a_command_as_it_is_documented(raw3: RawClient, nam
     repeated = any("multiple" in argument.get("flags", []) for argument in described)
     assert repeated == ("…" in COMMANDS[name])
 
+    assert_arity(raw3, name)
+    assert_key(raw3, name)
+    assert_flags(raw3, name)
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_the_arity_is_that_of_the_documentation(raw3: RawClient, name: str) -> None:
+
+def assert_arity(raw3: RawClient, name: str) -> None:
+    """The server's arity is that of the documentation."""
     least = len(needed(COMMANDS[name]))
     exact = "[" not in COMMANDS[name] and "…" not in COMMANDS[name]
     assert information(raw3, name)[1] == (least if exact else -least)
@@ -130,8 +134,8 @@ def test_the_arity_is_that_of_the_documentation(raw3: RawClient, name: str) -> N
             raw3.call(name, *["{x}"] * count)
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_a_command_tells_its_key_if_it_has_one(raw3: RawClient, name: str) -> None:
+def assert_key(raw3: RawClient, name: str) -> None:
+    """A session's command tells its key; one of topics has none."""
     first = needed(COMMANDS[name])[1:2]
     command = [name, *["{x}"] * len(needed(COMMANDS[name])[1:])]
     if name.startswith("SESSION."):
@@ -144,8 +148,8 @@ def test_a_command_tells_its_key_if_it_has_one(raw3: RawClient, name: str) -> No
             raw3.call("COMMAND", "GETKEYS", *command)
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_a_command_that_writes_says_so_and_one_that_stores_needs_memory(raw3: RawClient, name: str) -> None:
+def assert_flags(raw3: RawClient, name: str) -> None:
+    """A command that writes says so, and one that stores needs memory."""
     flags = set(information(raw3, name)[2])
     assert ("readonly" in flags) == (name in READING)
     # CHANNEL.PUBLISH stands in for PUBLISH, which is neither.

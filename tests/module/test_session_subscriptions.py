@@ -79,12 +79,11 @@ def test_subscriptions_of_nobody_are_empty(session: Session, client: redis.Redis
         assert session.subscriptions() == {}
 
 
-@pytest.mark.parametrize(
-    "options", [qos | flags | handling for qos in (0, 1, 2) for flags in (0, 4, 8, 12) for handling in (0, 16, 32)]
-)
-def test_every_valid_options_byte_is_kept(session: Session, options: int) -> None:
-    assert session.subscribe(("a", options)) == [1]
-    assert session.subscriptions() == {b"a": options}
+def test_every_valid_options_byte_is_kept(session: Session) -> None:
+    valid = [qos | flags | handling for qos in (0, 1, 2) for flags in (0, 4, 8, 12) for handling in (0, 16, 32)]
+    for options in valid:
+        session.subscribe(("a", options))
+        assert session.subscriptions() == {b"a": options}
 
 
 @pytest.mark.parametrize("topic_filter", FILTERS, ids=lambda text: text[:20])

@@ -219,14 +219,14 @@ def test_a_message_lives_as_long_as_its_ttl_says(session: Session, client: redis
 
 def test_the_ttl_of_a_message_beats_that_of_the_batch(client: redis.Redis) -> None:
     client.execute_command("SESSION.ADD", "{c}", "TTL", 50, "EXPIRING", 7, "a", "", "b")
-    assert client.ttl("{c}_messages_1") in (6, 7)
-    assert client.ttl("{c}_messages_2") in (49, 50)
+    assert 0 <= 7 - client.ttl("{c}_messages_1") <= 5
+    assert 0 <= 50 - client.ttl("{c}_messages_2") <= 5
 
 
 def test_the_default_ttl_is_a_setting(session: Session, client: redis.Redis) -> None:
     client.config_set("holdmq.session-ttl", 33)
     session.add("a")
-    assert client.ttl("{c}_messages_1") in (32, 33)
+    assert 0 <= 33 - client.ttl("{c}_messages_1") <= 5
 
 
 def test_the_longest_ttl_is_accepted(session: Session, client: redis.Redis) -> None:
@@ -328,7 +328,7 @@ def test_the_limit_of_a_queue_does_not_know_of_one_with_the_same_name_in_another
         Session(client).add("a", "b", limit=2)
         Session(client).add("c", limit=2)
         end = other.execute_command("PEXPIRETIME", "{c}_messages_2")
-        eventually(lambda: now_ms(other) > end)
+        eventually(lambda: now_ms(other) > end + 1)
         assert queue.add("new", limit=2) == ([3], 3, 0, 1)
         assert queue.fetch().values == [b"live", b"new"]
     finally:

@@ -119,7 +119,7 @@ def test_the_options_may_come_in_any_order_and_case_and_qos_is_0_if_not_said(
     assert (plain.kind, plain.qos) == (core.DeliveryKind.TRANSIENT, 0)
     assert full.qos == 1
     assert (full.message().publisher, full.message().properties) == (b"x", b"\x01\x01")
-    assert client.ttl("{t}_retained") in (8, 9)
+    assert 0 <= 9 - client.ttl("{t}_retained") <= 5
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xfa\xfb", b"QOS", b"x" * 300_000], ids=["empty", "magic", "word", "long"])

@@ -318,6 +318,30 @@ def test_celery_sends_its_events_to_those_who_listen_and_keeps_none_for_others(
     eventually(lambda: lists(client) == [], what="no list left behind")
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"control_exchange": "orders", "event_exchange": "orderev"},
+        {"broker_transport_options": {"global_keyprefix": "shop:"}},
+    ],
+    ids=["exchanges", "prefix"],
+)
+def test_what_celery_sends_under_other_names_and_nobody_hears_is_not_kept(
+    client: redis.Redis, server: Server, settings: dict[str, Any]
+) -> None:
+    before = kept_and_handed_over(client)
+    published = client.info("holdmq")["holdmq_channel_published"]
+    with Celery("caller", broker=server.url) as app:
+        app.conf.update(settings)
+        app.control.broadcast("ping")
+        with app.events.default_dispatcher() as dispatcher:
+            dispatcher.send("worker-heartbeat")
+            dispatcher.send("order-shipped", number=1)
+    assert client.info("holdmq")["holdmq_channel_published"] >= published + 3
+    assert lists(client) == []
+    assert kept_and_handed_over(client) == before
+
+
 # --- Node.js ----------------------------------------------------------------------------------------------------------
 
 

@@ -95,7 +95,7 @@ build/obj/%.o: %.c Makefile
 
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
-.PHONY: test test-asan test-matrix test-servers servers
+.PHONY: test test-asan test-matrix test-servers servers fuzz
 test-servers: ## Redis 7.0 and the Mosquitto clients from Debian, where they are missing
 	bash tools/test-servers.sh build/servers/redis-7.0
 
@@ -149,6 +149,15 @@ test-asan: core build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbin
 	HOLDMQ_MODULE=$(CURDIR)/build/asan/holdmq.so \
 		HOLDMQ_TEST_PRELOAD=$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME) \
 		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module $(ARGS)
+
+FUZZ_SECONDS ?= 300
+fuzz: core build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## the core on mutated bytes, then random commands on sanitized servers
+	$(BIN)/python -m tests.fuzz.core --seconds $(FUZZ_SECONDS) $(ARGS)
+	for server in valkey-9.1 redis-7.0; do \
+		HOLDMQ_MODULE=$(CURDIR)/build/asan/holdmq.so \
+			HOLDMQ_TEST_PRELOAD=$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME) \
+			$(BIN)/python -m tests.fuzz.wire --server $$server --seconds $(FUZZ_SECONDS) $(ARGS); \
+	done
 
 # --- Use --------------------------------------------------------------------------------------------------------------
 

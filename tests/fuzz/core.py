@@ -1,0 +1,119 @@
+"""The fuzzer of the core: record, delivery, TBMQ's JSON, MQTT packets, topics, globs, policies, key names, the trie.
+
+core_driver.c mutates and watches the coverage, core_targets.c knows the laws; both are compiled with the core under the
+address and undefined-behaviour sanitizers.  An input that breaks a law goes into the corpus, where the tests replay it.
+
+    python -m tests.fuzz.core --seconds 600        fuzz
+    python -m tests.fuzz.core --replay FILE        every input of the file, once
+"""
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+CORPUS = HERE / "corpus" / "core.txt"
+BUILD = REPOSITORY / "build" / "fuzz"
+SANITIZE = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+PLAIN = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-g")
+SECONDS_BEYOND = 60.0  # for the end of a run, beyond the time that was asked for
+# The smallest input of each target's kind, for a corpus that is lost.
+FIRST = (
+    b"\x00\xfa\x11\x00\x00\x00\x00\x00\x00\x00\x01\x00a",
+    b"\x01\xfb\x01\x00\x00\x01" + bytes(16),
+    b'\x02\x00\x01{"packetType":"PUBLISH","packetId":1,"payload":""}',
+    b"\x03\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00",
+    b"\x03\x82\x06\x00\x01\x00\x01a\x01",
+    b"\x04\x80a/+/#a/b/c",
+    b"\x05\x80a*[b-c]?abc",
+    b"\x06a* hold=all last=on maxlen=5 ttl=0 deliver=held; * hold=none",
+    b"\x07p{a%7B}_messages_65535",
+    b"\x08\x10\x03a/+\x02\x03a/b\x11\x03a/+",
+    b"\x08" + b"".join(bytes((n % 16 << 4, 1 + 40 * (n // 16))) + b"a" for n in range(40)) + b"\x02\x01a",
+    b"\x09" + bytes(10),
+)
+
+
+def build(folder: Path) -> Path:
+    """Compile the fuzzer and return its path.
+
+    Raises:
+        subprocess.CalledProcessError: the compiler failed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    compiler = os.environ.get("CC", "gcc")
+    sources = sorted(map(str, (REPOSITORY / "src").glob("*.c")))
+    targets, driver = str(HERE / "core_targets.c"), str(HERE / "core_driver.c")
+    steps = (
+        (*PLAIN, "-O1", *SANITIZE, "-fsanitize-coverage=trace-pc", "-c", *sources),
+        (*PLAIN, "-O1", *SANITIZE, "-c", targets),
+        (*PLAIN, "-O2", "-c", driver),
+        (*SANITIZE, "-o", "core_driver", *(f"{Path(source).stem}.o" for source in (*sources, targets, driver))),
+    )
+    for step in steps:
+        subprocess.run([compiler, *step], cwd=folder, check=True)
+    return folder / "core_driver"
+
+
+def run(driver: Path, *arguments: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the fuzzer with the sanitizers' settings."""
+    environment = {
+        **os.environ,
+        "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    environment.pop("LD_PRELOAD", None)
+    return subprocess.run(
+        [str(driver), *arguments], env=environment, capture_output=True, text=True, check=False, timeout=timeout_s
+    )
+
+
+def replay(driver: Path, file: Path) -> subprocess.CompletedProcess[str]:
+    """Run every input of a corpus file once."""
+    return run(driver, "--replay", str(file), timeout_s=SECONDS_BEYOND)
+
+
+def fuzz(driver: Path, seed: int, seconds: int) -> int:
+    """Fuzz for so long; 1 after a finding, which is then in the corpus."""
+    current, fresh, start = BUILD / "current", BUILD / "core.txt", BUILD / "start.txt"
+    first = "".join(f"{data.hex()}\n" for data in FIRST)
+    start.write_text(first + (CORPUS.read_text() if CORPUS.exists() else ""))
+    sys.stdout.write(f"core: seed {seed}, {seconds} s\n")
+    sys.stdout.flush()
+    arguments = ("--seed", str(seed), "--seconds", str(seconds), str(start), str(current), str(fresh))
+    done = run(driver, *arguments, timeout_s=seconds + SECONDS_BEYOND)
+    sys.stdout.write(done.stdout)
+    if done.returncode == 0:
+        shutil.copyfile(fresh, CORPUS)
+        return 0
+    data = current.read_bytes()
+    bytes_of_input = data[4 : 4 + int.from_bytes(data[:4], sys.byteorder)]
+    finding = CORPUS.with_name(f"core-{sha256(bytes_of_input).hexdigest()[:12]}.txt")
+    finding.write_text(f"{bytes_of_input.hex()}\n")
+    sys.stdout.write(f"{done.stderr}\nfinding: {finding}\n")
+    return 1
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Fuzz the core.")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--replay", type=Path, help="a file of the corpus")
+    options = parser.parse_args()
+    driver = build(BUILD)
+    if options.replay is None:
+        return fuzz(driver, options.seed, options.seconds)
+    done = replay(driver, options.replay)
+    sys.stdout.write(done.stdout + done.stderr)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

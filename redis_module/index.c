@@ -303,6 +303,20 @@ static bool one_of(const char *event, const char *const *names) {
     return false;
 }
 
+/* Inside a transaction Valkey 9 names the client's database in events of keys of another one: nothing is known then. */
+static bool database_is_uncertain(server_ctx *ctx, int type, const char *event) {
+    static const char *const elsewhere[] = {"copy_to", "move_to", NULL};
+    if (!can.valkey || (type != SERVER_NOTIFY_LOADED && !one_of(event, elsewhere))) return false;
+    return (sv.GetContextFlags(ctx) & SERVER_CTX_MULTI) != 0;
+}
+
+static void doubt_all(void) {
+    scan_new = true;
+    for (int db = 0; db < index_count_; db++) {
+        if (indexes[db] != NULL) indexes[db]->scan_needed = true;
+    }
+}
+
 static int on_key_event(server_ctx *ctx, int type, const char *event, server_string *key) {
     static const char *const gone[] = {"del", "rename_from", "move_from", NULL};
     static const char *const harmless[] = {"expire", "persist", NULL};
@@ -317,6 +331,8 @@ static int on_key_event(server_ctx *ctx, int type, const char *event, server_str
         index_set_held(index, (hmq_slice){(const uint8_t *)name, len});
     } else if (type == SERVER_NOTIFY_EXPIRED || type == SERVER_NOTIFY_EVICTED || one_of(event, gone)) {
         key_gone(sv.GetSelectedDb(ctx), index, name, len);
+    } else if (database_is_uncertain(ctx, type, event)) {
+        doubt_all();
     } else if (!one_of(event, harmless)) {
         key_appeared(ctx, index, name, len);
     }

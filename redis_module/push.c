@@ -23,16 +23,17 @@ static struct {
 
 static server_string *message_kind, *shard_message_kind;
 
-/* Replicas that are connected, those that are still synchronizing included: only then a publish has to be replicated.  An
- * event tells who is online; who is on the way is looked up ten times a second. */
-static long replicas;
+/* Has a publish to be replicated?  Only if a replica is connected, synchronizing, or may come back for what is in the backlog.
+ * An event tells who is online; the rest is looked up ten times a second. */
+static bool replicated;
 
 static void count_replicas(server_ctx *ctx) {
     server_reply *info = sv.Call(ctx, "INFO", "c", "replication");
     size_t len = 0;
     const char *text = info == NULL ? NULL : sv.CallReplyStringPtr(info, &len);
     const char *found = text == NULL ? NULL : memmem(text, len, "connected_slaves:", 17);
-    replicas = found == NULL ? 1 : strtol(found + 17, NULL, 10);
+    bool backlog = text == NULL || memmem(text, len, "repl_backlog_active:1", 21) != NULL;
+    replicated = backlog || found == NULL || found[17] != '0';
     if (info != NULL) sv.FreeCallReply(info);
 }
 
@@ -43,7 +44,7 @@ static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub,
 
 /* Replicating it ourselves would count as a change of the data set. */
 int push_to_all(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
-    if (replicas == 0 || can.cluster) {
+    if (!replicated || can.cluster) {
         return sharded ? sv.PublishMessageShard(ctx, channel, message) : sv.PublishMessage(ctx, channel, message);
     }
     server_reply *reply = sv.Call(ctx, sharded ? "SPUBLISH" : "PUBLISH", "!ss", channel, message);

@@ -265,6 +265,21 @@ def test_while_writes_are_paused_no_backlog_is_taken_out(client: redis.Redis, ra
     assert client.dbsize() == 0
 
 
+@pytest.mark.parametrize(("command", "name"), [("SUBSCRIBE", "ch"), ("PSUBSCRIBE", "c*")])
+def test_a_subscription_that_waited_for_paused_clients_gets_its_hand_off(
+    client: redis.Redis, raw: MakeRaw, command: str, name: str
+) -> None:
+    client.publish("ch", "held")
+    subscriber, other = raw(), raw()
+    client.client_pause(200, all=True)  # nobody can end it, not even CLIENT UNPAUSE
+    subscriber.send(command, name)
+    other.send("PING")
+    assert other.read() == "PONG"
+    assert subscriber.read_message()[:2] == [command.lower().encode(), name.encode()]
+    assert messages(subscriber.pending()) == [b"held"]
+    assert client.dbsize() == 0
+
+
 def test_while_writes_are_paused_a_publish_waits_as_on_a_stock_server(client: redis.Redis, raw: MakeRaw) -> None:
     publisher = raw()
     client.client_pause(60_000, all=False)

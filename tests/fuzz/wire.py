@@ -224,7 +224,8 @@ def signature(finding: str) -> str:
     report = re.search(r"(?:ERROR: AddressSanitizer: \S+|runtime error: .{0,60})", finding)
     if frame or report:
         return f"{report[0] if report else ''} {frame[1] if frame else ''}"
-    return re.sub(r"\d+", "N", re.sub(r"\{.*", "", finding))[:100]
+    differences = sorted(set(re.findall(r"b['\"]([a-z ]+): ", finding)))
+    return " ".join(differences) or re.sub(r"\d+", "N", finding)[:100]
 
 
 def shortened(rig: Rig, batches: Sequence[Sequence[Step]], same: str) -> list[list[Step]]:

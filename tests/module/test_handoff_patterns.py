@@ -133,6 +133,26 @@ def test_a_channel_with_both_lists_is_handed_over_once_and_with_its_newest(clien
     assert heard(subscribe(raw(), "*", command="PSUBSCRIBE")) == [(b"*", b"ch", b"heard")]
 
 
+def test_a_last_message_stays_where_it_is_when_the_backlog_is_handed_over(client: redis.Redis, raw: MakeRaw) -> None:
+    set_policies(client, "* last=on deliver=held")
+    client.publish("ch", "one")
+    client.publish("ch", "two")
+    assert heard(subscribe(raw(), "*", command="PSUBSCRIBE")) == [(b"*", b"ch", b"one"), (b"*", b"ch", b"two")]
+    assert client.keys("*") == [b"{ch}_last"]
+    assert client.execute_command("CHANNEL.LAST", "ch") == b"two"
+
+
+@pytest.mark.parametrize("length", [1, 1000, 1015, 1016, 1017, 1018, 1024, 1030, 70_000])
+@pytest.mark.parametrize("rule", ["* hold=none last=on", "* last=on", "* hold=unheard"])
+def test_channels_with_names_of_any_length_are_handed_over(
+    client: redis.Redis, raw: MakeRaw, rule: str, length: int
+) -> None:
+    set_policies(client, rule)
+    name = b"x" * length
+    client.publish(name, "m")
+    assert heard(subscribe(raw(), "x*", command="PSUBSCRIBE")) == [(b"x*", name, b"m")]
+
+
 def test_a_list_that_was_held_before_last_was_on_is_handed_over_too(client: redis.Redis, raw: MakeRaw) -> None:
     client.publish("ch", "m")
     set_policies(client, "* last=on")

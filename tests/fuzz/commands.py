@@ -15,12 +15,13 @@ Command = tuple[bytes, ...]
 Step = tuple[int, Command]
 Maker = Callable[["Generator"], list[bytes]]
 
-CONNECTIONS = 6
+CONNECTIONS = 6  # odd ones speak RESP3
+WEIGHTS = (4, 4, 4, 4, 1, 2)
+LISTENER = 4  # the one with RESP2 that subscribes
 SUBSCRIBING = (b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE")
 BIG = 1 << 20
-MUTATED = 0.2  # part of the module's commands that do not stay as their grammar says
 
-IDS = (b"c1", b"c2", b"dev%7B1%7D", b"a/b", b"\xff\xfe\x00", b"%25")
+IDS = (b"c1", b"c1", b"c1", b"c2", b"dev%7B1%7D", b"a/b", b"\xff\xfe\x00", b"%25")
 BAD_KEYS = (b"", b"{}", b"c1", b"{a", b"{a}b", b"{a{b}", b"{%ZZ}", b"{%}", b"}{", b"{c1}{c2}", b"\x00", b"{\x00}")
 SUFFIXES = (b"_messages", b"_last_packet_id", b"_subscriptions", b"_session", b"_received", b"_producers", b"_inbox")
 TOPICS = (b"a", b"a/b", b"a/b/c", b"/", b"$SYS/x", b"{c1}", b"t%7B", b"\xc3\xa9/x", b"a//b", b"1/" * 127 + b"1")
@@ -66,7 +67,7 @@ CHANNELS = (
     b"{ch}_last",
 )
 PATTERNS = (b"*", b"ch*", b"{*", b"c?", b"[a-z]*", b"[^", b"\\", b"*" * 50, b"x\\*", b"", b"{ch}*", b"\xff*", b"[\\]]*")
-NUMBERS = (b"1", b"2", b"3", b"5", b"10", b"100", b"1000")
+NUMBERS = (b"1", b"2", b"3", b"4", b"5", b"6", b"10", b"100", b"1000")
 ODD_NUMBERS = (
     *(str(n).encode() for n in (0, -1, 65535, 65536, 10000, 10001, 2147483647, 2147483648, 4294967295, 4294967296)),
     *(str(n).encode() for n in (2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), 2**64 - 1, 2**64, 10**30)),
@@ -144,6 +145,9 @@ class Generator:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        # Rounds in which little is damaged come further; those in which much is, to stranger places.
+        self._mutated = self.random.choice((0.02, 0.1, 0.3))
+        self._stock = self.random.choice((0.03, 0.1, 0.3))
 
     # ---- parts of commands ----
 
@@ -213,19 +217,30 @@ class Generator:
 
     def epoch(self) -> list[bytes]:
         """The fencing epoch, which a generator cannot know: mostly none, or the one that is not checked."""
-        return self.maybe((b"EPOCH", lambda: self.one((b"0", b"0", b"1"), ODD_NUMBERS)))
+        return self.maybe((b"EPOCH", lambda: self.one((*(b"0",) * 6, b"1"), ODD_NUMBERS)))
 
     def reference(self) -> list[bytes]:
         """ZADD of a reference to a message, as the module keeps them, but at any serial."""
         key = self.key()
         return [b"ZADD", key + b"_messages", self.one((*SCORES, *NUMBERS)), key + b"_messages_" + self.number()]
 
+    def fenced(self) -> list[bytes]:
+        """A command with the session's present epoch, which only a script can know beforehand."""
+        name = self.one((b"CLOSE", b"CLOSE", b"TOUCH", b"FETCH", b"ACK", b"DROP", b"SENT"))
+        rest = {
+            b"CLOSE": self.maybe((b"EXPIRY", lambda: self.one((b"0", b"1", b"100"))), (b"SENT", self.number)),
+            b"FETCH": [b"WINDOW", self.number()],
+            b"ACK": [*self.maybe((b"NEXT", self.number)), self.number()],
+            b"SENT": [self.number()],
+        }
+        return [b"EVAL", WITH_EPOCH, b"1", self.key(), b"SESSION." + name, *rest.get(name, [])]
+
     # ---- commands ----
 
     def module_command(self) -> list[bytes]:
         """A command of the module, or a stock command that it makes persistent."""
         command = self.random.choice(MODULE)(self)
-        return self.mutated(command) if self.random.random() < MUTATED else command
+        return self.mutated(command) if self.random.random() < self._mutated else command
 
     def stock_command(self) -> list[bytes]:
         """A stock command on the module's keys, or one that changes the whole server."""
@@ -253,11 +268,13 @@ class Generator:
 
     def steps(self) -> list[Step]:
         """What one connection sends in one go: a command, several, a transaction or a script."""
-        connection = self.random.randrange(CONNECTIONS)
+        connection = self.random.choices(range(CONNECTIONS), WEIGHTS)[0]
         chance = self.random.random()
         if chance < 0.08:
             inner = [framed(self.command()) for _ in range(self.random.randrange(6))]
             end = self.random.choice([b"EXEC", b"EXEC", b"EXEC", b"DISCARD"])
+            if connection % 2 == 0:
+                inner = [command for command in inner if command[0] not in SUBSCRIBING]
             commands = [[b"MULTI"], *inner, [end]]
             if self.random.random() < 0.2:
                 commands.insert(0, [b"WATCH", self.stored(), self.stored()])
@@ -265,11 +282,15 @@ class Generator:
             commands = [self.script()]
         else:
             commands = [self.command() for _ in range(1 + self.random.randrange(5))]
-        return [(connection, tuple(command)) for command in commands]
+        return [(self.listener(connection, command), tuple(command)) for command in commands]
+
+    def listener(self, connection: int, command: list[bytes]) -> int:
+        """The connection itself, or one that may subscribe: with RESP2 there is not much else that it then may send."""
+        return LISTENER if command[0] in SUBSCRIBING and connection % 2 == 0 else connection
 
     def command(self) -> list[bytes]:
         """Any command."""
-        return self.module_command() if self.random.random() < 0.75 else self.stock_command()
+        return self.stock_command() if self.random.random() < self._stock else self.module_command()
 
     def script(self) -> list[bytes]:
         """Commands inside a script, protected or not."""
@@ -319,6 +340,9 @@ class Generator:
         ]
 
 
+WITH_EPOCH = b"""local epoch = redis.call('HGET', KEYS[1] .. '_session', 'epoch')
+return redis.call(ARGV[1], KEYS[1], 'EPOCH', epoch or 0, unpack(ARGV, 2))"""
+
 # fmt: off
 MODULE: tuple[Maker, ...] = (
     lambda g: [b"SESSION.ADD", g.key(), *g.maybe((b"LIMIT", g.number), (b"TTL", g.number)),
@@ -337,9 +361,12 @@ MODULE: tuple[Maker, ...] = (
     lambda g: [b"SESSION.DROP", g.key(), *g.epoch()],
     lambda g: [b"SESSION.OPEN", g.key(), b"OWNER", g.one(OWNERS), *g.maybe((b"CLEAN",), (b"EXPIRY", g.number),
                (b"LEASE", g.number))],
+    lambda g: [b"SESSION.OPEN", g.key(), b"OWNER", g.one(OWNERS), b"EXPIRY", b"1000"],
+    lambda g: [b"SESSION.OPEN", g.key(), b"OWNER", g.one(OWNERS), b"EXPIRY", b"1000"],
     lambda g: [b"SESSION.TOUCH", g.key(), b"EPOCH", g.number()],
     lambda g: [b"SESSION.CLOSE", g.key(), b"EPOCH", g.one((b"0", b"1"), ODD_NUMBERS),
                *g.maybe((b"EXPIRY", g.number), (b"SENT", g.number))],
+    lambda g: g.fenced(),
     lambda g: [b"SESSION.SUBSCRIBE", g.key(), *g.epoch(), *g.subscriptions()],
     lambda g: [b"SESSION.UNSUBSCRIBE", g.key(), *g.epoch(), *g.some(g.filter)],
     lambda g: [b"SESSION.SUBSCRIPTIONS", g.key()],
@@ -407,7 +434,7 @@ STOCK: tuple[Maker, ...] = (
     lambda g: [b"CONFIG", b"SET", b"holdmq.policies", g.policies()],
     lambda g: [b"CONFIG", b"SET", g.one(LIMITS), g.number()],
     lambda g: [b"CONFIG", b"SET", b"holdmq.intercept", g.one((b"yes", b"yes", b"no", b"x"))],
-    lambda g: [b"CONFIG", b"SET", b"maxmemory", g.one((b"0", b"0", b"0", b"1mb", b"4mb"))],
+    lambda g: [b"CONFIG", b"SET", b"maxmemory", g.one((*(b"0",) * 8, b"1mb", b"4mb"))],
     lambda g: [b"CONFIG", b"SET", b"maxmemory-policy", g.one((b"noeviction", b"allkeys-random", b"volatile-ttl"))],
     lambda g: [b"CONFIG", b"SET", b"notify-keyspace-events", g.one((b"KEA", b""))],
     lambda g: [b"CLIENT", b"TRACKING", g.one((b"on", b"off"))],
@@ -416,7 +443,7 @@ STOCK: tuple[Maker, ...] = (
     lambda g: [b"INFO", b"everything"],
     lambda g: [b"MEMORY", b"USAGE", g.stored()],
     lambda g: [b"COMMAND", b"GETKEYS", *g.module_command()],
-    lambda g: [g.one((b"FLUSHALL", b"FLUSHDB", b"PING")), *g.maybe((lambda: g.one((b"ASYNC", b"SYNC")),))],
+    lambda g: [g.one((b"FLUSHALL", b"FLUSHDB", *(b"PING",) * 6)), *g.maybe((lambda: g.one((b"ASYNC", b"SYNC")),))],
     lambda g: [b"SWAPDB", b"0", g.one((b"1", b"2"))],
     lambda g: g.one((b"DEBUG RELOAD", b"PING", b"PING", b"PING")).split(),
 )

@@ -66,7 +66,7 @@ class Line:
         """Send commands and wait for their replies.
 
         Raises:
-            Finding: no answer, or more or fewer replies than there are commands.
+            Finding: no answer, more or fewer replies than there are commands, or one that must not be.
             OSError: the server closed the connection, as it may.
         """
         self._marks += 1
@@ -98,6 +98,8 @@ class Line:
                 self._reader.feed(data)
             elif reply in (mark, [b"pong", mark]):
                 return replies
+            elif isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOPERM"):
+                raise Finding(f"the default user may do everything, but: {reply}")
             elif not isinstance(reply, hiredis.PushNotification):
                 replies += 1
 

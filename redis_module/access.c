@@ -51,7 +51,8 @@ void access_forget_all(void) {
 }
 
 void access_script_caller(uint64_t client) {
-    script_caller = client;
+    server_client_info info = {.version = 1};
+    if (sv.GetClientInfoById(&info, client) == SERVER_OK) script_caller = client; /* not the script itself */
 }
 
 void access_user_may_change(uint64_t client) {

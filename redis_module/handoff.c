@@ -186,14 +186,27 @@ static void give_channel(const receiver *to, server_string *channel) {
 
 /* ---- patterns ---------------------------------------------------------------------------------------------- */
 
+/* The channel whose last message this list keeps (policy last=on), NULL if it keeps none. */
+static server_string *channel_of_last(hmq_slice name) {
+    char *channel = sv.Alloc(name.len);
+    size_t len;
+    const hmq_rule *rule = NULL;
+    if (channel_of_last_key(name, channel, name.len, &len))
+        rule = channel_rule_of((hmq_slice){(const uint8_t *)channel, len});
+    server_string *found = rule != NULL && rule->last ? sv.CreateString(NULL, channel, len) : NULL;
+    sv.Free(channel);
+    return found;
+}
+
 /* The channel that a held list belongs to: the name itself, or what is behind {channel}_last.  NULL if the other of the
  * two serves that channel, or no rule does. */
 static server_string *channel_of_list(const index_t *index, hmq_slice name) {
-    char small[1024];
-    size_t len;
-    if (name.len < sizeof small && channel_of_last_key(name, small, sizeof small, &len)) {
-        const hmq_rule *rule = hmq_policy_find(settings.policy, small, len);
-        if (rule != NULL && rule->last && rule->deliver == HMQ_DELIVER_LAST) return sv.CreateString(NULL, small, len);
+    server_string *of_last = channel_of_last(name);
+    if (of_last != NULL) {
+        const hmq_rule *rule = channel_rule(of_last);
+        if (rule->deliver == HMQ_DELIVER_LAST) return of_last;
+        sv.FreeString(NULL, of_last);
+        return NULL;
     }
     const hmq_rule *rule = channel_rule_of(name);
     if (rule == NULL || rule->deliver == HMQ_DELIVER_NONE) return NULL;
@@ -333,10 +346,12 @@ static bool serve_unknown(const note *n) {
 static bool settle(const note *n, bool final) {
     server_client_info info;
     if (n->client == 0) return serve_unknown(n) || final;
-    if (client_info(n->client, &info) && push_subscriptions(n->client) > n->before) {
+    bool connected = client_info(n->client, &info);
+    if (connected && push_subscriptions(n->client) > n->before) {
         serve(n, info.db);
         return true;
     }
+    if (connected && (info.flags & SERVER_CLIENT_BLOCKED)) return false; /* CLIENT PAUSE: the command has not run yet */
     if (final) counters.handoffs_cancelled++;
     return final;
 }

@@ -41,8 +41,9 @@ static bool is_in_multi(uint64_t client) {
 
 /* A message that will be heard and is to be kept only if it is not: the server's own PUBLISH does all there is to do. */
 static bool stays_stock(uint64_t client, const server_string *channel) {
-    return can.filter_client && !handoff_pending() && !drain_any() && channel_is_heard(slice_of(channel)) &&
-           !is_in_multi(client);
+    if (!can.filter_client || handoff_pending() || drain_any() || !channel_is_heard(slice_of(channel))) return false;
+    return !is_in_multi(client) &&
+           !sv.AvoidReplicaTraffic(); /* while writes are paused it would wait, and then be unheard */
 }
 
 /* PUBLISH goes to CHANNEL.PUBLISH, with the same arguments in the same places, where this server may keep messages. */
@@ -150,6 +151,8 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
         user_changes(client);
     else if (is(name, "EVAL") || is(name, "EVALSHA") || is(name, "FCALL"))
         access_script_caller(client);
+    else if (is(name, "SYNC") || is(name, "PSYNC"))
+        push_replica_comes();
     else if (is(name, "ACL"))
         access_forget_all();
 }
@@ -168,10 +171,12 @@ static void on_command(server_filter_ctx *filter) {
     case NAME('f', 5):
     case NAME('h', 5):
     case NAME('m', 5):
+    case NAME('p', 5):
     case NAME('p', 7):
     case NAME('p', 10):
     case NAME('p', 12):
     case NAME('r', 5):
+    case NAME('s', 4):
     case NAME('s', 8):
     case NAME('s', 9):
     case NAME('s', 10):

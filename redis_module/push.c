@@ -37,6 +37,10 @@ static void count_replicas(server_ctx *ctx) {
     if (info != NULL) sv.FreeCallReply(info);
 }
 
+void push_replica_comes(void) {
+    replicated = true;
+}
+
 static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)event, (void)sub, (void)data;
     count_replicas(ctx);

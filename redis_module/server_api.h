@@ -122,6 +122,7 @@ typedef struct server_swapdb_info {
 } server_swapdb_info;
 
 #define SERVER_CLIENT_PUBSUB (1 << 1)
+#define SERVER_CLIENT_BLOCKED (1 << 2)
 #define SERVER_CLIENT_MULTI (1 << 5)
 
 typedef struct server_client_info {

@@ -1,5 +1,6 @@
 """What the fuzzers found once is not found again, and a few fixed rounds find nothing."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,13 @@ def test_the_core_keeps_its_laws_on_every_input_of_the_corpus(tmp_path: Path) ->
     for file in files:
         done = core.replay(driver, file)
         assert done.returncode == 0, f"{file.name}: {done.stdout}{done.stderr}"
+
+
+def test_a_crash_is_found_and_the_next_round_runs_on_a_new_server(fresh_server: Callable[..., Server]) -> None:
+    rig = wire.Rig(fresh_server())
+    assert "BUG REPORT" in (wire.found_by(rig, [[(0, (b"DEBUG", b"SEGFAULT"))]]) or "")
+    assert wire.found_by(rig, [[(0, (b"PING",))]]) is None
+    rig.hang_up()
 
 
 def test_a_round_is_written_and_read_back_as_it_was(tmp_path: Path) -> None:

@@ -121,15 +121,15 @@ class Rig:
         self._settings = [(name, self._setting(name)) for name in SETTINGS]
 
     def empty(self) -> None:
-        """No keys, no connections, the settings of the start; started anew if it does not run."""
+        """No keys, no connections, the settings of the start; started anew if it crashed or hangs."""
         self.hang_up()
-        if not self.server.process.running:
+        try:
+            self._reset()
+        except OSError:
+            if self.server.process.running:
+                self.server.kill()
             self.server.restart()
-        with RawClient(self.server.port, timeout_s=ANSWER_S) as connection:
-            for name, value in self._settings:
-                connection.call("CONFIG", "SET", name, value)
-            connection.call("FLUSHALL")
-            connection.call("SCRIPT", "FLUSH")
+            self._reset()
 
     def hang_up(self) -> None:
         """Close all connections."""
@@ -158,20 +158,33 @@ class Rig:
         Raises:
             Finding: it is not.
         """
+        silent: Exception | None = None
         try:
-            with RawClient(self.server.port, timeout_s=ANSWER_S) as connection:
-                connection.call("PING")
-                for database in range(DATABASES):
-                    connection.call("SELECT", database)
-                    differences = connection.call("HOLDMQ.CHECK")
-                    if differences != []:
-                        raise Finding(f"HOLDMQ.CHECK of database {database}: {differences!r}")
-            self.server.check()
+            self._ask()
         except (OSError, ReplyError) as error:
+            silent = error
+        try:
             self.server.check()
-            raise Finding(f"the server does not answer: {error!r}") from error
         except AssertionError as error:
-            raise error if isinstance(error, Finding) else Finding(str(error)) from error
+            raise Finding(str(error)) from error
+        if silent is not None:
+            raise Finding(f"the server does not answer: {silent!r}") from silent
+
+    def _ask(self) -> None:
+        with RawClient(self.server.port, timeout_s=ANSWER_S) as connection:
+            connection.call("PING")
+            for database in range(DATABASES):
+                connection.call("SELECT", database)
+                differences = connection.call("HOLDMQ.CHECK")
+                if differences != []:
+                    raise Finding(f"HOLDMQ.CHECK of database {database}: {differences!r}")
+
+    def _reset(self) -> None:
+        with RawClient(self.server.port, timeout_s=ANSWER_S) as connection:
+            for name, value in self._settings:
+                connection.call("CONFIG", "SET", name, value)
+            connection.call("FLUSHALL")
+            connection.call("SCRIPT", "FLUSH")
 
     def _send(self, number: int, commands: list[Command]) -> None:
         self.sent += len(commands)

@@ -59,7 +59,10 @@ def half_way(client: redis.Redis, channel: str = "ch") -> int:
         return lengths[-1] == lengths[-2] == lengths[-3]
 
     eventually(still, 20, "a hand-off that stands still")
-    assert HALF_WAY[0] <= lengths[-1] <= HALF_WAY[1]
+    most = (
+        HALF_WAY[1] if serves_each(client) else COUNT
+    )  # before 7.2 one reader's full buffer holds up another channel's
+    assert HALF_WAY[0] <= lengths[-1] <= most
     return lengths[-1]
 
 

@@ -86,6 +86,8 @@ static server_command_arg topic_publish_args[] = {ARG("topic", SERVER_ARG_STRING
                                                   SWITCH("retain", "RETAIN"),
                                                   OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
                                                   OPTION("client-id", SERVER_ARG_STRING, "FROM"),
+                                                  OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                                  OPTION("packet-id", SERVER_ARG_INTEGER, "PACKET"),
                                                   OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
                                                   END_ARGS};
 static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0),

@@ -68,11 +68,14 @@ static bool epoch_matches(server_ctx *ctx, hmq_slice session, long long epoch) {
     return false;
 }
 
+bool session_require_epoch(server_ctx *ctx, hmq_slice session, long long epoch) {
+    return epoch == 0 || epoch_matches(ctx, session, epoch);
+}
+
 bool session_check_epoch(args *a, hmq_slice session) {
     if (!args_take_word(a, "EPOCH")) return true;
     long long epoch;
-    if (!args_number(a, "EPOCH", 0, INT64_MAX, &epoch)) return false;
-    return epoch == 0 || epoch_matches(a->ctx, session, epoch);
+    return args_number(a, "EPOCH", 0, INT64_MAX, &epoch) && session_require_epoch(a->ctx, session, epoch);
 }
 
 static void delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {

@@ -38,4 +38,7 @@ void session_state_free(session_state *state);
 struct args;
 bool session_check_epoch(struct args *a, hmq_slice session);
 
+/* Is this the session's current epoch (0: not asked)?  False after replying FENCED or NOSESSION. */
+bool session_require_epoch(server_ctx *ctx, hmq_slice session, long long epoch);
+
 #endif

@@ -18,6 +18,7 @@
 #include "queue.h"
 #include "session.h"
 #include "session_hash.h"
+#include "session_qos2.h"
 #include "session_queue.h"
 
 /* ---- RELEASE ----------------------------------------------------------------------------------------------- */
@@ -82,37 +83,58 @@ static server_key *open_received(server_ctx *ctx, hmq_slice session, server_stri
     return NULL;
 }
 
-static bool receive(server_ctx *ctx, server_key *set, server_string *name, hmq_slice session, uint16_t packet_id) {
+static bool is_known(server_key *set, uint16_t packet_id) {
     double score;
+    if (sv.KeyType(set) == SERVER_EMPTY) return false;
     server_string *member = member_of(packet_id);
-    bool first = sv.KeyType(set) == SERVER_EMPTY || sv.ZsetScore(set, member, &score) != SERVER_OK;
-    if (first) {
-        bool new = sv.KeyType(set) == SERVER_EMPTY;
-        long long now_ms = sv.Milliseconds();
-        sv.ZsetAdd(set, (double)now_ms, member, NULL);
-        sv.Replicate(ctx, "ZADD", "sls", name, now_ms, member);
-        index_notify(ctx, SERVER_NOTIFY_ZSET, "zadd", name);
-        session_facts facts = session_facts_read(ctx, session);
-        long long expire_ms = facts.opened ? facts.expire_ms : now_ms + settings.session_ttl_s * 1000;
-        if (new ? expire_ms != SERVER_NO_EXPIRE : expires_later(expire_ms, sv.GetAbsExpire(set)))
-            key_set_expiry(ctx, set, name, expire_ms);
-    }
+    bool known = sv.ZsetScore(set, member, &score) == SERVER_OK;
     sv.FreeString(NULL, member);
-    return first;
+    return known;
+}
+
+static void note(server_ctx *ctx, server_key *set, server_string *name, hmq_slice session, uint16_t packet_id) {
+    server_string *member = member_of(packet_id);
+    bool new = sv.KeyType(set) == SERVER_EMPTY;
+    long long now_ms = sv.Milliseconds();
+    sv.ZsetAdd(set, (double)now_ms, member, NULL);
+    sv.Replicate(ctx, "ZADD", "sls", name, now_ms, member);
+    index_notify(ctx, SERVER_NOTIFY_ZSET, "zadd", name);
+    session_facts facts = session_facts_read(ctx, session);
+    long long expire_ms = facts.opened ? facts.expire_ms : now_ms + settings.session_ttl_s * 1000;
+    if (new ? expire_ms != SERVER_NO_EXPIRE : expires_later(expire_ms, sv.GetAbsExpire(set)))
+        key_set_expiry(ctx, set, name, expire_ms);
+    sv.FreeString(NULL, member);
+}
+
+qos2_status qos2_look(server_ctx *ctx, hmq_slice session, uint16_t packet_id) {
+    server_string *name;
+    server_key *set = open_received(ctx, session, &name);
+    if (set == NULL) return QOS2_WRONG_TYPE;
+    bool known = is_known(set, packet_id);
+    sv.CloseKey(set);
+    sv.FreeString(NULL, name);
+    return known ? QOS2_KNOWN : QOS2_NEW;
+}
+
+void qos2_note(server_ctx *ctx, hmq_slice session, uint16_t packet_id) {
+    server_string *name;
+    server_key *set = open_received(ctx, session, &name);
+    if (set == NULL) return;
+    note(ctx, set, name, session, packet_id);
+    sv.CloseKey(set);
+    sv.FreeString(NULL, name);
 }
 
 int session_receive_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
-    server_string *key, *name;
+    server_string *key;
     long long packet_id;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
     if (!args_number(&a, "packet-id", 1, HMQ_PACKET_ID_MAX, &packet_id) || !args_end(&a)) return SERVER_OK;
-    server_key *set = open_received(ctx, slice_of(key), &name);
-    if (set == NULL) return SERVER_OK;
-    bool first = receive(ctx, set, name, slice_of(key), (uint16_t)packet_id);
-    sv.CloseKey(set);
-    sv.FreeString(NULL, name);
-    return sv.ReplyWithLongLong(ctx, first);
+    qos2_status status = qos2_look(ctx, slice_of(key), (uint16_t)packet_id);
+    if (status == QOS2_WRONG_TYPE) return SERVER_OK;
+    if (status == QOS2_NEW) qos2_note(ctx, slice_of(key), (uint16_t)packet_id);
+    return sv.ReplyWithLongLong(ctx, status == QOS2_NEW);
 }
 
 static bool complete(server_ctx *ctx, server_key *set, server_string *name, uint16_t packet_id) {

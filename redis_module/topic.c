@@ -9,6 +9,7 @@
 #include "delivery.h"
 #include "errors.h"
 #include "index.h"
+#include "publisher.h"
 #include "queue.h"
 #include "retained.h"
 #include "session.h"
@@ -20,7 +21,6 @@
 #define OPTION_RETAIN_HANDLING_SHIFT 4
 #define OPTIONS_MAX 47 /* retain handling at most 2 */
 #define MAX_TTL_S 4294967295LL /* message expiry interval of MQTT 5.0 */
-#define MAX_CLIENT_ID_BYTES 65535
 
 enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
 
@@ -267,9 +267,10 @@ static long long route(server_ctx *ctx, index_t *index, const hmq_record *record
     return reached;
 }
 
-static bool parse_publish(args *a, hmq_record *record) {
+static bool parse_publish(args *a, hmq_record *record, publisher *from) {
     long long qos = 0, ttl_s = 0;
     server_string *text;
+    bool taken;
     while (args_left(a)) {
         if (args_take_word(a, "QOS")) {
             if (!args_number(a, "QOS", 0, 2, &qos)) return false;
@@ -277,24 +278,27 @@ static bool parse_publish(args *a, hmq_record *record) {
             record->retain = true;
         } else if (args_take_word(a, "TTL")) {
             if (!args_number(a, "TTL", 1, MAX_TTL_S, &ttl_s)) return false;
-        } else if (args_take_word(a, "FROM")) {
-            if (!args_string(a, "FROM", &text)) return false;
-            record->publisher = slice_of(text);
-            if (record->publisher.len > MAX_CLIENT_ID_BYTES) {
-                reply_error(a->ctx, ERROR_SYNTAX, "FROM has %zu bytes: a client id of at most 65535 expected",
-                            record->publisher.len);
-                return false;
-            }
         } else if (args_take_word(a, "PROPERTIES")) {
             if (!args_string(a, "PROPERTIES", &text)) return false;
             record->properties = slice_of(text);
-        } else {
+        } else if (!publisher_parse(a, from, &taken)) {
+            return false;
+        } else if (!taken) {
             return args_end(a);
         }
     }
     record->qos = (uint8_t)qos;
+    record->publisher = from->client_id;
     if (ttl_s > 0) record->expires_ms = record->time_ms + ttl_s * 1000;
     return true;
+}
+
+static int publish(server_ctx *ctx, const hmq_record *record, const publisher *from) {
+    index_t *index = index_of(ctx);
+    if (record->retain && !retained_write(ctx, index, record)) return SERVER_OK;
+    publisher_note(ctx, from);
+    counters.topic_published++;
+    return sv.ReplyWithLongLong(ctx, route(ctx, index, record, record->time_ms));
 }
 
 int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
@@ -305,13 +309,17 @@ int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
                          .time_ms = sv.Milliseconds(),
                          .topic = slice_of(argv[1]),
                          .payload = slice_of(argv[2])};
+    publisher from = {0};
     hmq_topic_error error = hmq_topic_check_name((const char *)record.topic.data, record.topic.len);
     if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[1], error);
-    if (!parse_publish(&a, &record)) return SERVER_OK;
-    index_t *index = index_of(ctx);
-    if (record.retain && !retained_write(ctx, index, &record)) return SERVER_OK;
-    counters.topic_published++;
-    return sv.ReplyWithLongLong(ctx, route(ctx, index, &record, record.time_ms));
+    if (!parse_publish(&a, &record, &from)) return SERVER_OK;
+    switch (publisher_judge(ctx, &from, record.qos)) {
+    case PUBLISHER_MAY: publish(ctx, &record, &from); break;
+    case PUBLISHER_REPEATS: sv.ReplyWithLongLong(ctx, -1); break;
+    case PUBLISHER_REFUSED: break;
+    }
+    publisher_end(&from);
+    return SERVER_OK;
 }
 
 /* ---- asking for retained topics ---------------------------------------------------------------------------- */

@@ -42,6 +42,7 @@ from holdmq.replies import (
     Message,
     OpenResult,
     Page,
+    Publisher,
     SessionInfo,
     SubscriptionOptions,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "Pipeline",
     "Producer",
     "ProducerError",
+    "Publisher",
     "Reply",
     "Session",
     "SessionFullError",

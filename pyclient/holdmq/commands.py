@@ -38,6 +38,7 @@ from holdmq.replies import (
     OpenResult,
     Page,
     Payload,
+    Publisher,
     SessionInfo,
     SubscriptionOptions,
     Text,
@@ -323,17 +324,20 @@ def topic_publish(
     qos: int = 0,
     retain: bool = False,
     ttl: int | None = None,
-    publisher: Text | None = None,
+    publisher: Text | Publisher | None = None,
     properties: bytes = b"",
 ) -> Command[int]:
-    """`TOPIC.PUBLISH`: the number of sessions reached (ttl in seconds, properties as MQTT 5.0 encodes them)."""
+    """`TOPIC.PUBLISH`: the number of sessions reached (ttl in seconds, properties as MQTT 5.0 encodes them).
+
+    -1 for a packet identifier of the publisher that is a repetition.
+    """
     words: list[Word] = ["TOPIC.PUBLISH", _topic(topic), _payload("payload", payload), "QOS", _range("qos", qos, 0, 2)]
     if retain:
         words.append("RETAIN")
     if ttl is not None:
         words += ["TTL", _range("ttl", ttl, 1, MAX_TTL_S)]
     if publisher is not None:
-        words += ["FROM", _name("publisher", publisher)]
+        words += _publisher(publisher if isinstance(publisher, Publisher) else Publisher(publisher), qos)
     if properties:
         words += ["PROPERTIES", properties]
     return Command(tuple(words), _integer, scope=Scope.ALL, merge=sum)
@@ -439,6 +443,17 @@ def _fetch_options(count: int | None, max_bytes: int | None) -> list[Word]:
         words += ["COUNT", _range("count", count, 1, MAX_COUNT)]
     if max_bytes is not None:
         words += ["BYTES", _range("max_bytes", max_bytes, 1, MAX_NUMBER)]
+    return words
+
+
+def _publisher(publisher: Publisher, qos: int) -> list[Word]:
+    words: list[Word] = ["FROM", _name("publisher", publisher.client_id)]
+    if publisher.epoch:
+        words += _epoch(publisher.epoch)
+    if publisher.packet_id is not None:
+        if qos != 2:
+            raise ArgumentError(f"qos is {qos!r} for a publisher with a packet_id; expected 2")
+        words += ["PACKET", _range("packet_id", publisher.packet_id, 1, MAX_PACKET_ID)]
     return words
 
 

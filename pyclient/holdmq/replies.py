@@ -29,6 +29,7 @@ __all__ = [
     "OpenResult",
     "Page",
     "Payload",
+    "Publisher",
     "SessionInfo",
     "SubscriptionOptions",
     "Text",
@@ -258,6 +259,22 @@ class SubscriptionOptions:
         if not 0 <= byte < 0x40:
             raise ArgumentError(f"subscription options are {byte!r}; expected 0 to 63 with no reserved bit set")
         return cls(byte & 3, bool(byte & 4), bool(byte & 8), byte >> 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """On whose behalf a message is published: a client with a session.
+
+    Attributes:
+        client_id: the client's id.
+        epoch: publish only if this is the current epoch of the client's session; 0: do not ask.
+        packet_id: with QoS 2, the packet identifier of the client's PUBLISH: it is noted in the step that publishes, so
+            that a repetition publishes nothing (`AsyncSession.complete` frees it).
+    """
+
+    client_id: Text
+    epoch: int = 0
+    packet_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

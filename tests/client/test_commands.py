@@ -15,6 +15,7 @@ from holdmq import (
     Hold,
     HoldMQ,
     Message,
+    Publisher,
     SubscriptionOptions,
     UnexpectedReplyError,
     commands,
@@ -55,6 +56,9 @@ def test_words_stand_in_the_documented_order() -> None:
     )
     assert commands.topic_publish("a", "x", qos=1, retain=True, ttl=9, publisher="p", properties=b"\1").words == (
         ("TOPIC.PUBLISH", b"a", b"x", "QOS", 1, "RETAIN", "TTL", 9, "FROM", b"p", "PROPERTIES", b"\1")
+    )
+    assert commands.topic_publish("a", "x", qos=2, publisher=Publisher("p", 3, 7)).words == (
+        ("TOPIC.PUBLISH", b"a", b"x", "QOS", 2, "FROM", b"p", "EPOCH", 3, "PACKET", 7)
     )
 
 
@@ -113,6 +117,10 @@ def test_a_reply_of_another_form_is_refused(command: Command[Any], reply: object
         (lambda: commands.session_open("c", "me", lease=0), "lease is 0; expected a whole number from 1"),
         (lambda: commands.session_subscribe("c", {}), "0 filters were given"),
         (lambda: commands.channel_range("ch", 5, 4), "stop is 4; expected a whole number from 5"),
+        (
+            lambda: commands.topic_publish("a", "x", publisher=Publisher("p", packet_id=1)),
+            "qos is 0 for a publisher with a packet_id; expected 2",
+        ),
         (lambda: SubscriptionOptions(qos=3), "qos is 3; expected 0, 1 or 2"),
         (lambda: SubscriptionOptions(retain_handling=-1), "retain_handling is -1"),
         (lambda: SubscriptionOptions.from_byte(0x40), "subscription options are 64"),

@@ -240,11 +240,14 @@ def publish(
     retain: bool = False,
     ttl: int | None = None,
     publisher: str | None = None,
+    epoch: int | None = None,
+    packet: int | None = None,
     properties: bytes | None = None,
 ) -> int:
     """TOPIC.PUBLISH."""
     options: list[str | bytes | int] = ["QOS", qos, *(["RETAIN"] if retain else []), *_options(TTL=ttl)]
     options += ["FROM", publisher] if publisher is not None else []
+    options += _options(EPOCH=epoch, PACKET=packet)
     options += ["PROPERTIES", properties] if properties is not None else []
     return int(client.execute_command("TOPIC.PUBLISH", topic, payload, *options))
 

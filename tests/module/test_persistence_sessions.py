@@ -76,6 +76,13 @@ def exercise(client: redis.Redis) -> None:
     client.execute_command("SESSION.RECEIVE", "{more}", 8)
     client.execute_command("SESSION.COMPLETE", "{more}", 7)
     client.execute_command("SESSION.SENT", "{closed}", 1)
+    exercise_publishers(client)
+
+
+def exercise_publishers(client: redis.Redis) -> None:
+    """What a publisher's session keeps."""
+    for packet in (9, 9, 10):
+        publish(client, "t/1", "once", qos=2, publisher="more", packet=packet)
 
 
 def exercise_everything(server: Server) -> None:

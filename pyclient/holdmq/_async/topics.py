@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdmq import commands
-from holdmq.replies import Message, Payload, Text
+from holdmq.replies import Message, Payload, Publisher, Text
 
 if TYPE_CHECKING:
     from holdmq._async.client import AsyncHoldMQ
@@ -33,7 +33,7 @@ class AsyncTopics:
         qos: int = 0,
         retain: bool = False,
         ttl: int | None = None,
-        publisher: Text | None = None,
+        publisher: Text | Publisher | None = None,
         properties: bytes = b"",
     ) -> int:
         """Publishes a message to every session with a filter that matches.
@@ -47,15 +47,18 @@ class AsyncTopics:
             qos: 0, 1 or 2.
             retain: keep it as the topic's retained message.
             ttl: how long it lives, in seconds, 1 to 2147483647 (default: the session's).
-            publisher: the client id of the publisher (for subscriptions with `no_local`).
+            publisher: the client id of the publisher (for subscriptions with `no_local`), or more of it.
             properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
 
         Returns:
-            How many sessions it reached.
+            How many sessions it reached; -1 if the publisher's packet identifier was received before and is not
+            completed.
 
         Raises:
             InvalidTopicError: a topic name that MQTT forbids.
-            ArgumentError: a number outside of its range.
+            ArgumentError: a number outside of its range, or an option without the one that it needs.
+            FencedError: the publisher's session has a newer owner.
+            NoSessionError: it was never opened, or is gone.
         """
         return await self._hold.execute(
             commands.topic_publish(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdmq import ArgumentError, AsyncHoldMQ, InvalidTopicError
+from holdmq import ArgumentError, AsyncHoldMQ, FencedError, InvalidTopicError, Publisher
 
 
 async def test_a_message_without_a_subscriber_reaches_nobody(hold: AsyncHoldMQ) -> None:
@@ -60,3 +60,26 @@ async def test_numbers_outside_of_their_range_are_refused_before_anything_is_sen
         await hold.topics.publish("a", b"x", ttl=0)
     with pytest.raises(ArgumentError, match="payload is of type int"):
         await hold.topics.publish("a", 5)  # type: ignore[arg-type]
+
+
+async def test_a_message_of_qos_2_that_is_sent_again_is_published_once(hold: AsyncHoldMQ) -> None:
+    await hold.session("reader").subscribe("a", qos=2)
+    device = hold.session("device")
+    opened = await device.open("bridge", expiry=60)
+
+    async def publish(payload: bytes) -> int:
+        return await hold.topics.publish("a", payload, qos=2, publisher=Publisher("device", opened.epoch, 7))
+
+    assert await publish(b"first") == 1
+    assert await publish(b"first") == -1
+    assert await device.complete(7) == 1
+    assert await publish(b"second") == 1
+    page = await hold.session("reader").fetch()
+    assert [entry.message.payload for entry in page.entries] == [b"first", b"second"]
+
+
+async def test_a_publisher_that_was_taken_over_is_refused(hold: AsyncHoldMQ) -> None:
+    first = await hold.session("device").open("bridge-1", expiry=60)
+    await hold.session("device").open("bridge-2", expiry=60)
+    with pytest.raises(FencedError):
+        await hold.topics.publish("a", b"x", publisher=Publisher("device", first.epoch))

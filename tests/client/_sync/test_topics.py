@@ -3,7 +3,7 @@
 
 import pytest
 
-from holdmq import ArgumentError, HoldMQ, InvalidTopicError
+from holdmq import ArgumentError, FencedError, HoldMQ, InvalidTopicError, Publisher
 
 
 def test_a_message_without_a_subscriber_reaches_nobody(hold: HoldMQ) -> None:
@@ -61,3 +61,26 @@ def test_numbers_outside_of_their_range_are_refused_before_anything_is_sent(hold
         hold.topics.publish("a", b"x", ttl=0)
     with pytest.raises(ArgumentError, match="payload is of type int"):
         hold.topics.publish("a", 5)  # type: ignore[arg-type]
+
+
+def test_a_message_of_qos_2_that_is_sent_again_is_published_once(hold: HoldMQ) -> None:
+    hold.session("reader").subscribe("a", qos=2)
+    device = hold.session("device")
+    opened = device.open("bridge", expiry=60)
+
+    def publish(payload: bytes) -> int:
+        return hold.topics.publish("a", payload, qos=2, publisher=Publisher("device", opened.epoch, 7))
+
+    assert publish(b"first") == 1
+    assert publish(b"first") == -1
+    assert device.complete(7) == 1
+    assert publish(b"second") == 1
+    page = hold.session("reader").fetch()
+    assert [entry.message.payload for entry in page.entries] == [b"first", b"second"]
+
+
+def test_a_publisher_that_was_taken_over_is_refused(hold: HoldMQ) -> None:
+    first = hold.session("device").open("bridge-1", expiry=60)
+    hold.session("device").open("bridge-2", expiry=60)
+    with pytest.raises(FencedError):
+        hold.topics.publish("a", b"x", publisher=Publisher("device", first.epoch))

@@ -31,6 +31,7 @@ HEADERS = (
     "policy.h",
     "tbmq.h",
     "mqtt.h",
+    "mqtt_properties.h",
 )
 
 # What Python adds to the headers: the digest of the sources, and Python functions that C can call back.

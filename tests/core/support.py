@@ -26,6 +26,17 @@ def heap_bytes(data: bytes) -> Any:
     return ffi.gc(ffi.cast("uint8_t *", block), LIBC.release)
 
 
+def slice_of(data: bytes) -> tuple[Any, Any]:
+    """An `hmq_slice` of a block of exactly this size, and the block, to be kept as long as the slice."""
+    block = heap_bytes(data)
+    return ffi.new("hmq_slice *", (block, len(data)))[0], block
+
+
+def text_of(part: Any) -> bytes:
+    """The bytes of an `hmq_slice`."""
+    return copy(part.data, part.len)
+
+
 def copy(data: Any, size: int) -> bytes:
     """The bytes that C wrote or points to."""
     return bytes(ffi.buffer(data, size)) if size else b""

@@ -294,7 +294,7 @@ def test_changed_packets_are_decoded_or_refused(original: bytes, data: st.DataOb
         Connect(b"a", will=Will(b"w", b"", qos=3)),
         Connect(b"a", will=Will(b"w", bytes(65536))),
         Connect(b"a", keep_alive_s=65536),
-        Connect(b"a", level=5),
+        Connect(b"a", level=6),
         Connect(bytes(65536)),
         Connect(b"a", username=bytes(65536)),
         Connect(b"a", username=b"u", password=bytes(65536)),

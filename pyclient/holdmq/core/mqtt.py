@@ -326,7 +326,7 @@ def _append_packets(packets: list[Packet], scratch: _Scratch, count: int, source
     Slices are addresses; that a payload ends where its packet does tells where the source begins.
     """
     for index, fields in enumerate(_PACKET.iter_unpack(scratch.raw[: count * _PACKET.size])):
-        kind, qos, dup, retain, _, _, packet_id, size, topic, topic_len, _, _, payload, payload_len = fields
+        kind, qos, dup, retain, _, _, packet_id, size, _, topic, topic_len, _, _, payload, payload_len = fields
         end += size
         if kind == _PUBLISH:
             topic -= payload + payload_len - end
@@ -541,14 +541,15 @@ def encode_connect(connect: Connect) -> bytes:
         "has_password": connect.password is not None,
         **{name: (text, len(text)) for name, text in held.items()},
     }
-    capacity = sum(map(len, texts.values())) + 32
-    out = ffi.new("uint8_t[]", capacity)
     try:
-        size = lib.hmq_mqtt_encode_connect(ffi.new("hmq_mqtt_connect *", described), out, capacity)
-    except OverflowError:
-        size = 0
+        parts = ffi.new("hmq_mqtt_connect *", described)
+    except OverflowError as error:
+        raise InvalidPacketError(f"a field of the CONNECT is out of its range: {connect!r}") from error
+    size = lib.hmq_mqtt_connect_size(parts)
     if size == 0:
         raise InvalidPacketError(f"a field of the CONNECT is out of its range: {connect!r}")
+    out = ffi.new("uint8_t[]", size)
+    lib.hmq_mqtt_encode_connect(parts, out, size)
     return _encode(PacketType.CONNECT, payload=bytes(ffi.buffer(out, size)))
 
 

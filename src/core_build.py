@@ -32,6 +32,7 @@ HEADERS = (
     "tbmq.h",
     "mqtt.h",
     "mqtt_properties.h",
+    "engine.h",
 )
 
 # What Python adds to the headers: the digest of the sources, and Python functions that C can call back.

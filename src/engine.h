@@ -49,7 +49,10 @@ typedef struct hmq_engine_settings {
     uint32_t max_ready;              /* messages kept behind a full window, for one client */
     uint32_t max_ready_bytes;
     uint32_t max_fetches;            /* pages of queues under way at the same time */
-    uint32_t max_output_bytes;       /* unsent bytes of one client above which no queued message is added */
+    uint32_t max_output_bytes;       /* bytes not yet taken by the owner above which no queued message is added */
+    uint32_t retry_first_ms;         /* pause before what was refused for now is sent again; it doubles up to ... */
+    uint32_t retry_most_ms;
+    uint32_t retry_total_ms;         /* refused for so long: FAILED */
 } hmq_engine_settings;
 
 typedef enum hmq_engine_event_kind {
@@ -157,11 +160,12 @@ bool hmq_engine_send(hmq_engine *engine, hmq_conn conn, const uint8_t *data, siz
 /* The client's socket takes no more, or takes it again. */
 void hmq_engine_writable(hmq_engine *engine, hmq_conn conn, bool writable);
 /* Should the client not be read now?  RELIEF tells when that is over. */
-bool hmq_engine_rests(const hmq_engine *engine, hmq_conn conn);
+bool hmq_engine_rests(hmq_engine *engine, hmq_conn conn);
 /* The serial of the last message that was sent to the client, for SESSION.CLOSE ... SENT; 0: none. */
 uint64_t hmq_engine_sent_serial(const hmq_engine *engine, hmq_conn conn);
-/* The connection is over.  Acknowledgements that gathered are still sent, publishes under way are still carried out;
- * after this call the handle is not known any more. */
+/* The connection is over: after this call the handle is not known any more.  Acknowledgements that gathered are still
+ * sent; publishes that the server has not answered yet are not sent again if it is lost (nobody was told that they were
+ * taken).  The owner's SESSION.CLOSE comes behind all of them. */
 void hmq_engine_close(hmq_engine *engine, hmq_conn conn);
 
 /* ---- the server ---- */

@@ -1,0 +1,291 @@
+"""The engine of an MQTT front end: bytes of clients and of the server in, bytes for both out (src/engine.h).
+
+One engine per process and event loop.  What comes often never becomes a Python object; what comes seldom comes as an
+`Event`.  All times are milliseconds since 1970.  Nothing here is thread-safe.
+
+The two buffers are for `asyncio.BufferedProtocol`: one read buffer for all clients and one for the server, so that no
+bytes object is made per read.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from holdmq.core._binding import LIBC_ALLOCATOR, CData, ffi, lib
+
+__all__ = ["Counters", "Engine", "EngineSettings", "Event", "EventKind", "OpenSession", "OutOfStepError"]
+
+BUFFER_BYTES = 262_144
+
+# Names in the order of the C structure; its arrays become tuples.
+Counters = dict[str, "int | tuple[int, ...]"]
+
+
+class OutOfStepError(Exception):
+    """The server's bytes do not fit what was asked: the connection to it has to be made anew."""
+
+
+class EventKind(IntEnum):
+    """What happened; hmq_engine_event_kind."""
+
+    PACKET = 1  # a whole packet for the owner; then `proceed`
+    ERROR = 2  # the client did something wrong: `error`, and in `code` the reason code of MQTT 5.0
+    REPLY = 3  # to the command with `token`: `data` is RESP
+    PUSH = 4  # of the server, and no delivery: `data` is RESP
+    TAKEN_OVER = 5  # the session has a new owner, or is gone
+    FAILED = 6  # the server refused a command of this client for good: `data` is the error
+    CONFLICT = 7  # the server was restored from an older state: the client has to come back
+    RELIEF = 8  # the client may be read again
+    REFUSED = 9  # the server refuses for now; it is tried again
+
+
+class Event(NamedTuple):
+    """One event.  `conn` is 0 where there is none."""
+
+    kind: int
+    conn: int
+    data: bytes
+    code: int
+    error: int
+    token: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Bounds; hmq_engine_settings has their meaning.  Bytes, milliseconds, numbers."""
+
+    max_packet_bytes: int = 1_048_576
+    max_client_outstanding: int = 1000
+    max_outstanding: int = 50_000
+    max_outstanding_bytes: int = 67_108_864
+    max_ready: int = 1000
+    max_ready_bytes: int = 65_536
+    max_fetches: int = 64
+    max_output_bytes: int = 262_144
+    retry_first_ms: int = 50
+    retry_most_ms: int = 2000
+    retry_total_ms: int = 60_000
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """What was agreed with a client; hmq_engine_session."""
+
+    version: int
+    client_id: bytes
+    key: bytes
+    epoch: int
+    resumed: bool = False
+    window: int = 100
+    receive_maximum: int = 0
+    alias_maximum_in: int = 0
+    alias_maximum_out: int = 0
+    max_packet_out: int = 0
+    replay_rate: int = 0
+    publish_rate: int = 0
+    denied_otherwise: bool = False
+
+
+def error_text(error: int) -> str:
+    """What an ERROR event means."""
+    return str(ffi.string(lib.hmq_engine_error_text(error)).decode())
+
+
+class Engine:
+    """All connections of one process and their one connection to the server."""
+
+    def __init__(self, settings: EngineSettings | None = None) -> None:
+        """Raises MemoryError."""
+        values = ffi.new("hmq_engine_settings *", vars(settings or EngineSettings()))
+        engine = lib.hmq_engine_new(values, LIBC_ALLOCATOR)
+        if engine == ffi.NULL:
+            raise MemoryError("the engine")
+        self._engine: CData = ffi.gc(engine, lib.hmq_engine_free)
+        self._event = ffi.new("hmq_engine_event *")
+        self._conn = ffi.new("hmq_conn *")
+        self._slice = ffi.new("hmq_slice *")
+        self._ok = ffi.new("bool *")
+        self._buffer = ffi.new("uint8_t[]", BUFFER_BYTES)
+        self._server_buffer = ffi.new("uint8_t[]", BUFFER_BYTES)
+        self.buffer = memoryview(ffi.buffer(self._buffer))
+        self.server_buffer = memoryview(ffi.buffer(self._server_buffer))
+
+    def counters(self) -> Counters:
+        """All counters since the engine was made."""
+        counted = lib.hmq_engine_count(self._engine)
+        result: Counters = {}
+        for name, field in ffi.typeof("hmq_engine_counters").fields:
+            value = getattr(counted, name)
+            result[name] = tuple(value) if field.type.kind == "array" else int(value)
+        return result
+
+    def _taken(self) -> Event:
+        event = self._event
+        data = event.bytes
+        return Event(
+            event.kind,
+            event.conn,
+            bytes(ffi.buffer(data.data, data.len)) if data.len else b"",
+            event.code,
+            event.error,
+            event.token,
+            event.epoch,
+        )
+
+    # ---- clients ---------------------------------------------------------------------------------------------------
+
+    def attach(self) -> int:
+        """A client was accepted; its handle.  Raises MemoryError."""
+        conn = int(lib.hmq_engine_attach(self._engine))
+        if conn == 0:
+            raise MemoryError("a connection")
+        return conn
+
+    def receive(self, conn: int, data: bytes, now_ms: int) -> Event | None:
+        """Bytes of a client.  An event has to be dealt with before `proceed` is called for what follows it."""
+        if lib.hmq_engine_receive(self._engine, conn, data, len(data), now_ms, self._event):
+            return self._taken()
+        return None
+
+    def received(self, conn: int, count: int, now_ms: int) -> Event | None:
+        """The same for so many bytes at the beginning of `buffer`."""
+        if lib.hmq_engine_receive(self._engine, conn, self._buffer, count, now_ms, self._event):
+            return self._taken()
+        return None
+
+    def proceed(self, conn: int, now_ms: int) -> Event | None:
+        """What the client sent behind the packet that was dealt with."""
+        if lib.hmq_engine_continue(self._engine, conn, now_ms, self._event):
+            return self._taken()
+        return None
+
+    def open(self, conn: int, session: OpenSession, now_ms: int) -> int:
+        """The session is open.  Returns the connection that had it in this process (0: none).  Raises MemoryError."""
+        client_id, key = ffi.from_buffer(session.client_id), ffi.from_buffer(session.key)
+        agreed = ffi.new(
+            "hmq_engine_session *",
+            {
+                "version": session.version,
+                "resumed": session.resumed,
+                "denied_otherwise": session.denied_otherwise,
+                "window": session.window,
+                "receive_maximum": session.receive_maximum,
+                "alias_maximum_in": session.alias_maximum_in,
+                "alias_maximum_out": session.alias_maximum_out,
+                "max_packet_out": session.max_packet_out,
+                "replay_rate": session.replay_rate,
+                "publish_rate": session.publish_rate,
+                "epoch": session.epoch,
+                "client_id": (client_id, len(session.client_id)),
+            },
+        )
+        named = ffi.new("hmq_slice *", (key, len(session.key)))
+        former = int(lib.hmq_engine_open(self._engine, conn, agreed, named[0], now_ms, self._ok))
+        if not self._ok[0]:
+            raise MemoryError("a session, or its connection is not waiting for one")
+        return former
+
+    def rules(self, conn: int, rules: Sequence[tuple[bool, bytes]], *, denied_otherwise: bool) -> None:
+        """What the client may publish to: (allow, filter), the first that matches decides.  Raises MemoryError."""
+        kept = [ffi.from_buffer(topic_filter) for _allow, topic_filter in rules]
+        listed = ffi.new("hmq_engine_rule[]", len(rules))
+        for i, (allow, topic_filter) in enumerate(rules):
+            listed[i].allow = allow
+            listed[i].filter = (kept[i], len(topic_filter))
+        if not lib.hmq_engine_rules(self._engine, conn, listed, len(rules), denied_otherwise):
+            raise MemoryError("rules")
+
+    def send(self, conn: int, packet: bytes) -> None:
+        """A packet of the owner's, behind all that is to be sent to the client.  Raises MemoryError."""
+        if not lib.hmq_engine_send(self._engine, conn, packet, len(packet)):
+            raise MemoryError("a packet")
+
+    def set_writable(self, conn: int, writable: bool) -> None:
+        """The client's socket takes no more, or takes it again."""
+        lib.hmq_engine_writable(self._engine, conn, writable)
+
+    def rests(self, conn: int) -> bool:
+        """Should the client not be read now?  RELIEF tells when that is over."""
+        return bool(lib.hmq_engine_rests(self._engine, conn))
+
+    def sent_serial(self, conn: int) -> int:
+        """The serial of the last message sent, for SESSION.CLOSE ... SENT; 0 if none."""
+        return int(lib.hmq_engine_sent_serial(self._engine, conn))
+
+    def close(self, conn: int) -> None:
+        """The connection is over.  Take its outputs first; send its SESSION.CLOSE afterwards."""
+        lib.hmq_engine_close(self._engine, conn)
+
+    # ---- the server ------------------------------------------------------------------------------------------------
+
+    def command(self, command: bytes, *, conn: int = 0, token: int = 0, replies: bool = True) -> None:
+        """A command of the owner's as RESP.  `replies` is false for (UN)SUBSCRIBE only.  Raises MemoryError."""
+        if not lib.hmq_engine_command(self._engine, conn, token, replies, command, len(command)):
+            raise MemoryError("a command")
+
+    def replies(self, data: bytes, now_ms: int) -> Iterator[Event]:
+        """Bytes of the server.  Raises OutOfStepError."""
+        return self._events(data, len(data), now_ms)
+
+    def replied(self, count: int, now_ms: int) -> Iterator[Event]:
+        """The same for so many bytes at the beginning of `server_buffer`."""
+        return self._events(self._server_buffer, count, now_ms)
+
+    def _events(self, data: "bytes | CData", count: int, now_ms: int) -> Iterator[Event]:
+        outcome = lib.hmq_engine_replies(self._engine, data, count, now_ms, self._event)
+        while outcome > 0:
+            yield self._taken()
+            outcome = lib.hmq_engine_replies(self._engine, ffi.NULL, 0, now_ms, self._event)
+        if outcome < 0:
+            raise OutOfStepError("the server's bytes are no RESP, or nothing asked for them")
+
+    def flush(self, now_ms: int) -> None:
+        """Acknowledgements and fetches become commands; retries that are due are sent."""
+        lib.hmq_engine_flush(self._engine, now_ms)
+
+    def events(self) -> Iterable[Event]:
+        """Events that flush, the server's loss and other calls left behind."""
+        while lib.hmq_engine_next_event(self._engine, self._event):
+            yield self._taken()
+
+    def server_output(self) -> bytes:
+        """Commands to be written now; they count as written."""
+        output = lib.hmq_engine_server_output(self._engine)
+        if output.len == 0:
+            return b""
+        data = bytes(ffi.buffer(output.data, output.len))
+        lib.hmq_engine_server_written(self._engine, output.len)
+        return data
+
+    def server_lost(self) -> None:
+        """No reply will come to anything; the owner's commands are forgotten."""
+        lib.hmq_engine_server_lost(self._engine)
+
+    def server_restored(self, now_ms: int) -> None:
+        """The server is there; SUBSCRIBE commands were sent before."""
+        lib.hmq_engine_server_restored(self._engine, now_ms)
+
+    @property
+    def congested(self) -> bool:
+        """Nobody should be read now."""
+        return bool(lib.hmq_engine_congested(self._engine))
+
+    @property
+    def outstanding(self) -> int:
+        """Commands without a reply."""
+        return int(lib.hmq_engine_outstanding(self._engine))
+
+    @property
+    def waits(self) -> bool:
+        """Does something wait for time to pass, so that `flush` has to be called a little later?"""
+        return bool(lib.hmq_engine_waits(self._engine))
+
+    # ---- bytes for clients -----------------------------------------------------------------------------------------
+
+    def outputs(self) -> Iterator[tuple[int, bytes]]:
+        """(connection, bytes) of everybody who has something to be sent."""
+        conn, output = self._conn, self._slice
+        while lib.hmq_engine_next_output(self._engine, conn, output):
+            yield conn[0], ffi.buffer(output.data, output.len)[:]

@@ -1,0 +1,362 @@
+/* engine_client.c - packets of clients become commands for the server.
+ *
+ * The decoder hands over packets that point into the caller's bytes (or into what was left of earlier ones); commands are
+ * written straight into the log.  Nothing is copied in between. */
+#include "engine_internal.h"
+
+#include "topic.h"
+
+#define BATCH 64
+#define ARGUMENT_BYTES ((size_t)32) /* of one short argument on the wire, with its header */
+
+enum {
+    REASON_NO_SUBSCRIBERS = 0x10,
+    REASON_NOT_AUTHORIZED = 0x87,
+    REASON_RECEIVE_MAXIMUM = 0x93,
+    REASON_TOPIC_ALIAS = 0x94,
+    REASON_PROTOCOL = 0x82
+};
+
+const char *hmq_engine_error_text(int error) {
+    switch (error) {
+    case HMQ_ENGINE_NOT_CONNECTED: return "a packet before CONNECT [MQTT-3.1.0-1]";
+    case HMQ_ENGINE_SECOND_CONNECT: return "a second CONNECT [MQTT-3.1.0-2]";
+    case HMQ_ENGINE_UNEXPECTED: return "a packet that only a server sends";
+    case HMQ_ENGINE_RECEIVE_MAXIMUM:
+        return "more unacknowledged publishes than the receive maximum allows [MQTT-3.3.4-9]";
+    case HMQ_ENGINE_TOPIC_ALIAS: return "a topic alias that is 0, too large or was never set [MQTT-3.3.2-8]";
+    case HMQ_ENGINE_NO_MEMORY: return "out of memory";
+    case HMQ_ENGINE_SUBSCRIPTION_ID: return "a subscription identifier in a client's PUBLISH [MQTT-3.3.4-6]";
+    default: return hmq_mqtt_error_text((hmq_mqtt_error)error);
+    }
+}
+
+static uint8_t reason_of(int error) {
+    switch (error) {
+    case HMQ_ENGINE_RECEIVE_MAXIMUM: return REASON_RECEIVE_MAXIMUM;
+    case HMQ_ENGINE_TOPIC_ALIAS: return REASON_TOPIC_ALIAS;
+    case HMQ_ENGINE_NO_MEMORY: return 0x97; /* quota exceeded */
+    case HMQ_ENGINE_NOT_CONNECTED:
+    case HMQ_ENGINE_SECOND_CONNECT:
+    case HMQ_ENGINE_UNEXPECTED:
+    case HMQ_ENGINE_SUBSCRIPTION_ID: return REASON_PROTOCOL;
+    default: break;
+    }
+    /* Those of engine.h were taken out above.  NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange) */
+    return hmq_mqtt_error_reason((hmq_mqtt_error)error);
+}
+
+/* ---- answers ---- */
+
+bool client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason) {
+    if (c->phase != PHASE_OPEN) return true;
+    uint8_t *out = engine_output(e, c, 5);
+    if (out == NULL) return false;
+    bool with_reason = reason != 0 && c->version == 5;
+    out[0] = (uint8_t)(type << 4 | (type == HMQ_MQTT_PUBREL ? 2 : 0));
+    out[1] = with_reason ? 3 : 2;
+    out[2] = (uint8_t)(packet_id >> 8);
+    out[3] = (uint8_t)packet_id;
+    out[4] = reason;
+    engine_put(c, with_reason ? 5 : 4);
+    return true;
+}
+
+/* ---- topic aliases ---- */
+
+static void free_aliases(hmq_engine *e, alias **aliases, size_t count) {
+    for (size_t i = 0; *aliases != NULL && i < count; i++) {
+        if ((*aliases)[i].topic != NULL) e->allocator.release((*aliases)[i].topic);
+    }
+    if (*aliases != NULL) e->allocator.release(*aliases);
+    *aliases = NULL;
+}
+
+void client_forget(hmq_engine *e, connection *c) {
+    free_aliases(e, &c->aliases_in, c->alias_maximum_in);
+    free_aliases(e, &c->aliases_out, c->aliases_out_count);
+    if (c->rules != NULL) e->allocator.release(c->rules);
+    c->rules = NULL;
+    c->rule_count = 0;
+}
+
+/* Notes or looks up a topic alias; an empty *topic is filled in. */
+static int resolve_alias(hmq_engine *e, connection *c, uint16_t number, hmq_slice *topic) {
+    if (number > c->alias_maximum_in) return HMQ_ENGINE_TOPIC_ALIAS;
+    if (c->aliases_in == NULL) {
+        size_t size = c->alias_maximum_in * sizeof(alias);
+        c->aliases_in = e->allocator.alloc(size);
+        if (c->aliases_in == NULL) return HMQ_ENGINE_NO_MEMORY;
+        memset(c->aliases_in, 0, size);
+    }
+    alias *a = &c->aliases_in[number - 1];
+    if (topic->len == 0) {
+        if (a->topic == NULL) return HMQ_ENGINE_TOPIC_ALIAS;
+        *topic = (hmq_slice){a->topic, a->len};
+        return 0;
+    }
+    if (a->topic != NULL && a->len == topic->len && memcmp(a->topic, topic->data, topic->len) == 0) return 0;
+    uint8_t *copy = e->allocator.alloc(topic->len);
+    if (copy == NULL) return HMQ_ENGINE_NO_MEMORY;
+    memcpy(copy, topic->data, topic->len);
+    if (a->topic != NULL) e->allocator.release(a->topic);
+    *a = (alias){0, copy, (uint16_t)topic->len};
+    return 0;
+}
+
+/* ---- rules ---- */
+
+bool hmq_engine_rules(hmq_engine *e, hmq_conn conn, const hmq_engine_rule *rules, size_t count, bool denied_otherwise) {
+    connection *c = engine_find(e, conn);
+    if (c == NULL) return true;
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++) bytes += rules[i].filter.len;
+    hmq_engine_rule *copy = count == 0 ? NULL : e->allocator.alloc(count * sizeof *copy + bytes);
+    if (count > 0 && copy == NULL) return false;
+    uint8_t *text = (uint8_t *)(copy + count);
+    for (size_t i = 0; i < count; i++) {
+        copy[i] = (hmq_engine_rule){rules[i].allow, {text, rules[i].filter.len}};
+        if (rules[i].filter.len > 0) memcpy(text, rules[i].filter.data, rules[i].filter.len);
+        text += rules[i].filter.len;
+    }
+    if (c->rules != NULL) e->allocator.release(c->rules);
+    c->rules = copy;
+    c->rule_count = count;
+    c->denied_otherwise = denied_otherwise;
+    return true;
+}
+
+static bool may_publish(const connection *c, hmq_slice topic) {
+    for (size_t i = 0; i < c->rule_count; i++) {
+        const hmq_engine_rule *rule = &c->rules[i];
+        if (hmq_topic_matches((const char *)rule->filter.data, rule->filter.len, (const char *)topic.data, topic.len))
+            return rule->allow;
+    }
+    return !c->denied_otherwise;
+}
+
+/* ---- publishing ---- */
+
+static void spend(hmq_engine *e, connection *c) {
+    bucket *b = &c->publishing;
+    if (b->rate == 0) return;
+    if (e->now_ms > b->filled_ms) {
+        b->tokens += (double)(e->now_ms - b->filled_ms) * b->rate / 1000;
+        if (b->tokens > b->rate) b->tokens = b->rate;
+        b->filled_ms = e->now_ms;
+    }
+    b->tokens -= 1; /* below 0: the client rests until the debt is paid */
+    if (b->tokens < 0) engine_wants_time(e, c);
+}
+
+/* The place of a publish that is not allowed, in the order of the answers. */
+static int hold_place(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
+    static const char ping[] = "*1\r\n$4\r\nPING\r\n";
+    e->count.publishes_denied++;
+    if (p->qos == 0) return 0;
+    uint8_t *out = log_room(e, sizeof ping);
+    if (out == NULL) return HMQ_ENGINE_NO_MEMORY;
+    memcpy(out, ping, sizeof ping - 1);
+    const awaited entry = {
+        .conn = c->handle, .len = sizeof ping - 1, .packet_id = p->packet_id, .kind = COMMAND_DENIED, .qos = p->qos};
+    return log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
+}
+
+/* TOPIC.PUBLISH topic payload [QOS q] [RETAIN] [TTL s] FROM client [EPOCH e PACKET id] [PROPERTIES bytes] */
+static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_packet *p, hmq_slice topic, hmq_slice raw,
+                            const hmq_mqtt_publish_properties *properties) {
+    hmq_slice id = conn_client_id(c);
+    bool expires = properties->has_message_expiry, exact = p->qos == 2, more = properties->passed_len > 0;
+    out = hmq_resp_put_header(
+        out, '*', 5U + (p->qos ? 2U : 0) + p->retain + (expires ? 2U : 0) + (exact ? 4U : 0) + (more ? 2U : 0));
+    out = hmq_resp_put_text(out, "TOPIC.PUBLISH", 13);
+    out = hmq_resp_put_text(out, topic.data, topic.len);
+    out = hmq_resp_put_text(out, p->payload.data, p->payload.len);
+    if (p->qos) {
+        out = hmq_resp_put_text(out, "QOS", 3);
+        out = hmq_resp_put_number(out, p->qos);
+    }
+    if (p->retain) out = hmq_resp_put_text(out, "RETAIN", 6);
+    if (expires) {
+        out = hmq_resp_put_text(out, "TTL", 3);
+        out = hmq_resp_put_number(out, properties->message_expiry_s == 0 ? 1 : properties->message_expiry_s);
+    }
+    out = hmq_resp_put_text(out, "FROM", 4);
+    out = hmq_resp_put_text(out, id.data, id.len);
+    if (exact) {
+        out = hmq_resp_put_text(out, "EPOCH", 5);
+        out = hmq_resp_put_number(out, c->epoch);
+        out = hmq_resp_put_text(out, "PACKET", 6);
+        out = hmq_resp_put_number(out, p->packet_id);
+    }
+    if (more) {
+        out = hmq_resp_put_text(out, "PROPERTIES", 10);
+        out = hmq_resp_put_header(out, '$', properties->passed_len);
+        if (properties->contiguous)
+            memcpy(out, properties->passed.data, properties->passed_len);
+        else
+            hmq_mqtt_copy_passed(raw, out, properties->passed_len);
+        out += properties->passed_len;
+        *out++ = '\r';
+        *out++ = '\n';
+    }
+    return out;
+}
+
+static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p, hmq_slice topic,
+                        const hmq_mqtt_publish_properties *properties) {
+    size_t most = 16 * ARGUMENT_BYTES + topic.len + p->payload.len + c->id_len + properties->passed_len;
+    uint8_t *begin = log_room(e, most);
+    if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
+    const uint8_t *end = put_publish(begin, c, p, topic, p->properties, properties);
+    const awaited entry = {.conn = c->handle,
+                           .len = (uint32_t)(end - begin),
+                           .packet_id = p->packet_id,
+                           .kind = COMMAND_PUBLISH,
+                           .qos = p->qos};
+    return log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
+}
+
+static int on_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
+    hmq_slice topic = p->topic;
+    hmq_mqtt_publish_properties properties = {0};
+    e->count.publishes_received[p->qos]++;
+    if (c->version == 5 && p->properties.len > 0) {
+        int error = hmq_mqtt_split_publish_properties(p->properties, &properties);
+        if (error != HMQ_MQTT_OK) return error;
+        if (properties.subscription_ids > 0) return HMQ_ENGINE_SUBSCRIPTION_ID;
+        if (properties.topic_alias != 0) error = resolve_alias(e, c, properties.topic_alias, &topic);
+        if (error != 0) return error;
+    }
+    if (topic.len == 0) return HMQ_ENGINE_TOPIC_ALIAS;
+    if (p->qos > 0 && c->version == 5 && c->receive_maximum > 0 && ++c->quota_used > c->receive_maximum)
+        return HMQ_ENGINE_RECEIVE_MAXIMUM;
+    spend(e, c);
+    if ((c->rule_count > 0 || c->denied_otherwise) && !may_publish(c, topic)) return hold_place(e, c, p);
+    return send_publish(e, c, p, topic, &properties);
+}
+
+static int on_pubrel(hmq_engine *e, connection *c, uint16_t packet_id) {
+    hmq_slice key = conn_key(c);
+    uint8_t *begin = log_room(e, 8 * ARGUMENT_BYTES + key.len), *out = begin;
+    if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
+    out = hmq_resp_put_header(out, '*', 5);
+    out = hmq_resp_put_text(out, "SESSION.COMPLETE", 16);
+    out = hmq_resp_put_text(out, key.data, key.len);
+    out = hmq_resp_put_text(out, "EPOCH", 5);
+    out = hmq_resp_put_number(out, c->epoch);
+    out = hmq_resp_put_number(out, packet_id);
+    const awaited entry = {
+        .conn = c->handle, .len = (uint32_t)(out - begin), .packet_id = packet_id, .kind = COMMAND_COMPLETE, .qos = 2};
+    return log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
+}
+
+/* ---- one packet ---- */
+
+/* 0: dealt with; 1: for the owner; < 0: an error. */
+static int on_packet(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
+    static const uint8_t pong[] = {HMQ_MQTT_PINGRESP << 4, 0};
+    if (c->phase == PHASE_NEW) return p->type == HMQ_MQTT_CONNECT ? 1 : HMQ_ENGINE_NOT_CONNECTED;
+    switch (p->type) {
+    case HMQ_MQTT_PUBLISH: return on_publish(e, c, p);
+    case HMQ_MQTT_PUBACK: queue_acknowledged(e, c, p->packet_id); return 0;
+    case HMQ_MQTT_PUBREC: queue_received(e, c, p->packet_id, p->code); return 0;
+    case HMQ_MQTT_PUBREL: return on_pubrel(e, c, p->packet_id);
+    case HMQ_MQTT_PUBCOMP: queue_completed(e, c, p->packet_id); return 0;
+    case HMQ_MQTT_PINGREQ: return hmq_engine_send(e, c->handle, pong, sizeof pong) ? 0 : HMQ_ENGINE_NO_MEMORY;
+    case HMQ_MQTT_CONNECT: return HMQ_ENGINE_SECOND_CONNECT;
+    case HMQ_MQTT_SUBSCRIBE:
+    case HMQ_MQTT_UNSUBSCRIBE:
+    case HMQ_MQTT_DISCONNECT:
+    case HMQ_MQTT_AUTH: return 1;
+    default: return HMQ_ENGINE_UNEXPECTED;
+    }
+}
+
+static bool fault(hmq_engine *e, connection *c, int error, hmq_slice bytes, hmq_engine_event *event) {
+    if (error <= HMQ_ENGINE_NOT_CONNECTED)
+        e->count.protocol_errors++;
+    else
+        e->count.packets_malformed++;
+    c->phase = PHASE_ENDED;
+    hmq_bytes_clear(&c->unread);
+    *event = (hmq_engine_event){
+        .kind = HMQ_EVENT_ERROR, .conn = c->handle, .error = error, .code = reason_of(error), .bytes = bytes};
+    return true;
+}
+
+/* ---- bytes ---- */
+
+/* Takes packets until there are no more whole ones, one is for the owner, or one is wrong.  *taken: bytes that are done
+ * with.  True: *event is set. */
+static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, size_t *taken,
+                 hmq_engine_event *event) {
+    hmq_mqtt_packet packets[BATCH];
+    *taken = 0;
+    for (;;) {
+        size_t consumed, count;
+        hmq_mqtt_error bad;
+        /* Version 0: before CONNECT, whatever level it says.  Only one packet then: what follows has to wait for it. */
+        count = hmq_mqtt_decode_many(data + *taken, len - *taken, c->version, e->settings.max_packet_bytes, packets,
+                                     c->phase == PHASE_NEW ? 1 : BATCH, &consumed, &bad);
+        e->count.packets_received += count;
+        for (size_t i = 0; i < count; i++) {
+            hmq_slice bytes = {data + *taken, packets[i].bytes};
+            int outcome = on_packet(e, c, &packets[i]);
+            *taken += packets[i].bytes;
+            if (outcome < 0) return fault(e, c, outcome, bytes, event);
+            if (outcome == 0) continue;
+            c->paused = true;
+            if (c->phase == PHASE_NEW) c->phase = PHASE_HELD;
+            *event = (hmq_engine_event){.kind = HMQ_EVENT_PACKET, .conn = c->handle, .bytes = bytes};
+            e->count.packets_received -= count - i - 1; /* the others are decoded once more */
+            return true;
+        }
+        if (bad != HMQ_MQTT_OK) return fault(e, c, bad, (hmq_slice){data + *taken, len - *taken}, event);
+        if (count < BATCH) return false;
+    }
+}
+
+static bool no_memory(hmq_engine *e, connection *c, hmq_engine_event *event) {
+    return fault(e, c, HMQ_ENGINE_NO_MEMORY, (hmq_slice){NULL, 0}, event);
+}
+
+/* What is in `unread`, if it is its turn. */
+static bool take_unread(hmq_engine *e, connection *c, hmq_engine_event *event) {
+    size_t taken;
+    if (c->paused || c->phase == PHASE_ENDED || c->unread.len == 0) return false;
+    bool raised = take(e, c, hmq_bytes_at(&c->unread), c->unread.len, &taken, event);
+    if (c->phase != PHASE_ENDED) hmq_bytes_drop(&c->unread, taken);
+    if (!raised && c->unread.len == 0) hmq_bytes_free(&e->allocator, &c->unread);
+    return raised;
+}
+
+bool hmq_engine_receive(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t len, int64_t now_ms,
+                        hmq_engine_event *event) {
+    connection *c = engine_find(e, conn);
+    *event = (hmq_engine_event){0};
+    if (c == NULL || c->phase == PHASE_ENDED) return false;
+    e->now_ms = now_ms;
+    e->count.bytes_received += len;
+    if (c->paused || c->unread.len > 0) {
+        if (!hmq_bytes_append(&e->allocator, &c->unread, data, len)) return no_memory(e, c, event);
+        return take_unread(e, c, event);
+    }
+    size_t taken;
+    bool raised = take(e, c, data, len, &taken, event);
+    if (c->phase != PHASE_ENDED && taken < len &&
+        !hmq_bytes_append(&e->allocator, &c->unread, data + taken, len - taken))
+        return no_memory(e, c, event);
+    return raised;
+}
+
+bool hmq_engine_continue(hmq_engine *e, hmq_conn conn, int64_t now_ms, hmq_engine_event *event) {
+    connection *c = engine_find(e, conn);
+    *event = (hmq_engine_event){0};
+    if (c == NULL || c->phase == PHASE_HELD) return false;
+    e->now_ms = now_ms;
+    c->paused = false;
+    bool raised = take_unread(e, c, event);
+    engine_relieve(e, c);
+    return raised;
+}

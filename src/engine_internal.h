@@ -1,0 +1,245 @@
+/* engine_internal.h - the structures behind engine.h, and what its files know of one another; private to the core.
+ *
+ *      engine.c          connections, bytes for clients, flush, the server's loss and return
+ *      engine_client.c   packets of clients become commands
+ *      engine_server.c   replies and pushes become packets
+ *      engine_log.c      commands without a reply: the log of their bytes, and whom the replies belong to
+ *      engine_queue.c    a session's queue: pages that are fetched, the comparison after a loss of the server
+ *      engine_send.c     messages on their way to a client: window, ready line
+ *      engine_acks.c     what clients acknowledge, and how the server is told
+ *      inflight.c        the messages that a client has and has not acknowledged
+ *
+ * Memory: everything is the engine's, taken from its allocator.  A connection without traffic holds its structure, its
+ * names and nothing else. */
+#ifndef HMQ_ENGINE_INTERNAL_H
+#define HMQ_ENGINE_INTERNAL_H
+
+#include "bytes.h"
+#include "engine.h"
+#include "hash.h"
+#include "inflight.h"
+#include "mqtt_properties.h"
+#include "record.h"
+#include "resp.h"
+
+typedef enum phase { PHASE_NEW = 0, PHASE_HELD = 1, PHASE_OPEN = 2, PHASE_ENDED = 3 } phase;
+
+/* What a command without a reply is for. */
+typedef enum command_kind {
+    COMMAND_PUBLISH = 1,
+    COMMAND_DENIED = 2,   /* holds the place of a publish that the rules refuse, so that its answer comes in order */
+    COMMAND_COMPLETE = 3, /* of QoS 2, incoming */
+    COMMAND_RELEASE = 4,  /* of QoS 2, outgoing */
+    COMMAND_ACK = 5,
+    COMMAND_FETCH = 6,
+    COMMAND_SENT = 7,
+    COMMAND_OWNER = 8,
+    COMMAND_SILENT = 9    /* of the owner; no reply will come */
+} command_kind;
+
+typedef struct awaited {
+    hmq_conn conn;
+    uint64_t token;     /* OWNER */
+    uint32_t len;       /* of its bytes in the log */
+    uint16_t packet_id; /* of an ACK: how many */
+    uint8_t kind;
+    uint8_t qos;
+} awaited;
+
+/* A queue of 16-bit numbers, lists of connections, and so on: arrays that grow. */
+typedef struct id_queue {
+    hmq_bytes bytes;
+} id_queue;
+
+typedef struct conn_list {
+    hmq_bytes bytes; /* hmq_conn */
+} conn_list;
+
+typedef struct bucket { /* a token bucket of one second */
+    uint32_t rate;
+    double tokens;
+    int64_t filled_ms;
+} bucket;
+
+typedef struct alias {
+    uint64_t hash;
+    uint8_t *topic;
+    uint16_t len;
+} alias;
+
+typedef struct connection {
+    hmq_conn handle;
+    uint8_t phase;
+    uint8_t version;
+    bool writable, in_outputs, in_flush, in_waiting, in_fetch_queue;
+    bool paused;       /* a packet is with the owner: what follows waits */
+    bool told_to_rest; /* and so RELIEF is owed */
+
+    /* From the client. */
+    hmq_bytes unread;
+    uint32_t outstanding; /* PUBLISH, DENIED, COMPLETE without an outcome */
+    hmq_bytes again;      /* those of them that are to be sent again: engine_log.h has the form */
+    uint32_t under_way;   /* of them with the server */
+    bool stalled;         /* one was refused for now */
+    int64_t retry_at_ms, stalled_since_ms;
+    uint32_t retry_pause_ms;
+    uint32_t quota_used;
+    uint16_t receive_maximum, alias_maximum_in, alias_maximum_out;
+    uint16_t aliases_out_count;
+    alias *aliases_in;  /* alias_maximum_in, by alias - 1; NULL until the first */
+    alias *aliases_out; /* alias_maximum_out */
+    bucket publishing;
+    bool denied_otherwise;
+    size_t rule_count;
+    hmq_engine_rule *rules; /* one block with the texts */
+
+    /* To the client. */
+    hmq_bytes output;
+    hmq_inflight inflight;
+    uint16_t window;
+    uint32_t max_packet_out;
+    uint64_t position, highest;
+    bool behind, fetching, checking, conflict, sent_due;
+    hmq_bytes ready; /* ready_head + record, one after the other */
+    uint32_t ready_count;
+    id_queue acks_due, acking, releases_due;
+    bucket replay;
+
+    /* Who it is. */
+    uint64_t epoch;
+    uint8_t *names; /* session key + "_inbox", then the client id */
+    size_t key_len, inbox_len, id_len;
+} connection;
+
+struct hmq_engine {
+    hmq_allocator allocator;
+    hmq_engine_settings settings;
+    hmq_engine_counters count;
+
+    connection **slots;
+    uint32_t *generations;
+    uint32_t slot_count, slot_room, live;
+    hmq_bytes free_slots; /* uint32_t */
+
+    uint32_t *inboxes; /* open addressing: slot + 1, 0 empty */
+    uint32_t inbox_room, inbox_count;
+
+    bool up;
+    hmq_bytes log;     /* commands without a reply, and those not written */
+    size_t unwritten;  /* bytes at the end of the log */
+    hmq_bytes awaited; /* struct awaited, one for each command in the log */
+    hmq_bytes incoming; /* what came from the server and is not a whole reply yet */
+
+    uint32_t fetches, fetch_limit;
+    conn_list outputs, flushes, waiting, fetch_queue;
+    hmq_bytes events; /* hmq_engine_event without bytes, or with bytes in event_text */
+    hmq_bytes handed; /* the output that was handed out last */
+    hmq_bytes event_bytes;
+    hmq_bytes spare[16]; /* buffers to be used again */
+    uint32_t spare_count;
+    int64_t now_ms;
+};
+
+/* ---- engine.c ---- */
+connection *engine_find(const hmq_engine *e, hmq_conn handle); /* NULL: not known any more */
+connection *engine_find_inbox(const hmq_engine *e, hmq_slice inbox);
+bool engine_raise(hmq_engine *e, const hmq_engine_event *event); /* event->bytes are copied */
+bool engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn);
+void engine_wants_flush(hmq_engine *e, connection *c);
+void engine_wants_time(hmq_engine *e, connection *c);
+uint8_t *engine_output(hmq_engine *e, connection *c, size_t bytes); /* room for a packet; then engine_put */
+void engine_put(connection *c, size_t bytes);
+bool engine_rests_now(const hmq_engine *e, const connection *c);
+void engine_relieve(hmq_engine *e, connection *c); /* RELIEF if it is owed and due */
+void engine_buffer_done(hmq_engine *e, hmq_bytes *buffer); /* an empty buffer goes back */
+hmq_slice conn_key(const connection *c);
+hmq_slice conn_inbox(const connection *c);
+hmq_slice conn_client_id(const connection *c);
+/* Takes one token; false: none is there now. */
+bool bucket_take(bucket *b, int64_t now_ms);
+
+/* ---- engine_client.c ---- */
+void client_forget(hmq_engine *e, connection *c); /* aliases, rules */
+bool client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason);
+
+/* ---- engine_log.c ---- */
+/* Room for one command of at most `most` bytes; NULL: no memory.  Then log_add. */
+uint8_t *log_room(hmq_engine *e, size_t most);
+bool log_add(hmq_engine *e, const awaited *entry);
+/* The same for a publish or a completion: if nothing can go to the server now, it is kept to be sent again. */
+bool log_add_client(hmq_engine *e, connection *c, const awaited *entry);
+const awaited *log_head(const hmq_engine *e); /* NULL: nothing is awaited */
+hmq_slice log_head_bytes(const hmq_engine *e);
+void log_drop_head(hmq_engine *e);
+size_t log_count(const hmq_engine *e);
+void log_lost(hmq_engine *e);
+/* Keeps the command at the head to be sent again. */
+bool log_keep_head(hmq_engine *e, connection *c);
+/* Sends what is kept, if nothing of it is under way. */
+void log_send_again(hmq_engine *e, connection *c);
+
+/* A message of the queue, as pushed, fetched or kept ready. */
+typedef struct queue_message {
+    uint64_t serial;
+    uint32_t len;
+    uint16_t packet_id;
+    uint8_t state;
+    bool fresh; /* pushed: counts for the latency, and not for the limit on replays */
+} queue_message;
+
+enum { STATE_QUEUED = 0, STATE_IN_FLIGHT = 1, STATE_RELEASED = 2 }; /* of an entry of SESSION.FETCH */
+
+/* By which a message is known again. */
+static inline uint64_t engine_mark(const uint8_t *value, size_t len) {
+    static const hmq_hash_seed seed = {0x686f6c646d71, 0x656e67696e65};
+    return hmq_hash_text(&seed, (const char *)value, len);
+}
+
+/* At most 65535 identifiers.  If there is no memory, the message is only sent again after a reconnection. */
+static inline void id_push(hmq_engine *e, id_queue *queue, uint16_t packet_id) {
+    hmq_bytes_append(&e->allocator, &queue->bytes, &packet_id, sizeof packet_id);
+}
+
+static inline uint16_t id_pop(id_queue *queue) {
+    uint16_t packet_id;
+    memcpy(&packet_id, hmq_bytes_at(&queue->bytes), sizeof packet_id);
+    hmq_bytes_drop(&queue->bytes, sizeof packet_id);
+    return packet_id;
+}
+
+static inline size_t id_count(const id_queue *queue) {
+    return queue->bytes.len / sizeof(uint16_t);
+}
+
+/* ---- engine_acks.c ---- */
+/* The client has it for good (or never will): the server is to be told.  The entry may be gone afterwards. */
+void queue_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
+void queue_release(hmq_engine *e, connection *c, uint16_t packet_id);
+void queue_send_acks(hmq_engine *e, connection *c);
+void queue_send_releases(hmq_engine *e, connection *c);
+/* A command of the session: room for it, its first arguments, and that it is complete. */
+size_t queue_session_bytes(const connection *c);
+uint8_t *queue_put_session(uint8_t *out, const connection *c, const char *name, size_t len, uint64_t arguments);
+bool queue_add(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
+               const uint8_t *end);
+
+/* ---- engine_send.c ---- */
+/* The message behind `position`: sends it or puts it into the line. */
+void queue_take(hmq_engine *e, connection *c, const queue_message *m, const uint8_t *value);
+
+/* ---- engine_queue.c ---- */
+void queue_wants_fetch(hmq_engine *e, connection *c);
+void queue_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery);
+void queue_send_ready(hmq_engine *e, connection *c);
+void queue_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
+void queue_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason); /* PUBREC */
+void queue_completed(hmq_engine *e, connection *c, uint16_t packet_id);                /* PUBCOMP */
+void queue_flush(hmq_engine *e, connection *c);
+void queue_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len);
+void queue_fetch_failed(hmq_engine *e, connection *c);
+void queue_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done);
+void queue_release_answered(hmq_engine *e, connection *c, uint16_t packet_id, bool done);
+void queue_server_lost(hmq_engine *e, connection *c);
+void queue_forget(hmq_engine *e, connection *c);
+
+#endif

@@ -1,0 +1,168 @@
+"""A desk between an engine and the test: clients that speak raw MQTT, and a server that the test answers for.
+
+Packets are built and read here by hand, so that the engine's codec is not tested against itself.
+"""
+
+from dataclasses import dataclass, field
+
+import hiredis
+
+from holdmq.core import Delivery, DeliveryKind, Record, RecordType
+from holdmq.core.engine import Engine, EngineSettings, Event, EventKind, OpenSession
+
+T0 = 1_760_000_000_000
+
+
+def text(value: bytes) -> bytes:
+    return len(value).to_bytes(2, "big") + value
+
+
+def packet(first: int, body: bytes) -> bytes:
+    size, length = len(body), b""
+    while True:
+        size, digit = divmod(size, 128)
+        length += bytes([digit | (0x80 if size else 0)])
+        if not size:
+            return bytes([first]) + length + body
+
+
+def connect(client_id: bytes = b"c", *, level: int = 4) -> bytes:
+    properties = b"\x00" if level == 5 else b""
+    return packet(0x10, text(b"MQTT") + bytes([level, 2]) + b"\0\0" + properties + text(client_id))
+
+
+def publish(
+    topic: bytes,
+    payload: bytes = b"",
+    *,
+    qos: int = 0,
+    packet_id: int = 0,
+    retain: bool = False,
+    dup: bool = False,
+    properties: bytes | None = None,
+) -> bytes:
+    """`properties` makes it a packet of MQTT 5.0 (less than 128 bytes of them)."""
+    identifier = packet_id.to_bytes(2, "big") if qos else b""
+    listed = b"" if properties is None else bytes([len(properties)]) + properties
+    return packet(0x30 | dup << 3 | qos << 1 | retain, text(topic) + identifier + listed + payload)
+
+
+def acknowledgement(first: int, packet_id: int, reason: int | None = None) -> bytes:
+    return packet(first, packet_id.to_bytes(2, "big") + (b"" if reason is None else bytes([reason])))
+
+
+def puback(packet_id: int, reason: int | None = None) -> bytes:
+    return acknowledgement(0x40, packet_id, reason)
+
+
+def pubrec(packet_id: int, reason: int | None = None) -> bytes:
+    return acknowledgement(0x50, packet_id, reason)
+
+
+def pubrel(packet_id: int, reason: int | None = None) -> bytes:
+    return acknowledgement(0x62, packet_id, reason)
+
+
+def pubcomp(packet_id: int, reason: int | None = None) -> bytes:
+    return acknowledgement(0x70, packet_id, reason)
+
+
+def bulk(value: bytes) -> bytes:
+    return b"$%d\r\n%s\r\n" % (len(value), value)
+
+
+def push(channel: bytes, payload: bytes) -> bytes:
+    return b">3\r\n" + bulk(b"message") + bulk(channel) + bulk(payload)
+
+
+def record(payload: bytes = b"x", *, topic: bytes = b"t", qos: int = 1, **fields: object) -> bytes:
+    return Record(RecordType.PUBLISH, qos, time_ms=T0, topic=topic, payload=payload, **fields).encode()  # type: ignore[arg-type]
+
+
+PUBREL_RECORD = Record(RecordType.PUBREL, 2, time_ms=T0).encode()
+
+
+def queued(serial: int, previous: int, value: bytes, *, qos: int = 1) -> bytes:
+    packet_id = (serial - 1) % 65535 + 1
+    return Delivery(DeliveryKind.QUEUED, qos, False, packet_id, serial, previous, value).encode()
+
+
+def transient(value: bytes) -> bytes:
+    return Delivery(DeliveryKind.TRANSIENT, record=value).encode()
+
+
+def page(entries: list[tuple[int, int, int, bytes]], *, more: bool = False) -> bytes:
+    """The reply to SESSION.FETCH: (serial, packet id, state, value)."""
+    listed = b"".join(b"*4\r\n:%d\r\n:%d\r\n:%d\r\n" % entry[:3] + bulk(entry[3]) for entry in entries)
+    return b"*3\r\n*%d\r\n" % len(entries) + listed + b":%d\r\n:0\r\n" % more
+
+
+@dataclass
+class Desk:
+    """One engine, its time, and what came out of it and was not looked at yet."""
+
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    now_ms: int = T0
+
+    def __post_init__(self) -> None:
+        self.engine = Engine(self.settings)
+        self.engine.server_restored(self.now_ms)
+        self.written: dict[int, bytes] = {}
+        self.events: list[Event] = []
+
+    # ---- clients
+
+    def open(self, client_id: bytes = b"c", *, version: int = 4, **session: object) -> int:
+        """A client whose session is open."""
+        conn = self.engine.attach()
+        event = self.engine.receive(conn, connect(client_id, level=version), self.now_ms)
+        assert event is not None
+        assert event.kind == EventKind.PACKET
+        opened = OpenSession(version, client_id, b"{" + client_id + b"}", 7, **session)  # type: ignore[arg-type]
+        self.engine.open(conn, opened, self.now_ms)
+        assert self.engine.proceed(conn, self.now_ms) is None
+        return conn
+
+    def send(self, conn: int, data: bytes) -> None:
+        """Bytes of the client; what it raised is in `events`."""
+        event = self.engine.receive(conn, data, self.now_ms)
+        while event is not None:
+            self.events.append(event)
+            if event.kind == EventKind.ERROR:
+                return
+            event = self.engine.proceed(conn, self.now_ms)
+
+    def received(self, conn: int) -> bytes:
+        """What the client was sent since the last call."""
+        self.look()
+        return self.written.pop(conn, b"")
+
+    def look(self) -> None:
+        """Takes everything that the engine has for clients and its owner."""
+        for conn, data in self.engine.outputs():
+            self.written[conn] = self.written.get(conn, b"") + data
+        self.events += self.engine.events()
+
+    # ---- the server
+
+    def commands(self) -> list[list[bytes]]:
+        """What was sent to the server since the last call, after a flush."""
+        self.look()
+        self.engine.flush(self.now_ms)
+        reader = hiredis.Reader()
+        reader.feed(self.engine.server_output())
+        result: list[list[bytes]] = []
+        while (command := reader.gets()) is not False:
+            result.append(command)
+        return result
+
+    def answer(self, *replies: bytes) -> None:
+        """Bytes of the server."""
+        self.events += self.engine.replies(b"".join(replies), self.now_ms)
+
+    def kinds(self) -> list[int]:
+        """The kinds of the events since the last call."""
+        self.look()
+        kinds = [event.kind for event in self.events]
+        self.events.clear()
+        return kinds

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from holdmq.core._binding import LIBC_ALLOCATOR, CData, ffi, lib
 
-__all__ = ["Counters", "Engine", "EngineSettings", "Event", "EventKind", "OpenSession", "OutOfStepError"]
+__all__ = ["Counters", "Engine", "EngineSettings", "Event", "EventKind", "OpenSession", "OutOfStepError", "error_text"]
 
 BUFFER_BYTES = 262_144
 
@@ -163,7 +163,7 @@ class Engine:
 
     def open(self, conn: int, session: OpenSession, now_ms: int) -> int:
         """The session is open.  Returns the connection that had it in this process (0: none).  Raises MemoryError."""
-        client_id, key = ffi.from_buffer(session.client_id), ffi.from_buffer(session.key)
+        client_id, key = ffi.from_buffer("uint8_t[]", session.client_id), ffi.from_buffer("uint8_t[]", session.key)
         agreed = ffi.new(
             "hmq_engine_session *",
             {
@@ -189,7 +189,7 @@ class Engine:
 
     def rules(self, conn: int, rules: Sequence[tuple[bool, bytes]], *, denied_otherwise: bool) -> None:
         """What the client may publish to: (allow, filter), the first that matches decides.  Raises MemoryError."""
-        kept = [ffi.from_buffer(topic_filter) for _allow, topic_filter in rules]
+        kept = [ffi.from_buffer("uint8_t[]", topic_filter) for _allow, topic_filter in rules]
         listed = ffi.new("hmq_engine_rule[]", len(rules))
         for i, (allow, topic_filter) in enumerate(rules):
             listed[i].allow = allow

@@ -1,0 +1,205 @@
+/* queue_add.c - appends messages to a queue. */
+#include "queue_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "../src/packet_id.h"
+#include "../src/session_key.h"
+#include "../src/tbmq.h"
+#include "index.h"
+#include "session_sweep.h"
+
+/* References in one replicated command. */
+#define ADD_CHUNK 1000
+/* Expiry times that follow the last message are moved in steps of 1/EXPIRY_SLACK, not with each message. */
+#define EXPIRY_SLACK 64
+
+/* A reference under this identifier stands in the way: a live message keeps it, an expired one gives it up. */
+static bool identifier_taken(queue *q, server_string *member) {
+    double score;
+    if (sv.ZsetScore(q->messages, member, &score) != SERVER_OK) return false;
+    if (sv.KeyExists(q->ctx, member)) return true;
+    queue_remove_members(q, &member, 1);
+    return false;
+}
+
+/* The value to store: a message of TBMQ's kind carries its identifier inside.  The caller frees it. */
+static server_string *value_of(const queue_item *item) {
+    hmq_slice value = slice_of(item->value);
+    if (value.len == 0 || value.data[0] != '{') return sv.HoldString(NULL, item->value);
+    char *json = sv.Alloc(value.len + 20);
+    size_t len = hmq_tbmq_with_packet_id((const char *)value.data, value.len, item->packet_id, json, value.len + 20);
+    server_string *string = len > 0 ? sv.CreateString(NULL, json, len) : sv.HoldString(NULL, item->value);
+    sv.Free(json);
+    return string;
+}
+
+static void store_message(queue *q, server_string *member, const queue_item *item) {
+    server_string *value = value_of(item);
+    server_key *message = sv.OpenKey(q->ctx, member, SERVER_WRITE);
+    sv.StringSet(message, value);
+    sv.SetAbsExpire(message, item->expire_ms);
+    sv.CloseKey(message);
+    sv.Replicate(q->ctx, "SET", "sscl", member, value, "PXAT", item->expire_ms);
+    sv.FreeString(NULL, value);
+    index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", member);
+    index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "expire", member);
+}
+
+static void create_counter(queue *q, server_key *last, hmq_slice digits, long long expire_ms) {
+    server_string *value = sv.CreateString(NULL, (const char *)digits.data, digits.len);
+    sv.StringSet(last, value);
+    sv.Replicate(q->ctx, "SET", "ss", q->last_name, value);
+    index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", q->last_name);
+    if (expire_ms != SERVER_NO_EXPIRE) key_set_expiry(q->ctx, last, q->last_name, expire_ms);
+    sv.FreeString(NULL, value);
+}
+
+/* Writes the digits in place, so that the expiry stays. */
+static void overwrite_counter(queue *q, server_key *last, hmq_slice digits) {
+    size_t old;
+    char *place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
+    if (old != digits.len) {
+        sv.StringTruncate(last, digits.len);
+        place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
+    }
+    memcpy(place, digits.data, digits.len);
+    sv.Replicate(q->ctx, "SET", "sbc", q->last_name, digits.data, digits.len, "KEEPTTL");
+    index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", q->last_name);
+}
+
+static void store_counter(queue *q, server_key *last, uint16_t packet_id, long long expire_ms) {
+    char text[8];
+    hmq_slice digits = {(const uint8_t *)text, (size_t)snprintf(text, sizeof text, "%u", packet_id)};
+    if (sv.KeyType(last) == SERVER_EMPTY) {
+        create_counter(q, last, digits, expire_ms);
+        return;
+    }
+    overwrite_counter(q, last, digits);
+    if (expires_later(expire_ms, sv.GetAbsExpire(last))) key_set_expiry(q->ctx, last, q->last_name, expire_ms);
+}
+
+static void replicate_references(queue *q, server_string **members, const queue_item *items, size_t count) {
+    if (count == 1) {
+        sv.Replicate(q->ctx, "ZADD", "sls", q->messages_name, (long long)items[0].serial, members[0]);
+        return;
+    }
+    for (size_t from = 0; from < count; from += ADD_CHUNK) {
+        server_string *pairs[2 * ADD_CHUNK];
+        size_t n = count - from < ADD_CHUNK ? count - from : ADD_CHUNK;
+        for (size_t i = 0; i < n; i++) {
+            pairs[2 * i] = sv.CreateStringFromLongLong(NULL, (long long)items[from + i].serial);
+            pairs[2 * i + 1] = members[from + i];
+        }
+        sv.Replicate(q->ctx, "ZADD", "sv", q->messages_name, pairs, 2 * n);
+        for (size_t i = 0; i < n; i++) sv.FreeString(NULL, pairs[2 * i]);
+    }
+}
+
+/* Gives the item its identifier, serial and place.  False: no identifier is free. */
+static bool place_item(queue *q, queue_item *item, uint16_t *packet_id, uint64_t *serial, server_string **member) {
+    bool may_collide = queue_length(q) > 0;
+    for (uint32_t tries = 0; tries < HMQ_PACKET_ID_MAX; tries++) {
+        *packet_id = hmq_packet_id_next(*packet_id);
+        *serial += 1;
+        *member = queue_message_name(q->session, *packet_id);
+        if (!may_collide || !identifier_taken(q, *member)) {
+            item->packet_id = *packet_id;
+            item->serial = *serial;
+            return true;
+        }
+        sv.FreeString(NULL, *member);
+    }
+    return false;
+}
+
+static long long newest_expiry(const queue_item *items, size_t count) {
+    long long newest = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].expire_ms > newest) newest = items[i].expire_ms;
+    }
+    return newest;
+}
+
+static long long soonest_expiry(const queue_item *items, size_t count) {
+    long long soonest = INT64_MAX;
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].expire_ms < soonest) soonest = items[i].expire_ms;
+    }
+    return soonest;
+}
+
+/* The queue's keys end with the session, or not before its last message.  Returns when. */
+static long long settle_expiry(queue *q, const session_facts *facts, long long newest_ms, bool was_empty) {
+    long long now_ms = sv.Milliseconds();
+    was_empty = was_empty || q->emptied;
+    long long standing = was_empty ? now_ms : sv.GetAbsExpire(q->messages);
+    bool move = facts->opened ? facts->expire_ms != standing : expires_later(newest_ms, standing);
+    if (!move) return standing;
+    long long expire_ms = facts->opened ? facts->expire_ms : newest_ms + (newest_ms - now_ms) / EXPIRY_SLACK;
+    if (!was_empty || expire_ms != SERVER_NO_EXPIRE) key_set_expiry(q->ctx, q->messages, q->messages_name, expire_ms);
+    if (facts->exists && !facts->opened) session_hash_outlive(q->ctx, q->session, expire_ms);
+    return expire_ms;
+}
+
+/* Stores the items one behind the other.  Returns how many: fewer only if no identifier was left. */
+static size_t store_items(queue *q, queue_item *items, size_t count, server_string **members, uint16_t *packet_id,
+                          uint64_t *serial) {
+    uint64_t previous = queue_last_serial(q);
+    size_t done = 0;
+    while (done < count && place_item(q, &items[done], packet_id, serial, &members[done])) {
+        if (queue_length(q) == 0) previous = 0; /* placing it took the last, expired, reference */
+        store_message(q, members[done], &items[done]);
+        sv.ZsetAdd(q->messages, (double)*serial, members[done], NULL);
+        items[done].previous = previous;
+        previous = *serial;
+        done++;
+    }
+    return done;
+}
+
+static size_t append(queue *q, server_key *last, const session_facts *facts, long long counter, queue_item *items,
+                     size_t count, queue_result *result) {
+    bool was_empty = queue_length(q) == 0;
+    uint16_t packet_id = (uint16_t)counter;
+    uint64_t serial = queue_serial_before(facts, queue_last_serial(q), packet_id);
+    server_string *small[16];
+    server_string **members = count <= 16 ? small : sv.Alloc(count * sizeof *members);
+    size_t done = store_items(q, items, count, members, &packet_id, &serial);
+    if (done > 0) {
+        replicate_references(q, members, items, done);
+        index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zadd", q->messages_name);
+        result->keys_expire_ms = settle_expiry(q, facts, newest_expiry(items, done), was_empty);
+        long long counter_expire_ms = result->keys_expire_ms;
+        if (facts->opened && counter_expire_ms != SERVER_NO_EXPIRE) counter_expire_ms += SWEEP_GRACE_MS;
+        store_counter(q, last, packet_id, counter_expire_ms);
+        uint64_t round = hmq_serial_round(serial, packet_id);
+        if (round > facts->round) session_fact_write(q->ctx, q->session, "round", round, result->keys_expire_ms);
+    }
+    result->last_serial = serial;
+    queue_free_members(members, done);
+    if (members != small) sv.Free(members);
+    return done;
+}
+
+queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result) {
+    *result = (queue_result){0};
+    server_key *last = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_READ | SERVER_WRITE);
+    long long counter = queue_counter_value(last);
+    session_facts facts = session_facts_read(q->ctx, q->session);
+    if (counter < 0 || !facts.usable) {
+        sv.CloseKey(last);
+        return counter < 0 ? QUEUE_BAD_COUNTER : QUEUE_BAD_SESSION;
+    }
+    size_t dropped =
+        count - queue_make_room(q, facts.sent, count, limit, result); /* the oldest of the new ones: trimmed at once */
+    for (size_t i = 0; i < dropped; i++) items[i].packet_id = 0, items[i].serial = 0;
+    result->trimmed += (long long)dropped;
+    size_t done = append(q, last, &facts, counter, items + dropped, count - dropped, result);
+    queue_expires_from(q, soonest_expiry(items + dropped, done));
+    sv.CloseKey(last);
+    counters.session_trimmed += (unsigned long long)result->trimmed;
+    counters.session_expired += (unsigned long long)result->expired;
+    return dropped + done == count ? QUEUE_OK : QUEUE_FULL;
+}

@@ -1,0 +1,36 @@
+/* queue_parts.h - what the files of the queue (queue*.c) share, and nobody else needs. */
+#ifndef HMQ_QUEUE_PARTS_H
+#define HMQ_QUEUE_PARTS_H
+
+#include "queue.h"
+#include "session_hash.h"
+
+/* {c}_messages_<packet id>, which is also the reference in the set.  The caller frees it. */
+server_string *queue_message_name(hmq_slice session, uint16_t packet_id);
+/* The identifier in such a name; 0 if it is none of this session. */
+uint16_t queue_packet_id_of(hmq_slice session, const server_string *member);
+void queue_free_members(server_string **members, size_t count);
+
+/* The number in an open counter: 0 if there is none, -1 if it holds something else. */
+long long queue_counter_value(server_key *key);
+
+/* The serial of the identifier handed out last: behind all that were used, also when the messages behind the last one in
+ * the queue were acknowledged or trimmed. */
+uint64_t queue_serial_before(const session_facts *facts, uint64_t last_in_queue, uint16_t counter);
+
+/* When the message expires (ms since 1970); 0 if it is gone already. */
+long long queue_message_expiry(queue *q, server_string *member);
+
+/* Up to `most` of the oldest references behind `after`; the caller frees them. */
+size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, size_t most);
+
+/* Removes references and the messages that they name from set and keyspace, replicated and notified. */
+void queue_remove_members(queue *q, server_string **members, size_t count);
+size_t queue_remove_oldest(queue *q, uint64_t after, size_t most);
+
+/* Makes room for `count` new messages within `limit`; what is in flight, up to `sent`, stays.  For how many there is. */
+size_t queue_make_room(queue *q, uint64_t sent, size_t count, size_t limit, queue_result *result);
+/* Messages that expire from `soonest_ms` on came to the queue. */
+void queue_expires_from(queue *q, long long soonest_ms);
+
+#endif

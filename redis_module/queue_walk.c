@@ -1,0 +1,115 @@
+/* queue_walk.c - reads a part of a queue, and replaces a message. */
+#include "queue_parts.h"
+
+#include <math.h>
+
+#include "index.h"
+
+/* References looked at in one step when a walk drops expired ones, so that no page takes long. */
+#define WALK_MAX_EXPIRED 10000
+
+/* Visits one reference; false if its message is gone. */
+static bool visit_member(queue *q, server_string *member, uint64_t serial, queue_visit visit, void *context,
+                         size_t *bytes) {
+    uint16_t packet_id = queue_packet_id_of(q->session, member);
+    if (packet_id == 0) return false; /* no message of this session, whatever it is */
+    server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
+    if (message == NULL) return false;
+    bool live = sv.KeyType(message) == SERVER_STRING;
+    if (live) {
+        size_t len;
+        const char *value = sv.StringDMA(message, &len, SERVER_READ);
+        visit(context, serial, packet_id, value, len);
+        *bytes += len;
+    }
+    sv.CloseKey(message);
+    return live;
+}
+
+/* References found without their message, to be removed after the walk: removing would end it. */
+typedef struct gone_list {
+    server_string **members;
+    size_t count, room;
+} gone_list;
+
+static void gone_append(gone_list *gone, server_string *member) {
+    if (gone->count == gone->room) {
+        gone->room = gone->room == 0 ? 64 : gone->room * 2;
+        gone->members = sv.Realloc(gone->members, gone->room * sizeof *gone->members);
+    }
+    gone->members[gone->count++] = member;
+}
+
+static bool is_full(const queue_walked *walked, const queue_range *range, size_t bytes) {
+    return walked->visited >= range->count || (walked->visited > 0 && bytes >= range->bytes);
+}
+
+queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *context) {
+    queue_walked walked = {0};
+    gone_list gone = {0};
+    size_t bytes = 0;
+    if (queue_length(q) == 0 || range.up_to == 0) return walked;
+    double last = range.up_to == UINT64_MAX ? INFINITY : (double)range.up_to;
+    sv.ZsetFirstInScoreRange(q->messages, (double)range.after, last, 1, 0);
+    for (; !sv.ZsetRangeEndReached(q->messages) && !walked.more; sv.ZsetRangeNext(q->messages)) {
+        double score;
+        server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
+        bool live;
+        if (!(score >= 1 && score <= (double)QUEUE_MAX_SERIAL)) {
+            live = false; /* somebody else's entry: no serial */
+        } else if (is_full(&walked, &range, bytes)) {
+            live = walked.more = gone.count == WALK_MAX_EXPIRED || queue_message_expiry(q, member) != 0;
+        } else {
+            live = visit_member(q, member, (uint64_t)score, visit, context, &bytes);
+            if (live) walked.visited++, walked.last = (uint64_t)score;
+        }
+        if (live)
+            sv.FreeString(NULL, member);
+        else
+            gone_append(&gone, member);
+        if (gone.count == WALK_MAX_EXPIRED) walked.more = true;
+    }
+    sv.ZsetRangeStop(q->messages);
+    if (gone.count > 0) queue_remove_members(q, gone.members, gone.count);
+    queue_free_members(gone.members, gone.count);
+    sv.Free(gone.members);
+    walked.expired = (long long)gone.count;
+    counters.session_expired += gone.count;
+    return walked;
+}
+
+size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most) {
+    size_t count = 0;
+    if (queue_length(q) == 0 || serial == 0) return 0;
+    sv.ZsetFirstInScoreRange(q->messages, -INFINITY, (double)serial, 0, 0);
+    for (; count < most && !sv.ZsetRangeEndReached(q->messages); sv.ZsetRangeNext(q->messages)) count++;
+    sv.ZsetRangeStop(q->messages);
+    return count;
+}
+
+/* ---- replacing --------------------------------------------------------------------------------------------- */
+
+bool queue_replace(queue *q, uint16_t packet_id, queue_rewrite rewrite, void *context) {
+    double score;
+    server_string *member = queue_message_name(q->session, packet_id);
+    server_key *message = NULL;
+    bool there = queue_length(q) > 0 && sv.ZsetScore(q->messages, member, &score) == SERVER_OK;
+    if (there) {
+        message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_WRITE);
+        there = sv.KeyType(message) == SERVER_STRING;
+    }
+    if (there) {
+        size_t len;
+        const char *value = sv.StringDMA(message, &len, SERVER_READ);
+        server_string *replaced = rewrite(context, packet_id, value, len);
+        long long expire_ms = sv.GetAbsExpire(message);
+        sv.StringSet(message, replaced);
+        sv.SetAbsExpire(message, expire_ms);
+        sv.Replicate(q->ctx, "SET", "ssc", member, replaced, "KEEPTTL");
+        index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", member);
+        sv.FreeString(NULL, replaced);
+    }
+    if (message != NULL) sv.CloseKey(message);
+    sv.FreeString(NULL, member);
+    return there;
+}

@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "handoff.h"
 #include "index.h"
+#include "replication.h"
 #include "push.h"
 
 /* A list's expiry is moved only when it would be moved by more than this part of the ttl, so that most messages
@@ -105,7 +106,7 @@ static void trim_list(server_ctx *ctx, server_key *list, server_string *name, ui
         sv.FreeString(NULL, oldest);
         counters.channel_trimmed++;
     }
-    sv.Replicate(ctx, "LTRIM", "sll", name, -(long long)maxlen, -1LL);
+    replicate(ctx, "LTRIM", "sll", name, -(long long)maxlen, -1LL);
     index_notify(ctx, SERVER_NOTIFY_LIST, "ltrim", name);
 }
 
@@ -114,14 +115,14 @@ static void expire_list(server_ctx *ctx, server_key *list, server_string *name, 
     if (ttl_s == 0) {
         if (standing == SERVER_NO_EXPIRE) return;
         sv.SetAbsExpire(list, SERVER_NO_EXPIRE);
-        sv.Replicate(ctx, "PERSIST", "s", name);
+        replicate(ctx, "PERSIST", "s", name);
         index_notify(ctx, SERVER_NOTIFY_GENERIC, "persist", name);
         return;
     }
     long long ttl_ms = (long long)ttl_s * 1000, due = sv.Milliseconds() + ttl_ms, slack = ttl_ms / EXPIRY_SLACK;
     if (standing >= due && standing <= due + slack) return;
     sv.SetAbsExpire(list, due + slack);
-    sv.Replicate(ctx, "PEXPIREAT", "sl", name, due + slack);
+    replicate(ctx, "PEXPIREAT", "sl", name, due + slack);
     index_notify(ctx, SERVER_NOTIFY_GENERIC, "expire", name);
 }
 
@@ -132,7 +133,7 @@ static bool append(server_ctx *ctx, server_string *name, server_string *message,
     bool usable = type == SERVER_LIST || type == SERVER_EMPTY;
     if (usable) {
         sv.ListPush(list, SERVER_LIST_TAIL, message);
-        sv.Replicate(ctx, "RPUSH", "ss", name, message);
+        replicate(ctx, "RPUSH", "ss", name, message);
         if (type == SERVER_EMPTY) index_set_held(index_of(ctx), slice_of(name));
         index_notify(ctx, SERVER_NOTIFY_LIST, "rpush", name);
         trim_list(ctx, list, name, maxlen);

@@ -13,6 +13,7 @@
 #include "channel_facts.h"
 #include "drain.h"
 #include "handoff.h"
+#include "replication.h"
 
 static server_string *channel_publish_name, *channel_spublish_name;
 
@@ -152,7 +153,7 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     else if (is(name, "EVAL") || is(name, "EVALSHA") || is(name, "FCALL"))
         access_script_caller(client);
     else if (is(name, "SYNC") || is(name, "PSYNC"))
-        push_replica_comes();
+        replication_replica_comes();
     else if (is(name, "ACL"))
         access_forget_all();
 }

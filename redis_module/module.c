@@ -13,6 +13,7 @@
 #include "info.h"
 #include "intercept.h"
 #include "queue.h"
+#include "replication.h"
 #include "session_sweep.h"
 
 #define OLDEST_SERVER 0x070000
@@ -127,7 +128,8 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     if (wrong != NULL) return refuse(ctx, wrong, "");
     index_start(ctx, holds_keys(ctx));
     index_watch((index_watcher){queue_message_gone, sweep_note, on_swap});
-    push_start(ctx);
+    push_start();
+    replication_start(ctx);
     handoff_start(ctx);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);

@@ -9,6 +9,7 @@
 #include "../src/packet_id.h"
 #include "../src/session_key.h"
 #include "index.h"
+#include "replication.h"
 #include "session_hash.h"
 
 #define LINE_MAX_BYTES (96 + PRODUCER_MAX_BATCH * 6)
@@ -81,7 +82,7 @@ void producer_remember(server_ctx *ctx, hmq_slice session, server_string *produc
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     bool new = sv.KeyType(hash) == SERVER_EMPTY;
     sv.HashSet(hash, SERVER_HASH_NONE, producer, line, NULL);
-    sv.Replicate(ctx, "HSET", "sss", name, producer, line);
+    replicate(ctx, "HSET", "sss", name, producer, line);
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
     if (new || expires_later(expire_ms, sv.GetAbsExpire(hash))) key_set_expiry(ctx, hash, name, expire_ms);
     sv.CloseKey(hash);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "replication.h"
+
 /* What a client is given ahead at most, whatever its limits allow. */
 #define MOST_AHEAD (1u << 20)
 /* The part of its limits that is used: replies take more memory than their bytes. */
@@ -23,32 +25,9 @@ static struct {
 
 static server_string *message_kind, *shard_message_kind;
 
-/* Has a publish to be replicated?  Only if a replica is connected, synchronizing, or may come back for what is in the backlog.
- * An event tells who is online; the rest is looked up ten times a second. */
-static bool replicated;
-
-static void count_replicas(server_ctx *ctx) {
-    server_reply *info = sv.Call(ctx, "INFO", "c", "replication");
-    size_t len = 0;
-    const char *text = info == NULL ? NULL : sv.CallReplyStringPtr(info, &len);
-    const char *found = text == NULL ? NULL : memmem(text, len, "connected_slaves:", 17);
-    bool backlog = text == NULL || memmem(text, len, "repl_backlog_active:1", 21) != NULL;
-    replicated = backlog || found == NULL || found[17] != '0';
-    if (info != NULL) sv.FreeCallReply(info);
-}
-
-void push_replica_comes(void) {
-    replicated = true;
-}
-
-static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)event, (void)sub, (void)data;
-    count_replicas(ctx);
-}
-
 /* Replicating it ourselves would count as a change of the data set. */
 int push_to_all(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
-    if (!replicated || can.cluster) {
+    if (!replication_has_replicas() || can.cluster) {
         return sharded ? sv.PublishMessageShard(ctx, channel, message) : sv.PublishMessage(ctx, channel, message);
     }
     server_reply *reply = sv.Call(ctx, sharded ? "SPUBLISH" : "PUBLISH", "!ss", channel, message);
@@ -57,10 +36,7 @@ int push_to_all(server_ctx *ctx, server_string *channel, server_string *message,
     return receivers;
 }
 
-void push_start(server_ctx *ctx) {
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_CRON_LOOP, 1}, on_replica_change);
-    count_replicas(ctx);
+void push_start(void) {
     static const struct {
         const char *name;
         void *slot;

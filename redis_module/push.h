@@ -17,11 +17,8 @@ typedef struct receiver {
     server_string *pattern; /* of PUSH_PATTERN */
 } receiver;
 
-/* Looks for the functions, sets can.direct_push; counts replicas. */
-void push_start(server_ctx *ctx);
-
-/* A replica asks to be served: from now on publishes are replicated. */
-void push_replica_comes(void);
+/* Looks for the functions, sets can.direct_push. */
+void push_start(void);
 
 /* To all receivers here and, by the server's own PUBLISH, to those of the replicas.  Returns the receivers here. */
 int push_to_all(server_ctx *ctx, server_string *channel, server_string *message, bool sharded);

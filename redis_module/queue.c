@@ -7,6 +7,7 @@
 #include "../src/packet_id.h"
 #include "../src/session_key.h"
 #include "index.h"
+#include "replication.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
 /* Names in one replicated command. */
@@ -32,7 +33,7 @@ uint16_t queue_packet_id_of(hmq_slice session, const server_string *member) {
 /* ---- opening ----------------------------------------------------------------------------------------------- */
 
 bool queue_open(queue *q, server_ctx *ctx, hmq_slice session, int mode) {
-    *q = (queue){.ctx = ctx, .session = session};
+    *q = (queue){.ctx = ctx, .session = session, .taken = replication_taken(ctx)};
     q->messages_name = session_key_name(session, HMQ_SUFFIX_MESSAGES);
     q->messages = sv.OpenKey(ctx, q->messages_name, mode);
     int type = q->messages == NULL ? SERVER_EMPTY : sv.KeyType(q->messages);
@@ -110,8 +111,8 @@ static void replicate_removal(queue *q, server_string **members, const bool *del
         for (size_t i = from; i < from + n; i++) {
             if (deleted[i]) names[named++] = members[i];
         }
-        sv.Replicate(q->ctx, "ZREM", "sv", q->messages_name, members + from, n);
-        if (named > 0) sv.Replicate(q->ctx, "UNLINK", "v", names, named);
+        replicate_if(q->taken, q->ctx, "ZREM", "sv", q->messages_name, members + from, n);
+        if (named > 0) replicate_if(q->taken, q->ctx, "UNLINK", "v", names, named);
     }
 }
 
@@ -205,7 +206,7 @@ size_t queue_drop(queue *q) {
     server_key *last = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_WRITE);
     if (sv.KeyType(last) != SERVER_EMPTY) {
         sv.DeleteKey(last);
-        sv.Replicate(q->ctx, "UNLINK", "s", q->last_name);
+        replicate_if(q->taken, q->ctx, "UNLINK", "s", q->last_name);
         index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "del", q->last_name);
     }
     sv.CloseKey(last);

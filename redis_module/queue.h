@@ -29,6 +29,7 @@ typedef struct queue {
     server_key *messages;          /* open, NULL if it is empty and was opened for reading */
     server_string *wrong_type;     /* after a failed queue_open: the name of the offending key (one of the above) */
     const char *wrong_expected;
+    bool taken; /* somebody takes stock commands (replication.h) */
     bool emptied; /* the last reference went while it was open, and the set's expiry with it */
 } queue;
 

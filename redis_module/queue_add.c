@@ -8,6 +8,7 @@
 #include "../src/session_key.h"
 #include "../src/tbmq.h"
 #include "index.h"
+#include "replication.h"
 #include "session_sweep.h"
 
 /* References in one replicated command. */
@@ -41,7 +42,7 @@ static void store_message(queue *q, server_string *member, const queue_item *ite
     sv.StringSet(message, value);
     sv.SetAbsExpire(message, item->expire_ms);
     sv.CloseKey(message);
-    sv.Replicate(q->ctx, "SET", "sscl", member, value, "PXAT", item->expire_ms);
+    replicate_if(q->taken, q->ctx, "SET", "sscl", member, value, "PXAT", item->expire_ms);
     sv.FreeString(NULL, value);
     index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", member);
     index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "expire", member);
@@ -50,7 +51,7 @@ static void store_message(queue *q, server_string *member, const queue_item *ite
 static void create_counter(queue *q, server_key *last, hmq_slice digits, long long expire_ms) {
     server_string *value = sv.CreateString(NULL, (const char *)digits.data, digits.len);
     sv.StringSet(last, value);
-    sv.Replicate(q->ctx, "SET", "ss", q->last_name, value);
+    replicate_if(q->taken, q->ctx, "SET", "ss", q->last_name, value);
     index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", q->last_name);
     if (expire_ms != SERVER_NO_EXPIRE) key_set_expiry(q->ctx, last, q->last_name, expire_ms);
     sv.FreeString(NULL, value);
@@ -65,7 +66,7 @@ static void overwrite_counter(queue *q, server_key *last, hmq_slice digits) {
         place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
     }
     memcpy(place, digits.data, digits.len);
-    sv.Replicate(q->ctx, "SET", "sbc", q->last_name, digits.data, digits.len, "KEEPTTL");
+    replicate_if(q->taken, q->ctx, "SET", "sbc", q->last_name, digits.data, digits.len, "KEEPTTL");
     index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", q->last_name);
 }
 
@@ -82,7 +83,7 @@ static void store_counter(queue *q, server_key *last, uint16_t packet_id, long l
 
 static void replicate_references(queue *q, server_string **members, const queue_item *items, size_t count) {
     if (count == 1) {
-        sv.Replicate(q->ctx, "ZADD", "sls", q->messages_name, (long long)items[0].serial, members[0]);
+        replicate_if(q->taken, q->ctx, "ZADD", "sls", q->messages_name, (long long)items[0].serial, members[0]);
         return;
     }
     for (size_t from = 0; from < count; from += ADD_CHUNK) {
@@ -92,7 +93,7 @@ static void replicate_references(queue *q, server_string **members, const queue_
             pairs[2 * i] = sv.CreateStringFromLongLong(NULL, (long long)items[from + i].serial);
             pairs[2 * i + 1] = members[from + i];
         }
-        sv.Replicate(q->ctx, "ZADD", "sv", q->messages_name, pairs, 2 * n);
+        replicate_if(q->taken, q->ctx, "ZADD", "sv", q->messages_name, pairs, 2 * n);
         for (size_t i = 0; i < n; i++) sv.FreeString(NULL, pairs[2 * i]);
     }
 }

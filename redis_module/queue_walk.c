@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "index.h"
+#include "replication.h"
 
 /* References looked at in one step when a walk drops expired ones, so that no page takes long. */
 #define WALK_MAX_EXPIRED 10000
@@ -105,7 +106,7 @@ bool queue_replace(queue *q, uint16_t packet_id, queue_rewrite rewrite, void *co
         long long expire_ms = sv.GetAbsExpire(message);
         sv.StringSet(message, replaced);
         sv.SetAbsExpire(message, expire_ms);
-        sv.Replicate(q->ctx, "SET", "ssc", member, replaced, "KEEPTTL");
+        replicate_if(q->taken, q->ctx, "SET", "ssc", member, replaced, "KEEPTTL");
         index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", member);
         sv.FreeString(NULL, replaced);
     }

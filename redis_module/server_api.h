@@ -72,6 +72,7 @@ enum {
 #define SERVER_CTX_REPLICA (1 << 3)
 #define SERVER_CTX_READONLY (1 << 4)
 #define SERVER_CTX_CLUSTER (1 << 5)
+#define SERVER_CTX_AOF (1 << 6) /* also while it is being made */
 #define SERVER_CTX_OOM (1 << 10)
 #define SERVER_CTX_REPLICATED (1 << 12)
 #define SERVER_CTX_LOADING (1 << 13)
@@ -302,6 +303,7 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "4.0", server_reply *, CallReplyArrayElement, (server_reply *, size_t index))                          \
     X(REQUIRED, "4.0", const char *, CallReplyStringPtr, (server_reply *, size_t *length))                             \
     X(REQUIRED, "4.0", int, Replicate, (server_ctx *, const char *command, const char *format, ...))                   \
+    X(REQUIRED, "4.0", int, ReplicateVerbatim, (server_ctx *))                                                         \
     X(REQUIRED, "4.0", int, GetSelectedDb, (server_ctx *))                                                             \
     X(REQUIRED, "4.0", int, SelectDb, (server_ctx *, int db))                                                          \
     X(REQUIRED, "4.0", int, GetContextFlags, (server_ctx *))                                                           \

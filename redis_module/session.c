@@ -8,6 +8,7 @@
 #include "args.h"
 #include "errors.h"
 #include "index.h"
+#include "replication.h"
 #include "session_hash.h"
 
 #define DEFAULT_LEASE_S 3600
@@ -83,7 +84,7 @@ static void delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
     server_key *key = sv.OpenKey(ctx, name, SERVER_WRITE);
     if (sv.KeyType(key) != SERVER_EMPTY) {
         sv.UnlinkKey(key);
-        sv.Replicate(ctx, "UNLINK", "s", name);
+        replicate(ctx, "UNLINK", "s", name);
         index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
     }
     sv.CloseKey(key);
@@ -148,8 +149,8 @@ static void write_state(server_ctx *ctx, hmq_slice session, const open_options *
     sv.HashSet(key, SERVER_HASH_CFIELDS, "owner", options->owner, "epoch", epoch_text, "connected", one, "expiry",
                expiry, "lease", lease, NULL);
     sv.CloseKey(key);
-    sv.Replicate(ctx, "HSET", "scscscscscs", name, "owner", options->owner, "epoch", epoch_text, "connected", one,
-                 "expiry", expiry, "lease", lease);
+    replicate(ctx, "HSET", "scscscscscs", name, "owner", options->owner, "epoch", epoch_text, "connected", one,
+              "expiry", expiry, "lease", lease);
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
     sv.FreeString(NULL, epoch_text);
     sv.FreeString(NULL, one);
@@ -189,7 +190,7 @@ static void forget_counts(server_ctx *ctx, hmq_slice session) {
     if (sv.KeyType(key) == SERVER_HASH) {
         int removed = sv.HashSet(key, SERVER_HASH_CFIELDS | SERVER_HASH_COUNT_ALL, "sent", SERVER_HASH_DELETE, "round",
                                  SERVER_HASH_DELETE, NULL);
-        if (removed > 0) sv.Replicate(ctx, "HDEL", "scc", name, "sent", "round");
+        if (removed > 0) replicate(ctx, "HDEL", "scc", name, "sent", "round");
         if (removed > 0) index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", name);
     }
     sv.CloseKey(key);
@@ -267,7 +268,7 @@ static void mark_closed(server_ctx *ctx, hmq_slice session, long long expiry_s) 
     server_string *expiry = sv.CreateStringFromLongLong(NULL, expiry_s);
     sv.HashSet(key, SERVER_HASH_CFIELDS, "connected", zero, "expiry", expiry, NULL);
     sv.CloseKey(key);
-    sv.Replicate(ctx, "HSET", "scscs", name, "connected", zero, "expiry", expiry);
+    replicate(ctx, "HSET", "scscs", name, "connected", zero, "expiry", expiry);
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
     sv.FreeString(NULL, zero);
     sv.FreeString(NULL, expiry);

@@ -7,6 +7,7 @@
 #include "../src/session_key.h"
 #include "errors.h"
 #include "index.h"
+#include "replication.h"
 #include "queue.h"
 #include "session_sweep.h"
 
@@ -30,9 +31,9 @@ server_string *session_key_name(hmq_slice session, int suffix) {
 void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms) {
     sv.SetAbsExpire(key, expire_ms);
     if (expire_ms == SERVER_NO_EXPIRE)
-        sv.Replicate(ctx, "PERSIST", "s", name);
+        replicate(ctx, "PERSIST", "s", name);
     else
-        sv.Replicate(ctx, "PEXPIREAT", "sl", name, expire_ms);
+        replicate(ctx, "PEXPIREAT", "sl", name, expire_ms);
     index_notify(ctx, SERVER_NOTIFY_GENERIC, expire_ms == SERVER_NO_EXPIRE ? "persist" : "expire", name);
 }
 
@@ -131,7 +132,7 @@ bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, u
     if (usable) {
         server_string *text = sv.CreateStringFromLongLong(NULL, (long long)value);
         sv.HashSet(key, SERVER_HASH_CFIELDS, field, text, NULL);
-        sv.Replicate(ctx, "HSET", "scs", name, field, text);
+        replicate(ctx, "HSET", "scs", name, field, text);
         index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
         if (type == SERVER_EMPTY && expire_ms != SERVER_NO_EXPIRE) key_set_expiry(ctx, key, name, expire_ms);
         sv.FreeString(NULL, text);

@@ -16,6 +16,7 @@
 #include "index.h"
 #include "packet_ids.h"
 #include "queue.h"
+#include "replication.h"
 #include "session.h"
 #include "session_hash.h"
 #include "session_qos2.h"
@@ -97,7 +98,7 @@ static void note(server_ctx *ctx, server_key *set, server_string *name, hmq_slic
     bool new = sv.KeyType(set) == SERVER_EMPTY;
     long long now_ms = sv.Milliseconds();
     sv.ZsetAdd(set, (double)now_ms, member, NULL);
-    sv.Replicate(ctx, "ZADD", "sls", name, now_ms, member);
+    replicate(ctx, "ZADD", "sls", name, now_ms, member);
     index_notify(ctx, SERVER_NOTIFY_ZSET, "zadd", name);
     session_facts facts = session_facts_read(ctx, session);
     long long expire_ms = facts.opened ? facts.expire_ms : now_ms + settings.session_ttl_s * 1000;
@@ -142,7 +143,7 @@ static bool complete(server_ctx *ctx, server_key *set, server_string *name, uint
     server_string *member = member_of(packet_id);
     if (sv.KeyType(set) == SERVER_ZSET) sv.ZsetRem(set, member, &removed);
     if (removed) {
-        sv.Replicate(ctx, "ZREM", "ss", name, member);
+        replicate(ctx, "ZREM", "ss", name, member);
         index_notify(ctx, SERVER_NOTIFY_ZSET, "zrem", name);
         if (sv.KeyType(set) == SERVER_EMPTY) index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
     }

@@ -206,7 +206,9 @@ def test_a_promoted_replica_goes_on_where_its_primary_was(fresh_server: MakeServ
     primary = fresh_server()
     replica = fresh_server(replica_of=primary)
     exercise_everything(primary)
-    assert primary.client().wait(1, 5000) == 1
+    client = primary.client()
+    client.set("written", "by the connection that waits: WAIT is for what it wrote, and all before")
+    assert client.wait(1, 5000) == 1
     want = contents(primary)
     primary.kill()
     replica.client().replicaof("NO", "ONE")

@@ -13,26 +13,33 @@
 
 /* References in one replicated command. */
 #define ADD_CHUNK 1000
+#define VALUE_ON_STACK 2048 /* bytes; longer messages take the heap */
 /* Expiry times that follow the last message are moved in steps of 1/EXPIRY_SLACK, not with each message. */
 #define EXPIRY_SLACK 64
 
-/* A reference under this identifier stands in the way: a live message keeps it, an expired one gives it up. */
-static bool identifier_taken(queue *q, server_string *member) {
-    double score;
-    if (sv.ZsetScore(q->messages, member, &score) != SERVER_OK) return false;
-    if (sv.KeyExists(q->ctx, member)) return true;
+/* Puts the reference into the set.  One that stands there already is in the way if its message lives; if that has expired,
+ * it gives the place up, and what was the last serial may no longer be. */
+static bool put_reference(queue *q, server_string *member, uint64_t serial, uint64_t *last_serial) {
+    int flags = SERVER_ZADD_NX;
+    sv.ZsetAdd(q->messages, (double)serial, member, &flags);
+    if (!(flags & SERVER_ZADD_NOP)) return true;
+    if (sv.KeyExists(q->ctx, member)) return false;
     queue_remove_members(q, &member, 1);
-    return false;
+    *last_serial = queue_last_serial(q);
+    sv.ZsetAdd(q->messages, (double)serial, member, NULL);
+    return true;
 }
 
 /* The value to store: a message of TBMQ's kind carries its identifier inside.  The caller frees it. */
 static server_string *value_of(const queue_item *item) {
+    char small[VALUE_ON_STACK];
     hmq_slice value = slice_of(item->value);
     if (value.len == 0 || value.data[0] != '{') return sv.HoldString(NULL, item->value);
-    char *json = sv.Alloc(value.len + 20);
-    size_t len = hmq_tbmq_with_packet_id((const char *)value.data, value.len, item->packet_id, json, value.len + 20);
+    size_t capacity = value.len + 20;
+    char *json = capacity <= sizeof small ? small : sv.Alloc(capacity);
+    size_t len = hmq_tbmq_with_packet_id((const char *)value.data, value.len, item->packet_id, json, capacity);
     server_string *string = len > 0 ? sv.CreateString(NULL, json, len) : sv.HoldString(NULL, item->value);
-    sv.Free(json);
+    if (json != small) sv.Free(json);
     return string;
 }
 
@@ -98,16 +105,24 @@ static void replicate_references(queue *q, server_string **members, const queue_
     }
 }
 
+/* Where the next item goes. */
+typedef struct place {
+    uint16_t packet_id; /* handed out last */
+    uint64_t serial;
+    uint64_t last_serial; /* of the last reference in the set, 0 if there is none */
+} place;
+
 /* Gives the item its identifier, serial and place.  False: no identifier is free. */
-static bool place_item(queue *q, queue_item *item, uint16_t *packet_id, uint64_t *serial, server_string **member) {
-    bool may_collide = queue_length(q) > 0;
+static bool place_item(queue *q, queue_item *item, place *at, server_string **member) {
     for (uint32_t tries = 0; tries < HMQ_PACKET_ID_MAX; tries++) {
-        *packet_id = hmq_packet_id_next(*packet_id);
-        *serial += 1;
-        *member = queue_message_name(q->session, *packet_id);
-        if (!may_collide || !identifier_taken(q, *member)) {
-            item->packet_id = *packet_id;
-            item->serial = *serial;
+        at->packet_id = hmq_packet_id_next(at->packet_id);
+        at->serial++;
+        *member = queue_message_name(q->session, at->packet_id);
+        if (put_reference(q, *member, at->serial, &at->last_serial)) {
+            item->packet_id = at->packet_id;
+            item->serial = at->serial;
+            item->previous = at->last_serial;
+            at->last_serial = at->serial;
             return true;
         }
         sv.FreeString(NULL, *member);
@@ -145,16 +160,10 @@ static long long settle_expiry(queue *q, const session_facts *facts, long long n
 }
 
 /* Stores the items one behind the other.  Returns how many: fewer only if no identifier was left. */
-static size_t store_items(queue *q, queue_item *items, size_t count, server_string **members, uint16_t *packet_id,
-                          uint64_t *serial) {
-    uint64_t previous = queue_last_serial(q);
+static size_t store_items(queue *q, queue_item *items, size_t count, server_string **members, place *at) {
     size_t done = 0;
-    while (done < count && place_item(q, &items[done], packet_id, serial, &members[done])) {
-        if (queue_length(q) == 0) previous = 0; /* placing it took the last, expired, reference */
+    while (done < count && place_item(q, &items[done], at, &members[done])) {
         store_message(q, members[done], &items[done]);
-        sv.ZsetAdd(q->messages, (double)*serial, members[done], NULL);
-        items[done].previous = previous;
-        previous = *serial;
         done++;
     }
     return done;
@@ -163,22 +172,22 @@ static size_t store_items(queue *q, queue_item *items, size_t count, server_stri
 static size_t append(queue *q, server_key *last, const session_facts *facts, long long counter, queue_item *items,
                      size_t count, queue_result *result) {
     bool was_empty = queue_length(q) == 0;
-    uint16_t packet_id = (uint16_t)counter;
-    uint64_t serial = queue_serial_before(facts, queue_last_serial(q), packet_id);
+    place at = {.packet_id = (uint16_t)counter, .last_serial = was_empty ? 0 : queue_last_serial(q)};
+    at.serial = queue_serial_before(facts, at.last_serial, at.packet_id);
     server_string *small[16];
     server_string **members = count <= 16 ? small : sv.Alloc(count * sizeof *members);
-    size_t done = store_items(q, items, count, members, &packet_id, &serial);
+    size_t done = store_items(q, items, count, members, &at);
     if (done > 0) {
         replicate_references(q, members, items, done);
         index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zadd", q->messages_name);
         result->keys_expire_ms = settle_expiry(q, facts, newest_expiry(items, done), was_empty);
         long long counter_expire_ms = result->keys_expire_ms;
         if (facts->opened && counter_expire_ms != SERVER_NO_EXPIRE) counter_expire_ms += SWEEP_GRACE_MS;
-        store_counter(q, last, packet_id, counter_expire_ms);
-        uint64_t round = hmq_serial_round(serial, packet_id);
+        store_counter(q, last, at.packet_id, counter_expire_ms);
+        uint64_t round = hmq_serial_round(at.serial, at.packet_id);
         if (round > facts->round) session_fact_write(q->ctx, q->session, "round", round, result->keys_expire_ms);
     }
-    result->last_serial = serial;
+    result->last_serial = at.serial;
     queue_free_members(members, done);
     if (members != small) sv.Free(members);
     return done;

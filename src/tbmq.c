@@ -28,13 +28,20 @@ static bool take(scanner *s, char expected) {
     return true;
 }
 
-/* Behind the closing quote; false if there is none. */
+/* Behind the closing quote; false if there is none.  Linear: the quote is looked for again only when the search for
+ * backslashes has passed it. */
 static bool skip_string(scanner *s) {
     if (!take(s, '"')) return false;
+    const char *quote = NULL;
     while (s->at < s->end) {
-        char c = *s->at++;
-        if (c == '"') return true;
-        if (c == '\\' && s->at < s->end) s->at++;
+        if (quote == NULL || quote < s->at) quote = memchr(s->at, '"', (size_t)(s->end - s->at));
+        if (quote == NULL) return false;
+        const char *escape = memchr(s->at, '\\', (size_t)(quote - s->at));
+        if (escape == NULL) {
+            s->at = quote + 1;
+            return true;
+        }
+        s->at = escape + 2; /* no further than behind the quote */
     }
     return false;
 }

@@ -13,6 +13,7 @@
 
 /* References in one replicated command. */
 #define ADD_CHUNK 1000
+#define SHORT_VALUE 128     /* bytes; no server embeds longer ones */
 #define VALUE_ON_STACK 2048 /* bytes; longer messages take the heap */
 /* Expiry times that follow the last message are moved in steps of 1/EXPIRY_SLACK, not with each message. */
 #define EXPIRY_SLACK 64
@@ -43,10 +44,23 @@ static server_string *value_of(const queue_item *item) {
     return string;
 }
 
+/* A short value is written into a string of its own: given as it is, the server would keep it inside the key's object, and
+ * whoever reads it through the module API would first have to have it taken out. */
+static void set_value(server_key *message, server_string *value) {
+    hmq_slice bytes = slice_of(value);
+    if (bytes.len == 0 || bytes.len > SHORT_VALUE || sv.KeyType(message) != SERVER_EMPTY) {
+        sv.StringSet(message, value);
+        return;
+    }
+    size_t len;
+    sv.StringTruncate(message, bytes.len);
+    memcpy(sv.StringDMA(message, &len, SERVER_WRITE), bytes.data, bytes.len);
+}
+
 static void store_message(queue *q, server_string *member, const queue_item *item) {
     server_string *value = value_of(item);
-    server_key *message = sv.OpenKey(q->ctx, member, SERVER_WRITE);
-    sv.StringSet(message, value);
+    server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_WRITE);
+    set_value(message, value);
     sv.SetAbsExpire(message, item->expire_ms);
     sv.CloseKey(message);
     replicate_if(q->taken, q->ctx, "SET", "sscl", member, value, "PXAT", item->expire_ms);

@@ -1,7 +1,7 @@
 # Everything that is built, tested and run starts here; `make help` lists it.
 #
 # Needed: Python 3.11 or later (with header files, and venv or pip), gcc, make, git.  Everything else comes by pip from
-# the lock files into .venv; `make test` adds Debian's redis-tools and mosquitto-clients.
+# the lock files into .venv; `make test` adds Debian's redis-tools, mosquitto-clients and mosquitto.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,7 +10,7 @@ MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
 WORKERS ?= 3
-# What to test, and further arguments for pytest, `make demo`, `make run` and `make bench`.
+# What to test, and further arguments for pytest, `make demo`, `make run` and `make bench...`.
 TESTS ?= tests
 ARGS ?=
 
@@ -24,6 +24,7 @@ CFLAGS_MODULE := $(WARNINGS) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -Isr
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
 C_FILES = $(wildcard redis_module/*.c src/*.c)
+LOAD_FILES = $(wildcard bench/mqtt_load*.c)
 C_ALL = $(wildcard redis_module/*.[ch] src/*.[ch] bench/*.[ch] tests/*/*.[ch])
 PY_ALL = $(foreach d,pyclient bridge pipeline tests bench tools src,$(if $(wildcard $d/*.py $d/*/*.py),$d)) setup.py
 
@@ -107,7 +108,7 @@ servers: ## Valkey 8.0 and Redis 8.0 from Debian, in folders of their own
 build/node/.installed: tools/node-clients.sh $(wildcard tests/system/node/package*.json)
 	bash tools/node-clients.sh $(@D)
 
-test: core module test-servers build/node/.installed ## all tests, on every server under test
+test: core module test-servers build/node/.installed build/mqtt_load build/mosquitto.stamp ## all tests, on every server under test
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
 
 MATRIX ?= valkey-9.1,redis-7.0,valkey-8.0,redis-8.0
@@ -171,6 +172,20 @@ run: core module ## serve in the foreground until Ctrl-C: server with the module
 bench: core module ## what is claimed to be fast, each beside its baseline
 	$(BIN)/python -m bench $(ARGS)
 
+.PHONY: bench-mqtt
+bench-mqtt: core module build/mqtt_load build/mosquitto.stamp ## the MQTT bridge beside Mosquitto
+	$(BIN)/python -m bench.mqtt $(ARGS)
+
+build/mqtt_load: $(LOAD_FILES) $(wildcard bench/mqtt_load*.h) Makefile
+	@mkdir -p $(@D)
+	@echo CC $@
+	@$(CC) $(WARNINGS) -D_GNU_SOURCE -O2 -g -o $@ $(filter %.c,$^)
+
+build/mosquitto.stamp: tools/mosquitto.sh
+	@mkdir -p $(@D)
+	bash tools/mosquitto.sh
+	touch $@
+
 # --- Order ------------------------------------------------------------------------------------------------------------
 
 .PHONY: lint format clean
@@ -180,7 +195,7 @@ lint: $(VENV)/.installed ## formatting, linting and types, C and Python
 	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/mypy $(PY_ALL)
 	$(BIN)/clang-format --dry-run -Werror $(C_ALL)
-	$(BIN)/clang-tidy --quiet $(C_FILES) -- -std=c11 -D_GNU_SOURCE -Isrc
+	$(BIN)/clang-tidy --quiet $(C_FILES) $(LOAD_FILES) -- -std=c11 -D_GNU_SOURCE -Isrc
 
 format: $(VENV)/.installed ## put the formatting right, and renew what is generated from other files
 	$(BIN)/python tools/generate_sync.py

@@ -1,0 +1,241 @@
+"""The brokers that are compared, each started anew for every measurement: HoldMQ (server and bridge) and Mosquitto.
+
+Each runs as its operator would run it, on loopback, and with limits that are out of the way: nothing that is published
+in a measurement may be dropped.  What a broker stored is thrown away when it stops.
+"""
+
+import contextlib
+import getpass
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from holdmq._child import ChildProcess
+from holdmq.server import (
+    PortTakenError,
+    ServerProcess,
+    configuration,
+    find_module,
+    find_server,
+    next_free_port,
+)
+
+MOSQUITTO = "Mosquitto"  # in memory: the baseline
+HOST = "127.0.0.1"
+FIRST_PORT = 6900
+START_TRIES = 10
+READY_TIMEOUT_S = 30.0
+POLL_S = 0.01
+LOG_CHARACTERS = 4000
+MOSQUITTO_PATHS = "/usr/local/sbin:/usr/sbin:/sbin"  # Debian's package puts it where users do not look
+
+_T = TypeVar("_T")
+
+
+class BrokerError(RuntimeError):
+    """A broker is not there or did not start; the text says why."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A broker that runs.
+
+    Attributes:
+        port: where it listens.
+        processes: its process ids by what they do ("bridge", "server", "mosquitto").
+    """
+
+    port: int
+    processes: Mapping[str, Sequence[int]]
+
+    @property
+    def pids(self) -> list[int]:
+        """All of them."""
+        return [pid for pids in self.processes.values() for pid in pids]
+
+    def pss_bytes(self) -> dict[str, int]:
+        """Memory of each part: what is its own, and its share of what it shares."""
+        return {part: sum(map(_pss_bytes, pids)) for part, pids in self.processes.items()}
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker that can be started.
+
+    Attributes:
+        name: in the table.
+        start: runs it for as long as the context lasts.
+        version: what it says of itself.
+        ours: whether it is HoldMQ.
+        saves: whether it is the baseline that saves each change.
+    """
+
+    name: str
+    start: Callable[[], contextlib.AbstractContextManager[Running]]
+    version: str
+    ours: bool = False
+    saves: bool = False
+
+
+def holdmq(bridge_arguments: Sequence[str] = (), workers: int | None = None) -> Broker:
+    """HoldMQ: the embedded server (or HOLDMQ_SERVER) with the module and an append-only file synced each second.
+
+    Args:
+        bridge_arguments: further options of the bridge.
+        workers: its processes; None: as it does by itself.
+
+    Raises:
+        BrokerError: `workers` is given, and the bridge has no such option.
+    """
+    arguments = list(bridge_arguments)
+    if workers is not None:
+        if "--workers" not in _said([sys.executable, "-m", "holdmq_bridge", "--help"]):
+            raise BrokerError("this bridge has no option --workers: it is one process")
+        arguments += ["--workers", str(workers)]
+    version = " ".join(_said([str(find_server()), "--version"]).split()[:3])
+    return Broker("HoldMQ", lambda: _run_holdmq(arguments), version, ours=True)
+
+
+def mosquitto(*, saving: bool) -> Broker:
+    """Mosquitto, with everything in memory, or saving its state after each change.
+
+    Raises:
+        BrokerError: it is not installed.
+    """
+    binary = shutil.which("mosquitto") or shutil.which("mosquitto", path=MOSQUITTO_PATHS)
+    if binary is None:
+        raise BrokerError("no mosquitto here: run `bash tools/mosquitto.sh`")
+    name = f"{MOSQUITTO}, saving" if saving else MOSQUITTO
+    version = _said([binary, "-h"]).splitlines()[0]
+    return Broker(name, lambda: _run_mosquitto(binary, saving=saving), version, saves=saving)
+
+
+@contextlib.contextmanager
+def _run_holdmq(bridge_arguments: Sequence[str]) -> Iterator[Running]:
+    with _folder() as folder, contextlib.ExitStack() as stack:
+        server = _on_free_port(lambda port: _start_server(folder, port))
+        stack.callback(server.kill)
+        bridge, port = _on_free_port(lambda port: _start_bridge(folder, port, server.port, bridge_arguments))
+        stack.callback(bridge.stop)  # in order, so that it ends its workers
+        yield Running(port, {"bridge": [bridge.pid, *_children(bridge.pid)], "server": [server.pid]})
+
+
+def _start_server(folder: Path, port: int) -> ServerProcess:
+    config = folder / "server.conf"
+    extra = ['save ""', "appendonly yes", "appendfsync everysec"]
+    lines = configuration(port=port, directory=folder, module=find_module(), extra=extra)
+    config.write_text("\n".join([*lines, ""]))
+    server = ServerProcess([find_server()], config, port=port, log=folder / "server.log")
+    server.start()
+    return server
+
+
+def _start_bridge(folder: Path, port: int, server_port: int, arguments: Sequence[str]) -> tuple[ChildProcess, int]:
+    command = [sys.executable, "-m", "holdmq_bridge", "--host", HOST, "--port", str(port)]
+    command += ["--redis", f"redis://{HOST}:{server_port}/0", "--log-level", "WARNING", *arguments]
+    return _started(ChildProcess(command, log=folder / "bridge.log"), port), port
+
+
+@contextlib.contextmanager
+def _run_mosquitto(binary: str, *, saving: bool) -> Iterator[Running]:
+    with _folder() as folder:
+        process, port = _on_free_port(lambda port: _start_mosquitto(folder, binary, port, saving=saving))
+        try:
+            yield Running(port, {"mosquitto": [process.pid]})
+        finally:
+            process.kill()
+
+
+def _start_mosquitto(folder: Path, binary: str, port: int, *, saving: bool) -> tuple[ChildProcess, int]:
+    config = folder / "mosquitto.conf"
+    lines = [
+        f"listener {port} {HOST}",
+        "allow_anonymous true",
+        "max_inflight_messages 0",  # no limit
+        "max_queued_messages 0",
+        "set_tcp_nodelay true",
+        "log_type error",
+        "log_type warning",
+        f"user {getpass.getuser()}",  # started by root it would become a user who owns no folder here
+        f"persistence {str(saving).lower()}",
+    ]
+    if saving:
+        lines += [f"persistence_location {folder}/", "autosave_on_changes true", "autosave_interval 1"]
+    config.write_text("\n".join([*lines, ""]))
+    return _started(ChildProcess([binary, "-c", str(config)], log=folder / "mosquitto.log"), port), port
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="holdmq-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _on_free_port(start: Callable[[int], _T]) -> _T:
+    first = FIRST_PORT
+    for attempt in range(START_TRIES):
+        port = next_free_port(HOST, first)
+        try:
+            return start(port)
+        except PortTakenError:  # somebody was faster
+            if attempt == START_TRIES - 1:
+                raise
+            first = port + 1
+    raise AssertionError("not reached")
+
+
+def _started(process: ChildProcess, port: int) -> ChildProcess:
+    process.spawn()
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while not _accepts(port):
+        if not process.running or time.monotonic() > deadline:
+            _give_up(process, port)
+        time.sleep(POLL_S)
+    if not process.running:  # another process answered
+        _give_up(process, port)
+    return process
+
+
+def _give_up(process: ChildProcess, port: int) -> None:
+    log = process.log_text()[-LOG_CHARACTERS:]
+    if process.running:
+        process.kill()
+    kind = PortTakenError if "ddress already in use" in log else BrokerError
+    raise kind(f"{' '.join(process.command)} does not accept connections on port {port}:\n{log}")
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _said(command: Sequence[str]) -> str:
+    """What a command prints, whatever its exit status: `mosquitto -h` has 3."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=READY_TIMEOUT_S)
+    return done.stdout + done.stderr
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            found += [child, *_children(child)]
+    return found
+
+
+def _pss_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

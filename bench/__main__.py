@@ -1,15 +1,14 @@
 """`make bench`: prints one table and writes it, with what it ran on, to build/bench.json."""
 
-import datetime
 import json
 import os
-import platform
 from pathlib import Path
 from typing import Any
 
 import click
 
 from bench.cases import all_cases
+from bench.machine import this_machine
 from bench.measure import Plan, Row, measure
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,7 +50,7 @@ def main(
     cases = [case for case in all_cases(plan.sessions) if not only or any(text in case.name for text in only)]
     if not cases:
         raise click.UsageError(f"no row's name holds {' or '.join(only)}")
-    machine = _machine()
+    machine = this_machine()
     rows, facts = measure(cases, plan, lambda line: click.echo(line, err=True))
     machine["load_average_after"] = os.getloadavg()
     click.echo(_table(rows))
@@ -59,23 +58,6 @@ def main(
     output.parent.mkdir(parents=True, exist_ok=True)
     result = {**machine, **facts, "plan": vars(plan), "rows": [row.as_json() for row in rows]}
     output.write_text(json.dumps(result, indent=2) + "\n")
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "cpu": _cpu_model(),
-        "cpus": os.cpu_count(),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "load_average_before": os.getloadavg(),
-    }
-
-
-def _cpu_model() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -1,0 +1,25 @@
+"""What a benchmark ran on."""
+
+import datetime
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+
+def this_machine() -> dict[str, Any]:
+    """Date, processor, kernel, Python and load average, as JSON can hold them."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cpu": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load_average_before": os.getloadavg(),
+    }
+
+
+def _cpu_model() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -1,0 +1,171 @@
+"""What is measured on each broker: the scenarios, each a function from a running broker to its figures.
+
+Payloads have 62 bytes, both sides QoS 1, sessions outlive their connections.  Where the aim is the most that a broker
+can do, the generator looks at its connections every 10 ms, like clients that are a round trip of 10 ms away: it then
+reads and writes in larger pieces and leaves the CPU to the broker.  The windows are wide enough for that.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.mqtt_brokers import Running
+from bench.mqtt_load import Load, Options, holding, run_load
+
+PAYLOAD_BYTES = 62
+GATHER_S = 0.01
+WINDOW = 20  # what client libraries have by default, for the pairs
+WIDE_WINDOW = 100  # where few clients publish much
+RATE_WINDOW = 1000  # at a rate it must not be what holds a message up
+FAN_OUT_BEHIND = 100
+PEAK_SHARE = 0.5
+KIB = 1024
+COMMON: Options = {"payload": PAYLOAD_BYTES, "qos": 1, "persistent": True}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured.
+
+    Attributes:
+        rounds: how often everything is measured.
+        warm_up_s: before measuring.
+        seconds: of measuring.
+        pairs: publishers and subscribers; sessions that are away.
+        messages: stored for each of these sessions.
+        publishers: of the fan-in.
+        subscribers: of the fan-out.
+        idle: connections that are held.
+    """
+
+    rounds: int
+    warm_up_s: float
+    seconds: float
+    pairs: int = 100
+    messages: int = 1000
+    publishers: int = 50
+    subscribers: int = 100
+    idle: int = 5000
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one measurement found.
+
+    Attributes:
+        value: the figure that counts, in the unit of its case.
+        cpu_us: CPU time for one message, received or delivered, by part of the broker and of the generator.
+        latency_ms: p50 and p99; None where messages wait on purpose.
+        others_cores: cores that were busy with other processes meanwhile.
+        raw: what the generator printed, or more.
+    """
+
+    value: float
+    cpu_us: Mapping[str, float] = field(default_factory=dict)
+    latency_ms: tuple[float, float] | None = None
+    others_cores: float = 0.0
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of the table, or two that need the same start (store, then drain).
+
+    Attributes:
+        names: of the rows.
+        units: of their values.
+        measure: runs it; called with the running broker, the size, and the broker's peak of pairs in messages/s.
+        to_reach: as text.
+        limit: for the ratio to Mosquitto (at least), or for the value itself (at most).
+        against: whether the limit is one for the ratio.
+        saving: whether it is worth measuring on a Mosquitto that saves each change.
+        needs_peak: whether `measure` needs the peak.
+    """
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    measure: Callable[[Running, Size, float], list[Figures]]
+    to_reach: str = "at least Mosquitto"
+    limit: float = 1.0
+    against: bool = True
+    saving: bool = False
+    needs_peak: bool = False
+
+
+def all_cases() -> list[Case]:
+    """The table's rows, in its order."""
+    return [
+        Case(("100 pairs",), ("in+out/s",), pairs, saving=True),
+        Case(("sessions away: store", "sessions away: drain"), ("in/s", "out/s"), store_and_drain),
+        Case(("1 publisher to 100",), ("in+out/s",), fan_out),
+        Case(("50 publishers to 1",), ("in+out/s",), fan_in),
+        Case(("p99 latency at half of the peak",), ("ms",), latency, "below 10 ms", 10, against=False, needs_peak=True),
+        Case(("memory per idle connection",), ("KiB",), memory, "below 10 KiB", 10, against=False),
+    ]
+
+
+def pairs(broker: Running, size: Size, _peak: float) -> list[Figures]:
+    """Publisher i to topic i to subscriber i, as fast as it goes."""
+    load = _timed(broker, size, "pairs", {"pairs": size.pairs, "window": WINDOW})
+    return [_figures(broker, load, load.per_s)]
+
+
+def fan_out(broker: Running, size: Size, _peak: float) -> list[Figures]:
+    """One publisher, whose messages all subscribers get."""
+    options = {"subscribers": size.subscribers, "window": WIDE_WINDOW, "behind": FAN_OUT_BEHIND}
+    load = _timed(broker, size, "fan-out", options)
+    return [_figures(broker, load, load.per_s)]
+
+
+def fan_in(broker: Running, size: Size, _peak: float) -> list[Figures]:
+    """All publishers' messages go to one subscriber."""
+    behind = max(1, 5000 // size.publishers)  # half of what a session holds unless it is told otherwise
+    options = {"publishers": size.publishers, "window": WIDE_WINDOW, "behind": behind}
+    load = _timed(broker, size, "fan-in", options)
+    return [_figures(broker, load, load.per_s)]
+
+
+def store_and_drain(broker: Running, size: Size, _peak: float) -> list[Figures]:
+    """Messages for sessions that are away; then they come back and get them."""
+    common = {**COMMON, "count": size.messages, "gather": GATHER_S}
+    store = {**common, "pairs": size.pairs, "window": WIDE_WINDOW}
+    stored = run_load(broker.port, "store", store, watch=broker.pids)
+    drained = run_load(broker.port, "drain", {**common, "subscribers": size.pairs}, watch=broker.pids)
+    return [_figures(broker, load, load.per_s, waiting=True) for load in (stored, drained)]
+
+
+def latency(broker: Running, size: Size, peak: float) -> list[Figures]:
+    """From the moment at which a message was due to its receipt, at a rate of half of what the broker can do."""
+    rate = round(peak * PEAK_SHARE / 2, 1)  # each message comes in and goes out
+    options = {"pairs": size.pairs, "rate": rate, "window": RATE_WINDOW, "gather": 0, "behind": 0}
+    load = _timed(broker, size, "pairs", options)
+    return [_figures(broker, load, load.latency_us["p99"] / 1e3)]
+
+
+def memory(broker: Running, size: Size, _peak: float) -> list[Figures]:
+    """Memory of the broker with idle connections, less that before them; of the bridge alone where there is one."""
+    before = broker.pss_bytes()
+    with holding(broker.port, size.idle, COMMON) as connect_s:
+        after = broker.pss_bytes()
+    each = {part: (after[part] - before[part]) / size.idle / KIB for part in after}
+    raw = {"connections": size.idle, "connect_s": connect_s, "pss_before": before, "pss_with": after, "kib_each": each}
+    return [Figures(each.get("bridge", next(iter(each.values()))), raw=raw)]
+
+
+def _timed(broker: Running, size: Size, pattern: str, options: Options) -> Load:
+    times = {"warm-up": size.warm_up_s, "seconds": size.seconds}
+    return run_load(broker.port, pattern, {**COMMON, "gather": GATHER_S, **times, **options}, watch=broker.pids)
+
+
+def _figures(broker: Running, load: Load, value: float, *, waiting: bool = False) -> Figures:
+    if load.messages == 0:
+        raise RuntimeError(f"no message got through in {load.seconds:.1f} s: {load.raw}")
+    parts = {part: sum(load.cpu_s[pid] for pid in pids) for part, pids in broker.processes.items()}
+    parts["generator"] = load.generator_cpu_s
+    return Figures(
+        value=value,
+        cpu_us={part: seconds / load.messages * 1e6 for part, seconds in parts.items()},
+        latency_ms=None if waiting else (load.latency_us["p50"] / 1e3, load.latency_us["p99"] / 1e3),
+        others_cores=load.others_cores,
+        raw=load.raw,
+    )

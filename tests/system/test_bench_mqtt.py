@@ -1,0 +1,49 @@
+"""The MQTT benchmark measures every row on every broker; how fast they are is not judged here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = [
+    ("100 pairs", "at least Mosquitto"),
+    ("sessions away: store", "at least Mosquitto"),
+    ("sessions away: drain", "at least Mosquitto"),
+    ("1 publisher to 100", "at least Mosquitto"),
+    ("50 publishers to 1", "at least Mosquitto"),
+    ("p99 latency at half of the peak", "below 10 ms"),
+    ("memory per idle connection", "below 10 KiB"),
+]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench.mqtt", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+
+
+def test_every_row_is_measured_on_every_broker(tmp_path: Path) -> None:
+    output = tmp_path / "bench.json"
+    small = ("--seconds", "0.3", "--pairs", "5", "--messages", "20", "--idle", "50")
+    done = run("--quick", *small, "--json", str(output))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(output.read_text())
+    ours = [row for row in result["rows"] if row["broker"] == "HoldMQ"]
+    assert [(row["what"], row["to_reach"]) for row in ours] == ROWS
+    assert [row["what"] for row in result["rows"] if row["broker"] == "Mosquitto"] == [name for name, _ in ROWS]
+    assert [row["what"] for row in result["rows"] if row["broker"] == "Mosquitto, saving"] == ["100 pairs"]
+    for row in ours:
+        assert row["value"] > 0
+        assert isinstance(row["reached"], bool)
+        assert f"| {row['what']} " in done.stdout
+        if row["what"] != "memory per idle connection":
+            assert {"bridge", "server", "generator"} == set(row["cpu_us"])
+    for fact in ("date", "cpu", "cores", "load_average_before", "load_average_after", "brokers"):
+        assert result[fact], fact
+
+
+def test_a_name_that_no_row_holds_is_an_error(tmp_path: Path) -> None:
+    done = run("--only", "nothing of that name", "--json", str(tmp_path / "bench.json"))
+    assert done.returncode == 2
+    assert "no row's name holds nothing of that name" in done.stderr
+    assert not (tmp_path / "bench.json").exists()

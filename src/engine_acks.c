@@ -33,8 +33,8 @@ size_t queue_session_bytes(const connection *c) {
     return 160 + c->key_len;
 }
 
-bool queue_add(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
-               const uint8_t *end) {
+bool queue_command(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
+                   const uint8_t *end) {
     const awaited entry = {
         .conn = c->handle, .len = (uint32_t)(end - begin), .packet_id = packet_id, .kind = (uint8_t)kind};
     return log_add(e, &entry);
@@ -53,7 +53,7 @@ void queue_send_acks(hmq_engine *e, connection *c) {
             memcpy(&packet_id, ids + i * sizeof packet_id, sizeof packet_id);
             out = hmq_resp_put_number(out, packet_id);
         }
-        if (!queue_add(e, c, COMMAND_ACK, (uint16_t)count, begin, out)) return;
+        if (!queue_command(e, c, COMMAND_ACK, (uint16_t)count, begin, out)) return;
         for (size_t i = 0; i < count; i++) {
             uint16_t packet_id = id_pop(&c->acks_due);
             inflight_entry *entry = inflight_find(&c->inflight, packet_id);
@@ -84,7 +84,7 @@ void queue_send_releases(hmq_engine *e, connection *c) {
         uint16_t packet_id = id_pop(&c->releases_due);
         uint8_t *out = queue_put_session(begin, c, "SESSION.RELEASE", 15, 1);
         out = hmq_resp_put_number(out, packet_id);
-        if (queue_add(e, c, COMMAND_RELEASE, packet_id, begin, out)) continue;
+        if (queue_command(e, c, COMMAND_RELEASE, packet_id, begin, out)) continue;
         id_push(e, &c->releases_due, packet_id);
         return;
     }

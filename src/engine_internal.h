@@ -220,8 +220,8 @@ void queue_send_releases(hmq_engine *e, connection *c);
 /* A command of the session: room for it, its first arguments, and that it is complete. */
 size_t queue_session_bytes(const connection *c);
 uint8_t *queue_put_session(uint8_t *out, const connection *c, const char *name, size_t len, uint64_t arguments);
-bool queue_add(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
-               const uint8_t *end);
+bool queue_command(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
+                   const uint8_t *end);
 
 /* ---- engine_send.c ---- */
 /* The message behind `position`: sends it or puts it into the line. */

@@ -125,7 +125,7 @@ static void send_fetch(hmq_engine *e, connection *c) {
     out = hmq_resp_put_number(out, room < MAX_PAGE ? room : MAX_PAGE);
     out = hmq_resp_put_text(out, "BYTES", 5);
     out = hmq_resp_put_number(out, e->settings.max_ready_bytes - c->ready.len);
-    if (!queue_add(e, c, COMMAND_FETCH, 0, begin, out)) return;
+    if (!queue_command(e, c, COMMAND_FETCH, 0, begin, out)) return;
     c->fetching = true;
     e->fetches++;
 }
@@ -142,7 +142,7 @@ static void send_sent(hmq_engine *e, connection *c) {
     if (begin == NULL) return;
     uint8_t *out = queue_put_session(begin, c, "SESSION.SENT", 12, 1);
     out = hmq_resp_put_number(out, c->highest);
-    c->sent_due = !queue_add(e, c, COMMAND_SENT, 0, begin, out);
+    c->sent_due = !queue_command(e, c, COMMAND_SENT, 0, begin, out);
 }
 
 void queue_flush(hmq_engine *e, connection *c) {

@@ -24,6 +24,9 @@ CFLAGS_MODULE := $(WARNINGS) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -Isr
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
 C_FILES = $(wildcard redis_module/*.c src/*.c)
+# The front end's half of the core has no use in the module.
+FRONT_FILES = $(wildcard src/engine*.c src/mqtt*.c) src/bytes.c src/inflight.c src/resp.c
+MODULE_FILES = $(filter-out $(FRONT_FILES),$(C_FILES))
 LOAD_FILES = $(wildcard bench/mqtt_load*.c)
 C_ALL = $(wildcard redis_module/*.[ch] src/*.[ch] bench/*.[ch] tests/*/*.[ch])
 PY_ALL = $(foreach d,pyclient bridge pipeline tests bench tools src,$(if $(wildcard $d/*.py $d/*/*.py),$d)) setup.py
@@ -79,8 +82,8 @@ build/core.stamp: $(VENV)/.installed $(CORE_INPUTS)
 	$(BIN)/python setup.py -q build_ext --inplace --build-temp build/core
 	touch $@
 
-MODULE_OBJECTS = $(C_FILES:%.c=build/obj/%.o)
-ASAN_OBJECTS = $(C_FILES:%.c=build/asan/obj/%.o)
+MODULE_OBJECTS = $(MODULE_FILES:%.c=build/obj/%.o)
+ASAN_OBJECTS = $(MODULE_FILES:%.c=build/asan/obj/%.o)
 
 build/holdmq.so: $(MODULE_OBJECTS)
 	@echo LD $@

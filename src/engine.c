@@ -105,7 +105,7 @@ const hmq_engine_counters *hmq_engine_count(const hmq_engine *e) {
 
 static void connection_free(hmq_engine *e, connection *c) {
     client_forget(e, c);
-    queue_forget(e, c);
+    outgoing_forget(e, c);
     hmq_bytes_free(&e->allocator, &c->unread);
     hmq_bytes_free(&e->allocator, &c->again);
     engine_buffer_done(e, &c->output);
@@ -288,7 +288,7 @@ void hmq_engine_close(hmq_engine *e, hmq_conn conn) {
     connection *c = engine_find(e, conn);
     if (c == NULL) return;
     c->writable = false; /* nothing more is sent */
-    queue_flush(e, c);
+    outgoing_flush(e, c);
     if (c->names != NULL) inbox_remove(e, c);
     uint32_t slot = (uint32_t)conn - 1;
     e->slots[slot] = NULL;
@@ -402,7 +402,7 @@ static void wake(hmq_engine *e, connection *c) {
         if (c->publishing.tokens < 0) engine_wants_time(e, c);
     }
     engine_relieve(e, c);
-    queue_flush(e, c);
+    outgoing_flush(e, c);
 }
 
 void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
@@ -418,13 +418,13 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
         connection *c = engine_find(e, conn);
         if (c == NULL) continue;
         c->in_flush = false;
-        queue_flush(e, c);
+        outgoing_flush(e, c);
     }
     while (e->up && e->fetches < e->fetch_limit && list_pop(&e->fetch_queue, &conn)) {
         connection *c = engine_find(e, conn);
         if (c == NULL) continue;
         c->in_fetch_queue = false;
-        queue_flush(e, c);
+        outgoing_flush(e, c);
     }
 }
 
@@ -450,7 +450,7 @@ void hmq_engine_server_lost(hmq_engine *e) {
         if (c == NULL || c->phase != PHASE_OPEN) continue;
         c->under_way = 0;
         c->stalled = false;
-        queue_server_lost(e, c);
+        outgoing_server_lost(e, c);
     }
 }
 

@@ -259,10 +259,10 @@ static int on_packet(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     if (c->phase == PHASE_NEW) return p->type == HMQ_MQTT_CONNECT ? 1 : HMQ_ENGINE_NOT_CONNECTED;
     switch (p->type) {
     case HMQ_MQTT_PUBLISH: return on_publish(e, c, p);
-    case HMQ_MQTT_PUBACK: queue_acknowledged(e, c, p->packet_id); return 0;
-    case HMQ_MQTT_PUBREC: queue_received(e, c, p->packet_id, p->code); return 0;
+    case HMQ_MQTT_PUBACK: outgoing_acknowledged(e, c, p->packet_id); return 0;
+    case HMQ_MQTT_PUBREC: outgoing_received(e, c, p->packet_id, p->code); return 0;
     case HMQ_MQTT_PUBREL: return on_pubrel(e, c, p->packet_id);
-    case HMQ_MQTT_PUBCOMP: queue_completed(e, c, p->packet_id); return 0;
+    case HMQ_MQTT_PUBCOMP: outgoing_completed(e, c, p->packet_id); return 0;
     case HMQ_MQTT_PINGREQ: return hmq_engine_send(e, c->handle, pong, sizeof pong) ? 0 : HMQ_ENGINE_NO_MEMORY;
     case HMQ_MQTT_CONNECT: return HMQ_ENGINE_SECOND_CONNECT;
     case HMQ_MQTT_SUBSCRIBE:

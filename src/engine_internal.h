@@ -179,13 +179,13 @@ bool log_keep_head(hmq_engine *e, connection *c);
 void log_send_again(hmq_engine *e, connection *c);
 
 /* A message of the queue, as pushed, fetched or kept ready. */
-typedef struct queue_message {
+typedef struct outgoing_message {
     uint64_t serial;
     uint32_t len;
     uint16_t packet_id;
     uint8_t state;
     bool fresh; /* pushed: counts for the latency, and not for the limit on replays */
-} queue_message;
+} outgoing_message;
 
 enum { STATE_QUEUED = 0, STATE_IN_FLIGHT = 1, STATE_RELEASED = 2 }; /* of an entry of SESSION.FETCH */
 
@@ -213,33 +213,33 @@ static inline size_t id_count(const id_queue *queue) {
 
 /* ---- engine_acks.c ---- */
 /* The client has it for good (or never will): the server is to be told.  The entry may be gone afterwards. */
-void queue_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
-void queue_release(hmq_engine *e, connection *c, uint16_t packet_id);
-void queue_send_acks(hmq_engine *e, connection *c);
-void queue_send_releases(hmq_engine *e, connection *c);
+void outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
+void outgoing_release(hmq_engine *e, connection *c, uint16_t packet_id);
+void outgoing_send_acks(hmq_engine *e, connection *c);
+void outgoing_send_releases(hmq_engine *e, connection *c);
 /* A command of the session: room for it, its first arguments, and that it is complete. */
-size_t queue_session_bytes(const connection *c);
-uint8_t *queue_put_session(uint8_t *out, const connection *c, const char *name, size_t len, uint64_t arguments);
-bool queue_command(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
-                   const uint8_t *end);
+size_t outgoing_session_bytes(const connection *c);
+uint8_t *outgoing_put_session(uint8_t *out, const connection *c, const char *name, size_t len, uint64_t arguments);
+bool outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
+                  const uint8_t *end);
 
 /* ---- engine_send.c ---- */
 /* The message behind `position`: sends it or puts it into the line. */
-void queue_take(hmq_engine *e, connection *c, const queue_message *m, const uint8_t *value);
+void outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value);
 
 /* ---- engine_queue.c ---- */
-void queue_wants_fetch(hmq_engine *e, connection *c);
-void queue_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery);
-void queue_send_ready(hmq_engine *e, connection *c);
-void queue_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
-void queue_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason); /* PUBREC */
-void queue_completed(hmq_engine *e, connection *c, uint16_t packet_id);                /* PUBCOMP */
-void queue_flush(hmq_engine *e, connection *c);
-void queue_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len);
-void queue_fetch_failed(hmq_engine *e, connection *c);
-void queue_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done);
-void queue_release_answered(hmq_engine *e, connection *c, uint16_t packet_id, bool done);
-void queue_server_lost(hmq_engine *e, connection *c);
-void queue_forget(hmq_engine *e, connection *c);
+void outgoing_wants_fetch(hmq_engine *e, connection *c);
+void outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery);
+void outgoing_send_ready(hmq_engine *e, connection *c);
+void outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
+void outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason); /* PUBREC */
+void outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id);                /* PUBCOMP */
+void outgoing_flush(hmq_engine *e, connection *c);
+void outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len);
+void outgoing_fetch_failed(hmq_engine *e, connection *c);
+void outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done);
+void outgoing_release_answered(hmq_engine *e, connection *c, uint16_t packet_id, bool done);
+void outgoing_server_lost(hmq_engine *e, connection *c);
+void outgoing_forget(hmq_engine *e, connection *c);
 
 #endif

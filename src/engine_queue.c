@@ -20,13 +20,13 @@
 
 #define MAX_PAGE 10000U /* what SESSION.FETCH takes as COUNT */
 
-void queue_wants_fetch(hmq_engine *e, connection *c) {
+void outgoing_wants_fetch(hmq_engine *e, connection *c) {
     c->behind = true;
     engine_wants_flush(e, c);
 }
 
 /* While checking: is this message of the server's one that the client has, or that is about to be acknowledged? */
-static bool passes(hmq_engine *e, connection *c, const queue_message *m, const uint8_t *value) {
+static bool passes(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
     inflight_entry *entry = inflight_find(&c->inflight, m->packet_id);
     if (entry == NULL) return false;
     bool released = m->state == STATE_RELEASED && entry->state >= INFLIGHT_RELEASING;
@@ -38,11 +38,11 @@ static bool passes(hmq_engine *e, connection *c, const queue_message *m, const u
     if (!entry->unchecked) return true;
     entry->unchecked = false;
     if (entry->state == INFLIGHT_ACK_DUE)
-        queue_ack_due(e, c, entry);
+        outgoing_ack_due(e, c, entry);
     else if (entry->state == INFLIGHT_RELEASING && released)
-        queue_release_answered(e, c, m->packet_id, true);
+        outgoing_release_answered(e, c, m->packet_id, true);
     else if (entry->state == INFLIGHT_RELEASING)
-        queue_release(e, c, m->packet_id);
+        outgoing_release(e, c, m->packet_id);
     return true;
 }
 
@@ -56,7 +56,7 @@ static void check_ends(hmq_engine *e, connection *c) {
         if (lost && inflight_is_unacknowledged(entry->state)) {
             entry->unchecked = false;
             entry->gone = true;
-            if (entry->state == INFLIGHT_RELEASING) queue_release_answered(e, c, entry->packet_id, true);
+            if (entry->state == INFLIGHT_RELEASING) outgoing_release_answered(e, c, entry->packet_id, true);
         } else if (lost) {
             uint32_t room = c->inflight.room;
             inflight_remove(&e->allocator, &c->inflight, entry);
@@ -67,7 +67,7 @@ static void check_ends(hmq_engine *e, connection *c) {
     }
 }
 
-static bool next_entry(const uint8_t *reply, size_t len, size_t *at, queue_message *m, const uint8_t **value) {
+static bool next_entry(const uint8_t *reply, size_t len, size_t *at, outgoing_message *m, const uint8_t **value) {
     hmq_resp_item item;
     if (!hmq_resp_next(reply, len, at, &item) || item.type != '*' || item.number != 4) return false;
     if (!hmq_resp_next(reply, len, at, &item) || item.type != ':' || item.number <= 0) return false;
@@ -84,7 +84,7 @@ static bool next_entry(const uint8_t *reply, size_t len, size_t *at, queue_messa
     return true;
 }
 
-void queue_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len) {
+void outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len) {
     size_t at = 0;
     hmq_resp_item item, more = {0};
     c->fetching = false;
@@ -92,7 +92,7 @@ void queue_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t le
     bool readable = hmq_resp_next(reply, len, &at, &item) && item.type == '*' && item.number == 3 &&
                     hmq_resp_next(reply, len, &at, &item) && item.type == '*';
     for (int64_t left = readable ? item.number : 0; left > 0; left--) {
-        queue_message m;
+        outgoing_message m;
         const uint8_t *value;
         if (!next_entry(reply, len, &at, &m, &value)) return; /* cannot be: the reply was measured */
         if (c->checking && passes(e, c, &m, value))
@@ -100,7 +100,7 @@ void queue_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t le
         else if (c->conflict)
             return;
         else
-            queue_take(e, c, &m, value);
+            outgoing_take(e, c, &m, value);
     }
     readable = readable && hmq_resp_next(reply, len, &at, &more) && more.type == ':';
     c->behind = !readable || more.number != 0;
@@ -108,7 +108,7 @@ void queue_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t le
     engine_wants_flush(e, c);
 }
 
-void queue_fetch_failed(hmq_engine *e, connection *c) {
+void outgoing_fetch_failed(hmq_engine *e, connection *c) {
     c->fetching = false;
     engine_wants_flush(e, c);
 }
@@ -116,16 +116,16 @@ void queue_fetch_failed(hmq_engine *e, connection *c) {
 static void send_fetch(hmq_engine *e, connection *c) {
     uint32_t room = e->settings.max_ready - c->ready_count;
     if (c->checking) room += c->inflight.count; /* these are passed, not taken */
-    uint8_t *begin = log_room(e, queue_session_bytes(c) + 160);
+    uint8_t *begin = log_room(e, outgoing_session_bytes(c) + 160);
     if (begin == NULL) return;
-    uint8_t *out = queue_put_session(begin, c, "SESSION.FETCH", 13, 6);
+    uint8_t *out = outgoing_put_session(begin, c, "SESSION.FETCH", 13, 6);
     out = hmq_resp_put_text(out, "AFTER", 5);
     out = hmq_resp_put_number(out, c->position);
     out = hmq_resp_put_text(out, "COUNT", 5);
     out = hmq_resp_put_number(out, room < MAX_PAGE ? room : MAX_PAGE);
     out = hmq_resp_put_text(out, "BYTES", 5);
     out = hmq_resp_put_number(out, e->settings.max_ready_bytes - c->ready.len);
-    if (!queue_command(e, c, COMMAND_FETCH, 0, begin, out)) return;
+    if (!outgoing_add(e, c, COMMAND_FETCH, 0, begin, out)) return;
     c->fetching = true;
     e->fetches++;
 }
@@ -138,19 +138,19 @@ static bool fetch_is_due(const hmq_engine *e, const connection *c) {
 
 /* SESSION.SENT: up to the last serial that was sent, messages with an expiry must not expire any more. */
 static void send_sent(hmq_engine *e, connection *c) {
-    uint8_t *begin = log_room(e, queue_session_bytes(c) + 32);
+    uint8_t *begin = log_room(e, outgoing_session_bytes(c) + 32);
     if (begin == NULL) return;
-    uint8_t *out = queue_put_session(begin, c, "SESSION.SENT", 12, 1);
+    uint8_t *out = outgoing_put_session(begin, c, "SESSION.SENT", 12, 1);
     out = hmq_resp_put_number(out, c->highest);
-    c->sent_due = !queue_command(e, c, COMMAND_SENT, 0, begin, out);
+    c->sent_due = !outgoing_add(e, c, COMMAND_SENT, 0, begin, out);
 }
 
-void queue_flush(hmq_engine *e, connection *c) {
+void outgoing_flush(hmq_engine *e, connection *c) {
     if (!e->up || c->phase != PHASE_OPEN || c->stalled) return;
-    if (c->ready_count > 0) queue_send_ready(e, c);
+    if (c->ready_count > 0) outgoing_send_ready(e, c);
     if (c->sent_due) send_sent(e, c);
-    if (id_count(&c->releases_due) > 0) queue_send_releases(e, c);
-    if (id_count(&c->acks_due) > 0) queue_send_acks(e, c);
+    if (id_count(&c->releases_due) > 0) outgoing_send_releases(e, c);
+    if (id_count(&c->acks_due) > 0) outgoing_send_acks(e, c);
     if (!fetch_is_due(e, c) || c->in_fetch_queue) return;
     if (e->fetches < e->fetch_limit)
         send_fetch(e, c);
@@ -158,7 +158,7 @@ void queue_flush(hmq_engine *e, connection *c) {
         c->in_fetch_queue = engine_list_add(e, &e->fetch_queue, c->handle);
 }
 
-void queue_server_lost(hmq_engine *e, connection *c) {
+void outgoing_server_lost(hmq_engine *e, connection *c) {
     c->fetching = c->in_fetch_queue = false;
     c->behind = true;
     c->checking = true;
@@ -176,7 +176,7 @@ void queue_server_lost(hmq_engine *e, connection *c) {
     }
 }
 
-void queue_forget(hmq_engine *e, connection *c) {
+void outgoing_forget(hmq_engine *e, connection *c) {
     inflight_free(&e->allocator, &c->inflight);
     hmq_bytes_free(&e->allocator, &c->acks_due.bytes);
     hmq_bytes_free(&e->allocator, &c->acking.bytes);

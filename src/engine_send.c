@@ -90,10 +90,10 @@ static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *del
 /* What will never be sent is acknowledged to the server, so that it does not hold up the queue. */
 static void skip(hmq_engine *e, connection *c, inflight_entry *entry, uint64_t *counter) {
     (*counter)++;
-    queue_ack_due(e, c, entry);
+    outgoing_ack_due(e, c, entry);
 }
 
-static void send_publish(hmq_engine *e, connection *c, const queue_message *m, const hmq_record *record,
+static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m, const hmq_record *record,
                          inflight_entry *entry) {
     bool dup = m->state == STATE_IN_FLIGHT;
     if (!dup && record->expires_ms != 0 && record->expires_ms <= e->now_ms) {
@@ -110,7 +110,7 @@ static void send_publish(hmq_engine *e, connection *c, const queue_message *m, c
 }
 
 /* Sends one message; it becomes part of what is in flight. */
-static void send(hmq_engine *e, connection *c, const queue_message *m, const uint8_t *value) {
+static void send(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
     hmq_record record;
     if (hmq_record_decode(value, m->len, &record) != 0) {
         e->count.messages_unreadable++; /* somebody's own bytes: they stay in the queue, which goes on behind them */
@@ -129,7 +129,7 @@ static void send(hmq_engine *e, connection *c, const queue_message *m, const uin
         c->position = m->serial - 1;
         c->ready_count = 0;
         hmq_bytes_clear(&c->ready);
-        queue_wants_fetch(e, c);
+        outgoing_wants_fetch(e, c);
         return;
     }
     entry->serial = m->serial;
@@ -142,13 +142,13 @@ static void send(hmq_engine *e, connection *c, const queue_message *m, const uin
 }
 
 /* May a message of the backlog go now?  If not, the flush that is due in a moment goes on. */
-static bool replay_allows(hmq_engine *e, connection *c, const queue_message *m) {
+static bool replay_allows(hmq_engine *e, connection *c, const outgoing_message *m) {
     if (m->fresh || c->replay.rate == 0 || bucket_take(&c->replay, e->now_ms)) return true;
     engine_wants_time(e, c);
     return false;
 }
 
-static bool put_ready(hmq_engine *e, connection *c, const queue_message *m, const uint8_t *value) {
+static bool put_ready(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
     uint8_t *room = hmq_bytes_room(&e->allocator, &c->ready, sizeof *m + m->len);
     if (room == NULL) return false;
     memcpy(room, m, sizeof *m);
@@ -158,9 +158,9 @@ static bool put_ready(hmq_engine *e, connection *c, const queue_message *m, cons
     return true;
 }
 
-void queue_send_ready(hmq_engine *e, connection *c) {
+void outgoing_send_ready(hmq_engine *e, connection *c) {
     while (c->ready_count > 0 && has_room(e, c)) {
-        queue_message m;
+        outgoing_message m;
         memcpy(&m, hmq_bytes_at(&c->ready), sizeof m);
         if (!replay_allows(e, c, &m)) break;
         const uint8_t *value = hmq_bytes_at(&c->ready) + sizeof m; /* readable until something is appended */
@@ -172,10 +172,10 @@ void queue_send_ready(hmq_engine *e, connection *c) {
 }
 
 /* The message behind `position`: sends it or puts it into the line. */
-void queue_take(hmq_engine *e, connection *c, const queue_message *m, const uint8_t *value) {
+void outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
     bool now = c->ready_count == 0 && has_room(e, c) && replay_allows(e, c, m);
     if (!now && !put_ready(e, c, m, value)) {
-        queue_wants_fetch(e, c);
+        outgoing_wants_fetch(e, c);
         return;
     }
     c->position = m->serial;
@@ -186,16 +186,17 @@ static bool ready_is_full(const hmq_engine *e, const connection *c) {
     return c->ready_count >= e->settings.max_ready || c->ready.len >= e->settings.max_ready_bytes;
 }
 
-void queue_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery) {
+void outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery) {
     if (delivery->kind == HMQ_DELIVERY_TRANSIENT) {
         send_transient(e, c, delivery);
         return;
     }
     if (c->behind || delivery->serial <= c->position) return;
     if (delivery->previous > c->position || ready_is_full(e, c)) {
-        queue_wants_fetch(e, c);
+        outgoing_wants_fetch(e, c);
         return;
     }
-    const queue_message m = {delivery->serial, (uint32_t)delivery->record.len, delivery->packet_id, STATE_QUEUED, true};
-    queue_take(e, c, &m, delivery->record.data);
+    const outgoing_message m = {delivery->serial, (uint32_t)delivery->record.len, delivery->packet_id, STATE_QUEUED,
+                                true};
+    outgoing_take(e, c, &m, delivery->record.data);
 }

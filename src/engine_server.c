@@ -148,13 +148,13 @@ static void queue_replied(hmq_engine *e, connection *c, const awaited *entry, co
     bool done = item->type != '-';
     if (!done) queue_refused(e, c, item->text);
     switch (entry->kind) {
-    case COMMAND_ACK: queue_ack_answered(e, c, entry->packet_id, done); break;
-    case COMMAND_RELEASE: queue_release_answered(e, c, entry->packet_id, done); break;
+    case COMMAND_ACK: outgoing_ack_answered(e, c, entry->packet_id, done); break;
+    case COMMAND_RELEASE: outgoing_release_answered(e, c, entry->packet_id, done); break;
     case COMMAND_FETCH:
         if (done)
-            queue_fetched(e, c, reply.data, reply.len);
+            outgoing_fetched(e, c, reply.data, reply.len);
         else
-            queue_fetch_failed(e, c);
+            outgoing_fetch_failed(e, c);
         break;
     default: break; /* SESSION.SENT */
     }
@@ -170,7 +170,7 @@ static void delivered(hmq_engine *e, hmq_slice inbox, hmq_slice payload, hmq_eng
     if (hmq_delivery_decode(payload.data, payload.len, &delivery) != 0)
         e->count.messages_unreadable++;
     else if (delivery.kind != HMQ_DELIVERY_TAKEN_OVER)
-        queue_pushed(e, c, &delivery);
+        outgoing_pushed(e, c, &delivery);
     else if (delivery.serial > c->epoch)
         *event = (hmq_engine_event){.kind = HMQ_EVENT_TAKEN_OVER, .conn = c->handle, .epoch = delivery.serial};
 }

@@ -5,7 +5,7 @@ Each field of Settings is an option of the same name; what is not given comes fr
 """
 
 import sys
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import click
 from pydantic import ValidationError
@@ -13,13 +13,21 @@ from pydantic.fields import FieldInfo
 
 from holdmq_bridge.serve import main
 from holdmq_bridge.settings import Settings
+from holdmq_bridge.workers import run_workers
+
+
+def _kind(annotation: Any) -> Any:
+    """What click makes of a value: a number, a choice ... ; `int | None` is an int."""
+    if get_origin(annotation) is Literal:
+        return click.Choice(get_args(annotation))
+    kinds = [_kind(inner) for inner in get_args(annotation)]
+    return next((kind for kind in (annotation, *kinds) if kind in (bool, int, float)), click.STRING)
 
 
 def _option(name: str, field: FieldInfo) -> click.Option:
-    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if kind in (int, float, str)]
     return click.Option(
         [f"--{name.replace('_', '-')}", name],
-        type=kinds[0] if kinds else str,
+        type=_kind(field.annotation),
         default=None,
         help=f"{field.description}  [default: {field.default}; environment: HOLDMQ_BRIDGE_{name.upper()}]",
     )
@@ -34,9 +42,12 @@ def _run(**given: Any) -> None:
             click.echo(f"holdmq_bridge: {where}: {problem['msg']} (given: {problem['input']!r})", err=True)
         sys.exit(2)
     try:
-        main(settings)
+        if settings.workers > 1:
+            run_workers(settings)
+        else:
+            main(settings)
     except OSError as error:
-        click.echo(f"holdmq_bridge: cannot listen on {settings.host}:{settings.port}: {error}", err=True)
+        click.echo(f"holdmq_bridge: {error}", err=True)
         sys.exit(1)
 
 
@@ -44,7 +55,7 @@ command = click.Command(
     "holdmq_bridge",
     callback=_run,
     params=[_option(name, field) for name, field in Settings.model_fields.items()],
-    help="MQTT 3.1.1 front end of HoldMQ: clients on one side, a Redis or Valkey server with the module on the other.",
+    help="MQTT front end of HoldMQ: clients on one side, a Redis or Valkey server with the module on the other.",
 )
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
-"""One bridge process: who is connected, which inbox belongs to whom, and the link to the server between them.
+"""One bridge process: its clients, their inboxes, and the engine between them and the link to the server.
 
-    sockets ── Client/Connection ──┐                 ┌── Link ── server
-    sockets ── Client/Connection ──┼──── Bridge ─────┤
-    sockets ── Client/Connection ──┘                 └── inbox channels
+    sockets ── Client/Session ──┐                            ┌── Link ── server
+    sockets ── Client/Session ──┼── Bridge ── core.Engine ───┤
+    sockets ── Client/Session ──┘                            └── inbox channels
 
-The process holds nothing that cannot be lost: sessions, queues, subscriptions and retained messages are the server's.
-Several processes on one server are one broker; what ties them together is the session's epoch and its inbox channel.
+The process holds nothing that cannot be lost: sessions, queues, subscriptions, wills and retained messages are the
+server's.  Several processes on one server are one broker; what ties them together is the session's epoch and its inbox
+channel.
 
 Invariants
- 1. While somebody in this process wants an inbox, the link is subscribed to it; a push goes to whoever opened the
-    session last (the epoch says who).
+ 1. While somebody in this process wants an inbox, the link is subscribed to it; what comes on it goes to whoever opened
+    the session last (the engine knows).
  2. A client stays in `clients` until its socket is closed and the server was told all that it has to know.
- 3. At most max_fetches pages of queues are on their way: together they stay below the server's limit for output
-    buffers of subscribers.  After a loss the number begins at one again, in case that limit was the reason.
+ 3. Per iteration of the event loop there is one write to the server, and one to each client that has something to get.
+ 4. The process says SESSION.OWNER often enough that only a dead one's sessions are closed by the server.
 
 Not O(1): the server's going and coming, and the shutdown, visit every client.
 """
@@ -24,69 +25,71 @@ import os
 import random
 import secrets
 import socket
-from collections import deque
+import time
 from collections.abc import Callable
 
+import hiredis
+
+from holdmq.core.engine import Engine, EngineSettings, Event, EventKind, OutOfStepError
+from holdmq_bridge.access import AllowAll, Authenticator, Verdict
 from holdmq_bridge.backoff import Backoff
 from holdmq_bridge.client import Client
-from holdmq_bridge.connection import Connection, Phase
+from holdmq_bridge.command import Argument, Command, Kind, Reply
 from holdmq_bridge.counters import Counters
-from holdmq_bridge.link import Link
+from holdmq_bridge.link import Link, pack
 from holdmq_bridge.logs import Log
-from holdmq_bridge.request import Kind, Reply, Request
+from holdmq_bridge.reasons import Ending
+from holdmq_bridge.session import Authenticate, Session
 from holdmq_bridge.settings import Settings
+from holdmq_bridge.wheel import Wheel
 
 log = Log("bridge")
 
-_TOUCHES_PER_LEASE = 2
+_HEARTBEATS_PER_LEASE = 4
+_CHANNELS_PER_COMMAND = 1000
+_WAIT_S = 0.02  # between two looks of the engine at what waits for time to pass
 
+# What ended a client whose command was refused for good.
+_ENDINGS = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE, "INVALIDTOPIC": Ending.PROTOCOL}
 
-class _Inbox:
-    """One channel: who in this process wants it, and who has the session."""
-
-    __slots__ = ("holder", "wanted_by")
-
-    def __init__(self) -> None:
-        self.wanted_by: set[Client] = set()
-        self.holder: Client | None = None
+Answered = Callable[[Reply], None]
 
 
 class Bridge:
     """The process.  Create it inside a running event loop, then `start`, and in the end `stop`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, authenticator: Authenticator | None = None) -> None:
         self.settings = settings
         self.loop = asyncio.get_running_loop()
         self.counters = Counters()
+        self.started_at = time.time()
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self.port = 0
-        self._link = Link(settings, self.counters, self, self.name)
-        self._link_task: asyncio.Task[None] | None = None
-        self._server: asyncio.Server | None = None
-        self._clients: set[Client] = set()
-        self._inboxes: dict[bytes, _Inbox] = {}
-        self._numbers = itertools.count(1)
-        self._dirty: list[Client] = []
-        self._to_flush: list[Client] = []
+        self.engine = Engine(_engine_settings(settings))
+        self.server_buffer = self.engine.server_buffer
+        self.wheel = Wheel()
+        self.link = Link(settings, self, self.name)
+        self.clients: set[Client] = set()
+        self._authenticator = authenticator or AllowAll()
+        self._by_conn: dict[int, Client] = {}
+        self._inboxes: dict[bytes, int] = {}  # how many clients want it
+        self._tokens = itertools.count(1)
+        self._asked: dict[int, tuple[Client, Command] | Answered] = {}
         self._resting: set[Client] = set()
-        self._fetches = 0
-        self._fetch_limit = settings.max_fetches
-        self._fetch_queue: deque[Request] = deque()
-        self._touches: deque[tuple[float, Client]] = deque()
-        self._touch_timer: asyncio.TimerHandle | None = None
+        self._awake = False
+        self._wait_timer: asyncio.TimerHandle | None = None
+        self._heartbeat_timer: asyncio.TimerHandle | None = None
+        self._link_task: asyncio.Task[None] | None = None
+        self._verdicts: set[asyncio.Task[None]] = set()
         self._draining = False
         self._progress = asyncio.Event()  # something was answered or ended: for the shutdown to look again
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Listens, and begins to connect to the server.  Raises OSError if the address cannot be had."""
-        settings = self.settings
-        self._server = await self.loop.create_server(lambda: Client(self), settings.host, settings.port, backlog=1024)
-        self.port = self._server.sockets[0].getsockname()[1]
-        self._link_task = self.loop.create_task(self._link.run())
-        self._touch_due()
-        log.info("listening", host=settings.host, port=self.port, name=self.name)
+    def start(self) -> None:
+        """Begins to connect to the server."""
+        self.wheel.start(self.loop)
+        self._link_task = self.loop.create_task(self.link.run())
+        self._beat()
 
     async def run(self) -> None:
         """Returns only by an error: that of the link's task, which else never ends."""
@@ -94,204 +97,321 @@ class Bridge:
         await asyncio.shield(self._link_task)
 
     async def stop(self) -> None:
-        """Stops accepting, finishes what is under way, closes all connections and sessions.  Bounded in time."""
-        assert self._server is not None
+        """Finishes what is under way, closes all connections and sessions.  Bounded in time."""
         assert self._link_task is not None
-        log.info("shutting down", clients=len(self._clients))
+        log.info("shutting down", clients=len(self.clients))
         deadline = self.loop.time() + self.settings.shutdown_timeout_s
-        self._server.close()
         self._draining = True
-        for client in tuple(self._clients):
+        for client in tuple(self.clients):
             client.update_reading()
-        await self._until(lambda: not any(client.connection.line for client in self._clients), deadline)
-        for client in tuple(self._clients):
-            client.shut_down()
-        await self._until(lambda: not self._clients, deadline)
-        if self._touch_timer is not None:
-            self._touch_timer.cancel()
-        self._link.close()
+        self.wake()
+        await self._until(lambda: not self.engine.outstanding, deadline)
+        for client in tuple(self.clients):
+            client.end(Ending.SHUTDOWN)
+        await self._until(lambda: not self.clients, deadline)
+        await self._say_goodbye(deadline)
+        for timer in (self._heartbeat_timer, self._wait_timer):
+            if timer is not None:
+                timer.cancel()
+        self.wheel.stop()
+        self.link.close()
         self._link_task.cancel()
         await asyncio.wait([self._link_task])
-        log.info("stopped", clients_left=len(self._clients), **self.counters.as_dict())
+        log.info("stopped", clients_left=len(self.clients), **self.counted())
+
+    async def _say_goodbye(self, deadline: float) -> None:
+        said = False
+
+        def answered(_reply: Reply) -> None:
+            nonlocal said
+            said = True
+
+        if self.up:
+            self.call(("SESSION.OWNER", self.name, "LEASE", 0), answered)
+            await self._until(lambda: said, deadline)
 
     async def _until(self, condition: Callable[[], bool], deadline: float) -> None:
         """Waits for a condition that what the server answers brings about; in vain if there is no server."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                while not condition() and self._link.up:
+                while not condition() and self.up:
                     self._progress.clear()
                     await self._progress.wait()
 
-    # ---- clients ---------------------------------------------------------------------------------------------------
+    def _beat(self) -> None:
+        """Tells the server that this process lives, and so its sessions."""
+        interval = self.settings.lease_s / _HEARTBEATS_PER_LEASE
+        self._heartbeat_timer = self.loop.call_later(interval, self._beat)
+        if self.up and not self._draining:
+            self.call(("SESSION.OWNER", self.name, "LEASE", self.settings.lease_s), self._beat_answered)
+
+    def _beat_answered(self, reply: Reply) -> None:
+        if isinstance(reply, hiredis.ReplyError):
+            log.warning("the server refuses the heartbeat", error=reply)
+
+    # ---- facts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        """Is the server there?"""
+        return self.link.up
 
     @property
     def congested(self) -> bool:
         """Nobody is to be read."""
-        return self._link.congested or self._draining
+        return self._draining or self.link.paused or self.engine.congested
 
-    def new_connection(self, client: Client) -> Connection:
+    @staticmethod
+    def now_ms() -> int:
+        """The engine's clock."""
+        return time.time_ns() // 1_000_000
+
+    def counted(self) -> dict[str, int]:
+        """All counters, the engine's and the process's own; those by QoS summed up."""
+        own = self.counters.as_dict()
+        own["server_connections"], own["server_losses"] = self.link.connections, self.link.losses
+        for name, value in self.engine.counters().items():
+            own[name] = sum(value) if isinstance(value, tuple) else value
+        return own
+
+    # ---- clients ---------------------------------------------------------------------------------------------------
+
+    def new_session(self) -> Session:
         """The protocol object for a socket just accepted."""
-        settings = self.settings
-        return Connection(
-            settings,
-            self.counters,
-            owner=client,
-            owner_name=f"{self.name}:{next(self._numbers)}",
-            assigned_id=lambda: b"auto-" + secrets.token_hex(10).encode(),
-            backoff=Backoff(settings.retry_first_s, settings.retry_max_s, random.uniform),
-        )
+        return Session(self.settings, self.name, lambda: b"auto-" + secrets.token_hex(10).encode())
+
+    def new_backoff(self) -> Backoff:
+        """Pauses between attempts."""
+        return Backoff(self.settings.retry_first_s, self.settings.retry_max_s, random.uniform)
 
     def admit(self, client: Client) -> bool:
         """Is there room for one more connection?"""
-        if len(self._clients) >= self.settings.max_connections:
+        if len(self.clients) >= self.settings.max_connections or self._draining:
             self.counters.connections_refused += 1
             return False
         self.counters.connections_accepted += 1
-        self._clients.add(client)
-        if self._link.up:
-            client.connection.server_restored()
+        self.clients.add(client)
+        client.conn = self.engine.attach()
+        self._by_conn[client.conn] = client
         return True
+
+    def authenticate(self, client: Client, who: Authenticate) -> Verdict | None:
+        """May it come in?  None: the verdict comes later."""
+        verdict = self._authenticator.authenticate(who.client_id, who.username, who.password, client.identity or None)
+        if isinstance(verdict, Verdict):
+            return verdict
+
+        async def wait() -> None:
+            client.authenticated(await verdict)
+
+        task = self.loop.create_task(wait())
+        self._verdicts.add(task)
+        task.add_done_callback(self._verdicts.discard)
+        return None
+
+    def opened(self, client: Client, *, resumed: bool, former: int) -> None:
+        """The client has its session; whoever had it in this process has lost it."""
+        self.counters.sessions_opened += 1
+        self.counters.sessions_resumed += resumed
+        if former and former in self._by_conn:
+            self.counters.sessions_taken_over += 1
+            self._by_conn[former].end(Ending.TAKEN_OVER)
+
+    def detach(self, client: Client) -> None:
+        """The client's connection has ended: the engine forgets it, and its inbox is wanted no more."""
+        self.engine.close(client.conn)
+        del self._by_conn[client.conn]
+        client.conn = 0
+        self._unlisten(client.session.inbox)
 
     def forget(self, client: Client) -> None:
         """Nothing is left to do for it."""
-        self._clients.discard(client)
+        self.clients.discard(client)
         self._resting.discard(client)
         self._progress.set()
 
     def resting(self, client: Client) -> None:
-        """It is not read now; tell it when the congestion is over."""
+        """It is not read now; tell it when the reason may be over."""
         self._resting.add(client)
+
+    def _rouse(self) -> None:
+        """Looks again at all clients that rest."""
+        if self._resting and not self.congested:
+            resting, self._resting = self._resting, set()
+            for client in resting:
+                client.update_reading()
 
     # ---- inboxes ---------------------------------------------------------------------------------------------------
 
-    def listen(self, client: Client) -> None:
-        """The client is about to open its session."""
-        channel = client.connection.inbox
-        inbox = self._inboxes.get(channel)
-        if inbox is None:
-            inbox = self._inboxes[channel] = _Inbox()
-        inbox.wanted_by.add(client)
-        if self._link.up:
-            self._link.subscribe([channel])
+    def _listen(self, inbox: bytes) -> None:
+        self._inboxes[inbox] = self._inboxes.get(inbox, 0) + 1
+        if self.up:
+            self.engine.command(pack(("SUBSCRIBE", inbox)), replies=False)
 
-    def opened(self, client: Client) -> None:
-        """The client has its session; whoever had it in this process has lost it."""
-        inbox = self._inboxes[client.connection.inbox]
-        former, inbox.holder = inbox.holder, client
-        if former is not None:
-            former.connection.taken_over(client.connection.epoch)
-            former.pump()
-        self._touches.append((self.loop.time() + self.settings.lease_s / _TOUCHES_PER_LEASE, client))
-
-    def ended(self, client: Client) -> None:
-        """The client's connection has ended; its inbox is wanted no more."""
-        channel = client.connection.inbox
-        inbox = self._inboxes.get(channel)
-        if inbox is None:
-            return
-        inbox.wanted_by.discard(client)
-        if inbox.holder is client:
-            inbox.holder = None
-        if not inbox.wanted_by:
-            del self._inboxes[channel]
-            if self._link.up:
-                self._link.unsubscribe([channel])
+    def _unlisten(self, inbox: bytes) -> None:
+        wanted = self._inboxes.pop(inbox, 0)
+        if wanted > 1:
+            self._inboxes[inbox] = wanted - 1
+        elif wanted and self.up:
+            self.engine.command(pack(("UNSUBSCRIBE", inbox)), replies=False)
 
     # ---- to the server ---------------------------------------------------------------------------------------------
 
-    def send(self, requests: list[Request]) -> None:
-        """Commands of a client."""
-        for request in requests:
-            self._link.send(request)
+    def tell(self, client: Client, command: Command) -> None:
+        """A command of a client's session.  While the server is away the session keeps it."""
+        if not client.listens and command.kind is Kind.OPEN:
+            client.listens = True
+            self._listen(client.session.inbox)
+        if self.up:
+            self._ask(command.arguments, (client, command))
 
-    def send_fetch(self, request: Request) -> None:
-        """A page of a queue, now or when fewer are on their way."""
-        if self._fetches < self._fetch_limit:
-            self._fetches += 1
-            self._link.send(request)
-        else:
-            self._fetch_queue.append(request)
+    def call(self, arguments: tuple[Argument, ...], answered: Answered) -> None:
+        """A command of the process itself.  Only while `up`; lost with the server, then nobody is told."""
+        self._ask(arguments, answered)
 
-    def _fetch_done(self) -> None:
-        self._fetches -= 1
-        self._fetch_limit = min(self._fetch_limit + 1, self.settings.max_fetches)
-        while self._fetch_queue and self._fetches < self._fetch_limit:
-            request = self._fetch_queue.popleft()
-            if request.owner.connection.phase is Phase.OPEN:
-                self._fetches += 1
-                self._link.send(request)
+    def _ask(self, arguments: tuple[Argument, ...], asked: tuple[Client, Command] | Answered) -> None:
+        token = next(self._tokens)
+        self._asked[token] = asked
+        self.engine.command(pack(arguments), token=token)
+        self.wake()
 
-    def flush_later(self, client: Client) -> None:
-        """Calls its `flush` before the next batch is written."""
-        client.flush_due = True
-        self._to_flush.append(client)
-        self._link.schedule_flush()
+    def ask(self) -> bool:
+        """A PING, if no reply is owed."""
+        if self.engine.outstanding:
+            return False
+        self.call(("PING",), lambda _reply: None)
+        return True
 
-    def _touch_due(self) -> None:
-        now = self.loop.time()
-        lease_s = self.settings.lease_s
-        while self._touches and self._touches[0][0] <= now:
-            _due, client = self._touches.popleft()
-            if client.connection.phase is Phase.OPEN:
-                client.connection.touch()
-                client.pump()
-                self._touches.append((now + lease_s / _TOUCHES_PER_LEASE, client))
-        self._touch_timer = self.loop.call_later(min(1.0, lease_s / 8), self._touch_due)
+    # ---- the heart -------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something is to be written: once, after everything that came in this iteration of the loop."""
+        if not self._awake:
+            self._awake = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._awake = False
+        engine = self.engine
+        engine.flush(self.now_ms())
+        for event in engine.events():
+            self._on_event(event)
+        if self.up and not self.link.paused:
+            commands = engine.server_output()
+            if commands:
+                self.link.write(commands)
+        self.write_outputs()
+        self._rouse()
+        if self._wait_timer is None and engine.waits:
+            self._wait_timer = self.loop.call_later(_WAIT_S, self._waited)
+
+    def _waited(self) -> None:
+        self._wait_timer = None
+        self.wake()
+
+    def write_outputs(self) -> None:
+        """The engine's bytes go to the clients' sockets."""
+        by_conn = self._by_conn
+        for conn, data in self.engine.outputs():
+            by_conn[conn].write(data)
+
+    def _on_event(self, event: Event) -> None:
+        if event.kind == EventKind.REPLY:
+            self._on_reply(event)
+            return
+        client = self._by_conn.get(event.conn)
+        if client is None:
+            return
+        try:
+            self._on_client_event(client, event)
+        except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)
+            log.defect("a defect; the client is given up", error, client=client.session.client_id)
+            client.end(Ending.DEFECT)
+
+    def _on_client_event(self, client: Client, event: Event) -> None:
+        if event.kind == EventKind.RELIEF:
+            self._resting.discard(client)
+            client.update_reading()
+        elif event.kind == EventKind.TAKEN_OVER:
+            self.counters.sessions_taken_over += event.epoch != 0
+            client.end(Ending.TAKEN_OVER if event.epoch else Ending.DROPPED)
+        elif event.kind == EventKind.FAILED:
+            error = event.data.decode(errors="backslashreplace")
+            client.end(_ENDINGS.get(error.lstrip("-").partition(" ")[0], Ending.SERVER_ERROR), error)
+        elif event.kind == EventKind.CONFLICT:
+            client.end(Ending.GONE, "the server was restored from an older state")
+        elif event.kind == EventKind.REFUSED:
+            log.warning("the server refuses for now", client=client.session.client_id, error=event.data)
+
+    def _on_reply(self, event: Event) -> None:
+        asked = self._asked.pop(event.token)
+        reader = hiredis.Reader()
+        reader.feed(event.data)
+        reply = reader.gets()
+        if not isinstance(asked, tuple):
+            asked(reply)
+            return
+        client, command = asked
+        try:
+            client.replied(client.session.reply(command, reply))
+        except Exception as error:  # noqa: BLE001 (the same)
+            log.defect("a defect; the client is given up", error, client=client.session.client_id)
+            client.end(Ending.DEFECT)
 
     # ---- from the link ---------------------------------------------------------------------------------------------
 
-    def on_reply(self, request: Request, reply: Reply) -> None:
-        """The answer to a command of some client."""
-        client: Client = request.owner
-        client.connection.reply(request, reply)
-        if request.kind is Kind.FETCH:
-            self._fetch_done()
-        if not client.dirty:
-            client.dirty = True
-            self._dirty.append(client)
-
-    def on_message(self, channel: bytes, payload: bytes) -> None:
-        """A push on an inbox."""
-        inbox = self._inboxes.get(channel)
-        if inbox is None or inbox.holder is None:
-            return  # between the subscription and the session's opening, or just unsubscribed: the queue has it
-        client = inbox.holder
-        client.connection.delivery(payload)
-        if not client.dirty:
-            client.dirty = True
-            self._dirty.append(client)
-
-    def on_chunk(self) -> None:
-        """The end of what one read from the server brought: lets each client write once."""
-        dirty, self._dirty = self._dirty, []
-        for client in dirty:
-            client.safely(client.pump)
+    def on_bytes(self, count: int) -> bool:
+        """Replies and pushes."""
+        try:
+            for event in self.engine.replied(count, self.now_ms()):
+                self._on_event(event)
+        except OutOfStepError:
+            return False
         self._progress.set()
+        self.wake()
+        return True
 
-    def before_flush(self) -> None:
-        """Adds the acknowledgements and fetches that gathered in this iteration."""
-        to_flush, self._to_flush = self._to_flush, []
-        for client in to_flush:
-            client.safely(client.flush)
+    def on_writable(self) -> None:
+        """The link takes bytes again."""
+        self.wake()
 
     def on_up(self) -> None:
-        """Listens on all inboxes again, then lets every client go on."""
-        self._link.subscribe(list(self._inboxes))
-        for client in tuple(self._clients):
-            client.safely(client.server_restored)
-        self._link.schedule_flush()  # of what gathered while there was nobody to tell
+        """Listens on all inboxes again, then lets everything go on."""
+        inboxes = list(self._inboxes)
+        for start in range(0, len(inboxes), _CHANNELS_PER_COMMAND):
+            channels = inboxes[start : start + _CHANNELS_PER_COMMAND]
+            self.engine.command(pack(("SUBSCRIBE", *channels)), replies=False)
+        self.call(("SESSION.OWNER", self.name, "LEASE", self.settings.lease_s), self._beat_answered)
+        self.engine.server_restored(self.now_ms())
+        for client in tuple(self.clients):
+            client.server_restored()
+        self.wake()
 
     def on_down(self) -> None:
         """No reply will come any more."""
         self._progress.set()
-        self._fetches = 0
-        self._fetch_limit = 1
-        self._fetch_queue.clear()
-        for client in tuple(self._clients):
-            client.safely(client.server_lost)
+        self._asked.clear()
+        self.engine.server_lost()
+        for client in tuple(self.clients):
+            client.server_lost()
+        self.wake()
 
-    def on_relief(self) -> None:
-        """Clients may be read again."""
-        resting, self._resting = self._resting, set()
-        for client in resting:
-            client.update_reading()
+
+def _engine_settings(settings: Settings) -> EngineSettings:
+    return EngineSettings(
+        max_packet_bytes=settings.max_packet_bytes,
+        max_client_outstanding=settings.max_client_outstanding,
+        max_outstanding=settings.max_outstanding,
+        max_outstanding_bytes=settings.max_outstanding_bytes,
+        max_ready=settings.max_ready,
+        max_ready_bytes=settings.max_ready_bytes,
+        max_fetches=settings.max_fetches,
+        max_output_bytes=settings.write_buffer_bytes,
+        retry_first_ms=_milliseconds(settings.retry_first_s),
+        retry_most_ms=_milliseconds(settings.retry_max_s),
+        retry_total_ms=_milliseconds(settings.retry_total_s),
+    )
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

@@ -1,22 +1,40 @@
-"""The asyncio side of one client: a socket, two timers and flow control around a Connection.
+"""The asyncio side of one client: a socket, its deadlines and flow control between its Session and the engine.
 
-No task per client or packet.  Everything happens in callbacks of the event loop: bytes from the socket go into the
-Connection, and `pump` takes what it produced to the socket, the link and the bridge.
+    socket ──► engine's buffer ──► engine ──► (rare packets) Session ──► actions: done here
+    socket ◄── bridge ◄── engine's outputs
+
+No task per client or packet, no timer per client (see wheel.py), one read buffer for all of them.
 
 Flow control
-    not reading    the Connection wants rest, the link is congested, or so much is unsent that the client cannot be
-                   reading: TCP then slows the client down
-    not delivering the socket's buffer is above its high-water mark; messages stay in the queue at the server
+    not reading     the engine wants rest for this client or is congested, or so much is unsent that the client cannot
+                    be reading: TCP then slows it down
+    not delivering  the socket's buffer is above its high-water mark; messages stay in the queue at the server
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol
 
-from holdmq_bridge.connection import Connection, Ending, Event, Phase
+from holdmq.core.engine import Event, EventKind, OpenSession, error_text
+from holdmq.core.mqtt import ProtocolError
+from holdmq_bridge.access import Verdict
 from holdmq_bridge.logs import Log
+from holdmq_bridge.reasons import PROTOCOL_5, Ending
+from holdmq_bridge.session import (
+    Action,
+    Actions,
+    Authenticate,
+    Continue,
+    End,
+    Opened,
+    Phase,
+    Retry,
+    Send,
+    Session,
+    Tell,
+)
 
 if TYPE_CHECKING:
+    from holdmq_bridge.backoff import Backoff
     from holdmq_bridge.bridge import Bridge
 
 log = Log("client")
@@ -25,235 +43,389 @@ _KEEP_ALIVE_FACTOR = 1.5  # [MQTT-3.1.2-24]
 _HARD_LIMIT_FACTOR = 4  # of write_buffer_bytes: beyond it the client is not read either
 
 
-class Client(asyncio.Protocol):
-    """One accepted connection."""
+class Stream(Protocol):
+    """What a client needs of its transport, be it a socket's, TLS or WebSocket frames."""
 
-    def __init__(self, bridge: "Bridge") -> None:
+    def write(self, data: bytes) -> None:
+        """Bytes for the client."""
+
+    def close(self) -> None:
+        """When all of them are written."""
+
+    def abort(self) -> None:
+        """At once."""
+
+    def is_closing(self) -> bool:
+        """No more can be written."""
+
+    def pause_reading(self) -> None:
+        """Nothing more from the socket."""
+
+    def resume_reading(self) -> None:
+        """Go on."""
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the socket has not taken yet."""
+
+
+class Client(asyncio.BufferedProtocol):
+    """One accepted connection.
+
+    Args:
+        bridge: the process's.
+        peer: the client's address, if somebody before the socket knew it better.
+    """
+
+    __slots__ = (
+        "_backoff",
+        "_bridge",
+        "_heard_at",
+        "_limit_s",
+        "_peer",
+        "_reading",
+        "_retry_timer",
+        "_stalled_s",
+        "_stream",
+        "_stuck_at",
+        "conn",
+        "due",
+        "identity",
+        "listens",
+        "session",
+    )
+
+    def __init__(self, bridge: "Bridge", peer: str = "") -> None:
         self._bridge = bridge
-        self._settings = bridge.settings
-        self._loop = bridge.loop
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._write_timer: asyncio.TimerHandle | None = None
+        self._peer = peer
+        self._stream: Stream | None = None
         self._heard_at = 0.0
+        self._limit_s = bridge.settings.connect_timeout_s  # of silence; before CONNECT and CONNACK: of waiting
+        self._stuck_at = 0.0  # since when the socket takes nothing, or is being closed
         self._reading = True
-        self._peer = ""
-        self.dirty = False  # the bridge will call pump
-        self.flush_due = False  # the bridge will call flush
-        self.connection: Connection = bridge.new_connection(self)
+        self._backoff: Backoff | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._stalled_s = 0.0
+        self.conn = 0  # the engine's handle; 0: it has none (any more)
+        self.due = 0
+        self.listens = False  # to its inbox
+        self.identity = ""  # of the client's certificate
+        self.session: Session = bridge.new_session()
 
     # ---- asyncio ---------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there; it has connect_timeout_s for its CONNECT."""
-        socket = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
-        if not self._bridge.admit(self):
-            socket.abort()
-            return
-        self._transport = socket
-        socket.set_write_buffer_limits(high=self._settings.write_buffer_bytes)
-        self._peer = _readable_peer(socket.get_extra_info("peername"))
-        self._heard_at = self._loop.time()
-        self._timer = self._loop.call_later(self._settings.connect_timeout_s, self._connect_expired)
+        """A socket was accepted."""
+        transport.set_write_buffer_limits(high=self._bridge.settings.write_buffer_bytes)  # type: ignore[attr-defined] # uvloop's do not inherit
+        self.begin(transport, readable_peer(transport.get_extra_info("peername")))  # type: ignore[arg-type] # the same
+        self.identity = certificate_identity(transport.get_extra_info("peercert"))
 
-    def data_received(self, data: bytes) -> None:
-        """Bytes came."""
-        self._heard_at = self._loop.time()
-        self.connection.receive(data)
-        self.pump()
+    def begin(self, stream: Stream, peer: str) -> None:
+        """A client is there; it has connect_timeout_s for its CONNECT."""
+        self._peer = self._peer or peer
+        if not self._bridge.admit(self):
+            stream.abort()
+            return
+        self._stream = stream
+        self._heard_at = self._bridge.loop.time()
+        self._bridge.wheel.at(self, self._heard_at + self._limit_s)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The one that all clients share: what is in it is taken before anybody else's bytes come."""
+        return self._bridge.engine.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes are in the buffer."""
+        if self.conn:
+            self._received(self._bridge.engine.received(self.conn, nbytes, self._bridge.now_ms()))
+
+    def feed(self, data: bytes) -> None:
+        """The same for bytes that came in other ways."""
+        if self.conn:
+            self._received(self._bridge.engine.receive(self.conn, data, self._bridge.now_ms()))
+
+    def _received(self, event: Event | None) -> None:
+        if event is not None:
+            self._take(event)
+        if self.session.phase is Phase.OPEN:
+            self._heard_at = self._bridge.loop.time()
+        self._read_on()
+        self._bridge.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed, by whomever."""
-        if self._transport is None:
+        if self._stream is None:
             return
-        self._transport = None
-        for timer in (self._timer, self._write_timer):
-            if timer is not None:
-                timer.cancel()
-        self.connection.end(Ending.LOST, "" if exc is None else str(exc))
-        self.pump()
+        self._stream = None
+        self._bridge.wheel.forget(self)
+        self.act(self.session.end(Ending.LOST, "" if exc is None else str(exc)))
+        self._forget_if_finished()
 
     def pause_writing(self) -> None:
         """The client does not take what it is sent."""
-        self.connection.set_writable(False)
-        self._write_timer = self._loop.call_later(self._settings.write_timeout_s, self._end, Ending.SLOW)
+        self._stuck_at = self._bridge.loop.time()
+        self._bridge.wheel.at(self, self._stuck_at + self._bridge.settings.write_timeout_s)
+        if self.conn:
+            self._bridge.engine.set_writable(self.conn, False)
 
     def resume_writing(self) -> None:
         """It takes it again."""
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
-        self.connection.set_writable(True)
-        self.pump()
+        if self.conn:
+            self._stuck_at = 0.0
+            self._bridge.engine.set_writable(self.conn, True)
+            self._bridge.wake()
+
+    # ---- events and actions ----------------------------------------------------------------------------------------
+
+    def _take(self, event: Event | None) -> None:
+        """What the engine found in the client's bytes, packet after packet."""
+        while event is not None and self.conn:
+            if event.kind == EventKind.PACKET:
+                goes_on = self._do(self.session.packet(event.data))
+            else:
+                goes_on = self._do(self._faulty(event))
+            event = self._bridge.engine.proceed(self.conn, self._bridge.now_ms()) if goes_on and self.conn else None
+
+    def _faulty(self, event: Event) -> Actions:
+        return_code = ProtocolError(event.error).connack_code
+        return self.session.fault(event.code, error_text(event.error), event.data, return_code)
+
+    def act(self, actions: Actions) -> None:
+        """Does what the session wants, then looks at what the client sent meanwhile."""
+        if self._do(actions) and self.conn:
+            self._take(self._bridge.engine.proceed(self.conn, self._bridge.now_ms()))
+            self._read_on()
+        self._bridge.wake()
+
+    def _do(self, actions: Actions) -> bool:
+        """True: the packet is dealt with, the next one may come."""
+        goes_on = False
+        for action in actions:
+            if isinstance(action, Send):
+                if self.conn:
+                    self._bridge.engine.send(self.conn, action.data)
+            elif isinstance(action, Continue):
+                goes_on = True
+            else:
+                goes_on |= self._perform(action)
+        return goes_on
+
+    def _perform(self, action: Action) -> bool:
+        if isinstance(action, Tell):
+            self._bridge.tell(self, action.command)
+        elif isinstance(action, Opened):
+            self._opened(action)
+            return True
+        elif isinstance(action, Authenticate):
+            verdict = self._bridge.authenticate(self, action)
+            return verdict is not None and self._do(self.session.authenticated(verdict))
+        elif isinstance(action, Retry):
+            self._pause(str(action.error))
+        elif isinstance(action, End):
+            self._ended(action.ending, action.detail)
+        return False
+
+    def authenticated(self, verdict: Verdict) -> None:
+        """The verdict took its time."""
+        self.act(self.session.authenticated(verdict))
+
+    def _opened(self, opened: Opened) -> None:
+        session, bridge, settings = self.session, self._bridge, self._bridge.settings
+        terms = session.terms
+        assert terms is not None
+        entries, default = session.permissions.publish_entries()
+        bridge.engine.send(self.conn, opened.connack)
+        five = terms.version == PROTOCOL_5
+        former = bridge.engine.open(
+            self.conn,
+            OpenSession(
+                version=terms.version,
+                client_id=terms.client_id,
+                key=session.key,
+                epoch=session.epoch,
+                resumed=opened.resumed,
+                window=terms.window,
+                receive_maximum=settings.receive_maximum if five else 0,
+                alias_maximum_in=settings.max_topic_alias if five else 0,
+                alias_maximum_out=terms.alias_maximum_out,
+                max_packet_out=terms.max_packet_out,
+                replay_rate=settings.replay_rate,
+                publish_rate=settings.publish_rate,
+                denied_otherwise=not default,
+            ),
+            bridge.now_ms(),
+        )
+        if entries:
+            bridge.engine.rules(self.conn, entries, denied_otherwise=not default)
+        self._stalled_s = 0.0
+        self._limit_s = terms.keep_alive_s * _KEEP_ALIVE_FACTOR
+        self._heard_at = bridge.loop.time()
+        if self._limit_s:
+            bridge.wheel.at(self, self._heard_at + self._limit_s)
+        bridge.opened(self, resumed=opened.resumed, former=former)
+        log.info(
+            "client connected",
+            client=terms.client_id,
+            peer=self._peer,
+            version=terms.version,
+            clean=terms.clean,
+            epoch=session.epoch,
+            keep_alive_s=terms.keep_alive_s,
+        )
+
+    def _ended(self, ending: Ending, detail: str) -> None:
+        bridge, session = self._bridge, self.session
+        if self.conn:
+            bridge.write_outputs()
+            sent = bridge.engine.sent_serial(self.conn)
+            bridge.detach(self)
+            self._do(session.closed(sent))
+        if session.client_id:
+            facts = {"client": session.client_id, "peer": self._peer, "reason": ending.text, "detail": detail}
+            log.info("client gone", **facts)
+        else:
+            log.debug("connection ended", peer=self._peer, reason=ending.text, detail=detail)
+        self._close(at_once=ending is Ending.SLOW)
+        self._forget_if_finished()
+
+    def _close(self, *, at_once: bool) -> None:
+        """Closes the socket; a client that does not read gets no more time for what is unsent."""
+        if self._stream is None:
+            return
+        if not self._reading:
+            self._reading = True
+            self._stream.resume_reading()
+        if at_once:
+            self._stream.abort()
+            return
+        self._stream.close()
+        self._stuck_at = self._stuck_at or self._bridge.loop.time()
+        self._bridge.wheel.at(self, self._stuck_at + self._bridge.settings.write_timeout_s)
+
+    def _forget_if_finished(self) -> None:
+        if self._stream is None and self.session.finished:
+            self._bridge.forget(self)
 
     # ---- from the bridge -------------------------------------------------------------------------------------------
 
-    def pump(self) -> None:
-        """Takes what the Connection produced to where it belongs."""
-        connection = self.connection
-        self.dirty = False
-        if connection.requests:
-            self._bridge.send(connection.requests)
-            connection.requests.clear()
-        if connection.fetch is not None:
-            self._bridge.send_fetch(connection.fetch)
-            connection.fetch = None
-        if connection.needs_flush and not self.flush_due:
-            self._bridge.flush_later(self)
-        if connection.output:
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.write(b"".join(connection.output))
-            connection.output.clear()
-        if connection.retry_in_s is not None:
-            self._loop.call_later(connection.retry_in_s, self._retry)
-            connection.retry_in_s = None
-        if connection.events:
-            self._act_on_events()
-        self.update_reading()
-        if connection.phase is Phase.ENDED and connection.finished and self._transport is None:
-            self._bridge.forget(self)
+    def write(self, data: bytes) -> None:
+        """The engine's output."""
+        stream = self._stream
+        if stream is not None and not stream.is_closing():
+            stream.write(data)
 
-    def safely(self, step: Callable[[], None]) -> None:
-        """Does one of this client's steps.  If it fails (a defect of ours), the client is given up, and no other."""
-        try:
-            step()
-        except Exception as error:  # noqa: BLE001 (whatever it is, the loop over all clients must go on)
-            log.defect("a defect; the client is given up", error, client=self.connection.client_id)
-            if self._transport is not None:
-                self._transport.abort()
+    def replied(self, actions: Actions) -> None:
+        """What the session makes of a reply."""
+        self.act(actions)
+        self._forget_if_finished()
+
+    def end(self, ending: Ending, detail: str = "") -> None:
+        """Ends the connection."""
+        self.act(self.session.end(ending, detail))
+        self._forget_if_finished()
 
     def server_lost(self) -> None:
         """No reply will come any more."""
-        self.connection.server_lost()
-        self.pump()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
+        self.session.lost()
 
     def server_restored(self) -> None:
         """The server is there."""
-        self.connection.server_restored()
-        self.pump()
+        self._backoff, self._stalled_s = None, 0.0
+        if self.session.pending:
+            self.act(self.session.again())
 
-    def flush(self) -> None:
-        """A batch is about to be written to the server."""
-        self.flush_due = False
-        self.connection.flush()
-        self.pump()
-
-    def update_reading(self) -> None:
-        """Stops or goes on reading, as flow control wants it."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
+    def _pause(self, error: str) -> None:
+        """The server refuses for now: asks again later, for retry_total_s."""
+        settings = self._bridge.settings
+        if self._backoff is None:
+            self._backoff = self._bridge.new_backoff()
+            log.warning("the server refuses for now", client=self.session.client_id, error=error)
+        pause = self._backoff.next()
+        self._stalled_s += pause
+        if self._stalled_s <= settings.retry_total_s:
+            self._retry_timer = self._bridge.loop.call_later(pause, self._retry)
             return
+        self._backoff, self._stalled_s = None, 0.0
+        log.error("gave up telling the server", client=self.session.client_id, error=error)
+        self.session.give_up()
+        self.end(Ending.SERVER_ERROR, error)
+
+    def _retry(self) -> None:
+        self._retry_timer = None
+        self.replied(self.session.again())
+
+    # ---- reading and deadlines -------------------------------------------------------------------------------------
+
+    def _read_on(self) -> None:
+        """Stops or goes on reading, as flow control wants it."""
+        stream = self._stream
+        if stream is None or not self.conn or stream.is_closing():
+            return
+        bridge = self._bridge
         rest = (
-            self._bridge.congested
-            or self.connection.wants_rest
-            or transport.get_write_buffer_size() > self._settings.write_buffer_bytes * _HARD_LIMIT_FACTOR
+            bridge.congested
+            or bridge.engine.rests(self.conn)
+            or (
+                self._stuck_at != 0.0
+                and stream.get_write_buffer_size() > bridge.settings.write_buffer_bytes * _HARD_LIMIT_FACTOR
+            )
         )
         if rest and self._reading:
             self._reading = False
-            transport.pause_reading()
-            self._bridge.resting(self)
+            stream.pause_reading()
+            bridge.resting(self)
         elif not rest and not self._reading:
             self._reading = True
-            self._heard_at = self._loop.time()  # while it was not read it could not be heard
-            transport.resume_reading()
+            self._heard_at = bridge.loop.time()  # while it was not read it could not be heard
+            stream.resume_reading()
 
-    def shut_down(self) -> None:
-        """The bridge goes away."""
-        self._end(Ending.SHUTDOWN)
+    def update_reading(self) -> None:
+        """The reason for resting may be over."""
+        self._read_on()
 
-    @property
-    def gone(self) -> bool:
-        """The socket is closed."""
-        return self._transport is None
-
-    # ---- timers and events -----------------------------------------------------------------------------------------
-
-    def _end(self, ending: Ending) -> None:
-        self.connection.end(ending)
-        self.pump()
-
-    def _retry(self) -> None:
-        self.connection.retry()
-        self.pump()
-
-    def _connect_expired(self) -> None:
-        if self.connection.phase is Phase.NEW:
-            self._end(Ending.NO_CONNECT)
-        elif self.connection.phase is Phase.OPENING:
-            self.connection.open_expired()
-            self.pump()
-
-    def _act_on_events(self) -> None:
-        events = self.connection.events
-        for event in tuple(events):
-            if event is Event.OPENING:
-                self._bridge.listen(self)
-            elif event is Event.OPENED:
-                self._opened()
-            elif event is Event.ENDED:
-                self._ended()
-        events.clear()
-
-    def _opened(self) -> None:
-        connection = self.connection
-        self._bridge.opened(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if connection.keep_alive_s and self._transport is not None:
-            limit = connection.keep_alive_s * _KEEP_ALIVE_FACTOR
-            self._timer = self._loop.call_later(limit, self._check_keep_alive, limit)
-        log.info(
-            "client connected",
-            client=connection.client_id,
-            peer=self._peer,
-            clean=connection.clean,
-            epoch=connection.epoch,
-            keep_alive_s=connection.keep_alive_s,
-        )
-
-    def _check_keep_alive(self, limit: float) -> None:
-        now = self._loop.time()
-        if not self._reading:
+    def check(self, now: float) -> float:
+        """The wheel's look: what is overdue?"""
+        settings = self._bridge.settings
+        if self._stuck_at:
+            limit = self._stuck_at + settings.write_timeout_s
+            if now < limit:
+                return limit
+            if self.conn:
+                self.end(Ending.SLOW)
+            elif self._stream is not None:
+                self._stream.abort()
+            return 0.0
+        if not self.conn or not self._limit_s:
+            return 0.0
+        if not self._reading and self.session.phase is Phase.OPEN:
             self._heard_at = now
-        silent = now - self._heard_at
-        if silent < limit:
-            self._timer = self._loop.call_later(limit - silent, self._check_keep_alive, limit)
-            return
-        self._bridge.counters.keep_alive_expired += 1
-        self._end(Ending.SILENT)
-
-    def _ended(self) -> None:
-        connection = self.connection
-        self._bridge.ended(self)
-        if connection.client_id:
-            log.info(
-                "client gone",
-                client=connection.client_id,
-                peer=self._peer,
-                reason=connection.ending,
-                detail=connection.ending_detail,
-            )
+        if now < self._heard_at + self._limit_s:
+            return self._heard_at + self._limit_s
+        if self.session.phase is Phase.NEW:
+            self.end(Ending.NO_CONNECT)
+        elif self.session.phase is Phase.OPEN:
+            self._bridge.counters.keep_alive_expired += 1
+            self.end(Ending.SILENT)
         else:
-            log.debug("connection ended", peer=self._peer, reason=connection.ending, detail=connection.ending_detail)
-        if self._transport is not None:
-            self._close()
-
-    def _close(self) -> None:
-        """Closes the socket; a client that does not read gets no more time for what is unsent."""
-        assert self._transport is not None
-        if not self._reading:
-            self._reading = True
-            self._transport.resume_reading()
-        if self.connection.ending is Ending.SLOW:
-            self._transport.abort()
-            return
-        self._transport.close()
-        if self._write_timer is None:
-            self._write_timer = self._loop.call_later(self._settings.write_timeout_s, self._transport.abort)
+            self.act(self.session.not_opened())
+        return 0.0
 
 
-def _readable_peer(peername: object) -> str:
+def readable_peer(peername: object) -> str:
+    """An address for the logs."""
     if isinstance(peername, tuple) and len(peername) >= 2:
         return f"{peername[0]}:{peername[1]}"
     return str(peername)
+
+
+def certificate_identity(certificate: object) -> str:
+    """The common name of a client's certificate, empty if there is none."""
+    if not isinstance(certificate, dict):
+        return ""
+    for attributes in certificate.get("subject", ()):
+        for name, value in attributes:
+            if name == "commonName":
+                return str(value)
+    return ""

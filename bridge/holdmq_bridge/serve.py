@@ -1,33 +1,49 @@
-"""Runs a bridge until SIGTERM or SIGINT: the event loop, the signals, the logs."""
+"""Runs one bridge process until it is told to stop: the event loop, the signals, the logs."""
 
 import asyncio
 import signal
+from multiprocessing import parent_process
 
 import uvloop
 
 from holdmq_bridge.bridge import Bridge
+from holdmq_bridge.listeners import Listeners
 from holdmq_bridge.logs import configure
 from holdmq_bridge.settings import Settings
 
 
-async def serve(settings: Settings) -> None:
-    """Serves until a signal comes.  Raises OSError if the address cannot be had."""
+async def serve(settings: Settings, *, worker: int | None = None) -> None:
+    """Serves until a signal comes, or the parent is gone.
+
+    Args:
+        settings: of the bridge.
+        worker: its number if it is one of several on the same ports; None: it is alone.
+
+    Raises:
+        OSError: an address cannot be had, or the certificates cannot be used.
+    """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    parent = parent_process()
+    if parent is not None:
+        loop.add_reader(parent.sentinel, stopped.set)
     bridge = Bridge(settings)
-    await bridge.start()
+    listeners = Listeners(bridge)
+    await listeners.start(reuse_port=worker is not None)
+    bridge.start()
     waits = [asyncio.ensure_future(bridge.run()), asyncio.ensure_future(stopped.wait())]
     done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
+    listeners.close()
     await bridge.stop()
     for task in done:
         task.result()
 
 
-def main(settings: Settings) -> None:
+def main(settings: Settings, worker: int | None = None) -> None:
     """Configures the logs and runs `serve` on uvloop."""
     configure(settings.log_level)
-    uvloop.run(serve(settings))
+    uvloop.run(serve(settings, worker=worker))

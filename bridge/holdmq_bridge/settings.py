@@ -4,9 +4,10 @@ One table: the command line, the environment (prefix HOLDMQ_BRIDGE_, e.g. HOLDMQ
 it, nothing else holds a default.  The object is frozen: what runs does not change under anybody's feet.
 """
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from holdmq_bridge.target import Target
@@ -14,6 +15,8 @@ from holdmq_bridge.target import Target
 MAX_MQTT_PACKET_BYTES = 268_435_460  # a five-byte fixed header and the largest remaining length [MQTT-2.2.3]
 MAX_PACKET_ID = 65535
 MAX_EXPIRY_S = 4_294_967_295
+MAX_RATE = 1_000_000
+MAX_BYTES = 2_147_483_647
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -23,54 +26,39 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="HOLDMQ_BRIDGE_", frozen=True, extra="forbid")
 
+    # Listeners
     host: str = Field("127.0.0.1", description="address to listen on")
-    port: Port = Field(1883, description="port to listen on; 0 takes a free one")
-    redis: str = Field("redis://127.0.0.1:6379/0", description="the server: redis://, rediss:// or unix:// URL")
-
-    # Sessions
-    session_expiry_s: Annotated[int, Field(ge=1, le=MAX_EXPIRY_S)] = Field(
-        604_800, description="seconds that a persistent session outlives its connection"
+    port: Port | None = Field(1883, description="port for MQTT; 0 takes a free one, -1 switches it off")
+    tls_port: Port | None = Field(None, description="port for MQTT over TLS")
+    ws_port: Port | None = Field(None, description="port for MQTT over WebSocket")
+    wss_port: Port | None = Field(None, description="port for MQTT over WebSocket over TLS")
+    ws_path: str = Field("/mqtt", description="path of the WebSocket; others are answered with 404")
+    ws_max_frame_bytes: Annotated[int, Field(ge=125)] = Field(
+        1_048_576, description="size of one WebSocket message; a packet may be cut over several"
     )
-    lease_s: Annotated[int, Field(ge=2, le=MAX_EXPIRY_S)] = Field(
-        3600, description="seconds that a session outlives a bridge that vanished without closing it"
+    tls_certificate: Path | None = Field(None, description="PEM file: the server's certificate and its chain")
+    tls_key: Path | None = Field(None, description="PEM file: its private key; none if the certificate's file has it")
+    tls_client_ca: Path | None = Field(None, description="PEM file: who signs the certificates of clients")
+    tls_client_certificates: Literal["none", "optional", "required"] = Field(
+        "none", description="certificates of clients: none, optional or required; the common name is the identity"
     )
-    max_inflight: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
-        100, description="messages of QoS 1 sent to one client and not yet acknowledged"
+    proxy_protocol: bool = Field(
+        False, description="every connection begins with a PROXY protocol header (v1 or v2): the client's address"
     )
-
-    max_ready: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        1000, description="messages kept ready for one client behind a full window; more stay in its queue"
-    )
-    max_ready_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = Field(65_536, description="the same in bytes")
-
-    # Clients
-    max_connections: PositiveInt = Field(100_000, description="connections held at the same time; more are refused")
-    max_packet_bytes: Annotated[int, Field(ge=64, le=MAX_MQTT_PACKET_BYTES)] = Field(
-        1_048_576, description="size of one MQTT packet; a client that sends a larger one is disconnected"
-    )
-    max_client_id_bytes: Annotated[int, Field(ge=23, le=MAX_PACKET_ID)] = Field(
-        1024, description="length of a client id"
-    )
-    connect_timeout_s: PositiveFloat = Field(
-        10.0, description="seconds a new connection has for its CONNECT, and the server for answering it"
-    )
-    write_buffer_bytes: Annotated[int, Field(ge=1024)] = Field(
-        262_144, description="unsent bytes of one client above which nothing more is delivered to it"
-    )
-    write_timeout_s: PositiveFloat = Field(
-        60.0, description="seconds after which a client that reads too slowly is disconnected"
-    )
-    max_client_outstanding: PositiveInt = Field(
-        1000, description="commands of one client without a reply; beyond it the client is not read"
+    workers: Annotated[int, Field(ge=1, le=256)] = Field(
+        1, description="processes that serve the same ports, one event loop each"
     )
 
     # The server
+    redis: str = Field(
+        "redis://127.0.0.1:6379/0",
+        description="the server: redis://, rediss:// or unix:// URL, or sentinel://host:port,.../service",
+    )
     max_outstanding: PositiveInt = Field(
         50_000, description="commands of all clients without a reply; beyond it no client is read"
     )
-    max_outstanding_bytes: Annotated[int, Field(ge=65_536)] = Field(67_108_864, description="the same in bytes")
-    batch_bytes: Annotated[int, Field(ge=1024)] = Field(
-        65_536, description="commands are written once per loop iteration, or when they are this large"
+    max_outstanding_bytes: Annotated[int, Field(ge=65_536, le=MAX_BYTES)] = Field(
+        67_108_864, description="the same in bytes"
     )
     max_fetches: PositiveInt = Field(
         64, description="pages of queues (max_ready_bytes each) under way; together below the output-buffer limit"
@@ -84,14 +72,98 @@ class Settings(BaseSettings):
         60.0, description="seconds after which a client whose publish the server keeps refusing is disconnected"
     )
 
-    # The process
-    shutdown_timeout_s: PositiveFloat = Field(10.0, description="seconds for finishing what is under way at the end")
+    # Sessions
+    session_expiry_s: Annotated[int, Field(ge=1, le=MAX_EXPIRY_S)] = Field(
+        604_800, description="seconds that a persistent session of MQTT 3.1.1 outlives its connection"
+    )
+    max_session_expiry_s: Annotated[int, Field(ge=0, le=MAX_EXPIRY_S)] = Field(
+        604_800, description="longest session expiry interval that a client of MQTT 5.0 gets"
+    )
+    max_message_expiry_s: Annotated[int, Field(ge=0, le=MAX_EXPIRY_S)] = Field(
+        0, description="longest message expiry interval, also of messages that have none; 0: no bound"
+    )
+    lease_s: Annotated[int, Field(ge=2, le=MAX_EXPIRY_S)] = Field(
+        10,
+        description="seconds after which the sessions of a bridge that vanished are closed and their wills published",
+    )
+    max_subscriptions: PositiveInt = Field(1000, description="subscriptions of one client")
+
+    # Flow
+    max_inflight: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
+        100, description="messages of QoS 1 and 2 sent to one client and not yet acknowledged"
+    )
+    receive_maximum: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
+        1000, description="messages of QoS 1 and 2 of one MQTT 5.0 client under way to the server"
+    )
+    max_ready: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        1000, description="messages kept ready for one client behind a full window; more stay in its queue"
+    )
+    max_ready_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = Field(65_536, description="the same in bytes")
+    max_topic_alias: Annotated[int, Field(ge=0, le=MAX_PACKET_ID)] = Field(
+        10, description="topic aliases of one connection in each direction; 0: none"
+    )
+    replay_rate: Annotated[int, Field(ge=0, le=MAX_RATE)] = Field(
+        0, description="messages of its backlog a second that a client gets; 0: as fast as it acknowledges"
+    )
+    publish_rate: Annotated[int, Field(ge=0, le=MAX_RATE)] = Field(
+        0, description="messages a second that one client may publish: beyond it is read more slowly; 0: no bound"
+    )
+    max_client_outstanding: PositiveInt = Field(
+        1000, description="commands of one client without a reply; beyond it the client is not read"
+    )
+
+    # Clients
+    max_connections: PositiveInt = Field(100_000, description="connections held at the same time; more are refused")
+    connection_rate: Annotated[int, Field(ge=0, le=MAX_RATE)] = Field(
+        2000, description="connects a second in this process; more are answered with a refusal; 0: no bound"
+    )
+    max_packet_bytes: Annotated[int, Field(ge=64, le=MAX_MQTT_PACKET_BYTES)] = Field(
+        1_048_576, description="size of one MQTT packet; a client that sends a larger one is disconnected"
+    )
+    max_client_id_bytes: Annotated[int, Field(ge=23, le=MAX_PACKET_ID)] = Field(
+        1024, description="length of a client id"
+    )
+    max_keep_alive_s: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
+        600,
+        description="longest keep-alive of an MQTT 5.0 client (server keep alive), and idle time of TCP's own probes",
+    )
+    connect_timeout_s: PositiveFloat = Field(
+        10.0, description="seconds a new connection has for its CONNECT, and the server for answering it"
+    )
+    write_buffer_bytes: Annotated[int, Field(ge=1024, le=MAX_BYTES)] = Field(
+        262_144, description="unsent bytes of one client above which nothing more is delivered to it"
+    )
+    write_timeout_s: PositiveFloat = Field(
+        60.0, description="seconds after which a client that reads too slowly is disconnected"
+    )
+
+    # Watching
+    metrics_host: str = Field("127.0.0.1", description="address for /metrics and /healthz")
+    metrics_port: Port | None = Field(
+        None, description="port for /metrics and /healthz; each worker has its own, counted from this one"
+    )
+    sys_interval_s: Annotated[float, Field(ge=0.0)] = Field(
+        10.0, description="seconds between two publications of $SYS/broker/...; 0: none"
+    )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+    shutdown_timeout_s: PositiveFloat = Field(10.0, description="seconds for finishing what is under way at the end")
+
+    @field_validator("port", "tls_port", "ws_port", "wss_port", "metrics_port", mode="before")
+    @classmethod
+    def _minus_one_is_off(cls, value: object) -> object:
+        return None if value in (-1, "-1", "") else value
 
     @field_validator("redis")
     @classmethod
     def _redis_is_a_url(cls, value: str) -> str:
         Target.parse(value)
+        return value
+
+    @field_validator("ws_path")
+    @classmethod
+    def _path_is_absolute(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError(f"path {value!r}: expected one that begins with /")
         return value
 
     @field_validator("log_level")
@@ -101,3 +173,13 @@ class Settings(BaseSettings):
         if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ValueError(f"log level {value!r}: expected DEBUG, INFO, WARNING or ERROR")
         return level
+
+    @model_validator(mode="after")
+    def _listeners_have_what_they_need(self) -> Self:
+        if (self.tls_port is not None or self.wss_port is not None) and self.tls_certificate is None:
+            raise ValueError("tls_certificate is missing: tls_port and wss_port need one")
+        if self.tls_client_certificates != "none" and self.tls_client_ca is None:
+            raise ValueError("tls_client_ca is missing: tls_client_certificates needs one")
+        if all(port is None for port in (self.port, self.tls_port, self.ws_port, self.wss_port)):
+            raise ValueError("no listener: one of port, tls_port, ws_port and wss_port has to be set")
+        return self

@@ -44,7 +44,7 @@ class Target:
             database=int(options.get("db") or 0),
         )
 
-    async def connect(self, factory: Callable[[], asyncio.Protocol]) -> None:
+    async def connect(self, factory: Callable[[], asyncio.BufferedProtocol]) -> None:
         """Opens a connection whose events go to a protocol that `factory` makes.  Raises OSError."""
         loop = asyncio.get_running_loop()
         if self.path is not None:

@@ -1,0 +1,149 @@
+"""The ports of a bridge: MQTT over TCP, TLS, WebSocket and WebSocket over TLS, each where the settings want it.
+
+Several processes may share a port (SO_REUSEPORT): the kernel spreads the connections.  Options that every connection
+is to have (TCP's own keep-alive probes, for peers that vanished) are set on the listening socket: the kernel hands them
+down.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import NamedTuple
+
+from holdmq_bridge.bridge import Bridge
+from holdmq_bridge.client import Client
+from holdmq_bridge.logs import Log
+from holdmq_bridge.proxy import ProxyHeader
+from holdmq_bridge.settings import Settings
+from holdmq_bridge.websocket import WebSocket
+
+log = Log("listeners")
+
+_BACKLOG = 4096
+_PROBES, _PROBE_INTERVAL_S = 3, 30
+
+
+class Listener(NamedTuple):
+    """One port."""
+
+    name: str
+    port: int
+    tls: bool
+    websocket: bool
+
+
+def wanted(settings: Settings) -> list[Listener]:
+    """What the settings ask for."""
+    listeners = [
+        ("mqtt", settings.port, False, False),
+        ("mqtts", settings.tls_port, True, False),
+        ("ws", settings.ws_port, False, True),
+        ("wss", settings.wss_port, True, True),
+    ]
+    return [Listener(name, port, tls, ws) for name, port, tls, ws in listeners if port is not None]
+
+
+def bound_socket(host: str, port: int, *, reuse_port: bool) -> socket.socket:
+    """A socket on this address that does not listen yet.
+
+    Raises:
+        OSError: the address cannot be had; the text names it.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return made
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext:
+    """For the server's side.
+
+    Raises:
+        OSError: a file cannot be read or holds no certificate; the text names it.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    assert settings.tls_certificate is not None
+    try:
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+        if settings.tls_client_ca is not None:
+            context.load_verify_locations(settings.tls_client_ca)
+    except OSError as error:  # ssl.SSLError is one
+        files = [str(name) for name in (settings.tls_certificate, settings.tls_key, settings.tls_client_ca) if name]
+        raise OSError(error.errno, f"cannot use the certificates in {', '.join(files)}: {error}") from error
+    context.verify_mode = {
+        "none": ssl.CERT_NONE,
+        "optional": ssl.CERT_OPTIONAL,
+        "required": ssl.CERT_REQUIRED,
+    }[settings.tls_client_certificates]
+    return context
+
+
+class Listeners:
+    """All ports of one process.  `ports` tells which they are, by name (mqtt, mqtts, ws, wss)."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self._servers: list[asyncio.Server] = []
+        self.ports: dict[str, int] = {}
+
+    async def start(self, *, reuse_port: bool) -> None:
+        """Listens.
+
+        Raises:
+            OSError: an address cannot be had, or the certificates cannot be used.
+        """
+        settings = self._bridge.settings
+        listeners = wanted(settings)
+        context = tls_context(settings) if any(listener.tls for listener in listeners) else None
+        for listener in listeners:
+            made = bound_socket(settings.host, listener.port, reuse_port=reuse_port)
+            _probe(made, settings.max_keep_alive_s)
+            self.ports[listener.name] = made.getsockname()[1]
+            self._servers.append(
+                await self._bridge.loop.create_server(
+                    self._factory(listener),
+                    sock=made,
+                    backlog=_BACKLOG,
+                    ssl=context if listener.tls else None,
+                    ssl_handshake_timeout=settings.connect_timeout_s if listener.tls else None,
+                )
+            )
+        log.info("listening", host=settings.host, name=self._bridge.name, **self.ports)
+
+    def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
+        bridge, settings = self._bridge, self._bridge.settings
+
+        def make(peer: str = "") -> Client | asyncio.Protocol:
+            client = Client(bridge, peer)
+            if not listener.websocket:
+                return client
+            return WebSocket(client, settings.ws_path, settings.ws_max_frame_bytes, settings.write_buffer_bytes)
+
+        if settings.proxy_protocol:
+            return lambda: ProxyHeader(make, settings.connect_timeout_s)
+        return make
+
+    def close(self) -> None:
+        """Accepts nothing more; connections go on."""
+        for server in self._servers:
+            server.close()
+
+
+def _probe(listening: socket.socket, idle_s: int) -> None:
+    """Every connection is probed when it was idle for so long, and lost when the peer does not answer."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(idle_s, 32767))
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_INTERVAL_S)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)

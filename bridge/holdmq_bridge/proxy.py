@@ -1,0 +1,125 @@
+"""The PROXY protocol (haproxy's, versions 1 and 2): the first bytes of a connection say whose it really is.
+
+parse(bytes) ──► Header (address, bytes used), None while it is not whole, ValueError if it is none
+ProxyHeader  ──► reads it from a socket, then hands the socket to the protocol behind it
+"""
+
+import asyncio
+import ipaddress
+import struct
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+from holdmq_bridge.client import Client
+from holdmq_bridge.logs import Log
+
+log = Log("proxy")
+
+_V1 = b"PROXY "
+_V1_MAX_BYTES = 107  # the standard's own figure, line end included
+_V2 = b"\r\n\r\n\x00\r\nQUIT\n"
+_V2_HEADER_BYTES = 16
+_V2_LOCAL, _V2_PROXY = 0x20, 0x21
+_V2_TCP4, _V2_TCP6 = 0x11, 0x21
+
+
+class Header(NamedTuple):
+    """`peer` is empty where the header names nobody (health checks of the proxy itself)."""
+
+    peer: str
+    size: int
+
+
+def parse(data: bytes) -> Header | None:
+    """The header at the beginning of the bytes, None if more of them are needed.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if data[: len(_V2)] == _V2[: len(data)]:
+        return _parse_v2(data)
+    if data[: len(_V1)] == _V1[: len(data)]:
+        return _parse_v1(data)
+    raise ValueError(f"no PROXY protocol header: {data[:16]!r}")
+
+
+def _parse_v1(data: bytes) -> Header | None:
+    end = data.find(b"\r\n")
+    if end < 0:
+        if len(data) >= _V1_MAX_BYTES:
+            raise ValueError("a PROXY line without an end")
+        return None
+    words = data[:end].decode("ascii").split(" ")
+    if words[1] == "UNKNOWN":
+        return Header("", end + 2)
+    if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):
+        raise ValueError(f"a bad PROXY line: {data[:end]!r}")
+    return Header(f"{ipaddress.ip_address(words[2])}:{int(words[4])}", end + 2)
+
+
+def _parse_v2(data: bytes) -> Header | None:
+    if len(data) < _V2_HEADER_BYTES:
+        return None
+    command, family, length = struct.unpack_from(">BBH", data, len(_V2))
+    if command not in (_V2_LOCAL, _V2_PROXY):
+        raise ValueError(f"a PROXY header of version and command {command:#x}")
+    size = _V2_HEADER_BYTES + length
+    if len(data) < size:
+        return None
+    body = data[_V2_HEADER_BYTES:size]
+    if command == _V2_LOCAL or family not in (_V2_TCP4, _V2_TCP6):
+        return Header("", size)
+    width = 4 if family == _V2_TCP4 else 16
+    if length < 2 * width + 4:
+        raise ValueError(f"a PROXY header with addresses of {length} bytes")
+    (port,) = struct.unpack_from(">H", body, 2 * width)
+    return Header(f"{ipaddress.ip_address(body[:width])}:{port}", size)
+
+
+class ProxyHeader(asyncio.Protocol):
+    """The protocol of a new connection until its header is whole.
+
+    Args:
+        make: the protocol behind it, given the client's address.
+        timeout_s: for the header.
+    """
+
+    def __init__(self, make: Callable[[str], Client | asyncio.Protocol], timeout_s: float) -> None:
+        self._make = make
+        self._timeout_s = timeout_s
+        self._unread = b""
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A socket was accepted."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It was closed before it said anything useful."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """A part of the header, and perhaps more."""
+        assert self._transport is not None
+        assert self._timer is not None
+        self._unread += data
+        try:
+            header = parse(self._unread)
+        except ValueError as error:
+            log.warning("a connection without a PROXY header", error=error)
+            self._transport.abort()
+            return
+        if header is None:
+            return
+        self._timer.cancel()
+        protocol = self._make(header.peer)
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        rest = self._unread[header.size :]
+        if rest and isinstance(protocol, Client):
+            protocol.feed(rest)
+        elif rest:
+            cast("asyncio.Protocol", protocol).data_received(rest)

@@ -1,0 +1,102 @@
+"""Reason codes of MQTT 5.0, what they are in 3.1.1, and why connections end.
+
+A code is a number on the wire (MQTT 5.0 table 2-6).  To a client of 3.1.1 a refused CONNECT is one of five return codes
+(3.1.1 table 3.1), and everything else is a closed connection.
+"""
+
+from enum import Enum, IntEnum
+
+from holdmq.core.mqtt import SUBACK_FAILURE
+
+PROTOCOL_3_1_1 = 4
+PROTOCOL_5 = 5
+
+
+class Reason(IntEnum):
+    """Reason codes that this server sends or acts upon."""
+
+    SUCCESS = 0x00
+    DISCONNECT_WITH_WILL = 0x04
+    NO_SUBSCRIPTION_EXISTED = 0x11
+    UNSPECIFIED = 0x80
+    MALFORMED = 0x81
+    PROTOCOL_ERROR = 0x82
+    IMPLEMENTATION = 0x83
+    UNSUPPORTED_VERSION = 0x84
+    BAD_CLIENT_ID = 0x85
+    BAD_CREDENTIALS = 0x86
+    NOT_AUTHORIZED = 0x87
+    SERVER_UNAVAILABLE = 0x88
+    SERVER_BUSY = 0x89
+    BANNED = 0x8A
+    SERVER_SHUTTING_DOWN = 0x8B
+    BAD_AUTH_METHOD = 0x8C
+    KEEP_ALIVE_TIMEOUT = 0x8D
+    TAKEN_OVER = 0x8E
+    BAD_TOPIC_FILTER = 0x8F
+    BAD_TOPIC_NAME = 0x90
+    RECEIVE_MAXIMUM_EXCEEDED = 0x93
+    BAD_TOPIC_ALIAS = 0x94
+    PACKET_TOO_LARGE = 0x95
+    MESSAGE_RATE_TOO_HIGH = 0x96
+    QUOTA_EXCEEDED = 0x97
+    ADMINISTRATIVE = 0x98
+    CONNECTION_RATE_EXCEEDED = 0x9F
+
+
+# MQTT 3.1.1 table 3.1
+RETURN_BAD_VERSION, RETURN_BAD_CLIENT_ID, RETURN_UNAVAILABLE, RETURN_BAD_CREDENTIALS, RETURN_NOT_AUTHORIZED = range(
+    1, 6
+)
+
+_RETURN_CODES = {
+    Reason.UNSUPPORTED_VERSION: RETURN_BAD_VERSION,
+    Reason.BAD_CLIENT_ID: RETURN_BAD_CLIENT_ID,
+    Reason.BAD_CREDENTIALS: RETURN_BAD_CREDENTIALS,
+    Reason.BAD_AUTH_METHOD: RETURN_BAD_CREDENTIALS,
+    Reason.NOT_AUTHORIZED: RETURN_NOT_AUTHORIZED,
+    Reason.BANNED: RETURN_NOT_AUTHORIZED,
+}
+
+
+def return_code(reason: int) -> int:
+    """The return code of a 3.1.1 CONNACK that says the same, server unavailable (3) for what it has no word for."""
+    return _RETURN_CODES.get(Reason(reason), RETURN_UNAVAILABLE) if reason else 0
+
+
+def suback_code(reason: int, version: int) -> int:
+    """A granted QoS as it is, a refusal as the version has it."""
+    return reason if reason < SUBACK_FAILURE or version == PROTOCOL_5 else SUBACK_FAILURE
+
+
+class Ending(Enum):
+    """Why a connection ended: a text for the logs, and the reason of the DISCONNECT for it, None for none.
+
+    Only DISCONNECT keeps the will back [MQTT-3.14.4-3].
+    """
+
+    DISCONNECT = ("the client disconnected", None)
+    DISCONNECT_WITH_WILL = ("the client disconnected and wants its will published", None)
+    LOST = ("the connection was lost", None)
+    REFUSED = ("the connect was refused", None)
+    NO_CONNECT = ("no CONNECT in time", None)
+    SLOW = ("the client does not read", None)
+    SILENT = ("the client was silent for one and a half keep-alives", Reason.KEEP_ALIVE_TIMEOUT)
+    MALFORMED = ("a malformed packet", Reason.MALFORMED)
+    PROTOCOL = ("a protocol error", Reason.PROTOCOL_ERROR)
+    TAKEN_OVER = ("the session was taken over", Reason.TAKEN_OVER)
+    GONE = ("the server has lost the session", Reason.IMPLEMENTATION)
+    DROPPED = ("the session was dropped", Reason.ADMINISTRATIVE)
+    NOT_ALLOWED = ("the client is no longer allowed in", Reason.NOT_AUTHORIZED)
+    SERVER_ERROR = ("the server refused a command", Reason.IMPLEMENTATION)
+    SHUTDOWN = ("the bridge is shutting down", Reason.SERVER_SHUTTING_DOWN)
+    DEFECT = ("a defect of the bridge", Reason.UNSPECIFIED)
+
+    def __init__(self, text: str, reason: Reason | None) -> None:
+        self.text = text
+        self.reason = reason
+
+    @property
+    def loses_session(self) -> bool:
+        """Is the session no longer ours to close?"""
+        return self in (Ending.TAKEN_OVER, Ending.GONE, Ending.DROPPED)

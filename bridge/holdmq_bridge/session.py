@@ -1,0 +1,397 @@
+"""The rare half of one client's protocol, without socket and clock: CONNECT, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH.
+
+    packet(bytes) ──────┐                ┌──► Send          a packet for the client
+    authenticated(…) ───┤                ├──► Authenticate  who is this?  then authenticated()
+    reply(command, …) ──┼──►  Session ───┼──► Tell          a command for the server; then reply()
+    end(…), closed(…) ──┤                ├──► Opened        tell the engine; packets flow
+    lost(), again() ────┘                ├──► Continue      the packet is dealt with: the next one
+                                         ├──► Retry         refused for now: again() after a pause
+                                         └──► End           close the socket, then closed()
+
+All that comes often (publishes, acknowledgements, deliveries) is the engine's and never passes here.
+
+    NEW ──CONNECT──► ASKING ──verdict──► OPENING ──SESSION.OPEN answered──► OPEN ──► ENDED
+     └─────────────────┴───────────────────┴───────── fault, timeout, loss ──────────► ENDED
+
+Laws
+ 1. One packet at a time: the next one comes after Continue or Opened.  So a SUBACK leaves after the server's reply.
+ 2. Every command of the session carries its epoch.  FENCED or NOSESSION ends the connection: somebody else has the
+    session, or nobody.
+ 3. A command stays in `pending` until it was answered for good; `again` gives what has to be sent (again).
+ 4. After ENDED nothing goes to the client.  A session that is ours is closed all the same, even one whose OPEN is
+    answered later; `finished` tells when nothing is left to do.
+"""
+
+from collections.abc import Callable, Collection
+from enum import Enum
+from typing import Any, NamedTuple, TypeAlias
+
+from hiredis import ReplyError
+
+from holdmq.core import Suffix, mqtt, session_key, session_name
+from holdmq_bridge import answers, subscriptions
+from holdmq_bridge.access import EVERYTHING, Permissions, Verdict
+from holdmq_bridge.command import Argument, Command, Kind, Reply, error_code, is_passing
+from holdmq_bridge.reasons import PROTOCOL_3_1_1, Ending, Reason
+from holdmq_bridge.settings import Settings
+from holdmq_bridge.terms import RefusedError, Terms, agree
+
+
+class Phase(Enum):
+    """Where the connection is in its life."""
+
+    NEW = 1
+    ASKING = 2
+    OPENING = 3
+    OPEN = 4
+    ENDED = 5
+
+
+class Send(NamedTuple):
+    """A packet for the client."""
+
+    data: bytes
+
+
+class Authenticate(NamedTuple):
+    """Who says what; the answer goes to `authenticated`."""
+
+    client_id: bytes
+    username: bytes | None
+    password: bytes | None
+
+
+class Tell(NamedTuple):
+    """A command for the server; the answer goes to `reply`."""
+
+    command: Command
+
+
+class Opened(NamedTuple):
+    """The session is open: the engine may begin, behind the CONNACK."""
+
+    connack: bytes
+    resumed: bool
+
+
+class Continue(NamedTuple):
+    """The packet is dealt with."""
+
+
+class Retry(NamedTuple):
+    """The server refuses for now."""
+
+    error: ReplyError
+
+
+class End(NamedTuple):
+    """The connection is over, once everything that was to be sent is written."""
+
+    ending: Ending
+    detail: str
+
+
+Action: TypeAlias = Send | Authenticate | Tell | Opened | Continue | Retry | End
+Actions: TypeAlias = list[Action]
+
+
+class Session:
+    """One client, from its CONNECT to the reply to its SESSION.CLOSE.
+
+    Args:
+        settings: limits.
+        owner_name: of this process; the module closes the sessions of an owner that is silent.
+        assigned_id: makes an id for a client that has none.
+    """
+
+    __slots__ = (
+        "_assigned_id",
+        "_count",
+        "_in_doubt",
+        "_owner_name",
+        "_settings",
+        "_will",
+        "ending",
+        "epoch",
+        "final_expiry_s",
+        "inbox",
+        "key",
+        "pending",
+        "permissions",
+        "phase",
+        "publishes_will",
+        "terms",
+    )
+
+    def __init__(self, settings: Settings, owner_name: str, assigned_id: Callable[[], bytes]) -> None:
+        self._settings = settings
+        self._owner_name = owner_name
+        self._assigned_id = assigned_id
+        self._will: tuple[Any, ...] = ()  # TOPIC.PUBLISH
+        self._in_doubt = False  # an OPEN without a reply may have been carried out
+        self._count: int | None = 0  # subscriptions; None: not known
+        self.phase = Phase.NEW
+        self.ending: Ending | None = None
+        self.terms: Terms | None = None
+        self.permissions: Permissions = EVERYTHING
+        self.key = b""
+        self.inbox = b""
+        self.epoch = 0
+        self.pending: list[Command] = []
+        self.publishes_will = False  # when it ends: it has one, and no DISCONNECT has removed it
+        self.final_expiry_s: int | None = None  # what a DISCONNECT asked for
+
+    @property
+    def client_id(self) -> bytes:
+        """Empty before the CONNECT."""
+        return b"" if self.terms is None else self.terms.client_id
+
+    @property
+    def version(self) -> int:
+        """Protocol level, that of 3.1.1 before the CONNECT."""
+        return PROTOCOL_3_1_1 if self.terms is None else self.terms.version
+
+    @property
+    def finished(self) -> bool:
+        """Ended, and nothing is left to tell the server."""
+        return self.phase is Phase.ENDED and not self.pending
+
+    # ---- from the client -------------------------------------------------------------------------------------------
+
+    def packet(self, data: bytes) -> Actions:
+        """A whole packet; the engine has seen that it may come now."""
+        packets, _, error = mqtt.decode_many(data)
+        if error is not None:
+            return self.fault(Reason.MALFORMED, str(error), data, error.connack_code)
+        handler = _HANDLERS.get(type(packets[0]))
+        if handler is None:
+            return self.fault(Reason.PROTOCOL_ERROR, f"a client must not send {type(packets[0]).__name__}", data)
+        return handler(self, packets[0])
+
+    def fault(self, reason: int, detail: str, data: bytes = b"", return_code: int = 0) -> Actions:
+        """What the client sent is wrong; `data` is its packet as far as known, `return_code` that of 3.1.1 for it."""
+        ending = Ending.MALFORMED if reason == Reason.MALFORMED else Ending.PROTOCOL
+        if self.phase is not Phase.NEW:
+            return self.end(ending, detail, reason)
+        answer: Actions = [Send(mqtt.encode_connack(False, return_code))] if return_code else []
+        return answer + self.end(ending, detail)
+
+    def _on_connect(self, packet: mqtt.Connect) -> Actions:
+        try:
+            self.terms = agree(packet, self._settings, self._assigned_id)
+        except RefusedError as error:
+            return self._refuse(packet.level, error.reason, str(error))
+        self.key = session_key(self.terms.client_id)
+        self.inbox = session_name(self.key, Suffix.INBOX)
+        self._will = _will_command(packet, self.terms.client_id)
+        self.phase = Phase.ASKING
+        return [Authenticate(self.terms.client_id, packet.username, packet.password)]
+
+    def _refuse(self, version: int, reason: int, detail: str) -> Actions:
+        refusal = answers.refusal(reason)
+        self.phase = Phase.NEW  # there is no session to end
+        return [Send(refusal), *self.end(Ending.REFUSED, detail)]
+
+    def authenticated(self, verdict: Verdict) -> Actions:
+        """The answer to Authenticate."""
+        if self.phase is not Phase.ASKING:
+            return []  # it did not wait
+        assert self.terms is not None
+        if not verdict.allowed:
+            return self._refuse(self.version, verdict.reason, f"refused: {verdict.identity or 'unknown'}")
+        self.permissions = verdict.rules
+        if self._will and not verdict.rules.may_publish(self._will[1]):
+            return self._refuse(self.version, Reason.NOT_AUTHORIZED, f"no right to a will on {self._will[1]!r}")
+        self.phase = Phase.OPENING
+        arguments: tuple[Argument, ...] = ("SESSION.OPEN", self.key, "OWNER", self._owner_name)
+        if self.terms.clean:
+            arguments += ("CLEAN",)
+        arguments += ("EXPIRY", self.terms.expiry_s)
+        return self._tell(Command(Kind.OPEN, arguments))
+
+    def not_opened(self) -> Actions:
+        """The time for opening the session is over."""
+        if self.phase not in (Phase.ASKING, Phase.OPENING):
+            return []
+        return self._refuse(self.version, Reason.SERVER_UNAVAILABLE, "the server did not open the session in time")
+
+    def _on_subscribe(self, packet: mqtt.Subscribe) -> Actions:
+        if self._count is None or self._count + len(packet.subscriptions) > self._settings.max_subscriptions:
+            return self._tell(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
+        return self._subscribe(packet, ())
+
+    def _subscribe(self, packet: mqtt.Subscribe, present: Collection[bytes]) -> Actions:
+        assert self.terms is not None
+        assert self._count is not None
+        room = self._settings.max_subscriptions - self._count
+        reasons, arguments = subscriptions.judge(packet, self.permissions, present, room)
+        if not arguments:
+            return [Send(answers.suback(self.terms.version, packet.packet_id, reasons)), Continue()]
+        command = ("SESSION.SUBSCRIBE", self.key, "EPOCH", self.epoch, *arguments)
+        return self._tell(Command(Kind.SUBSCRIBE, command, (packet.packet_id, reasons)))
+
+    def _on_unsubscribe(self, packet: mqtt.Unsubscribe) -> Actions:
+        assert self.terms is not None
+        reasons = [subscriptions.unsubscribe_reason(topic_filter) for topic_filter in packet.topic_filters]
+        known = [f for f, reason in zip(packet.topic_filters, reasons, strict=True) if reason is Reason.SUCCESS]
+        if not known:
+            return [Send(answers.unsuback(packet.packet_id)), Continue()]
+        arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *known)
+        return self._tell(Command(Kind.UNSUBSCRIBE, arguments, (packet.packet_id, reasons)))
+
+    def _on_disconnect(self, packet: mqtt.Disconnect) -> Actions:
+        self.publishes_will = False  # [MQTT-3.1.2-10]
+        return self.end(Ending.DISCONNECT)
+
+    # ---- to the server and back ------------------------------------------------------------------------------------
+
+    def _tell(self, command: Command) -> Actions:
+        self.pending.append(command)
+        return [Tell(command)]
+
+    def lost(self) -> None:
+        """No reply will come to what is pending."""
+        if any(command.kind is Kind.OPEN for command in self.pending):
+            self._in_doubt = True
+
+    def again(self) -> Actions:
+        """Everything pending, for a server that is there (again)."""
+        commands = [command for command in self.pending if command.kind is not Kind.INFO]
+        if self._in_doubt and commands and commands[0].kind is Kind.OPEN and "CLEAN" not in commands[0].arguments:
+            # Was it the OPEN without a reply that created the session?
+            commands.insert(0, Command(Kind.INFO, ("SESSION.INFO", self.key)))
+        self.pending = commands
+        return [Tell(command) for command in commands]
+
+    def reply(self, command: Command, reply: Reply) -> Actions:
+        """What the server answered; errors are values."""
+        if command not in self.pending:
+            return []
+        if isinstance(reply, ReplyError):
+            return self._failed(command, reply)
+        self.pending.remove(command)
+        if command.kind is Kind.OPEN:
+            return self._opened(*reply)
+        if command.kind is Kind.INFO:
+            self._informed(reply)
+        elif self.phase is Phase.OPEN:
+            if command.kind is Kind.LIST:
+                self._count = len(reply)
+                return self._subscribe(command.detail, reply)
+            if command.kind is Kind.SUBSCRIBE:
+                packet_id, reasons = command.detail
+                return self._subscribed(packet_id, reasons, reply)
+            if command.kind is Kind.UNSUBSCRIBE:
+                packet_id, reasons = command.detail
+                return self._unsubscribed(packet_id, reasons, reply)
+        return []
+
+    def _informed(self, info: Reply) -> None:
+        ours = info[b"owner"] == self._owner_name.encode()
+        empty = not (info[b"subscriptions"] or info[b"messages"] or info[b"last_packet_id"])
+        if not (ours and empty):
+            self._in_doubt = False
+
+    def _opened(self, epoch: int, present: int) -> Actions:
+        self.epoch = epoch
+        created_by_us, self._in_doubt = self._in_doubt, False
+        if self.phase is Phase.ENDED:  # the client did not wait
+            self.publishes_will = False
+            return self._close(0)
+        assert self.terms is not None
+        resumed = bool(present) and not self.terms.clean and not created_by_us
+        self.phase = Phase.OPEN
+        self.publishes_will = bool(self._will)
+        self._count = None if resumed else 0
+        return [Opened(answers.connack(present=resumed), resumed)]
+
+    def _subscribed(self, packet_id: int, reasons: list[int], new: list[int]) -> Actions:
+        assert self.terms is not None
+        assert self._count is not None
+        self._count += sum(new)
+        return [Send(answers.suback(self.terms.version, packet_id, reasons)), Continue()]
+
+    def _unsubscribed(self, packet_id: int, reasons: list[int], removed: list[int]) -> Actions:
+        assert self.terms is not None
+        if self._count is not None:
+            self._count -= sum(removed)
+        outcomes = iter(removed)
+        for at, reason in enumerate(reasons):
+            if reason == Reason.SUCCESS and not next(outcomes):
+                reasons[at] = Reason.NO_SUBSCRIPTION_EXISTED
+        return [Send(answers.unsuback(packet_id)), Continue()]
+
+    def _failed(self, command: Command, error: ReplyError) -> Actions:
+        gone = _GONE.get(error_code(error))
+        wanted = self.phase is not Phase.ENDED or command.kind in (Kind.OPEN, Kind.CLOSE, Kind.WILL)
+        if gone is None and is_passing(error) and wanted:
+            return [Retry(error)]
+        self.pending.remove(command)
+        if self.phase is Phase.ENDED or command.kind is Kind.INFO:
+            return []
+        if gone is not None:
+            return self.end(gone, str(error))
+        if command.kind is Kind.OPEN:
+            return self._refuse(self.version, Reason.SERVER_UNAVAILABLE, str(error))
+        if command.kind is Kind.SUBSCRIBE:
+            assert self.terms is not None
+            packet_id, reasons = command.detail
+            refused = [max(reason, Reason.UNSPECIFIED) for reason in reasons]
+            return [Send(answers.suback(self.terms.version, packet_id, refused)), Continue()]
+        return self.end(Ending.SERVER_ERROR, f"{command.arguments[0]!r}: {error}")
+
+    def give_up(self) -> None:
+        """The server has refused for too long."""
+        self.pending.clear()
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def end(self, ending: Ending, detail: str = "", reason: int | None = None) -> Actions:
+        """Ends the connection; `reason`: of the DISCONNECT, if it is not that of the ending."""
+        if self.phase is Phase.ENDED:
+            return []
+        if self.phase in (Phase.ASKING, Phase.OPENING) and ending.reason is not None:
+            return self._refuse(self.version, Reason.SERVER_UNAVAILABLE, detail or ending.text)
+        actions: Actions = []
+        self.phase = Phase.ENDED
+        self.ending = ending
+        self.pending = [command for command in self.pending if command.kind is Kind.OPEN]
+        return [*actions, End(ending, detail)]
+
+    def closed(self, sent_serial: int) -> Actions:
+        """The answer to End: the last serial that was sent to the client, 0 for none."""
+        will: Actions = []
+        if self.publishes_will:
+            will = self._tell(Command(Kind.WILL, self._will))
+        if not self.epoch or self.ending is None or self.ending.loses_session:
+            return will
+        return will + self._close(sent_serial)
+
+    def _close(self, sent_serial: int) -> Actions:
+        assert self.terms is not None
+        arguments: tuple[Argument, ...] = ("SESSION.CLOSE", self.key, "EPOCH", self.epoch)
+        if self.final_expiry_s is not None:
+            arguments += ("EXPIRY", self.final_expiry_s)
+        if sent_serial:
+            arguments += ("SENT", sent_serial)
+        return self._tell(Command(Kind.CLOSE, arguments))
+
+
+_GONE = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE}
+
+
+def _will_command(packet: mqtt.Connect, client_id: bytes) -> tuple[Any, ...]:
+    """What publishes the will, empty without one."""
+    will = packet.will
+    if will is None:
+        return ()
+    retain = ("RETAIN",) if will.retain else ()
+    return ("TOPIC.PUBLISH", will.topic, will.payload, "QOS", will.qos, *retain, "FROM", client_id)
+
+
+_HANDLERS: dict[type, Callable[[Session, Any], Actions]] = {
+    mqtt.Connect: Session._on_connect,
+    mqtt.Subscribe: Session._on_subscribe,
+    mqtt.Unsubscribe: Session._on_unsubscribe,
+    mqtt.Disconnect: Session._on_disconnect,
+}

@@ -1,0 +1,84 @@
+"""What client and server agree upon with a CONNECT: the client's wishes, cut to the bridge's settings.
+
+    mqtt.Connect, Settings ──► agree ──► Terms, or RefusedError with the reason code of the CONNACK
+
+A pure function: no clock, no randomness (an id for a client that has none comes in as an argument).  The numbers are
+MQTT 5.0's (section 3.1.2.11); a client of 3.1.1 gets the terms that its version implies.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdmq.core import mqtt
+from holdmq_bridge.reasons import Reason
+from holdmq_bridge.settings import Settings
+
+NO_LIMIT = 0
+
+
+class RefusedError(Exception):
+    """The CONNECT is refused."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        self.reason = reason
+        super().__init__(detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What was agreed.
+
+    Attributes:
+        version: protocol level, 4 or 5.
+        client_id: of the client, or the one that it was given.
+        assigned: it was given.
+        clean: begin with a new session.
+        expiry_s: how long the session outlives the connection.
+        expiry_changed: not what the client asked for.
+        keep_alive_s: of the client, or the server's; 0: none.
+        keep_alive_changed: not what the client asked for.
+        window: messages to the client without an acknowledgement.
+        alias_maximum_out: topic aliases that may be used towards it.
+        max_packet_out: size of a packet to the client; NO_LIMIT: none.
+        explains: the client wants to be told what was wrong (request problem information).
+        response_information: what it asked for, to make response topics of; empty: it did not.
+    """
+
+    version: int
+    client_id: bytes
+    assigned: bool
+    clean: bool
+    expiry_s: int
+    expiry_changed: bool
+    keep_alive_s: int
+    keep_alive_changed: bool
+    window: int
+    alias_maximum_out: int = 0
+    max_packet_out: int = NO_LIMIT
+    explains: bool = True
+    response_information: bytes = b""
+
+
+def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], bytes]) -> Terms:
+    """The terms of this connection.
+
+    Raises:
+        RefusedError: there are none.
+    """
+    if len(connect.client_id) > settings.max_client_id_bytes:
+        size = len(connect.client_id)
+        raise RefusedError(Reason.BAD_CLIENT_ID, f"a client id of {size} bytes, at most {settings.max_client_id_bytes}")
+    client_id = connect.client_id or assigned_id()
+    assigned = not connect.client_id
+    expiry_s = 0 if connect.clean else settings.session_expiry_s
+    return Terms(
+        version=connect.level,
+        client_id=client_id,
+        assigned=assigned,
+        clean=connect.clean,
+        expiry_s=expiry_s,
+        expiry_changed=False,
+        keep_alive_s=connect.keep_alive_s,
+        keep_alive_changed=False,
+        window=settings.max_inflight,
+    )

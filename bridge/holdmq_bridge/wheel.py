@@ -1,0 +1,82 @@
+"""One timer for the deadlines of all clients: a wheel of slots, each with those who want to be looked at in that tick.
+
+        tick   41   42   43   44   45 ...
+               {a}       {b c}     {d}           check(now) of each says when it wants to be looked at next
+
+A client stands in one slot at most and is looked at there, not at every packet: a keep-alive costs one look per period,
+however much the client says.  A look too early is harmless (it answers with the right time), so only a nearer deadline
+moves a client.
+
+Everything is O(1) per client; a turn visits the clients of the ticks that passed.
+"""
+
+import asyncio
+from typing import Protocol
+
+TICK_S = 0.25
+
+
+class Watched(Protocol):
+    """Something with deadlines."""
+
+    due: int  # the wheel's: the tick of its slot, 0 for none
+
+    def check(self, now: float) -> float:
+        """Does what is due at this time; returns when to look again, 0 for never.  Times are the loop's, in seconds."""
+
+
+class Wheel:
+    """`start` it inside a running loop, `stop` it in the end."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, set[Watched]] = {}
+        self._next = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begins to turn."""
+        self._loop = loop
+        self._next = int(loop.time() / TICK_S)
+        self._timer = loop.call_later(TICK_S, self._turn)
+
+    def stop(self) -> None:
+        """Turns no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._slots.clear()
+
+    def at(self, watched: Watched, when: float) -> None:
+        """Looks at it soon after this time, or earlier."""
+        tick = max(int(when / TICK_S) + 1, self._next)
+        if watched.due:
+            if watched.due <= tick:
+                return
+            self.forget(watched)
+        watched.due = tick
+        self._slots.setdefault(tick, set()).add(watched)
+
+    def forget(self, watched: Watched) -> None:
+        """It has no deadlines any more."""
+        slot = self._slots.get(watched.due)
+        if slot is not None:
+            slot.discard(watched)
+        watched.due = 0
+
+    def turn(self, now: float) -> None:
+        """Looks at everything that is due."""
+        current = int(now / TICK_S)
+        while self._next <= current:
+            slot = self._slots.pop(self._next, None)
+            self._next += 1
+            for watched in slot or ():
+                watched.due = 0
+            for watched in slot or ():
+                again = watched.check(now)
+                if again:
+                    self.at(watched, again)
+
+    def _turn(self) -> None:
+        assert self._loop is not None
+        self._timer = self._loop.call_later(TICK_S, self._turn)
+        self.turn(self._loop.time())

@@ -1,0 +1,131 @@
+"""Several bridge processes on the same ports: starts them, starts again who ended, stops all.
+
+                  ┌── worker 0 ── event loop, engine, link ──┐
+    parent ───────┼── worker 1 ── event loop, engine, link ──┼── server
+                  └── worker 2 ── ...                      ──┘
+
+The kernel spreads new connections over the workers (SO_REUSEPORT).  The parent holds a socket on each port that never
+listens: so it knows at once that an address cannot be had, and a port that the kernel chose stays the same for all.
+
+Invariants
+ 1. A worker that ends by itself is started again, after a pause that grows while it keeps ending at once.
+ 2. A worker whose parent is gone stops in order, by itself.
+"""
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from contextlib import ExitStack
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING
+
+from holdmq_bridge.backoff import Backoff
+from holdmq_bridge.listeners import bound_socket, tls_context, wanted
+from holdmq_bridge.logs import Log, configure
+from holdmq_bridge.serve import main
+from holdmq_bridge.settings import Settings
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+log = Log("workers")
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
+_STABLE_S = 30.0  # a worker that lived so long begins with the first pause again
+_GRACE_S = 5.0  # for what a worker does beside its shutdown_timeout_s
+_PORTS = {"mqtt": "port", "mqtts": "tls_port", "ws": "ws_port", "wss": "wss_port"}
+
+
+class _Worker:
+    """One place for a process, whoever fills it."""
+
+    def __init__(self, number: int, settings: Settings) -> None:
+        self.number = number
+        self.process: SpawnProcess | None = None
+        self._settings = settings
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, random.uniform)
+        self._started_at = 0.0
+        self.start_at = 0.0
+
+    def start(self) -> None:
+        """Fills the place."""
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(
+            target=main, args=(self._settings, self.number), name=f"holdmq-bridge-{self.number}"
+        )
+        self._started_at = time.monotonic()
+        self.process.start()
+        log.info("worker started", worker=self.number, pid=self.process.pid)
+
+    def ended(self) -> None:
+        """Its process has ended; decides when the next one begins."""
+        assert self.process is not None
+        self.process.join()
+        if time.monotonic() - self._started_at > _STABLE_S:
+            self._backoff.reset()
+        pause = self._backoff.next()
+        self.start_at = time.monotonic() + pause
+        log.error("worker ended", worker=self.number, status=self.process.exitcode, again_in_s=round(pause, 3))
+        self.process = None
+
+
+def run_workers(settings: Settings) -> None:
+    """Runs as many processes as the settings want, until SIGTERM or SIGINT.
+
+    Raises:
+        OSError: an address cannot be had, or the certificates cannot be used.
+    """
+    configure(settings.log_level)
+    with ExitStack() as stack:
+        wake, woken = os.pipe()
+        stack.callback(os.close, wake)
+        stack.callback(os.close, woken)
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(woken)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)  # the wakeup pipe tells
+        shared = _reserve(settings, stack)
+        workers = [_Worker(number, shared) for number in range(settings.workers)]
+        _watch(workers, wake)
+        _stop(workers, settings.shutdown_timeout_s + _GRACE_S)
+
+
+def _reserve(settings: Settings, stack: ExitStack) -> Settings:
+    """Takes the ports, and returns the settings with those that the kernel chose."""
+    ports = {}
+    for listener in wanted(settings):
+        made = stack.enter_context(bound_socket(settings.host, listener.port, reuse_port=True))
+        ports[_PORTS[listener.name]] = made.getsockname()[1]
+        if listener.tls:
+            tls_context(settings)
+    return settings.model_copy(update=ports)
+
+
+def _watch(workers: list[_Worker], wake: int) -> None:
+    """Until a signal comes."""
+    while True:
+        now = time.monotonic()
+        for worker in workers:
+            if worker.process is None and worker.start_at <= now:
+                worker.start()
+        running = {worker.process.sentinel: worker for worker in workers if worker.process is not None}
+        due = [worker.start_at - now for worker in workers if worker.process is None]
+        for ready in wait([*running, wake], min(due) if due else None):
+            if ready == wake:
+                return
+            running[ready].ended()  # type: ignore[index] # sentinels are numbers on this platform
+
+
+def _stop(workers: list[_Worker], timeout_s: float) -> None:
+    processes = [worker.process for worker in workers if worker.process is not None]
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + timeout_s
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            log.error("worker does not stop, killed", pid=process.pid)
+            process.kill()
+            process.join()

@@ -1,0 +1,330 @@
+"""The rare half of a client, from its packets: what it wants of the server and says to the client, without either."""
+
+from typing import Any
+
+import pytest
+from hiredis import ReplyError
+
+from holdmq_bridge.access import Verdict
+from holdmq_bridge.command import Command, Kind
+from holdmq_bridge.reasons import Ending, Reason
+from holdmq_bridge.session import (
+    Action,
+    Actions,
+    Authenticate,
+    Continue,
+    End,
+    Opened,
+    Phase,
+    Retry,
+    Send,
+    Session,
+    Tell,
+)
+from holdmq_bridge.settings import Settings
+from tests.bridge import packets
+from tests.bridge.packets import Will
+
+EPOCH = 77
+
+
+class Rules:
+    """Allows these topics and filters only."""
+
+    def __init__(self, *allowed: bytes) -> None:
+        self._allowed = allowed
+
+    def may_publish(self, topic: bytes) -> bool:
+        return topic in self._allowed
+
+    def may_subscribe(self, topic_filter: bytes) -> bool:
+        return topic_filter in self._allowed
+
+    def publish_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
+        return [(True, topic) for topic in self._allowed], False
+
+
+def new_session(**settings: Any) -> Session:
+    return Session(Settings(**settings), "owner", lambda: b"auto-1")
+
+
+def told(actions: Actions) -> Command:
+    """The one command among the actions."""
+    (command,) = (action.command for action in actions if isinstance(action, Tell))
+    return command
+
+
+def sent(actions: Actions) -> bytes:
+    """All packets among the actions."""
+    return b"".join(action.data for action in actions if isinstance(action, Send))
+
+
+def the(kind: type[Any], actions: Actions) -> Any:
+    """The one action of this type."""
+    (action,) = (action for action in actions if isinstance(action, kind))
+    return action
+
+
+def opening(session: Session, connect: bytes, rules: Rules | None = None) -> Command:
+    """The SESSION.OPEN of a client that is let in."""
+    the(Authenticate, session.packet(connect))
+    return told(session.authenticated(Verdict(True, rules=rules) if rules else Verdict(True)))
+
+
+def opened(session: Session, connect: bytes, *, present: int = 0, rules: Rules | None = None) -> Opened:
+    """Through the CONNECT."""
+    command = opening(session, connect, rules)
+    action: Opened = the(Opened, session.reply(command, [EPOCH, present]))
+    return action
+
+
+def ended(session: Session, actions: Actions, sent_serial: int = 0) -> list[Command]:
+    """What the server is told at the end: the will and the SESSION.CLOSE, if there are any."""
+    assert isinstance(actions[-1], End)
+    return [action.command for action in session.closed(sent_serial) if isinstance(action, Tell)]
+
+
+# ---- CONNECT ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_connect_asks_who_it_is_then_opens_the_session_then_is_answered() -> None:
+    session = new_session(session_expiry_s=99)
+    assert session.packet(packets.connect("c1", clean=False, username="u", password=b"p")) == [
+        Authenticate(b"c1", b"u", b"p")
+    ]
+    command = told(session.authenticated(Verdict(True)))
+    assert command.arguments == ("SESSION.OPEN", b"{c1}", "OWNER", "owner", "EXPIRY", 99)
+    assert session.inbox == b"{c1}_inbox"
+    assert session.reply(command, [EPOCH, 1]) == [Opened(packets.connack(present=True), True)]
+    assert (session.phase, session.epoch) == (Phase.OPEN, EPOCH)
+
+
+def test_a_clean_session_ends_with_its_connection_and_is_never_present() -> None:
+    session = new_session()
+    command = opening(session, packets.connect("c1"))
+    assert command.arguments == ("SESSION.OPEN", b"{c1}", "OWNER", "owner", "CLEAN", "EXPIRY", 0)
+    assert session.reply(command, [EPOCH, 0]) == [Opened(packets.connack(), False)]
+
+
+def test_a_client_without_an_id_is_given_one() -> None:
+    session = new_session()
+    opened(session, packets.connect(""))
+    assert session.client_id == b"auto-1"
+
+
+def test_a_will_is_published_as_the_client_wanted_it() -> None:
+    session = new_session()
+    opened(session, packets.connect("c1", will=Will("w", b"gone", 2, retain=True)))
+    will, _close = ended(session, session.end(Ending.LOST))
+    assert will.arguments == ("TOPIC.PUBLISH", b"w", b"gone", "QOS", 2, "RETAIN", "FROM", b"c1")
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [(Reason.BAD_CREDENTIALS, 4), (Reason.NOT_AUTHORIZED, 5), (Reason.BANNED, 5), (Reason.SERVER_BUSY, 3)],
+)
+def test_who_is_not_let_in_is_told_why_and_no_session_is_opened(reason: Reason, code: int) -> None:
+    session = new_session()
+    session.packet(packets.connect("c1"))
+    actions = session.authenticated(Verdict(False, reason))
+    assert sent(actions) == packets.connack(code)
+    assert the(End, actions).ending is Ending.REFUSED
+    assert session.closed(0) == []
+    assert session.finished
+
+
+def test_a_will_without_the_right_to_publish_it_is_refused() -> None:
+    session = new_session()
+    session.packet(packets.connect("c1", will=Will("secret")))
+    assert sent(session.authenticated(Verdict(True, rules=Rules(b"mine")))) == packets.connack(5)
+
+
+def test_a_client_id_that_is_too_long_is_refused() -> None:
+    session = new_session(max_client_id_bytes=23)
+    assert sent(session.packet(packets.connect("c" * 24))) == packets.connack(2)
+
+
+@pytest.mark.parametrize("code", [1, 2])
+def test_a_faulty_connect_is_answered_with_the_code_that_the_standard_has_for_it(code: int) -> None:
+    session = new_session()
+    actions = session.fault(Reason.MALFORMED, "why", packets.connect("c1"), code)
+    assert sent(actions) == packets.connack(code)
+    assert the(End, actions).detail == "why"
+
+
+def test_what_the_server_refuses_for_now_is_asked_again() -> None:
+    session = new_session()
+    command = opening(session, packets.connect("c1"))
+    error = ReplyError("OOM command not allowed")
+    assert session.reply(command, error) == [Retry(error)]
+    assert session.again() == [Tell(command)]
+    the(Opened, session.reply(command, [EPOCH, 0]))
+
+
+def test_a_session_that_the_server_refuses_for_good_is_answered_as_unavailable() -> None:
+    session = new_session()
+    command = opening(session, packets.connect("c1"))
+    actions = session.reply(command, ReplyError("WRONGTYPE no hash"))
+    assert sent(actions) == packets.connack(3)
+    assert session.closed(0) == []
+
+
+def test_who_waits_too_long_for_its_session_is_told_so_and_a_late_session_is_closed() -> None:
+    session = new_session()
+    command = opening(session, packets.connect("c1", will=Will("w")))
+    assert sent(session.not_opened()) == packets.connack(3)
+    assert session.closed(0) == []
+    assert not session.finished
+    closing = told(session.reply(command, [EPOCH, 0]))
+    assert closing.arguments == ("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH)  # it was never accepted: no will
+    assert session.reply(closing, "OK") == []
+    assert session.finished
+
+
+@pytest.mark.parametrize(
+    ("owner", "messages", "resumed"),
+    [(b"owner", 0, False), (b"owner", 1, True), (b"somebody", 0, True)],
+)
+def test_a_session_that_our_own_lost_opening_created_is_a_new_one(owner: bytes, messages: int, resumed: bool) -> None:
+    session = new_session()
+    first = opening(session, packets.connect("c1", clean=False))
+    session.lost()
+    asking, again = (action.command for action in session.again() if isinstance(action, Tell))
+    assert (asking.kind, again) == (Kind.INFO, first)
+    info = {b"owner": owner, b"subscriptions": 0, b"messages": messages, b"last_packet_id": 0}
+    assert session.reply(asking, info) == []
+    assert the(Opened, session.reply(again, [EPOCH, 1])).resumed is resumed
+
+
+# ---- SUBSCRIBE and UNSUBSCRIBE ---------------------------------------------------------------------------------------
+
+
+def test_a_subscribe_is_answered_after_the_servers_reply() -> None:
+    session = new_session()
+    opened(session, packets.connect("c1"))
+    command = told(session.packet(packets.subscribe(9, ("a/+", 1), ("b", 2))))
+    assert command.arguments == ("SESSION.SUBSCRIBE", b"{c1}", "EPOCH", EPOCH, b"a/+", 1, b"b", 2)
+    assert session.reply(command, [1, 1]) == [Send(packets.suback(9, 1, 2)), Continue()]
+
+
+def test_what_is_not_allowed_is_refused_and_the_rest_granted() -> None:
+    session = new_session()
+    opened(session, packets.connect("c1"), rules=Rules(b"mine"))
+    command = told(session.packet(packets.subscribe(9, ("yours", 1), ("mine", 1))))
+    assert command.arguments[4:] == (b"mine", 1)
+    assert sent(session.reply(command, [1])) == packets.suback(9, 0x80, 1)
+
+
+def test_where_nothing_can_be_granted_the_server_is_not_asked() -> None:
+    session = new_session()
+    opened(session, packets.connect("c1"), rules=Rules())
+    assert session.packet(packets.subscribe(9, ("a", 1))) == [Send(packets.suback(9, 0x80)), Continue()]
+    assert not session.pending
+
+
+def test_filters_that_cannot_be_are_refused_one_by_one() -> None:
+    session = new_session()
+    opened(session, packets.connect("c1"))
+    deep = "/".join("x" * 200)
+    command = told(session.packet(packets.subscribe(9, (deep, 1), ("a", 0))))
+    assert sent(session.reply(command, [1])) == packets.suback(9, 0x80, 0)
+
+
+def test_subscriptions_are_bounded_and_those_that_are_there_may_be_made_again() -> None:
+    session = new_session(max_subscriptions=2)
+    opened(session, packets.connect("c1", clean=False), present=1)
+    listing = told(session.packet(packets.subscribe(1, ("old", 1), ("new", 1), ("more", 1))))
+    assert listing.arguments == ("SESSION.SUBSCRIPTIONS", b"{c1}")
+    command = told(session.reply(listing, {b"old": b"1"}))
+    assert command.arguments[4:] == (b"old", 1, b"new", 1)
+    assert sent(session.reply(command, [0, 1])) == packets.suback(1, 1, 1, 0x80)
+
+
+def test_a_subscription_that_the_server_refuses_for_good_fails_alone() -> None:
+    session = new_session()
+    opened(session, packets.connect("c1"))
+    command = told(session.packet(packets.subscribe(9, ("a", 1))))
+    assert session.reply(command, ReplyError("ERR no")) == [Send(packets.suback(9, 0x80)), Continue()]
+
+
+def test_an_unsubscribe_is_answered_whether_the_filter_was_there_or_not() -> None:
+    session = new_session()
+    opened(session, packets.connect("c1"))
+    command = told(session.packet(packets.unsubscribe(9, "a", "b")))
+    assert command.arguments == ("SESSION.UNSUBSCRIBE", b"{c1}", "EPOCH", EPOCH, b"a", b"b")
+    assert session.reply(command, [1, 0]) == [Send(packets.unsuback(9)), Continue()]
+
+
+def test_a_command_without_a_reply_is_sent_again_when_the_server_is_back() -> None:
+    session = new_session()
+    opened(session, packets.connect("c1"))
+    command = told(session.packet(packets.subscribe(9, ("a", 1))))
+    session.lost()
+    assert session.again() == [Tell(command)]
+    assert sent(session.reply(command, [1])) == packets.suback(9, 1)
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_disconnect_removes_the_will_and_closes_the_session() -> None:
+    session = new_session()
+    opened(session, packets.connect("c1", will=Will("w")))
+    (command,) = ended(session, session.packet(packets.DISCONNECT), sent_serial=5)
+    assert command.arguments == ("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH, "SENT", 5)
+    session.reply(command, "OK")
+    assert session.finished
+
+
+@pytest.mark.parametrize("ending", [Ending.LOST, Ending.SILENT, Ending.SHUTDOWN, Ending.MALFORMED, Ending.SLOW])
+def test_every_other_end_publishes_the_will(ending: Ending) -> None:
+    session = new_session()
+    opened(session, packets.connect("c1", will=Will("w")))
+    commands = ended(session, session.end(ending))
+    assert [command.kind for command in commands] == [Kind.WILL, Kind.CLOSE]
+
+
+@pytest.mark.parametrize("ending", [Ending.TAKEN_OVER, Ending.GONE, Ending.DROPPED])
+def test_a_session_that_is_lost_is_not_closed(ending: Ending) -> None:
+    session = new_session()
+    opened(session, packets.connect("c1", will=Will("w")))
+    assert [command.kind for command in ended(session, session.end(ending))] == [Kind.WILL]
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"), [("FENCED newer owner", Ending.TAKEN_OVER), ("NOSESSION gone", Ending.GONE)]
+)
+def test_a_fenced_command_ends_the_connection(error: str, ending: Ending) -> None:
+    session = new_session()
+    opened(session, packets.connect("c1"))
+    command = told(session.packet(packets.subscribe(9, ("a", 1))))
+    actions = session.reply(command, ReplyError(error))
+    assert the(End, actions).ending is ending
+    assert sent(actions) == b""
+
+
+def test_a_client_that_is_lost_while_its_session_opens_leaves_none_behind() -> None:
+    session = new_session()
+    command = opening(session, packets.connect("c1", will=Will("w")))
+    assert ended(session, session.end(Ending.LOST)) == []
+    assert not session.finished
+    assert told(session.reply(command, [EPOCH, 0])).arguments == ("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH)
+
+
+def test_a_close_that_is_refused_for_now_is_not_forgotten() -> None:
+    session = new_session()
+    opened(session, packets.connect("c1"))
+    (command,) = ended(session, session.end(Ending.LOST))
+    the(Retry, session.reply(command, ReplyError("READONLY no")))
+    assert session.again() == [Tell(command)]
+    session.give_up()
+    assert session.finished
+
+
+def test_a_reply_to_what_is_no_longer_wanted_is_nothing() -> None:
+    session = new_session()
+    opened(session, packets.connect("c1"))
+    command = told(session.packet(packets.subscribe(9, ("a", 1))))
+    session.end(Ending.LOST)
+    nothing: list[Action] = []
+    assert session.reply(command, [1]) == nothing

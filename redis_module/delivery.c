@@ -4,12 +4,14 @@
 #include <string.h>
 
 #include "queue.h"
+#include "queue_expiry.h"
 
 void message_begin(message *m, const hmq_record *record, long long now_ms) {
     m->record = *record;
     memset(m->encoded, 0, sizeof m->encoded);
     long long default_ms = now_ms + settings.session_ttl_s * 1000;
-    m->expire_ms = record->expires_ms > 0 && record->expires_ms < default_ms ? record->expires_ms : default_ms;
+    bool own = record->expires_ms > 0 && record->expires_ms < default_ms;
+    m->expire_ms = own ? record->expires_ms + QUEUE_EXPIRY_GRACE_MS : default_ms;
 }
 
 void message_end(message *m) {

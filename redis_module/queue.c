@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../src/packet_id.h"
+#include "../src/record.h"
 #include "../src/session_key.h"
 #include "index.h"
 #include "replication.h"
@@ -166,16 +167,26 @@ size_t queue_remove_oldest(queue *q, uint64_t after, size_t most) {
     return found;
 }
 
-long long queue_message_expiry(queue *q, server_string *member) {
+/* The expiry that the message itself tells; INT64_MAX if none. */
+static long long own_expiry(server_key *message) {
+    size_t len;
+    if (sv.KeyType(message) != SERVER_STRING) return INT64_MAX;
+    const char *value = sv.StringDMA(message, &len, SERVER_READ);
+    int64_t expires_ms = hmq_record_expires((const uint8_t *)value, len);
+    return expires_ms == 0 ? INT64_MAX : expires_ms;
+}
+
+long long queue_message_expiry(queue *q, server_string *member, bool own) {
     if (queue_packet_id_of(q->session, member) == 0) return 0;
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
     if (message == NULL || sv.KeyType(message) == SERVER_EMPTY) {
         if (message != NULL) sv.CloseKey(message);
         return 0;
     }
-    long long expire_ms = sv.GetAbsExpire(message);
+    long long expire_ms = sv.GetAbsExpire(message), own_ms = own ? own_expiry(message) : INT64_MAX;
     sv.CloseKey(message);
-    return expire_ms == SERVER_NO_EXPIRE ? INT64_MAX : expire_ms;
+    if (expire_ms == SERVER_NO_EXPIRE || own_ms < expire_ms) expire_ms = own_ms;
+    return own && expire_ms <= sv.Milliseconds() ? 0 : expire_ms;
 }
 
 size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
@@ -226,6 +237,7 @@ bool queue_set_sent(queue *q, uint64_t serial) {
     if (serial > newest) serial = newest;
     if (!facts.usable) return false;
     if (serial <= facts.sent) return true;
+    queue_lift(q, &facts, serial);
     long long expire_ms = queue_length(q) == 0 ? sv.Milliseconds() : sv.GetAbsExpire(q->messages);
     return session_fact_write(q->ctx, q->session, "sent", serial, expire_ms);
 }

@@ -8,8 +8,10 @@
  * Invariants:
  *  1. Serials only grow, also when the queue ran empty; identifiers are never handed out while in use.
  *  2. Each change is replicated as stock commands with absolute expiry times, in the same order.
- *  3. The queue and the counter expire with the session if it was opened, else not before their last message.
- *  4. All arguments are checked before the first write.
+ *  3. A message with an expiry of its own is gone for all who hand out queued messages once that has passed, and does
+ *     not expire by it any more once it is in flight (queue_expiry.h).
+ *  4. The queue and the counter expire with the session if it was opened, else not before their last message.
+ *  5. All arguments are checked before the first write.
  *
  * Nothing here replies: commands do. */
 #ifndef HMQ_QUEUE_H
@@ -82,7 +84,7 @@ void queue_message_gone(int db, hmq_slice session);
 /* ... of any queue. */
 void queue_forget_hints(void);
 
-/* Messages up to `serial` (no further than the newest) are in flight now.  False if the session's hash is none. */
+/* Messages up to `serial` (no further than the newest) are in flight now; the queue is open for writing.  False if the session's hash is none. */
 bool queue_set_sent(queue *q, uint64_t serial);
 
 /* How many references have a serial up to `serial`; counts no further than `most`. */
@@ -92,6 +94,7 @@ size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most);
 typedef struct queue_range {
     uint64_t after;
     uint64_t up_to;  /* UINT64_MAX: to the end */
+    uint64_t sent;   /* up to here messages are in flight: they do not expire by their own expiry */
     size_t count;    /* most messages */
     size_t bytes;    /* about so many bytes of values, but at least one message */
 } queue_range;

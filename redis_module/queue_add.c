@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../src/packet_id.h"
+#include "../src/record.h"
 #include "../src/session_key.h"
 #include "../src/tbmq.h"
 #include "index.h"
@@ -155,7 +156,10 @@ static long long newest_expiry(const queue_item *items, size_t count) {
 static long long soonest_expiry(const queue_item *items, size_t count) {
     long long soonest = INT64_MAX;
     for (size_t i = 0; i < count; i++) {
+        hmq_slice value = slice_of(items[i].value);
+        int64_t own_ms = hmq_record_expires(value.data, value.len);
         if (items[i].expire_ms < soonest) soonest = items[i].expire_ms;
+        if (own_ms > 0 && own_ms < soonest) soonest = own_ms;
     }
     return soonest;
 }
@@ -200,6 +204,7 @@ static size_t append(queue *q, server_key *last, const session_facts *facts, lon
         store_counter(q, last, at.packet_id, counter_expire_ms);
         uint64_t round = hmq_serial_round(at.serial, at.packet_id);
         if (round > facts->round) session_fact_write(q->ctx, q->session, "round", round, result->keys_expire_ms);
+        queue_note_expiring(q, facts, items, done, result->keys_expire_ms);
     }
     result->last_serial = at.serial;
     queue_free_members(members, done);
@@ -217,7 +222,7 @@ queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, 
         return counter < 0 ? QUEUE_BAD_COUNTER : QUEUE_BAD_SESSION;
     }
     size_t dropped =
-        count - queue_make_room(q, facts.sent, count, limit, result); /* the oldest of the new ones: trimmed at once */
+        count - queue_make_room(q, &facts, count, limit, result); /* the oldest of the new ones: trimmed at once */
     for (size_t i = 0; i < dropped; i++) items[i].packet_id = 0, items[i].serial = 0;
     result->trimmed += (long long)dropped;
     size_t done = append(q, last, &facts, counter, items + dropped, count - dropped, result);

@@ -72,16 +72,18 @@ void queue_expires_from(queue *q, long long soonest_ms) {
 }
 
 /* Removes all references whose message is gone, unless it is known that there are none. */
-static long long remove_expired(queue *q) {
+static long long remove_expired(queue *q, const session_facts *facts) {
     const long long *known = calm_find(sv.GetSelectedDb(q->ctx), q->session);
     if (known != NULL && sv.Milliseconds() < *known) return 0;
     size_t length = queue_length(q), gone = 0;
     long long begun_ms = sv.Milliseconds();
     server_string **members = sv.Alloc(length * sizeof *members);
     size_t found = queue_collect_oldest(q, 0, members, length);
+    size_t in_flight = queue_count_up_to(q, facts->sent, length);
+    size_t may_expire = queue_count_up_to(q, facts->expiring, length);
     long long earliest = INT64_MAX;
     for (size_t i = 0; i < found; i++) {
-        long long expire_ms = queue_message_expiry(q, members[i]);
+        long long expire_ms = queue_message_expiry(q, members[i], i >= in_flight && i < may_expire);
         if (expire_ms != 0) {
             if (expire_ms < earliest) earliest = expire_ms;
             sv.FreeString(NULL, members[i]);
@@ -97,13 +99,13 @@ static long long remove_expired(queue *q) {
     return (long long)gone;
 }
 
-size_t queue_make_room(queue *q, uint64_t sent, size_t count, size_t limit, queue_result *result) {
+size_t queue_make_room(queue *q, const session_facts *facts, size_t count, size_t limit, queue_result *result) {
     size_t room = count < limit ? count : limit;
     if (queue_length(q) + room <= limit) return room;
-    result->expired += remove_expired(q);
+    result->expired += remove_expired(q, facts);
     size_t length = queue_length(q);
     if (length + room <= limit) return room;
-    result->trimmed += (long long)queue_remove_oldest(q, sent, length + room - limit);
+    result->trimmed += (long long)queue_remove_oldest(q, facts->sent, length + room - limit);
     length = queue_length(q);
     return length >= limit ? 0 : length + room <= limit ? room : limit - length;
 }

@@ -18,8 +18,8 @@ long long queue_counter_value(server_key *key);
  * the queue were acknowledged or trimmed. */
 uint64_t queue_serial_before(const session_facts *facts, uint64_t last_in_queue, uint16_t counter);
 
-/* When the message expires (ms since 1970); 0 if it is gone already. */
-long long queue_message_expiry(queue *q, server_string *member);
+/* When the message expires (ms since 1970); 0 if it is gone already.  `own`: by its own expiry, too (queue_expiry.h). */
+long long queue_message_expiry(queue *q, server_string *member, bool own);
 
 /* Up to `most` of the oldest references behind `after`; the caller frees them. */
 size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, size_t most);
@@ -28,9 +28,21 @@ size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, s
 void queue_remove_members(queue *q, server_string **members, size_t count);
 size_t queue_remove_oldest(queue *q, uint64_t after, size_t most);
 
-/* Makes room for `count` new messages within `limit`; what is in flight, up to `sent`, stays.  For how many there is. */
-size_t queue_make_room(queue *q, uint64_t sent, size_t count, size_t limit, queue_result *result);
+/* Makes room for `count` new messages within `limit`; what is in flight stays.  For how many there is. */
+size_t queue_make_room(queue *q, const session_facts *facts, size_t count, size_t limit, queue_result *result);
 /* Messages that expire from `soonest_ms` on came to the queue. */
 void queue_expires_from(queue *q, long long soonest_ms);
+
+/* ---- queue_expiry.c ---------------------------------------------------------------------------------------- */
+
+/* These messages were added: notes it if one has an expiry of its own. */
+void queue_note_expiring(queue *q, const session_facts *facts, const queue_item *items, size_t count,
+                         long long keys_expire_ms);
+/* The messages behind facts->sent up to `serial` come to be in flight: they do not expire by their own expiry any more. */
+void queue_lift(queue *q, const session_facts *facts, uint64_t serial);
+/* When a message that comes to be in flight ends; `own_ms` its own expiry, 0 if none, `standing_ms` its key's. */
+long long queue_lifted_ms(int64_t own_ms, long long standing_ms);
+/* The keys of a session that nobody opened must not end before `expire_ms`. */
+void queue_outlive(queue *q, const session_facts *facts, long long expire_ms);
 
 #endif

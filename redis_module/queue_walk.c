@@ -3,15 +3,33 @@
 
 #include <math.h>
 
+#include "../src/record.h"
 #include "index.h"
 #include "replication.h"
 
 /* References looked at in one step when a walk drops expired ones, so that no page takes long. */
 #define WALK_MAX_EXPIRED 10000
 
+/* What a walk is about. */
+typedef struct walk {
+    queue *q;
+    const queue_range *range;
+    queue_visit visit;
+    void *context;
+    size_t bytes; /* of the values visited */
+    long long now_ms;
+} walk;
+
+/* Is it past an expiry of its own, before it was handed out? */
+static bool is_past(const walk *w, uint64_t serial, const char *value, size_t len) {
+    if (serial <= w->range->sent) return false;
+    int64_t expires_ms = hmq_record_expires((const uint8_t *)value, len);
+    return expires_ms > 0 && expires_ms <= w->now_ms;
+}
+
 /* Visits one reference; false if its message is gone. */
-static bool visit_member(queue *q, server_string *member, uint64_t serial, queue_visit visit, void *context,
-                         size_t *bytes) {
+static bool visit_member(walk *w, server_string *member, uint64_t serial) {
+    queue *q = w->q;
     uint16_t packet_id = queue_packet_id_of(q->session, member);
     if (packet_id == 0) return false; /* no message of this session, whatever it is */
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
@@ -20,8 +38,8 @@ static bool visit_member(queue *q, server_string *member, uint64_t serial, queue
     if (live) {
         size_t len;
         const char *value = sv.StringDMA(message, &len, SERVER_READ);
-        visit(context, serial, packet_id, value, len);
-        *bytes += len;
+        live = !is_past(w, serial, value, len);
+        if (live) w->visit(w->context, serial, packet_id, value, len), w->bytes += len;
     }
     sv.CloseKey(message);
     return live;
@@ -48,8 +66,8 @@ static bool is_full(const queue_walked *walked, const queue_range *range, size_t
 queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *context) {
     queue_walked walked = {0};
     gone_list gone = {0};
-    size_t bytes = 0;
     if (queue_length(q) == 0 || range.up_to == 0) return walked;
+    walk w = {.q = q, .range = &range, .visit = visit, .context = context, .now_ms = sv.Milliseconds()};
     double last = range.up_to == UINT64_MAX ? INFINITY : (double)range.up_to;
     sv.ZsetFirstInScoreRange(q->messages, (double)range.after, last, 1, 0);
     for (; !sv.ZsetRangeEndReached(q->messages) && !walked.more; sv.ZsetRangeNext(q->messages)) {
@@ -58,10 +76,11 @@ queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *co
         bool live;
         if (!(score >= 1 && score <= (double)QUEUE_MAX_SERIAL)) {
             live = false; /* somebody else's entry: no serial */
-        } else if (is_full(&walked, &range, bytes)) {
-            live = walked.more = gone.count == WALK_MAX_EXPIRED || queue_message_expiry(q, member) != 0;
+        } else if (is_full(&walked, &range, w.bytes)) {
+            live = walked.more =
+                gone.count == WALK_MAX_EXPIRED || queue_message_expiry(q, member, (uint64_t)score > range.sent) != 0;
         } else {
-            live = visit_member(q, member, (uint64_t)score, visit, context, &bytes);
+            live = visit_member(&w, member, (uint64_t)score);
             if (live) walked.visited++, walked.last = (uint64_t)score;
         }
         if (live)
@@ -94,6 +113,7 @@ bool queue_replace(queue *q, uint16_t packet_id, queue_rewrite rewrite, void *co
     double score;
     server_string *member = queue_message_name(q->session, packet_id);
     server_key *message = NULL;
+    long long lifted_ms = 0;
     bool there = queue_length(q) > 0 && sv.ZsetScore(q->messages, member, &score) == SERVER_OK;
     if (there) {
         message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_WRITE);
@@ -102,15 +122,24 @@ bool queue_replace(queue *q, uint16_t packet_id, queue_rewrite rewrite, void *co
     if (there) {
         size_t len;
         const char *value = sv.StringDMA(message, &len, SERVER_READ);
+        int64_t own_ms = hmq_record_expires((const uint8_t *)value, len);
         server_string *replaced = rewrite(context, packet_id, value, len);
-        long long expire_ms = sv.GetAbsExpire(message);
+        long long expire_ms = sv.GetAbsExpire(message), end_ms = queue_lifted_ms(own_ms, expire_ms);
         sv.StringSet(message, replaced);
-        sv.SetAbsExpire(message, expire_ms);
-        replicate_if(q->taken, q->ctx, "SET", "ssc", member, replaced, "KEEPTTL");
+        sv.SetAbsExpire(message, end_ms);
+        if (end_ms == expire_ms)
+            replicate_if(q->taken, q->ctx, "SET", "ssc", member, replaced, "KEEPTTL");
+        else
+            replicate_if(q->taken, q->ctx, "SET", "sscl", member, replaced, "PXAT", end_ms);
         index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", member);
+        if (end_ms != expire_ms) lifted_ms = end_ms;
         sv.FreeString(NULL, replaced);
     }
     if (message != NULL) sv.CloseKey(message);
     sv.FreeString(NULL, member);
+    if (lifted_ms > 0) {
+        session_facts facts = session_facts_read(q->ctx, q->session);
+        queue_outlive(q, &facts, lifted_ms);
+    }
     return there;
 }

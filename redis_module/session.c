@@ -189,9 +189,10 @@ static void forget_counts(server_ctx *ctx, hmq_slice session) {
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     if (sv.KeyType(key) == SERVER_HASH) {
         int removed = sv.HashSet(key, SERVER_HASH_CFIELDS | SERVER_HASH_COUNT_ALL, "sent", SERVER_HASH_DELETE, "round",
-                                 SERVER_HASH_DELETE, NULL);
-        if (removed > 0) replicate(ctx, "HDEL", "scc", name, "sent", "round");
+                                 SERVER_HASH_DELETE, "expiring", SERVER_HASH_DELETE, NULL);
+        if (removed > 0) replicate(ctx, "HDEL", "sccc", name, "sent", "round", "expiring");
         if (removed > 0) index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", name);
+        if (removed > 0 && sv.KeyType(key) == SERVER_EMPTY) index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
     }
     sv.CloseKey(key);
     sv.FreeString(NULL, name);
@@ -200,7 +201,7 @@ static void forget_counts(server_ctx *ctx, hmq_slice session) {
 /* Messages up to `sent` were handed to the client. */
 static void note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent) {
     queue q;
-    if (queue_open(&q, ctx, session, SERVER_READ)) queue_set_sent(&q, sent);
+    if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) queue_set_sent(&q, sent);
     queue_close(&q);
 }
 

@@ -79,13 +79,14 @@ session_facts session_facts_read(server_ctx *ctx, hmq_slice session) {
     facts.exists = type == SERVER_HASH;
     facts.usable = type == SERVER_HASH || type == SERVER_EMPTY;
     if (facts.exists) {
-        server_string *round = NULL, *sent = NULL;
+        server_string *round = NULL, *sent = NULL, *expiring = NULL;
         int opened = 0;
-        sv.HashGet(key, SERVER_HASH_CFIELDS, "round", &round, "sent", &sent, NULL);
+        sv.HashGet(key, SERVER_HASH_CFIELDS, "round", &round, "sent", &sent, "expiring", &expiring, NULL);
         sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "epoch", &opened, NULL);
         facts.opened = opened != 0;
         facts.round = take_number(round, QUEUE_MAX_SERIAL / HMQ_PACKET_ID_MAX - 1);
         facts.sent = take_number(sent, QUEUE_MAX_SERIAL);
+        facts.expiring = take_number(expiring, QUEUE_MAX_SERIAL);
         facts.expire_ms = sv.GetAbsExpire(key);
     }
     if (key != NULL) sv.CloseKey(key);

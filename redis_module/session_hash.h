@@ -2,6 +2,7 @@
  *
  *     round      how often packet identifiers wrapped (src/packet_id.h), written when it changes
  *     sent       serial: messages up to it were handed to the client and are in flight until they are acknowledged
+ *     expiring   serial: no message behind it has an expiry of its own (queue_expiry.h)
  *     epoch      stands if the session was opened (session.h)
  *
  * A session that only SESSION.ADD knows gets the hash when it needs one; it then expires with the queue. */
@@ -16,6 +17,7 @@ typedef struct session_facts {
     bool opened;
     uint64_t round;
     uint64_t sent;
+    uint64_t expiring;
     long long expire_ms; /* of the hash; SERVER_NO_EXPIRE if it never ends or is not there */
 } session_facts;
 

@@ -196,7 +196,7 @@ static queue_walked reply_range(queue *q, queue_range range, uint64_t sent) {
 
 /* Hands out what comes behind the messages in flight: `count` at most. */
 static void hand_out(queue *q, uint64_t sent, size_t count, size_t bytes) {
-    queue_range range = {.after = sent, .up_to = UINT64_MAX, .count = count, .bytes = bytes};
+    queue_range range = {.after = sent, .up_to = UINT64_MAX, .sent = sent, .count = count, .bytes = bytes};
     queue_walked walked = reply_range(q, range, sent);
     if (walked.visited > 0) queue_set_sent(q, walked.last);
 }
@@ -242,6 +242,7 @@ static void fetch(queue *q, const fetch_options *options) {
     }
     queue_range range = {.after = (uint64_t)options->after,
                          .up_to = options->in_flight ? sent : UINT64_MAX,
+                         .sent = sent,
                          .count = (size_t)options->count,
                          .bytes = (size_t)options->bytes};
     reply_range(q, range, sent);
@@ -301,7 +302,7 @@ int session_sent_command(server_ctx *ctx, server_string **argv, int argc) {
     queue q;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
     if (!args_number(&a, "serial", 0, 1LL << 53, &serial) || !args_end(&a)) return SERVER_OK;
-    if (!queue_open(&q, ctx, slice_of(key), SERVER_READ))
+    if (!queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
         reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
     else if (queue_set_sent(&q, (uint64_t)serial))
         sv.ReplyWithSimpleString(ctx, "OK");

@@ -121,6 +121,12 @@ bool hmq_record_is(const uint8_t *data, size_t len) {
     return len >= RECORD_HEADER_BYTES && data[0] == HMQ_RECORD_MAGIC && data[1] >> 4 == VERSION;
 }
 
+int64_t hmq_record_expires(const uint8_t *data, size_t len) {
+    if (len < RECORD_HEADER_BYTES + TIME_BYTES || !hmq_record_is(data, len)) return 0;
+    if ((data[1] & 0x0F) != HMQ_RECORD_PUBLISH || !(data[2] & FLAG_EXPIRES)) return 0;
+    return (int64_t)get(data + RECORD_HEADER_BYTES, TIME_BYTES);
+}
+
 int hmq_record_decode(const uint8_t *data, size_t len, hmq_record *record) {
     *record = (hmq_record){0};
     if (!hmq_record_is(data, len)) return -1;

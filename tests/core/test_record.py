@@ -265,3 +265,16 @@ def test_the_values_of_others_do_not_look_like_records() -> None:
     for value in (b"", b'{"topicName":"a"}', "ú".encode(), b"\xfa", b"\xfa\x11"):
         assert not lib.hmq_record_is(heap_bytes(value), len(value))
         assert not is_record(value)
+
+
+@pytest.mark.parametrize("expires_ms", [0, 1, 1_700_000_000_000, MAX_TIME_MS])
+def test_the_expiry_is_read_without_decoding_the_rest(expires_ms: int) -> None:
+    data = Record(time_ms=5, expires_ms=expires_ms, topic=b"t", payload=b"p").encode()
+    assert lib.hmq_record_expires(heap_bytes(data), len(data)) == expires_ms
+    if expires_ms:
+        assert [lib.hmq_record_expires(heap_bytes(data[:size]), size) for size in (0, 1, 2, 9, 14)] == [0] * 5
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b'{"packetType":"PUBLISH"}', b"\xfa" * 20, b"\xfa\x12" + bytes(13)])
+def test_what_is_no_publish_record_has_no_expiry(value: bytes) -> None:
+    assert lib.hmq_record_expires(heap_bytes(value), len(value)) == 0

@@ -24,7 +24,7 @@ def test_a_released_message_keeps_its_place_identifier_and_time_and_loses_its_pa
     session.subscribe(("t", 2))
     publish(client, "t", "a" * 100, qos=2, ttl=100)
     publish(client, "t", "b" * 100, qos=2)
-    first = core.Record.decode(session.fetch().values[0])
+    first = core.Record.decode(session.fetch(window=1).values[0])
     ends = client.execute_command("PEXPIRETIME", "{c}_messages_1")
     assert session.release(1) == 1
     page = session.fetch()

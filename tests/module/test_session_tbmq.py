@@ -93,6 +93,7 @@ def test_a_release_keeps_the_time_to_live_and_lets_the_payload_go(
 ) -> None:
     session.subscribe(("t", qos))
     publish(client, "t", b"x" * 1000, qos=qos, ttl=100)
+    session.sent(1)
     end = client.execute_command("PEXPIRETIME", "{c}_messages_1")
     assert client.execute_command("SESSION.RELEASE", "{c}", 1, 1, 99) in (1, 2)
     assert client.execute_command("PEXPIRETIME", "{c}_messages_1") == end

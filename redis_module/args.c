@@ -3,6 +3,7 @@
 
 #include "../src/session_key.h"
 #include "errors.h"
+#include "slots.h"
 
 args args_begin(server_ctx *ctx, server_string **argv, int argc) {
     return (args){ctx, argv, argc, 1};
@@ -43,7 +44,7 @@ bool args_number(args *a, const char *name, long long min, long long max, long l
 bool args_session_key(args *a, server_string **key) {
     if (!args_string(a, "the session key", key)) return false;
     hmq_slice name = slice_of(*key);
-    if (hmq_session_key_check((const char *)name.data, name.len)) return true;
+    if (hmq_session_key_check((const char *)name.data, name.len)) return slots_check_session(a->ctx, name);
     reply_error(a->ctx, ERROR_SYNTAX,
                 "the session key is %s: {<client id>} expected, with '{', '}' and '%%' of the id percent-encoded",
                 shown(*key));

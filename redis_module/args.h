@@ -21,7 +21,7 @@ bool args_take_word(args *a, const char *word);
 bool args_number(args *a, const char *name, long long min, long long max, long long *number);
 /* Steps over the next argument; false after replying an error if there is none. */
 bool args_string(args *a, const char *name, server_string **string);
-/* Steps over the session key; false after replying an error. */
+/* Steps over the session key; false after replying an error, also if its slot is on its way to another node (slots.h). */
 bool args_session_key(args *a, server_string **key);
 /* False after replying an error if anything is left. */
 bool args_end(const args *a);

@@ -20,6 +20,7 @@
 #define OPTION(name, type, token) {name, type, -1, token, NULL, NULL, SERVER_ARG_OPTIONAL, NULL, NULL, NULL}
 #define NEEDED(name, type, token) {name, type, -1, token, NULL, NULL, 0, NULL, NULL, NULL}
 #define SWITCH(name, token) {name, SERVER_ARG_TOKEN, -1, token, NULL, NULL, SERVER_ARG_OPTIONAL, NULL, NULL, NULL}
+#define SLOTS_ARG {"slots", SERVER_ARG_BLOCK, -1, "SLOTS", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, slots_args, NULL}
 #define END_ARGS {0}
 
 static server_command_arg filter_and_options[] = {ARG("filter", SERVER_ARG_STRING, 0),
@@ -80,6 +81,14 @@ static server_command_arg subscribe_args[] = {
     END_ARGS};
 static server_command_arg unsubscribe_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                 ARG("filter", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
+static server_command_arg deliver_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                            ARG("record", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
+static server_command_arg range_args[] = {ARG("first", SERVER_ARG_INTEGER, 0), ARG("last", SERVER_ARG_INTEGER, 0),
+                                          END_ARGS};
+static server_command_arg slots_args[] = {
+    ARG("count", SERVER_ARG_INTEGER, 0),
+    {"range", SERVER_ARG_BLOCK, -1, NULL, NULL, NULL, SERVER_ARG_MULTIPLE, NULL, range_args, NULL},
+    END_ARGS};
 static server_command_arg topic_publish_args[] = {ARG("topic", SERVER_ARG_STRING, 0),
                                                   ARG("payload", SERVER_ARG_STRING, 0),
                                                   OPTION("qos", SERVER_ARG_INTEGER, "QOS"),
@@ -89,9 +98,11 @@ static server_command_arg topic_publish_args[] = {ARG("topic", SERVER_ARG_STRING
                                                   OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                   OPTION("packet-id", SERVER_ARG_INTEGER, "PACKET"),
                                                   OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
+                                                  SLOTS_ARG,
                                                   END_ARGS};
 static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
-                                             OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
+                                             OPTION("count", SERVER_ARG_INTEGER, "COUNT"), SWITCH("values", "VALUES"),
+                                             SLOTS_ARG, END_ARGS};
 
 typedef struct command {
     const char *name;
@@ -154,12 +165,15 @@ static const command table[] = {
      "Ends subscriptions of a session.", "O(N) with N filters", unsubscribe_args},
     {"SESSION.SUBSCRIPTIONS", session_subscriptions_command, "readonly", "read", 2, KEY_READ,
      "The subscriptions of a session.", "O(N) with N filters", key_args},
+    {"SESSION.DELIVER", session_deliver_command, "write deny-oom", "write", -3, KEY_WRITE,
+     "Delivers messages to a session, as a publish that matches does.", "O(N log M) with N messages and M in the queue",
+     deliver_args},
     {"TOPIC.PUBLISH", topic_publish_command, "write deny-oom", "write pubsub", -3, 0,
      "Publishes to all sessions whose filters match the topic.",
      "O(L + S log M) with L levels and S sessions that match", topic_publish_args},
     {"TOPIC.RETAINED", topic_retained_command, "readonly", "read", -2, 0,
-     "Topics with a retained message that a filter matches.", "O(N) with N topics that the filter reaches",
-     retained_args},
+     "Topics with a retained message that a filter matches, or the messages.",
+     "O(N) with N topics that the filter reaches", retained_args},
     {"HOLDMQ.CHECK", index_check_command, "readonly admin", "admin slow dangerous", 1, 0,
      "Compares the in-memory indexes with a rebuild.", "O(N) with N keys", NULL},
 };

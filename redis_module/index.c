@@ -7,6 +7,7 @@
 #include "../src/session_key.h"
 #include "../src/topic.h"
 #include "session_hash.h"
+#include "slots.h"
 
 #define OPTIONS_MAX 63 /* the subscription options byte without its reserved bits */
 
@@ -103,6 +104,7 @@ static indexed_session *session_get(index_t *index, hmq_slice key) {
     session->key = sv.CreateString(NULL, (const char *)key.data, key.len);
     session->inbox = session_key_name(key, HMQ_SUFFIX_INBOX);
     session->hash = session_key_name(key, HMQ_SUFFIX_SUBSCRIPTIONS);
+    session->slot = slots_of_key(key);
     session->filters = sv.CreateDict(NULL);
     sv.DictSetC(index->sessions, key.data, key.len, session);
     return session;

@@ -23,6 +23,7 @@ typedef struct indexed_session {
     server_string *key;    /* {c} */
     server_string *inbox;  /* {c}_inbox */
     server_string *hash;   /* {c}_subscriptions */
+    unsigned slot;         /* of the cluster; 0 without one */
     server_dict *filters;  /* filter -> options + 1 (as a pointer) */
     uint64_t match_mark;   /* scratch of whoever matches: the number of the match that saw it last */
     uint32_t match_slot;

@@ -14,6 +14,7 @@
 #include "drain.h"
 #include "handoff.h"
 #include "replication.h"
+#include "slots.h"
 
 static server_string *channel_publish_name, *channel_spublish_name;
 
@@ -108,6 +109,7 @@ static void transaction_runs(uint64_t client) {
     access_transaction_ends(client);
     access_forget_all();
     access_script_caller(client);
+    slots_transaction_comes();
 }
 
 static bool is(hmq_slice name, const char *word) {
@@ -165,6 +167,8 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
         replication_replica_comes();
     else if (is(name, "ACL"))
         access_forget_all();
+    else if (is(name, "CLUSTER"))
+        slots_command_comes(is_in_multi(client));
 }
 
 static void on_command(server_filter_ctx *filter) {
@@ -178,6 +182,7 @@ static void on_command(server_filter_ctx *filter) {
         break;
     case NAME('a', 3):
     case NAME('a', 4):
+    case NAME('c', 7):
     case NAME('d', 7):
     case NAME('e', 4):
     case NAME('e', 7):

@@ -15,6 +15,7 @@
 #include "queue.h"
 #include "replication.h"
 #include "session_sweep.h"
+#include "slots.h"
 
 #define OLDEST_SERVER 0x070000
 
@@ -96,6 +97,7 @@ static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, voi
     if (handoff_pending()) handoff_settle(true);
     drain_before_sleep();
     channel_before_sleep();
+    slots_before_sleep();
     sweep_before_sleep();
 }
 
@@ -131,6 +133,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     push_start();
     replication_start(ctx);
     handoff_start(ctx);
+    slots_start(ctx);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);
     info_start(ctx);

@@ -6,6 +6,7 @@
 #include "errors.h"
 #include "session.h"
 #include "session_qos2.h"
+#include "slots.h"
 
 #define MAX_CLIENT_ID_BYTES 65535
 
@@ -32,6 +33,16 @@ static server_string *session_key_of(hmq_slice client_id) {
     return key;
 }
 
+/* In a cluster only the node of the session knows it. */
+static bool is_here(server_ctx *ctx, hmq_slice session) {
+    unsigned slot = slots_of_key(session);
+    if (slots_state(slot) != SLOT_ELSEWHERE) return slots_check_session(ctx, session);
+    reply_error(ctx, ERROR_SYNTAX,
+                "EPOCH and PACKET are checked by the node of slot %u, where the session %s is: not by this one", slot,
+                shown_slice(session));
+    return false;
+}
+
 publisher_verdict publisher_judge(server_ctx *ctx, publisher *from, long long qos) {
     if (from->epoch == 0 && from->packet_id == 0) return PUBLISHER_MAY;
     if (from->client_id.len == 0) {
@@ -44,6 +55,7 @@ publisher_verdict publisher_judge(server_ctx *ctx, publisher *from, long long qo
     }
     from->session = session_key_of(from->client_id);
     hmq_slice session = slice_of(from->session);
+    if (!is_here(ctx, session)) return PUBLISHER_REFUSED;
     if (!session_require_epoch(ctx, session, from->epoch)) return PUBLISHER_REFUSED;
     if (from->packet_id == 0) return PUBLISHER_MAY;
     switch (qos2_look(ctx, session, (uint16_t)from->packet_id)) {

@@ -7,6 +7,7 @@
 #include "../src/topic.h"
 #include "errors.h"
 #include "session_hash.h"
+#include "slots.h"
 
 enum { FIELD_TOPIC, FIELD_PAYLOAD, FIELD_QOS, FIELD_TIME, FIELD_PUBLISHER, FIELD_PROPERTIES };
 static const char *const names[RETAINED_FIELDS] = {"topic", "payload", "qos", "time", "publisher", "properties"};
@@ -18,6 +19,13 @@ static server_string *key_of(hmq_slice topic) {
     server_string *key = sv.CreateString(NULL, text, len);
     sv.Free(text);
     return key;
+}
+
+unsigned retained_slot(hmq_slice topic) {
+    server_string *key = key_of(topic);
+    unsigned slot = slots_of_key(slice_of(key));
+    sv.FreeString(NULL, key);
+    return slot;
 }
 
 static server_string *string_of(hmq_slice bytes) {

@@ -20,6 +20,9 @@ typedef struct retained_message {
 /* Keeps the record as its topic's retained message; an empty payload removes it.  False after replying WRONGTYPE. */
 bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record);
 
+/* The slot of the key in which a topic's message is kept. */
+unsigned retained_slot(hmq_slice topic);
+
 /* False if the key has expired or is no retained message.  After true: retained_read_end. */
 bool retained_read(server_ctx *ctx, server_string *key, retained_message *message);
 void retained_read_end(retained_message *message);

@@ -7,6 +7,7 @@
 #include "../src/session_key.h"
 #include "queue.h"
 #include "session_hash.h"
+#include "slots.h"
 
 #define NAMES_PER_TURN 2000
 #define MOST_SWEEPS 100000 /* beyond: left to the strings' own expiry */
@@ -71,6 +72,7 @@ static bool go_on(sweep *s, size_t *budget) {
     server_string *found[NAMES_PER_TURN];
     size_t n = 0;
     queue q;
+    if (slots_state(slots_of_key(session)) != SLOT_SERVED) return true; /* what moves is left to its own expiry */
     sv.SelectDb(detached, s->db);
     bool usable = queue_open(&q, detached, session, SERVER_READ);
     long long last = usable ? queue_last_packet_id(&q) : 0;

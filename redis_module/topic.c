@@ -1,4 +1,4 @@
-/* topic.c - TOPIC.PUBLISH, TOPIC.RETAINED and the subscriptions of sessions. */
+/* topic.c - the subscriptions of sessions, what a new one is handed, and TOPIC.RETAINED. */
 #include "topic.h"
 
 #include <string.h>
@@ -9,18 +9,14 @@
 #include "delivery.h"
 #include "errors.h"
 #include "index.h"
-#include "publisher.h"
 #include "queue.h"
 #include "retained.h"
 #include "session.h"
 #include "session_hash.h"
+#include "slots_option.h"
 
-#define OPTION_QOS 3u
-#define OPTION_NO_LOCAL 4u
-#define OPTION_RETAIN_AS_PUBLISHED 8u
-#define OPTION_RETAIN_HANDLING_SHIFT 4
+#define RETAIN_HANDLING_SHIFT 4
 #define OPTIONS_MAX 47 /* retain handling at most 2 */
-#define MAX_TTL_S 4294967295LL /* message expiry interval of MQTT 5.0 */
 
 enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
 
@@ -43,7 +39,7 @@ static bool check_filter(server_ctx *ctx, const server_string *filter) {
 }
 
 static bool check_options(server_ctx *ctx, const server_string *text, long long *options) {
-    if (number_of(text, 0, OPTIONS_MAX, options) && (*options & OPTION_QOS) != 3) return true;
+    if (number_of(text, 0, OPTIONS_MAX, options) && (*options & SUBSCRIPTION_QOS) != 3) return true;
     reply_error(
         ctx, ERROR_SYNTAX,
         "options is %s: a subscription options byte expected (QoS 0 to 2, 4 no local, 8 retain as published, 16 or 32 retain "
@@ -85,13 +81,15 @@ static bool hand_retained(void *context, uint64_t subscriber, uint32_t unused) {
     return true;
 }
 
+/* In a cluster this node has only some of them: whoever subscribes asks all nodes, and hands over with SESSION.DELIVER. */
 static void hand_over_retained(server_ctx *ctx, hmq_slice session_key, hmq_slice filter, long long options, bool new) {
-    long long handling = options >> OPTION_RETAIN_HANDLING_SHIFT;
+    long long handling = options >> RETAIN_HANDLING_SHIFT;
+    if (can.cluster) return;
     if (handling == RETAIN_DO_NOT_SEND || (handling == RETAIN_SEND_IF_NEW && !new)) return;
     index_t *index = index_of(ctx);
     const indexed_session *session = sv.DictGetC(index->sessions, session_key.data, session_key.len, NULL);
     if (session == NULL) return;
-    retained_target target = {ctx, session, (uint8_t)(options & OPTION_QOS), sv.Milliseconds()};
+    retained_target target = {ctx, session, (uint8_t)(options & SUBSCRIPTION_QOS), sv.Milliseconds()};
     hmq_trie_match_filter(index->retained, (const char *)filter.data, filter.len, hand_retained, &target);
 }
 
@@ -200,157 +198,110 @@ int session_subscriptions_command(server_ctx *ctx, server_string **argv, int arg
     return SERVER_OK;
 }
 
-/* ---- publishing -------------------------------------------------------------------------------------------- */
+/* ---- delivering to one session ----------------------------------------------------------------------------- */
 
-typedef struct match {
-    indexed_session *session;
-    uint8_t qos;
-    bool retain_as_published;
-} match;
-
-/* The sessions that match one publish; the array is kept from one to the next. */
-static struct {
-    match *list;
-    size_t count, room;
-    uint64_t mark;
-    const indexed_session *publisher; /* NULL if it has no subscriptions */
-} matches;
-
-static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
-    (void)context;
-    indexed_session *session = (indexed_session *)(uintptr_t)subscriber;
-    if ((options & OPTION_NO_LOCAL) && session == matches.publisher) return true;
-    uint8_t qos = options & OPTION_QOS;
-    bool as_published = (options & OPTION_RETAIN_AS_PUBLISHED) != 0;
-    if (session->match_mark == matches.mark) { /* several filters of one session: one copy, the largest QoS */
-        match *m = &matches.list[session->match_slot];
-        if (qos > m->qos) m->qos = qos;
-        m->retain_as_published |= as_published;
+static bool check_record(server_ctx *ctx, const server_string *argument) {
+    hmq_record record;
+    hmq_slice bytes = slice_of(argument);
+    if (hmq_record_decode(bytes.data, bytes.len, &record) == 0 && record.type == HMQ_RECORD_PUBLISH &&
+        hmq_topic_check_name((const char *)record.topic.data, record.topic.len) == HMQ_TOPIC_OK)
         return true;
-    }
-    if (matches.count == matches.room) {
-        matches.room = matches.room == 0 ? 64 : matches.room * 2;
-        matches.list = sv.Realloc(matches.list, matches.room * sizeof *matches.list);
-    }
-    session->match_mark = matches.mark;
-    session->match_slot = (uint32_t)matches.count;
-    matches.list[matches.count++] = (match){session, qos, as_published};
-    return true;
+    reply_error(ctx, ERROR_SYNTAX, "the message %s is no record of a published message", shown(argument));
+    return false;
 }
 
-static const indexed_session *session_of_client(const index_t *index, hmq_slice client_id) {
-    if (client_id.len == 0) return NULL;
-    size_t capacity = client_id.len * 3 + 2;
-    char *key = sv.Alloc(capacity);
-    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, key, capacity);
-    const indexed_session *session = len == 0 ? NULL : sv.DictGetC(index->sessions, key, len, NULL);
-    sv.Free(key);
-    return session;
-}
-
-static long long route(server_ctx *ctx, index_t *index, const hmq_record *record, long long now_ms) {
-    matches.count = 0;
-    matches.mark++;
-    matches.publisher = session_of_client(index, record->publisher);
-    hmq_trie_match(index->filters, (const char *)record->topic.data, record->topic.len, take_match, NULL);
-    if (matches.count == 0) return 0;
+/* One that has expired by now is no longer delivered. */
+static bool deliver_record(server_ctx *ctx, const indexed_session *session, const server_string *argument) {
+    hmq_record record;
+    hmq_slice bytes = slice_of(argument);
+    long long now_ms = sv.Milliseconds();
+    hmq_record_decode(bytes.data, bytes.len, &record);
+    if (record.expires_ms > 0 && record.expires_ms <= now_ms) return false;
     message m;
-    message_begin(&m, record, now_ms);
-    long long reached = 0;
-    for (size_t i = 0; i < matches.count; i++) {
-        const match *to = &matches.list[i];
-        if (!index_session_lives(ctx, index, to->session)) continue;
-        uint8_t qos = to->qos < record->qos ? to->qos : record->qos;
-        reached += deliver(ctx, to->session, &m, qos, to->retain_as_published && record->retain);
-    }
+    message_begin(&m, &record, now_ms);
+    bool delivered = deliver(ctx, session, &m, record.qos, record.retain);
     message_end(&m);
-    return reached;
+    return delivered;
 }
 
-static bool parse_publish(args *a, hmq_record *record, publisher *from) {
-    long long qos = 0, ttl_s = 0;
-    server_string *text;
-    bool taken;
-    while (args_left(a)) {
-        if (args_take_word(a, "QOS")) {
-            if (!args_number(a, "QOS", 0, 2, &qos)) return false;
-        } else if (args_take_word(a, "RETAIN")) {
-            record->retain = true;
-        } else if (args_take_word(a, "TTL")) {
-            if (!args_number(a, "TTL", 1, MAX_TTL_S, &ttl_s)) return false;
-        } else if (args_take_word(a, "PROPERTIES")) {
-            if (!args_string(a, "PROPERTIES", &text)) return false;
-            record->properties = slice_of(text);
-        } else if (!publisher_parse(a, from, &taken)) {
-            return false;
-        } else if (!taken) {
-            return args_end(a);
-        }
-    }
-    record->qos = (uint8_t)qos;
-    record->publisher = from->client_id;
-    if (ttl_s > 0) record->expires_ms = record->time_ms + ttl_s * 1000;
-    return true;
-}
-
-static int publish(server_ctx *ctx, const hmq_record *record, const publisher *from) {
-    index_t *index = index_of(ctx);
-    if (record->retain && !retained_write(ctx, index, record)) return SERVER_OK;
-    publisher_note(ctx, from);
-    counters.topic_published++;
-    return sv.ReplyWithLongLong(ctx, route(ctx, index, record, record->time_ms));
-}
-
-int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
-    if (argc < 3) return sv.WrongArity(ctx);
+int session_deliver_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
-    a.at = 3;
-    hmq_record record = {.type = HMQ_RECORD_PUBLISH,
-                         .time_ms = sv.Milliseconds(),
-                         .topic = slice_of(argv[1]),
-                         .payload = slice_of(argv[2])};
-    publisher from = {0};
-    hmq_topic_error error = hmq_topic_check_name((const char *)record.topic.data, record.topic.len);
-    if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[1], error);
-    if (!parse_publish(&a, &record, &from)) return SERVER_OK;
-    switch (publisher_judge(ctx, &from, record.qos)) {
-    case PUBLISHER_MAY: publish(ctx, &record, &from); break;
-    case PUBLISHER_REPEATS: sv.ReplyWithLongLong(ctx, -1); break;
-    case PUBLISHER_REFUSED: break;
+    server_string *key;
+    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
+    if (!args_left(&a)) return reply_error(ctx, ERROR_SYNTAX, "record is missing: at least one message expected");
+    for (int i = a.at; i < argc; i++) {
+        if (!check_record(ctx, argv[i])) return SERVER_OK;
     }
-    publisher_end(&from);
-    return SERVER_OK;
+    if (!session_check_types(ctx, slice_of(key))) return SERVER_OK;
+    indexed_session session = {.key = key, .inbox = session_key_name(slice_of(key), HMQ_SUFFIX_INBOX)};
+    long long delivered = 0;
+    for (int i = a.at; i < argc; i++) delivered += deliver_record(ctx, &session, argv[i]);
+    sv.FreeString(NULL, session.inbox);
+    return sv.ReplyWithLongLong(ctx, delivered);
 }
 
-/* ---- asking for retained topics ---------------------------------------------------------------------------- */
+/* ---- asking for retained messages -------------------------------------------------------------------------- */
 
 typedef struct retained_list {
     server_ctx *ctx;
     long count, most;
+    bool values;
+    slots_option slots;
 } retained_list;
+
+static void reply_record(server_ctx *ctx, const hmq_record *record) {
+    size_t size = hmq_record_size(record);
+    uint8_t *bytes = sv.Alloc(size);
+    hmq_record_encode(record, bytes, size);
+    sv.ReplyWithStringBuffer(ctx, (const char *)bytes, size);
+    sv.Free(bytes);
+}
 
 static bool list_retained(void *context, uint64_t subscriber, uint32_t unused) {
     (void)unused;
     retained_list *list = context;
+    server_string *key = (server_string *)(uintptr_t)subscriber;
     retained_message kept;
-    if (!retained_read(list->ctx, (server_string *)(uintptr_t)subscriber, &kept)) return true;
-    sv.ReplyWithStringBuffer(list->ctx, (const char *)kept.record.topic.data, kept.record.topic.len);
+    if (list->slots.given && !slots_option_lists(&list->slots, slots_of_key(slice_of(key)))) return true;
+    if (!retained_read(list->ctx, key, &kept)) return true;
+    if (list->values)
+        reply_record(list->ctx, &kept.record);
+    else
+        sv.ReplyWithStringBuffer(list->ctx, (const char *)kept.record.topic.data, kept.record.topic.len);
     retained_read_end(&kept);
     return ++list->count < list->most;
+}
+
+static bool parse_retained(args *a, server_string **filter, retained_list *list) {
+    long long most = 1000;
+    if (!args_string(a, "filter", filter) || !check_filter(a->ctx, *filter)) return false;
+    while (args_left(a)) {
+        if (args_take_word(a, "COUNT")) {
+            if (!args_number(a, "COUNT", 1, 1000000, &most)) return false;
+        } else if (args_take_word(a, "VALUES")) {
+            list->values = true;
+        } else if (args_take_word(a, "SLOTS")) {
+            if (!slots_option_parse(a, &list->slots)) return false;
+        } else {
+            return args_end(a);
+        }
+    }
+    list->most = (long)most;
+    return true;
 }
 
 int topic_retained_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *filter;
-    long long most = 1000;
-    if (!args_string(&a, "filter", &filter) || !check_filter(ctx, filter)) return SERVER_OK;
-    if (args_take_word(&a, "COUNT") && !args_number(&a, "COUNT", 1, 1000000, &most)) return SERVER_OK;
-    if (!args_end(&a)) return SERVER_OK;
-    retained_list list = {ctx, 0, (long)most};
+    retained_list list = {.ctx = ctx};
+    if (!parse_retained(&a, &filter, &list)) return SERVER_OK;
     hmq_slice text = slice_of(filter);
     index_t *index = index_of(ctx);
+    if (list.slots.given) slots_served(&list.slots.asked);
+    if (list.slots.given) sv.ReplyWithArray(ctx, 2);
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
     hmq_trie_match_filter(index->retained, (const char *)text.data, text.len, list_retained, &list);
     sv.ReplySetArrayLength(ctx, list.count);
+    if (list.slots.given) slots_option_reply_unserved(ctx, &list.slots);
     return SERVER_OK;
 }

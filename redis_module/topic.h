@@ -9,9 +9,15 @@
 
 #include "module.h"
 
+/* Bits of the subscription options byte. */
+#define SUBSCRIPTION_QOS 3u
+#define SUBSCRIPTION_NO_LOCAL 4u
+#define SUBSCRIPTION_RETAIN_AS_PUBLISHED 8u
+
 int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc);
 int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc);
 int session_subscriptions_command(server_ctx *ctx, server_string **argv, int argc);
+int session_deliver_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_publish_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_retained_command(server_ctx *ctx, server_string **argv, int argc);
 

@@ -26,6 +26,7 @@ HEADERS = (
     "trie.h",
     "packet_id.h",
     "session_key.h",
+    "slot.h",
     "record.h",
     "glob.h",
     "policy.h",

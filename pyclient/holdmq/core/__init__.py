@@ -18,6 +18,7 @@ from holdmq.core.keys import (
     session_key,
     session_key_of,
     session_name,
+    slot_of,
 )
 from holdmq.core.packet_ids import MAX_PACKET_ID, allocate_packet_id, next_packet_id, serial_of, serial_round
 from holdmq.core.policies import Deliver, Hold, InvalidPolicyError, Policy, Rule
@@ -80,5 +81,6 @@ __all__ = [
     "session_key",
     "session_key_of",
     "session_name",
+    "slot_of",
     "split_share",
 ]

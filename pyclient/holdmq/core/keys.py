@@ -18,6 +18,7 @@ __all__ = [
     "session_key",
     "session_key_of",
     "session_name",
+    "slot_of",
 ]
 
 
@@ -143,3 +144,14 @@ def retained_topic(key: Text) -> bytes:
     if size < 0:
         raise ValueError(f"{data!r} is no key of a retained message, expected [prefix]{{<encoded topic>}}_retained")
     return bytes(ffi.buffer(out, size))
+
+
+def slot_of(key: Text) -> int:
+    """The slot of a key in a cluster, 0 to 16383.
+
+    Example:
+        >>> slot_of("{sensor-42}_messages") == slot_of("sensor-42")
+        True
+    """
+    data = to_bytes(key)
+    return int(lib.hmq_slot_of(data, len(data)))

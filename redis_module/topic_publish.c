@@ -1,0 +1,207 @@
+/* topic_publish.c - TOPIC.PUBLISH: finds the sessions that match and hands the message to each.
+ *
+ * In a cluster every node matches its own sessions.  What is on its way between two nodes is not touched: without the
+ * option SLOTS the whole publish is refused before anything was stored, with it the other slots are served and these are
+ * told (slots_option.h).  The retained message lives in the slot of its key, so it is written by one node. */
+#include <string.h>
+
+#include "../src/record.h"
+#include "../src/session_key.h"
+#include "args.h"
+#include "delivery.h"
+#include "errors.h"
+#include "index.h"
+#include "publisher.h"
+#include "retained.h"
+#include "slots_option.h"
+#include "topic.h"
+
+#define MAX_TTL_S 4294967295LL /* message expiry interval of MQTT 5.0 */
+
+typedef struct publish {
+    hmq_record record;
+    publisher from;
+    slots_option slots;
+} publish;
+
+/* ---- matching ---------------------------------------------------------------------------------------------- */
+
+typedef struct match {
+    indexed_session *session;
+    uint8_t qos;
+    bool retain_as_published;
+} match;
+
+/* The sessions that match one publish; the array is kept from one to the next. */
+static struct {
+    match *list;
+    size_t count, room;
+    uint64_t mark;
+    const indexed_session *publisher; /* NULL if it has no subscriptions */
+} matches;
+
+static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
+    (void)context;
+    indexed_session *session = (indexed_session *)(uintptr_t)subscriber;
+    if ((options & SUBSCRIPTION_NO_LOCAL) && session == matches.publisher) return true;
+    uint8_t qos = options & SUBSCRIPTION_QOS;
+    bool as_published = (options & SUBSCRIPTION_RETAIN_AS_PUBLISHED) != 0;
+    if (session->match_mark == matches.mark) { /* several filters of one session: one copy, the largest QoS */
+        match *m = &matches.list[session->match_slot];
+        if (qos > m->qos) m->qos = qos;
+        m->retain_as_published |= as_published;
+        return true;
+    }
+    if (matches.count == matches.room) {
+        matches.room = matches.room == 0 ? 64 : matches.room * 2;
+        matches.list = sv.Realloc(matches.list, matches.room * sizeof *matches.list);
+    }
+    session->match_mark = matches.mark;
+    session->match_slot = (uint32_t)matches.count;
+    matches.list[matches.count++] = (match){session, qos, as_published};
+    return true;
+}
+
+static const indexed_session *session_of_client(const index_t *index, hmq_slice client_id) {
+    if (client_id.len == 0) return NULL;
+    size_t capacity = client_id.len * 3 + 2;
+    char *key = sv.Alloc(capacity);
+    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, key, capacity);
+    const indexed_session *session = len == 0 ? NULL : sv.DictGetC(index->sessions, key, len, NULL);
+    sv.Free(key);
+    return session;
+}
+
+static void find_matches(const index_t *index, const hmq_record *record) {
+    matches.count = 0;
+    matches.mark++;
+    matches.publisher = session_of_client(index, record->publisher);
+    hmq_trie_match(index->filters, (const char *)record->topic.data, record->topic.len, take_match, NULL);
+}
+
+/* Keeps the matches that this command may serve. */
+static void keep_own(server_ctx *ctx, index_t *index, slots_option *slots) {
+    size_t kept = 0;
+    for (size_t i = 0; i < matches.count; i++) {
+        const indexed_session *session = matches.list[i].session;
+        if (slots_state(session->slot) != SLOT_SERVED && !index_session_lives(ctx, index, session)) continue;
+        if (slots_option_verdict(slots, session->slot) == SLOT_USE) matches.list[kept++] = matches.list[i];
+    }
+    matches.count = kept;
+}
+
+static long long route(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    if (matches.count == 0) return 0;
+    message m;
+    message_begin(&m, record, record->time_ms);
+    long long reached = 0;
+    for (size_t i = 0; i < matches.count; i++) {
+        const match *to = &matches.list[i];
+        if (!index_session_lives(ctx, index, to->session)) continue;
+        uint8_t qos = to->qos < record->qos ? to->qos : record->qos;
+        reached += deliver(ctx, to->session, &m, qos, to->retain_as_published && record->retain);
+    }
+    message_end(&m);
+    return reached;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------- */
+
+static bool parse_publish(args *a, publish *p) {
+    hmq_record *record = &p->record;
+    long long qos = 0, ttl_s = 0;
+    server_string *text;
+    bool taken;
+    while (args_left(a)) {
+        if (args_take_word(a, "QOS")) {
+            if (!args_number(a, "QOS", 0, 2, &qos)) return false;
+        } else if (args_take_word(a, "RETAIN")) {
+            record->retain = true;
+        } else if (args_take_word(a, "TTL")) {
+            if (!args_number(a, "TTL", 1, MAX_TTL_S, &ttl_s)) return false;
+        } else if (args_take_word(a, "PROPERTIES")) {
+            if (!args_string(a, "PROPERTIES", &text)) return false;
+            record->properties = slice_of(text);
+        } else if (args_take_word(a, "SLOTS")) {
+            if (!slots_option_parse(a, &p->slots)) return false;
+        } else if (!publisher_parse(a, &p->from, &taken)) {
+            return false;
+        } else if (!taken) {
+            return args_end(a);
+        }
+    }
+    record->qos = (uint8_t)qos;
+    record->publisher = p->from.client_id;
+    if (ttl_s > 0) record->expires_ms = record->time_ms + ttl_s * 1000;
+    if (!p->slots.given || p->from.packet_id == 0) return true;
+    reply_error(a->ctx, ERROR_SYNTAX,
+                "PACKET with SLOTS: a repetition for the slots that are left would publish nothing");
+    return false;
+}
+
+/* May this node keep the retained message?  *refused: it replied why the publish cannot be. */
+static bool keeps_retained(server_ctx *ctx, publish *p, bool *refused) {
+    if (!p->record.retain) return false;
+    if (!can.cluster) return true;
+    unsigned slot = retained_slot(p->record.topic);
+    slot_verdict verdict = slots_option_verdict(&p->slots, slot);
+    *refused = verdict == SLOT_LEAVE && !p->slots.given;
+    if (*refused) {
+        reply_error(
+            ctx, ERROR_SYNTAX,
+            "RETAIN: the retained message of %s is kept by the node of slot %u, which is not this one: publish to all "
+            "nodes of the cluster, with SLOTS",
+            shown_slice(p->record.topic), slot);
+    }
+    return verdict == SLOT_USE;
+}
+
+static int reply_published(server_ctx *ctx, const publish *p, long long reached) {
+    if (!p->slots.given) return sv.ReplyWithLongLong(ctx, reached);
+    sv.ReplyWithArray(ctx, 2);
+    sv.ReplyWithLongLong(ctx, reached);
+    slots_option_reply_unserved(ctx, &p->slots);
+    return SERVER_OK;
+}
+
+static int publish_now(server_ctx *ctx, publish *p) {
+    index_t *index = index_of(ctx);
+    bool refused = false;
+    if (p->slots.given) slots_served(&p->slots.asked); /* one view for the whole command */
+    bool keeps = keeps_retained(ctx, p, &refused);
+    if (refused) return SERVER_OK;
+    find_matches(index, &p->record);
+    if (can.cluster) keep_own(ctx, index, &p->slots);
+    if (p->slots.blocks && !p->slots.given) {
+        return reply_error(ctx, ERROR_TRYAGAIN,
+                           "slot %u, which the publish concerns, is on its way to another node: try again",
+                           p->slots.blocked_slot);
+    }
+    if (keeps && !retained_write(ctx, index, &p->record)) return SERVER_OK;
+    publisher_note(ctx, &p->from);
+    counters.topic_published++;
+    return reply_published(ctx, p, route(ctx, index, &p->record));
+}
+
+int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
+    if (argc < 3) return sv.WrongArity(ctx);
+    args a = args_begin(ctx, argv, argc);
+    a.at = 3;
+    publish p;
+    p.record = (hmq_record){.type = HMQ_RECORD_PUBLISH,
+                            .time_ms = sv.Milliseconds(),
+                            .topic = slice_of(argv[1]),
+                            .payload = slice_of(argv[2])};
+    p.from = (publisher){0};
+    slots_option_begin(&p.slots);
+    hmq_topic_error error = hmq_topic_check_name((const char *)p.record.topic.data, p.record.topic.len);
+    if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[1], error);
+    if (!parse_publish(&a, &p)) return SERVER_OK;
+    switch (publisher_judge(ctx, &p.from, p.record.qos)) {
+    case PUBLISHER_MAY: publish_now(ctx, &p); break;
+    case PUBLISHER_REPEATS: sv.ReplyWithLongLong(ctx, -1); break;
+    case PUBLISHER_REFUSED: break;
+    }
+    publisher_end(&p.from);
+    return SERVER_OK;
+}

@@ -88,6 +88,16 @@ def nodes(client: Any) -> Any:
     return client
 
 
+async def async_reload(client: Any) -> None:
+    """The client of a cluster asks anew which node has which slot."""
+    await client.nodes_manager.initialize()
+
+
+def reload(client: Any) -> None:
+    """The client of a cluster asks anew which node has which slot."""
+    client.nodes_manager.initialize()
+
+
 async def async_read(pubsub: Any, timeout: float) -> Any:  # noqa: ASYNC109 - redis-py's own time limit
     """The next raw pub/sub reply, None if none comes within so many seconds."""
     return await pubsub.parse_response(block=False, timeout=timeout)

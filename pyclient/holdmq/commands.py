@@ -57,6 +57,10 @@ MAX_COUNT = 10_000
 """Most messages of one page."""
 MAX_PACKET_ID = 65535
 MAX_NUMBER = 2**63 - 1
+SLOTS = 16384
+"""Slots of a cluster."""
+MAX_RETAINED = 1_000_000
+"""Most retained messages that one command lists."""
 MAX_WORDS = 100_000
 """Most payloads, filters or identifiers of one command: a server takes about a million words."""
 
@@ -67,6 +71,7 @@ class Scope(Enum):
     KEY = "the node that has the key: the library finds it"
     FIRST = "the node that has the slot of the first argument, which is a channel and, to the server, no key"
     ALL = "all primaries, each of which knows a part"
+    SLOTS = "all primaries, each of which serves the slots that it has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class Command(Generic[T]):
         parse: makes the typed result from the raw reply.
         text: whether the reply is decoded as the client says (`decode_responses`), instead of never.
         scope: which nodes of a cluster it goes to.
-        merge: makes one result of those of all nodes (scope ALL only).
+        merge: makes one result of those of all nodes (scopes ALL and SLOTS only).
     """
 
     words: tuple[Word, ...]
@@ -91,6 +96,34 @@ class Command(Generic[T]):
     def options(self) -> dict[str, Any]:
         """Keyword arguments for redis-py's `execute_command`."""
         return {} if self.text else {"NEVER_DECODE": True}
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRange:
+    """Slots of a cluster, both ends included, and where to ask for them: `host:port`, empty if that is not known."""
+
+    first: int
+    last: int
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Generic[T]):
+    """What a node replied for the slots that it served, and which it did not."""
+
+    value: T
+    left: tuple[SlotRange, ...]
+
+
+def for_slots(command: Command[T], ranges: Sequence[SlotRange]) -> Command[Served[T]]:
+    """The command, for some slots only (scope SLOTS)."""
+    ends = [end for part in ranges for end in (part.first, part.last)]
+
+    def parse(reply: Any) -> Served[T]:
+        value, left = _array(reply, 2)
+        return Served(command.parse(value), tuple(_parse_range(item) for item in _array(left)))
+
+    return Command((*command.words, "SLOTS", len(ranges), *ends), parse)
 
 
 # --- Channels ---------------------------------------------------------------------------------------------------------
@@ -314,6 +347,15 @@ def session_subscriptions(client_id: Text, *, prefix: Text = b"") -> Command[dic
     return Command(tuple(_session("SESSION.SUBSCRIPTIONS", client_id, prefix)), _parse_subscriptions)
 
 
+def session_deliver(
+    client_id: Text, messages: Sequence[Message], *, epoch: int = 0, prefix: Text = b""
+) -> Command[int]:
+    """`SESSION.DELIVER`: messages as a publish that matches would deliver them; replies how many were."""
+    words = [*_session("SESSION.DELIVER", client_id, prefix), *_epoch(epoch)]
+    words += [message.to_record() for message in _some("messages", messages)]
+    return Command(tuple(words), _integer)
+
+
 # --- Topics -----------------------------------------------------------------------------------------------------------
 
 
@@ -340,19 +382,39 @@ def topic_publish(
         words += _publisher(publisher if isinstance(publisher, Publisher) else Publisher(publisher), qos)
     if properties:
         words += ["PROPERTIES", properties]
-    return Command(tuple(words), _integer, scope=Scope.ALL, merge=sum)
+    return Command(tuple(words), _integer, scope=Scope.SLOTS, merge=sum)
 
 
 def topic_retained(topic_filter: str, *, count: int | None = None) -> Command[tuple[str, ...]]:
     """`TOPIC.RETAINED`: topics with a retained message that the filter matches."""
     words: list[Word] = ["TOPIC.RETAINED", _filter(topic_filter)]
     if count is not None:
-        words += ["COUNT", _range("count", count, 1, MAX_NUMBER)]
+        words += ["COUNT", _range("count", count, 1, MAX_RETAINED)]
 
     def merge(parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
         return tuple(sorted({topic for part in parts for topic in part}))[:count]
 
-    return Command(tuple(words), _parse_names, scope=Scope.ALL, merge=merge)
+    return Command(tuple(words), _parse_names, scope=Scope.SLOTS, merge=merge)
+
+
+def topic_retained_values(topic_filter: str, *, count: int | None = None) -> Command[tuple[Message, ...]]:
+    """`TOPIC.RETAINED … VALUES`: the retained messages themselves, in the order of their topics."""
+    words: list[Word] = ["TOPIC.RETAINED", _filter(topic_filter), "VALUES"]
+    if count is not None:
+        words += ["COUNT", _range("count", count, 1, MAX_RETAINED)]
+
+    def merge(parts: Sequence[tuple[Message, ...]]) -> tuple[Message, ...]:
+        newest: dict[str, Message] = {}  # while a slot is on its way its old and its new node may both know a message
+        for message in (message for part in parts for message in part):
+            known = newest.get(message.topic)
+            if known is None or known.time_ms <= message.time_ms:
+                newest[message.topic] = message
+        return tuple(newest[topic] for topic in sorted(newest))[:count]
+
+    def parse(reply: Any) -> tuple[Message, ...]:
+        return merge([tuple(Message.from_record(_bytes(item)) for item in _array(reply))])
+
+    return Command(tuple(words), parse, scope=Scope.SLOTS, merge=merge)
 
 
 def retained_fields(topic: str) -> Command[Message | None]:
@@ -650,6 +712,11 @@ def _parse_retained(reply: object) -> Message | None:
         )
     except KeyError as error:
         raise _wrong(reply, f"a field {error}") from error
+
+
+def _parse_range(reply: object) -> SlotRange:
+    first, last, address = _array(reply, 3)
+    return SlotRange(_integer(first), _integer(last), _decode(address))
 
 
 def _parse_expiry(reply: object) -> int | None:

@@ -12,10 +12,14 @@ catch by class. Invariants:
 
 import importlib
 import re
+from collections.abc import Sequence
 from types import ModuleType, TracebackType
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import redis
+
+if TYPE_CHECKING:
+    from holdmq.commands import SlotRange
 
 __all__ = [
     "ERRORS",
@@ -25,6 +29,7 @@ __all__ = [
     "HoldMQError",
     "InvalidTopicError",
     "ModuleMissingError",
+    "MovingError",
     "NoSessionError",
     "ProducerError",
     "SessionFullError",
@@ -47,6 +52,16 @@ class UnexpectedReplyError(HoldMQError, redis.InvalidResponse):
 
 class ProducerError(HoldMQError):
     """A producer's batch has a number that was used before: a second producer has its name, or the clock went back."""
+
+
+class MovingError(HoldMQError, redis.exceptions.TryAgainError):
+    """Slots of the cluster were on their way between two nodes until the time was over; the others were served."""
+
+    @classmethod
+    def of(cls, command: object, slots: Sequence["SlotRange"]) -> "MovingError":
+        """For a command and the slots that it was not served for."""
+        shown = ", ".join(f"{part.first}-{part.last}" for part in slots[:10])
+        return cls(f"{command} was not served for the slots {shown}: they are on their way between nodes")
 
 
 class CommandError(HoldMQError, redis.ResponseError):
@@ -127,6 +142,21 @@ def translate(error: Exception) -> Exception:
     # Both libraries take the code ERR away and leave those that they do not know.
     refusal = ERRORS.get(code) if rest else None
     return _class_for(refusal or CommandError, library.ResponseError)(text)
+
+
+def is_moving(error: Exception) -> bool:
+    """Whether a command was not carried out because its slot is on its way to another node, or has just arrived there.
+
+    The libraries follow redirections a bounded number of times, in a few tenths of a second.
+    """
+    library = library_of(error)
+    followed_long_enough = isinstance(error, library.ClusterError) and "TTL exhausted" in str(error)
+    return followed_long_enough or isinstance(error, library.TryAgainError)
+
+
+def is_demoted(error: Exception) -> bool:
+    """Whether a node refused a write because it is a replica."""
+    return isinstance(error, library_of(error).ReadOnlyError)
 
 
 class translation:  # noqa: N801 - used like a function

@@ -13,6 +13,7 @@ from redis.crc import key_slot
 
 from tests.support import Cluster, Server, embedded_kinds, eventually
 from tests.support.ports import CLUSTER_BUS_OFFSET
+from tests.system.cluster_load import TOPIC, load_on
 
 server_kinds = embedded_kinds
 
@@ -155,6 +156,21 @@ def test_sessions_whose_slots_move_as_a_whole_keep_every_acknowledged_message(fr
         for _round in range(3):  # once around, so that each slot comes back to where it was
             move_all(cluster, writer, move_slot_at_once)
     assert_all_is_there(cluster, writer)
+
+
+def test_what_is_published_while_slots_move_as_a_whole_reaches_each_session_once(fresh_cluster: MakeCluster) -> None:
+    cluster = fresh_cluster(3)
+    names = [f"c{number}" for number in range(4)]
+    with load_on(cluster, names) as load:
+        load.goes_on()
+        for name in [*names, TOPIC] * 2:
+            slot = key_slot(name.encode())
+            source = owner(cluster, slot)
+            target = cluster.nodes[(cluster.nodes.index(source) + 1) % len(cluster.nodes)]
+            move_slot_at_once(source, target, slot)
+            wait_for_owner(cluster, slot, target)
+            load.goes_on()
+    load.check()
 
 
 def test_a_session_goes_on_where_it_was_after_its_slot_moved(fresh_cluster: MakeCluster) -> None:

@@ -13,12 +13,13 @@ from typing import Any, Generic, Self, TypeVar, cast
 from holdmq import commands
 from holdmq._async.channel import AsyncChannel
 from holdmq._async.session import AsyncSession
+from holdmq._async.slots import AsyncPatience, AsyncSlots
 from holdmq._async.subscription import AsyncSubscription
 from holdmq._async.topics import AsyncTopics
 from holdmq._feed import Kind
 from holdmq._io import Client, async_close, async_connect, async_nodes
 from holdmq.commands import Command, Scope
-from holdmq.errors import ArgumentError, HoldMQError, ModuleMissingError, translate, translation
+from holdmq.errors import ArgumentError, HoldMQError, ModuleMissingError, is_moving, translate, translation
 from holdmq.replies import Text
 
 T = TypeVar("T")
@@ -41,8 +42,16 @@ class AsyncHoldMQ:
     then is the client's `retry` policy: `redis.Redis(...)` sends the command again by default, and `publish` and `add`
     may then store a message twice; a client of `from_url` raises. `AsyncSession.producer` stores it once.
 
+    In a cluster whose slots are being moved, commands about sessions and publishes wait until the slots that they need
+    have settled; a pipeline does not wait, its replies hold the errors.
+
+    Args:
+        client: the client object to wrap.
+        moving_timeout: how long a command waits for slots of a cluster that are on their way between nodes, in seconds.
+
     Attributes:
         client: the wrapped client.
+        moving_timeout: as given.
         topics: publishing to MQTT topics.
 
     Example:
@@ -52,10 +61,14 @@ class AsyncHoldMQ:
         b'sunny'
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, moving_timeout: float = 60.0) -> None:
         if not hasattr(client, "execute_command"):
             raise ArgumentError(f"client is {client!r}; expected a client object of redis-py or of the same shape")
+        if not moving_timeout > 0:
+            raise ArgumentError(f"moving_timeout is {moving_timeout!r}; expected more than 0 seconds")
         self.client: Any = client
+        self.moving_timeout = moving_timeout
+        self._slots = AsyncSlots(self)
         self.topics = AsyncTopics(self)
         self._owned = False
         self._checked = False
@@ -213,10 +226,30 @@ class AsyncHoldMQ:
 
         Raises:
             CommandError: the module refused it; the subclass tells why.
+            MovingError: slots of the cluster were on their way for longer than `moving_timeout`.
             redis.RedisError: whatever else redis-py raises.
         """
-        if self.is_cluster and command.scope is not Scope.KEY:
+        if not self.is_cluster:
+            return await self._execute_once(command)
+        if command.scope is Scope.SLOTS:
+            return await self._slots.execute(command)
+        if command.scope is not Scope.KEY:
             return await self._execute_on_nodes(command)
+        patience = AsyncPatience(self.moving_timeout)
+        while True:
+            try:
+                return await self._execute_once(command)
+            except Exception as error:
+                if not is_moving(error) or not await patience.wait():
+                    raise
+
+    async def execute_at(self, node: Any, command: Command[T]) -> T:
+        """The same at one node of a cluster, tried once."""
+        with self._translation:
+            reply = await self.client.execute_command(*command.words, target_nodes=node, **command.options)
+        return command.parse(reply)
+
+    async def _execute_once(self, command: Command[T]) -> T:
         with self._translation:
             reply = await self.client.execute_command(*command.words, **command.options)
         return command.parse(reply)
@@ -330,11 +363,8 @@ class AsyncHoldMQ:
     async def _execute_on_nodes(self, command: Command[T]) -> T:
         cluster = await async_nodes(self.client)
         one = command.scope is Scope.FIRST
-        parts: list[T] = []
-        for node in [cluster.get_node_from_key(command.words[1])] if one else cluster.get_primaries():
-            with self._translation:
-                reply = await cluster.execute_command(*command.words, target_nodes=node, **command.options)
-            parts.append(command.parse(reply))
+        asked = [cluster.get_node_from_key(command.words[1])] if one else cluster.get_primaries()
+        parts = [await self.execute_at(node, command) for node in asked]
         if not parts:
             raise HoldMQError(f"no node of the cluster was found for {command.words[0]!r}")
         return parts[0] if command.merge is None else command.merge(parts)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdmq import commands
+from holdmq.errors import ArgumentError
 from holdmq.replies import Message, Payload, Publisher, Text
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class AsyncTopics:
             publisher: the client id of the publisher (for subscriptions with `no_local`), or more of it.
             properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
 
+        In a cluster every node is asked for its own slots, one after the other: each session gets the message once,
+        also while slots are being moved. If a node fails in between, the sessions of some nodes have it and others do
+        not; publishing it again may then deliver it twice.
+
         Returns:
             How many sessions it reached; -1 if the publisher's packet identifier was received before and is not
             completed.
@@ -59,7 +64,12 @@ class AsyncTopics:
             ArgumentError: a number outside of its range, or an option without the one that it needs.
             FencedError: the publisher's session has a newer owner.
             NoSessionError: it was never opened, or is gone.
+            MovingError: slots were on their way for too long; the sessions in the others have the message.
         """
+        if self._hold.is_cluster and isinstance(publisher, Publisher) and (publisher.epoch or publisher.packet_id):
+            raise ArgumentError(
+                "publisher has an epoch or a packet_id; expected neither in a cluster: no step has all nodes"
+            )
         return await self._hold.execute(
             commands.topic_publish(
                 topic, payload, qos=qos, retain=retain, ttl=ttl, publisher=publisher, properties=properties
@@ -73,6 +83,20 @@ class AsyncTopics:
             InvalidTopicError: a filter that MQTT forbids.
         """
         return await self._hold.execute(commands.topic_retained(topic_filter, count=count))
+
+    async def retained_messages(self, topic_filter: str, *, count: int | None = None) -> tuple[Message, ...]:
+        """The retained messages of the topics that the filter matches, at most `count` (default 1000), by topic.
+
+        Raises:
+            InvalidTopicError: a filter that MQTT forbids.
+
+        Example:
+            >>> await hold.topics.publish("tides/bergen", b"high", retain=True)
+            0
+            >>> [(message.topic, message.payload) for message in await hold.topics.retained_messages("tides/+")]
+            [('tides/bergen', b'high')]
+        """
+        return await self._hold.execute(commands.topic_retained_values(topic_filter, count=count))
 
     async def retained_message(self, topic: str) -> Message | None:
         """The retained message of a topic, None if there is none.

@@ -16,10 +16,11 @@ from holdmq._feed import Kind
 from holdmq._io import Client, close, connect, nodes
 from holdmq._sync.channel import Channel
 from holdmq._sync.session import Session
+from holdmq._sync.slots import Patience, Slots
 from holdmq._sync.subscription import Subscription
 from holdmq._sync.topics import Topics
 from holdmq.commands import Command, Scope
-from holdmq.errors import ArgumentError, HoldMQError, ModuleMissingError, translate, translation
+from holdmq.errors import ArgumentError, HoldMQError, ModuleMissingError, is_moving, translate, translation
 from holdmq.replies import Text
 
 T = TypeVar("T")
@@ -42,8 +43,16 @@ class HoldMQ:
     then is the client's `retry` policy: `redis.Redis(...)` sends the command again by default, and `publish` and `add`
     may then store a message twice; a client of `from_url` raises. `Session.producer` stores it once.
 
+    In a cluster whose slots are being moved, commands about sessions and publishes wait until the slots that they need
+    have settled; a pipeline does not wait, its replies hold the errors.
+
+    Args:
+        client: the client object to wrap.
+        moving_timeout: how long a command waits for slots of a cluster that are on their way between nodes, in seconds.
+
     Attributes:
         client: the wrapped client.
+        moving_timeout: as given.
         topics: publishing to MQTT topics.
 
     Example:
@@ -53,10 +62,14 @@ class HoldMQ:
         b'sunny'
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, moving_timeout: float = 60.0) -> None:
         if not hasattr(client, "execute_command"):
             raise ArgumentError(f"client is {client!r}; expected a client object of redis-py or of the same shape")
+        if not moving_timeout > 0:
+            raise ArgumentError(f"moving_timeout is {moving_timeout!r}; expected more than 0 seconds")
         self.client: Any = client
+        self.moving_timeout = moving_timeout
+        self._slots = Slots(self)
         self.topics = Topics(self)
         self._owned = False
         self._checked = False
@@ -214,10 +227,30 @@ class HoldMQ:
 
         Raises:
             CommandError: the module refused it; the subclass tells why.
+            MovingError: slots of the cluster were on their way for longer than `moving_timeout`.
             redis.RedisError: whatever else redis-py raises.
         """
-        if self.is_cluster and command.scope is not Scope.KEY:
+        if not self.is_cluster:
+            return self._execute_once(command)
+        if command.scope is Scope.SLOTS:
+            return self._slots.execute(command)
+        if command.scope is not Scope.KEY:
             return self._execute_on_nodes(command)
+        patience = Patience(self.moving_timeout)
+        while True:
+            try:
+                return self._execute_once(command)
+            except Exception as error:
+                if not is_moving(error) or not patience.wait():
+                    raise
+
+    def execute_at(self, node: Any, command: Command[T]) -> T:
+        """The same at one node of a cluster, tried once."""
+        with self._translation:
+            reply = self.client.execute_command(*command.words, target_nodes=node, **command.options)
+        return command.parse(reply)
+
+    def _execute_once(self, command: Command[T]) -> T:
         with self._translation:
             reply = self.client.execute_command(*command.words, **command.options)
         return command.parse(reply)
@@ -331,11 +364,8 @@ class HoldMQ:
     def _execute_on_nodes(self, command: Command[T]) -> T:
         cluster = nodes(self.client)
         one = command.scope is Scope.FIRST
-        parts: list[T] = []
-        for node in [cluster.get_node_from_key(command.words[1])] if one else cluster.get_primaries():
-            with self._translation:
-                reply = cluster.execute_command(*command.words, target_nodes=node, **command.options)
-            parts.append(command.parse(reply))
+        asked = [cluster.get_node_from_key(command.words[1])] if one else cluster.get_primaries()
+        parts = [self.execute_at(node, command) for node in asked]
         if not parts:
             raise HoldMQError(f"no node of the cluster was found for {command.words[0]!r}")
         return parts[0] if command.merge is None else command.merge(parts)

@@ -2,6 +2,7 @@
 """One MQTT session: its queue, its owner and its subscriptions."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdmq import commands
@@ -11,6 +12,7 @@ from holdmq.replies import (
     AckResult,
     AddResult,
     Entry,
+    Message,
     OpenResult,
     Page,
     Payload,
@@ -21,6 +23,9 @@ from holdmq.replies import (
 
 if TYPE_CHECKING:
     from holdmq._sync.client import HoldMQ
+
+DELIVERED_AT_ONCE = 1000
+"""Messages of one SESSION.DELIVER."""
 
 
 class Session:
@@ -375,10 +380,49 @@ class Session:
         return self.subscribe_each(dict.fromkeys(filters, options))
 
     def subscribe_each(self, filters: Mapping[str, SubscriptionOptions]) -> tuple[bool, ...]:
-        """Subscribes the session to topic filters with options of their own; results and errors as for `subscribe`."""
-        return self._hold.execute(
+        """Subscribes the session to topic filters with options of their own; results and errors as for `subscribe`.
+
+        Retained messages that match are handed to the session in the same atomic step. In a cluster they are collected
+        from all nodes afterwards: what is published meanwhile may come twice, or before an older retained message.
+        """
+        new = self._hold.execute(
             commands.session_subscribe(self.client_id, filters, epoch=self.epoch, prefix=self.prefix)
         )
+        if self._hold.is_cluster:
+            for (topic_filter, options), is_new in zip(filters.items(), new, strict=True):
+                if options.retain_handling == 0 or (options.retain_handling == 1 and is_new):
+                    self._hand_retained(topic_filter, options.qos)
+        return new
+
+    def deliver(self, *messages: Message) -> int:
+        """Delivers messages as a publish that matches a subscription would, each with its own QoS and retain flag.
+
+        With QoS 1 and 2 they are stored in the queue; whoever is connected gets them at once.
+
+        Returns:
+            How many were stored, or heard.
+
+        Raises:
+            ArgumentError: no message, or one that cannot be stored.
+            FencedError: the session has a newer owner.
+            NoSessionError: it was never opened, or is gone.
+
+        Example:
+            >>> session = hold.session("device-9")
+            >>> session.deliver(Message(topic="alarms/now", payload=b"fire", qos=1))
+            1
+            >>> (session.fetch()).entries[0].message.payload
+            b'fire'
+        """
+        return self._hold.execute(
+            commands.session_deliver(self.client_id, messages, epoch=self.epoch, prefix=self.prefix)
+        )
+
+    def _hand_retained(self, topic_filter: str, qos: int) -> None:
+        kept = self._hold.execute(commands.topic_retained_values(topic_filter, count=commands.MAX_RETAINED))
+        for start in range(0, len(kept), DELIVERED_AT_ONCE):
+            some = kept[start : start + DELIVERED_AT_ONCE]
+            self.deliver(*[replace(message, qos=min(message.qos, qos)) for message in some])
 
     def unsubscribe(self, *filters: str) -> tuple[bool, ...]:
         """Ends subscriptions.

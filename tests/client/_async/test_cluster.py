@@ -45,6 +45,57 @@ def move_slot(cluster: Cluster, name: str) -> Server:
     return target
 
 
+async def test_a_publish_reaches_the_sessions_of_all_nodes_and_is_retained_once(
+    cluster: Cluster, hold: AsyncHoldMQ
+) -> None:
+    names = [f"c{number}" for number in range(9)]
+    for name in names:
+        assert await hold.session(name).subscribe("weather/#", qos=1) == (True,)
+    assert len({cluster.node_of("{" + name + "}") for name in names}) == len(cluster.nodes)
+    assert await hold.topics.publish("weather/oslo", b"snow", qos=1, retain=True) == len(names)
+    for name in names:
+        [entry] = (await hold.session(name).fetch()).entries
+        assert entry.message.payload == b"snow"
+    assert [node.client().keys("*_retained") for node in cluster.nodes].count([b"{weather/oslo}_retained"]) == 1
+    kept = await hold.topics.retained_message("weather/oslo")
+    assert kept is not None
+    assert kept.payload == b"snow"
+    assert await hold.topics.publish("weather/oslo", b"", retain=True) == 0
+    assert await hold.topics.retained("#") == ()
+
+
+async def test_a_new_subscription_gets_what_all_nodes_retain(cluster: Cluster, hold: AsyncHoldMQ) -> None:
+    topics = [f"weather/{number}" for number in range(9)]
+    for qos, topic in enumerate(topics):
+        await hold.topics.publish(topic, topic.encode(), qos=qos % 3, retain=True, ttl=100)
+    assert all(node.client().dbsize() for node in cluster.nodes)
+    assert await hold.topics.retained("weather/+") == tuple(topics)
+    assert [message.payload for message in await hold.topics.retained_messages("#", count=5)] == (
+        [topic.encode() for topic in topics[:5]]
+    )
+    session = hold.session("c")
+    await session.subscribe("weather/#", qos=1)
+    messages = [entry.message for entry in (await session.fetch()).entries]
+    assert [(message.topic, message.qos) for message in messages] == (
+        [(topic, 1) for qos, topic in enumerate(topics) if qos % 3 > 0]  # QoS 0 is for who is connected
+    )
+    assert all(message.retain and message.expires_ms for message in messages)
+    assert await session.subscribe("weather/#", qos=1, retain_handling=1) == (False,)
+    assert await session.subscribe("weather/+", qos=1, retain_handling=2) == (True,)
+    assert len((await session.fetch()).entries) == len(messages)
+
+
+async def test_a_client_whose_table_is_old_finds_every_session_all_the_same(
+    cluster: Cluster, hold: AsyncHoldMQ
+) -> None:
+    assert await hold.topics.publish("a", b"1", qos=1) == 0  # from now on it knows who has which slot
+    target = move_slot(cluster, "{c}")
+    client = target.client()
+    client.execute_command("SESSION.SUBSCRIBE", "{c}", "a", 1)
+    assert await hold.topics.publish("a", b"2", qos=1) == 1
+    assert client.zcard("{c}_messages") == 1
+
+
 @pytest.mark.parametrize("channel", ["weather", "{news}.today", "status"])
 async def test_a_shard_channel_is_kept_on_the_node_of_its_slot(
     cluster: Cluster, hold: AsyncHoldMQ, channel: str

@@ -1,0 +1,147 @@
+"""Commands for all slots of a cluster: each node is asked for its own, and each slot is served exactly once.
+
+The nodes say which of the slots they were asked for they did not serve (docs/commands.md, `SLOTS`): those are asked for
+again, elsewhere or later. Invariants:
+
+1. What a node served is not asked for again, so nothing is stored twice; what it did not serve is, so nothing is
+   missed.
+2. No node is asked for ever: when the time is over, `MovingError` names the slots that are left.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdmq import commands
+from holdmq._io import async_nodes, async_reload, async_sleep
+from holdmq.commands import Command, SlotRange
+from holdmq.errors import MovingError, is_demoted
+
+if TYPE_CHECKING:
+    from holdmq._async.client import AsyncHoldMQ
+
+T = TypeVar("T")
+
+FIRST_PAUSE_S = 0.005
+LONGEST_PAUSE_S = 0.2
+
+
+class AsyncPatience:
+    """Waits for slots that are on their way, longer each time, until so many seconds are over."""
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._pause = FIRST_PAUSE_S
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self._deadline
+
+    async def wait(self) -> bool:
+        """Waits a little; False, at once, if the time is over."""
+        if self.is_over:
+            return False
+        await async_sleep(self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
+        return True
+
+
+class AsyncSlots:
+    """Which node has which slots, as far as the client of a cluster knows."""
+
+    def __init__(self, hold: "AsyncHoldMQ") -> None:
+        self._hold = hold
+        self._owners: list[tuple[SlotRange, Any]] = []  # in the order of the slots; empty: to be asked for
+
+    async def execute(self, command: Command[T]) -> T:
+        """Executes a command for every slot and merges the results.
+
+        Raises:
+            MovingError: some slots were on their way until the time was over; the others were served.
+        """
+        parts: list[T] = []
+        left = [SlotRange(0, commands.SLOTS - 1)]
+        patience = AsyncPatience(self._hold.moving_timeout)
+        while left:
+            left = await self._ask(command, left, parts)
+            if left and not all(part.address for part in left):
+                self._owners = []
+                if await patience.wait():
+                    await async_reload(self._hold.client)
+            if left and patience.is_over:
+                raise MovingError.of(command.words[0], left)
+        return command.merge(parts) if command.merge else parts[0]
+
+    async def _ask(self, command: Command[T], ranges: Sequence[SlotRange], parts: list[T]) -> list[SlotRange]:
+        """Asks each node for its part of the ranges; returns what was not served."""
+        questions, left = await self._by_node(ranges)
+        for node, own in questions:
+            try:
+                served = await self._hold.execute_at(node, commands.for_slots(command, own))
+            except Exception as error:
+                self._owners = []
+                if not is_demoted(error):  # a replica by now: nothing was done, another node has its slots
+                    raise
+                left += [SlotRange(part.first, part.last) for part in own]
+            else:
+                parts.append(served.value)
+                left += served.left
+        return left
+
+    async def _by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
+        """The ranges by the node to ask, and those of nobody known."""
+        cluster = await async_nodes(self._hold.client)
+        if not self._owners:
+            self._owners = list(owners(cluster.nodes_manager.slots_cache))
+        by_node: dict[str, tuple[Any, list[SlotRange]]] = {}
+        nobody: list[SlotRange] = []
+        for part in ranges:
+            known = node_at(cluster, part.address)
+            pieces = [(part, known)] if known is not None else overlaps(part, self._owners)
+            for piece, node in pieces:
+                by_node.setdefault(node.name, (node, []))[1].append(piece)
+            nobody += gaps(part, [piece for piece, _node in pieces])
+        return list(by_node.values()), nobody
+
+
+def node_at(cluster: Any, address: str) -> Any:
+    """The node at `host:port`, None if the client does not know it."""
+    host, _, port = address.rpartition(":")
+    return cluster.get_node(host=host, port=int(port)) if host and port.isdigit() else None
+
+
+def owners(table: dict[int, Sequence[Any]]) -> Iterator[tuple[SlotRange, Any]]:
+    """The ranges of slots and their primaries; from the table slot by slot, O(slots)."""
+    first, last, owner = 0, -1, None
+    for slot in range(commands.SLOTS):
+        nodes = table.get(slot)
+        node = nodes[0] if nodes else None
+        if node is not owner or node is None:
+            if owner is not None:
+                yield SlotRange(first, last), owner
+            first, owner = slot, node
+        last = slot
+    if owner is not None:
+        yield SlotRange(first, last), owner
+
+
+def overlaps(part: SlotRange, known: Iterable[tuple[SlotRange, Any]]) -> list[tuple[SlotRange, Any]]:
+    """The pieces of a range that are in known ranges."""
+    return [
+        (SlotRange(max(part.first, own.first), min(part.last, own.last)), node)
+        for own, node in known
+        if own.first <= part.last and own.last >= part.first
+    ]
+
+
+def gaps(part: SlotRange, pieces: Iterable[SlotRange]) -> list[SlotRange]:
+    """What of a range is in none of its pieces, which stand in order."""
+    left, first = [], part.first
+    for piece in pieces:
+        if piece.first > first:
+            left.append(SlotRange(first, piece.first - 1))
+        first = piece.last + 1
+    if first <= part.last:
+        left.append(SlotRange(first, part.last))
+    return left

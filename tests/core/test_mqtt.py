@@ -30,10 +30,11 @@ from holdmq.core.mqtt import (
     Unsuback,
     Unsubscribe,
     Will,
+    encode,
 )
 from tests.core import models
 from tests.core.support import copy, heap_bytes, written
-from tests.core.test_mqtt_wire import FAULTS, PACKETS, encode, wire
+from tests.core.test_mqtt_wire import FAULTS, PACKETS, wire
 
 packet_ids = st.integers(1, 65535)
 topics = models.names.map(str.encode)
@@ -354,5 +355,6 @@ def test_a_protocol_error_survives_pickling() -> None:
 
 
 def test_the_limits_are_those_of_the_standard() -> None:
-    assert (mqtt.PROTOCOL_LEVEL, mqtt.MAX_PACKET_BYTES, mqtt.SUBACK_FAILURE) == (4, 268435460, 0x80)
-    assert [kind.value for kind in mqtt.PacketType] == list(range(1, 15))
+    assert (mqtt.PROTOCOL_LEVEL, mqtt.PROTOCOL_LEVEL_5, mqtt.ANY_VERSION) == (4, 5, 0)
+    assert (mqtt.MAX_PACKET_BYTES, mqtt.SUBACK_FAILURE) == (268435460, 0x80)
+    assert [kind.value for kind in mqtt.PacketType] == list(range(1, 16))

@@ -1,4 +1,4 @@
-"""The fuzzer of the core: record, delivery, TBMQ's JSON, MQTT packets, topics, globs, policies, key names, the trie.
+"""The fuzzer of the core: records, TBMQ's JSON, MQTT packets and properties, topics, globs, policies, keys, the trie.
 
 core_driver.c mutates and watches the coverage, core_targets.c knows the laws; both are compiled with the core under the
 address and undefined-behaviour sanitizers.  An input that breaks a law goes into the corpus, where the tests replay it.
@@ -37,6 +37,10 @@ FIRST = (
     b"\x08\x10\x03a/+\x02\x03a/b\x11\x03a/+",
     b"\x08" + b"".join(bytes((n % 16 << 4, 1 + 40 * (n // 16))) + b"a" for n in range(40)) + b"\x02\x01a",
     b"\x09" + bytes(10),
+    b"\x0a\x10\x12\x00\x04MQTT\x05\x02\x00\x3c\x05\x11\x00\x00\x00\x0a\x00\x00",
+    b"\x0a\x32\x0e\x00\x01a\x00\x01\x08\x02\x00\x00\x00\x09\x23\x00\x01x",
+    b"\x0a\x82\x09\x00\x01\x02\x0b\x07\x00\x01a\x2d\x40\x03\x00\x01\x10\xe0\x01\x04",
+    b"\x0b\x03\x01\x01\x03\x00\x01t\x26\x00\x01k\x00\x01v",
 )
 
 

@@ -170,7 +170,9 @@ static const char *const words[] = {"/",
                                     "\xEF\xBF\xBF",
                                     "\xFA\x11",
                                     "\xFB\x01",
-                                    "\x00\x04MQTT\x04"};
+                                    "MQTT\x04",
+                                    "MQTT\x05",
+                                    "\x05\x02"};
 
 static size_t insert(uint8_t *bytes, size_t len, size_t at, const void *what, size_t what_len) {
     if (len + what_len > MAX_INPUT) return len;

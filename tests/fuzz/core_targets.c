@@ -9,6 +9,7 @@
 
 #include "../../src/glob.h"
 #include "../../src/mqtt.h"
+#include "../../src/mqtt_properties.h"
 #include "../../src/packet_id.h"
 #include "../../src/policy.h"
 #include "../../src/record.h"
@@ -139,29 +140,115 @@ static void take_apart(const hmq_mqtt_packet *packet) {
     }
 }
 
-static void mqtt(const uint8_t *data, size_t len) {
+/* Each property by itself, written again: the same bytes. */
+static void properties_again(hmq_slice properties) {
+    hmq_mqtt_property property;
+    uint8_t *out = block(properties.len);
+    size_t at = 0, written = 0;
+    while (hmq_mqtt_next_property(properties, &at, &property)) {
+        HOLDS(inside(property.name, properties.data, properties.len));
+        HOLDS(inside(property.value, properties.data, properties.len));
+        HOLDS(hmq_mqtt_put_property(&property, out + written, at - written - 1) == 0);
+        written += hmq_mqtt_put_property(&property, out + written, properties.len - written);
+        HOLDS(written == at);
+    }
+    HOLDS(at == properties.len && equal((hmq_slice){out, at}, properties));
+    free(out);
+}
+
+/* What a PUBLISH passes on comes out of another PUBLISH as it went in. */
+static void pass_on(const hmq_mqtt_packet *packet) {
+    hmq_mqtt_publish_properties split, again;
+    hmq_mqtt_packet sent;
+    HOLDS(hmq_mqtt_split_publish_properties(packet->properties, &split) == HMQ_MQTT_OK);
+    HOLDS(split.passed.len == (split.contiguous ? split.passed_len : 0));
+    HOLDS(inside(split.passed, packet->properties.data, packet->properties.len));
+    uint8_t *copy = block(split.passed_len);
+    HOLDS(hmq_mqtt_copy_passed(packet->properties, copy, split.passed_len) == split.passed_len);
+    const hmq_slice passed = {copy, split.passed_len};
+    HOLDS(!split.contiguous || equal(passed, split.passed));
+    int64_t expiry_s = split.has_message_expiry ? (int64_t)split.message_expiry_s : -1;
+    size_t size =
+        hmq_mqtt_publish5_size(packet->topic, packet->payload, packet->qos, passed, expiry_s, split.topic_alias);
+    uint8_t *out = block(size);
+    for (size_t room = size - 1; room <= size; room++) {
+        size_t done = hmq_mqtt_encode_publish5(packet->topic, packet->payload, packet->qos, packet->retain, packet->dup,
+                                               packet->packet_id, passed, expiry_s, split.topic_alias, out, room);
+        HOLDS(done == (room == size ? size : 0));
+    }
+    HOLDS(hmq_mqtt_decode(out, size, HMQ_MQTT_5_0, size, &sent) == (int64_t)size);
+    HOLDS(hmq_mqtt_split_publish_properties(sent.properties, &again) == HMQ_MQTT_OK);
+    HOLDS(again.contiguous && equal(again.passed, passed) && again.topic_alias == split.topic_alias);
+    HOLDS(equal(sent.topic, packet->topic) && equal(sent.payload, packet->payload));
+    free(out);
+    free(copy);
+}
+
+static bool same_packet(const hmq_mqtt_packet *a, const hmq_mqtt_packet *b) {
+    return a->type == b->type && a->qos == b->qos && a->dup == b->dup && a->retain == b->retain && a->code == b->code &&
+           a->session_present == b->session_present && a->packet_id == b->packet_id && a->version == b->version &&
+           equal(a->topic, b->topic) && equal(a->properties, b->properties) && equal(a->payload, b->payload);
+}
+
+/* A packet of 3.1.1, and a CONNECT, is the same bytes again; one of 5.0 may get shorter, but stays the same packet.  (A
+ * remaining length of 3.1.1 may be written longer than need be: then the sizes differ.) */
+static void encode_again(const hmq_mqtt_packet *packet, const uint8_t *data, size_t len) {
+    hmq_mqtt_packet again;
+    size_t size = hmq_mqtt_size(packet, packet->version);
+    HOLDS(size > 0 && size <= packet->bytes);
+    uint8_t *out = block(size);
+    HOLDS(hmq_mqtt_encode(packet, packet->version, out, size - 1) == 0);
+    HOLDS(hmq_mqtt_encode(packet, packet->version, out, size) == size);
+    HOLDS(size != packet->bytes || memcmp(out, data, size) == 0);
+    HOLDS(hmq_mqtt_decode(out, size, packet->version, len, &again) == (int64_t)size && same_packet(packet, &again));
+    free(out);
+}
+
+static void decode(const uint8_t *data, size_t len, uint8_t version) {
     enum { MOST = 16 };
     hmq_mqtt_packet packets[MOST];
     size_t consumed = 0, at = 0;
     hmq_mqtt_error error = HMQ_MQTT_OK;
-    size_t count = hmq_mqtt_decode_many(data, len, HMQ_MQTT_3_1_1, 4096, packets, MOST, &consumed, &error);
+    size_t count = hmq_mqtt_decode_many(data, len, version, 4096, packets, MOST, &consumed, &error);
     HOLDS(count <= MOST && consumed <= len && error <= 0);
-    HOLDS(hmq_mqtt_error_text(error) != NULL);
+    HOLDS(hmq_mqtt_error_text(error) != NULL && (error == HMQ_MQTT_OK) == (hmq_mqtt_error_reason(error) < 0x80));
     for (size_t i = 0; i < count; i++) {
         const hmq_mqtt_packet *packet = &packets[i];
+        HOLDS(packet->version == (version ? version : packets[0].version));
         HOLDS(inside(packet->topic, data, len) && inside(packet->payload, data, len));
-        size_t size = hmq_mqtt_size(packet, HMQ_MQTT_3_1_1);
-        HOLDS(size > 0 && size <= packet->bytes);
-        uint8_t *out = block(size);
-        HOLDS(hmq_mqtt_encode(packet, HMQ_MQTT_3_1_1, out, size - 1) == 0);
-        HOLDS(hmq_mqtt_encode(packet, HMQ_MQTT_3_1_1, out, size) == size);
-        /* A remaining length may be written longer than need be: then the sizes differ. */
-        HOLDS(size != packet->bytes || memcmp(out, data + at, size) == 0);
-        free(out);
+        HOLDS(inside(packet->properties, data, len));
+        encode_again(packet, data + at, len);
         take_apart(packet);
+        properties_again(packet->properties);
+        if (packet->type == HMQ_MQTT_PUBLISH && packet->version == HMQ_MQTT_5_0) pass_on(packet);
         at += packet->bytes;
     }
     HOLDS(at == consumed);
+}
+
+static void mqtt(const uint8_t *data, size_t len) {
+    decode(data, len, HMQ_MQTT_3_1_1);
+}
+
+static void mqtt5(const uint8_t *data, size_t len) {
+    decode(data, len, HMQ_MQTT_5_0);
+    decode(data, len, HMQ_MQTT_ANY_VERSION);
+}
+
+/* The first byte says where they are to stand. */
+static void mqtt_properties(const uint8_t *data, size_t len) {
+    if (len == 0) return;
+    const hmq_slice properties = {data + 1, len - 1};
+    hmq_mqtt_publish_properties split;
+    hmq_mqtt_error error = hmq_mqtt_check_properties(properties, data[0] & 15);
+    hmq_mqtt_error fault = hmq_mqtt_split_publish_properties(properties, &split);
+    HOLDS(split.passed_len <= properties.len && inside(split.passed, properties.data, properties.len));
+    uint8_t *out = block(properties.len);
+    HOLDS(hmq_mqtt_copy_passed(properties, out, properties.len) >= split.passed_len);
+    free(out);
+    if (error != HMQ_MQTT_OK) return;
+    HOLDS(fault == HMQ_MQTT_OK || ((data[0] & 15) != HMQ_MQTT_PUBLISH && (data[0] & 15) != HMQ_MQTT_WILL));
+    properties_again(properties);
 }
 
 /* ---- topics ------------------------------------------------------------------------------------------------ */
@@ -378,7 +465,8 @@ static void packet_id(const uint8_t *data, size_t len) {
 }
 
 typedef void (*target)(const uint8_t *data, size_t len);
-static const target targets[] = {record, delivery, tbmq, mqtt, topic, glob, policy, session_key, trie, packet_id};
+static const target targets[] = {record, delivery,    tbmq, mqtt,      topic, glob,
+                                 policy, session_key, trie, packet_id, mqtt5, mqtt_properties};
 
 void fuzz_one(const uint8_t *data, size_t len) {
     if (len == 0) return;

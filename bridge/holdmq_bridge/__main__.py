@@ -11,6 +11,7 @@ import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from holdmq_bridge.auth.cli import auth
 from holdmq_bridge.serve import main
 from holdmq_bridge.settings import Settings
 from holdmq_bridge.workers import run_workers
@@ -33,7 +34,10 @@ def _option(name: str, field: FieldInfo) -> click.Option:
     )
 
 
-def _run(**given: Any) -> None:
+@click.pass_context
+def _run(context: click.Context, /, **given: Any) -> None:
+    if context.invoked_subcommand is not None:
+        return
     try:
         settings = Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
@@ -51,12 +55,14 @@ def _run(**given: Any) -> None:
         sys.exit(1)
 
 
-command = click.Command(
+command = click.Group(
     "holdmq_bridge",
     callback=_run,
+    invoke_without_command=True,
     params=[_option(name, field) for name, field in Settings.model_fields.items()],
     help="MQTT front end of HoldMQ: clients on one side, a Redis or Valkey server with the module on the other.",
 )
+command.add_command(auth)
 
 if __name__ == "__main__":
     command(prog_name="holdmq_bridge")

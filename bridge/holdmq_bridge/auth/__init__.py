@@ -1,0 +1,33 @@
+"""Who may connect, publish and subscribe: users, roles and rules, stored in the server.
+
+For the bridge:
+
+    AuthSettings          its settings; `is_loopback` tells whether an address is local
+    Authenticator         authenticate, rules_for, review; tells of changes
+    Verdict, Reason       what it answers, with the codes of both protocol versions
+    CompiledRules         what one client may do
+    certificate_identity  the name in a client certificate
+
+`cli` is the command line, `store` and `transfer` are what it does; `records` says how everything lies in the server.
+"""
+
+from holdmq_bridge.auth.authenticator import Authenticator
+from holdmq_bridge.auth.certificates import CertificateError, CertificateName, certificate_identity
+from holdmq_bridge.auth.rules import CompiledRules
+from holdmq_bridge.auth.settings import AuthSettings, is_loopback
+from holdmq_bridge.auth.verdict import Change, Identity, Kind, Reason, Verdict
+
+__all__ = [
+    "AuthSettings",
+    "Authenticator",
+    "CertificateError",
+    "CertificateName",
+    "Change",
+    "CompiledRules",
+    "Identity",
+    "Kind",
+    "Reason",
+    "Verdict",
+    "certificate_identity",
+    "is_loopback",
+]

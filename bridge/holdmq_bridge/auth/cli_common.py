@@ -1,0 +1,34 @@
+"""What the commands of `holdmq-bridge auth` share: the store that they work on, and where results go."""
+
+from typing import Any
+
+import click
+
+from holdmq.cli import Output
+from holdmq.errors import ArgumentError
+from holdmq_bridge.auth.store import Store, Target
+
+OUTPUT = "holdmq.output"
+
+pass_store = click.make_pass_decorator(Store)
+
+
+def output() -> Output:
+    """Where results go."""
+    found: Output = click.get_current_context().meta[OUTPUT]
+    return found
+
+
+class Whose(click.ParamType[Target]):
+    """Whose rules: role:NAME, user:NAME, everybody or anonymous."""
+
+    name = "whose"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        """The word as a target; a usage error if it is none."""
+        if isinstance(value, Target):
+            return value
+        try:
+            return Target.parse(value)
+        except ArgumentError as error:
+            self.fail(str(error), param, ctx)

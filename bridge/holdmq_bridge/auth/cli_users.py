@@ -1,0 +1,162 @@
+"""`holdmq-bridge auth user`: add, passwd, delete, enable, disable, grant, revoke, clients, superuser, show, list.
+
+Passwords come from a prompt or standard input, never from the words: those can be seen by others.
+"""
+
+import dataclasses
+import sys
+from typing import Any
+
+import click
+
+from holdmq_bridge.auth.cli_common import output, pass_store
+from holdmq_bridge.auth.passwords import hash_password
+from holdmq_bridge.auth.records import User
+from holdmq_bridge.auth.store import Store, StoreError
+
+
+@click.group("user")
+def user_group() -> None:
+    """Users: names with a password, or of client certificates."""
+
+
+@user_group.command("add")
+@click.argument("name")
+@click.option("--role", "roles", multiple=True, help="A role it has; several are asked in this order.")
+@click.option("--client", "clients", multiple=True, help="A glob of client ids that it may use; none: any.")
+@click.option("--superuser", is_flag=True, help="Everything is allowed to it.")
+@click.option("--disabled", is_flag=True, help="It may not connect yet.")
+@click.option("--no-password", is_flag=True, help="It connects by certificate only.")
+@pass_store
+def user_add(
+    store: Store,
+    name: str,
+    *,
+    roles: tuple[str, ...],
+    clients: tuple[str, ...],
+    superuser: bool,
+    disabled: bool,
+    no_password: bool,
+) -> None:
+    """Add the user NAME; the password is asked for, or the first line of standard input."""
+    user = User(name, enabled=not disabled, superuser=superuser, roles=roles, clients=clients).check()
+    store.add_user(user if no_password else dataclasses.replace(user, password=_asked_password()))
+    if not superuser and not user.roles and not any(store.policy().roles.values()):
+        click.echo(f"No rule allows {name} anything yet: see `rule add`.", err=True)
+
+
+@user_group.command("passwd")
+@click.argument("name")
+@click.option("--no-password", is_flag=True, help="Take the password away.")
+@pass_store
+def user_passwd(store: Store, name: str, no_password: bool) -> None:
+    """Give the user NAME a new password; who is connected with the old one is disconnected."""
+    store.user(name)
+    password = "" if no_password else _asked_password()
+    store.change_user(name, lambda user: dataclasses.replace(user, password=password))
+
+
+@user_group.command("delete")
+@click.argument("name")
+@pass_store
+def user_delete(store: Store, name: str) -> None:
+    """Remove the user NAME; who is connected as it is disconnected."""
+    store.delete_user(name)
+
+
+@user_group.command("enable")
+@click.argument("name")
+@pass_store
+def user_enable(store: Store, name: str) -> None:
+    """Let the user NAME connect."""
+    store.change_user(name, lambda user: dataclasses.replace(user, enabled=True))
+
+
+@user_group.command("disable")
+@click.argument("name")
+@pass_store
+def user_disable(store: Store, name: str) -> None:
+    """Let the user NAME connect no longer; who is connected as it is disconnected."""
+    store.change_user(name, lambda user: dataclasses.replace(user, enabled=False))
+
+
+@user_group.command("grant")
+@click.argument("name")
+@click.argument("role")
+@pass_store
+def user_grant(store: Store, name: str, role: str) -> None:
+    """Give the user NAME a role, behind those that it has."""
+
+    def grant(user: User) -> User:
+        return user if role in user.roles else dataclasses.replace(user, roles=(*user.roles, role))
+
+    store.change_user(name, grant)
+
+
+@user_group.command("revoke")
+@click.argument("name")
+@click.argument("role")
+@pass_store
+def user_revoke(store: Store, name: str, role: str) -> None:
+    """Take a role from the user NAME."""
+
+    def revoke(user: User) -> User:
+        if role not in user.roles:
+            raise StoreError(f"user {name!r} has no role {role!r}")
+        return dataclasses.replace(user, roles=tuple(one for one in user.roles if one != role))
+
+    store.change_user(name, revoke)
+
+
+@user_group.command("clients")
+@click.argument("name")
+@click.argument("patterns", nargs=-1)
+@pass_store
+def user_clients(store: Store, name: str, patterns: tuple[str, ...]) -> None:
+    """Bind the user NAME to client ids that match one of the globs; none: to any."""
+    store.change_user(name, lambda user: dataclasses.replace(user, clients=patterns))
+
+
+@user_group.command("superuser")
+@click.argument("name")
+@click.argument("value", type=click.BOOL)
+@pass_store
+def user_superuser(store: Store, name: str, value: bool) -> None:
+    """Allow the user NAME everything (yes), or what the rules say (no)."""
+    store.change_user(name, lambda user: dataclasses.replace(user, superuser=value))
+
+
+@user_group.command("show")
+@click.argument("name")
+@pass_store
+def user_show(store: Store, name: str) -> None:
+    """Show one user."""
+    user = store.user(name)
+    output().fields(_shown_user(user) | {"rules": len(user.rules)})
+
+
+@user_group.command("list")
+@pass_store
+def user_list(store: Store) -> None:
+    """Show all users."""
+    names = ("name", "password", "enabled", "superuser", "roles", "clients")
+    output().rows(names, ([_shown_user(user)[name] for name in names] for user in store.users()))
+
+
+def _shown_user(user: User) -> dict[str, Any]:
+    return {
+        "name": user.name,
+        "password": bool(user.password),
+        "enabled": user.enabled,
+        "superuser": user.superuser,
+        "roles": " ".join(user.roles),
+        "clients": " ".join(user.clients),
+    }
+
+
+def _asked_password() -> str:
+    """The hash of a password that is typed twice, or of the first line of standard input if that is no terminal."""
+    if sys.stdin.isatty():
+        return hash_password(click.prompt("Password", hide_input=True, confirmation_prompt=True).encode())
+    line = sys.stdin.buffer.readline()
+    return hash_password(line.removesuffix(b"\n").removesuffix(b"\r"))

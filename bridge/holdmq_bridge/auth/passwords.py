@@ -1,0 +1,203 @@
+"""Passwords: argon2 hashes, and checking them without holding up the event loop or paying twice.
+
+    matches() ──► cache ──► the same check under way? ──► bounded queue ──► threads (argon2 lets go of the GIL)
+
+Invariants
+ 1. A password is never kept: the cache holds HMACs under a key of this process, over user, password and stored hash,
+    each with its length. A changed hash is another entry.
+ 2. Only right passwords are cached. Cache and queue are bounded; a full queue is an error, not a wait.
+ 3. A user who does not exist costs as much as a wrong password, so that time does not tell who does.
+
+Memory: one check needs what its hash says, by default 19 MiB a thread; hashes that ask for more than MAX_MEMORY_KIB are
+refused when they are stored and when they are checked.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from argon2 import PasswordHasher, extract_parameters
+from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+from argon2.low_level import Type
+
+from holdmq.errors import ArgumentError
+
+# OWASP's password storage cheat sheet, argon2id with little memory: a fleet logs in all at once.
+TIME_COST = 2
+MEMORY_KIB = 19_456
+PARALLELISM = 1
+MAX_TIME_COST = 16
+MAX_MEMORY_KIB = 262_144
+MAX_PARALLELISM = 16
+MAX_PASSWORD_BYTES = 65_535  # what CONNECT can carry
+_SALT_BYTES = 16
+_HASH_BYTES = 32
+
+_hasher = PasswordHasher(time_cost=TIME_COST, memory_cost=MEMORY_KIB, parallelism=PARALLELISM)
+
+
+class BusyError(Exception):
+    """Too much is waiting already; nothing was done."""
+
+
+class BadHashError(ValueError):
+    """The stored hash is none, or asks for more than is granted."""
+
+
+def hash_password(password: bytes) -> str:
+    """The hash to store; takes some 30 ms.
+
+    Raises:
+        ArgumentError: it is empty or longer than MQTT can carry.
+    """
+    if not 0 < len(password) <= MAX_PASSWORD_BYTES:
+        raise ArgumentError(f"password of {len(password)} bytes: expected 1 to {MAX_PASSWORD_BYTES}")
+    return _hasher.hash(password)
+
+
+def check_hash(stored: str) -> None:
+    """Is it an argon2id hash whose check is affordable?
+
+    Raises:
+        BadHashError: it is not.
+    """
+    try:
+        asked = extract_parameters(stored)
+    except (InvalidHashError, ValueError) as error:
+        raise BadHashError("password hash: expected $argon2id$v=19$m=…,t=…,p=…$salt$hash") from error
+    if asked.type is not Type.ID or asked.memory_cost > MAX_MEMORY_KIB:
+        raise BadHashError(f"password hash: expected argon2id with at most {MAX_MEMORY_KIB} KiB")
+    if asked.time_cost > MAX_TIME_COST or asked.parallelism > MAX_PARALLELISM:
+        raise BadHashError(f"password hash: expected t up to {MAX_TIME_COST}, p up to {MAX_PARALLELISM}")
+
+
+def _verify(stored: str, password: bytes) -> bool:
+    check_hash(stored)
+    try:
+        return _hasher.verify(stored, password)
+    except VerifyMismatchError:
+        return False
+    except (InvalidHashError, VerificationError) as error:
+        raise BadHashError(f"password hash cannot be checked: {error}") from error
+
+
+def _unmatchable_hash() -> str:
+    """A well-formed hash that belongs to no password that anybody knows."""
+    salt, digest = (base64.b64encode(os.urandom(size)).rstrip(b"=").decode() for size in (_SALT_BYTES, _HASH_BYTES))
+    return f"$argon2id$v=19$m={MEMORY_KIB},t={TIME_COST},p={PARALLELISM}${salt}${digest}"
+
+
+class Verifier:
+    """Checks passwords in threads of its own. All methods belong to one event loop.
+
+    Args:
+        threads: how many checks run at the same time.
+        max_waiting: checks under way or waiting; more are refused.
+        max_cached: right passwords remembered.
+        cached_s: how long.
+        clock: seconds, growing.
+
+    Attributes:
+        checked: argon2 runs so far.
+        cached: answers that needed none.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int,
+        max_waiting: int,
+        max_cached: int,
+        cached_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.checked = 0
+        self.cached = 0
+        self._max_waiting = max_waiting
+        self._max_cached = max_cached
+        self._cached_s = cached_s
+        self._clock = clock
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="holdmq-argon2")
+        self._key = secrets.token_bytes(32)
+        self._right: OrderedDict[bytes, float] = OrderedDict()  # digest -> until when; oldest first
+        self._running: dict[bytes, asyncio.Future[bool]] = {}
+        self._unmatchable = _unmatchable_hash()
+
+    async def matches(self, user: str, password: bytes, stored: str) -> bool:
+        """Is this the user's password?
+
+        Args:
+            user: the name.
+            password: what the client sent.
+            stored: the user's hash; empty if there is no such user or no password: then the answer is no, after as
+                much time.
+
+        Raises:
+            BusyError: too many checks are waiting.
+            BadHashError: the stored hash is none.
+        """
+        digest = self._digest(user.encode("utf-8", "surrogatepass"), password, stored.encode())
+        if self._is_remembered(digest):
+            self.cached += 1
+            return True
+        running = self._running.get(digest)
+        if running is None:
+            if len(self._running) >= self._max_waiting:
+                raise BusyError(f"{self._max_waiting} password checks are waiting")
+            running = self._start(digest, password, stored or self._unmatchable)
+        # Whoever gives up waiting does not take the answer from the others.
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if running.cancelled():
+                raise BusyError("passwords are no longer checked") from None
+            raise
+
+    def close(self) -> None:
+        """End the threads; checks that wait are given up."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._right.clear()
+
+    def _start(self, digest: bytes, password: bytes, stored: str) -> asyncio.Future[bool]:
+        self.checked += 1
+        running = asyncio.get_running_loop().run_in_executor(self._executor, _verify, stored, password)
+        self._running[digest] = running
+
+        def finished(future: asyncio.Future[bool]) -> None:
+            del self._running[digest]
+            if not future.cancelled() and future.exception() is None and future.result():
+                self._remember(digest)
+
+        running.add_done_callback(finished)
+        return running
+
+    def _is_remembered(self, digest: bytes) -> bool:
+        until = self._right.get(digest)
+        if until is None:
+            return False
+        if until <= self._clock():
+            del self._right[digest]
+            return False
+        self._right.move_to_end(digest)
+        return True
+
+    def _remember(self, digest: bytes) -> None:
+        if not self._max_cached:
+            return
+        while len(self._right) >= self._max_cached:
+            self._right.popitem(last=False)
+        self._right[digest] = self._clock() + self._cached_s
+
+    def _digest(self, *parts: bytes) -> bytes:
+        mac = hmac.new(self._key, digestmod=hashlib.sha256)
+        for part in parts:
+            mac.update(len(part).to_bytes(4, "big"))
+            mac.update(part)
+        return mac.digest()

@@ -1,0 +1,286 @@
+"""Rules about topics: their text, what `%c` and `%u` make of them, and the decision for one client.
+
+    Rule            allow|deny publish|subscribe|all <filter>, as it is stored
+    compile_rules   rules and a client's names ──► CompiledRules: plain filters, in order
+    CompiledRules   may this client publish to a topic, subscribe to a filter
+
+Invariants
+ 1. The first rule that applies decides. To a publish applies a rule whose filter matches the topic. To a subscription
+    applies an allowing rule whose filter *covers* the requested one, and a denying rule whose filter *overlaps* it:
+    what a client may subscribe to contains no topic that the same rules deny, so nothing is checked at delivery.
+ 2. A client's own names never widen what a rule gives. `%c` or `%u` stands for exactly one level, or a part of one: if
+    the name has a `/`, `+`, `#` or U+0000, is missing or empty, or begins the first level with a `$`, an allowing rule
+    does not apply, and a denying one denies everything from that level down.
+ 3. A shared subscription is checked by its inner filter; a will is a publish.
+
+Pure: no I/O, no clock. A decision walks the list: O(rules x levels).
+"""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Self
+
+from holdmq.core import MAX_TOPIC_BYTES, InvalidTopicError, check_topic_filter, check_topic_name, split_share
+from holdmq.errors import ArgumentError
+from holdmq_bridge.auth.filters import covers, overlaps
+
+_MARKS = {"c": "the client id", "u": "the username"}
+
+
+class RuleError(ArgumentError):
+    """A text that is no rule; says what was wrong and what is expected."""
+
+
+class Action(enum.Flag):
+    """What a rule is about."""
+
+    PUBLISH = 1
+    SUBSCRIBE = 2
+    ALL = 3
+
+    @property
+    def word(self) -> str:
+        """As it is written in a rule."""
+        return str(self.name).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule; its filter may hold `%c` (client id), `%u` (username) and `%%` (a percent sign)."""
+
+    allow: bool
+    action: Action
+    topic_filter: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `allow|deny publish|subscribe|all <filter>`; the filter is all that follows the second space.
+
+        Raises:
+            RuleError: it is something else.
+        """
+        words = text.split(" ", 2)
+        if len(words) != 3:
+            raise RuleError(f"rule {text!r}: expected allow|deny publish|subscribe|all <filter>")
+        return cls.of(*words)
+
+    @classmethod
+    def of(cls, verdict: str, action: str, topic_filter: str) -> Self:
+        """A rule from its three words.
+
+        Raises:
+            RuleError: one of them is wrong.
+        """
+        if verdict not in ("allow", "deny"):
+            raise RuleError(f"rule: {verdict!r} stands where allow or deny is expected")
+        actions = {one.word: one for one in (Action.PUBLISH, Action.SUBSCRIBE, Action.ALL)}
+        if action not in actions:
+            raise RuleError(f"rule: {action!r} stands where publish, subscribe or all is expected")
+        _template(topic_filter)
+        return cls(verdict == "allow", actions[action], topic_filter)
+
+    def __str__(self) -> str:
+        return f"{'allow' if self.allow else 'deny'} {self.action.word} {self.topic_filter}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleList:
+    """Rules with the name of what they belong to: `user alice`, `role sensors`, `role everybody`."""
+
+    name: str
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A rule made plain for one client, and where it came from."""
+
+    allow: bool
+    action: Action
+    topic_filter: bytes
+    source: str
+    number: int  # in its list, from 1
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict and the entry that gave it; None: none applied."""
+
+    allowed: bool
+    entry: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRules:
+    """The rules of one client, in order. Two are equal if they decide alike, whatever their version.
+
+    Attributes:
+        entries: in the order in which they are asked.
+        default: the verdict if none applies.
+        version: of the stored rules that they were made from.
+    """
+
+    entries: tuple[Entry, ...]
+    default: bool
+    version: int = field(default=0, compare=False)
+
+    def may_publish(self, topic: bytes) -> bool:
+        """May the client publish to this topic, or leave a will there?
+
+        Raises:
+            InvalidTopicError: it is no topic name.
+        """
+        return self.decide_publish(topic).allowed
+
+    def may_subscribe(self, topic_filter: bytes) -> bool:
+        """May the client subscribe to this filter, `$share/<group>/<filter>` included?
+
+        Raises:
+            InvalidTopicError: it is no topic filter.
+        """
+        return self.decide_subscribe(topic_filter).allowed
+
+    def decide_publish(self, topic: bytes) -> Decision:
+        """The same as `may_publish`, with the entry that decides."""
+        check_topic_name(topic)
+        for entry in self.entries:
+            # A topic is a filter that matches itself alone: one that covers it matches it.
+            if entry.action is not Action.SUBSCRIBE and covers(entry.topic_filter, topic):
+                return Decision(entry.allow, entry)
+        return Decision(self.default, None)
+
+    def decide_subscribe(self, topic_filter: bytes) -> Decision:
+        """The same as `may_subscribe`, with the entry that decides."""
+        shared = split_share(topic_filter)
+        wanted = topic_filter if shared is None else shared[1]
+        for entry in self.entries:
+            applies = covers if entry.allow else overlaps
+            if entry.action is not Action.PUBLISH and applies(entry.topic_filter, wanted):
+                return Decision(entry.allow, entry)
+        return Decision(self.default, None)
+
+    def publish_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
+        """What decides a publish, to be copied: (allow, filter), the first that matches decides; and the default."""
+        entries = [(entry.allow, entry.topic_filter) for entry in self.entries if entry.action is not Action.SUBSCRIBE]
+        return entries, self.default
+
+
+def compile_rules(
+    lists: Iterable[RuleList], client_id: bytes, username: str | None, *, default: bool, version: int = 0
+) -> CompiledRules:
+    """Make the rules of one client.
+
+    Args:
+        lists: in the order in which they are asked.
+        client_id: what `%c` stands for.
+        username: what `%u` stands for; None: the client has none.
+        default: the verdict if no rule applies.
+        version: of the stored rules.
+    """
+    name = b"" if username is None else username.encode("utf-8", "surrogatepass")
+    values = {mark: (value, _stands_in_a_level(value)) for mark, value in (("c", client_id), ("u", name))}
+    entries = tuple(
+        Entry(rule.allow, rule.action, topic_filter, rules.name, number, rule)
+        for rules in lists
+        for number, rule in enumerate(rules.rules, 1)
+        for topic_filter in _expand(rule, values)
+    )
+    return CompiledRules(entries, default, version)
+
+
+def _expand(rule: Rule, values: Mapping[str, tuple[bytes, bool]]) -> Sequence[bytes]:
+    """The plain filters of the rule: one; if a name cannot stand in it none, or those that deny more."""
+    if "%" not in rule.topic_filter:
+        return (rule.topic_filter.encode(),)
+    levels: list[bytes] = []
+    template = _template(rule.topic_filter)
+    for index, parts in enumerate(template):
+        text = b"".join(values[mark][0] if mark else literal.encode() for mark, literal in parts)
+        safe = all(values[mark][1] for mark, _ in parts if mark)
+        if rule.allow and index == 0 and parts[0][0] and text.startswith(b"$"):
+            safe = False
+        if not safe:
+            return () if rule.allow else _everything_below(levels, text)
+        levels.append(text)
+    plain = b"/".join(levels)
+    # Names that stand in a level leave a filter a filter, unless it becomes too long or a `$share` one.
+    if (len(plain) <= MAX_TOPIC_BYTES and not plain.startswith(b"$")) or _is_filter(plain):
+        return (plain,)
+    marked = next(index for index, parts in enumerate(template) if any(mark for mark, _ in parts))
+    return () if rule.allow else _everything_below(levels[:marked], levels[marked])
+
+
+def _everything_below(levels: Sequence[bytes], text: bytes) -> Sequence[bytes]:
+    """Filters for all topics under these levels, those included that `#` hides because `text` begins with a `$`."""
+    found = [b"/".join([*levels, b"#"])]
+    first = text.split(b"/", 1)[0]
+    if not levels and first.startswith(b"$") and _is_filter(first + b"/#"):
+        found.append(first + b"/#")
+    return found
+
+
+def _stands_in_a_level(value: bytes) -> bool:
+    if b"/" in value:
+        return False
+    try:
+        check_topic_name(value)
+    except InvalidTopicError:
+        return False
+    return True
+
+
+def _is_filter(text: bytes) -> bool:
+    try:
+        check_topic_filter(text)
+    except InvalidTopicError:
+        return False
+    return True
+
+
+_Part = tuple[str, str]  # (mark, "") or ("", literal)
+
+
+@lru_cache(maxsize=4096)
+def _template(topic_filter: str) -> tuple[tuple[_Part, ...], ...]:
+    """The levels of a rule's filter, each as literal texts and marks.
+
+    Raises:
+        RuleError: it is no filter, with the marks taken as ordinary letters.
+    """
+    if any(ord(letter) < 0x20 or 0x7F <= ord(letter) < 0xA0 for letter in topic_filter):
+        raise RuleError(f"rule: the filter {topic_filter!r} holds a control character")
+    levels = tuple(_parts(level, topic_filter) for level in topic_filter.split("/"))
+    plain = "/".join("".join("x" if mark else literal for mark, literal in parts) for parts in levels)
+    try:
+        check_topic_filter(plain)
+    except InvalidTopicError as error:
+        raise RuleError(f"rule: the filter {topic_filter!r} is none: {error}") from error
+    if plain.startswith("$share/"):
+        raise RuleError(f"rule: {topic_filter!r}: a shared subscription is checked by its inner filter; write that")
+    if plain.startswith("$") and not levels[0][0][0] and any(mark for mark, _ in levels[0]):
+        raise RuleError(f"rule: {topic_filter!r}: %c and %u cannot complete a first level that begins with $")
+    return levels
+
+
+def _parts(level: str, topic_filter: str) -> tuple[_Part, ...]:
+    parts: list[_Part] = []
+    at = 0
+    while at < len(level):
+        if level[at] != "%":
+            end = level.find("%", at)
+            end = len(level) if end < 0 else end
+            parts.append(("", level[at:end]))
+            at = end
+            continue
+        mark = level[at + 1 : at + 2]
+        if mark != "%" and mark not in _MARKS:
+            raise RuleError(
+                f"rule: the filter {topic_filter!r} holds {'%' + mark!r}: expected %c (client id), %u (username) "
+                "or %% (a percent sign)"
+            )
+        parts.append(("", "%") if mark == "%" else (mark, ""))
+        at += 2
+    return tuple(parts) or (("", ""),)

@@ -1,0 +1,413 @@
+"""Edits users, roles, rules and blocked clients in the server; what the command line uses.
+
+Each edit is one optimistic transaction:
+
+    WATCH version ─► read ─► check, plan ─► MULTI, writes, new version, notice, EXEC ─► somebody was faster: again
+
+Invariants
+ 1. Every edit takes the version, so that two edits never overlap: the second one sees what the first one did.
+ 2. An edit that is refused, or that changes nothing, writes nothing and tells nobody.
+ 3. Versions never repeat, also not after FLUSHALL: the larger of the last one + 1 and the clock in µs, which is less
+    than an edit takes.
+ 4. Nothing is sent twice on its own: the client has to be one that does not retry.
+
+`delete_role` looks at all users, in pages; everything else costs what it touches.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import redis
+
+from holdmq.errors import ArgumentError
+from holdmq_bridge.auth.passwords import BadHashError, check_hash
+from holdmq_bridge.auth.records import (
+    BLOCKED,
+    BUILT_IN_ROLES,
+    CHANNEL,
+    MAX_BLOCKED,
+    MAX_BLOCKED_GLOBS,
+    MAX_ROLES,
+    MAX_ROLES_BYTES,
+    ROLES,
+    USERS,
+    VERSION,
+    Policy,
+    RecordError,
+    User,
+    check_name,
+    check_role,
+    check_rules,
+    format_change,
+    format_rules,
+    is_glob,
+    parse_rules,
+    read_version,
+    user_key,
+)
+from holdmq_bridge.auth.rules import Rule
+
+PAGE = 500
+MAX_TRIES = 200
+_PAUSE_S = 0.05
+_SHOWN = 5
+
+
+class StoreError(ValueError):
+    """The edit does not fit what is stored; says what, and nothing was changed."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What an edit writes.
+
+    Attributes:
+        commands: in this order.
+        users: whom it concerns; None: everybody.
+    """
+
+    commands: list[tuple[str | int, ...]] = field(default_factory=list)
+    users: set[str] | None = field(default_factory=set)
+
+    def write(self, *command: str | int) -> None:
+        """Add a command that concerns everybody."""
+        self.commands.append(command)
+        self.users = None
+
+    def write_user(self, user: User) -> None:
+        """Store a user."""
+        pairs = [text for pair in user.check().fields().items() for text in pair]
+        self.commands += [("ZADD", USERS, 0, user.name), ("HSET", user_key(user.name), *pairs)]
+        self._concerns(user.name)
+
+    def drop_user(self, name: str) -> None:
+        """Remove a user."""
+        self.commands += [("ZREM", USERS, name), ("DEL", user_key(name))]
+        self._concerns(name)
+
+    def _concerns(self, name: str) -> None:
+        if self.users is not None:
+            self.users.add(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whose rules: those of a role or of a user."""
+
+    kind: str  # "role" or "user"
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Target":
+        """Read `role:<name>`, `user:<name>`, `everybody` or `anonymous`.
+
+        Raises:
+            ArgumentError: it is something else.
+        """
+        if text in BUILT_IN_ROLES:
+            return cls("role", text)
+        kind, colon, name = text.partition(":")
+        if not colon or kind not in ("role", "user"):
+            raise ArgumentError(f"{text!r}: expected role:<name>, user:<name>, everybody or anonymous")
+        return cls(kind, check_name(name, kind))
+
+    def __str__(self) -> str:
+        return self.name if self.name in BUILT_IN_ROLES and self.kind == "role" else f"{self.kind}:{self.name}"
+
+
+class Store:
+    """Reads and edits through a synchronous client that does not retry and whose replies are bytes."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client: Any = client
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def version(self) -> int:
+        """The version of what is stored, 0 if there is nothing."""
+        return read_version(self._client.get(VERSION))
+
+    def policy(self) -> Policy:
+        """Roles, blocked clients and the number of users, as of one moment."""
+        with self._client.pipeline(transaction=True) as pipe:
+            pipe.get(VERSION).zcard(USERS).hgetall(ROLES).hkeys(BLOCKED)
+            return Policy.read(*pipe.execute())
+
+    def user(self, name: str) -> User:
+        """A user.
+
+        Raises:
+            StoreError: there is none.
+        """
+        return _user(self._client, name)
+
+    def users(self) -> Iterator[User]:
+        """All users by name, read in pages."""
+        start: str | bytes = "-"
+        while names := self._client.zrangebylex(USERS, start, "+", start=0, num=PAGE):
+            with self._client.pipeline(transaction=False) as pipe:
+                for raw in names:
+                    pipe.hgetall(user_key(raw.decode()))
+                for raw, fields in zip(names, pipe.execute(), strict=True):
+                    if (found := User.read(raw.decode(), fields)) is not None:  # else removed meanwhile
+                        yield found
+            start = b"(" + names[-1]
+
+    def blocked(self) -> dict[str, str]:
+        """Blocked client ids and globs, with the reasons."""
+        found = self._client.hgetall(BLOCKED)
+        return {
+            pattern.decode(errors="backslashreplace"): why.decode(errors="replace") for pattern, why in found.items()
+        }
+
+    def rules(self, target: Target) -> tuple[Rule, ...]:
+        """The rules of a role or user.
+
+        Raises:
+            StoreError: there is no such role or user.
+        """
+        return _rules(self._client, target)
+
+    # ---- users -----------------------------------------------------------------------------------------------------
+
+    def add_user(self, user: User) -> None:
+        """Store a new user.
+
+        Raises:
+            StoreError: there is one of that name, or a role of it is not there.
+            ArgumentError: it cannot be stored.
+        """
+        _check_user(user)
+
+        def plan(read: Any, edit: Plan) -> None:
+            if read.exists(user_key(user.name)):
+                raise StoreError(f"there is a user {user.name!r} already")
+            _require_roles(read, user.roles)
+            edit.write_user(user)
+
+        self.edit(plan)
+
+    def change_user(self, name: str, change: Callable[[User], User]) -> None:
+        """Store what `change` makes of the user; may be called several times.
+
+        Raises:
+            StoreError: there is no such user, or a new role of it is not there.
+            ArgumentError: what it makes cannot be stored.
+        """
+
+        def plan(read: Any, edit: Plan) -> None:
+            before = _user(read, name)
+            after = _check_user(change(before))
+            if after != before:
+                _require_roles(read, [role for role in after.roles if role not in before.roles])
+                edit.write_user(after)
+
+        self.edit(plan)
+
+    def delete_user(self, name: str) -> None:
+        """Remove a user.
+
+        Raises:
+            StoreError: there is none.
+        """
+
+        def plan(read: Any, edit: Plan) -> None:
+            if not read.exists(user_key(name)) and read.zscore(USERS, name) is None:
+                raise StoreError(f"there is no user {name!r}")
+            edit.drop_user(name)
+
+        self.edit(plan)
+
+    # ---- roles and rules -------------------------------------------------------------------------------------------
+
+    def add_role(self, name: str, rules: tuple[Rule, ...] = ()) -> None:
+        """Store a new role.
+
+        Raises:
+            StoreError: there is one of that name.
+            ArgumentError: the name or the rules cannot be stored, or there are too many.
+        """
+        check_role(name)
+
+        def plan(read: Any, edit: Plan) -> None:
+            if name in BUILT_IN_ROLES or read.hexists(ROLES, name):
+                raise StoreError(f"there is a role {name!r} already")
+            _write_rules(read, edit, Target("role", name), rules)
+
+        self.edit(plan)
+
+    def delete_role(self, name: str) -> None:
+        """Remove a role that nobody has.
+
+        Raises:
+            StoreError: there is none, or users have it.
+        """
+
+        def plan(read: Any, edit: Plan) -> None:
+            if not read.hexists(ROLES, name):
+                raise StoreError(f"there is no role {name!r}")
+            holders = [user.name for user in self.users() if name in user.roles]
+            if holders:
+                shown = ", ".join(map(repr, holders[:_SHOWN])) + (" …" if len(holders) > _SHOWN else "")
+                raise StoreError(f"{len(holders)} users have the role {name!r}: {shown}")
+            edit.write("HDEL", ROLES, name)
+
+        self.edit(plan)
+
+    def change_rules(self, target: Target, change: Callable[[tuple[Rule, ...]], Sequence[Rule]]) -> None:
+        """Store what `change` makes of the rules; may be called several times.
+
+        Raises:
+            StoreError: there is no such role or user.
+            ArgumentError: what it makes cannot be stored.
+        """
+
+        def plan(read: Any, edit: Plan) -> None:
+            before = _rules(read, target)
+            after = tuple(change(before))
+            if after != before:
+                _write_rules(read, edit, target, after)
+
+        self.edit(plan)
+
+    # ---- blocked clients -------------------------------------------------------------------------------------------
+
+    def block(self, pattern: str, why: str = "") -> None:
+        """Let no client connect whose id is this, or matches this glob.
+
+        Raises:
+            ArgumentError: the pattern cannot be stored.
+            StoreError: there are too many.
+        """
+        check_name(pattern, "client pattern")
+
+        def plan(read: Any, edit: Plan) -> None:
+            known = read.hgetall(BLOCKED)
+            if known.get(pattern.encode()) == why.encode():
+                return
+            patterns = {*known, pattern.encode()}
+            globs = sum(is_glob(one.decode(errors="replace")) for one in patterns)
+            if len(patterns) > MAX_BLOCKED or globs > MAX_BLOCKED_GLOBS:
+                raise StoreError(f"blocked clients: expected at most {MAX_BLOCKED}, {MAX_BLOCKED_GLOBS} of them globs")
+            edit.write("HSET", BLOCKED, pattern, why)
+
+        self.edit(plan)
+
+    def unblock(self, pattern: str) -> None:
+        """The inverse of `block`.
+
+        Raises:
+            StoreError: it is not blocked.
+        """
+
+        def plan(read: Any, edit: Plan) -> None:
+            if not read.hexists(BLOCKED, pattern):
+                raise StoreError(f"{pattern!r} is not blocked")
+            edit.write("HDEL", BLOCKED, pattern)
+
+        self.edit(plan)
+
+    # ---- the transaction -------------------------------------------------------------------------------------------
+
+    def announce(self) -> None:
+        """Let every bridge read everything again: for edits that were made by other means."""
+
+        def plan(_read: Any, edit: Plan) -> None:
+            edit.users = None
+
+        self.edit(plan)
+
+    def edit(self, plan: Callable[[Any, Plan], None]) -> None:
+        """Carry out an edit.
+
+        Args:
+            plan: reads with the first argument (a client whose commands run at once), and writes into the second.
+                Called again if somebody else edited meanwhile.
+
+        Raises:
+            StoreError: others edit all the time.
+        """
+        for _ in range(MAX_TRIES):
+            with self._client.pipeline(transaction=True) as pipe:
+                pipe.watch(VERSION)
+                before = read_version(pipe.get(VERSION))
+                made = Plan()
+                plan(pipe, made)
+                if not made.commands and made.users is not None:
+                    return
+                version = max(before + 1, time.time_ns() // 1000)
+                pipe.multi()
+                for command in made.commands:
+                    pipe.execute_command(*command)
+                pipe.set(VERSION, version)
+                pipe.publish(CHANNEL, format_change(version, before, made.users))
+                try:
+                    pipe.execute()
+                except redis.WatchError:
+                    time.sleep(random.uniform(0, _PAUSE_S))  # noqa: S311 (so that two do not meet again)
+                    continue
+                return
+        raise StoreError(f"somebody else edited each of {MAX_TRIES} times; nothing was changed")
+
+
+def _check_user(user: User) -> User:
+    user.check()
+    if user.password:
+        try:
+            check_hash(user.password)
+        except BadHashError as error:
+            raise ArgumentError(f"user {user.name!r}: {error}") from error
+    return user
+
+
+def _user(read: Any, name: str) -> User:
+    found = User.read(name, read.hgetall(user_key(name)))
+    if found is None:
+        raise StoreError(f"there is no user {name!r}")
+    return found
+
+
+def _require_roles(read: Any, roles: Iterable[str]) -> None:
+    for role in roles:
+        if not read.hexists(ROLES, role):
+            raise StoreError(f"there is no role {role!r}; `role add` makes it")
+
+
+def _rules(read: Any, target: Target) -> tuple[Rule, ...]:
+    if target.kind == "user":
+        return _user(read, target.name).rules
+    raw = read.hget(ROLES, target.name)
+    if raw is None:
+        if target.name in BUILT_IN_ROLES:
+            return ()
+        raise StoreError(f"there is no role {target.name!r}")
+    try:
+        return parse_rules(raw.decode())
+    except ValueError as error:
+        raise RecordError(f"role {target.name!r} cannot be read: {error}") from error
+
+
+def _write_rules(read: Any, edit: Plan, target: Target, rules: tuple[Rule, ...]) -> None:
+    check_rules(str(target), rules)
+    if target.kind == "user":
+        edit.write_user(replace(_user(read, target.name), rules=rules))
+        return
+    text = format_rules(rules)
+    others = {name: rule_text for name, rule_text in read.hgetall(ROLES).items() if name != target.name.encode()}
+    check_roles(len(others) + 1, sum(map(len, others.values())) + len(text.encode()))
+    edit.write("HSET", ROLES, target.name, text)
+
+
+def check_roles(count: int, size: int) -> None:
+    """Are all roles together small enough for every bridge to hold them?
+
+    Raises:
+        ArgumentError: they are not.
+    """
+    if count > MAX_ROLES or size > MAX_ROLES_BYTES:
+        raise ArgumentError(
+            f"roles: {count} with {size} bytes of rules, expected at most {MAX_ROLES} with {MAX_ROLES_BYTES}"
+        )

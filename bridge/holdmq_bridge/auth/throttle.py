@@ -1,0 +1,91 @@
+"""Guessing passwords is slowed down: a source that fails too often is refused for a while, right password or not.
+
+A source is a username together with the address that tries it (an IPv6 address counts as its /64), so that nobody can
+lock a user out from elsewhere. The first `free` failures cost nothing; each further one doubles the time in which the
+source is refused. A success, or a pause of twice the longest ban, forgets everything.
+
+Bounded: `max_sources` are remembered, the one that failed longest ago is forgotten first. O(1) each.
+"""
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_IPV6_SITE_BITS = 64
+_MAX_DOUBLINGS = 32
+
+Source = tuple[str, str]
+
+
+def source_of(username: str, address: str) -> Source:
+    """The source of a login; the address as the socket tells it, empty for a Unix socket."""
+    try:
+        found = ipaddress.ip_address(address.split("%", 1)[0])
+    except ValueError:
+        return username, address
+    if found.version == 6 and found.ipv4_mapped is not None:
+        return username, str(found.ipv4_mapped)
+    if found.version == 6:
+        return username, str(ipaddress.ip_network((int(found), _IPV6_SITE_BITS), strict=False))
+    return username, str(found)
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int = 0
+    at: float = 0.0
+    refused_until: float = 0.0
+
+
+class Throttle:
+    """Counts failures.
+
+    Args:
+        free: failures without a consequence.
+        first_s: how long the next one is refused.
+        longest_s: the longest ban.
+        max_sources: how many are remembered.
+        clock: seconds, growing.
+    """
+
+    def __init__(
+        self,
+        *,
+        free: int,
+        first_s: float,
+        longest_s: float,
+        max_sources: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._free = free
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._max_sources = max_sources
+        self._clock = clock
+        self._sources: OrderedDict[Source, _Failures] = OrderedDict()
+
+    def refused_for(self, source: Source) -> float:
+        """For how many seconds the source is still refused; 0: it is not."""
+        known = self._sources.get(source)
+        return max(0.0, known.refused_until - self._clock()) if known is not None else 0.0
+
+    def failed(self, source: Source) -> None:
+        """A login was wrong."""
+        now = self._clock()
+        known = self._sources.pop(source, None)
+        if known is None or now - known.at > 2 * self._longest_s:
+            known = _Failures()
+        known.count += 1
+        known.at = now
+        beyond = known.count - self._free
+        if beyond > 0:
+            known.refused_until = now + min(self._longest_s, self._first_s * 2 ** min(beyond - 1, _MAX_DOUBLINGS))
+        while len(self._sources) >= self._max_sources:
+            self._sources.popitem(last=False)
+        self._sources[source] = known
+
+    def succeeded(self, source: Source) -> None:
+        """A login was right."""
+        self._sources.pop(source, None)

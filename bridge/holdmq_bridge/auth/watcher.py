@@ -1,0 +1,196 @@
+"""Keeps the stored roles at hand, and says when anything changed.
+
+    channel ──► notice ──► is it the next version? ──► yes: only these users changed
+                                                   └─► no: read everything, everybody is concerned
+    every few seconds, and whenever the link comes back: the version is read and compared
+
+Invariants
+ 1. The notice is only a hint: what is in force was read from the server.
+ 2. The channel is subscribed to, confirmed, before the version is read: no change falls between.
+ 3. A change is reported after what it changed is in force, and once.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import redis
+from redis.asyncio import Redis
+
+from holdmq_bridge.auth.records import (
+    BLOCKED,
+    CHANNEL,
+    MAX_CHANGED,
+    ROLES,
+    USERS,
+    VERSION,
+    Announcement,
+    Policy,
+    RecordError,
+    parse_change,
+    read_version,
+)
+from holdmq_bridge.auth.verdict import Change
+from holdmq_bridge.backoff import Backoff
+from holdmq_bridge.logs import Log
+
+T = TypeVar("T")
+
+log = Log("auth")
+
+_RETRY_FIRST_S = 0.05
+_RETRY_MAX_S = 2.0
+_MAX_NOTICES = 1000  # taken together
+_CLOSE_STEP_S = 0.02
+_TROUBLE = (redis.RedisError, OSError, RecordError)
+
+
+class Watcher:
+    """Follows the stored rules. All methods belong to one event loop.
+
+    Args:
+        client: gives the client of the server.
+        on_change: called in the event loop, must not block.
+        poll_s: how often the version is read if nothing is heard.
+
+    Attributes:
+        policy: what is in force; None until it was read for the first time.
+    """
+
+    def __init__(self, client: Callable[[], Redis], on_change: Callable[[Change], None], poll_s: float) -> None:
+        self.policy: Policy | None = None
+        self._client: Callable[[], Any] = client
+        self._on_change = on_change
+        self._poll_s = poll_s
+        self._reading = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._resting = False  # at a place where it can be cancelled
+        self._backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)
+
+    def start(self) -> None:
+        """Begin to follow; a lost server is tried again with growing pauses."""
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """End the following.
+
+        redis-py loses some cancellations, and connections that are being made when it is cancelled. So the task is
+        cancelled only while it rests, and again until it ends; the time limits of the client bound the rest.
+        """
+        self._closing = True
+        while self._task is not None and not self._task.done():
+            if self._resting:
+                self._task.cancel()
+            await asyncio.wait([self._task], timeout=_CLOSE_STEP_S)
+
+    async def _run(self) -> None:
+        while not self._closing:
+            try:
+                async with self._client().pubsub() as pubsub:
+                    await self._follow(pubsub)
+            except _TROUBLE as error:
+                pause = self._backoff.next()
+                log.warning("users and rules cannot be followed", error=error, again_in_s=round(pause, 3))
+                await self._rest(asyncio.sleep(pause))
+            except Exception as error:  # noqa: BLE001 (whatever it was: who stops following no longer hears of a ban)
+                log.defect("following users and rules failed", error)
+                await self._rest(asyncio.sleep(self._backoff.next()))
+
+    async def _rest(self, waiting: Awaitable[T]) -> T:
+        self._resting = True
+        try:
+            return await waiting
+        finally:
+            self._resting = False
+
+    async def at(self, version: int) -> Policy:
+        """What is in force, read again if it is of another version than this one, which the server just told.
+
+        Raises:
+            RedisError, OSError, RecordError: it cannot be read.
+        """
+        async with self._reading:
+            if self.policy is None or self.policy.version != version:
+                await self._read_all()
+            assert self.policy is not None
+            return self.policy
+
+    async def refresh(self) -> Policy:
+        """Read the version, and everything if it is another one.
+
+        Raises:
+            RedisError, OSError, RecordError: it cannot be read.
+        """
+        return await self.at(read_version(await self._client().get(VERSION)))
+
+    async def _follow(self, pubsub: Any) -> None:
+        await pubsub.subscribe(CHANNEL)
+        if await pubsub.get_message(timeout=self._poll_s) is None:
+            raise TimeoutError(f"the subscription to {CHANNEL} was not confirmed in {self._poll_s:g} s")
+        await self.refresh()
+        self._backoff.reset()
+        while not self._closing:
+            notices: list[Announcement | None] = []
+            message = await self._rest(pubsub.get_message(timeout=self._poll_s))
+            while message is not None and len(notices) < _MAX_NOTICES:
+                notices.append(_notice(message))
+                message = await pubsub.get_message(timeout=0)
+            await self._apply(notices)  # none: the poll
+
+    async def _apply(self, notices: list[Announcement | None]) -> None:
+        async with self._reading:
+            narrow = _joined(self.policy, notices) if notices else None
+            if narrow is None:
+                version = read_version(await self._client().get(VERSION))
+                if self.policy is None or version != self.policy.version:
+                    await self._read_all()
+                return
+            version, users = narrow
+            if not users:
+                return
+            assert self.policy is not None
+            before = self.policy
+            self.policy = replace(before, version=version, users=await self._client().zcard(USERS))
+            # The first user and the last one change what anonymous clients may.
+            self._tell(Change(version, users if before.users and self.policy.users else None))
+
+    async def _read_all(self) -> None:
+        async with self._client().pipeline(transaction=True) as pipe:
+            pipe.get(VERSION).zcard(USERS).hgetall(ROLES).hkeys(BLOCKED)
+            version, users, roles, blocked = await pipe.execute()
+        before, self.policy = self.policy, Policy.read(version, users, roles, blocked)
+        for error in self.policy.broken.values():
+            log.error("a role cannot be read; whoever has it is refused", error=error)
+        if before is not None and before != self.policy:
+            self._tell(Change(self.policy.version))
+
+    def _tell(self, change: Change) -> None:
+        try:
+            self._on_change(change)
+        except Exception as error:  # noqa: BLE001 (the listener's defect must not end the following)
+            log.defect("a change of users or rules could not be passed on", error)
+
+
+def _notice(message: dict[str, Any]) -> Announcement | None:
+    """A notice; None for what is none, such as the confirmation of a subscription that was lost and made anew."""
+    return parse_change(message["data"]) if message["type"] == "message" else None
+
+
+def _joined(policy: Policy | None, notices: list[Announcement | None]) -> tuple[int, frozenset[str]] | None:
+    """Version and users after notices that follow one another from what is in force; None if they do not."""
+    if policy is None:
+        return None
+    version, users = policy.version, frozenset[str]()
+    for notice in notices:
+        if notice is None:
+            return None
+        if notice.version == version and not users:
+            continue  # read before it was heard of
+        if notice.after != version or notice.users is None:
+            return None
+        version = notice.version
+        users |= notice.users
+    return None if len(users) > MAX_CHANGED else (version, users)

@@ -1,0 +1,245 @@
+"""Passwords, their cache and queue, and the slowing down of guesses."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from argon2 import PasswordHasher
+
+from holdmq.errors import ArgumentError
+from holdmq_bridge.auth.passwords import (
+    MAX_PASSWORD_BYTES,
+    BadHashError,
+    BusyError,
+    Verifier,
+    check_hash,
+    hash_password,
+)
+from holdmq_bridge.auth.throttle import Throttle, source_of
+
+CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+HASH = CHEAP.hash(b"right", salt=b"the same in each process")  # it names tests
+
+MakeVerifier = Callable[..., Verifier]
+
+
+class Clock:
+    """Seconds that a test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest_asyncio.fixture
+async def verifier() -> AsyncIterator[MakeVerifier]:
+    made: list[Verifier] = []
+
+    def make(**options: Any) -> Verifier:
+        one = Verifier(**{"threads": 1, "max_waiting": 100, "max_cached": 100, "cached_s": 60.0, **options})
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_hash_is_argon2id_and_differs_each_time() -> None:
+    first, second = hash_password(b"pw"), hash_password(b"pw")
+    assert first.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+    assert first != second
+    check_hash(first)
+
+
+@pytest.mark.parametrize("password", [b"", b"x" * (MAX_PASSWORD_BYTES + 1)])
+def test_a_password_that_cannot_be_sent_is_refused(password: bytes) -> None:
+    with pytest.raises(ArgumentError, match="expected 1 to 65535"):
+        hash_password(password)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "plain", "", "$argon2id$", "$2b$12$abcdefghijklmnopqrstuv",
+        HASH.replace("m=8", "m=4194304"), HASH.replace("t=1", "t=1000"), HASH.replace("p=1", "p=99"),
+        HASH.replace("argon2id", "argon2i"),
+    ],
+)  # fmt: skip
+def test_a_hash_that_is_none_or_too_costly_is_refused(stored: str) -> None:
+    with pytest.raises(BadHashError):
+        check_hash(stored)
+
+
+async def test_right_wrong_and_missing_passwords_are_told_apart(verifier: MakeVerifier) -> None:
+    one = verifier()
+    assert await one.matches("u", b"right", HASH)
+    assert not await one.matches("u", b"wrong", HASH)
+    assert not await one.matches("u", b"right", "")
+    with pytest.raises(BadHashError):
+        await one.matches("u", b"right", "broken")
+
+
+async def test_a_right_password_is_computed_once(verifier: MakeVerifier) -> None:
+    clock = Clock()
+    one = verifier(clock=clock)
+    for _ in range(5):
+        assert await one.matches("u", b"right", HASH)
+    assert (one.checked, one.cached) == (1, 4)
+    clock.now += 61
+    assert await one.matches("u", b"right", HASH)
+    assert one.checked == 2
+
+
+async def test_what_is_remembered_is_of_this_user_password_and_hash(verifier: MakeVerifier) -> None:
+    one = verifier()
+    assert await one.matches("u", b"right", HASH)
+    assert not await one.matches("u", b"righ", HASH)
+    assert not await one.matches("u", b"right", CHEAP.hash(b"new"))
+    assert await one.matches("v", b"right", HASH)
+    # The same letters cut elsewhere are other words.
+    assert not await one.matches("ur", b"ight", HASH)
+    assert one.cached == 0
+
+
+async def test_wrong_passwords_are_not_remembered_and_memory_is_bounded(verifier: MakeVerifier) -> None:
+    one = verifier(max_cached=2)
+    for _ in range(3):
+        assert not await one.matches("u", b"wrong", HASH)
+    assert one.checked == 3
+    for user in ("a", "b", "c"):
+        await one.matches(user, b"right", HASH)
+    await one.matches("c", b"right", HASH)
+    assert one.cached == 1
+    await one.matches("a", b"right", HASH)  # the oldest was forgotten
+    assert one.cached == 1
+
+
+async def test_a_fleet_with_one_password_that_comes_at_once_is_computed_once(verifier: MakeVerifier) -> None:
+    one = verifier()
+    stored = hash_password(b"shared")
+    assert all(await asyncio.gather(*(one.matches("fleet", b"shared", stored) for _ in range(500))))
+    assert one.checked == 1
+
+
+async def test_a_full_queue_is_an_error_at_once(verifier: MakeVerifier) -> None:
+    one = verifier(max_waiting=3)
+    slow = hash_password(b"x")
+    waiting = [asyncio.ensure_future(one.matches("u", b"%d" % i, slow)) for i in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(BusyError):
+        await one.matches("u", b"one too many", slow)
+    assert await asyncio.gather(*waiting) == [False] * 3
+    assert not await one.matches("u", b"now there is room", slow)
+
+
+async def test_whoever_stops_waiting_takes_the_answer_from_nobody(verifier: MakeVerifier) -> None:
+    one = verifier()
+    stored = hash_password(b"right")
+    first = asyncio.ensure_future(one.matches("u", b"right", stored))
+    second = asyncio.ensure_future(one.matches("u", b"right", stored))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_checks_that_wait_at_the_end_are_given_up(verifier: MakeVerifier) -> None:
+    one = verifier()
+    stored = hash_password(b"x")
+    waiting = [asyncio.ensure_future(one.matches("u", b"%d" % i, stored)) for i in range(20)]
+    await asyncio.sleep(0)
+    one.close()
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert any(isinstance(result, BusyError) for result in results)
+    assert all(result is False or isinstance(result, BusyError) for result in results)
+
+
+async def test_the_event_loop_goes_on_while_passwords_are_checked(verifier: MakeVerifier) -> None:
+    one = verifier()
+    stored = hash_password(b"x")
+    checks = asyncio.gather(*(one.matches("u", b"%d" % i, stored) for i in range(10)))
+    turns = 0
+    while not checks.done():
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert turns >= 20  # ten checks of some 30 ms: if they blocked, there were ten turns at most
+    await checks
+
+
+async def test_an_unknown_user_costs_as_much_as_a_wrong_password(verifier: MakeVerifier) -> None:
+    one = verifier()
+    stored = hash_password(b"x")
+
+    async def fastest(hashed: str) -> float:
+        times = []
+        for number in range(7):
+            begin = time.perf_counter()
+            await one.matches("u", b"%d" % number, hashed)
+            times.append(time.perf_counter() - begin)
+        return min(times)
+
+    known, unknown = await fastest(stored), await fastest("")
+    assert known / 2 < unknown < known * 2
+
+
+# ---- guessing --------------------------------------------------------------------------------------------------------
+
+
+def throttle(clock: Clock, **options: Any) -> Throttle:
+    return Throttle(**{"free": 3, "first_s": 1.0, "longest_s": 10.0, "max_sources": 100, "clock": clock, **options})
+
+
+def test_failures_beyond_the_free_ones_are_refused_for_growing_times() -> None:
+    clock = Clock()
+    guard, source = throttle(clock), ("u", "10.0.0.1")
+    refused = []
+    for _ in range(9):
+        guard.failed(source)
+        refused.append(guard.refused_for(source))
+        clock.now += guard.refused_for(source)
+    assert refused == [0, 0, 0, 1, 2, 4, 8, 10, 10]
+    assert guard.refused_for(source) == 0
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_a_success_or_a_long_pause_forgets_failures(succeeds: bool) -> None:
+    clock = Clock()
+    guard, source = throttle(clock), ("u", "10.0.0.1")
+    for _ in range(3):
+        guard.failed(source)
+    if succeeds:
+        guard.succeeded(source)
+    else:
+        clock.now += 20.5
+    guard.failed(source)
+    assert guard.refused_for(source) == 0
+
+
+def test_nobody_is_locked_out_from_elsewhere() -> None:
+    guard = throttle(Clock())
+    for _ in range(10):
+        guard.failed(source_of("u", "10.0.0.1"))
+    assert guard.refused_for(source_of("u", "10.0.0.1"))
+    assert not guard.refused_for(source_of("u", "10.0.0.2"))
+    assert not guard.refused_for(source_of("v", "10.0.0.1"))
+
+
+def test_the_addresses_of_one_ipv6_site_are_one_source() -> None:
+    assert source_of("u", "2001:db8:1:2::3") == source_of("u", "2001:db8:1:2:ffff::1%eth0")
+    assert source_of("u", "2001:db8:1:2::3") != source_of("u", "2001:db8:1:3::3")
+    assert source_of("u", "::ffff:10.0.0.1") == source_of("u", "10.0.0.1")
+    assert source_of("u", "") == ("u", "")
+
+
+def test_remembered_sources_are_bounded_and_the_oldest_goes_first() -> None:
+    guard = throttle(Clock(), free=0, max_sources=2)
+    for address in ("a", "b", "a", "c"):
+        guard.failed(("u", address))
+    assert [bool(guard.refused_for(("u", address))) for address in "abc"] == [True, False, True]

@@ -29,6 +29,7 @@ FULL = Size(rounds=5, warm_up_s=1, seconds=4)
 QUICK = Size(rounds=1, warm_up_s=0.5, seconds=1.5, messages=200, idle=1000)
 SIZES = ("rounds", "seconds", "pairs", "messages", "idle")  # options that change it
 TABLE_WIDTH = 230
+BUSY_CORES = 0.2  # used by others: rates then tell how what was left was shared, too
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Row:
     Attributes:
         ratio: of the value to Mosquitto's in the same round; None where it was not measured.
         cpu_us: CPU time for one message, by part.
+        allowed: messages a second that this CPU time allows on the cores, if nobody else uses them.
         latency_ms: p50 and p99.
         others_cores: cores that were busy with other processes meanwhile.
         reached: None where there is nothing to reach.
@@ -60,6 +62,7 @@ class Row:
     quartiles: tuple[float, float]
     ratio: float | None
     cpu_us: dict[str, float]
+    allowed: float | None
     latency_ms: tuple[float, float] | None
     others_cores: float
     to_reach: str
@@ -164,6 +167,7 @@ def _row(case: Case, name: str, unit: str, broker: Broker, figures: Sequence[Fig
     low, _, high = quantiles(values, n=4) if len(values) > 1 else (value, value, value)
     ratio = median(one.value / other.value for one, other in zip(figures, base, strict=True))
     latencies = [one.latency_ms for one in figures if one.latency_ms is not None]
+    allowed = [one.allowed for one in figures if one.allowed is not None]
     reached = (ratio >= case.limit if case.against else value < case.limit) if broker.ours else None
     return Row(
         what=name,
@@ -173,6 +177,7 @@ def _row(case: Case, name: str, unit: str, broker: Broker, figures: Sequence[Fig
         quartiles=(low, high),
         ratio=None if broker.name == MOSQUITTO else ratio,
         cpu_us={part: median(one.cpu_us[part] for one in figures) for part in figures[0].cpu_us},
+        allowed=median(allowed) if allowed else None,
         latency_ms=(median(p50 for p50, _ in latencies), median(p99 for _, p99 in latencies)) if latencies else None,
         others_cores=median(one.others_cores for one in figures),
         to_reach=case.to_reach if broker.ours else "",
@@ -187,7 +192,7 @@ def _table(rows: Sequence[Row]) -> Table:
     for heading in ("median", "quartiles", "of Mosquitto"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("CPU us a message", no_wrap=True)
-    for heading in ("p50, p99 ms", "others"):
+    for heading in ("CPU allows", "p50, p99 ms", "others"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("to reach", no_wrap=True)
     table.add_column("reached")
@@ -206,11 +211,18 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{_number(low)} to {_number(high)}",
         "" if row.ratio is None else f"{row.ratio:.2f}",
         ", ".join(f"{part} {us:.1f}" for part, us in row.cpu_us.items()),
+        "" if row.allowed is None else _number(row.allowed),
         "" if row.latency_ms is None else ", ".join(map(_number, row.latency_ms)),
         f"{row.others_cores:.1f}",
         row.to_reach,
-        {True: "yes", False: "no", None: ""}[row.reached],
+        _verdict(row),
     )
+
+
+def _verdict(row: Row) -> str:
+    if row.reached is None:
+        return ""
+    return ("yes" if row.reached else "no") + (" (busy)" if row.others_cores > BUSY_CORES else "")
 
 
 def _number(value: float) -> str:
@@ -222,8 +234,9 @@ def _on_what(machine: dict[str, Any], brokers: Sequence[Broker], size: Size) -> 
     return (
         f"QoS 1, {PAYLOAD_BYTES} bytes of payload, persistent sessions, {size.rounds} rounds of {size.seconds:g} s; "
         f"{size.messages} messages for each of {size.pairs} sessions away, {size.idle} idle connections.\n"
-        "CPU: of each part, divided by the messages received and delivered; others: cores that were busy with other "
-        "processes meanwhile.\n"
+        "CPU us a message: of each part, divided by the messages received and delivered; CPU allows: messages a second "
+        "that this leaves room for on the cores, if nobody else uses them; others: cores that other processes used "
+        "meanwhile.\n"
         f"{'; '.join(broker.version for broker in brokers if not broker.saves)}; append-only file synced each second; "
         f"all on {len(machine['cores'])} cores of {machine['cpu']}, {machine['kernel']}, "
         f"load {before:.1f} to {after:.1f}, {machine['date']}."

@@ -5,6 +5,7 @@ can do, the generator looks at its connections every 10 ms, like clients that ar
 reads and writes in larger pieces and leaves the CPU to the broker.  The windows are wide enough for that.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,6 +58,7 @@ class Figures:
         cpu_us: CPU time for one message, received or delivered, by part of the broker and of the generator.
         latency_ms: p50 and p99; None where messages wait on purpose.
         others_cores: cores that were busy with other processes meanwhile.
+        allowed: messages a second that this CPU time allows on the cores, if nobody else uses them.
         raw: what the generator printed, or more.
     """
 
@@ -64,6 +66,7 @@ class Figures:
     cpu_us: Mapping[str, float] = field(default_factory=dict)
     latency_ms: tuple[float, float] | None = None
     others_cores: float = 0.0
+    allowed: float | None = None
     raw: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -162,10 +165,19 @@ def _figures(broker: Running, load: Load, value: float, *, waiting: bool = False
         raise RuntimeError(f"no message got through in {load.seconds:.1f} s: {load.raw}")
     parts = {part: sum(load.cpu_s[pid] for pid in pids) for part, pids in broker.processes.items()}
     parts["generator"] = load.generator_cpu_s
+    cpu_us = {part: seconds / load.messages * 1e6 for part, seconds in parts.items()}
     return Figures(
         value=value,
-        cpu_us={part: seconds / load.messages * 1e6 for part, seconds in parts.items()},
+        cpu_us=cpu_us,
+        allowed=_allowed(cpu_us, {part: len(pids) for part, pids in broker.processes.items()}),
         latency_ms=None if waiting else (load.latency_us["p50"] / 1e3, load.latency_us["p99"] / 1e3),
         others_cores=load.others_cores,
         raw=load.raw,
     )
+
+
+def _allowed(cpu_us: Mapping[str, float], processes: Mapping[str, int]) -> float:
+    """The cores' limit, or that of the part which is the first to fill its processes, one core each."""
+    cores = len(os.sched_getaffinity(0))
+    busiest_us = max(us / min(cores, processes.get(part, 1)) for part, us in cpu_us.items())
+    return 1e6 / max(busiest_us, sum(cpu_us.values()) / cores)

@@ -15,6 +15,7 @@ from bench.mqtt_load import Load, Options, holding, run_load
 
 PAYLOAD_BYTES = 62
 GATHER_S = 0.01
+FAN_IN_GATHER_S = 0.0005  # one subscriber gets all: what it may have in flight (100 by default) comes once a round trip
 WINDOW = 20  # what client libraries have by default, for the pairs
 WIDE_WINDOW = 100  # where few clients publish much
 RATE_WINDOW = 1000  # at a rate it must not be what holds a message up
@@ -123,7 +124,7 @@ def fan_out(broker: Running, size: Size, _peak: float) -> list[Figures]:
 def fan_in(broker: Running, size: Size, _peak: float) -> list[Figures]:
     """All publishers' messages go to one subscriber."""
     behind = max(1, 5000 // size.publishers)  # half of what a session holds unless it is told otherwise
-    options = {"publishers": size.publishers, "window": WIDE_WINDOW, "behind": behind}
+    options = {"publishers": size.publishers, "window": WIDE_WINDOW, "behind": behind, "gather": FAN_IN_GATHER_S}
     load = _timed(broker, size, "fan-in", options)
     return [_figures(broker, load, load.per_s)]
 

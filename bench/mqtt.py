@@ -51,7 +51,7 @@ class Row:
         cpu_us: CPU time for one message, by part.
         allowed: messages a second that this CPU time allows on the cores, if nobody else uses them.
         latency_ms: p50 and p99.
-        others_cores: cores that were busy with other processes meanwhile.
+        others_cores: cores that were busy with other processes meanwhile; None where it does not matter.
         reached: None where there is nothing to reach.
     """
 
@@ -64,7 +64,7 @@ class Row:
     cpu_us: dict[str, float]
     allowed: float | None
     latency_ms: tuple[float, float] | None
-    others_cores: float
+    others_cores: float | None
     to_reach: str
     reached: bool | None
 
@@ -167,6 +167,7 @@ def _row(case: Case, name: str, unit: str, broker: Broker, figures: Sequence[Fig
     low, _, high = quantiles(values, n=4) if len(values) > 1 else (value, value, value)
     ratio = median(one.value / other.value for one, other in zip(figures, base, strict=True))
     latencies = [one.latency_ms for one in figures if one.latency_ms is not None]
+    others = [one.others_cores for one in figures if one.others_cores is not None]
     allowed = [one.allowed for one in figures if one.allowed is not None]
     reached = (ratio >= case.limit if case.against else value < case.limit) if broker.ours else None
     return Row(
@@ -179,7 +180,7 @@ def _row(case: Case, name: str, unit: str, broker: Broker, figures: Sequence[Fig
         cpu_us={part: median(one.cpu_us[part] for one in figures) for part in figures[0].cpu_us},
         allowed=median(allowed) if allowed else None,
         latency_ms=(median(p50 for p50, _ in latencies), median(p99 for _, p99 in latencies)) if latencies else None,
-        others_cores=median(one.others_cores for one in figures),
+        others_cores=median(others) if others else None,
         to_reach=case.to_reach if broker.ours else "",
         reached=reached,
     )
@@ -213,7 +214,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         ", ".join(f"{part} {us:.1f}" for part, us in row.cpu_us.items()),
         "" if row.allowed is None else _number(row.allowed),
         "" if row.latency_ms is None else ", ".join(map(_number, row.latency_ms)),
-        f"{row.others_cores:.1f}",
+        "" if row.others_cores is None else f"{row.others_cores:.1f}",
         row.to_reach,
         _verdict(row),
     )
@@ -222,7 +223,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _verdict(row: Row) -> str:
     if row.reached is None:
         return ""
-    return ("yes" if row.reached else "no") + (" (busy)" if row.others_cores > BUSY_CORES else "")
+    return ("yes" if row.reached else "no") + (" (busy)" if (row.others_cores or 0) > BUSY_CORES else "")
 
 
 def _number(value: float) -> str:

@@ -58,7 +58,7 @@ class Figures:
         value: the figure that counts, in the unit of its case.
         cpu_us: CPU time for one message, received or delivered, by part of the broker and of the generator.
         latency_ms: p50 and p99; None where messages wait on purpose.
-        others_cores: cores that were busy with other processes meanwhile.
+        others_cores: cores that were busy with other processes meanwhile; None where it does not matter.
         allowed: messages a second that this CPU time allows on the cores, if nobody else uses them.
         raw: what the generator printed, or more.
     """
@@ -66,7 +66,7 @@ class Figures:
     value: float
     cpu_us: Mapping[str, float] = field(default_factory=dict)
     latency_ms: tuple[float, float] | None = None
-    others_cores: float = 0.0
+    others_cores: float | None = None
     allowed: float | None = None
     raw: Mapping[str, Any] = field(default_factory=dict)
 

@@ -64,16 +64,29 @@ static server_command_arg packet_id_args[] = {KEY_ARG, OPTION("epoch", SERVER_AR
 static server_command_arg sent_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                          ARG("serial", SERVER_ARG_INTEGER, 0), END_ARGS};
 static server_command_arg drop_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"), END_ARGS};
-static server_command_arg open_args[] = {KEY_ARG,
-                                         NEEDED("name", SERVER_ARG_STRING, "OWNER"),
-                                         SWITCH("clean", "CLEAN"),
-                                         OPTION("expiry", SERVER_ARG_INTEGER, "EXPIRY"),
-                                         OPTION("lease", SERVER_ARG_INTEGER, "LEASE"),
+static server_command_arg will_args[] = {ARG("topic", SERVER_ARG_STRING, 0),
+                                         ARG("payload", SERVER_ARG_STRING, 0),
+                                         OPTION("will-qos", SERVER_ARG_INTEGER, "WILLQOS"),
+                                         SWITCH("will-retain", "WILLRETAIN"),
+                                         OPTION("will-delay", SERVER_ARG_INTEGER, "WILLDELAY"),
+                                         OPTION("will-ttl", SERVER_ARG_INTEGER, "WILLTTL"),
+                                         OPTION("will-properties", SERVER_ARG_STRING, "WILLPROPERTIES"),
                                          END_ARGS};
+static server_command_arg open_args[] = {
+    KEY_ARG,
+    NEEDED("name", SERVER_ARG_STRING, "OWNER"),
+    SWITCH("clean", "CLEAN"),
+    OPTION("expiry", SERVER_ARG_INTEGER, "EXPIRY"),
+    OPTION("lease", SERVER_ARG_INTEGER, "LEASE"),
+    {"will", SERVER_ARG_BLOCK, -1, "WILL", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, will_args, NULL},
+    END_ARGS};
 static server_command_arg touch_args[] = {KEY_ARG, NEEDED("epoch", SERVER_ARG_INTEGER, "EPOCH"), END_ARGS};
-static server_command_arg close_args[] = {KEY_ARG, NEEDED("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+static server_command_arg close_args[] = {KEY_ARG,
+                                          NEEDED("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                           OPTION("expiry", SERVER_ARG_INTEGER, "EXPIRY"),
-                                          OPTION("serial", SERVER_ARG_INTEGER, "SENT"), END_ARGS};
+                                          OPTION("serial", SERVER_ARG_INTEGER, "SENT"),
+                                          SWITCH("will", "WILL"),
+                                          END_ARGS};
 static server_command_arg subscribe_args[] = {
     KEY_ARG,
     OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),

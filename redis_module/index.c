@@ -35,6 +35,7 @@ static index_t *index_new(void) {
     index->sessions = sv.CreateDict(NULL);
     index->retained_keys = sv.CreateDict(NULL);
     index->held = sv.CreateDict(NULL);
+    index->opened = session_index_new();
     index->stale = sv.CreateDict(NULL);
     index->scan_needed = scan_new;
     return index;
@@ -65,6 +66,7 @@ static void index_free(index_t *index) {
     sv.FreeDict(NULL, index->retained_keys);
     sv.FreeDict(NULL, index->held);
     sv.FreeDict(NULL, index->stale);
+    session_index_free(index->opened);
     hmq_trie_free(index->filters);
     hmq_trie_free(index->retained);
     sv.Free(index);
@@ -226,6 +228,10 @@ static bool is_subscriptions(const char *name, size_t len) {
     return hmq_session_key_of(name, len, HMQ_SUFFIX_SUBSCRIPTIONS) > 0;
 }
 
+static bool is_session(const char *name, size_t len) {
+    return hmq_session_key_of(name, len, HMQ_SUFFIX_SESSION) > 0;
+}
+
 static bool is_retained(const char *name, size_t len) {
     static const char suffix[] = "}_retained";
     size_t n = sizeof suffix - 1;
@@ -234,7 +240,7 @@ static bool is_retained(const char *name, size_t len) {
 
 /* Is the name of a kind that only refresh can judge? */
 static bool needs_refresh(const char *name, size_t len) {
-    return len > 2 && (is_subscriptions(name, len) || is_retained(name, len));
+    return len > 2 && (is_subscriptions(name, len) || is_retained(name, len) || is_session(name, len));
 }
 
 static int type_of(server_ctx *ctx, const char *name, size_t len) {
@@ -249,6 +255,8 @@ static int type_of(server_ctx *ctx, const char *name, size_t len) {
 static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t len) {
     size_t key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_SUBSCRIPTIONS);
     if (key_len > 0) refresh_session(ctx, index, name, key_len);
+    key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_SESSION);
+    if (key_len > 0) session_index_refresh(ctx, index->opened, (hmq_slice){(const uint8_t *)name, key_len});
     hmq_slice key = {(const uint8_t *)name, len};
     if (!is_retained(name, len)) return;
     if (type_of(ctx, name, len) == SERVER_HASH)
@@ -377,6 +385,13 @@ static void look_at_all(server_ctx *ctx, index_t *index) {
     void *session;
     while (sv.DictNextC(iter, NULL, &session)) index_session_lives(ctx, index, session);
     sv.DictIteratorStop(iter);
+    hmq_slice after = {0};
+    for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL; after = slice_of(e->key)) {
+        server_string *name = session_key_name(slice_of(e->key), HMQ_SUFFIX_SESSION);
+        hmq_slice text = slice_of(name);
+        if (!sv.KeyExists(ctx, name)) mark_stale(index, (const char *)text.data, text.len);
+        sv.FreeString(NULL, name);
+    }
 }
 
 typedef struct scan_target {
@@ -416,6 +431,14 @@ static void sync_index(server_ctx *ctx, index_t *index) {
     if (index->scan_needed) scan(ctx, index);
     /* Reading a key may expire another and so mark a name: once more, but not for ever. */
     for (int round = 0; round < 8 && sv.DictSize(index->stale) > 0; round++) refresh_stale(ctx, index);
+}
+
+int index_databases(void) {
+    return index_count_;
+}
+
+bool index_exists(int db) {
+    return indexes[db] != NULL;
 }
 
 index_t *index_of(server_ctx *ctx) {
@@ -498,6 +521,10 @@ static void compare_sessions(server_ctx *ctx, const index_t *a, const index_t *b
     sv.DictIteratorStop(iter);
 }
 
+static void tell_difference(void *context, const char *what, hmq_slice name) {
+    differ(context, what, (const char *)name.data, name.len);
+}
+
 typedef struct trie_check {
     server_ctx *ctx;
     const index_t *index;
@@ -540,6 +567,7 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
                   "retained message in the index but not in the keys");
     compare_dicts(ctx, rebuilt->retained_keys, kept->retained_keys, false,
                   "retained message in the keys but not in the index");
+    session_index_compare(kept->opened, rebuilt->opened, tell_difference, ctx);
     trie_check check = {ctx, kept};
     hmq_trie_walk(kept->filters, check_pair, &check);
     if (hmq_trie_pairs(kept->filters) != count_filters(kept))

@@ -17,6 +17,7 @@
 
 #include "../src/trie.h"
 #include "module.h"
+#include "session_index.h"
 
 /* A session that has at least one subscription. */
 typedef struct indexed_session {
@@ -35,6 +36,7 @@ typedef struct index {
     hmq_trie *retained;           /* topic names; subscriber: server_string * of the key */
     server_dict *retained_keys;   /* key -> server_string * of the key */
     server_dict *held;            /* names of lists */
+    session_index *opened;        /* sessions that were opened */
     server_dict *stale;           /* names to look at again */
     bool scan_needed;
 } index_t;
@@ -50,6 +52,10 @@ typedef struct index_watcher {
     void (*swapped)(void); /* two databases changed places */
 } index_watcher;
 void index_watch(index_watcher watcher);
+
+/* Databases are numbered from 0 to below this; does one have an index? */
+int index_databases(void);
+bool index_exists(int db);
 
 /* The index of the context's database, made current. */
 index_t *index_of(server_ctx *ctx);

@@ -38,6 +38,8 @@ static void add_counters(server_info_ctx *info) {
     FIELD(session_expired);
     FIELD(session_acked);
     FIELD(fenced);
+    FIELD(wills_published);
+    FIELD(sessions_lost);
 #undef FIELD
 }
 

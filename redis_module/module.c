@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "config.h"
 #include "drain.h"
+#include "due.h"
 #include "handoff.h"
 #include "index.h"
 #include "info.h"
@@ -134,6 +135,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     replication_start(ctx);
     handoff_start(ctx);
     slots_start(ctx);
+    due_start(ctx);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);
     info_start(ctx);

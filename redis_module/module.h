@@ -49,6 +49,8 @@ struct counters {
     unsigned long long session_expired; /* references found whose message had expired */
     unsigned long long session_acked;
     unsigned long long fenced; /* commands refused because of an old epoch */
+    unsigned long long wills_published;
+    unsigned long long sessions_lost; /* connections whose owner vanished */
     unsigned long long index_rebuilds;
 };
 

@@ -79,6 +79,15 @@ bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record) {
     return usable;
 }
 
+bool retained_may_write(server_ctx *ctx, hmq_slice topic) {
+    server_string *name = key_of(topic);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
+    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+    if (key != NULL) sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+    return type == SERVER_HASH || type == SERVER_EMPTY;
+}
+
 static bool take_fields(server_key *key, retained_message *message) {
     long long qos = 0, time_ms = 0;
     server_string **f = message->fields;

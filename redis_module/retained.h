@@ -22,6 +22,8 @@ bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record);
 
 /* The slot of the key in which a topic's message is kept. */
 unsigned retained_slot(hmq_slice topic);
+/* Is the topic's key free, or a hash? */
+bool retained_may_write(server_ctx *ctx, hmq_slice topic);
 
 /* False if the key has expired or is no retained message.  After true: retained_read_end. */
 bool retained_read(server_ctx *ctx, server_string *key, retained_message *message);

@@ -249,6 +249,7 @@ typedef int (*server_notify_handler)(server_ctx *ctx, int type, const char *even
 typedef void (*server_job)(server_ctx *ctx, void *data);
 typedef void (*server_one_shot)(void *data);
 typedef void (*server_free)(void *data);
+typedef void (*server_timer)(server_ctx *ctx, void *data);
 typedef void (*server_info_handler)(server_info_ctx *info, int for_crash_report);
 typedef void (*server_scan_visit)(server_ctx *ctx, server_string *name, server_key *key, void *data);
 typedef void (*server_scan_key_visit)(server_key *key, server_string *field, server_string *value, void *data);
@@ -351,6 +352,7 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "6.0", int, SubscribeToServerEvent, (server_ctx *, server_event, server_event_handler))                \
     X(REQUIRED, "6.2", int, AvoidReplicaTraffic, (void))                                                               \
     X(REQUIRED, "7.0", int, EventLoopAddOneShot, (server_one_shot, void *data))                                        \
+    X(REQUIRED, "5.0", uint64_t, CreateTimer, (server_ctx *, long long period_ms, server_timer, void *data))           \
     X(OPTIONAL, "7.2", int, AddPostNotificationJob, (server_ctx *, server_job, void *data, server_free))               \
     X(REQUIRED, "5.0", server_filter *, RegisterCommandFilter, (server_ctx *, server_filter_handler, int flags))       \
     X(REQUIRED, "5.0", int, UnregisterCommandFilter, (server_ctx *, server_filter *))                                  \

@@ -1,6 +1,7 @@
 /* session.h - the SESSION.* commands, and what routing needs of them.
  *
- * {c}_session is a hash: owner, epoch, connected (0/1), expiry (s), lease (s), round (see queue.h).
+ * {c}_session is a hash: owner, epoch, connected (0/1), expiry (s), lease (s), and what session_hash.h, session_life.h and
+ * will.h say.
  *
  * Invariants:
  *  1. Epochs only grow, also over a drop: each is the larger of the last one + 1 and the clock in ms.
@@ -20,14 +21,26 @@ int session_info_command(server_ctx *ctx, server_string **argv, int argc);
 
 /* What {c}_session says. */
 typedef struct session_state {
-    bool exists; /* was opened */
+    bool exists; /* was opened, and is not over */
+    bool over;   /* past `ends`, though its keys still stand */
     long long epoch;
     bool connected;
     long long expiry_s;
     long long lease_s;
+    long long ends_ms;       /* 0: with its keys */
+    bool has_will;
+    long long will_due_ms;   /* 0: the connection stands, or there is no will */
+    bool shares;             /* has, or had, a shared subscription */
+    long long owner_lease_s; /* of an owner that beats; 0: it did not when it opened the session */
     long long expire_ms; /* of the hash, SERVER_NO_EXPIRE if none */
     server_string *owner; /* NULL if none; freed by session_state_free */
 } session_state;
+
+/* All zero if there is no such hash. */
+void session_state_peek(server_ctx *ctx, hmq_slice session, session_state *state);
+
+/* When the module has something to do about it (ms since 1970), 0: never. */
+long long session_state_due(const session_state *state);
 
 /* False after replying WRONGTYPE. */
 bool session_state_read(server_ctx *ctx, hmq_slice session, session_state *state);

@@ -103,7 +103,8 @@ void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_m
     sv.FreeString(NULL, name);
 }
 
-bool session_check_types(server_ctx *ctx, hmq_slice session) {
+/* The name of the first key that holds something else than it should, NULL if all hold; what is expected of it. */
+static server_string *wrong_key(server_ctx *ctx, hmq_slice session, const char **wanted) {
     static const struct {
         hmq_suffix suffix;
         int type;
@@ -112,17 +113,32 @@ bool session_check_types(server_ctx *ctx, hmq_slice session) {
         {HMQ_SUFFIX_MESSAGES, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_LAST_PACKET_ID, SERVER_STRING, "a string"},
         {HMQ_SUFFIX_SUBSCRIPTIONS, SERVER_HASH, "a hash"},  {HMQ_SUFFIX_SESSION, SERVER_HASH, "a hash"},
         {HMQ_SUFFIX_RECEIVED, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_PRODUCERS, SERVER_HASH, "a hash"}};
-    bool right = true;
-    for (size_t i = 0; right && i < sizeof expected / sizeof expected[0]; i++) {
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         server_string *name = session_key_name(session, expected[i].suffix);
         server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
         int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-        right = type == SERVER_EMPTY || type == expected[i].type;
-        if (!right) reply_wrong_type(ctx, name, expected[i].text);
+        *wanted = expected[i].text;
         if (key != NULL) sv.CloseKey(key);
+        if (type != SERVER_EMPTY && type != expected[i].type) return name;
         sv.FreeString(NULL, name);
     }
-    return right;
+    return NULL;
+}
+
+bool session_types_hold(server_ctx *ctx, hmq_slice session) {
+    const char *wanted;
+    server_string *name = wrong_key(ctx, session, &wanted);
+    if (name != NULL) sv.FreeString(NULL, name);
+    return name == NULL;
+}
+
+bool session_check_types(server_ctx *ctx, hmq_slice session) {
+    const char *wanted;
+    server_string *name = wrong_key(ctx, session, &wanted);
+    if (name == NULL) return true;
+    reply_wrong_type(ctx, name, wanted);
+    sv.FreeString(NULL, name);
+    return false;
 }
 
 bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, uint64_t value, long long expire_ms) {

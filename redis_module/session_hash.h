@@ -33,6 +33,9 @@ void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_m
 /* False after replying WRONGTYPE: a key of the session holds something else than it should. */
 bool session_check_types(server_ctx *ctx, hmq_slice session);
 
+/* The same without a reply. */
+bool session_types_hold(server_ctx *ctx, hmq_slice session);
+
 /* {c}<suffix> */
 server_string *session_key_name(hmq_slice session, int suffix);
 

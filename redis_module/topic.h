@@ -7,12 +7,16 @@
 #ifndef HMQ_MODULE_TOPIC_H
 #define HMQ_MODULE_TOPIC_H
 
+#include "../src/record.h"
 #include "module.h"
 
 /* Bits of the subscription options byte. */
 #define SUBSCRIPTION_QOS 3u
 #define SUBSCRIPTION_NO_LOCAL 4u
 #define SUBSCRIPTION_RETAIN_AS_PUBLISHED 8u
+
+/* Publishes what the module itself has to say (a will), without a reply: as far as this server serves who gets it. */
+long long topic_publish(server_ctx *ctx, const hmq_record *record);
 
 int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc);
 int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc);

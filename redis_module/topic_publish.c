@@ -183,6 +183,18 @@ static int publish_now(server_ctx *ctx, publish *p) {
     return reply_published(ctx, p, route(ctx, index, &p->record));
 }
 
+long long topic_publish(server_ctx *ctx, const hmq_record *record) {
+    index_t *index = index_of(ctx);
+    slots_option own;
+    slots_option_begin(&own);
+    find_matches(index, record);
+    if (can.cluster) keep_own(ctx, index, &own);
+    bool keeps = record->retain && (!can.cluster || slots_state(retained_slot(record->topic)) == SLOT_SERVED);
+    if (keeps && retained_may_write(ctx, record->topic)) retained_write(ctx, index, record);
+    counters.topic_published++;
+    return route(ctx, index, record);
+}
+
 int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);

@@ -48,6 +48,27 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Will:
+    """The will of a session, as SESSION.OPEN takes it."""
+
+    topic: str | bytes = "will"
+    payload: str | bytes = "gone"
+    qos: int = 1
+    retain: bool = False
+    delay: int | None = None
+    ttl: int | None = None
+    properties: bytes | None = None
+
+    @property
+    def words(self) -> list[str | bytes | int]:
+        """The options."""
+        words: list[str | bytes | int] = ["WILL", self.topic, self.payload, "WILLQOS", self.qos]
+        words += ["WILLRETAIN"] if self.retain else []
+        words += _options(WILLDELAY=self.delay, WILLTTL=self.ttl)
+        return words + (["WILLPROPERTIES", self.properties] if self.properties is not None else [])
+
+
+@dataclass(frozen=True)
 class Page:
     """Reply of SESSION.FETCH."""
 
@@ -179,11 +200,17 @@ class Session:
         return int(self._call("SESSION.DROP", *_options(EPOCH=epoch)))
 
     def open(
-        self, owner: str = "bridge-1", *, clean: bool = False, expiry: int | None = None, lease: int | None = None
+        self,
+        owner: str = "bridge-1",
+        *,
+        clean: bool = False,
+        expiry: int | None = None,
+        lease: int | None = None,
+        will: "Will | None" = None,
     ) -> Opened:
         """SESSION.OPEN."""
         options = ["OWNER", owner, *(["CLEAN"] if clean else []), *_options(EXPIRY=expiry, LEASE=lease)]
-        return Opened(*self._call("SESSION.OPEN", *options))
+        return Opened(*self._call("SESSION.OPEN", *options, *(will.words if will else [])))
 
     def touch(self, epoch: int) -> bytes:
         """SESSION.TOUCH."""
@@ -191,9 +218,10 @@ class Session:
         assert isinstance(reply, bytes)
         return reply
 
-    def close(self, epoch: int, expiry: int | None = None, sent: int | None = None) -> bytes:
+    def close(self, epoch: int, expiry: int | None = None, sent: int | None = None, *, will: bool = False) -> bytes:
         """SESSION.CLOSE."""
-        reply = self._call("SESSION.CLOSE", "EPOCH", epoch, *_options(EXPIRY=expiry, SENT=sent))
+        options = [*_options(EXPIRY=expiry, SENT=sent), *(["WILL"] if will else [])]
+        reply = self._call("SESSION.CLOSE", "EPOCH", epoch, *options)
         assert isinstance(reply, bytes)
         return reply
 

@@ -1,0 +1,60 @@
+/* due.c - the module's clock. */
+#include "due.h"
+
+#include "index.h"
+#include "session_life.h"
+#include "slots.h"
+
+#define PERIOD_MS 100
+#define SLICE_MS 3 /* of work, then others are served */
+#define AGAIN_MS 1
+#define ELSEWHERE_MS 1000
+
+static bool served; /* the last time: this server took writes */
+
+static bool may_write(server_ctx *ctx) {
+    int flags = sv.GetContextFlags(ctx);
+    return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING)) &&
+           !sv.AvoidReplicaTraffic(); /* CLIENT PAUSE, a failover: no writes now */
+}
+
+static void do_session(server_ctx *ctx, index_t *index, session_entry *entry) {
+    server_string *key = sv.HoldString(NULL, entry->key); /* the entry may go */
+    bool here = slots_state(slots_of_key(slice_of(key))) == SLOT_SERVED; /* else it is on its way, or another's */
+    long long again_ms = here ? session_do_due(ctx, slice_of(key)) : sv.Milliseconds() + ELSEWHERE_MS;
+    entry = session_index_find(index->opened, slice_of(key));
+    long long now_ms = sv.Milliseconds();
+    if (entry != NULL && again_ms == 0 && entry->due_ms > 0 && entry->due_ms <= now_ms) again_ms = now_ms + PERIOD_MS;
+    if (entry != NULL && again_ms > 0) session_index_arm(index->opened, entry, again_ms);
+    sv.FreeString(NULL, key);
+}
+
+/* True if something is left. */
+static bool do_database(server_ctx *ctx, long long until_ms) {
+    deadline due;
+    index_t *index = index_of(ctx);
+    while (session_index_take_due(index->opened, sv.Milliseconds(), &due)) {
+        if (due.session != NULL) do_session(ctx, index, due.session);
+        if (sv.Milliseconds() >= until_ms) return true;
+        index = index_of(ctx);
+    }
+    return false;
+}
+
+static void tick(server_ctx *ctx, void *data) {
+    (void)data;
+    bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, serves = may_write(ctx), left = false;
+    long long begun_ms = sv.Milliseconds();
+    for (int db = 0; !loading && db < index_databases(); db++) {
+        if (!index_exists(db)) continue;
+        sv.SelectDb(ctx, db);
+        index_of(ctx);
+        if (serves && do_database(ctx, begun_ms + SLICE_MS)) left = true;
+    }
+    served = serves;
+    sv.CreateTimer(ctx, left ? AGAIN_MS : PERIOD_MS, tick, NULL);
+}
+
+void due_start(server_ctx *ctx) {
+    sv.CreateTimer(ctx, PERIOD_MS, tick, NULL);
+}

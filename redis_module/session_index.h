@@ -1,0 +1,76 @@
+/* session_index.h - the opened sessions of a database, in memory: who is connected for which owner, and when something
+ * is due about a session although nobody sends a command.
+ *
+ *     sessions    session key -> entry, in the order of the keys (SESSION.LIST)
+ *     owners      name -> owner: the connected sessions that it has
+ *     deadlines   when (8 bytes, big endian), what, name: the next one is the first
+ *
+ * Invariants:
+ *  1. An entry is a pure function of {c}_session; whoever changes the hash refreshes the entry in the same step, changes
+ *     by others are heard by the index (index.h).  HOLDMQ.CHECK compares with a rebuild.
+ *  2. A deadline is armed for each entry with `due_ms`, not later than that; what acts on one looks at the keys again.
+ *  3. An owner stands as long as it has connected sessions or beats (owner.h).
+ *
+ * Owns all that it holds.  Refreshing is O(log n). */
+#ifndef HMQ_SESSION_INDEX_H
+#define HMQ_SESSION_INDEX_H
+
+#include "module.h"
+
+typedef struct session_index session_index;
+typedef struct owner_entry owner_entry;
+
+typedef struct session_entry {
+    server_string *key;
+    owner_entry *owner; /* NULL if it is not connected */
+    bool connected;
+    long long epoch;
+    long long due_ms;   /* 0: nothing is due */
+    long long armed_ms; /* its deadline, 0: none */
+} session_entry;
+
+struct owner_entry {
+    server_string *name;
+    server_dict *sessions; /* session key -> session_entry * */
+    long long lease_s;     /* the longest that a session or the owner's key tells; 0: it never beat */
+    long long armed_ms;    /* its deadline, 0: none */
+    long long lost_epoch;  /* it is lost: sessions with a smaller epoch are being closed; 0: it is not */
+    server_string *cursor; /* ... up to this key they are; NULL: none yet */
+};
+
+session_index *session_index_new(void);
+void session_index_free(session_index *sessions);
+
+/* The hash {c}_session changed or is gone: reads it again. */
+void session_index_refresh(server_ctx *ctx, session_index *sessions, hmq_slice session);
+
+session_entry *session_index_find(const session_index *sessions, hmq_slice session);
+/* The first entry behind this key (len 0: of all), NULL at the end. */
+session_entry *session_index_next(const session_index *sessions, hmq_slice after);
+size_t session_index_count(const session_index *sessions);
+size_t session_index_connected(const session_index *sessions);
+
+owner_entry *session_index_owner(const session_index *sessions, hmq_slice name);
+owner_entry *session_index_make_owner(session_index *sessions, hmq_slice name);
+/* Frees it if it has no session and does not beat. */
+void session_index_settle_owner(session_index *sessions, owner_entry *owner);
+/* Calls for every owner that beats or did; the callback may arm deadlines, nothing else. */
+void session_index_each_owner(session_index *sessions, void (*visit)(session_index *, owner_entry *, void *),
+                              void *data);
+
+/* Moves a deadline (0: none). */
+void session_index_arm(session_index *sessions, session_entry *entry, long long at_ms);
+void session_index_arm_owner(session_index *sessions, owner_entry *owner, long long at_ms);
+
+typedef struct deadline {
+    session_entry *session; /* one of the two */
+    owner_entry *owner;
+} deadline;
+/* Takes the first deadline that has passed; false if there is none.  It is not armed any more. */
+bool session_index_take_due(session_index *sessions, long long now_ms, deadline *due);
+
+/* Tells each difference: `differ` gets what differs and the name. */
+void session_index_compare(const session_index *kept, const session_index *rebuilt,
+                           void (*differ)(void *context, const char *what, hmq_slice name), void *context);
+
+#endif

@@ -46,6 +46,7 @@ from holdmq.replies import (
     Publisher,
     SessionInfo,
     SubscriptionOptions,
+    Will,
 )
 
 __all__ = [
@@ -90,5 +91,6 @@ __all__ = [
     "SubscriptionOptions",
     "Topics",
     "UnexpectedReplyError",
+    "Will",
     "WrongTypeError",
 ]

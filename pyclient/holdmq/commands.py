@@ -42,6 +42,7 @@ from holdmq.replies import (
     SessionInfo,
     SubscriptionOptions,
     Text,
+    Will,
 )
 
 T = TypeVar("T")
@@ -293,6 +294,7 @@ def session_open(
     clean: bool = False,
     expiry: int | None = None,
     lease: int | None = None,
+    will: Will | None = None,
     prefix: Text = b"",
 ) -> Command[OpenResult]:
     """`SESSION.OPEN`: takes the session over or creates it (expiry and lease in seconds)."""
@@ -303,6 +305,8 @@ def session_open(
         words += ["EXPIRY", _range("expiry", expiry, 0, MAX_EXPIRY_S)]
     if lease is not None:
         words += ["LEASE", _range("lease", lease, 1, MAX_EXPIRY_S)]
+    if will is not None:
+        words += _will(will)
     return Command(tuple(words), _parse_opened)
 
 
@@ -312,14 +316,25 @@ def session_touch(client_id: Text, *, epoch: int, prefix: Text = b"") -> Command
 
 
 def session_close(
-    client_id: Text, *, epoch: int, expiry: int | None = None, sent: int | None = None, prefix: Text = b""
+    client_id: Text,
+    *,
+    epoch: int,
+    expiry: int | None = None,
+    sent: int | None = None,
+    will: bool = False,
+    prefix: Text = b"",
 ) -> Command[None]:
-    """`SESSION.CLOSE`: the connection is gone; the session lives on for its expiry (seconds)."""
+    """`SESSION.CLOSE`: the connection is gone; the session lives on for its expiry (seconds).
+
+    `will`: it was lost, so the will is published; else it is discarded.
+    """
     words = [*_session("SESSION.CLOSE", client_id, prefix), *_epoch(epoch)]
     if expiry is not None:
         words += ["EXPIRY", _range("expiry", expiry, 0, MAX_EXPIRY_S)]
     if sent is not None:
         words += ["SENT", _range("sent", sent, 0, MAX_NUMBER)]
+    if will:
+        words.append("WILL")
     return Command(tuple(words), _ok)
 
 
@@ -505,6 +520,20 @@ def _fetch_options(count: int | None, max_bytes: int | None) -> list[Word]:
         words += ["COUNT", _range("count", count, 1, MAX_COUNT)]
     if max_bytes is not None:
         words += ["BYTES", _range("max_bytes", max_bytes, 1, MAX_NUMBER)]
+    return words
+
+
+def _will(will: Will) -> list[Word]:
+    words: list[Word] = ["WILL", _topic(will.topic), _payload("payload of the will", will.payload)]
+    words += ["WILLQOS", _range("qos of the will", will.qos, 0, 2)]
+    if will.retain:
+        words.append("WILLRETAIN")
+    if will.delay != 0:
+        words += ["WILLDELAY", _range("delay of the will", will.delay, 0, MAX_EXPIRY_S)]
+    if will.ttl is not None:
+        words += ["WILLTTL", _range("ttl of the will", will.ttl, 1, MAX_EXPIRY_S)]
+    if will.properties:
+        words += ["WILLPROPERTIES", will.properties]
     return words
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "SessionInfo",
     "SubscriptionOptions",
     "Text",
+    "Will",
 ]
 
 Text: TypeAlias = bytes | str
@@ -275,6 +276,29 @@ class Publisher:
     client_id: Text
     epoch: int = 0
     packet_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """What is published for a client whose connection is lost (MQTT 5.0, section 3.1.2.5).
+
+    Attributes:
+        topic: a topic name, without wildcards.
+        payload: the content.
+        qos: 0, 1 or 2.
+        retain: keep it as the topic's retained message.
+        delay: how long after the loss it is published, unless the session ends before, in seconds, 0 to 4294967295.
+        ttl: how long it lives once it is published, in seconds, 1 to 4294967295; None: as long as others.
+        properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
+    """
+
+    topic: str
+    payload: Payload = b""
+    qos: int = 0
+    retain: bool = False
+    delay: int = 0
+    ttl: int | None = None
+    properties: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from holdmq import (
     Publisher,
     SubscriptionOptions,
     UnexpectedReplyError,
+    Will,
     commands,
 )
 from holdmq.commands import Command
@@ -51,6 +52,12 @@ def test_words_stand_in_the_documented_order() -> None:
     assert commands.session_open("c", "me", clean=True, expiry=1, lease=2).words == (
         ("SESSION.OPEN", b"{c}", "OWNER", b"me", "CLEAN", "EXPIRY", 1, "LEASE", 2)
     )
+    will = Will("w", "gone", qos=1, retain=True, delay=2, ttl=3, properties=b"\1")
+    assert commands.session_open("c", "me", will=will).words == (
+        *("SESSION.OPEN", b"{c}", "OWNER", b"me", "WILL", b"w", b"gone", "WILLQOS", 1, "WILLRETAIN"),
+        *("WILLDELAY", 2, "WILLTTL", 3, "WILLPROPERTIES", b"\1"),
+    )
+    assert commands.session_close("c", epoch=1, will=True).words == ("SESSION.CLOSE", b"{c}", "EPOCH", 1, "WILL")
     assert commands.session_subscribe("c", {"a/+": SubscriptionOptions(2, no_local=True)}, epoch=3).words == (
         ("SESSION.SUBSCRIBE", b"{c}", "EPOCH", 3, b"a/+", 6)
     )
@@ -121,6 +128,8 @@ def test_a_reply_of_another_form_is_refused(command: Command[Any], reply: object
             lambda: commands.topic_publish("a", "x", publisher=Publisher("p", packet_id=1)),
             "qos is 0 for a publisher with a packet_id; expected 2",
         ),
+        (lambda: commands.session_open("c", "me", will=Will("a/#")), "a/#"),
+        (lambda: commands.session_open("c", "me", will=Will("a", qos=3)), "qos of the will is 3"),
         (lambda: SubscriptionOptions(qos=3), "qos is 3; expected 0, 1 or 2"),
         (lambda: SubscriptionOptions(retain_handling=-1), "retain_handling is -1"),
         (lambda: SubscriptionOptions.from_byte(0x40), "subscription options are 64"),

@@ -396,7 +396,9 @@ def test_a_will_that_others_wrote_or_spoiled_does_no_harm(session: Session, heir
     epoch = session.open(will=Will("will/c", delay=1), expiry=60).epoch
     client.hset("{c}_session", mapping={"will_topic": "not/#/valid", "will_qos": "9"})
     assert session.close(epoch, will=True) == b"OK"
-    client.hset("{d}_session", mapping={"epoch": 5, "ends": 1, "will_topic": "will/d", "will_payload": "by hand", "will_qos": 1})
+    client.hset(
+        "{d}_session", mapping={"epoch": 5, "ends": 1, "will_topic": "will/d", "will_payload": "by hand", "will_qos": 1}
+    )
     eventually(lambda: wills(heir) == [b"by hand"], what="the will")
     assert not client.exists("{d}_session")
 

@@ -19,6 +19,7 @@ from holdmq.replies import (
     SessionInfo,
     SubscriptionOptions,
     Text,
+    Will,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +64,13 @@ class Session:
         return f"{type(self).__name__}({self.client_id!r}, epoch={self.epoch})"
 
     def open(
-        self, owner: Text, *, clean: bool = False, expiry: int | None = None, lease: int | None = None
+        self,
+        owner: Text,
+        *,
+        clean: bool = False,
+        expiry: int | None = None,
+        lease: int | None = None,
+        will: Will | None = None,
     ) -> OpenResult:
         """Takes the session over from whoever has it, or creates it; later commands are fenced by the new epoch.
 
@@ -72,12 +79,16 @@ class Session:
             clean: drop what is there first.
             expiry: how long the session lives after it was closed, in seconds, 0 to 4294967295 (default 0).
             lease: how much longer it lives if the owner vanishes, in seconds (default 3600).
+            will: what is published if the connection is lost: by `close(will=True)`, or when the owner vanishes.
 
         Raises:
             ArgumentError: a number outside of its range.
+            InvalidTopicError: a topic of a will that MQTT forbids.
         """
         opened = self._hold.execute(
-            commands.session_open(self.client_id, owner, clean=clean, expiry=expiry, lease=lease, prefix=self.prefix)
+            commands.session_open(
+                self.client_id, owner, clean=clean, expiry=expiry, lease=lease, will=will, prefix=self.prefix
+            )
         )
         self.epoch = opened.epoch
         return opened
@@ -91,19 +102,22 @@ class Session:
         """
         self._hold.execute(commands.session_touch(self.client_id, epoch=self.epoch, prefix=self.prefix))
 
-    def close(self, *, expiry: int | None = None, sent: int | None = None) -> None:
+    def close(self, *, expiry: int | None = None, sent: int | None = None, will: bool = False) -> None:
         """The connection is gone: with expiry 0 the session is dropped, else it lives so long.
 
         Args:
             expiry: in seconds, 0 to 4294967295; None: what `open` said.
             sent: up to this serial messages were handed to the client (see `sent`).
+            will: the connection was lost: the will is published, after its delay; else it is discarded.
 
         Raises:
             FencedError: the session has a newer owner.
             NoSessionError: it was never opened, or is gone.
         """
         self._hold.execute(
-            commands.session_close(self.client_id, epoch=self.epoch, expiry=expiry, sent=sent, prefix=self.prefix)
+            commands.session_close(
+                self.client_id, epoch=self.epoch, expiry=expiry, sent=sent, will=will, prefix=self.prefix
+            )
         )
 
     def add(self, *payloads: Payload, limit: int | None = None, ttl: int | None = None) -> AddResult:

@@ -15,6 +15,7 @@ from holdmq import (
     Message,
     NoSessionError,
     SubscriptionOptions,
+    Will,
     WrongTypeError,
 )
 from tests.support import eventually
@@ -323,3 +324,14 @@ async def test_only_one_way_to_fetch_is_taken_at_a_time(hold: AsyncHoldMQ) -> No
         await hold.session("device").fetch(after=1, window=1)
     with pytest.raises(ArgumentError, match="window is 0"):
         await hold.session("device").fetch(window=0)
+
+
+async def test_a_lost_connection_publishes_its_will_and_a_closed_one_does_not(hold: AsyncHoldMQ) -> None:
+    heir = hold.session("heir")
+    await heir.subscribe("status/#", qos=1)
+    session = hold.session("device")
+    for lost in (False, True):
+        await session.open("bridge", expiry=60, will=Will("status/device", b"gone", qos=1))
+        await session.close(will=lost)
+    page = await heir.fetch()
+    assert [(entry.message.topic, entry.message.payload) for entry in page.entries] == [("status/device", b"gone")]

@@ -1,7 +1,7 @@
 /* hash.c - SipHash-1-3 and a mixer for numbers.  Pure. */
 #include "hash.h"
 
-#include <string.h>
+#include "little_endian.h"
 
 typedef struct sip {
     uint64_t v0, v1, v2, v3;
@@ -34,11 +34,7 @@ uint64_t hmq_hash_text(const hmq_hash_seed *seed, const char *text, size_t len) 
     sip s = {seed->low ^ UINT64_C(0x736f6d6570736575), seed->high ^ UINT64_C(0x646f72616e646f6d),
              seed->low ^ UINT64_C(0x6c7967656e657261), seed->high ^ UINT64_C(0x7465646279746573)};
     uint64_t last = (uint64_t)len << 56;
-    for (; len >= 8; text += 8, len -= 8) {
-        uint64_t word; /* in the machine's byte order: the values never leave the process */
-        memcpy(&word, text, 8);
-        sip_word(&s, word);
-    }
+    for (; len >= 8; text += 8, len -= 8) sip_word(&s, hmq_load64((const uint8_t *)text));
     for (size_t i = 0; i < len; i++) last |= (uint64_t)(uint8_t)text[i] << (8 * i);
     sip_word(&s, last);
     s.v2 ^= 0xFF;

@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 
 HEADERS = (
     "hmq_base.h",
+    "hash.h",
     "utf8.h",
     "topic.h",
     "trie.h",
@@ -34,6 +35,12 @@ HEADERS = (
     "mqtt.h",
     "mqtt_properties.h",
     "engine.h",
+    "history_patterns.h",
+    "history_index.h",
+    "history_postings.h",
+    "history_plan.h",
+    "history_cursor.h",
+    "history_ids.h",
 )
 
 # What Python adds to the headers: the digest of the sources, and Python functions that C can call back.

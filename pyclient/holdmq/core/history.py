@@ -1,0 +1,394 @@
+"""The index of history: hashed levels, posting lists, plans for filters, cursors, ids (src/history_*.h)."""
+
+import enum
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from holdmq.core._binding import BytesLike, CData, Text, ffi, lib, to_bytes
+from holdmq.core.patterns import PatternSet
+from holdmq.core.topics import InvalidTopicError, check_topic_filter, split_share
+
+__all__ = [
+    "MARKS_EVERY",
+    "MAX_CURSOR_BYTES",
+    "MAX_ID",
+    "MAX_INDEX_PAGES",
+    "MAX_POSTING_NUMBER",
+    "CorruptPostingsError",
+    "Cursor",
+    "IndexPlace",
+    "InvalidCursorError",
+    "MessageId",
+    "PlanPattern",
+    "PlanSlot",
+    "PostingList",
+    "Scan",
+    "ScanResult",
+    "ScanStep",
+    "encode_mark",
+    "filter_plan",
+    "find_mark",
+    "index_page",
+    "index_place",
+    "is_mark_due",
+    "level_hash",
+    "next_message_id",
+    "topic_shard",
+]
+
+MARKS_EVERY: int = lib.HMQ_MARKS_EVERY
+MAX_CURSOR_BYTES: int = lib.HMQ_CURSOR_MAX_BYTES
+MAX_ID: int = lib.HMQ_ID_MAX
+MAX_INDEX_PAGES: int = lib.HMQ_INDEX_MAX_PAGES
+MAX_POSTING_NUMBER: int = lib.HMQ_POSTINGS_MAX_NUMBER
+
+
+def _seed(seed: int) -> CData:
+    """128 bits as C wants them.
+
+    Raises:
+        OverflowError: if the seed is not within 0 .. 2**128-1.
+    """
+    return ffi.new("hmq_hash_seed *", {"low": seed & (2**64 - 1), "high": seed >> 64})
+
+
+def level_hash(level: Text, bits: int, *, seed: int = 0) -> int:
+    """The first `bits` (1..24) bits of a level's hash.
+
+    Raises:
+        ValueError: if bits is out of range.
+        OverflowError: if the seed is not within 0 .. 2**128-1.
+    """
+    if not 1 <= bits <= lib.HMQ_INDEX_MAX_BITS:
+        raise ValueError(f"bits is {bits}, expected 1..{lib.HMQ_INDEX_MAX_BITS}")
+    data = to_bytes(level)
+    return int(lib.hmq_index_hash(_seed(seed), (ffi.from_buffer("uint8_t[]", data), len(data)), bits))
+
+
+def topic_shard(topic: Text, shards: int, *, seed: int = 0) -> int:
+    """The shard of a topic, 0 .. shards-1.
+
+    Raises:
+        ValueError: if shards is not positive.
+        OverflowError: if the seed is not within 0 .. 2**128-1.
+    """
+    if shards < 1:
+        raise ValueError(f"shards is {shards}, expected 1 or more")
+    data = to_bytes(topic)
+    return int(lib.hmq_index_shard(_seed(seed), data, len(data), shards))
+
+
+def index_page(messages: int) -> int:
+    """The page of the next message of a pattern that has so many in this epoch."""
+    return int(lib.hmq_index_page(messages))
+
+
+class IndexPlace(NamedTuple):
+    """Which list of a page a hash belongs to, and what is left of it to be written into the entry."""
+
+    group: int
+    fragment: int
+    group_bits: int
+    fragment_bits: int
+
+
+def index_place(level_hash: int, bits: int, page: int) -> IndexPlace:
+    """Where a hash of so many bits stands in a page.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+    if not 1 <= bits <= lib.HMQ_INDEX_MAX_BITS or not 0 <= level_hash < 1 << bits or not 0 <= page < MAX_INDEX_PAGES:
+        raise ValueError(f"hash {level_hash} of {bits} bits in page {page}, expected 1..24 bits and page 0..11")
+    place = lib.hmq_index_place_of(level_hash, bits, page)
+    return IndexPlace(place.group, place.fragment, place.group_bits, place.fragment_bits)
+
+
+class CorruptPostingsError(ValueError):
+    """Bytes that no writer of posting lists can have made."""
+
+
+class PostingList:
+    """A posting list: numbers that only grow, each with the rest of a hash (src/history_postings.h).
+
+    Attributes:
+        data: the stored string.
+
+    Example:
+        >>> postings = PostingList(fragment_bits=4)
+        >>> for number, fragment in [(1, 7), (5, 2), (900, 7)]:
+        ...     _ = postings.append(number, fragment)
+        >>> postings.numbers(7)
+        [1, 900]
+    """
+
+    def __init__(self, data: BytesLike = b"", *, fragment_bits: int) -> None:
+        """Takes what is stored.
+
+        Raises:
+            CorruptPostingsError: if it is no list with so many fragment bits.
+            ValueError: if fragment_bits is not within 0..24.
+        """
+        if not 0 <= fragment_bits <= lib.HMQ_POSTINGS_MAX_FRAGMENT_BITS:
+            raise ValueError(f"fragment_bits is {fragment_bits}, expected 0..{lib.HMQ_POSTINGS_MAX_FRAGMENT_BITS}")
+        self.data = bytearray(data)
+        self._bits = fragment_bits
+        last = ffi.new("uint64_t *")
+        held = bytes(data)
+        if lib.hmq_postings_last(held, len(held), fragment_bits, last) == lib.HMQ_POSTINGS_CORRUPT:
+            raise CorruptPostingsError(f"{len(held)} bytes end in no posting list of {fragment_bits} fragment bits")
+        self.last: int = last[0]
+
+    def append(self, number: int, fragment: int) -> bytes:
+        """Adds a posting; returns the bytes that the stored string grows by.
+
+        Raises:
+            ValueError: if the number is not above the last one, or one of them is out of range.
+        """
+        out = ffi.new("uint8_t[]", lib.HMQ_POSTINGS_APPEND_BYTES)
+        size = lib.hmq_postings_append(len(self.data), self.last, self._bits, number, fragment, out)
+        if size == 0:
+            raise ValueError(
+                f"number {number}, fragment {fragment}: expected {self.last + 1}..{MAX_POSTING_NUMBER} "
+                f"and a fragment of {self._bits} bits"
+            )
+        appended = bytes(ffi.buffer(out, size))
+        self.data += appended
+        self.last = number
+        return appended
+
+    def __len__(self) -> int:
+        """Postings of any fragment.
+
+        Raises:
+            CorruptPostingsError: if there are bytes that no writer can have made.
+        """
+        entries = ffi.new("uint64_t *")
+        held = bytes(self.data)
+        if lib.hmq_postings_check(held, len(held), self._bits, entries) == lib.HMQ_POSTINGS_CORRUPT:
+            raise CorruptPostingsError(f"{len(held)} bytes are no posting list of {self._bits} fragment bits")
+        return int(entries[0])
+
+    def numbers(self, fragment: int, at_least: int = 0) -> list[int]:
+        """All numbers from `at_least` on that have this fragment.
+
+        Raises:
+            CorruptPostingsError: if there are bytes that no writer can have made.
+            ValueError: if the fragment is out of range.
+        """
+        held = ffi.from_buffer("uint8_t[]", bytes(self.data))
+        postings = ffi.new("hmq_postings *")
+        if not lib.hmq_postings_open(postings, held, len(held), self._bits, fragment):
+            raise ValueError(f"fragment is {fragment}, expected {self._bits} bits")
+        found: list[int] = []
+        number, budget = ffi.new("uint64_t *"), ffi.new("uint64_t *", 2**64 - 1)
+        while (result := lib.hmq_postings_seek(postings, at_least, number, budget)) == lib.HMQ_POSTINGS_FOUND:
+            found.append(number[0])
+            at_least = number[0] + 1
+        if result == lib.HMQ_POSTINGS_CORRUPT:
+            raise CorruptPostingsError(f"{len(held)} bytes are no posting list of {self._bits} fragment bits")
+        return found
+
+
+# ---- plans and scans ----
+
+
+class PlanSlot(NamedTuple):
+    """A slot whose level a filter fixes: where, the level's hash, and how many bits that has."""
+
+    slot: int
+    hash: int
+    bits: int
+
+
+class PlanPattern(NamedTuple):
+    """A pattern that can have topics which match, and the slots that the filter fixes in it."""
+
+    pattern: int
+    slots: tuple[PlanSlot, ...]
+
+
+def filter_plan(patterns: PatternSet, topic_filter: Text, *, seed: int = 0) -> list[PlanPattern]:
+    r"""The patterns that can have a topic which the filter matches.
+
+    Args:
+        patterns: the set.
+        topic_filter: a filter without `$share`.
+        seed: of the hashes, 128 bits.
+
+    Raises:
+        InvalidTopicError: if the filter is not valid, or a `$share` one.
+        OverflowError: if the seed is not within 0 .. 2**128-1.
+
+    Example:
+        >>> patterns = PatternSet("holdmq-patterns 1 levels=8\n#8\ndevices/+8/temperature")
+        >>> filter_plan(patterns, "devices/+/temperature")[1]
+        PlanPattern(pattern=1, slots=())
+        >>> filter_plan(patterns, "devices/42/temperature")
+        [PlanPattern(pattern=1, slots=(PlanSlot(slot=0, hash=177, bits=8),))]
+    """
+    check_topic_filter(topic_filter)
+    if split_share(topic_filter) is not None:
+        raise InvalidTopicError(lib.HMQ_TOPIC_BAD_SHARE)
+    data = to_bytes(topic_filter)
+    out = ffi.new("hmq_plan_pattern[]", len(patterns))
+    count = lib.hmq_plan_collect(patterns._set, _seed(seed), data, len(data), out, len(patterns))
+    return [
+        PlanPattern(plan.pattern, tuple(PlanSlot(s.slot, s.hash, s.bits) for s in plan.slots[0 : plan.fixed]))
+        for plan in out[0:count]
+    ]
+
+
+class ScanResult(enum.Enum):
+    """What a step of a scan came to."""
+
+    FOUND = lib.HMQ_POSTINGS_FOUND
+    END = lib.HMQ_POSTINGS_END
+    LIMIT = lib.HMQ_POSTINGS_LIMIT
+
+
+class ScanStep(NamedTuple):
+    """One step of a scan.
+
+    Attributes:
+        result: FOUND, END, or LIMIT: so many entries were looked at.
+        number: FOUND: the candidate. LIMIT: where to go on. END: 0.
+        visited: entries that were looked at.
+    """
+
+    result: ScanResult
+    number: int
+    visited: int
+
+
+class Scan:
+    """The numbers that stand in the lists of all fixed slots."""
+
+    def __init__(self, lists: Iterable[tuple[PlanSlot, int, bytes]]) -> None:
+        """Begins a scan.
+
+        Args:
+            lists: (fixed slot, page, stored string), those of one slot side by side; at least one for each.
+
+        Raises:
+            ValueError: if there is none, or of more slots than a pattern has.
+        """
+        given = list(lists)
+        self._lists = ffi.new("hmq_scan_list[]", len(given))
+        self._kept = [ffi.from_buffer("uint8_t[]", data) for _, _, data in given]
+        for i, (slot, page, data) in enumerate(given):
+            fixed = ffi.new("hmq_plan_slot *", {"hash": slot.hash, "slot": slot.slot, "bits": slot.bits})
+            lib.hmq_scan_list_open(self._lists + i, fixed, page, self._kept[i], len(data))
+        self._scan = ffi.new("hmq_scan *")
+        if not lib.hmq_scan_begin(self._scan, self._lists, len(given)):
+            raise ValueError(f"{len(given)} lists, expected those of 1 to {lib.HMQ_PATTERNS_MAX_SLOTS} slots")
+
+    def next(self, at_least: int, budget: int = 2**62) -> ScanStep:
+        """The first candidate that is not below `at_least`, which must not go down from call to call.
+
+        Raises:
+            CorruptPostingsError: if a list has bytes that no writer can have made.
+        """
+        number, left = ffi.new("uint64_t *"), ffi.new("uint64_t *", budget)
+        result = lib.hmq_scan_next(self._scan, at_least, number, left)
+        if result == lib.HMQ_POSTINGS_CORRUPT:
+            raise CorruptPostingsError("a list of the scan has bytes that no writer of posting lists can have made")
+        step = ScanResult(result)
+        return ScanStep(step, 0 if step is ScanResult.END else number[0], budget - left[0])
+
+
+# ---- cursors ----
+
+
+class InvalidCursorError(ValueError):
+    """A text that is no cursor."""
+
+
+class Cursor(NamedTuple):
+    """Where a reader of history is, in one shard (src/history_cursor.h).
+
+    Attributes:
+        generation: the reader's pattern set, 0 .. 2**32-1.
+        epoch: the same range.
+        shard: 0 .. 65535.
+        sequence: of the next message, 1 is the first.
+        time_us: id of the last message that was given, 0 if none was.
+
+    Example:
+        >>> text = Cursor(1, 7, 3, sequence=1000, time_us=1).encode()
+        >>> text, Cursor.decode(text).sequence
+        (b'h1-1-7-3-3e8-1-020d', 1000)
+    """
+
+    generation: int
+    epoch: int
+    shard: int
+    sequence: int = 1
+    time_us: int = 0
+
+    def encode(self) -> bytes:
+        """The text, at most 64 bytes.
+
+        Raises:
+            OverflowError: if a number is out of its range.
+        """
+        out = ffi.new("char[]", MAX_CURSOR_BYTES)
+        return bytes(ffi.buffer(out, lib.hmq_cursor_encode(ffi.new("hmq_cursor *", self), out)))
+
+    @classmethod
+    def decode(cls, text: Text) -> "Cursor":
+        """Reads what `encode` wrote.
+
+        Raises:
+            InvalidCursorError: if it is no cursor.
+        """
+        data = to_bytes(text)
+        cursor = ffi.new("hmq_cursor *")
+        if lib.hmq_cursor_decode(data, len(data), cursor) != 0:
+            raise InvalidCursorError(f"{data[:80]!r} is no cursor, expected one that a replay returned")
+        return cls(cursor.generation, cursor.epoch, cursor.shard, cursor.sequence, cursor.time_us)
+
+
+# ---- ids ----
+
+
+class MessageId(NamedTuple):
+    """A message's id, microseconds since 1970-01-01 UTC, and its sequence number in its shard."""
+
+    time_us: int
+    sequence: int
+
+
+def next_message_id(last: MessageId, now_us: int) -> MessageId:
+    """The id after `last` (`MessageId(0, 0)` before the first) when the clock says `now_us`.
+
+    Raises:
+        OverflowError: if there is none left, or an argument is out of range.
+    """
+    following = ffi.new("hmq_message_id *")
+    if not lib.hmq_message_id_next(last, now_us, following):
+        raise OverflowError(f"no id is left after {last}, expected both numbers below {MAX_ID}")
+    return MessageId(following.time_us, following.sequence)
+
+
+def is_mark_due(first: int, sequence: int) -> bool:
+    """Is this message, of an epoch whose first sequence number is `first`, to be marked?"""
+    return bool(lib.hmq_mark_due(first, sequence))
+
+
+def encode_mark(message_id: MessageId) -> bytes:
+    """What the string of marks grows by."""
+    out = ffi.new("uint8_t[]", lib.HMQ_MARK_BYTES)
+    lib.hmq_mark_encode(message_id, out)
+    return bytes(ffi.buffer(out))
+
+
+def find_mark(marks: BytesLike, time_us: int) -> tuple[int, int | None]:
+    """The lowest and highest sequence number that the first message with an id >= `time_us` can have.
+
+    The highest is None if no mark is that late.
+    """
+    data = bytes(marks)
+    low, high = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+    lib.hmq_marks_find(ffi.from_buffer("uint8_t[]", data), len(data), time_us, low, high)
+    return low[0], None if high[0] == 2**64 - 1 else high[0]

@@ -1,4 +1,4 @@
-"""How fast the core is: in C alone (core_bench.c, compiled here), and through its Python face.
+"""How fast the core is: in C alone (core_bench.c and history_bench.c, compiled here), and through its Python face.
 
     .venv/bin/python bench/core_bench.py [--json FILE]
 
@@ -32,20 +32,20 @@ class Figure(NamedTuple):
     unit: str
 
 
-def in_c() -> list[Figure]:
-    """Compiles core_bench.c with the core and runs it; the best of several runs."""
+def in_c(name: str) -> list[Figure]:
+    """Compiles bench/<name>.c with the core and runs it; the best of several runs."""
     with tempfile.TemporaryDirectory() as work:
-        program = Path(work) / "core_bench"
-        sources = [ROOT / "bench" / "core_bench.c", *sorted((ROOT / "src").glob("*.c"))]
+        program = Path(work) / name
+        sources = [ROOT / "bench" / f"{name}.c", *sorted((ROOT / "src").glob("*.c"))]
         flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fvisibility=hidden", f"-I{ROOT / 'src'}"]
         subprocess.run(["gcc", *flags, "-o", str(program), *map(str, sources)], check=True)  # noqa: S607 - the build's
         runs = [subprocess.run([str(program)], check=True, capture_output=True, text=True) for _ in range(RUNS)]
     found: dict[str, Figure] = {}
     for line in (line for run in runs for line in run.stdout.splitlines()):
-        name, value, what = line.split("\t")
-        unit = what if name == "trie memory" else f"ns a {what}"
-        best = min(float(value), found[name].value) if name in found else float(value)
-        found[name] = Figure(name, best, unit)
+        figure, value, what = line.split("\t")
+        unit = what if figure == "trie memory" or name == "history_bench" else f"ns a {what}"
+        best = min(float(value), found[figure].value) if figure in found else float(value)
+        found[figure] = Figure(figure, best, unit)
     return list(found.values())
 
 
@@ -79,10 +79,10 @@ def measured(name: str, work: Callable[[], object], each: int, unit: str) -> Fig
 
 def main(arguments: list[str]) -> None:
     """Prints the table; with --json FILE writes the figures there, too."""
-    figures = in_c() + in_python()
+    figures = in_c("core_bench") + in_c("history_bench") + in_python()
     print(f"core, {platform.machine()}, Python {platform.python_version()}, {platform.platform()}")
     for figure in figures:
-        print(f"{figure.name:24} {figure.value:10.1f}  {figure.unit}")
+        print(f"{figure.name:40} {figure.value:10.1f}  {figure.unit}")
     if arguments[:1] == ["--json"]:
         Path(arguments[1]).write_text(json.dumps([figure._asdict() for figure in figures], indent=2) + "\n")
 

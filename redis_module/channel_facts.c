@@ -1,14 +1,16 @@
 /* channel_facts.c - remembers the rule and the hearing of channels.
  *
- * A table of sets of four entries; a set that is full gives up one of its entries.  An entry begins a cache line and holds
- * all that a short name needs in it: what a PUBLISH pays that stays the server's own is mostly that line. */
+ * A table of sets of four entries; a set that is full gives up one of its entries.  An entry is a cache line and holds all
+ * that a short name needs: what a PUBLISH pays that stays the server's own is mostly that line.  The search begins with
+ * any of the four, so that entries are spread over the lines of the cache. */
 #include "channel_facts.h"
 
 #include <string.h>
 
 #define SETS 2048 /* power of two */
 #define WAYS 4
-#define ENTRY_BYTES 128 /* two cache lines; names of up to 43 bytes are in the first */
+#define HEAD_BYTES 43
+#define TAIL_BYTES 64
 
 typedef struct entry {
     const hmq_rule *rule;
@@ -16,12 +18,13 @@ typedef struct entry {
     uint32_t heard;
     uint32_t hash;
     uint8_t len;
-    uint8_t name[ENTRY_BYTES - 21];
+    uint8_t head[HEAD_BYTES]; /* the name's beginning */
 } entry;
-_Static_assert(sizeof(entry) == ENTRY_BYTES, "an entry fills its cache lines");
+_Static_assert(sizeof(entry) == 64, "an entry is a cache line");
 
-static _Alignas(64) entry table[SETS][WAYS];
-static entry *last = &table[0][0]; /* found last: a publish asks more than once */
+static _Alignas(64) entry table[SETS * WAYS];
+static uint8_t tails[SETS * WAYS][TAIL_BYTES]; /* what is left of longer names */
+static entry *last = table; /* found last: a publish asks more than once */
 static uint32_t policy_generation = 1, hearing_generation = 1;
 static unsigned given_up;
 
@@ -44,40 +47,57 @@ static uint32_t hash_of(hmq_slice name) {
     return (uint32_t)(hash >> 32);
 }
 
+static bool fits(hmq_slice name) {
+    return name.len <= HEAD_BYTES + TAIL_BYTES;
+}
+
 static bool is_named(const entry *e, hmq_slice name) {
-    return e->len == name.len && memcmp(e->name, name.data, name.len) == 0;
+    if (e->len != name.len) return false;
+    if (name.len <= HEAD_BYTES) return memcmp(e->head, name.data, name.len) == 0;
+    return memcmp(e->head, name.data, HEAD_BYTES) == 0 &&
+           memcmp(tails[e - table], name.data + HEAD_BYTES, name.len - HEAD_BYTES) == 0;
+}
+
+static void set_name(entry *e, hmq_slice name) {
+    size_t head = name.len < HEAD_BYTES ? name.len : HEAD_BYTES;
+    e->len = (uint8_t)name.len;
+    memcpy(e->head, name.data, head);
+    memcpy(tails[e - table], name.data + head, name.len - head);
+}
+
+static entry *entry_of(uint32_t hash, unsigned way) {
+    return &table[(hash & (SETS - 1)) * WAYS + ((hash >> 24) + way) % WAYS];
 }
 
 static entry *find(hmq_slice name) {
-    if (name.len > sizeof last->name) return NULL;
+    if (!fits(name)) return NULL;
     if (last->policy == policy_generation && is_named(last, name)) return last;
     uint32_t hash = hash_of(name);
-    entry *set = table[hash & (SETS - 1)];
-    for (size_t way = 0; way < WAYS; way++) {
-        if (set[way].hash == hash && set[way].policy == policy_generation && is_named(&set[way], name))
-            return last = &set[way];
+    for (unsigned way = 0; way < WAYS; way++) {
+        entry *e = entry_of(hash, way);
+        if (e->hash == hash && e->policy == policy_generation && is_named(e, name)) return last = e;
     }
     return NULL;
 }
 
 /* A place for a name that is not there. */
 static entry *place_for(uint32_t hash) {
-    entry *set = table[hash & (SETS - 1)];
-    for (size_t way = 0; way < WAYS; way++) {
-        if (set[way].policy != policy_generation) return &set[way];
+    for (unsigned way = 0; way < WAYS; way++) {
+        entry *e = entry_of(hash, way);
+        if (e->policy != policy_generation) return e;
     }
-    return &set[given_up++ % WAYS];
+    return entry_of(hash, given_up++);
 }
 
 const hmq_rule *channel_rule_of(hmq_slice channel) {
     const entry *known = find(channel);
     if (known != NULL) return known->rule;
     const hmq_rule *rule = hmq_policy_find(settings.policy, (const char *)channel.data, channel.len);
-    if (channel.len > sizeof last->name) return rule;
+    if (!fits(channel)) return rule;
     uint32_t hash = hash_of(channel);
     entry *e = last = place_for(hash);
-    *e = (entry){.policy = policy_generation, .hash = hash, .rule = rule, .len = (uint8_t)channel.len};
-    memcpy(e->name, channel.data, channel.len);
+    *e = (entry){.policy = policy_generation, .hash = hash, .rule = rule};
+    set_name(e, channel);
     return rule;
 }
 

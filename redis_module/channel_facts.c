@@ -51,9 +51,23 @@ static bool fits(hmq_slice name) {
     return name.len <= HEAD_BYTES + TAIL_BYTES;
 }
 
+/* memcmp() == 0 for at least eight bytes, without a call: names are short. */
+static bool equal_words(const uint8_t *a, const uint8_t *b, size_t len) {
+    uint64_t x, y;
+    for (size_t i = 0; i + sizeof x < len; i += sizeof x) {
+        memcpy(&x, a + i, sizeof x);
+        memcpy(&y, b + i, sizeof y);
+        if (x != y) return false;
+    }
+    memcpy(&x, a + len - sizeof x, sizeof x);
+    memcpy(&y, b + len - sizeof y, sizeof y);
+    return x == y;
+}
+
 static bool is_named(const entry *e, hmq_slice name) {
     if (e->len != name.len) return false;
-    if (name.len <= HEAD_BYTES) return memcmp(e->head, name.data, name.len) == 0;
+    if (name.len < sizeof(uint64_t)) return memcmp(e->head, name.data, name.len) == 0;
+    if (name.len <= HEAD_BYTES) return equal_words(e->head, name.data, name.len);
     return memcmp(e->head, name.data, HEAD_BYTES) == 0 &&
            memcmp(tails[e - table], name.data + HEAD_BYTES, name.len - HEAD_BYTES) == 0;
 }
@@ -71,7 +85,6 @@ static entry *entry_of(uint32_t hash, unsigned way) {
 
 static entry *find(hmq_slice name) {
     if (!fits(name)) return NULL;
-    if (last->policy == policy_generation && is_named(last, name)) return last;
     uint32_t hash = hash_of(name);
     for (unsigned way = 0; way < WAYS; way++) {
         entry *e = entry_of(hash, way);
@@ -90,6 +103,7 @@ static entry *place_for(uint32_t hash) {
 }
 
 const hmq_rule *channel_rule_of(hmq_slice channel) {
+    if (last->policy == policy_generation && is_named(last, channel)) return last->rule;
     const entry *known = find(channel);
     if (known != NULL) return known->rule;
     const hmq_rule *rule = hmq_policy_find(settings.policy, (const char *)channel.data, channel.len);

@@ -349,9 +349,38 @@ static int on_key_event(server_ctx *ctx, int type, const char *event, server_str
     return SERVER_OK;
 }
 
+/* May another module listen to keyspace events?  Once there was one, yes. */
+static bool others_may_listen;
+
+/* Those that are known not to: this one, and the scripting engine that Valkey brings with it. */
+static bool never_listens(hmq_slice module) {
+    return slice_is(module, HMQ_MODULE_NAME) || (can.valkey && slice_is(module, "lua"));
+}
+
+static void on_module_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event, (void)sub;
+    const server_module_info *info = data;
+    if (!never_listens((hmq_slice){(const uint8_t *)info->name, strlen(info->name)})) others_may_listen = true;
+}
+
+static void look_for_modules(server_ctx *ctx) {
+    server_reply *modules = sv.Call(ctx, "MODULE", "c", "LIST");
+    others_may_listen = modules == NULL;
+    for (size_t i = 0; modules != NULL && i < sv.CallReplyLength(modules); i++) {
+        hmq_slice name = {NULL, 0};
+        server_reply *text = sv.CallReplyArrayElement(sv.CallReplyArrayElement(modules, i), 1); /* behind "name" */
+        if (text != NULL) name.data = (const uint8_t *)sv.CallReplyStringPtr(text, &name.len);
+        if (name.data == NULL || !never_listens(name)) others_may_listen = true;
+    }
+    if (modules != NULL) sv.FreeCallReply(modules);
+}
+
+/* The server makes a context for each listener, this module's own among them: it is asked to only if somebody else may
+ * hear. */
 void index_notify(server_ctx *ctx, int type, const char *event, server_string *key) {
-    own_write = true;
     sv.SignalModifiedKey(ctx, key);
+    if (!others_may_listen && !(sv.GetNotifyKeyspaceEvents() & type)) return;
+    own_write = true;
     sv.NotifyKeyspaceEvent(ctx, type, event, key);
     own_write = false;
 }
@@ -477,6 +506,8 @@ void index_start(server_ctx *ctx, bool populated) {
                                  SERVER_NOTIFY_GENERIC | SERVER_NOTIFY_LIST | SERVER_NOTIFY_HASH |
                                      SERVER_NOTIFY_EXPIRED | SERVER_NOTIFY_EVICTED | SERVER_NOTIFY_LOADED,
                                  on_key_event);
+    look_for_modules(ctx);
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_MODULE_CHANGE, 1}, on_module_change);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SWAPDB, 1}, on_swapdb);
 }

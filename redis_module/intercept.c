@@ -118,6 +118,7 @@ static bool is(hmq_slice name, const char *word) {
 
 /* The one name that has to be told apart fast: its seven letters as two words that overlap. */
 static bool is_publish(hmq_slice name) {
+    if (name.len != 7) return false;
     const uint32_t lower = 0x20202020;
     uint32_t begin, end, publ, lish;
     memcpy(&begin, name.data, sizeof begin);
@@ -131,9 +132,6 @@ static bool is_publish(hmq_slice name) {
 static void settle(server_filter_ctx *filter) {
     handoff_settle(!can.filter_client || is_connected(sv.CommandFilterGetClientId(filter)));
 }
-
-/* The commands that matter, by the first letter and the length of their name: all others leave at once. */
-#define NAME(letter, length) ((unsigned)(letter) << 8 | (length))
 
 static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     uint64_t client = client_of(filter);
@@ -171,36 +169,30 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
         slots_command_comes(is_in_multi(client));
 }
 
+/* The commands that matter, by length and first letter: all others leave at once. */
+#define LETTER(upper) (1u << ((upper) & 31))
+static const uint32_t first_letters[] = {
+    [3] = LETTER('A'),
+    [4] = LETTER('A') | LETTER('E') | LETTER('S'),
+    [5] = LETTER('F') | LETTER('H') | LETTER('M') | LETTER('P') | LETTER('R'),
+    [7] = LETTER('C') | LETTER('D') | LETTER('E') | LETTER('P'),
+    [8] = LETTER('S'),
+    [9] = LETTER('S'),
+    [10] = LETTER('P') | LETTER('S'),
+    [11] = LETTER('U'),
+    [12] = LETTER('P') | LETTER('S'),
+};
+
 static void on_command(server_filter_ctx *filter) {
     hmq_slice name;
     if (handoff_pending()) settle(filter);
     name.data = (const uint8_t *)sv.StringPtrLen(sv.CommandFilterArgGet(filter, 0), &name.len);
-    if (name.len < 3 || name.len > 12) return;
-    switch (NAME(name.data[0] | 0x20, name.len)) {
-    case NAME('p', 7):
-        if (is_publish(name)) rewrite(filter, false);
-        break;
-    case NAME('a', 3):
-    case NAME('a', 4):
-    case NAME('c', 7):
-    case NAME('d', 7):
-    case NAME('e', 4):
-    case NAME('e', 7):
-    case NAME('f', 5):
-    case NAME('h', 5):
-    case NAME('m', 5):
-    case NAME('p', 5):
-    case NAME('p', 10):
-    case NAME('p', 12):
-    case NAME('r', 5):
-    case NAME('s', 4):
-    case NAME('s', 8):
-    case NAME('s', 9):
-    case NAME('s', 10):
-    case NAME('s', 12):
-    case NAME('u', 11): dispatch(filter, name); break;
-    default: break;
-    }
+    if (name.len >= sizeof first_letters / sizeof first_letters[0]) return;
+    if (!(first_letters[name.len] >> (name.data[0] & 31) & 1)) return;
+    if (is_publish(name))
+        rewrite(filter, false);
+    else
+        dispatch(filter, name);
 }
 
 bool intercept_start(server_ctx *ctx) {

@@ -96,6 +96,7 @@ enum {
 #define SERVER_EVENT_SHUTDOWN 5
 #define SERVER_EVENT_REPLICA_CHANGE 6
 #define SERVER_EVENT_CRON_LOOP 8
+#define SERVER_EVENT_MODULE_CHANGE 9
 #define SERVER_EVENT_SWAPDB 11
 #define SERVER_EVENT_EVENTLOOP 15
 #define SERVER_ROLE_NOW_MASTER 0
@@ -115,6 +116,12 @@ typedef struct server_flush_info {
     int32_t sync;
     int32_t db; /* -1: all */
 } server_flush_info;
+
+typedef struct server_module_info {
+    uint64_t version;
+    const char *name;
+    int32_t module_version;
+} server_module_info;
 
 typedef struct server_swapdb_info {
     uint64_t version;
@@ -348,6 +355,7 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "7.0", int, PublishMessageShard, (server_ctx *, server_string * channel, server_string * message))     \
     X(REQUIRED, "6.0", int, SignalModifiedKey, (server_ctx *, server_string * key))                                    \
     X(REQUIRED, "6.0", int, NotifyKeyspaceEvent, (server_ctx *, int type, const char *event, server_string *key))      \
+    X(REQUIRED, "6.0", int, GetNotifyKeyspaceEvents, (void))                                                           \
     X(REQUIRED, "4.0", int, SubscribeToKeyspaceEvents, (server_ctx *, int types, server_notify_handler))               \
     X(REQUIRED, "6.0", int, SubscribeToServerEvent, (server_ctx *, server_event, server_event_handler))                \
     X(REQUIRED, "6.2", int, AvoidReplicaTraffic, (void))                                                               \

@@ -51,12 +51,14 @@ class Verdict:
         reason: a reason code of MQTT 5.0, 0x86 (bad user name or password) for one; SUCCESS if allowed.
         identity: who it is, for the logs.
         rules: what it may do.
+        detail: why not, in words, for the log; the client is not told.
     """
 
     allowed: bool
     reason: int = Reason.SUCCESS
     identity: str = ""
     rules: Permissions = EVERYTHING
+    detail: str = ""
 
 
 class Authenticator(Protocol):

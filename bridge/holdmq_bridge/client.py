@@ -15,10 +15,10 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from holdmq.core.engine import Event, EventKind, OpenSession, error_text
-from holdmq.core.mqtt import ProtocolError
+from holdmq.core.mqtt import PROTOCOL_LEVEL_5, ProtocolError
 from holdmq_bridge.access import Verdict
 from holdmq_bridge.logs import Log
-from holdmq_bridge.reasons import PROTOCOL_5, Ending
+from holdmq_bridge.reasons import Ending
 from holdmq_bridge.session import (
     Action,
     Actions,
@@ -186,8 +186,8 @@ class Client(asyncio.BufferedProtocol):
             event = self._bridge.engine.proceed(self.conn, self._bridge.now_ms()) if goes_on and self.conn else None
 
     def _faulty(self, event: Event) -> Actions:
-        return_code = ProtocolError(event.error).connack_code
-        return self.session.fault(event.code, error_text(event.error), event.data, return_code)
+        connack_code = ProtocolError(event.error).connack_code
+        return self.session.fault(event.code, error_text(event.error), event.data, connack_code)
 
     def act(self, actions: Actions) -> None:
         """Does what the session wants, then looks at what the client sent meanwhile."""
@@ -234,7 +234,7 @@ class Client(asyncio.BufferedProtocol):
         assert terms is not None
         entries, default = session.permissions.publish_entries()
         bridge.engine.send(self.conn, opened.connack)
-        five = terms.version == PROTOCOL_5
+        five = terms.version == PROTOCOL_LEVEL_5
         former = bridge.engine.open(
             self.conn,
             OpenSession(

@@ -19,7 +19,6 @@ class Kind(IntEnum):
     SUBSCRIBE = 4
     UNSUBSCRIBE = 5
     CLOSE = 6
-    WILL = 7
 
 
 class Command:

@@ -6,11 +6,6 @@ A code is a number on the wire (MQTT 5.0 table 2-6).  To a client of 3.1.1 a ref
 
 from enum import Enum, IntEnum
 
-from holdmq.core.mqtt import SUBACK_FAILURE
-
-PROTOCOL_3_1_1 = 4
-PROTOCOL_5 = 5
-
 
 class Reason(IntEnum):
     """Reason codes that this server sends or acts upon."""
@@ -62,11 +57,6 @@ _RETURN_CODES = {
 def return_code(reason: int) -> int:
     """The return code of a 3.1.1 CONNACK that says the same, server unavailable (3) for what it has no word for."""
     return _RETURN_CODES.get(Reason(reason), RETURN_UNAVAILABLE) if reason else 0
-
-
-def suback_code(reason: int, version: int) -> int:
-    """A granted QoS as it is, a refusal as the version has it."""
-    return reason if reason < SUBACK_FAILURE or version == PROTOCOL_5 else SUBACK_FAILURE
 
 
 class Ending(Enum):

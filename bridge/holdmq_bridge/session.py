@@ -23,16 +23,18 @@ Laws
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
 from hiredis import ReplyError
 
 from holdmq.core import Suffix, mqtt, session_key, session_name
+from holdmq.core.mqtt import ANY_VERSION, NO_PROPERTIES, PROTOCOL_LEVEL, PROTOCOL_LEVEL_5, WILL, encode_properties
 from holdmq_bridge import answers, subscriptions
 from holdmq_bridge.access import EVERYTHING, Permissions, Verdict
 from holdmq_bridge.command import Argument, Command, Kind, Reply, error_code, is_passing
-from holdmq_bridge.reasons import PROTOCOL_3_1_1, Ending, Reason
+from holdmq_bridge.reasons import Ending, Reason
 from holdmq_bridge.settings import Settings
 from holdmq_bridge.terms import RefusedError, Terms, agree
 
@@ -127,7 +129,7 @@ class Session:
         self._settings = settings
         self._owner_name = owner_name
         self._assigned_id = assigned_id
-        self._will: tuple[Any, ...] = ()  # TOPIC.PUBLISH
+        self._will: tuple[Any, ...] = ()  # options of SESSION.OPEN, until it is answered
         self._in_doubt = False  # an OPEN without a reply may have been carried out
         self._count: int | None = 0  # subscriptions; None: not known
         self.phase = Phase.NEW
@@ -149,7 +151,7 @@ class Session:
     @property
     def version(self) -> int:
         """Protocol level, that of 3.1.1 before the CONNECT."""
-        return PROTOCOL_3_1_1 if self.terms is None else self.terms.version
+        return PROTOCOL_LEVEL if self.terms is None else self.terms.version
 
     @property
     def finished(self) -> bool:
@@ -160,21 +162,35 @@ class Session:
 
     def packet(self, data: bytes) -> Actions:
         """A whole packet; the engine has seen that it may come now."""
-        packets, _, error = mqtt.decode_many(data)
+        packets, _, error = mqtt.decode_many(data, version=ANY_VERSION if self.terms is None else self.terms.version)
         if error is not None:
-            return self.fault(Reason.MALFORMED, str(error), data, error.connack_code)
+            return self.fault(error.reason_code, str(error), data, error.connack_code)
         handler = _HANDLERS.get(type(packets[0]))
         if handler is None:
-            return self.fault(Reason.PROTOCOL_ERROR, f"a client must not send {type(packets[0]).__name__}", data)
+            return self._protocol_error(f"a client must not send {type(packets[0]).__name__}")
         return handler(self, packets[0])
 
-    def fault(self, reason: int, detail: str, data: bytes = b"", return_code: int = 0) -> Actions:
-        """What the client sent is wrong; `data` is its packet as far as known, `return_code` that of 3.1.1 for it."""
+    def fault(self, reason: int, detail: str, data: bytes = b"", connack_code: int = 0) -> Actions:
+        """What the client sent is wrong.
+
+        Args:
+            reason: code of MQTT 5.0 for it.
+            detail: in words.
+            data: the packet, as far as known.
+            connack_code: of the CONNACK that 3.1.1 demands for a faulty CONNECT, 0: it is closed without one.
+        """
         ending = Ending.MALFORMED if reason == Reason.MALFORMED else Ending.PROTOCOL
         if self.phase is not Phase.NEW:
             return self.end(ending, detail, reason)
-        answer: Actions = [Send(mqtt.encode_connack(False, return_code))] if return_code else []
+        answer: Actions = []
+        if protocol_level(data) >= PROTOCOL_LEVEL_5:
+            answer.append(Send(answers.refusal(PROTOCOL_LEVEL_5, reason, detail)))
+        elif connack_code:
+            answer.append(Send(mqtt.encode_connack(False, connack_code)))
         return answer + self.end(ending, detail)
+
+    def _protocol_error(self, detail: str) -> Actions:
+        return self.end(Ending.PROTOCOL, detail)
 
     def _on_connect(self, packet: mqtt.Connect) -> Actions:
         try:
@@ -183,12 +199,13 @@ class Session:
             return self._refuse(packet.level, error.reason, str(error))
         self.key = session_key(self.terms.client_id)
         self.inbox = session_name(self.key, Suffix.INBOX)
-        self._will = _will_command(packet, self.terms.client_id)
+        self._will = _will_options(packet, self._settings)
         self.phase = Phase.ASKING
         return [Authenticate(self.terms.client_id, packet.username, packet.password)]
 
-    def _refuse(self, version: int, reason: int, detail: str) -> Actions:
-        refusal = answers.refusal(reason)
+    def _refuse(self, version: int, reason: int, detail: str, *, told: bool = True) -> Actions:
+        max_packet = 0 if self.terms is None else self.terms.max_packet_out
+        refusal = answers.refusal(version, reason, detail if told else "", max_packet)
         self.phase = Phase.NEW  # there is no session to end
         return [Send(refusal), *self.end(Ending.REFUSED, detail)]
 
@@ -198,7 +215,7 @@ class Session:
             return []  # it did not wait
         assert self.terms is not None
         if not verdict.allowed:
-            return self._refuse(self.version, verdict.reason, f"refused: {verdict.identity or 'unknown'}")
+            return self._refuse(self.version, verdict.reason, verdict.detail, told=False)
         self.permissions = verdict.rules
         if self._will and not verdict.rules.may_publish(self._will[1]):
             return self._refuse(self.version, Reason.NOT_AUTHORIZED, f"no right to a will on {self._will[1]!r}")
@@ -206,7 +223,7 @@ class Session:
         arguments: tuple[Argument, ...] = ("SESSION.OPEN", self.key, "OWNER", self._owner_name)
         if self.terms.clean:
             arguments += ("CLEAN",)
-        arguments += ("EXPIRY", self.terms.expiry_s)
+        arguments += ("EXPIRY", self.terms.expiry_s, *self._will)
         return self._tell(Command(Kind.OPEN, arguments))
 
     def not_opened(self) -> Actions:
@@ -235,13 +252,24 @@ class Session:
         reasons = [subscriptions.unsubscribe_reason(topic_filter) for topic_filter in packet.topic_filters]
         known = [f for f, reason in zip(packet.topic_filters, reasons, strict=True) if reason is Reason.SUCCESS]
         if not known:
-            return [Send(answers.unsuback(packet.packet_id)), Continue()]
+            return [Send(answers.unsuback(self.terms.version, packet.packet_id, reasons)), Continue()]
         arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *known)
         return self._tell(Command(Kind.UNSUBSCRIBE, arguments, (packet.packet_id, reasons)))
 
     def _on_disconnect(self, packet: mqtt.Disconnect) -> Actions:
-        self.publishes_will = False  # [MQTT-3.1.2-10]
-        return self.end(Ending.DISCONNECT)
+        assert self.terms is not None
+        expiry_s = packet.properties.session_expiry_interval
+        if expiry_s is not None:
+            if expiry_s and not self.terms.expiry_s and not self.terms.expiry_changed:
+                return self._protocol_error("a session expiry interval, where CONNECT had none [MQTT 5.0, 3.14.2.2.2]")
+            self.final_expiry_s = min(expiry_s, self._settings.max_session_expiry_s)
+        if packet.reason_code == Reason.SUCCESS:
+            self.publishes_will = False  # [MQTT-3.14.4-3]
+            return self.end(Ending.DISCONNECT)
+        return self.end(Ending.DISCONNECT_WITH_WILL, f"reason code {packet.reason_code:#04x}")
+
+    def _on_auth(self, _packet: mqtt.Auth) -> Actions:
+        return self._protocol_error("an AUTH, though no authentication method was agreed [MQTT-4.12.0-6]")
 
     # ---- to the server and back ------------------------------------------------------------------------------------
 
@@ -301,9 +329,9 @@ class Session:
         assert self.terms is not None
         resumed = bool(present) and not self.terms.clean and not created_by_us
         self.phase = Phase.OPEN
-        self.publishes_will = bool(self._will)
+        self.publishes_will, self._will = bool(self._will), ()
         self._count = None if resumed else 0
-        return [Opened(answers.connack(present=resumed), resumed)]
+        return [Opened(answers.connack(self.terms, self._settings, present=resumed), resumed)]
 
     def _subscribed(self, packet_id: int, reasons: list[int], new: list[int]) -> Actions:
         assert self.terms is not None
@@ -319,11 +347,11 @@ class Session:
         for at, reason in enumerate(reasons):
             if reason == Reason.SUCCESS and not next(outcomes):
                 reasons[at] = Reason.NO_SUBSCRIPTION_EXISTED
-        return [Send(answers.unsuback(packet_id)), Continue()]
+        return [Send(answers.unsuback(self.terms.version, packet_id, reasons)), Continue()]
 
     def _failed(self, command: Command, error: ReplyError) -> Actions:
         gone = _GONE.get(error_code(error))
-        wanted = self.phase is not Phase.ENDED or command.kind in (Kind.OPEN, Kind.CLOSE, Kind.WILL)
+        wanted = self.phase is not Phase.ENDED or command.kind in (Kind.OPEN, Kind.CLOSE)
         if gone is None and is_passing(error) and wanted:
             return [Retry(error)]
         self.pending.remove(command)
@@ -353,6 +381,12 @@ class Session:
         if self.phase in (Phase.ASKING, Phase.OPENING) and ending.reason is not None:
             return self._refuse(self.version, Reason.SERVER_UNAVAILABLE, detail or ending.text)
         actions: Actions = []
+        if self.phase is Phase.OPEN and ending.reason is not None:
+            assert self.terms is not None
+            reason = ending.reason if reason is None else reason
+            last = answers.disconnect(self.version, reason, detail or ending.text, self.terms.max_packet_out)
+            if last:
+                actions.append(Send(last))
         self.phase = Phase.ENDED
         self.ending = ending
         self.pending = [command for command in self.pending if command.kind is Kind.OPEN]
@@ -360,12 +394,9 @@ class Session:
 
     def closed(self, sent_serial: int) -> Actions:
         """The answer to End: the last serial that was sent to the client, 0 for none."""
-        will: Actions = []
-        if self.publishes_will:
-            will = self._tell(Command(Kind.WILL, self._will))
         if not self.epoch or self.ending is None or self.ending.loses_session:
-            return will
-        return will + self._close(sent_serial)
+            return []
+        return self._close(sent_serial)
 
     def _close(self, sent_serial: int) -> Actions:
         assert self.terms is not None
@@ -374,19 +405,41 @@ class Session:
             arguments += ("EXPIRY", self.final_expiry_s)
         if sent_serial:
             arguments += ("SENT", sent_serial)
+        if self.publishes_will:
+            arguments += ("WILL",)
         return self._tell(Command(Kind.CLOSE, arguments))
 
 
 _GONE = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE}
 
 
-def _will_command(packet: mqtt.Connect, client_id: bytes) -> tuple[Any, ...]:
-    """What publishes the will, empty without one."""
+def _will_options(packet: mqtt.Connect, settings: Settings) -> tuple[Any, ...]:
+    """Options of SESSION.OPEN, empty without a will."""
     will = packet.will
     if will is None:
         return ()
-    retain = ("RETAIN",) if will.retain else ()
-    return ("TOPIC.PUBLISH", will.topic, will.payload, "QOS", will.qos, *retain, "FROM", client_id)
+    options: tuple[Any, ...] = ("WILL", will.topic, will.payload, "WILLQOS", will.qos)
+    if will.retain:
+        options += ("WILLRETAIN",)
+    if will.properties.will_delay_interval:
+        options += ("WILLDELAY", will.properties.will_delay_interval)
+    longest = settings.max_message_expiry_s
+    expiry = will.properties.message_expiry_interval
+    if expiry is not None or longest:
+        options += ("WILLTTL", max(1, min(value for value in (expiry, longest or None) if value is not None)))
+    passed = replace(will.properties, will_delay_interval=None, message_expiry_interval=None)
+    if passed != NO_PROPERTIES:
+        options += ("WILLPROPERTIES", encode_properties(passed, WILL))
+    return options
+
+
+def protocol_level(data: bytes) -> int:
+    """The level in the beginning of a CONNECT, 0 if it is not there."""
+    at = 1
+    while at < min(len(data), 5) and data[at] & 0x80:
+        at += 1
+    name = data[at + 1 : at + 7]
+    return data[at + 7] if name == b"\x00\x04MQTT" and len(data) > at + 7 else 0
 
 
 _HANDLERS: dict[type, Callable[[Session, Any], Actions]] = {
@@ -394,4 +447,5 @@ _HANDLERS: dict[type, Callable[[Session, Any], Actions]] = {
     mqtt.Subscribe: Session._on_subscribe,
     mqtt.Unsubscribe: Session._on_unsubscribe,
     mqtt.Disconnect: Session._on_disconnect,
+    mqtt.Auth: Session._on_auth,
 }

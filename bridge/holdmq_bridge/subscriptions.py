@@ -24,6 +24,7 @@ def judge(
         present: filters that it has already, as far as known.
         room: how many more it may have.
     """
+    (identifier,) = packet.properties.subscription_identifiers or (0,)
     reasons: list[int] = []
     arguments: list[Argument] = []
     for entry in packet.subscriptions:
@@ -32,7 +33,7 @@ def judge(
         reasons.append(reason)
         if reason <= _QOS:
             room -= not known
-            arguments += [entry.topic_filter, entry.qos]
+            arguments += [entry.topic_filter, f"{entry.options}:{identifier}" if identifier else entry.options]
     return reasons, arguments
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdmq.core import mqtt
+from holdmq.core.mqtt import PROTOCOL_LEVEL_5
 from holdmq_bridge.reasons import Reason
 from holdmq_bridge.settings import Settings
 
@@ -40,7 +41,6 @@ class Terms:
         window: messages to the client without an acknowledgement.
         alias_maximum_out: topic aliases that may be used towards it.
         max_packet_out: size of a packet to the client; NO_LIMIT: none.
-        explains: the client wants to be told what was wrong (request problem information).
         response_information: what it asked for, to make response topics of; empty: it did not.
     """
 
@@ -55,7 +55,6 @@ class Terms:
     window: int
     alias_maximum_out: int = 0
     max_packet_out: int = NO_LIMIT
-    explains: bool = True
     response_information: bytes = b""
 
 
@@ -70,6 +69,8 @@ def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], b
         raise RefusedError(Reason.BAD_CLIENT_ID, f"a client id of {size} bytes, at most {settings.max_client_id_bytes}")
     client_id = connect.client_id or assigned_id()
     assigned = not connect.client_id
+    if connect.level == PROTOCOL_LEVEL_5:
+        return _agree_5(connect, settings, client_id, assigned)
     expiry_s = 0 if connect.clean else settings.session_expiry_s
     return Terms(
         version=connect.level,
@@ -82,3 +83,36 @@ def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], b
         keep_alive_changed=False,
         window=settings.max_inflight,
     )
+
+
+def _agree_5(connect: mqtt.Connect, settings: Settings, client_id: bytes, assigned: bool) -> Terms:
+    asked = connect.properties
+    if asked.authentication_method is not None:
+        raise RefusedError(Reason.BAD_AUTH_METHOD, "extended authentication is not supported")
+    if asked.authentication_data is not None:
+        raise RefusedError(Reason.PROTOCOL_ERROR, "authentication data without a method")
+    asked_s = asked.session_expiry_interval or 0
+    expiry_s = min(asked_s, settings.max_session_expiry_s)
+    keep_alive_s = min(connect.keep_alive_s or settings.max_keep_alive_s, settings.max_keep_alive_s)
+    return Terms(
+        version=connect.level,
+        client_id=client_id,
+        assigned=assigned,
+        clean=connect.clean,
+        expiry_s=expiry_s,
+        expiry_changed=expiry_s != asked_s,
+        keep_alive_s=keep_alive_s,
+        keep_alive_changed=keep_alive_s != connect.keep_alive_s,
+        window=min(asked.receive_maximum or settings.max_inflight, settings.max_inflight),
+        alias_maximum_out=min(asked.topic_alias_maximum or 0, settings.max_topic_alias),
+        max_packet_out=asked.maximum_packet_size or NO_LIMIT,
+        response_information=_response_information(client_id) if asked.request_response_information else b"",
+    )
+
+
+_NOT_IN_A_LEVEL = {ord("/"): b"%2F", ord("+"): b"%2B", ord("#"): b"%23", ord("%"): b"%25"}
+
+
+def _response_information(client_id: bytes) -> bytes:
+    """What the client may put its response topics under: its id, made one level, behind `response/`."""
+    return b"response/" + b"".join(_NOT_IN_A_LEVEL.get(byte, bytes([byte])) for byte in client_id)

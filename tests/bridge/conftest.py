@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
-from tests.bridge.talk import Talk
+from tests.bridge.talk import Talk, Talk5
 from tests.support import BridgeProcess, Server
 
 LOG_LINES_SHOWN = 60
@@ -51,6 +52,20 @@ def dial() -> Iterator[Connect]:
 def talk(broker: BridgeProcess, dial: Connect) -> Connect:
     """The same for the shared bridge, `talk("c1", clean=False)` for one."""
     return partial(dial, broker.port)
+
+
+@pytest.fixture
+def talk5(broker: BridgeProcess) -> Iterator[Callable[..., Talk5]]:
+    """Makes clients of MQTT 5.0 of the shared bridge, `talk5("c1", properties=...)`; options as of Talk5.open."""
+    made: list[Talk5] = []
+
+    def connect(client_id: str = "", *, port: int = 0, **more: Any) -> Talk5:
+        made.append(Talk5.open(port or broker.port, client_id, **more))
+        return made[-1]
+
+    yield connect
+    for client in made:
+        client.close()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,10 +3,11 @@
 import socket
 import time
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from tests.bridge import packets
+from tests.bridge import packets, packets5
 from tests.bridge.packets import Published
+from tests.bridge.packets5 import Received
 
 TIMEOUT_S = 10.0
 
@@ -149,3 +150,52 @@ class Talk:
             if not data:
                 raise AssertionError(f"the bridge closed the connection; unread: {bytes(self._unread[:200])!r}")
             self._unread += data
+
+
+class Talk5(Talk):
+    """The same in MQTT 5.0."""
+
+    connack: Received
+
+    @classmethod
+    def open(cls, port: int, client_id: str = "", *, clean: bool = True, properties: bytes = b"", **more: Any) -> Self:
+        """A client that is through its CONNECT; what it was told is in `connack`."""
+        talk = cls(port)
+        talk.send(packets5.connect(client_id, clean=clean, properties=properties, **more))
+        talk.connack = talk.read()
+        assert (talk.connack.kind, talk.connack.code) == (2, 0), talk.connack
+        return talk
+
+    def read(self, kind: int | None = None) -> Received:
+        """The next packet, taken apart."""
+        got = packets5.read(self.read_packet())
+        assert kind in (None, got.kind), got
+        return got
+
+    def message(self) -> Received:
+        """The next packet, which must be a PUBLISH; acknowledges QoS 1."""
+        got = self.read(3)
+        if got.qos == 1:
+            self.send(packets.puback(got.pid))
+        return got
+
+    def granted(self, *filters: tuple[str, int], pid: int = 1, properties: bytes = b"") -> list[int]:
+        """Subscribes to (filter, options byte) pairs; returns the reason codes."""
+        self.send(packets5.subscribe(pid, *filters, properties=properties))
+        got = self.read(9)
+        assert got.pid == pid
+        return got.codes
+
+    def told(self, topic: str, payload: bytes = b"", *, pid: int = 1, **more: Any) -> int:
+        """Publishes with QoS 1; returns the reason code of the PUBACK."""
+        self.send(packets5.publish(topic, payload, qos=1, pid=pid, **more))
+        got = self.read(4)
+        assert got.pid == pid
+        return got.code
+
+    def expect_end(self, code: int) -> Received:
+        """A DISCONNECT with this reason, and the end of the connection."""
+        got = self.read(14)
+        assert got.code == code, got
+        self.expect_closed()
+        return got

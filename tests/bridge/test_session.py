@@ -112,11 +112,10 @@ def test_a_client_without_an_id_is_given_one() -> None:
     assert session.client_id == b"auto-1"
 
 
-def test_a_will_is_published_as_the_client_wanted_it() -> None:
+def test_a_will_goes_along_with_the_opening() -> None:
     session = new_session()
-    opened(session, packets.connect("c1", will=Will("w", b"gone", 2, retain=True)))
-    will, _close = ended(session, session.end(Ending.LOST))
-    assert will.arguments == ("TOPIC.PUBLISH", b"w", b"gone", "QOS", 2, "RETAIN", "FROM", b"c1")
+    command = opening(session, packets.connect("c1", will=Will("w", b"gone", 2, retain=True)))
+    assert command.arguments[-6:] == ("WILL", b"w", b"gone", "WILLQOS", 2, "WILLRETAIN")
 
 
 @pytest.mark.parametrize(
@@ -280,15 +279,16 @@ def test_a_disconnect_removes_the_will_and_closes_the_session() -> None:
 def test_every_other_end_publishes_the_will(ending: Ending) -> None:
     session = new_session()
     opened(session, packets.connect("c1", will=Will("w")))
-    commands = ended(session, session.end(ending))
-    assert [command.kind for command in commands] == [Kind.WILL, Kind.CLOSE]
+    (command,) = ended(session, session.end(ending))
+    assert command.arguments[-1] == "WILL"
 
 
 @pytest.mark.parametrize("ending", [Ending.TAKEN_OVER, Ending.GONE, Ending.DROPPED])
 def test_a_session_that_is_lost_is_not_closed(ending: Ending) -> None:
     session = new_session()
     opened(session, packets.connect("c1", will=Will("w")))
-    assert [command.kind for command in ended(session, session.end(ending))] == [Kind.WILL]
+    assert ended(session, session.end(ending)) == []
+    assert session.finished
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@
 #define END_ARGS {0}
 
 static server_command_arg filter_and_options[] = {ARG("filter", SERVER_ARG_STRING, 0),
-                                                  ARG("options", SERVER_ARG_INTEGER, 0), END_ARGS};
+                                                  ARG("options", SERVER_ARG_STRING, 0), END_ARGS};
 
 static server_command_arg producer_args[] = {ARG("producer", SERVER_ARG_STRING, 0),
                                              ARG("sequence", SERVER_ARG_INTEGER, 0), END_ARGS};

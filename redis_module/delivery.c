@@ -5,16 +5,27 @@
 
 #include "queue.h"
 #include "queue_expiry.h"
+#include "subscription.h"
+
+#define RECORD_ON_STACK 1024 /* longer ones take the heap */
 
 void message_begin(message *m, const hmq_record *record, long long now_ms) {
     m->record = *record;
     memset(m->encoded, 0, sizeof m->encoded);
+    m->special = m->special_mark = NULL;
     long long default_ms = now_ms + settings.session_ttl_s * 1000;
     bool own = record->expires_ms > 0 && record->expires_ms < default_ms;
     m->expire_ms = own ? record->expires_ms + QUEUE_EXPIRY_GRACE_MS : default_ms;
 }
 
+static void forget_special(message *m) {
+    if (m->special != NULL) sv.FreeString(NULL, m->special);
+    if (m->special_mark != NULL) sv.FreeString(NULL, m->special_mark);
+    m->special = m->special_mark = NULL;
+}
+
 void message_end(message *m) {
+    forget_special(m);
     for (int qos = 0; qos < 3; qos++) {
         for (int retain = 0; retain < 2; retain++) {
             if (m->encoded[qos][retain] != NULL) sv.FreeString(NULL, m->encoded[qos][retain]);
@@ -22,24 +33,74 @@ void message_end(message *m) {
     }
 }
 
-/* The record with QoS and retain flag of the delivery, as whoever fetches it has to send it. */
-static server_string *encoded(message *m, uint8_t qos, bool retain) {
-    server_string **known = &m->encoded[qos][retain];
-    if (*known != NULL) return *known;
-    hmq_record record = m->record;
-    record.qos = qos;
-    record.retain = retain;
-    size_t size = hmq_record_size(&record);
-    uint8_t *bytes = sv.Alloc(size);
-    hmq_record_encode(&record, bytes, size);
-    *known = sv.CreateString(NULL, (const char *)bytes, size);
-    sv.Free(bytes);
-    return *known;
+static server_string *encode(const hmq_record *record) {
+    uint8_t small[RECORD_ON_STACK];
+    size_t size = hmq_record_size(record);
+    uint8_t *bytes = size <= sizeof small ? small : sv.Alloc(size);
+    hmq_record_encode(record, bytes, size);
+    server_string *text = sv.CreateString(NULL, (const char *)bytes, size);
+    if (bytes != small) sv.Free(bytes);
+    return text;
 }
 
-static bool push(server_ctx *ctx, const indexed_session *session, message *m, const hmq_delivery *delivery) {
+/* Identifiers as properties, then the share: what makes this delivery another one than the plain ones. */
+static server_string *mark_of(const delivery_how *how, size_t *property_bytes) {
+    size_t capacity = how->identifier_count * SUBSCRIPTION_MOST_IDENTIFIER_BYTES + how->share.len, len = 0;
+    uint8_t *bytes = sv.Alloc(capacity + 1);
+    for (size_t i = 0; i < how->identifier_count; i++)
+        len += subscription_write_property(how->identifiers[i], bytes + len);
+    *property_bytes = len;
+    if (how->share.len > 0) memcpy(bytes + len, how->share.data, how->share.len);
+    server_string *mark = sv.CreateString(NULL, (const char *)bytes, len + how->share.len);
+    sv.Free(bytes);
+    return mark;
+}
+
+static bool is_same(const server_string *a, const server_string *b) {
+    hmq_slice x = slice_of(a), y = slice_of(b);
+    return x.len == y.len && memcmp(x.data, y.data, x.len) == 0;
+}
+
+static server_string *encoded_special(message *m, const delivery_how *how) {
+    size_t property_bytes;
+    server_string *mark = mark_of(how, &property_bytes);
+    if (m->special != NULL && m->special_qos == how->qos && m->special_retain == how->retain &&
+        is_same(m->special_mark, mark)) {
+        sv.FreeString(NULL, mark);
+        return m->special;
+    }
+    hmq_record record = m->record;
+    size_t len = property_bytes + record.properties.len;
+    uint8_t *properties = sv.Alloc(len + 1);
+    memcpy(properties, slice_of(mark).data, property_bytes);
+    if (record.properties.len > 0) memcpy(properties + property_bytes, record.properties.data, record.properties.len);
+    record.qos = how->qos;
+    record.retain = how->retain;
+    record.properties = (hmq_slice){properties, len};
+    forget_special(m);
+    m->special = encode(&record);
+    m->special_mark = mark;
+    m->special_qos = how->qos;
+    m->special_retain = how->retain;
+    sv.Free(properties);
+    return m->special;
+}
+
+/* The record with QoS, retain flag and identifiers of the delivery, as whoever fetches it has to send it. */
+static server_string *encoded(message *m, const delivery_how *how) {
+    if (how->identifier_count > 0 || how->share.len > 0) return encoded_special(m, how);
+    server_string **known = &m->encoded[how->qos][how->retain];
+    if (*known != NULL) return *known;
+    hmq_record record = m->record;
+    record.qos = how->qos;
+    record.retain = how->retain;
+    return *known = encode(&record);
+}
+
+static bool push(server_ctx *ctx, const indexed_session *session, const server_string *value,
+                 const hmq_delivery *delivery) {
     size_t len;
-    const char *record = sv.StringPtrLen(encoded(m, delivery->qos, delivery->retain), &len);
+    const char *record = sv.StringPtrLen(value, &len);
     uint8_t *bytes = sv.Alloc(HMQ_DELIVERY_HEADER_BYTES + len);
     hmq_delivery_encode_header(delivery, bytes, HMQ_DELIVERY_HEADER_BYTES);
     memcpy(bytes + HMQ_DELIVERY_HEADER_BYTES, record, len);
@@ -53,9 +114,10 @@ static bool push(server_ctx *ctx, const indexed_session *session, message *m, co
 
 /* False if the session's keys hold something else, or its queue is full of messages in flight: that session cannot be
  * served, the others can. */
-static bool store(server_ctx *ctx, const indexed_session *session, message *m, hmq_delivery *delivery) {
+static bool store(server_ctx *ctx, const indexed_session *session, server_string *value, long long expire_ms,
+                  hmq_delivery *delivery) {
     queue q;
-    queue_item item = {.value = encoded(m, delivery->qos, delivery->retain), .expire_ms = m->expire_ms};
+    queue_item item = {.value = value, .expire_ms = expire_ms};
     queue_result result;
     bool stored = queue_open(&q, ctx, slice_of(session->key), SERVER_READ | SERVER_WRITE) &&
                   queue_add(&q, &item, 1, (size_t)settings.session_limit, &result) == QUEUE_OK &&
@@ -72,11 +134,12 @@ static bool store(server_ctx *ctx, const indexed_session *session, message *m, h
     return true;
 }
 
-bool deliver(server_ctx *ctx, const indexed_session *session, message *m, uint8_t qos, bool retain) {
-    hmq_delivery delivery = {.kind = HMQ_DELIVERY_TRANSIENT, .qos = qos, .retain = retain};
-    if (qos == 0) return push(ctx, session, m, &delivery);
+bool deliver(server_ctx *ctx, const indexed_session *session, message *m, const delivery_how *how) {
+    server_string *value = encoded(m, how);
+    hmq_delivery delivery = {.kind = HMQ_DELIVERY_TRANSIENT, .qos = how->qos, .retain = how->retain};
+    if (how->qos == 0) return push(ctx, session, value, &delivery);
     delivery.kind = HMQ_DELIVERY_QUEUED;
-    if (!store(ctx, session, m, &delivery)) return false;
-    push(ctx, session, m, &delivery);
+    if (!store(ctx, session, value, m->expire_ms, &delivery)) return false;
+    push(ctx, session, value, &delivery);
     return true;
 }

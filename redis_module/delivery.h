@@ -6,11 +6,24 @@
 #include "index.h"
 #include "module.h"
 
+/* How one session gets it. */
+typedef struct delivery_how {
+    uint8_t qos;
+    bool retain;
+    const uint32_t *identifiers; /* of the subscriptions that match, as properties in front of the publisher's */
+    size_t identifier_count;
+    hmq_slice share; /* through this shared subscription; len 0: none */
+} delivery_how;
+
 /* A message on its way to any number of sessions: encoded once for each QoS and retain flag with which it is delivered,
- * and shared by all sessions that get it so. */
+ * and shared by all sessions that get it so.  With identifiers, or through a share, the last form is remembered. */
 typedef struct message {
     hmq_record record;            /* as published */
     server_string *encoded[3][2]; /* by QoS and retain flag of the delivery; NULL: not needed yet */
+    server_string *special;       /* the last with identifiers or a share, NULL: none */
+    uint8_t special_qos;
+    bool special_retain;
+    server_string *special_mark;  /* its identifiers, as properties, and the share */
     long long expire_ms;          /* when it leaves a queue */
 } message;
 
@@ -18,7 +31,7 @@ typedef struct message {
 void message_begin(message *m, const hmq_record *record, long long now_ms);
 void message_end(message *m);
 
-/* QoS and retain flag are those of this delivery.  True if it was stored, or somebody heard it. */
-bool deliver(server_ctx *ctx, const indexed_session *session, message *m, uint8_t qos, bool retain);
+/* True if it was stored, or somebody heard it. */
+bool deliver(server_ctx *ctx, const indexed_session *session, message *m, const delivery_how *how);
 
 #endif

@@ -7,9 +7,8 @@
 #include "../src/session_key.h"
 #include "../src/topic.h"
 #include "session_hash.h"
+#include "subscription.h"
 #include "slots.h"
-
-#define OPTIONS_MAX 63 /* the subscription options byte without its reserved bits */
 
 static index_t **indexes; /* by database number */
 static int index_count_;
@@ -121,7 +120,7 @@ static void session_drop(index_t *index, indexed_session *session) {
 void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options) {
     indexed_session *session = session_get(index, session_key);
     hmq_trie_set(index->filters, (const char *)filter.data, filter.len, (uint64_t)(uintptr_t)session, options);
-    sv.DictReplaceC(session->filters, filter.data, filter.len, (void *)(uintptr_t)(options + 1));
+    sv.DictReplaceC(session->filters, filter.data, filter.len, (void *)((uintptr_t)options + 1));
 }
 
 void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter) {
@@ -146,10 +145,9 @@ void index_remove_session(index_t *index, hmq_slice session_key) {
 }
 
 /* Is this field of a subscriptions hash one that the index takes?  (Others may write what they like there.) */
-static bool subscription_of(hmq_slice filter, const server_string *value, long long *options) {
+static bool subscription_of(hmq_slice filter, const server_string *value, subscription *s) {
     hmq_slice group, inner;
-    return value != NULL && sv.StringToLongLong(value, options) == SERVER_OK && *options >= 0 &&
-           *options <= OPTIONS_MAX && (*options & 3) != 3 &&
+    return value != NULL && subscription_read(value, s) &&
            hmq_topic_check_filter((const char *)filter.data, filter.len) == HMQ_TOPIC_OK &&
            !hmq_topic_split_share((const char *)filter.data, filter.len, &group, &inner);
 }
@@ -162,10 +160,9 @@ typedef struct session_target {
 static void take_field(server_key *key, server_string *field, server_string *value, void *data) {
     (void)key;
     session_target *target = data;
-    long long options;
+    subscription s;
     hmq_slice filter = slice_of(field);
-    if (subscription_of(filter, value, &options))
-        index_set_filter(target->index, target->key, filter, (uint32_t)options);
+    if (subscription_of(filter, value, &s)) index_set_filter(target->index, target->key, filter, subscription_pack(s));
 }
 
 /* Reads the hash of a session anew. */
@@ -566,7 +563,7 @@ static bool check_pair(void *context, const char *filter, size_t len, uint64_t s
     trie_check *check = context;
     const indexed_session *session = (const indexed_session *)(uintptr_t)subscriber;
     void *listed = sv.DictGetC(session->filters, filter, len, NULL);
-    if (listed != (void *)(uintptr_t)(options + 1)) differ(check->ctx, "trie and session differ", filter, len);
+    if (listed != (void *)((uintptr_t)options + 1)) differ(check->ctx, "trie and session differ", filter, len);
     return true;
 }
 

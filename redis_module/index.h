@@ -25,13 +25,13 @@ typedef struct indexed_session {
     server_string *inbox;  /* {c}_inbox */
     server_string *hash;   /* {c}_subscriptions */
     unsigned slot;         /* of the cluster; 0 without one */
-    server_dict *filters;  /* filter -> options + 1 (as a pointer) */
+    server_dict *filters;  /* filter -> packed options + 1 (as a pointer) */
     uint64_t match_mark;   /* scratch of whoever matches: the number of the match that saw it last */
     uint32_t match_slot;
 } indexed_session;
 
 typedef struct index {
-    hmq_trie *filters;            /* subscriber: indexed_session *, options: subscription options byte */
+    hmq_trie *filters;            /* subscriber: indexed_session *, options: packed (subscription.h) */
     server_dict *sessions;        /* session key -> indexed_session */
     hmq_trie *retained;           /* topic names; subscriber: server_string * of the key */
     server_dict *retained_keys;   /* key -> server_string * of the key */

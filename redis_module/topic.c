@@ -14,9 +14,7 @@
 #include "session.h"
 #include "session_hash.h"
 #include "slots_option.h"
-
-#define RETAIN_HANDLING_SHIFT 4
-#define OPTIONS_MAX 47 /* retain handling at most 2 */
+#include "subscription.h"
 
 enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
 
@@ -38,16 +36,6 @@ static bool check_filter(server_ctx *ctx, const server_string *filter) {
     return true;
 }
 
-static bool check_options(server_ctx *ctx, const server_string *text, long long *options) {
-    if (number_of(text, 0, OPTIONS_MAX, options) && (*options & SUBSCRIPTION_QOS) != 3) return true;
-    reply_error(
-        ctx, ERROR_SYNTAX,
-        "options is %s: a subscription options byte expected (QoS 0 to 2, 4 no local, 8 retain as published, 16 or 32 retain "
-        "handling)",
-        shown(text));
-    return false;
-}
-
 /* The hash of filters, open for writing; NULL after replying WRONGTYPE. */
 static server_key *open_subscriptions(server_ctx *ctx, hmq_slice session, server_string **name) {
     *name = session_key_name(session, HMQ_SUFFIX_SUBSCRIPTIONS);
@@ -63,33 +51,52 @@ static server_key *open_subscriptions(server_ctx *ctx, hmq_slice session, server
 typedef struct retained_target {
     server_ctx *ctx;
     const indexed_session *session;
-    uint8_t qos;
+    subscription asked;
     long long now_ms;
 } retained_target;
+
+/* Did the session's own client publish it?  (The key of its session tells.) */
+static bool is_own(const indexed_session *session, hmq_slice publisher) {
+    hmq_slice own = slice_of(session->key);
+    size_t capacity = publisher.len * 3 + 2;
+    if (publisher.len == 0) return false;
+    char *key = sv.Alloc(capacity);
+    size_t len = hmq_session_key_encode((const char *)publisher.data, publisher.len, key, capacity);
+    bool same = len == own.len && memcmp(key, own.data, len) == 0;
+    sv.Free(key);
+    return same;
+}
 
 static bool hand_retained(void *context, uint64_t subscriber, uint32_t unused) {
     (void)unused;
     retained_target *target = context;
+    uint8_t most = target->asked.options & SUBSCRIPTION_QOS;
+    bool no_local = (target->asked.options & SUBSCRIPTION_NO_LOCAL) != 0;
     retained_message kept;
     if (!retained_read(target->ctx, (server_string *)(uintptr_t)subscriber, &kept)) return true;
-    message m;
-    message_begin(&m, &kept.record, target->now_ms);
-    uint8_t qos = kept.record.qos < target->qos ? kept.record.qos : target->qos;
-    deliver(target->ctx, target->session, &m, qos, true);
-    message_end(&m);
+    if (!no_local || !is_own(target->session, kept.record.publisher)) {
+        message m;
+        message_begin(&m, &kept.record, target->now_ms);
+        delivery_how how = {.qos = kept.record.qos < most ? kept.record.qos : most,
+                            .retain = true,
+                            .identifiers = &target->asked.identifier,
+                            .identifier_count = target->asked.identifier != 0};
+        deliver(target->ctx, target->session, &m, &how);
+        message_end(&m);
+    }
     retained_read_end(&kept);
     return true;
 }
 
 /* In a cluster this node has only some of them: whoever subscribes asks all nodes, and hands over with SESSION.DELIVER. */
-static void hand_over_retained(server_ctx *ctx, hmq_slice session_key, hmq_slice filter, long long options, bool new) {
-    long long handling = options >> RETAIN_HANDLING_SHIFT;
+static void hand_over_retained(server_ctx *ctx, hmq_slice session_key, hmq_slice filter, subscription asked, bool new) {
+    int handling = asked.options >> SUBSCRIPTION_RETAIN_HANDLING_SHIFT;
     if (can.cluster) return;
     if (handling == RETAIN_DO_NOT_SEND || (handling == RETAIN_SEND_IF_NEW && !new)) return;
     index_t *index = index_of(ctx);
     const indexed_session *session = sv.DictGetC(index->sessions, session_key.data, session_key.len, NULL);
     if (session == NULL) return;
-    retained_target target = {ctx, session, (uint8_t)(options & SUBSCRIPTION_QOS), sv.Milliseconds()};
+    retained_target target = {ctx, session, asked, sv.Milliseconds()};
     hmq_trie_match_filter(index->retained, (const char *)filter.data, filter.len, hand_retained, &target);
 }
 
@@ -121,9 +128,9 @@ int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
         return reply_error(ctx, ERROR_SYNTAX,
                            "%d arguments behind the session key: pairs of filter and options expected", argc - first);
     }
-    long long options;
+    subscription asked;
     for (int i = first; i < argc; i += 2) {
-        if (!check_filter(ctx, argv[i]) || !check_options(ctx, argv[i + 1], &options)) return SERVER_OK;
+        if (!check_filter(ctx, argv[i]) || !subscription_parse(ctx, argv[i + 1], &asked)) return SERVER_OK;
     }
     hmq_slice session = slice_of(key);
     if (!session_state_read(ctx, session, &state)) return SERVER_OK;
@@ -134,8 +141,8 @@ int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
     for (int i = 0; i < pairs; i++) {
         server_string *filter = argv[first + 2 * i];
         new[i] = write_subscription(ctx, hash, name, filter, argv[first + 2 * i + 1]);
-        number_of(argv[first + 2 * i + 1], 0, OPTIONS_MAX, &options);
-        index_set_filter(index_of(ctx), session, slice_of(filter), (uint32_t)options);
+        subscription_read(argv[first + 2 * i + 1], &asked);
+        index_set_filter(index_of(ctx), session, slice_of(filter), subscription_pack(asked));
     }
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
     expire_subscriptions(ctx, hash, name, &state);
@@ -144,8 +151,8 @@ int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
     sv.ReplyWithArray(ctx, pairs);
     for (int i = 0; i < pairs; i++) sv.ReplyWithLongLong(ctx, new[i]);
     for (int i = 0; i < pairs; i++) {
-        number_of(argv[first + 2 * i + 1], 0, OPTIONS_MAX, &options);
-        hand_over_retained(ctx, session, slice_of(argv[first + 2 * i]), options, new[i]);
+        subscription_read(argv[first + 2 * i + 1], &asked);
+        hand_over_retained(ctx, session, slice_of(argv[first + 2 * i]), asked, new[i]);
     }
     sv.Free(new);
     return SERVER_OK;
@@ -219,7 +226,8 @@ static bool deliver_record(server_ctx *ctx, const indexed_session *session, cons
     if (record.expires_ms > 0 && record.expires_ms <= now_ms) return false;
     message m;
     message_begin(&m, &record, now_ms);
-    bool delivered = deliver(ctx, session, &m, record.qos, record.retain);
+    delivery_how how = {.qos = record.qos, .retain = record.retain};
+    bool delivered = deliver(ctx, session, &m, &how);
     message_end(&m);
     return delivered;
 }

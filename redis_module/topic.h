@@ -1,6 +1,6 @@
 /* topic.h - routing: SESSION.SUBSCRIBE and its kin, TOPIC.PUBLISH, retained messages.
  *
- *     {c}_subscriptions    HASH  filter -> subscription options byte, decimal (MQTT 5.0 section 3.8.3.1)
+ *     {c}_subscriptions    HASH  filter -> options (subscription.h)
  *     {<topic>}_retained   HASH  topic, payload, qos, time (ms), publisher, properties; expires with the message
  *
  * A publish is one atomic step: retained message, then for each session that matches, its queue and its inbox. */
@@ -9,11 +9,6 @@
 
 #include "../src/record.h"
 #include "module.h"
-
-/* Bits of the subscription options byte. */
-#define SUBSCRIPTION_QOS 3u
-#define SUBSCRIPTION_NO_LOCAL 4u
-#define SUBSCRIPTION_RETAIN_AS_PUBLISHED 8u
 
 /* Publishes what the module itself has to say (a will), without a reply: as far as this server serves who gets it. */
 long long topic_publish(server_ctx *ctx, const hmq_record *record);

@@ -14,6 +14,7 @@
 #include "publisher.h"
 #include "retained.h"
 #include "slots_option.h"
+#include "subscription.h"
 #include "topic.h"
 
 #define MAX_TTL_S 4294967295LL /* message expiry interval of MQTT 5.0 */
@@ -30,7 +31,14 @@ typedef struct match {
     indexed_session *session;
     uint8_t qos;
     bool retain_as_published;
+    uint32_t identifiers; /* place of the first in matches.identifiers, plus 1; 0: none */
 } match;
+
+/* The identifiers of one match, one behind the other. */
+typedef struct match_identifier {
+    uint32_t identifier;
+    uint32_t next; /* as above */
+} match_identifier;
 
 /* The sessions that match one publish; the array is kept from one to the next. */
 static struct {
@@ -38,7 +46,31 @@ static struct {
     size_t count, room;
     uint64_t mark;
     const indexed_session *publisher; /* NULL if it has no subscriptions */
+    match_identifier *identifiers;
+    size_t identifier_count, identifier_room;
+    uint32_t *chosen; /* the identifiers of the match that is delivered, gathered */
 } matches;
+
+static void add_identifier(match *m, uint32_t identifier) {
+    if (identifier == 0) return;
+    if (matches.identifier_count == matches.identifier_room) {
+        matches.identifier_room = matches.identifier_room == 0 ? 64 : matches.identifier_room * 2;
+        matches.identifiers = sv.Realloc(matches.identifiers, matches.identifier_room * sizeof *matches.identifiers);
+        matches.chosen = sv.Realloc(matches.chosen, matches.identifier_room * sizeof *matches.chosen);
+    }
+    matches.identifiers[matches.identifier_count++] = (match_identifier){identifier, m->identifiers};
+    m->identifiers = (uint32_t)matches.identifier_count;
+}
+
+/* Into matches.chosen, the first that was found first; how many. */
+static size_t gather_identifiers(const match *m) {
+    size_t count = 0;
+    for (uint32_t at = m->identifiers; at != 0; at = matches.identifiers[at - 1].next) count++;
+    size_t place = count;
+    for (uint32_t at = m->identifiers; at != 0; at = matches.identifiers[at - 1].next)
+        matches.chosen[--place] = matches.identifiers[at - 1].identifier;
+    return count;
+}
 
 static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
     (void)context;
@@ -50,6 +82,7 @@ static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
         match *m = &matches.list[session->match_slot];
         if (qos > m->qos) m->qos = qos;
         m->retain_as_published |= as_published;
+        add_identifier(m, subscription_identifier(options));
         return true;
     }
     if (matches.count == matches.room) {
@@ -58,7 +91,8 @@ static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
     }
     session->match_mark = matches.mark;
     session->match_slot = (uint32_t)matches.count;
-    matches.list[matches.count++] = (match){session, qos, as_published};
+    matches.list[matches.count] = (match){session, qos, as_published, 0};
+    add_identifier(&matches.list[matches.count++], subscription_identifier(options));
     return true;
 }
 
@@ -73,7 +107,7 @@ static const indexed_session *session_of_client(const index_t *index, hmq_slice 
 }
 
 static void find_matches(const index_t *index, const hmq_record *record) {
-    matches.count = 0;
+    matches.count = matches.identifier_count = 0;
     matches.mark++;
     matches.publisher = session_of_client(index, record->publisher);
     hmq_trie_match(index->filters, (const char *)record->topic.data, record->topic.len, take_match, NULL);
@@ -98,8 +132,11 @@ static long long route(server_ctx *ctx, index_t *index, const hmq_record *record
     for (size_t i = 0; i < matches.count; i++) {
         const match *to = &matches.list[i];
         if (!index_session_lives(ctx, index, to->session)) continue;
-        uint8_t qos = to->qos < record->qos ? to->qos : record->qos;
-        reached += deliver(ctx, to->session, &m, qos, to->retain_as_published && record->retain);
+        delivery_how how = {.qos = to->qos < record->qos ? to->qos : record->qos,
+                            .retain = to->retain_as_published && record->retain,
+                            .identifiers = matches.chosen,
+                            .identifier_count = gather_identifiers(to)};
+        reached += deliver(ctx, to->session, &m, &how);
     }
     message_end(&m);
     return reached;

@@ -344,7 +344,7 @@ def session_subscribe(
     """`SESSION.SUBSCRIBE`: True for each filter that is new, False where the options were replaced."""
     words = [*_session("SESSION.SUBSCRIBE", client_id, prefix), *_epoch(epoch)]
     for topic_filter, options in _some("filters", list(filters.items())):
-        words += [_filter(topic_filter), options.byte]
+        words += [_filter(topic_filter), options.text]
     return Command(tuple(words), _parse_flags)
 
 
@@ -722,7 +722,14 @@ def _parse_info(reply: object) -> SessionInfo:
 
 
 def _parse_subscriptions(reply: object) -> dict[str, SubscriptionOptions]:
-    return {name: SubscriptionOptions.from_byte(_number(byte)) for name, byte in _map(reply).items()}
+    return {name: _parse_options(text) for name, text in _map(reply).items()}
+
+
+def _parse_options(reply: object) -> SubscriptionOptions:
+    try:
+        return SubscriptionOptions.from_text(str(reply) if isinstance(reply, int) else _decode(reply))
+    except ArgumentError as error:
+        raise _wrong(reply, "subscription options") from error
 
 
 def _parse_retained(reply: object) -> Message | None:

@@ -9,7 +9,7 @@ the asyncio client. Invariants:
    and their messages are what redis-py delivers: `bytes`, or `str` with `decode_responses=True`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import TypeAlias
 
@@ -35,6 +35,9 @@ __all__ = [
     "Text",
     "Will",
 ]
+
+MAX_IDENTIFIER = 2**28 - 1
+"""The largest subscription identifier."""
 
 Text: TypeAlias = bytes | str
 """A channel, a pattern or a message: `str` is sent as UTF-8."""
@@ -230,6 +233,8 @@ class SubscriptionOptions:
         retain_as_published: keep the retain flag of the publisher.
         retain_handling: when retained messages are handed over: 0 at each subscribing, 1 if the subscription is new,
             2 never.
+        identifier: what each copy carries that the session gets by this filter, 1 to 268435455 (MQTT 5.0, section
+            3.8.2.1.2); 0: none.
 
     Raises:
         ArgumentError: for a value outside of its range.
@@ -239,16 +244,36 @@ class SubscriptionOptions:
     no_local: bool = False
     retain_as_published: bool = False
     retain_handling: int = 0
+    identifier: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("qos", self.qos), ("retain_handling", self.retain_handling)):
             if value not in (0, 1, 2):
                 raise ArgumentError(f"{name} is {value!r}; expected 0, 1 or 2")
+        if not 0 <= self.identifier <= MAX_IDENTIFIER:
+            raise ArgumentError(f"identifier is {self.identifier!r}; expected 0 to {MAX_IDENTIFIER}")
 
     @property
     def byte(self) -> int:
         """The options laid out as in MQTT 5.0, section 3.8.3.1."""
         return self.qos | self.no_local << 2 | self.retain_as_published << 3 | self.retain_handling << 4
+
+    @property
+    def text(self) -> str:
+        """The options as commands take them: the byte, and the identifier behind a colon if there is one."""
+        return f"{self.byte}:{self.identifier}" if self.identifier else str(self.byte)
+
+    @classmethod
+    def from_text(cls, text: str) -> "SubscriptionOptions":
+        """The options that such a text stands for.
+
+        Raises:
+            ArgumentError: if it stands for none.
+        """
+        byte, colon, identifier = text.partition(":")
+        if not byte.isdecimal() or (colon and not identifier.isdecimal()):
+            raise ArgumentError(f"subscription options are {text!r}; expected a byte, or a byte and an identifier")
+        return replace(cls.from_byte(int(byte)), identifier=int(identifier or 0))
 
     @classmethod
     def from_byte(cls, byte: int) -> "SubscriptionOptions":

@@ -59,7 +59,10 @@ def test_words_stand_in_the_documented_order() -> None:
     )
     assert commands.session_close("c", epoch=1, will=True).words == ("SESSION.CLOSE", b"{c}", "EPOCH", 1, "WILL")
     assert commands.session_subscribe("c", {"a/+": SubscriptionOptions(2, no_local=True)}, epoch=3).words == (
-        ("SESSION.SUBSCRIBE", b"{c}", "EPOCH", 3, b"a/+", 6)
+        ("SESSION.SUBSCRIBE", b"{c}", "EPOCH", 3, b"a/+", "6")
+    )
+    assert commands.session_subscribe("c", {"a": SubscriptionOptions(1, identifier=268435455)}).words[-1] == (
+        "1:268435455"
     )
     assert commands.topic_publish("a", "x", qos=1, retain=True, ttl=9, publisher="p", properties=b"\1").words == (
         ("TOPIC.PUBLISH", b"a", b"x", "QOS", 1, "RETAIN", "TTL", 9, "FROM", b"p", "PROPERTIES", b"\1")
@@ -76,6 +79,10 @@ def test_maps_are_read_in_both_protocols(as_map: Any) -> None:
     assert (info.messages, info.first_serial, info.last_serial, info.ttl_ms) == (3, 1, 4, None)
     subscriptions = commands.session_subscriptions("c").parse(as_map({b"a": 1, b"b/#": b"46"}))
     assert subscriptions == {"a": SubscriptionOptions(1), "b/#": SubscriptionOptions(2, True, True, 2)}
+    identified = commands.session_subscriptions("c").parse(as_map({b"a": b"6:77"}))
+    assert identified == {"a": SubscriptionOptions(2, no_local=True, identifier=77)}
+    with pytest.raises(UnexpectedReplyError):
+        commands.session_subscriptions("c").parse(as_map({b"a": b"6:"}))
 
 
 def test_a_policy_is_read() -> None:
@@ -132,6 +139,9 @@ def test_a_reply_of_another_form_is_refused(command: Command[Any], reply: object
         (lambda: commands.session_open("c", "me", will=Will("a", qos=3)), "qos of the will is 3"),
         (lambda: SubscriptionOptions(qos=3), "qos is 3; expected 0, 1 or 2"),
         (lambda: SubscriptionOptions(retain_handling=-1), "retain_handling is -1"),
+        (lambda: SubscriptionOptions(identifier=1 << 28), "identifier is 268435456; expected 0 to 268435455"),
+        (lambda: SubscriptionOptions.from_text("x"), "subscription options are 'x'"),
+        (lambda: SubscriptionOptions.from_text("1:"), "subscription options are '1:'"),
         (lambda: SubscriptionOptions.from_byte(0x40), "subscription options are 64"),
         (lambda: SubscriptionOptions.from_byte(0x30), "retain_handling is 3"),
         (lambda: Message(topic="a", payload=b"", time_ms=1 << 48).to_record(), "cannot be stored"),

@@ -225,7 +225,7 @@ class Session:
         assert isinstance(reply, bytes)
         return reply
 
-    def subscribe(self, *pairs: tuple[str | bytes, int], epoch: int | None = None) -> list[int]:
+    def subscribe(self, *pairs: tuple[str | bytes, int | str], epoch: int | None = None) -> list[int]:
         """SESSION.SUBSCRIBE filter options …; EPOCH 0 unless an epoch is given."""
         flat = [part for pair in pairs for part in pair]
         return list(self._call("SESSION.SUBSCRIBE", "EPOCH", epoch or 0, *flat))
@@ -463,7 +463,8 @@ def subscribed_sessions(client: redis.Redis) -> dict[bytes, dict[str, int]]:
         if client.type(name) != b"hash" or not SESSION_KEY.fullmatch(key):
             continue
         fields = client.execute_command("SESSION.SUBSCRIPTIONS", key)
-        found[key] = {field.decode(): int(value) for field, value in fields.items() if value.isdigit()}
+        options = {field.decode(): value.split(b":")[0] for field, value in fields.items()}
+        found[key] = {field: int(byte) for field, byte in options.items() if byte.isdigit()}
     return found
 
 

@@ -368,6 +368,7 @@ class Session:
         no_local: bool = False,
         retain_as_published: bool = False,
         retain_handling: int = 0,
+        identifier: int = 0,
     ) -> tuple[bool, ...]:
         """Subscribes the session to topic filters, all with the same options (see `SubscriptionOptions`).
 
@@ -390,7 +391,7 @@ class Session:
             >>> (session.fetch()).entries[0].message.payload
             b'snow'
         """
-        options = SubscriptionOptions(qos, no_local, retain_as_published, retain_handling)
+        options = SubscriptionOptions(qos, no_local, retain_as_published, retain_handling, identifier)
         return self.subscribe_each(dict.fromkeys(filters, options))
 
     def subscribe_each(self, filters: Mapping[str, SubscriptionOptions]) -> tuple[bool, ...]:

@@ -178,11 +178,6 @@ static const struct {
 
 /* ---- the fixed header ---- */
 
-/* NULL for a type that the version does not have. */
-static body body_of(const hmq_mqtt_packet *packet) {
-    return packet->version == HMQ_MQTT_3_1_1 ? types[packet->type].read : types[packet->type].read5;
-}
-
 static hmq_mqtt_error read_flags(uint8_t flags, hmq_mqtt_packet *packet) {
     if (packet->type != HMQ_MQTT_PUBLISH) return flags == types[packet->type].flags ? HMQ_MQTT_OK : HMQ_MQTT_BAD_FLAGS;
     packet->retain = flags & 1;
@@ -192,10 +187,11 @@ static hmq_mqtt_error read_flags(uint8_t flags, hmq_mqtt_packet *packet) {
     return packet->dup && !packet->qos ? HMQ_MQTT_BAD_DUP : HMQ_MQTT_OK;
 }
 
-/* Type and flags of the first byte. */
-static hmq_mqtt_error read_first(uint8_t first, hmq_mqtt_packet *packet) {
+/* Type and flags of the first byte.  *read: how the body is to be read; NULL for a type that the version does not have. */
+static hmq_mqtt_error read_first(uint8_t first, hmq_mqtt_packet *packet, body *read) {
     packet->type = first >> 4;
-    if (!body_of(packet)) return HMQ_MQTT_BAD_TYPE;
+    *read = packet->version == HMQ_MQTT_3_1_1 ? types[packet->type].read : types[packet->type].read5;
+    if (!*read) return HMQ_MQTT_BAD_TYPE;
     if (packet->version == HMQ_MQTT_ANY_VERSION && packet->type != HMQ_MQTT_CONNECT) return HMQ_MQTT_NO_CONNECT;
     return read_flags(first & 0x0F, packet);
 }
@@ -217,7 +213,8 @@ static int64_t decode(const uint8_t *data, size_t len, uint8_t version, size_t m
                       hmq_mqtt_packet *packet) {
     *packet = (hmq_mqtt_packet){.version = version};
     if (len == 0) return 0;
-    hmq_mqtt_error error = read_first(data[0], packet);
+    body read;
+    hmq_mqtt_error error = read_first(data[0], packet, &read);
     if (error) return error;
     uint32_t remaining;
     int length_bytes = read_remaining(data + 1, len - 1, version, &remaining);
@@ -227,7 +224,7 @@ static int64_t decode(const uint8_t *data, size_t len, uint8_t version, size_t m
     if (packet->bytes > max_packet_bytes) return HMQ_MQTT_TOO_LARGE;
     if (packet->bytes > len) return 0;
     reader in = {data + head, remaining, HMQ_MQTT_OK};
-    body_of(packet)(&in, packet);
+    read(&in, packet);
     if (in.left) fail(&in, HMQ_MQTT_TRAILING);
     return in.error ? (int64_t)in.error : (int64_t)packet->bytes;
 }

@@ -47,21 +47,18 @@ static bool publish_in_range(const hmq_mqtt_packet *p) {
 }
 
 static bool in_range_3(const hmq_mqtt_packet *p) {
-    switch (p->type) {
-    case HMQ_MQTT_PUBLISH: return p->topic.len > 0;
-    case HMQ_MQTT_CONNACK: return p->code <= 5;
-    case HMQ_MQTT_UNSUBACK: return p->payload.len == 0;
-    default: return p->type != HMQ_MQTT_AUTH;
-    }
+    if (p->type == HMQ_MQTT_PUBLISH) return publish_in_range(p) && p->topic.len > 0;
+    if (p->type == HMQ_MQTT_CONNACK) return p->code <= 5 && !(p->session_present && p->code);
+    return p->type != HMQ_MQTT_AUTH && !(p->type == HMQ_MQTT_UNSUBACK && p->payload.len);
 }
 
 static bool in_range_5(const hmq_mqtt_packet *p) {
     if (p->properties.len > HMQ_MQTT_MAX_REMAINING) return false;
     switch (p->type) {
-    case HMQ_MQTT_PUBLISH: return p->topic.len || p->properties.len;
+    case HMQ_MQTT_PUBLISH: return publish_in_range(p) && (p->topic.len || p->properties.len);
     case HMQ_MQTT_UNSUBACK: return p->payload.len != 0;
     case HMQ_MQTT_AUTH: return hmq_mqtt_reason_is_known(p->type, p->code) && (p->properties.len || !p->code);
-    case HMQ_MQTT_CONNACK: return hmq_mqtt_reason_is_known(p->type, p->code);
+    case HMQ_MQTT_CONNACK: return hmq_mqtt_reason_is_known(p->type, p->code) && !(p->session_present && p->code);
     default: return shapes[p->type].five != REASON || hmq_mqtt_reason_is_known(p->type, p->code);
     }
 }
@@ -69,11 +66,9 @@ static bool in_range_5(const hmq_mqtt_packet *p) {
 /* Does every field have a value that the type allows? */
 static bool in_range(const hmq_mqtt_packet *packet, bool five) {
     if (packet->type < HMQ_MQTT_CONNECT || packet->type > HMQ_MQTT_AUTH) return false;
-    if (packet->type == HMQ_MQTT_PUBLISH && !publish_in_range(packet)) return false;
-    if (packet->session_present && packet->code) return false;
-    if (!(five ? in_range_5(packet) : in_range_3(packet))) return false;
     return fits(shapes[packet->type].packet_id, packet->packet_id != 0) &&
-           fits(shapes[packet->type].payload, packet->payload.len != 0);
+           fits(shapes[packet->type].payload, packet->payload.len != 0) &&
+           (five ? in_range_5(packet) : in_range_3(packet));
 }
 
 /* Which part of the addition is written: the code if it says something or properties follow; the properties if there are
@@ -122,7 +117,22 @@ static uint8_t first_byte(const hmq_mqtt_packet *packet) {
     return (uint8_t)(packet->type << 4 | flags);
 }
 
+/* The PUBLISH of 3.1.1 is what is written most: its own way asks nothing about types and versions. */
+static size_t encode_publish3(const hmq_mqtt_packet *packet, uint8_t *out, size_t capacity) {
+    if (!publish_in_range(packet) || packet->topic.len == 0) return 0;
+    size_t head = 2 + packet->topic.len + (packet->qos ? 2 : 0);
+    if (packet->payload.len > HMQ_MQTT_MAX_REMAINING - head) return 0;
+    size_t remaining = head + packet->payload.len, size = 1 + variable_size(remaining) + remaining;
+    if (size > capacity) return 0;
+    *out++ = (uint8_t)(HMQ_MQTT_PUBLISH << 4 | packet->dup << 3 | packet->qos << 1 | packet->retain);
+    out = put_text(put_variable(out, remaining), packet->topic);
+    if (packet->qos) out = put_short(out, packet->packet_id);
+    put_bytes(out, packet->payload);
+    return size;
+}
+
 size_t hmq_mqtt_encode(const hmq_mqtt_packet *packet, uint8_t version, uint8_t *out, size_t capacity) {
+    if (packet->type == HMQ_MQTT_PUBLISH && version == HMQ_MQTT_3_1_1) return encode_publish3(packet, out, capacity);
     int64_t remaining = remaining_of(packet, version);
     if (remaining < 0) return 0;
     size_t size = 1 + variable_size((size_t)remaining) + (size_t)remaining;
@@ -156,7 +166,7 @@ size_t hmq_mqtt_encode_publish(const uint8_t *topic, size_t topic_len, const uin
         .topic = {topic, topic_len},
         .payload = {payload, payload_len},
     };
-    return hmq_mqtt_encode(&packet, HMQ_MQTT_3_1_1, out, capacity);
+    return encode_publish3(&packet, out, capacity);
 }
 
 #define EXPIRY_SIZE 5 /* identifier and four bytes */

@@ -102,8 +102,8 @@ static inline hmq_mqtt_error topic_error(hmq_topic_error error) {
 
 static inline void check_topic_name(reader *in, hmq_slice topic) {
     if (in->error) return;
-    hmq_mqtt_error error = topic_error(hmq_topic_check_name((const char *)topic.data, topic.len));
-    if (error) fail(in, error);
+    hmq_topic_error error = hmq_topic_check_name((const char *)topic.data, topic.len);
+    if (error) fail(in, topic_error(error));
 }
 
 static inline hmq_slice take_topic_name(reader *in) {

@@ -5,6 +5,7 @@
 
 #include "channel.h"
 #include "index.h"
+#include "owner.h"
 #include "session.h"
 #include "session_queue.h"
 #include "topic.h"
@@ -80,6 +81,8 @@ static server_command_arg open_args[] = {
     OPTION("lease", SERVER_ARG_INTEGER, "LEASE"),
     {"will", SERVER_ARG_BLOCK, -1, "WILL", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, will_args, NULL},
     END_ARGS};
+static server_command_arg owner_args[] = {ARG("name", SERVER_ARG_STRING, 0),
+                                          NEEDED("seconds", SERVER_ARG_INTEGER, "LEASE"), END_ARGS};
 static server_command_arg touch_args[] = {KEY_ARG, NEEDED("epoch", SERVER_ARG_INTEGER, "EPOCH"), END_ARGS};
 static server_command_arg close_args[] = {KEY_ARG,
                                           NEEDED("epoch", SERVER_ARG_INTEGER, "EPOCH"),
@@ -167,6 +170,8 @@ static const command table[] = {
      drop_args},
     {"SESSION.OPEN", session_open_command, "write deny-oom", "write", -4, KEY_WRITE,
      "Takes a session over, or creates it.", "O(1); O(M) with CLEAN", open_args},
+    {"SESSION.OWNER", session_owner_command, "write fast", "write fast", 4, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
+     "The heartbeat of an owner of sessions.", "O(1)", owner_args},
     {"SESSION.TOUCH", session_touch_command, "write fast", "write fast", 4, KEY_WRITE,
      "Renews the lease of an open session.", "O(1)", touch_args},
     {"SESSION.CLOSE", session_close_command, "write", "write", -4, KEY_WRITE, "The connection of a session is gone.",

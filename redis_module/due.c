@@ -2,6 +2,7 @@
 #include "due.h"
 
 #include "index.h"
+#include "owner.h"
 #include "session_life.h"
 #include "slots.h"
 
@@ -35,6 +36,7 @@ static bool do_database(server_ctx *ctx, long long until_ms) {
     index_t *index = index_of(ctx);
     while (session_index_take_due(index->opened, sv.Milliseconds(), &due)) {
         if (due.session != NULL) do_session(ctx, index, due.session);
+        if (due.owner != NULL) owner_do_due(ctx, index->opened, due.owner, until_ms);
         if (sv.Milliseconds() >= until_ms) return true;
         index = index_of(ctx);
     }
@@ -48,7 +50,8 @@ static void tick(server_ctx *ctx, void *data) {
     for (int db = 0; !loading && db < index_databases(); db++) {
         if (!index_exists(db)) continue;
         sv.SelectDb(ctx, db);
-        index_of(ctx);
+        index_t *index = index_of(ctx);
+        if (serves && !served) owner_regain_all(index->opened);
         if (serves && do_database(ctx, begun_ms + SLICE_MS)) left = true;
     }
     served = serves;

@@ -6,6 +6,7 @@
 
 #include "../src/session_key.h"
 #include "../src/topic.h"
+#include "owner.h"
 #include "session_hash.h"
 #include "subscription.h"
 #include "slots.h"
@@ -237,7 +238,9 @@ static bool is_retained(const char *name, size_t len) {
 
 /* Is the name of a kind that only refresh can judge? */
 static bool needs_refresh(const char *name, size_t len) {
-    return len > 2 && (is_subscriptions(name, len) || is_retained(name, len) || is_session(name, len));
+    hmq_slice owner;
+    return len > 2 && (is_subscriptions(name, len) || is_retained(name, len) || is_session(name, len) ||
+                       owner_is_key((hmq_slice){(const uint8_t *)name, len}, &owner));
 }
 
 static int type_of(server_ctx *ctx, const char *name, size_t len) {
@@ -254,7 +257,8 @@ static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t le
     if (key_len > 0) refresh_session(ctx, index, name, key_len);
     key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_SESSION);
     if (key_len > 0) session_index_refresh(ctx, index->opened, (hmq_slice){(const uint8_t *)name, key_len});
-    hmq_slice key = {(const uint8_t *)name, len};
+    hmq_slice key = {(const uint8_t *)name, len}, owner;
+    if (owner_is_key(key, &owner)) owner_key_changed(ctx, index->opened, owner);
     if (!is_retained(name, len)) return;
     if (type_of(ctx, name, len) == SERVER_HASH)
         index_set_retained(index, key);

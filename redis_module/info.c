@@ -39,6 +39,7 @@ static void add_counters(server_info_ctx *info) {
     FIELD(session_acked);
     FIELD(fenced);
     FIELD(wills_published);
+    FIELD(owners_lost);
     FIELD(sessions_lost);
 #undef FIELD
 }

@@ -50,6 +50,7 @@ struct counters {
     unsigned long long session_acked;
     unsigned long long fenced; /* commands refused because of an old epoch */
     unsigned long long wills_published;
+    unsigned long long owners_lost;
     unsigned long long sessions_lost; /* connections whose owner vanished */
     unsigned long long index_rebuilds;
 };

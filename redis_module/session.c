@@ -7,6 +7,7 @@
 #include "args.h"
 #include "errors.h"
 #include "index.h"
+#include "owner.h"
 #include "replication.h"
 #include "session_hash.h"
 #include "session_life.h"
@@ -139,6 +140,7 @@ typedef struct open_options {
     bool clean;
     long long expiry_s;
     long long lease_s;
+    long long owner_lease_s; /* 0: the owner does not beat */
     will last_will;
 } open_options;
 
@@ -166,6 +168,21 @@ static bool parse_open(args *a, open_options *options) {
     return false;
 }
 
+/* The owner beats, or does not. */
+static void write_lease(server_ctx *ctx, server_key *key, server_string *name, long long lease_s) {
+    int stands = 0;
+    sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "owner_lease", &stands, NULL);
+    if (lease_s > 0) {
+        server_string *text = sv.CreateStringFromLongLong(NULL, lease_s);
+        sv.HashSet(key, SERVER_HASH_CFIELDS, "owner_lease", text, NULL);
+        replicate(ctx, "HSET", "scs", name, "owner_lease", text);
+        sv.FreeString(NULL, text);
+    } else if (stands) {
+        sv.HashSet(key, SERVER_HASH_CFIELDS, "owner_lease", SERVER_HASH_DELETE, NULL);
+        replicate(ctx, "HDEL", "sc", name, "owner_lease");
+    }
+}
+
 static void write_state(server_ctx *ctx, hmq_slice session, const open_options *options, long long epoch) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_WRITE);
@@ -177,6 +194,7 @@ static void write_state(server_ctx *ctx, hmq_slice session, const open_options *
                expiry, "lease", lease, NULL);
     replicate(ctx, "HSET", "scscscscscs", name, "owner", options->owner, "epoch", epoch_text, "connected", one,
               "expiry", expiry, "lease", lease);
+    write_lease(ctx, key, name, options->owner_lease_s);
     will_write(ctx, key, name, &options->last_will);
     sv.CloseKey(key);
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
@@ -233,7 +251,8 @@ static long long take_session(server_ctx *ctx, hmq_slice session, const session_
     if (options->clean) forget_counts(ctx, session);
     write_state(ctx, session, options, epoch);
     bool kept = options->last_will.given || (before->shares && !options->clean);
-    session_set_end(ctx, session, sv.Milliseconds() + (options->expiry_s + options->lease_s) * 1000, kept, false);
+    long long end_ms = sv.Milliseconds() + (options->expiry_s + options->lease_s) * 1000;
+    session_set_end(ctx, session, options->owner_lease_s > 0 ? SERVER_NO_EXPIRE : end_ms, kept, false);
     session_index_refresh(ctx, index_of(ctx)->opened, session);
     if (before->exists) session_notify_takeover(ctx, session, epoch);
     return epoch;
@@ -246,6 +265,7 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!args_session_key(&a, &key) || !parse_open(&a, &options)) return SERVER_OK;
     hmq_slice session = slice_of(key);
     session_state before;
+    options.owner_lease_s = owner_lease(ctx, slice_of(options.owner));
     if (!session_check_types(ctx, session) || !session_state_read(ctx, session, &before)) return SERVER_OK;
     session_state_free(&before);
     if (before.over) {
@@ -285,7 +305,8 @@ int session_touch_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!parse_owned(&a, &key) || !session_state_read(ctx, slice_of(key), &state)) return SERVER_OK;
     session_state_free(&state);
     long long end_ms = sv.Milliseconds() + (state.expiry_s + state.lease_s) * 1000;
-    session_set_end(ctx, slice_of(key), end_ms, state.has_will || state.shares, true);
+    if (state.owner_lease_s == 0) /* else it lives by its owner's */
+        session_set_end(ctx, slice_of(key), end_ms, state.has_will || state.shares, true);
     session_index_refresh(ctx, index_of(ctx)->opened, slice_of(key));
     return sv.ReplyWithSimpleString(ctx, "OK");
 }

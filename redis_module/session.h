@@ -5,8 +5,8 @@
  *
  * Invariants:
  *  1. Epochs only grow, also over a drop: each is the larger of the last one + 1 and the clock in ms.
- *  2. While a session is open, its keys end at now + expiry + lease, renewed by SESSION.TOUCH; once closed, at
- *     now + expiry.  So nothing stays for ever, whoever crashed. */
+ *  2. While a session is open, its keys end at now + expiry + lease, renewed by SESSION.TOUCH, or, if its owner beats
+ *     (owner.h), not before that one is lost; once closed, at now + expiry.  So nothing stays for ever, whoever crashed. */
 #ifndef HMQ_SESSION_H
 #define HMQ_SESSION_H
 

@@ -310,6 +310,12 @@ def session_open(
     return Command(tuple(words), _parse_opened)
 
 
+def session_owner(name: Text, lease: int) -> Command[None]:
+    """`SESSION.OWNER`: the heartbeat of an owner of sessions (lease in seconds, 0: it is gone)."""
+    words = ("SESSION.OWNER", _name("owner", name), "LEASE", _range("lease", lease, 0, MAX_EXPIRY_S))
+    return Command(words, _ok, scope=Scope.FIRST)
+
+
 def session_touch(client_id: Text, *, epoch: int, prefix: Text = b"") -> Command[None]:
     """`SESSION.TOUCH`: renews the lease."""
     return Command((*_session("SESSION.TOUCH", client_id, prefix), *_epoch(epoch)), _ok)

@@ -57,6 +57,7 @@ def test_words_stand_in_the_documented_order() -> None:
         *("SESSION.OPEN", b"{c}", "OWNER", b"me", "WILL", b"w", b"gone", "WILLQOS", 1, "WILLRETAIN"),
         *("WILLDELAY", 2, "WILLTTL", 3, "WILLPROPERTIES", b"\1"),
     )
+    assert commands.session_owner("me", 30).words == ("SESSION.OWNER", b"me", "LEASE", 30)
     assert commands.session_close("c", epoch=1, will=True).words == ("SESSION.CLOSE", b"{c}", "EPOCH", 1, "WILL")
     assert commands.session_subscribe("c", {"a/+": SubscriptionOptions(2, no_local=True)}, epoch=3).words == (
         ("SESSION.SUBSCRIBE", b"{c}", "EPOCH", 3, b"a/+", "6")

@@ -304,6 +304,27 @@ class AsyncHoldMQ:
             raise ModuleMissingError("the server has no HoldMQ module: INFO has no section 'holdmq'")
         return cast("dict[str, Any]", sections)
 
+    async def beat(self, owner: Text, lease: int) -> None:
+        """The heartbeat of an owner of sessions (the name that `AsyncSession.open` takes).
+
+        The sessions that it opens from then on do not end as long as it beats in time; when it does not, all sessions
+        that it has connected are closed as lost: wills are published, others can take them over. A process that starts
+        anew takes a new name.
+
+        Args:
+            owner: the name; in a cluster with a hash tag, one for each node.
+            lease: how long this heartbeat counts, in seconds, 1 to 4294967295; 0: the owner is gone now.
+
+        Raises:
+            ArgumentError: a number outside of its range.
+
+        Example:
+            >>> await hold.beat("reader-1", 30)
+            >>> opened = await hold.session("device-9").open("reader-1", expiry=60)
+            >>> await hold.beat("reader-1", 0)
+        """
+        await self.execute(commands.session_owner(owner, lease))
+
     async def check(self) -> tuple[str, ...]:
         """Differences between the module's indexes in memory and a rebuild from the keys; empty when all is well.
 

@@ -335,3 +335,14 @@ async def test_a_lost_connection_publishes_its_will_and_a_closed_one_does_not(ho
         await session.close(will=lost)
     page = await heir.fetch()
     assert [(entry.message.topic, entry.message.payload) for entry in page.entries] == [("status/device", b"gone")]
+
+
+async def test_the_sessions_of_an_owner_that_stops_beating_are_closed(hold: AsyncHoldMQ) -> None:
+    await hold.beat("reader", 60)
+    session = hold.session("device")
+    await session.open("reader", expiry=60)
+    assert (await session.info()).ttl_ms is None
+    await hold.beat("reader", 0)
+    while (await session.info()).connected:
+        pass
+    assert (await session.info()).exists

@@ -334,3 +334,14 @@ def test_a_lost_connection_publishes_its_will_and_a_closed_one_does_not(hold: Ho
         session.close(will=lost)
     page = heir.fetch()
     assert [(entry.message.topic, entry.message.payload) for entry in page.entries] == [("status/device", b"gone")]
+
+
+def test_the_sessions_of_an_owner_that_stops_beating_are_closed(hold: HoldMQ) -> None:
+    hold.beat("reader", 60)
+    session = hold.session("device")
+    session.open("reader", expiry=60)
+    assert (session.info()).ttl_ms is None
+    hold.beat("reader", 0)
+    while (session.info()).connected:
+        pass
+    assert (session.info()).exists

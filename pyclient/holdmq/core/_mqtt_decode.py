@@ -31,7 +31,7 @@ from holdmq.core._mqtt_packets import (
     Unsubscribe,
     Will,
 )
-from holdmq.core._mqtt_properties import NO_PROPERTIES, Properties, decode_properties
+from holdmq.core._mqtt_properties import Properties, decode_properties
 
 __all__ = ["ANY_VERSION", "MAX_PACKET_BYTES", "Decoded", "decode_many"]
 
@@ -116,17 +116,12 @@ def _append_packets(packets: list[Packet], scratch: _Scratch, count: int, source
         if kind == _PUBLISH:
             base = body + body_len - end
             topic -= base
-            packets.append(
-                Publish(
-                    source[topic : topic + topic_len],
-                    source[end - body_len : end],
-                    qos,
-                    retain,
-                    dup,
-                    packet_id,
-                    decode_properties(source[more - base : more - base + more_len]) if more_len else NO_PROPERTIES,
-                )
-            )
+            name, payload = source[topic : topic + topic_len], source[end - body_len : end]
+            if more_len:
+                properties = decode_properties(source[more - base : more - base + more_len])
+                packets.append(Publish(name, payload, qos, retain, dup, packet_id, properties))
+            else:
+                packets.append(Publish(name, payload, qos, retain, dup, packet_id))
             continue
         make = _ACKNOWLEDGEMENTS.get(kind)
         if make is None:

@@ -4,11 +4,17 @@ What 3.1.1 does not have (properties, most reason codes) is left out when a pack
 writes an answer once for both versions.
 """
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdmq.core._binding import BytesLike, CData, Text, ffi, lib, to_bytes
+from holdmq.core._binding import Text, ffi, lib, to_bytes
+from holdmq.core._mqtt_encode_publish import (
+    encode_puback,
+    encode_pubcomp,
+    encode_publish,
+    encode_pubrec,
+    encode_pubrel,
+)
 from holdmq.core._mqtt_errors import InvalidPacketError
 from holdmq.core._mqtt_packets import (
     PROTOCOL_LEVEL,
@@ -33,6 +39,7 @@ from holdmq.core._mqtt_packets import (
     Unsubscribe,
 )
 from holdmq.core._mqtt_properties import NO_PROPERTIES, WILL, Properties, encode_properties
+from holdmq.core._mqtt_write import out_of, write
 
 __all__ = [
     "SUBACK_FAILURE",
@@ -43,11 +50,6 @@ __all__ = [
     "encode_disconnect",
     "encode_pingreq",
     "encode_pingresp",
-    "encode_puback",
-    "encode_pubcomp",
-    "encode_publish",
-    "encode_pubrec",
-    "encode_pubrel",
     "encode_suback",
     "encode_subscribe",
     "encode_unsuback",
@@ -55,166 +57,6 @@ __all__ = [
 ]
 
 SUBACK_FAILURE = 0x80  # [MQTT-3.9.3-2]
-
-_SCRATCH_BYTES = 4096  # packets up to this size are encoded without an allocation
-
-
-class _Scratch(threading.local):
-    """What C writes to, one for each thread; `text` is the memory of `out`."""
-
-    def __init__(self) -> None:
-        self.text = ffi.new("char[]", _SCRATCH_BYTES)
-        self.out = ffi.cast("uint8_t *", self.text)
-
-
-_scratch = _Scratch()
-
-
-def _out(size: int) -> tuple[CData, CData]:
-    """Memory for so many bytes, to be written as `uint8_t *` and read as `char *`."""
-    if size <= _SCRATCH_BYTES:
-        return _scratch.out, _scratch.text
-    text = ffi.new("char[]", size)
-    return ffi.cast("uint8_t *", text), text
-
-
-def _encode(
-    packet_type: PacketType,
-    *,
-    version: int = PROTOCOL_LEVEL,
-    payload: bytes = b"",
-    topic: bytes = b"",
-    properties: Properties = NO_PROPERTIES,
-    **fields: object,
-) -> bytes:
-    more = encode_properties(properties, packet_type) if version == PROTOCOL_LEVEL_5 else b""
-    parts = {"payload": payload, "topic": topic, "properties": more}
-    held = {name: ffi.from_buffer("uint8_t[]", part) for name, part in parts.items()}
-    described = {name: (held[name], len(part)) for name, part in parts.items()}
-    wrong = f"a field of the {packet_type.name} is out of its range for protocol level {version}: {fields}"
-    try:
-        packet = ffi.new("hmq_mqtt_packet *", {"type": packet_type, **described, **fields})
-    except OverflowError as error:
-        raise InvalidPacketError(wrong) from error
-    size = lib.hmq_mqtt_size(packet, version)
-    if size == 0:
-        raise InvalidPacketError(wrong)
-    out, text = _out(size)
-    return ffi.unpack(text, lib.hmq_mqtt_encode(packet, version, out, size))
-
-
-# ---- PUBLISH and its acknowledgements ----
-
-
-def encode_publish(
-    topic: Text,
-    payload: BytesLike,
-    qos: int = 0,
-    retain: bool = False,
-    dup: bool = False,
-    packet_id: int = 0,
-    properties: Properties = NO_PROPERTIES,
-    *,
-    version: int = PROTOCOL_LEVEL,
-) -> bytes:
-    """A PUBLISH; the topic is taken as valid.
-
-    Raises:
-        InvalidPacketError: if QoS is not 0..2; if `packet_id` is 0 with QoS 1 or 2, or not 0 with QoS 0; if DUP is set
-            with QoS 0; if the topic is empty (and in 5.0 without an alias) or longer than 65535 bytes; if the packet is
-            too large for MQTT; if a property is out of its range or does not belong into a PUBLISH.
-    """
-    name = topic if type(topic) is bytes else to_bytes(topic)
-    body = payload if type(payload) is bytes else to_bytes(payload)
-    if version != PROTOCOL_LEVEL:
-        return _encode_publish5(name, body, version, properties, (qos, retain, dup, packet_id))
-    capacity = len(name) + len(body) + 16
-    out, text = _out(capacity)
-    try:
-        size = lib.hmq_mqtt_encode_publish(name, len(name), body, len(body), qos, retain, dup, packet_id, out, capacity)
-    except OverflowError:
-        size = 0
-    if size == 0:
-        raise InvalidPacketError(
-            f"a field of the PUBLISH is out of its range: topic of {len(name)} bytes, payload of {len(body)} bytes, "
-            f"qos {qos}, dup {dup}, packet_id {packet_id}"
-        )
-    return ffi.unpack(text, size)
-
-
-def _encode_publish5(
-    topic: bytes, payload: bytes, version: int, properties: Properties, rest: tuple[int, bool, bool, int]
-) -> bytes:
-    if not topic and properties.topic_alias is None:
-        raise InvalidPacketError("the PUBLISH has neither a topic nor a topic alias")
-    fields: dict[str, Any] = dict(zip(("qos", "retain", "dup", "packet_id"), rest, strict=True))
-    return _encode(PacketType.PUBLISH, version=version, topic=topic, payload=payload, properties=properties, **fields)
-
-
-# The packets that are nothing but an identifier: all but its two bytes come from the codec once.
-_HEADS = {
-    packet_type: _encode(packet_type, packet_id=1)[:-2]
-    for packet_type in (
-        PacketType.PUBACK,
-        PacketType.PUBREC,
-        PacketType.PUBREL,
-        PacketType.PUBCOMP,
-        PacketType.UNSUBACK,
-    )
-}
-_PUBACK_HEAD = _HEADS[PacketType.PUBACK]
-_PUBREC_HEAD = _HEADS[PacketType.PUBREC]
-_PUBREL_HEAD = _HEADS[PacketType.PUBREL]
-_PUBCOMP_HEAD = _HEADS[PacketType.PUBCOMP]
-_UNSUBACK_HEAD = _HEADS[PacketType.UNSUBACK]
-
-
-def _identified(head: bytes, packet_id: int) -> bytes:
-    if not 1 <= packet_id <= lib.HMQ_PACKET_ID_MAX:
-        raise InvalidPacketError(f"packet_id is {packet_id}, expected 1..65535")
-    return head + packet_id.to_bytes(2, "big")
-
-
-def _acknowledgement(
-    packet_type: PacketType, packet_id: int, reason_code: int, properties: Properties, version: int
-) -> bytes:
-    return _encode(packet_type, version=version, packet_id=packet_id, code=reason_code, properties=properties)
-
-
-def encode_puback(
-    packet_id: int, reason_code: int = 0, properties: Properties = NO_PROPERTIES, *, version: int = PROTOCOL_LEVEL
-) -> bytes:
-    """A PUBACK. Raises InvalidPacketError if identifier (1..65535), reason code or a property is out of its range."""
-    if not reason_code and properties is NO_PROPERTIES:
-        return _identified(_PUBACK_HEAD, packet_id)
-    return _acknowledgement(PacketType.PUBACK, packet_id, reason_code, properties, version)
-
-
-def encode_pubrec(
-    packet_id: int, reason_code: int = 0, properties: Properties = NO_PROPERTIES, *, version: int = PROTOCOL_LEVEL
-) -> bytes:
-    """A PUBREC. Raises InvalidPacketError if identifier (1..65535), reason code or a property is out of its range."""
-    if not reason_code and properties is NO_PROPERTIES:
-        return _identified(_PUBREC_HEAD, packet_id)
-    return _acknowledgement(PacketType.PUBREC, packet_id, reason_code, properties, version)
-
-
-def encode_pubrel(
-    packet_id: int, reason_code: int = 0, properties: Properties = NO_PROPERTIES, *, version: int = PROTOCOL_LEVEL
-) -> bytes:
-    """A PUBREL. Raises InvalidPacketError if identifier (1..65535), reason code or a property is out of its range."""
-    if not reason_code and properties is NO_PROPERTIES:
-        return _identified(_PUBREL_HEAD, packet_id)
-    return _acknowledgement(PacketType.PUBREL, packet_id, reason_code, properties, version)
-
-
-def encode_pubcomp(
-    packet_id: int, reason_code: int = 0, properties: Properties = NO_PROPERTIES, *, version: int = PROTOCOL_LEVEL
-) -> bytes:
-    """A PUBCOMP. Raises InvalidPacketError if identifier (1..65535), reason code or a property is out of its range."""
-    if not reason_code and properties is NO_PROPERTIES:
-        return _identified(_PUBCOMP_HEAD, packet_id)
-    return _acknowledgement(PacketType.PUBCOMP, packet_id, reason_code, properties, version)
 
 
 # ---- subscriptions ----
@@ -238,7 +80,7 @@ def encode_subscribe(
     if version == PROTOCOL_LEVEL and any(options > 2 for _, options in pairs):
         raise InvalidPacketError(f"3.1.1 knows the options 0..2 (the QoS) only: {[options for _, options in pairs]}")
     entries = b"".join(_encode_entry(topic_filter, options, True) for topic_filter, options in pairs)
-    return _encode(PacketType.SUBSCRIBE, version=version, payload=entries, packet_id=packet_id, properties=properties)
+    return write(PacketType.SUBSCRIBE, version=version, payload=entries, packet_id=packet_id, properties=properties)
 
 
 def encode_unsubscribe(
@@ -254,14 +96,14 @@ def encode_unsubscribe(
         InvalidPacketError: if the identifier is not within 1..65535, there is no filter, or one is out of its range.
     """
     entries = b"".join(_encode_entry(topic_filter, 0, False) for topic_filter in topic_filters)
-    return _encode(PacketType.UNSUBSCRIBE, version=version, payload=entries, packet_id=packet_id, properties=properties)
+    return write(PacketType.UNSUBSCRIBE, version=version, payload=entries, packet_id=packet_id, properties=properties)
 
 
 def _encode_entry(topic_filter: Text, options: int, with_options: bool) -> bytes:
     data = to_bytes(topic_filter)
     held = ffi.from_buffer("uint8_t[]", data)
     capacity = len(data) + 3
-    out, text = _out(capacity)
+    out, text = out_of(capacity)
     try:
         entry = ffi.new("hmq_mqtt_entry *", {"filter": (held, len(data)), "options": options})
         size = lib.hmq_mqtt_encode_entry(entry, with_options, out, capacity)
@@ -303,7 +145,7 @@ def encode_suback(
         InvalidPacketError: if the identifier is not within 1..65535, there is no code, or one that MQTT does not know.
     """
     payload = _codes(PacketType.SUBACK, codes, version)
-    return _encode(PacketType.SUBACK, version=version, payload=payload, packet_id=packet_id, properties=properties)
+    return write(PacketType.SUBACK, version=version, payload=payload, packet_id=packet_id, properties=properties)
 
 
 def encode_unsuback(
@@ -319,9 +161,9 @@ def encode_unsuback(
         InvalidPacketError: if the identifier is not within 1..65535; in 5.0 if there is no code or an unknown one.
     """
     if version == PROTOCOL_LEVEL:
-        return _identified(_UNSUBACK_HEAD, packet_id)
+        return write(PacketType.UNSUBACK, packet_id=packet_id)
     payload = _codes(PacketType.UNSUBACK, codes, version)
-    return _encode(PacketType.UNSUBACK, version=version, payload=payload, packet_id=packet_id, properties=properties)
+    return write(PacketType.UNSUBACK, version=version, payload=payload, packet_id=packet_id, properties=properties)
 
 
 # ---- connections ----
@@ -335,26 +177,24 @@ def encode_connack(
     Raises:
         InvalidPacketError: if the code is none of MQTT (3.1.1: 0..5), or it refuses and a session is present.
     """
-    return _encode(
-        PacketType.CONNACK, version=version, session_present=session_present, code=code, properties=properties
-    )
+    return write(PacketType.CONNACK, version=version, session_present=session_present, code=code, properties=properties)
 
 
 def encode_pingreq() -> bytes:
     """A PINGREQ."""
-    return _encode(PacketType.PINGREQ)
+    return write(PacketType.PINGREQ)
 
 
 def encode_pingresp() -> bytes:
     """A PINGRESP."""
-    return _encode(PacketType.PINGRESP)
+    return write(PacketType.PINGRESP)
 
 
 def encode_disconnect(
     reason_code: int = 0, properties: Properties = NO_PROPERTIES, *, version: int = PROTOCOL_LEVEL
 ) -> bytes:
     """A DISCONNECT. Raises InvalidPacketError if the reason code or a property is out of its range."""
-    return _encode(PacketType.DISCONNECT, version=version, code=reason_code, properties=properties)
+    return write(PacketType.DISCONNECT, version=version, code=reason_code, properties=properties)
 
 
 def encode_auth(reason_code: int = 0, properties: Properties = NO_PROPERTIES) -> bytes:
@@ -364,7 +204,7 @@ def encode_auth(reason_code: int = 0, properties: Properties = NO_PROPERTIES) ->
         InvalidPacketError: if the reason code is unknown or, unless the packet is empty, no method is among the
             properties.
     """
-    return _encode(PacketType.AUTH, version=PROTOCOL_LEVEL_5, code=reason_code, properties=properties)
+    return write(PacketType.AUTH, version=PROTOCOL_LEVEL_5, code=reason_code, properties=properties)
 
 
 def encode_connect(connect: Connect) -> bytes:
@@ -408,7 +248,7 @@ def encode_connect(connect: Connect) -> bytes:
         raise InvalidPacketError(wrong)
     out = ffi.new("uint8_t[]", size)
     lib.hmq_mqtt_encode_connect(parts, out, size)
-    return _encode(PacketType.CONNECT, payload=bytes(ffi.buffer(out, size)))
+    return write(PacketType.CONNECT, payload=bytes(ffi.buffer(out, size)))
 
 
 # ---- any packet ----
@@ -430,7 +270,7 @@ _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     Pingreq: lambda _p, _version: encode_pingreq(),
     Pingresp: lambda _p, _version: encode_pingresp(),
     Disconnect: lambda p, version: encode_disconnect(p.reason_code, p.properties, version=version),
-    Auth: lambda p, version: _encode(PacketType.AUTH, version=version, code=p.reason_code, properties=p.properties),
+    Auth: lambda p, version: write(PacketType.AUTH, version=version, code=p.reason_code, properties=p.properties),
 }
 
 

@@ -143,9 +143,12 @@ def encode_properties(properties: Properties, place: int) -> bytes:
     Raises:
         InvalidPacketError: if a value is out of its range, a text ill-formed, or a property does not belong there.
     """
-    if properties is NO_PROPERTIES or properties == NO_PROPERTIES:
+    if properties is NO_PROPERTIES:
         return b""
-    data = b"".join(_encoded(number, name, getattr(properties, name)) for number, name in _NAMES.items())
+    values = ((number, name, getattr(properties, name)) for number, name in _NAMES.items())
+    data = b"".join([_encoded(number, name, value) for number, name, value in values if value is not None])
+    if not data:
+        return b""
     held = ffi.from_buffer("uint8_t[]", data)
     error = lib.hmq_mqtt_check_properties(ffi.new("hmq_slice *", (held, len(data)))[0], place)
     if error:
@@ -159,8 +162,6 @@ def _shown(properties: Properties) -> str:
 
 
 def _encoded(number: int, name: str, value: object) -> bytes:
-    if value is None:
-        return b""
     if number in _REPEATED:
         if not isinstance(value, tuple):
             raise InvalidPacketError(f"{name} is {value!r:.100}, expected a tuple")

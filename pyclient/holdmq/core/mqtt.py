@@ -18,15 +18,17 @@ from holdmq.core._mqtt_encode import (
     encode_disconnect,
     encode_pingreq,
     encode_pingresp,
+    encode_suback,
+    encode_subscribe,
+    encode_unsuback,
+    encode_unsubscribe,
+)
+from holdmq.core._mqtt_encode_publish import (
     encode_puback,
     encode_pubcomp,
     encode_publish,
     encode_pubrec,
     encode_pubrel,
-    encode_suback,
-    encode_subscribe,
-    encode_unsuback,
-    encode_unsubscribe,
 )
 from holdmq.core._mqtt_errors import InvalidPacketError, ProtocolError
 from holdmq.core._mqtt_packets import (

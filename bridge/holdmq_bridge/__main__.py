@@ -5,6 +5,7 @@ Each field of Settings is an option of the same name; what is not given comes fr
 """
 
 import sys
+from enum import StrEnum
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -21,6 +22,8 @@ def _kind(annotation: Any) -> Any:
     """What click makes of a value: a number, a choice ... ; `int | None` is an int."""
     if get_origin(annotation) is Literal:
         return click.Choice(get_args(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return click.Choice([choice.value for choice in annotation])
     kinds = [_kind(inner) for inner in get_args(annotation)]
     return next((kind for kind in (annotation, *kinds) if kind in (bool, int, float)), click.STRING)
 

@@ -31,15 +31,15 @@ from collections.abc import Callable
 import hiredis
 
 from holdmq.core.engine import Engine, EngineSettings, Event, EventKind, OutOfStepError
-from holdmq_bridge.access import AllowAll, Authenticator, Verdict
 from holdmq_bridge.backoff import Backoff
 from holdmq_bridge.client import Client
 from holdmq_bridge.command import Argument, Command, Kind, Reply
 from holdmq_bridge.counters import Counters
+from holdmq_bridge.gate import Gate
 from holdmq_bridge.link import Link, pack
 from holdmq_bridge.logs import Log
 from holdmq_bridge.reasons import Ending
-from holdmq_bridge.session import Authenticate, Session
+from holdmq_bridge.session import Session
 from holdmq_bridge.settings import Settings
 from holdmq_bridge.wheel import Wheel
 
@@ -58,7 +58,7 @@ Answered = Callable[[Reply], None]
 class Bridge:
     """The process.  Create it inside a running event loop, then `start`, and in the end `stop`."""
 
-    def __init__(self, settings: Settings, authenticator: Authenticator | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.loop = asyncio.get_running_loop()
         self.counters = Counters()
@@ -69,7 +69,7 @@ class Bridge:
         self.wheel = Wheel()
         self.link = Link(settings, self, self.name)
         self.clients: set[Client] = set()
-        self._authenticator = authenticator or AllowAll()
+        self.gate = Gate(self)
         self._by_conn: dict[int, Client] = {}
         self._inboxes: dict[bytes, int] = {}  # how many clients want it
         self._tokens = itertools.count(1)
@@ -79,14 +79,14 @@ class Bridge:
         self._wait_timer: asyncio.TimerHandle | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._link_task: asyncio.Task[None] | None = None
-        self._verdicts: set[asyncio.Task[None]] = set()
         self._draining = False
         self._progress = asyncio.Event()  # something was answered or ended: for the shutdown to look again
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begins to connect to the server."""
+        await self.gate.start()
         self.wheel.start(self.loop)
         self._link_task = self.loop.create_task(self.link.run())
         self._beat()
@@ -114,6 +114,7 @@ class Bridge:
             if timer is not None:
                 timer.cancel()
         self.wheel.stop()
+        await self.gate.stop()
         self.link.close()
         self._link_task.cancel()
         await asyncio.wait([self._link_task])
@@ -194,20 +195,6 @@ class Bridge:
         client.conn = self.engine.attach()
         self._by_conn[client.conn] = client
         return True
-
-    def authenticate(self, client: Client, who: Authenticate) -> Verdict | None:
-        """May it come in?  None: the verdict comes later."""
-        verdict = self._authenticator.authenticate(who.client_id, who.username, who.password, client.identity or None)
-        if isinstance(verdict, Verdict):
-            return verdict
-
-        async def wait() -> None:
-            client.authenticated(await verdict)
-
-        task = self.loop.create_task(wait())
-        self._verdicts.add(task)
-        task.add_done_callback(self._verdicts.discard)
-        return None
 
     def opened(self, client: Client, *, resumed: bool, former: int) -> None:
         """The client has its session; whoever had it in this process has lost it."""

@@ -12,11 +12,12 @@ Flow control
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdmq.core.engine import Event, EventKind, OpenSession, error_text
 from holdmq.core.mqtt import PROTOCOL_LEVEL_5, ProtocolError
-from holdmq_bridge.access import Verdict
+from holdmq_bridge.access import Permissions, Verdict
+from holdmq_bridge.auth import Identity
 from holdmq_bridge.logs import Log
 from holdmq_bridge.reasons import Ending
 from holdmq_bridge.session import (
@@ -81,22 +82,23 @@ class Client(asyncio.BufferedProtocol):
         "_bridge",
         "_heard_at",
         "_limit_s",
-        "_peer",
         "_reading",
         "_retry_timer",
         "_stalled_s",
         "_stream",
         "_stuck_at",
+        "certificate",
         "conn",
         "due",
         "identity",
         "listens",
+        "peer",
         "session",
     )
 
     def __init__(self, bridge: "Bridge", peer: str = "") -> None:
         self._bridge = bridge
-        self._peer = peer
+        self.peer = peer
         self._stream: Stream | None = None
         self._heard_at = 0.0
         self._limit_s = bridge.settings.connect_timeout_s  # of silence; before CONNECT and CONNACK: of waiting
@@ -108,7 +110,8 @@ class Client(asyncio.BufferedProtocol):
         self.conn = 0  # the engine's handle; 0: it has none (any more)
         self.due = 0
         self.listens = False  # to its inbox
-        self.identity = ""  # of the client's certificate
+        self.certificate: dict[str, Any] | None = None  # that TLS has verified, until it is known who that is
+        self.identity: Identity | None = None  # once it is let in
         self.session: Session = bridge.new_session()
 
     # ---- asyncio ---------------------------------------------------------------------------------------------------
@@ -116,12 +119,12 @@ class Client(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A socket was accepted."""
         transport.set_write_buffer_limits(high=self._bridge.settings.write_buffer_bytes)  # type: ignore[attr-defined] # uvloop's do not inherit
+        self.certificate = transport.get_extra_info("peercert")
         self.begin(transport, readable_peer(transport.get_extra_info("peername")))  # type: ignore[arg-type] # the same
-        self.identity = certificate_identity(transport.get_extra_info("peercert"))
 
     def begin(self, stream: Stream, peer: str) -> None:
         """A client is there; it has connect_timeout_s for its CONNECT."""
-        self._peer = self._peer or peer
+        self.peer = self.peer or peer
         if not self._bridge.admit(self):
             stream.abort()
             return
@@ -216,17 +219,24 @@ class Client(asyncio.BufferedProtocol):
             self._opened(action)
             return True
         elif isinstance(action, Authenticate):
-            verdict = self._bridge.authenticate(self, action)
-            return verdict is not None and self._do(self.session.authenticated(verdict))
+            self._bridge.gate.admit(self, action)
         elif isinstance(action, Retry):
             self._pause(str(action.error))
         elif isinstance(action, End):
             self._ended(action.ending, action.detail)
         return False
 
-    def authenticated(self, verdict: Verdict) -> None:
-        """The verdict took its time."""
-        self.act(self.session.authenticated(verdict))
+    def authenticated(self, verdict: Verdict, identity: Identity | None) -> None:
+        """Whether it may come in, and who it is."""
+        self.certificate = None
+        self.identity = identity
+        self.replied(self.session.authenticated(verdict))
+
+    def permit(self, permissions: Permissions) -> None:
+        """What it may do has changed."""
+        entries, default = permissions.publish_entries()
+        self._bridge.engine.rules(self.conn, entries, denied_otherwise=not default)
+        self.replied(self.session.permit(permissions))
 
     def _opened(self, opened: Opened) -> None:
         session, bridge, settings = self.session, self._bridge, self._bridge.settings
@@ -265,7 +275,7 @@ class Client(asyncio.BufferedProtocol):
         log.info(
             "client connected",
             client=terms.client_id,
-            peer=self._peer,
+            peer=self.peer,
             version=terms.version,
             clean=terms.clean,
             epoch=session.epoch,
@@ -280,10 +290,10 @@ class Client(asyncio.BufferedProtocol):
             bridge.detach(self)
             self._do(session.closed(sent))
         if session.client_id:
-            facts = {"client": session.client_id, "peer": self._peer, "reason": ending.text, "detail": detail}
+            facts = {"client": session.client_id, "peer": self.peer, "reason": ending.text, "detail": detail}
             log.info("client gone", **facts)
         else:
-            log.debug("connection ended", peer=self._peer, reason=ending.text, detail=detail)
+            log.debug("connection ended", peer=self.peer, reason=ending.text, detail=detail)
         self._close(at_once=ending is Ending.SLOW)
         self._forget_if_finished()
 
@@ -318,9 +328,9 @@ class Client(asyncio.BufferedProtocol):
         self.act(actions)
         self._forget_if_finished()
 
-    def end(self, ending: Ending, detail: str = "") -> None:
-        """Ends the connection."""
-        self.act(self.session.end(ending, detail))
+    def end(self, ending: Ending, detail: str = "", reason: int | None = None) -> None:
+        """Ends the connection; `reason`: of the DISCONNECT, if it is not that of the ending."""
+        self.act(self.session.end(ending, detail, reason))
         self._forget_if_finished()
 
     def server_lost(self) -> None:
@@ -418,14 +428,3 @@ def readable_peer(peername: object) -> str:
     if isinstance(peername, tuple) and len(peername) >= 2:
         return f"{peername[0]}:{peername[1]}"
     return str(peername)
-
-
-def certificate_identity(certificate: object) -> str:
-    """The common name of a client's certificate, empty if there is none."""
-    if not isinstance(certificate, dict):
-        return ""
-    for attributes in certificate.get("subject", ()):
-        for name, value in attributes:
-            if name == "commonName":
-                return str(value)
-    return ""

@@ -19,6 +19,8 @@ class Kind(IntEnum):
     SUBSCRIBE = 4
     UNSUBSCRIBE = 5
     CLOSE = 6
+    REVIEW = 7
+    REVOKE = 8
 
 
 class Command:

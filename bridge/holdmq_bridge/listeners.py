@@ -98,8 +98,8 @@ class Listeners:
         self._servers: list[asyncio.Server] = []
         self.ports: dict[str, int] = {}
 
-    async def start(self, *, reuse_port: bool) -> None:
-        """Listens.
+    async def open(self, *, reuse_port: bool) -> None:
+        """Takes the ports; nobody is accepted yet.
 
         Raises:
             OSError: an address cannot be had, or the certificates cannot be used.
@@ -116,10 +116,17 @@ class Listeners:
                     self._factory(listener),
                     sock=made,
                     backlog=_BACKLOG,
+                    start_serving=False,
                     ssl=context if listener.tls else None,
                     ssl_handshake_timeout=settings.connect_timeout_s if listener.tls else None,
                 )
             )
+
+    async def serve(self) -> None:
+        """Accepts connections."""
+        settings = self._bridge.settings
+        for server in self._servers:
+            await server.start_serving()
         log.info("listening", host=settings.host, name=self._bridge.name, **self.ports)
 
     def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:

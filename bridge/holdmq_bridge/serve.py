@@ -31,8 +31,9 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
         loop.add_reader(parent.sentinel, stopped.set)
     bridge = Bridge(settings)
     listeners = Listeners(bridge)
-    await listeners.start(reuse_port=worker is not None)
-    bridge.start()
+    await listeners.open(reuse_port=worker is not None)
+    await bridge.start()
+    await listeners.serve()
     waits = [asyncio.ensure_future(bridge.run()), asyncio.ensure_future(stopped.wait())]
     done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:

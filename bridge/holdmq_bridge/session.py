@@ -303,16 +303,22 @@ class Session:
         if command.kind is Kind.INFO:
             self._informed(reply)
         elif self.phase is Phase.OPEN:
-            if command.kind is Kind.LIST:
-                self._count = len(reply)
-                return self._subscribe(command.detail, reply)
-            if command.kind is Kind.SUBSCRIBE:
-                packet_id, reasons = command.detail
-                return self._subscribed(packet_id, reasons, reply)
-            if command.kind is Kind.UNSUBSCRIBE:
-                packet_id, reasons = command.detail
-                return self._unsubscribed(packet_id, reasons, reply)
+            return self._answered(command, reply)
         return []
+
+    def _answered(self, command: Command, reply: Reply) -> Actions:
+        if command.kind is Kind.LIST:
+            self._count = len(reply)
+            return self._subscribe(command.detail, reply)
+        if command.kind is Kind.REVIEW:
+            return self._reviewed(reply)
+        if command.kind is Kind.REVOKE:
+            self._count = None  # counted again at the next SUBSCRIBE
+            return []
+        packet_id, reasons = command.detail
+        if command.kind is Kind.SUBSCRIBE:
+            return self._subscribed(packet_id, reasons, reply)
+        return self._unsubscribed(packet_id, reasons, reply)
 
     def _informed(self, info: Reply) -> None:
         ours = info[b"owner"] == self._owner_name.encode()
@@ -331,7 +337,10 @@ class Session:
         self.phase = Phase.OPEN
         self.publishes_will, self._will = bool(self._will), ()
         self._count = None if resumed else 0
-        return [Opened(answers.connack(self.terms, self._settings, present=resumed), resumed)]
+        actions: Actions = [Opened(answers.connack(self.terms, self._settings, present=resumed), resumed)]
+        if resumed and self.permissions.publish_entries() != EVERYTHING.publish_entries():
+            actions += self._review()  # what it may do may have changed while it was away
+        return actions
 
     def _subscribed(self, packet_id: int, reasons: list[int], new: list[int]) -> Actions:
         assert self.terms is not None
@@ -367,6 +376,21 @@ class Session:
             refused = [max(reason, Reason.UNSPECIFIED) for reason in reasons]
             return [Send(answers.suback(self.terms.version, packet_id, refused)), Continue()]
         return self.end(Ending.SERVER_ERROR, f"{command.arguments[0]!r}: {error}")
+
+    def permit(self, permissions: Permissions) -> Actions:
+        """What the client may do has changed; subscriptions that it may have no longer are taken away."""
+        self.permissions = permissions
+        return self._review() if self.phase is Phase.OPEN else []
+
+    def _review(self) -> Actions:
+        return self._tell(Command(Kind.REVIEW, ("SESSION.SUBSCRIPTIONS", self.key)))
+
+    def _reviewed(self, present: Collection[bytes]) -> Actions:
+        denied = [topic_filter for topic_filter in present if not self.permissions.may_subscribe(topic_filter)]
+        if not denied:
+            return []
+        arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *denied)
+        return self._tell(Command(Kind.REVOKE, arguments))
 
     def give_up(self) -> None:
         """The server has refused for too long."""

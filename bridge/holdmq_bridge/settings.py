@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from holdmq_bridge.auth import AuthSettings
 from holdmq_bridge.target import Target
 
 MAX_MQTT_PACKET_BYTES = 268_435_460  # a five-byte fixed header and the largest remaining length [MQTT-2.2.3]
@@ -21,7 +22,7 @@ MAX_BYTES = 2_147_483_647
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
-class Settings(BaseSettings):
+class Settings(AuthSettings, BaseSettings):
     """Addresses and limits of one bridge process.  The fields' descriptions are the help texts of the command line."""
 
     model_config = SettingsConfigDict(env_prefix="HOLDMQ_BRIDGE_", frozen=True, extra="forbid")
@@ -40,7 +41,8 @@ class Settings(BaseSettings):
     tls_key: Path | None = Field(None, description="PEM file: its private key; none if the certificate's file has it")
     tls_client_ca: Path | None = Field(None, description="PEM file: who signs the certificates of clients")
     tls_client_certificates: Literal["none", "optional", "required"] = Field(
-        "none", description="certificates of clients: none, optional or required; the common name is the identity"
+        "none",
+        description="certificates of clients: none, optional or required (see certificate_name)",
     )
     proxy_protocol: bool = Field(
         False, description="every connection begins with a PROXY protocol header (v1 or v2): the client's address"
@@ -180,6 +182,8 @@ class Settings(BaseSettings):
             raise ValueError("tls_certificate is missing: tls_port and wss_port need one")
         if self.tls_client_certificates != "none" and self.tls_client_ca is None:
             raise ValueError("tls_client_ca is missing: tls_client_certificates needs one")
+        if self.proxy_protocol and (self.tls_port is not None or self.wss_port is not None):
+            raise ValueError("proxy_protocol does not go together with tls_port and wss_port: the proxy ends TLS")
         if all(port is None for port in (self.port, self.tls_port, self.ws_port, self.wss_port)):
             raise ValueError("no listener: one of port, tls_port, ws_port and wss_port has to be set")
         return self

@@ -1,6 +1,9 @@
-"""Where the server is: a redis://, rediss:// or unix:// URL, taken apart once.
+"""Where the server is: a redis://, rediss:// or unix:// URL, or a service that Sentinels know, taken apart once.
 
-redis-py reads the URL, so that the bridge understands exactly what the Python client does.
+    redis://[user:password@]host:port/database
+    sentinel://[user:password@]host:port,host:port/service[/database]     user and password are the server's
+
+redis-py reads the URLs and asks the Sentinels, so that the bridge understands exactly what the Python client does.
 """
 
 import asyncio
@@ -9,7 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection, parse_url
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+_SENTINEL = "sentinel://"
+_CLIENT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +30,18 @@ class Target:
     host: str
     port: int
     path: str | None  # of a Unix socket, then host and port do not count
-    tls: ssl.SSLContext | None
+    tls: bool
     username: str | None
     password: str | None
     database: int
+    service: str = ""  # the name by which `sentinels` know the server, then they tell host and port
+    sentinels: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def parse(cls, url: str) -> "Target":
         """Takes a URL apart.  Raises ValueError with what was wrong."""
+        if url.startswith(_SENTINEL):
+            return cls._parse_sentinel(url)
         options: dict[str, Any] = {**parse_url(url)}
         connection_class = options.pop("connection_class", None)
         known = ("host", "port", "path", "username", "password", "db")
@@ -38,10 +53,36 @@ class Target:
             host=options.get("host") or "127.0.0.1",
             port=int(options.get("port") or 6379),
             path=options["path"] if unix else None,
-            tls=ssl.create_default_context() if connection_class is SSLConnection else None,
+            tls=connection_class is SSLConnection,
             username=options.get("username"),
             password=options.get("password"),
             database=int(options.get("db") or 0),
+        )
+
+    @classmethod
+    def _parse_sentinel(cls, url: str) -> "Target":
+        addresses, _, path = url.removeprefix(_SENTINEL).partition("/")
+        credentials, _, hosts = addresses.rpartition("@")
+        service, _, database = path.partition("/")
+        sentinels = []
+        for host in hosts.split(","):
+            name, _, port = host.rpartition(":")
+            if not name or not port.isdigit():
+                raise ValueError(f"server URL: {host!r} stands where host:port of a Sentinel is expected")
+            sentinels.append((name.strip("[]"), int(port)))
+        if not service or not (database or "0").isdigit():
+            raise ValueError(f"server URL: {path!r} stands where service[/database] is expected")
+        server = parse_url(f"redis://{credentials}@127.0.0.1") if credentials else {}
+        return cls(
+            host="",
+            port=0,
+            path=None,
+            tls=False,
+            username=server.get("username"),
+            password=server.get("password"),
+            database=int(database or 0),
+            service=service,
+            sentinels=tuple(sentinels),
         )
 
     async def connect(self, factory: Callable[[], asyncio.BufferedProtocol]) -> None:
@@ -49,8 +90,41 @@ class Target:
         loop = asyncio.get_running_loop()
         if self.path is not None:
             await loop.create_unix_connection(factory, self.path)
-        else:
-            await loop.create_connection(factory, self.host, self.port, ssl=self.tls)
+            return
+        host, port = (self.host, self.port) if not self.sentinels else await self._ask_sentinels()
+        await loop.create_connection(factory, host, port, ssl=ssl.create_default_context() if self.tls else None)
+
+    async def _ask_sentinels(self) -> tuple[str, int]:
+        sentinel = Sentinel(self.sentinels, socket_timeout=_CLIENT_TIMEOUT_S)
+        try:
+            host, port = await sentinel.discover_master(self.service)
+        except RedisError as error:
+            raise OSError(f"no Sentinel knows the service {self.service}: {error}") from error
+        finally:
+            for client in sentinel.sentinels:
+                await client.aclose()
+        return str(host), int(port)
+
+    def client(self) -> Redis:
+        """An ordinary asyncio client of this server; its replies are bytes."""
+        options: dict[str, Any] = {
+            "username": self.username,
+            "password": self.password,
+            "db": self.database,
+            "socket_timeout": _CLIENT_TIMEOUT_S,
+            "socket_connect_timeout": _CLIENT_TIMEOUT_S,
+            "retry": Retry(NoBackoff(), 0),  # a subscription that is lost has to be noticed
+        }
+        if self.sentinels:
+            found: Redis = Sentinel(self.sentinels, socket_timeout=_CLIENT_TIMEOUT_S).master_for(
+                self.service, **options
+            )
+            return found
+        if self.path is not None:
+            return Redis(unix_socket_path=self.path, **options)
+        return Redis(host=self.host, port=self.port, ssl=self.tls, **options)
 
     def __str__(self) -> str:
+        if self.sentinels:
+            return f"{self.service}/{self.database}"
         return self.path if self.path is not None else f"{self.host}:{self.port}/{self.database}"

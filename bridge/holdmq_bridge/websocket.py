@@ -24,7 +24,7 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from holdmq_bridge.client import Client, certificate_identity, readable_peer
+from holdmq_bridge.client import Client, readable_peer
 from holdmq_bridge.logs import Log
 
 log = Log("websocket")
@@ -59,7 +59,7 @@ class WebSocket(asyncio.Protocol):
         """A socket was accepted; the client's time for its CONNECT begins."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._write_buffer_bytes)
-        self._client.identity = certificate_identity(transport.get_extra_info("peercert"))
+        self._client.certificate = transport.get_extra_info("peercert")
         self._client.begin(self, readable_peer(transport.get_extra_info("peername")))
 
     def data_received(self, data: bytes) -> None:

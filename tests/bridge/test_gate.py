@@ -1,0 +1,156 @@
+"""Users and rules as clients of a real bridge meet them: at the connect, at each right, and when they are changed."""
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from holdmq_bridge.auth.passwords import hash_password
+from holdmq_bridge.auth.records import User
+from holdmq_bridge.auth.rules import Rule
+from holdmq_bridge.auth.store import Store
+from holdmq_bridge.gate import Rate
+from tests.bridge import packets
+from tests.bridge import packets5 as p
+from tests.bridge.conftest import Connect
+from tests.bridge.packets import Will
+from tests.bridge.talk import Talk, Talk5
+from tests.support import BridgeProcess, Server, eventually
+
+MakeBridge = Callable[..., BridgeProcess]
+Connect5 = Callable[..., Talk5]
+
+PASSWORD = b"right"
+HASH = hash_password(PASSWORD)
+
+
+@pytest.fixture
+def store(client: redis.Redis, broker: BridgeProcess) -> Store:  # noqa: ARG001 (which is running then)
+    """What `holdmq-bridge auth` edits."""
+    return Store(client)
+
+
+def user(*rules: str, name: str = "alice", enabled: bool = True) -> User:
+    """With the right password."""
+    return User(name, HASH, rules=tuple(Rule.parse(rule) for rule in rules), enabled=enabled)
+
+
+def login(talk5: Connect5, client_id: str = "c1", **more: object) -> Talk5:
+    """As alice."""
+    return talk5(client_id, username="alice", password=PASSWORD, **more)
+
+
+@pytest.mark.parametrize(
+    ("username", "password", "code", "return_code"),
+    [("alice", b"wrong", 0x86, 4), ("bob", b"right", 0x86, 4), (None, None, 0x87, 5)],
+)
+def test_who_is_not_let_in_is_told_so_in_the_words_of_its_version(
+    broker: BridgeProcess, store: Store, username: str | None, password: bytes | None, code: int, return_code: int
+) -> None:
+    store.add_user(user())
+    with Talk5(broker.port) as client:
+        client.send(p.connect("c1", username=username, password=password))
+        assert client.read(2).code == code
+        client.expect_closed()
+    with Talk(broker.port) as older:
+        older.send(packets.connect("c1", username=username, password=password))
+        older.expect(packets.connack(return_code))
+        older.expect_closed()
+
+
+def test_who_knows_the_password_gets_in_and_may_do_what_the_rules_say(store: Store, talk5: Connect5) -> None:
+    store.add_user(user("allow publish %c/#", "allow subscribe news/#"))
+    client = login(talk5)
+    assert client.granted(("news/+", 1), ("#", 1), ("$share/g/#", 1)) == [1, 0x87, 0x87]
+    assert client.told("c1/t") == 0x10  # allowed, and nobody listens
+    assert client.told("c2/t") == 0x87
+
+
+def test_a_denied_publish_of_the_older_version_is_acknowledged_and_goes_nowhere(
+    store: Store, broker: BridgeProcess
+) -> None:
+    store.add_user(user("allow publish mine", "allow subscribe #"))
+    with Talk(broker.port) as client:
+        client.send(packets.connect("c1", username="alice", password=PASSWORD))
+        client.expect(packets.connack())
+        client.subscribe(("#", 1))
+        client.publish("yours", b"no")
+        client.send(packets.publish("mine", b"yes", qos=1, pid=1))
+        got = [client.read_packet(), client.read_packet()]
+        assert packets.puback(1) in got
+        assert [packets.read_publish(data).payload for data in got if data[0] >> 4 == 3] == [b"yes"]
+
+
+def test_a_will_needs_the_right_to_publish_it(store: Store, broker: BridgeProcess) -> None:
+    store.add_user(user("allow publish mine"))
+    for topic, code in [("mine", 0), ("yours", 5)]:
+        with Talk(broker.port) as client:
+            client.send(packets.connect("c1", username="alice", password=PASSWORD, will=Will(topic)))
+            client.expect(packets.connack(code))
+
+
+def test_a_change_of_rules_is_in_force_without_a_new_connect(store: Store, talk5: Connect5) -> None:
+    store.add_user(user("allow all a/#"))
+    client = login(talk5)
+    assert client.told("b") == 0x87
+    store.change_user("alice", lambda found: user("allow all b", name=found.name))
+    eventually(lambda: client.told("b") == 0x10)
+    assert client.told("a/x") == 0x87
+
+
+def test_a_subscription_that_is_no_longer_allowed_is_taken_away(
+    client: redis.Redis, store: Store, talk5: Connect5
+) -> None:
+    store.add_user(user("allow all #"))
+    receiver = login(talk5)
+    receiver.granted(("a", 1), ("b", 1))
+    store.change_user("alice", lambda found: user("allow all b", name=found.name))
+    eventually(lambda: client.hkeys("{c1}_subscriptions") == [b"b"])
+    assert receiver.told("b") == 0
+    assert receiver.message().topic == "b"
+
+
+def test_a_subscription_is_taken_away_from_a_client_that_was_away_when_the_rules_changed(
+    client: redis.Redis, store: Store, talk5: Connect5
+) -> None:
+    store.add_user(user("allow all #"))
+    persistent = p.number(p.SESSION_EXPIRY, 60)
+    receiver = login(talk5, properties=persistent)
+    receiver.granted(("a", 1), ("b", 1))
+    receiver.send(p.disconnect())
+    receiver.expect_closed()
+    store.change_user("alice", lambda found: user("allow all b", name=found.name))
+    login(talk5, clean=False, properties=persistent)
+    eventually(lambda: client.hkeys("{c1}_subscriptions") == [b"b"])
+
+
+def test_a_user_who_is_disabled_is_disconnected(store: Store, talk5: Connect5) -> None:
+    store.add_user(user("allow all #"))
+    client = login(talk5)
+    store.change_user("alice", lambda found: user(name=found.name, enabled=False))
+    client.expect_end(0x87)
+
+
+def test_an_anonymous_client_is_disconnected_when_the_first_user_appears(store: Store, talk: Connect) -> None:
+    client = talk("c1")
+    store.add_user(user())
+    client.expect_closed()
+
+
+def test_more_connects_a_second_than_are_allowed_are_refused(server: Server, bridge: MakeBridge) -> None:
+    made = bridge(server, arguments=["--connection-rate", "5"])
+    codes = []
+    for number in range(30):
+        with Talk5(made.port) as client:
+            client.send(p.connect(f"c{number}"))
+            codes.append(client.read(2).code)
+    assert set(codes) == {0, 0x9F}
+    assert codes[:5] == [0] * 5
+
+
+def test_a_rate_allows_a_burst_of_one_second_and_then_its_pace() -> None:
+    rate = Rate(10)
+    assert [rate.take(100.0) for _ in range(12)] == [True] * 10 + [False] * 2
+    assert rate.take(100.15)
+    assert not rate.take(100.15)
+    assert [Rate(0).take(0.0) for _ in range(3)] == [True] * 3

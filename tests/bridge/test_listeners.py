@@ -1,0 +1,377 @@
+"""The ways in: TLS with and without certificates of clients, WebSocket cut anywhere, the PROXY protocol, workers."""
+
+import os
+import signal
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    Pong,
+    RejectConnection,
+    Request,
+    TextMessage,
+)
+
+from holdmq_bridge.proxy import Header, parse
+from tests.bridge import packets
+from tests.bridge.conftest import Connect
+from tests.support import BridgeProcess, Server, eventually
+from tests.support.ports import Port, reserve_port
+
+MakeBridge = Callable[..., BridgeProcess]
+TIMEOUT_S = 10.0
+
+
+@pytest.fixture
+def port() -> Iterator[Port]:
+    """One more port."""
+    reserved = reserve_port()
+    yield reserved
+    reserved.release()
+
+
+class Certificates:
+    """An authority, the server's certificate and a client's, as files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = trustme.CA()
+        self.ca, self.server, self.key = folder / "ca.pem", folder / "server.pem", folder / "server.key"
+        self.authority.cert_pem.write_to_path(str(self.ca))
+        issued = self.authority.issue_cert("localhost", "127.0.0.1")
+        self.server.write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(str(self.key))
+
+    def context(self, client: trustme.LeafCert | None = None) -> ssl.SSLContext:
+        """What a client trusts, and is."""
+        context = ssl.create_default_context()
+        self.authority.configure_trust(context)
+        if client is not None:
+            client.configure_cert(context)
+        return context
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Made once for the file."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def secured(certificates: Certificates, option: str, port: Port, *more: str) -> list[str]:
+    """Arguments of a bridge with a listener over TLS."""
+    files = ["--tls-certificate", str(certificates.server), "--tls-key", str(certificates.key)]
+    return [option, str(port.number), *files, *more]
+
+
+def converse(connection: socket.socket) -> None:
+    """CONNECT and PINGREQ."""
+    connection.sendall(packets.connect("c1") + packets.PINGREQ)
+    expected = packets.connack() + packets.PINGRESP
+    got = b""
+    while len(got) < len(expected):
+        data = connection.recv(100)
+        assert data, f"closed after {got!r}"
+        got += data
+    assert got == expected
+
+
+def dial_tls(port: Port, context: ssl.SSLContext) -> ssl.SSLSocket:
+    plain = socket.create_connection(("127.0.0.1", port.number), TIMEOUT_S)
+    try:
+        return context.wrap_socket(plain, server_hostname="localhost")
+    except BaseException:
+        plain.close()
+        raise
+
+
+# ---- TLS -------------------------------------------------------------------------------------------------------------
+
+
+def test_mqtt_over_tls_beside_mqtt_over_tcp(
+    server: Server, bridge: MakeBridge, certificates: Certificates, port: Port, dial: Connect
+) -> None:
+    made = bridge(server, arguments=secured(certificates, "--tls-port", port))
+    with dial_tls(port, certificates.context()) as connection:
+        converse(connection)
+    dial(made.port, "c2").expect_nothing()
+
+
+def test_a_client_without_the_required_certificate_does_not_get_in(
+    server: Server, bridge: MakeBridge, certificates: Certificates, port: Port
+) -> None:
+    required = ["--tls-client-ca", str(certificates.ca), "--tls-client-certificates", "required"]
+    bridge(server, arguments=secured(certificates, "--tls-port", port, *required))
+    stranger = trustme.CA().issue_cert("device-1", common_name="device-1")
+    for context in (certificates.context(), certificates.context(stranger)):
+        with pytest.raises((ssl.SSLError, AssertionError, OSError)), dial_tls(port, context) as connection:
+            converse(connection)
+    known = certificates.authority.issue_cert("device-1", common_name="device-1")
+    with dial_tls(port, certificates.context(known)) as connection:
+        converse(connection)
+
+
+def test_a_certificate_is_an_identity(
+    server: Server, bridge: MakeBridge, certificates: Certificates, port: Port
+) -> None:
+    optional = ["--tls-client-ca", str(certificates.ca), "--tls-client-certificates", "optional"]
+    identity = ["--certificate-name", "cn", "--certificate-without-user", "true", "--allow-anonymous", "false"]
+    bridge(server, arguments=secured(certificates, "--tls-port", port, *optional, *identity))
+    known = certificates.authority.issue_cert("device-1", common_name="device-1")
+    with dial_tls(port, certificates.context(known)) as connection:
+        converse(connection)
+    with dial_tls(port, certificates.context()) as connection:
+        connection.sendall(packets.connect("c1"))
+        assert connection.recv(100) == packets.connack(5)
+
+
+def test_files_that_are_no_certificates_are_named(
+    server: Server, bridge: MakeBridge, port: Port, tmp_path: Path
+) -> None:
+    nothing = tmp_path / "empty.pem"
+    nothing.touch()
+    with pytest.raises(RuntimeError, match=f"cannot use the certificates in {nothing}"):
+        bridge(server, arguments=["--tls-port", str(port.number), "--tls-certificate", str(nothing)])
+
+
+# ---- WebSocket -------------------------------------------------------------------------------------------------------
+
+
+class Browser:
+    """A WebSocket client in events."""
+
+    def __init__(
+        self, connection: socket.socket, *, path: str = "/mqtt", subprotocols: tuple[str, ...] = ("mqtt",)
+    ) -> None:
+        self._socket = connection
+        self._frames = WSConnection(ConnectionType.CLIENT)
+        self.send(Request(host="localhost", target=path, subprotocols=list(subprotocols)))
+
+    def send(self, event: Event) -> None:
+        self._socket.sendall(self._frames.send(event))
+
+    def next(self) -> Event:
+        """The next event; the socket's end is an error."""
+        while True:
+            for event in self._frames.events():
+                return event
+            data = self._socket.recv(4096)
+            assert data, "closed"
+            self._frames.receive_data(data)
+
+    def expect(self, data: bytes) -> None:
+        """These bytes come next, in binary messages."""
+        got = b""
+        while len(got) < len(data):
+            event = self.next()
+            assert isinstance(event, BytesMessage), event
+            got += bytes(event.data)
+        assert got == data
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def web(server: Server, bridge: MakeBridge, port: Port) -> Iterator[Callable[..., Browser]]:
+    """Makes clients of a bridge with a WebSocket; options as of Browser."""
+    bridge(server, arguments=["--ws-port", str(port.number), "--ws-max-frame-bytes", "1000"])
+    made: list[Browser] = []
+
+    def make(**options: object) -> Browser:
+        made.append(Browser(socket.create_connection(("127.0.0.1", port.number), TIMEOUT_S), **options))  # type: ignore[arg-type] # Browser's own
+        return made[-1]
+
+    yield make
+    for browser in made:
+        browser.close()
+
+
+def test_packets_may_be_cut_anywhere_over_websocket_messages(web: Callable[..., Browser]) -> None:
+    browser = web()
+    accepted = browser.next()
+    assert isinstance(accepted, AcceptConnection)
+    assert accepted.subprotocol == "mqtt"  # [MQTT-6.0.0-4]
+    stream = packets.connect("c1") + packets.subscribe(1, ("a", 1)) + packets.publish("a", b"x", qos=1, pid=9)
+    for at in range(0, len(stream), 3):
+        browser.send(BytesMessage(stream[at : at + 3]))  # [MQTT-6.0.0-2]
+    browser.expect(packets.connack() + packets.suback(1, 1))
+    browser.send(BytesMessage(packets.PINGREQ + packets.PINGREQ))
+    got = b""
+    while got.count(packets.PINGRESP) < 2:
+        event = browser.next()
+        assert isinstance(event, BytesMessage)
+        got += bytes(event.data)
+
+
+def test_a_ping_of_the_websocket_is_answered(web: Callable[..., Browser]) -> None:
+    browser = web()
+    browser.next()
+    browser.send(Ping(b"hello"))
+    assert browser.next() == Pong(b"hello")
+
+
+def test_a_close_is_answered_and_a_disconnect_closes(web: Callable[..., Browser]) -> None:
+    browser = web()
+    browser.next()
+    browser.send(CloseConnection(1000))
+    assert isinstance(browser.next(), CloseConnection)
+    browser = web()
+    browser.next()
+    browser.send(BytesMessage(packets.connect("c1") + packets.DISCONNECT))
+    browser.expect(packets.connack())
+    closed = browser.next()
+    assert isinstance(closed, CloseConnection)
+    assert closed.code == 1000
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [(TextMessage("text"), 1003), (BytesMessage(b"\x30" + b"x" * 1000), 1009)],
+    ids=["text", "too big"],
+)
+def test_messages_that_are_not_allowed_close_the_websocket(
+    web: Callable[..., Browser], event: Event, code: int
+) -> None:
+    browser = web()
+    browser.next()
+    browser.send(event)
+    closed = browser.next()
+    assert isinstance(closed, CloseConnection)
+    assert closed.code == code  # [MQTT-6.0.0-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [({"path": "/"}, 404), ({"subprotocols": ("chat",)}, 400), ({"subprotocols": ()}, 400)]
+)
+def test_other_paths_and_subprotocols_are_rejected(
+    web: Callable[..., Browser], options: dict[str, object], status: int
+) -> None:
+    rejected = web(**options).next()
+    assert isinstance(rejected, RejectConnection)
+    assert rejected.status_code == status
+
+
+def test_websocket_over_tls(server: Server, bridge: MakeBridge, certificates: Certificates, port: Port) -> None:
+    bridge(server, arguments=secured(certificates, "--wss-port", port))
+    with dial_tls(port, certificates.context()) as connection:
+        browser = Browser(connection)
+        assert isinstance(browser.next(), AcceptConnection)
+        browser.send(BytesMessage(packets.connect("c1")))
+        browser.expect(packets.connack())
+
+
+# ---- the PROXY protocol ----------------------------------------------------------------------------------------------
+
+SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
+V1 = b"PROXY TCP4 10.1.2.3 10.0.0.1 4711 1883\r\n"
+V2 = (
+    SIGNATURE + b"\x21\x11" + struct.pack(">H", 12) + bytes([10, 1, 2, 3, 10, 0, 0, 1]) + struct.pack(">HH", 4711, 1883)
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "header"),
+    [
+        (V1, Header("10.1.2.3:4711", len(V1))),
+        (V2, Header("10.1.2.3:4711", len(V2))),
+        (b"PROXY UNKNOWN\r\n", Header("", 15)),
+        (b"PROXY TCP6 ::1 ::2 1 2\r\n", Header("::1:1", 24)),
+        (SIGNATURE + b"\x20\x00\x00\x00", Header("", 16)),
+        (SIGNATURE + b"\x21\x21" + struct.pack(">H", 39) + bytes(36) + b"tlv", Header(":::0", 55)),
+    ],
+)
+def test_a_proxy_header_is_read_whole_or_not_at_all(data: bytes, header: Header) -> None:
+    for cut in range(1, len(data)):
+        assert parse(data[:cut]) is None
+    assert parse(data) == header
+    assert parse(data + b"more") == header
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x10\x0c",
+        b"PROXY TCP4 10.1.2.3 10.0.0.1 x 1883\r\n",
+        b"PROXY TCP4 300.1.2.3 10.0.0.1 1 1883\r\n",
+        b"PROXY \xff\r\n",
+        b"PROXY\r\n",
+        b"PROXY TCP4 " + b"1" * 107,
+        SIGNATURE + b"\x11\x11\x00\x0c" + bytes(12),
+        SIGNATURE + b"\x21\x11\x00\x04" + bytes(4),
+    ],
+)
+def test_what_is_no_proxy_header_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse(data)
+
+
+@pytest.mark.parametrize("header", [V1, V2])
+def test_behind_a_proxy_the_clients_own_address_is_known(server: Server, bridge: MakeBridge, header: bytes) -> None:
+    made = bridge(server, arguments=["--proxy-protocol", "true", "--allow-anonymous", "true"])
+    with socket.create_connection(("127.0.0.1", made.port), TIMEOUT_S) as connection:
+        connection.sendall(header)
+        converse(connection)
+    eventually(lambda: '"peer": "10.1.2.3:4711"' in made.log_text())
+    with socket.create_connection(("127.0.0.1", made.port), TIMEOUT_S) as connection:
+        connection.sendall(packets.connect("c1"))
+        assert connection.recv(100) == b""
+
+
+# ---- workers ---------------------------------------------------------------------------------------------------------
+
+
+def workers_of(made: BridgeProcess) -> list[int]:
+    """Process ids of the workers, as the log tells."""
+    lines = [line for line in made.log_text().splitlines() if '"worker started"' in line]
+    return [int(line.partition('"pid": ')[2].partition("}")[0]) for line in lines]
+
+
+def test_workers_share_a_port_and_are_one_broker(server: Server, bridge: MakeBridge, dial: Connect) -> None:
+    made = bridge(server, arguments=["--workers", "2"])
+    eventually(lambda: made.log_text().count('"listening"') == 2)
+    receivers = [dial(made.port, f"r{number}") for number in range(12)]
+    for receiver in receivers:
+        receiver.subscribe(("a", 1))
+    dial(made.port, "s").publish("a", b"x")
+    for receiver in receivers:
+        assert receiver.read_publish().payload == b"x"
+    owners = {server.client().hget(f"{{r{number}}}_session", "owner") for number in range(12)}
+    assert len(owners) == 2
+
+
+def test_a_worker_that_dies_is_started_again(server: Server, bridge: MakeBridge, dial: Connect) -> None:
+    made = bridge(server, arguments=["--workers", "2"])
+    eventually(lambda: made.log_text().count('"listening"') == 2)
+    os.kill(workers_of(made)[0], signal.SIGKILL)
+    eventually(lambda: made.log_text().count('"listening"') == 3)
+    for number in range(8):
+        dial(made.port, f"c{number}").expect_nothing()
+
+
+def test_workers_stop_in_order_with_their_parent(server: Server, bridge: MakeBridge, dial: Connect) -> None:
+    made = bridge(server, arguments=["--workers", "2"])
+    eventually(lambda: made.log_text().count('"listening"') == 2)
+    clients = [dial(made.port, f"c{number}") for number in range(4)]
+    assert made.stop() == 0
+    for client in clients:
+        client.expect_closed()
+    assert made.log_text().count('"stopped"') == 2
+
+
+def test_workers_do_not_outlive_a_parent_that_was_killed(server: Server, bridge: MakeBridge, dial: Connect) -> None:
+    made = bridge(server, arguments=["--workers", "2"])
+    eventually(lambda: made.log_text().count('"listening"') == 2)
+    client = dial(made.port, "c1")
+    made.kill()
+    client.expect_closed()
+    eventually(lambda: made.log_text().count('"stopped"') == 2)

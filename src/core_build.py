@@ -36,6 +36,7 @@ HEADERS = (
     "mqtt_properties.h",
     "engine.h",
     "history_patterns.h",
+    "history_learner.h",
     "history_index.h",
     "history_postings.h",
     "history_plan.h",

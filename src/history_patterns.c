@@ -4,7 +4,7 @@
  * 3. Take the one block.  4. Write each line canonically and hang it into the trie: being sorted, a line shares its
  * nodes with the line before it or with none.  5. Give each node the list of its children.
  *
- * Until step 3 nothing is taken but the table of lines.  Sorting is a heap sort: no memory, no worst case. */
+ * Until step 3 nothing is taken but the table of lines. */
 #include "history_patterns.h"
 
 #include <stdio.h>
@@ -12,6 +12,7 @@
 
 #include "history_index.h"
 #include "history_nodes.h"
+#include "sort.h"
 #include "topic.h"
 #include "utf8.h"
 
@@ -166,8 +167,8 @@ static int compare_tokens(const token *a, const token *b) {
     return a->kind == TOKEN_CONCRETE ? compare_levels(a->level, b->level) : 0;
 }
 
-static int compare_lines(const line *a, const line *b) {
-    hmq_slice rest_a = a->text, rest_b = b->text;
+static int compare_lines(const void *a, const void *b) {
+    hmq_slice rest_a = ((const line *)a)->text, rest_b = ((const line *)b)->text;
     token token_a, token_b;
     for (;;) {
         bool more_a = next_token(&rest_a, &token_a), more_b = next_token(&rest_b, &token_b);
@@ -177,26 +178,8 @@ static int compare_lines(const line *a, const line *b) {
     }
 }
 
-static void swap(line *a, line *b) {
-    line kept = *a;
-    *a = *b;
-    *b = kept;
-}
-
-static void sift_down(line *lines, size_t at, size_t count) {
-    for (size_t child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && compare_lines(&lines[child], &lines[child + 1]) < 0) child++;
-        if (compare_lines(&lines[at], &lines[child]) >= 0) return;
-        swap(&lines[at], &lines[child]);
-    }
-}
-
 static bool sort_lines(parser *in) {
-    for (size_t i = in->count / 2; i-- > 0;) sift_down(in->lines, i, in->count);
-    for (size_t end = in->count; end-- > 1;) {
-        swap(&in->lines[0], &in->lines[end]);
-        sift_down(in->lines, 0, end);
-    }
+    hmq_sort(in->lines, in->count, sizeof(line), compare_lines);
     for (size_t i = 1; i < in->count; i++) {
         const line *a = &in->lines[i - 1], *b = &in->lines[i], *later = a->number > b->number ? a : b;
         if (compare_lines(a, b) == 0) return mistake(in, later->number, later->text, "is in the set already");

@@ -1,7 +1,8 @@
 """The fuzzer of the core: records, TBMQ's JSON, MQTT packets and properties, topics, globs, policies, keys, the trie.
 
-core_driver.c mutates and watches the coverage, core_targets.c knows the laws; both are compiled with the core under the
-address and undefined-behaviour sanitizers.  An input that breaks a law goes into the corpus, where the tests replay it.
+And the index of history.  core_driver.c mutates and watches the coverage, core_targets.c and core_history.c know the
+laws; they are compiled with the core under the address and undefined-behaviour sanitizers.  An input that breaks a law
+goes into the corpus, where the tests replay it.
 
     python -m tests.fuzz.core --seconds 600        fuzz
     python -m tests.fuzz.core --replay FILE        every input of the file, once
@@ -41,6 +42,11 @@ FIRST = (
     b"\x0a\x32\x0e\x00\x01a\x00\x01\x08\x02\x00\x00\x00\x09\x23\x00\x01x",
     b"\x0a\x82\x09\x00\x01\x02\x0b\x07\x00\x01a\x2d\x40\x03\x00\x01\x10\xe0\x01\x04",
     b"\x0b\x03\x01\x01\x03\x00\x01t\x26\x00\x01k\x00\x01v",
+    b"\x0choldmq-patterns 1 levels=2\n#\na/+3/#\nb/+\n$s\xfea/b/c/d\xfea/+/c/#\xfeb/1\xfe+/1",
+    b"\x0d\x07\x03\x05\x83\x02\x85\x04\xfe\x03\xfe\x83\x02",
+    b"\x0eh1-1-7-3-3e8-1-020d",
+    b"\x0e" + bytes(40),
+    b"\x0f\x01\x02\x64\x05a/1/t\xfea/2/t\xfea/3/p\xfe$s/1\xfeb\xfeb/c/d/e/f",
 )
 
 
@@ -53,12 +59,13 @@ def build(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     compiler = os.environ.get("CC", "gcc")
     sources = sorted(map(str, (REPOSITORY / "src").glob("*.c")))
-    targets, driver = str(HERE / "core_targets.c"), str(HERE / "core_driver.c")
+    targets = [str(HERE / "core_targets.c"), str(HERE / "core_history.c")]
+    driver = str(HERE / "core_driver.c")
     steps = (
         (*PLAIN, "-O1", *SANITIZE, "-fsanitize-coverage=trace-pc", "-c", *sources),
-        (*PLAIN, "-O1", *SANITIZE, "-c", targets),
+        (*PLAIN, "-O1", *SANITIZE, "-c", *targets),
         (*PLAIN, "-O2", "-c", driver),
-        (*SANITIZE, "-o", "core_driver", *(f"{Path(source).stem}.o" for source in (*sources, targets, driver))),
+        (*SANITIZE, "-o", "core_driver", *(f"{Path(source).stem}.o" for source in (*sources, *targets, driver))),
     )
     for step in steps:
         subprocess.run([compiler, *step], cwd=folder, check=True)

@@ -465,8 +465,22 @@ static void packet_id(const uint8_t *data, size_t len) {
 }
 
 typedef void (*target)(const uint8_t *data, size_t len);
-static const target targets[] = {record, delivery,    tbmq, mqtt,      topic, glob,
-                                 policy, session_key, trie, packet_id, mqtt5, mqtt_properties};
+static const target targets[] = {record,
+                                 delivery,
+                                 tbmq,
+                                 mqtt,
+                                 topic,
+                                 glob,
+                                 policy,
+                                 session_key,
+                                 trie,
+                                 packet_id,
+                                 mqtt5,
+                                 mqtt_properties,
+                                 fuzz_history_patterns,
+                                 fuzz_history_lists,
+                                 fuzz_history_texts,
+                                 fuzz_history_learner};
 
 void fuzz_one(const uint8_t *data, size_t len) {
     if (len == 0) return;

@@ -10,4 +10,10 @@
 
 void fuzz_one(const uint8_t *data, size_t len);
 
+/* Targets of core_history.c, the first byte taken off. */
+void fuzz_history_patterns(const uint8_t *data, size_t len);
+void fuzz_history_lists(const uint8_t *data, size_t len);
+void fuzz_history_texts(const uint8_t *data, size_t len);
+void fuzz_history_learner(const uint8_t *data, size_t len);
+
 #endif

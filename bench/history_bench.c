@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "history_index.h"
+#include "history_learner.h"
 #include "history_plan.h"
 #include "topic.h"
 
@@ -181,8 +182,33 @@ static void bench_store(const char *name, const char *text) {
     bench_read(s, "devices/+/temperature", "devices/+/temperature", 1);
 }
 
+static void bench_learner(void) {
+    hmq_learner_options options = hmq_learner_defaults();
+    hmq_learner *learner = hmq_learner_new(&hmq_libc_allocator, &options);
+    hmq_patterns_cost costs[2];
+    require(learner != NULL, "hmq_learner_new");
+    prefix = "learner ";
+    double started = now_ns();
+    for (uint32_t i = 0; i < MESSAGES; i++)
+        require(hmq_learner_observe(learner, topics[i], topic_lens[i], 1), "hmq_learner_observe");
+    report("observe", (now_ns() - started) / MESSAGES, "ns a message");
+    report("memory", (double)hmq_learner_bytes(learner) / 1024, "KiB");
+    static const char text[] = "holdmq-patterns 1 levels=8\n#";
+    hmq_patterns *present = hmq_patterns_parse(&hmq_libc_allocator, text, sizeof text - 1, NULL, 0), *set;
+    require(present != NULL, "hmq_patterns_parse");
+    started = now_ns();
+    require(hmq_learner_propose(learner, present, NULL, 0, 10, &set, costs) == HMQ_PROPOSAL_NEW, "hmq_learner_propose");
+    report("propose", (now_ns() - started) / 1e6, "ms, 1,024 sampled topics as filters");
+    report("cost of #", costs[0].cost, "messages read");
+    report("cost of its proposal", costs[1].cost, "messages read");
+    hmq_patterns_free(present);
+    hmq_patterns_free(set);
+    hmq_learner_free(learner);
+}
+
 int main(void) {
     make_topics();
+    bench_learner();
     bench_store("history ", "holdmq-patterns 1 levels=8\n#\ndevices/+/pressure\ndevices/+/temperature\n");
     bench_store("unlearned ", "holdmq-patterns 1 levels=8\n#\n");
     fprintf(stderr, "checksum %llu\n", (unsigned long long)checksum);

@@ -167,13 +167,35 @@ class Bridge:
         """The engine's clock."""
         return time.time_ns() // 1_000_000
 
-    def counted(self) -> dict[str, int]:
-        """All counters, the engine's and the process's own; those by QoS summed up."""
+    @property
+    def healthy(self) -> bool:
+        """Should clients be sent here?"""
+        return self.up and not self._draining
+
+    def own_counters(self) -> dict[str, int]:
+        """What the engine does not count."""
         own = self.counters.as_dict()
         own["server_connections"], own["server_losses"] = self.link.connections, self.link.losses
-        for name, value in self.engine.counters().items():
-            own[name] = sum(value) if isinstance(value, tuple) else value
         return own
+
+    def counted(self) -> dict[str, int]:
+        """All counters, the engine's and the process's own; those by QoS summed up."""
+        counters = self.own_counters()
+        for name, value in self.engine.counters().items():
+            counters[name] = sum(value) if isinstance(value, tuple) else value
+        return counters
+
+    def levels(self) -> list[tuple[str, str, float]]:
+        """How much there is now: name, meaning, number."""
+        return [
+            ("server_up", "1 while the server is there", self.up),
+            ("clients", "connections, with those that are being closed", len(self.clients)),
+            ("inboxes", "sessions that are open or being opened", len(self._inboxes)),
+            ("clients_resting", "clients that are not read for now", len(self._resting)),
+            ("congested", "1 while no client is read", self.congested),
+            ("commands_outstanding", "commands without a reply", self.engine.outstanding),
+            ("start_time_seconds", "when the process began, since 1970", self.started_at),
+        ]
 
     # ---- clients ---------------------------------------------------------------------------------------------------
 
@@ -299,8 +321,11 @@ class Bridge:
     def write_outputs(self) -> None:
         """The engine's bytes go to the clients' sockets."""
         by_conn = self._by_conn
+        written = 0
         for conn, data in self.engine.outputs():
             by_conn[conn].write(data)
+            written += len(data)
+        self.counters.bytes_sent += written
 
     def _on_event(self, event: Event) -> None:
         if event.kind == EventKind.REPLY:

@@ -403,6 +403,7 @@ class Client(asyncio.BufferedProtocol):
             if now < limit:
                 return limit
             if self.conn:
+                self._bridge.counters.slow_clients_closed += 1
                 self.end(Ending.SLOW)
             elif self._stream is not None:
                 self._stream.abort()

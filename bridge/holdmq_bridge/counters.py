@@ -12,6 +12,7 @@ class Counters:
 
     connections_accepted: int = 0
     connections_refused: int = 0  # over max_connections, or in too quick a succession
+    bytes_sent: int = 0
     sessions_opened: int = 0
     sessions_resumed: int = 0
     sessions_taken_over: int = 0

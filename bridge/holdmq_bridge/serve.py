@@ -10,6 +10,8 @@ from holdmq_bridge.bridge import Bridge
 from holdmq_bridge.listeners import Listeners
 from holdmq_bridge.logs import configure
 from holdmq_bridge.settings import Settings
+from holdmq_bridge.sys_topics import SysTopics
+from holdmq_bridge.web import Web
 
 
 async def serve(settings: Settings, *, worker: int | None = None) -> None:
@@ -32,14 +34,23 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
     bridge = Bridge(settings)
     listeners = Listeners(bridge)
     await listeners.open(reuse_port=worker is not None)
+    web = Web(bridge)
+    if settings.metrics_port is not None:
+        await web.start(settings.metrics_host, settings.metrics_port and settings.metrics_port + (worker or 0))
     await bridge.start()
+    sys_topics = SysTopics(bridge, settings.sys_interval_s) if settings.sys_interval_s else None
+    if sys_topics is not None:
+        sys_topics.start()
     await listeners.serve()
     waits = [asyncio.ensure_future(bridge.run()), asyncio.ensure_future(stopped.wait())]
     done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
     listeners.close()
+    if sys_topics is not None:
+        sys_topics.stop()
     await bridge.stop()
+    web.close()
     for task in done:
         task.result()
 

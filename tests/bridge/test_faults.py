@@ -177,6 +177,20 @@ def test_a_killed_bridge_loses_nothing_and_the_client_goes_on_through_another(
     assert_complete(list(dict.fromkeys(got)), last)
 
 
+def test_the_wills_of_a_killed_bridge_are_published_when_its_lease_is_over(
+    server: Server, bridge: MakeBridge, dial: Connect
+) -> None:
+    doomed, other = bridge(server, arguments=["--lease-s", "2"]), bridge(server)
+    watcher = dial(other.port)
+    watcher.subscribe(("will", 1))
+    with Talk(doomed.port) as client:
+        client.send(packets.connect("c1", will=Will("will", b"gone", 1)))
+        client.expect(packets.connack())
+        doomed.kill()
+    watcher.timeout_s = 30.0
+    assert watcher.read_publish().payload == b"gone"
+
+
 def test_a_bridge_that_was_stopped_in_its_tracks_loses_its_clients_sessions_to_the_others(
     server: Server, bridge: MakeBridge, dial: Connect
 ) -> None:

@@ -1,0 +1,148 @@
+"""What an operator sees: /metrics, /healthz and $SYS."""
+
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdmq_bridge.metrics import parse_info
+from tests.bridge import packets
+from tests.bridge.conftest import Connect
+from tests.support import BridgeProcess, Server, eventually
+from tests.support.ports import Port, reserve_port
+
+MakeBridge = Callable[..., BridgeProcess]
+MakeServer = Callable[..., Server]
+QUICK = ["--sys-interval-s", "0.2", "--retry-first-s", "0.02", "--retry-max-s", "0.1"]
+
+
+@pytest.fixture
+def port() -> Iterator[Port]:
+    """Two, in fact: the next one is likely to be free."""
+    reserved = reserve_port()
+    yield reserved
+    reserved.release()
+
+
+def get(port: Port, path: str) -> tuple[int, str]:
+    """Status and body."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port.number}{path}", timeout=10) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def scrape(port: Port) -> dict[str, float]:
+    """Every sample, labels included in its name."""
+    status, text = get(port, "/metrics")
+    assert status == 200
+    samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return samples
+
+
+def test_metrics_count_what_happens(server: Server, bridge: MakeBridge, dial: Connect, port: Port) -> None:
+    made = bridge(server, arguments=["--metrics-port", str(port.number)])
+    receiver, sender = dial(made.port, "r"), dial(made.port, "s")
+    receiver.subscribe(("a", 1))
+    for number in range(1, 6):
+        sender.publish("a", b"x", pid=number)
+        receiver.read_publish()
+    sender.publish("nobody", b"x", qos=0)
+    sender.expect_nothing()
+    eventually(lambda: scrape(port)["holdmq_bridge_messages_acknowledged_total"] == 5)
+    got = scrape(port)
+    assert got["holdmq_bridge_publishes_received_total{qos=1}"] == 5
+    assert got["holdmq_bridge_publishes_received_total{qos=0}"] == 1
+    assert got["holdmq_bridge_messages_sent_total{qos=1}"] == 5
+    assert got["holdmq_bridge_clients"] == 2
+    assert got["holdmq_bridge_server_up"] == 1
+    assert got["holdmq_bridge_latency_seconds_count"] == 5
+    assert got["holdmq_bridge_latency_seconds_bucket{le=+Inf}"] == 5
+    assert got["holdmq_server_topic_published"] >= 5
+    assert got["holdmq_bridge_bytes_sent_total"] > 50
+    assert got["process_resident_memory_bytes"] > 1_000_000
+
+
+def test_health_follows_the_server(fresh_server: MakeServer, bridge: MakeBridge, port: Port) -> None:
+    server = fresh_server()
+    bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
+    eventually(lambda: get(port, "/healthz")[0] == 200)
+    server.kill()
+    eventually(lambda: get(port, "/healthz")[0] == 503)
+    assert scrape(port)["holdmq_bridge_server_up"] == 0
+    server.restart()
+    eventually(lambda: get(port, "/healthz")[0] == 200)
+
+
+def test_other_paths_are_not_there(server: Server, bridge: MakeBridge, port: Port) -> None:
+    bridge(server, arguments=["--metrics-port", str(port.number)])
+    assert get(port, "/")[0] == 404
+
+
+def test_an_address_for_metrics_that_is_taken_is_named(server: Server, bridge: MakeBridge, port: Port) -> None:
+    bridge(server, arguments=["--metrics-port", str(port.number)])
+    with pytest.raises(RuntimeError, match=f"cannot listen on 127.0.0.1:{port.number} for metrics"):
+        bridge(server, arguments=["--metrics-port", str(port.number)])
+
+
+def test_numbers_of_an_info_section_are_read_and_words_left_out() -> None:
+    text = "# holdmq_stats\r\nholdmq_topic_published:12\r\nholdmq_handoff:off\r\nodd line\r\n"
+    assert dict(parse_info(text)) == {"topic_published": 12.0}
+
+
+def test_sys_topics_tell_sums_over_all_processes(server: Server, bridge: MakeBridge, dial: Connect) -> None:
+    one, two = bridge(server, arguments=QUICK), bridge(server, arguments=QUICK)
+    watcher = dial(one.port, "w")
+    others = [dial(made.port, f"c{number}") for number, made in enumerate((one, two, two))]
+    for number, client in enumerate(others):
+        client.publish(f"t/{number}", b"x" * 100, retain=True)
+    watcher.subscribe(("$SYS/broker/#", 0))
+    seen: dict[str, bytes] = {}
+
+    def told() -> bool:
+        for data in watcher.collect():
+            published = packets.read_publish(data)
+            seen[published.topic.removeprefix("$SYS/broker/")] = published.payload
+        return seen.get("clients/connected") == b"4" and seen.get("publish/messages/received") == b"3"
+
+    eventually(told)
+    assert seen["processes"] == b"2"
+    assert seen["version"].startswith(b"HoldMQ ")
+    assert int(seen["retained messages/count"]) >= 3
+    assert int(seen["bytes/received"]) > 300
+    assert seen["uptime"].endswith(b" seconds")
+
+
+def test_sys_topics_go_on_when_the_process_that_tells_them_dies(
+    server: Server, bridge: MakeBridge, dial: Connect
+) -> None:
+    one = bridge(server, arguments=QUICK)
+    client = server.client()
+    eventually(lambda: client.get("{holdmq:sys}:lease"))
+    two = bridge(server, arguments=QUICK)
+    one.kill()
+    watcher = dial(two.port)
+    watcher.subscribe(("$SYS/broker/processes", 0))
+    got: list[bytes] = []
+
+    def goes_on() -> bool:
+        got.extend(watcher.collect())
+        return len(got) >= 5
+
+    eventually(goes_on, 20)
+    eventually(lambda: client.zcard("{holdmq:sys}:names") == 1, 20)
+
+
+def test_sys_topics_can_be_switched_off(server: Server, bridge: MakeBridge, dial: Connect) -> None:
+    made = bridge(server, arguments=["--sys-interval-s", "0"])
+    watcher = dial(made.port)
+    watcher.subscribe(("$SYS/#", 0))
+    watcher.expect_silence(0.5)

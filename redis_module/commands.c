@@ -79,6 +79,7 @@ static server_command_arg open_args[] = {
     SWITCH("clean", "CLEAN"),
     OPTION("expiry", SERVER_ARG_INTEGER, "EXPIRY"),
     OPTION("lease", SERVER_ARG_INTEGER, "LEASE"),
+    OPTION("token", SERVER_ARG_STRING, "ATTEMPT"),
     {"will", SERVER_ARG_BLOCK, -1, "WILL", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, will_args, NULL},
     END_ARGS};
 static server_command_arg owner_args[] = {ARG("name", SERVER_ARG_STRING, 0),

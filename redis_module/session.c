@@ -9,6 +9,7 @@
 #include "index.h"
 #include "owner.h"
 #include "replication.h"
+#include "session_attempt.h"
 #include "session_hash.h"
 #include "session_life.h"
 #include "will.h"
@@ -141,8 +142,19 @@ typedef struct open_options {
     long long expiry_s;
     long long lease_s;
     long long owner_lease_s; /* 0: the owner does not beat */
+    hmq_slice attempt;       /* len 0: none */
     will last_will;
 } open_options;
+
+static bool parse_attempt(args *a, open_options *options) {
+    server_string *token;
+    if (!args_string(a, "ATTEMPT", &token)) return false;
+    options->attempt = slice_of(token);
+    if (options->attempt.len >= 1 && options->attempt.len <= ATTEMPT_MAX_BYTES) return true;
+    reply_error(a->ctx, ERROR_SYNTAX, "ATTEMPT has %zu bytes: a token of 1 to %d expected", options->attempt.len,
+                ATTEMPT_MAX_BYTES);
+    return false;
+}
 
 static bool parse_open(args *a, open_options *options) {
     bool taken;
@@ -156,6 +168,8 @@ static bool parse_open(args *a, open_options *options) {
             if (!args_number(a, "EXPIRY", 0, MAX_EXPIRY_S, &options->expiry_s)) return false;
         } else if (args_take_word(a, "LEASE")) {
             if (!args_number(a, "LEASE", 1, MAX_EXPIRY_S, &options->lease_s)) return false;
+        } else if (args_take_word(a, "ATTEMPT")) {
+            if (!parse_attempt(a, options)) return false;
         } else if (!will_parse(a, &options->last_will, &taken)) {
             return false;
         } else if (!taken) {
@@ -258,6 +272,12 @@ static long long take_session(server_ctx *ctx, hmq_slice session, const session_
     return epoch;
 }
 
+static int reply_opened(server_ctx *ctx, long long epoch, bool present) {
+    sv.ReplyWithArray(ctx, 2);
+    sv.ReplyWithLongLong(ctx, epoch);
+    return sv.ReplyWithLongLong(ctx, present);
+}
+
 int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
@@ -273,15 +293,16 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
         before = (session_state){.epoch = before.epoch};
     }
     bool present = !options.clean && (before.exists || holds_data(ctx, session));
+    if (before.connected && options.attempt.len > 0 &&
+        attempt_is_repeated(ctx, session, options.attempt, before.epoch, &present))
+        return reply_opened(ctx, before.epoch, present);
     if (before.exists)
         end_former(ctx, session, &before, options.clean);
     else if (options.clean)
         session_drop_data(ctx, session, false);
     long long epoch = take_session(ctx, session, &before, &options);
-    sv.ReplyWithArray(ctx, 2);
-    sv.ReplyWithLongLong(ctx, epoch);
-    sv.ReplyWithLongLong(ctx, present);
-    return SERVER_OK;
+    if (options.attempt.len > 0) attempt_note(ctx, session, options.attempt, epoch, present);
+    return reply_opened(ctx, epoch, present);
 }
 
 /* ---- TOUCH, CLOSE, DROP ------------------------------------------------------------------------------------ */

@@ -201,7 +201,8 @@ class Bridge:
 
     def new_session(self) -> Session:
         """The protocol object for a socket just accepted."""
-        return Session(self.settings, self.name, lambda: b"auto-" + secrets.token_hex(10).encode())
+        attempt = f"{self.name}:{next(self._tokens)}"
+        return Session(self.settings, self.name, attempt, lambda: b"auto-" + secrets.token_hex(10).encode())
 
     def new_backoff(self) -> Backoff:
         """Pauses between attempts."""

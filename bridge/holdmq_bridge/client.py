@@ -338,7 +338,6 @@ class Client(asyncio.BufferedProtocol):
         if self._retry_timer is not None:
             self._retry_timer.cancel()
             self._retry_timer = None
-        self.session.lost()
 
     def server_restored(self) -> None:
         """The server is there."""

@@ -13,14 +13,13 @@ Reply: TypeAlias = Any
 class Kind(IntEnum):
     """What a command is for."""
 
-    INFO = 1
-    OPEN = 2
-    LIST = 3
-    SUBSCRIBE = 4
-    UNSUBSCRIBE = 5
-    CLOSE = 6
-    REVIEW = 7
-    REVOKE = 8
+    OPEN = 1
+    LIST = 2
+    SUBSCRIBE = 3
+    UNSUBSCRIBE = 4
+    CLOSE = 5
+    REVIEW = 6
+    REVOKE = 7
 
 
 class Command:

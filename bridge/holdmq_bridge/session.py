@@ -4,7 +4,7 @@
     authenticated(…) ───┤                ├──► Authenticate  who is this?  then authenticated()
     reply(command, …) ──┼──►  Session ───┼──► Tell          a command for the server; then reply()
     end(…), closed(…) ──┤                ├──► Opened        tell the engine; packets flow
-    lost(), again() ────┘                ├──► Continue      the packet is dealt with: the next one
+    again()         ────┘                ├──► Continue      the packet is dealt with: the next one
                                          ├──► Retry         refused for now: again() after a pause
                                          └──► End           close the socket, then closed()
 
@@ -103,13 +103,14 @@ class Session:
     Args:
         settings: limits.
         owner_name: of this process; the module closes the sessions of an owner that is silent.
+        attempt: a token that no other connection has: by it an OPEN that is sent again is known again.
         assigned_id: makes an id for a client that has none.
     """
 
     __slots__ = (
         "_assigned_id",
+        "_attempt",
         "_count",
-        "_in_doubt",
         "_owner_name",
         "_settings",
         "_will",
@@ -125,12 +126,12 @@ class Session:
         "terms",
     )
 
-    def __init__(self, settings: Settings, owner_name: str, assigned_id: Callable[[], bytes]) -> None:
+    def __init__(self, settings: Settings, owner_name: str, attempt: str, assigned_id: Callable[[], bytes]) -> None:
         self._settings = settings
         self._owner_name = owner_name
+        self._attempt = attempt
         self._assigned_id = assigned_id
         self._will: tuple[Any, ...] = ()  # options of SESSION.OPEN, until it is answered
-        self._in_doubt = False  # an OPEN without a reply may have been carried out
         self._count: int | None = 0  # subscriptions; None: not known
         self.phase = Phase.NEW
         self.ending: Ending | None = None
@@ -223,7 +224,7 @@ class Session:
         arguments: tuple[Argument, ...] = ("SESSION.OPEN", self.key, "OWNER", self._owner_name)
         if self.terms.clean:
             arguments += ("CLEAN",)
-        arguments += ("EXPIRY", self.terms.expiry_s, *self._will)
+        arguments += ("EXPIRY", self.terms.expiry_s, "ATTEMPT", self._attempt, *self._will)
         return self._tell(Command(Kind.OPEN, arguments))
 
     def not_opened(self) -> Actions:
@@ -277,19 +278,9 @@ class Session:
         self.pending.append(command)
         return [Tell(command)]
 
-    def lost(self) -> None:
-        """No reply will come to what is pending."""
-        if any(command.kind is Kind.OPEN for command in self.pending):
-            self._in_doubt = True
-
     def again(self) -> Actions:
         """Everything pending, for a server that is there (again)."""
-        commands = [command for command in self.pending if command.kind is not Kind.INFO]
-        if self._in_doubt and commands and commands[0].kind is Kind.OPEN and "CLEAN" not in commands[0].arguments:
-            # Was it the OPEN without a reply that created the session?
-            commands.insert(0, Command(Kind.INFO, ("SESSION.INFO", self.key)))
-        self.pending = commands
-        return [Tell(command) for command in commands]
+        return [Tell(command) for command in self.pending]
 
     def reply(self, command: Command, reply: Reply) -> Actions:
         """What the server answered; errors are values."""
@@ -300,9 +291,7 @@ class Session:
         self.pending.remove(command)
         if command.kind is Kind.OPEN:
             return self._opened(*reply)
-        if command.kind is Kind.INFO:
-            self._informed(reply)
-        elif self.phase is Phase.OPEN:
+        if self.phase is Phase.OPEN:
             return self._answered(command, reply)
         return []
 
@@ -320,20 +309,13 @@ class Session:
             return self._subscribed(packet_id, reasons, reply)
         return self._unsubscribed(packet_id, reasons, reply)
 
-    def _informed(self, info: Reply) -> None:
-        ours = info[b"owner"] == self._owner_name.encode()
-        empty = not (info[b"subscriptions"] or info[b"messages"] or info[b"last_packet_id"])
-        if not (ours and empty):
-            self._in_doubt = False
-
     def _opened(self, epoch: int, present: int) -> Actions:
         self.epoch = epoch
-        created_by_us, self._in_doubt = self._in_doubt, False
         if self.phase is Phase.ENDED:  # the client did not wait
             self.publishes_will = False
             return self._close(0)
         assert self.terms is not None
-        resumed = bool(present) and not self.terms.clean and not created_by_us
+        resumed = bool(present) and not self.terms.clean
         self.phase = Phase.OPEN
         self.publishes_will, self._will = bool(self._will), ()
         self._count = None if resumed else 0
@@ -364,7 +346,7 @@ class Session:
         if gone is None and is_passing(error) and wanted:
             return [Retry(error)]
         self.pending.remove(command)
-        if self.phase is Phase.ENDED or command.kind is Kind.INFO:
+        if self.phase is Phase.ENDED:
             return []
         if gone is not None:
             return self.end(gone, str(error))

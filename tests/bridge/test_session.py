@@ -6,7 +6,7 @@ import pytest
 from hiredis import ReplyError
 
 from holdmq_bridge.access import Verdict
-from holdmq_bridge.command import Command, Kind
+from holdmq_bridge.command import Command
 from holdmq_bridge.reasons import Ending, Reason
 from holdmq_bridge.session import (
     Action,
@@ -45,7 +45,7 @@ class Rules:
 
 
 def new_session(**settings: Any) -> Session:
-    return Session(Settings(**settings), "owner", lambda: b"auto-1")
+    return Session(Settings(**settings), "owner", "attempt-1", lambda: b"auto-1")
 
 
 def told(actions: Actions) -> Command:
@@ -93,7 +93,7 @@ def test_a_connect_asks_who_it_is_then_opens_the_session_then_is_answered() -> N
         Authenticate(b"c1", b"u", b"p")
     ]
     command = told(session.authenticated(Verdict(True)))
-    assert command.arguments == ("SESSION.OPEN", b"{c1}", "OWNER", "owner", "EXPIRY", 99)
+    assert command.arguments == ("SESSION.OPEN", b"{c1}", "OWNER", "owner", "EXPIRY", 99, "ATTEMPT", "attempt-1")
     assert session.inbox == b"{c1}_inbox"
     assert session.reply(command, [EPOCH, 1]) == [Opened(packets.connack(present=True), True)]
     assert (session.phase, session.epoch) == (Phase.OPEN, EPOCH)
@@ -102,7 +102,17 @@ def test_a_connect_asks_who_it_is_then_opens_the_session_then_is_answered() -> N
 def test_a_clean_session_ends_with_its_connection_and_is_never_present() -> None:
     session = new_session()
     command = opening(session, packets.connect("c1"))
-    assert command.arguments == ("SESSION.OPEN", b"{c1}", "OWNER", "owner", "CLEAN", "EXPIRY", 0)
+    assert command.arguments == (
+        "SESSION.OPEN",
+        b"{c1}",
+        "OWNER",
+        "owner",
+        "CLEAN",
+        "EXPIRY",
+        0,
+        "ATTEMPT",
+        "attempt-1",
+    )
     assert session.reply(command, [EPOCH, 0]) == [Opened(packets.connack(), False)]
 
 
@@ -180,19 +190,13 @@ def test_who_waits_too_long_for_its_session_is_told_so_and_a_late_session_is_clo
     assert session.finished
 
 
-@pytest.mark.parametrize(
-    ("owner", "messages", "resumed"),
-    [(b"owner", 0, False), (b"owner", 1, True), (b"somebody", 0, True)],
-)
-def test_a_session_that_our_own_lost_opening_created_is_a_new_one(owner: bytes, messages: int, resumed: bool) -> None:
+@pytest.mark.parametrize("present", [0, 1])
+def test_an_opening_without_a_reply_is_repeated_as_the_same_attempt(present: int) -> None:
     session = new_session()
     first = opening(session, packets.connect("c1", clean=False))
-    session.lost()
-    asking, again = (action.command for action in session.again() if isinstance(action, Tell))
-    assert (asking.kind, again) == (Kind.INFO, first)
-    info = {b"owner": owner, b"subscriptions": 0, b"messages": messages, b"last_packet_id": 0}
-    assert session.reply(asking, info) == []
-    assert the(Opened, session.reply(again, [EPOCH, 1])).resumed is resumed
+    assert [action.command for action in session.again() if isinstance(action, Tell)] == [first]
+    assert first.arguments[-2:] == ("ATTEMPT", "attempt-1")
+    assert the(Opened, session.reply(first, [EPOCH, present])).resumed is bool(present)
 
 
 # ---- SUBSCRIBE and UNSUBSCRIBE ---------------------------------------------------------------------------------------
@@ -258,7 +262,6 @@ def test_a_command_without_a_reply_is_sent_again_when_the_server_is_back() -> No
     session = new_session()
     opened(session, packets.connect("c1"))
     command = told(session.packet(packets.subscribe(9, ("a", 1))))
-    session.lost()
     assert session.again() == [Tell(command)]
     assert sent(session.reply(command, [1])) == packets.suback(9, 1)
 

@@ -59,14 +59,14 @@ def test_a_session_expiry_interval_is_bounded_and_the_client_told(asked: int | N
     properties = b"" if asked is None else p.number(p.SESSION_EXPIRY, asked)
     session = new_session(max_session_expiry_s=100)
     command = opening(session, p.connect("c1", clean=False, properties=properties))
-    assert command.arguments == ("SESSION.OPEN", b"{c1}", "OWNER", "owner", "EXPIRY", given)
+    assert command.arguments == ("SESSION.OPEN", b"{c1}", "OWNER", "owner", "EXPIRY", given, "ATTEMPT", "attempt-1")
     connack = p.read(the(Opened, session.reply(command, [EPOCH, 0])).connack)
     assert connack.properties.get(p.SESSION_EXPIRY) == (given if told_so else None)
 
 
 def test_clean_start_drops_what_was_there_and_the_new_session_may_last() -> None:
     command = opening(new_session(), p.connect("c1", clean=True, properties=p.number(p.SESSION_EXPIRY, 60)))
-    assert command.arguments[4:] == ("CLEAN", "EXPIRY", 60)
+    assert command.arguments[4:] == ("CLEAN", "EXPIRY", 60, "ATTEMPT", "attempt-1")
 
 
 @pytest.mark.parametrize(("asked", "given"), [(60, None), (600, None), (601, 600), (65535, 600), (0, 600)])

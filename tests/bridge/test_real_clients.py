@@ -1,16 +1,18 @@
-"""MQTT clients that others wrote: paho-mqtt, mosquitto_pub and mosquitto_sub."""
+"""MQTT clients that others wrote, in both versions: paho-mqtt, mosquitto_pub and mosquitto_sub."""
 
 import queue
 import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from tests.support import BridgeProcess, Server, eventually
 
@@ -19,17 +21,30 @@ MakeBridge = Callable[..., BridgeProcess]
 TIMEOUT_S = 20.0
 
 
+def properties(kind: int, **values: Any) -> Any:
+    """Properties of a packet as paho has them."""
+    made: Any = cast("Any", Properties)(kind)
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
 class Paho:
     """A paho client with its network loop in a thread, and what it received in a queue."""
 
-    def __init__(self, port: int, client_id: str = "", *, clean: bool = True) -> None:
+    def __init__(self, port: int, client_id: str = "", *, clean: bool = True, version: int = paho.MQTTv311) -> None:
         self.received: queue.Queue[paho.MQTTMessage] = queue.Queue()
         self.present: queue.Queue[bool] = queue.Queue()
         self.subscribed = threading.Event()
         self.acknowledged: set[int] = set()
         self._port = port
+        self._five = version == paho.MQTTv5
+        self._clean = clean
         self.client = paho.Client(
-            CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=clean, protocol=paho.MQTTv311
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            clean_session=None if self._five else clean,
+            protocol=paho.MQTTProtocolVersion(version),
         )
         self.client.on_connect = self._on_connect
         self.client.on_message = lambda _client, _data, message: self.received.put(message)
@@ -43,7 +58,11 @@ class Paho:
 
     def start(self) -> bool:
         """Connects; returns whether its session was present."""
-        self.client.connect("127.0.0.1", self._port, keepalive=30)
+        if self._five:
+            lasting = properties(PacketTypes.CONNECT, SessionExpiryInterval=0 if self._clean else 60)
+            self.client.connect("127.0.0.1", self._port, 30, clean_start=self._clean, properties=lasting)
+        else:
+            self.client.connect("127.0.0.1", self._port, keepalive=30)
         self.client.loop_start()
         return self.present.get(timeout=TIMEOUT_S)
 
@@ -67,8 +86,8 @@ def make_paho(broker: BridgeProcess) -> Iterator[Callable[..., Paho]]:
     """Makes paho clients."""
     made: list[Paho] = []
 
-    def make(client_id: str = "", *, port: int = 0, clean: bool = True) -> Paho:
-        made.append(Paho(port or broker.port, client_id, clean=clean))
+    def make(client_id: str = "", *, port: int = 0, clean: bool = True, version: int = paho.MQTTv311) -> Paho:
+        made.append(Paho(port or broker.port, client_id, clean=clean, version=version))
         return made[-1]
 
     yield make
@@ -76,9 +95,10 @@ def make_paho(broker: BridgeProcess) -> Iterator[Callable[..., Paho]]:
         client.stop()
 
 
+@pytest.mark.parametrize("version", [paho.MQTTv311, paho.MQTTv5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_paho_publishes_and_receives(make_paho: Callable[..., Paho], qos: int) -> None:
-    receiver, sender = make_paho(), make_paho()
+def test_paho_publishes_and_receives(make_paho: Callable[..., Paho], qos: int, version: int) -> None:
+    receiver, sender = make_paho(version=version), make_paho(version=version)
     receiver.start()
     sender.start()
     receiver.subscribe("weather/#", qos)
@@ -87,18 +107,36 @@ def test_paho_publishes_and_receives(make_paho: Callable[..., Paho], qos: int) -
     assert [int(receiver.next().payload) for _ in range(50)] == list(range(50))
 
 
-def test_paho_comes_back_to_its_session(make_paho: Callable[..., Paho]) -> None:
+@pytest.mark.parametrize("version", [paho.MQTTv311, paho.MQTTv5])
+def test_paho_comes_back_to_its_session(make_paho: Callable[..., Paho], version: int) -> None:
     sender = make_paho()
     sender.start()
-    receiver = make_paho("keeper", clean=False)
+    receiver = make_paho("keeper", clean=False, version=version)
     assert not receiver.start()
     receiver.subscribe("weather/+/temp", 1)
     receiver.stop()
     for number in range(200):
         sender.client.publish(f"weather/{number % 3}/temp", b"%d" % number, qos=1).wait_for_publish(TIMEOUT_S)
-    receiver = make_paho("keeper", clean=False)
+    receiver = make_paho("keeper", clean=False, version=version)
     assert receiver.start()
     assert [int(receiver.next().payload) for _ in range(200)] == list(range(200))
+
+
+def test_paho_asks_and_is_answered_with_properties(make_paho: Callable[..., Paho]) -> None:
+    asker, answerer = make_paho(version=paho.MQTTv5), make_paho(version=paho.MQTTv5)
+    asker.start()
+    answerer.start()
+    asker.subscribe("answers/1", 1)
+    answerer.subscribe("questions", 1)
+    units = [("unit", "K"), ("unit", "C")]
+    question = properties(PacketTypes.PUBLISH, ResponseTopic="answers/1", CorrelationData=b"42", UserProperty=units)
+    asker.client.publish("questions", b"?", 1, properties=question)
+    got: Any = answerer.next().properties
+    assert got.UserProperty == units
+    answer = properties(PacketTypes.PUBLISH, CorrelationData=got.CorrelationData)
+    answerer.client.publish(got.ResponseTopic, b"!", 1, properties=answer)
+    heard: Any = asker.next()
+    assert (heard.payload, heard.properties.CorrelationData) == (b"!", b"42")
 
 
 def test_paho_survives_the_death_of_the_server_and_of_a_bridge(
@@ -125,28 +163,34 @@ def test_paho_survives_the_death_of_the_server_and_of_a_bridge(
     assert list(got) == list(range(300))
 
 
-def mosquitto(tool: str, broker: BridgeProcess, *options: str) -> list[str]:
+def mosquitto(tool: str, broker: BridgeProcess, *options: str, version: str = "mqttv311") -> list[str]:
     """The command line of mosquitto_pub or mosquitto_sub."""
     path = shutil.which(f"mosquitto_{tool}")
     assert path is not None, "run `make test-servers`"
-    return [path, "-h", "127.0.0.1", "-p", str(broker.port), "-V", "mqttv311", *options]
+    return [path, "-h", "127.0.0.1", "-p", str(broker.port), "-V", version, *options]
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
 @pytest.mark.parametrize("qos", ["0", "1", "2"])
-def test_mosquitto_pub_reaches_mosquitto_sub(client: redis.Redis, broker: BridgeProcess, qos: str) -> None:
+def test_mosquitto_pub_reaches_mosquitto_sub(
+    client: redis.Redis, broker: BridgeProcess, qos: str, version: str
+) -> None:
+    options = ["-i", "sub", "-t", "house/+/temp", "-q", qos, "-C", "3", "-v"]
     subscriber = subprocess.Popen(
-        mosquitto("sub", broker, "-i", "sub", "-t", "house/+/temp", "-q", qos, "-C", "3", "-v"),
+        mosquitto("sub", broker, *options, version=version),
         stdout=subprocess.PIPE,
         text=True,
     )
     try:
         eventually(lambda: client.hlen("{sub}_subscriptions"), TIMEOUT_S, "the subscription")
         for room in ("kitchen", "bath", "attic"):
-            sent = run(mosquitto("pub", broker, "-t", f"house/{room}/temp", "-m", f"{room} 21", "-q", qos))
+            sent = run(
+                mosquitto("pub", broker, "-t", f"house/{room}/temp", "-m", f"{room} 21", "-q", qos, version=version)
+            )
             assert sent.returncode == 0, sent.stderr
         printed, _ = subscriber.communicate(timeout=TIMEOUT_S)
     finally:

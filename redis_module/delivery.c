@@ -77,6 +77,7 @@ static server_string *encoded_special(message *m, const delivery_how *how) {
     record.qos = how->qos;
     record.retain = how->retain;
     record.properties = (hmq_slice){properties, len};
+    record.share = how->share;
     forget_special(m);
     m->special = encode(&record);
     m->special_mark = mark;
@@ -140,6 +141,6 @@ bool deliver(server_ctx *ctx, const indexed_session *session, message *m, const 
     if (how->qos == 0) return push(ctx, session, value, &delivery);
     delivery.kind = HMQ_DELIVERY_QUEUED;
     if (!store(ctx, session, value, m->expire_ms, &delivery)) return false;
-    push(ctx, session, value, &delivery);
+    if (!how->quietly) push(ctx, session, value, &delivery);
     return true;
 }

@@ -13,6 +13,7 @@ typedef struct delivery_how {
     const uint32_t *identifiers; /* of the subscriptions that match, as properties in front of the publisher's */
     size_t identifier_count;
     hmq_slice share; /* through this shared subscription; len 0: none */
+    bool quietly;    /* only stored, not pushed to the inbox */
 } delivery_how;
 
 /* A message on its way to any number of sessions: encoded once for each QoS and retain flag with which it is delivered,

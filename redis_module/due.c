@@ -4,6 +4,7 @@
 #include "index.h"
 #include "owner.h"
 #include "session_life.h"
+#include "share.h"
 #include "slots.h"
 
 #define PERIOD_MS 100
@@ -52,6 +53,7 @@ static void tick(server_ctx *ctx, void *data) {
         sv.SelectDb(ctx, db);
         index_t *index = index_of(ctx);
         if (serves && !served) owner_regain_all(index->opened);
+        if (serves && share_do_waiting(ctx, index_of(ctx), begun_ms + SLICE_MS)) left = true;
         if (serves && do_database(ctx, begun_ms + SLICE_MS)) left = true;
     }
     served = serves;

@@ -35,6 +35,8 @@ static index_t *index_new(void) {
     index->sessions = sv.CreateDict(NULL);
     index->retained_keys = sv.CreateDict(NULL);
     index->held = sv.CreateDict(NULL);
+    index->shares = sv.CreateDict(NULL);
+    index->waiting = sv.CreateDict(NULL);
     index->opened = session_index_new();
     index->stale = sv.CreateDict(NULL);
     index->scan_needed = scan_new;
@@ -66,6 +68,8 @@ static void index_free(index_t *index) {
     sv.FreeDict(NULL, index->retained_keys);
     sv.FreeDict(NULL, index->held);
     sv.FreeDict(NULL, index->stale);
+    share_free_all(index->shares);
+    sv.FreeDict(NULL, index->waiting);
     session_index_free(index->opened);
     hmq_trie_free(index->filters);
     hmq_trie_free(index->retained);
@@ -120,14 +124,29 @@ static void session_drop(index_t *index, indexed_session *session) {
 
 void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options) {
     indexed_session *session = session_get(index, session_key);
-    hmq_trie_set(index->filters, (const char *)filter.data, filter.len, (uint64_t)(uintptr_t)session, options);
+    hmq_slice inner;
+    if (share_is(filter, &inner)) {
+        if (share_find(index->shares, filter) == NULL)
+            sv.DictSetC(index->waiting, filter.data, filter.len, index); /* it may have a queue from before */
+        share_join(index->shares, index->filters, filter, session_key, session);
+    } else {
+        hmq_trie_set(index->filters, (const char *)filter.data, filter.len, (uint64_t)(uintptr_t)session, options);
+    }
     sv.DictReplaceC(session->filters, filter.data, filter.len, (void *)((uintptr_t)options + 1));
+}
+
+static void take_out(index_t *index, indexed_session *session, hmq_slice filter) {
+    hmq_slice inner;
+    if (share_is(filter, &inner))
+        share_leave(index->shares, index->filters, filter, slice_of(session->key));
+    else
+        hmq_trie_remove(index->filters, (const char *)filter.data, filter.len, (uint64_t)(uintptr_t)session);
 }
 
 void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter) {
     indexed_session *session = session_find(index, session_key);
     if (session == NULL) return;
-    hmq_trie_remove(index->filters, (const char *)filter.data, filter.len, (uint64_t)(uintptr_t)session);
+    take_out(index, session, filter);
     sv.DictDelC(session->filters, filter.data, filter.len, NULL);
     if (sv.DictSize(session->filters) == 0) session_drop(index, session);
 }
@@ -138,19 +157,16 @@ void index_remove_session(index_t *index, hmq_slice session_key) {
     server_dict_iter *iter = sv.DictIteratorStartC(session->filters, "^", NULL, 0);
     size_t len;
     const char *filter;
-    while ((filter = sv.DictNextC(iter, &len, NULL)) != NULL) {
-        hmq_trie_remove(index->filters, filter, len, (uint64_t)(uintptr_t)session);
-    }
+    while ((filter = sv.DictNextC(iter, &len, NULL)) != NULL)
+        take_out(index, session, (hmq_slice){(const uint8_t *)filter, len});
     sv.DictIteratorStop(iter);
     session_drop(index, session);
 }
 
 /* Is this field of a subscriptions hash one that the index takes?  (Others may write what they like there.) */
 static bool subscription_of(hmq_slice filter, const server_string *value, subscription *s) {
-    hmq_slice group, inner;
     return value != NULL && subscription_read(value, s) &&
-           hmq_topic_check_filter((const char *)filter.data, filter.len) == HMQ_TOPIC_OK &&
-           !hmq_topic_split_share((const char *)filter.data, filter.len, &group, &inner);
+           hmq_topic_check_filter((const char *)filter.data, filter.len) == HMQ_TOPIC_OK;
 }
 
 typedef struct session_target {
@@ -301,9 +317,12 @@ static void tell_message_gone(int db, const char *name, size_t len) {
     if (found != NULL) watcher.message_gone(db, (hmq_slice){(const uint8_t *)name, (size_t)(found - name) + 1});
 }
 
-static void key_gone(int db, index_t *index, const char *name, size_t len) {
+static void key_gone(int db, index_t *index, const char *name, size_t len, bool expired) {
+    hmq_slice owner;
     tell_message_gone(db, name, len);
-    if (needs_refresh(name, len)) mark_stale(index, name, len);
+    /* When an owner's key expires is known, and whether it counts already is the deadline's affair (owner.h). */
+    bool has_deadline = expired && owner_is_key((hmq_slice){(const uint8_t *)name, len}, &owner);
+    if (needs_refresh(name, len) && !has_deadline) mark_stale(index, name, len);
     index_remove_held(index, (hmq_slice){(const uint8_t *)name, len});
 }
 
@@ -341,7 +360,7 @@ static int on_key_event(server_ctx *ctx, int type, const char *event, server_str
     } else if (type == SERVER_NOTIFY_LIST) {
         index_set_held(index, (hmq_slice){(const uint8_t *)name, len});
     } else if (type == SERVER_NOTIFY_EXPIRED || type == SERVER_NOTIFY_EVICTED || one_of(event, gone)) {
-        key_gone(sv.GetSelectedDb(ctx), index, name, len);
+        key_gone(sv.GetSelectedDb(ctx), index, name, len, type == SERVER_NOTIFY_EXPIRED);
     } else if (database_is_uncertain(ctx, type, event)) {
         doubt_all();
     } else if (!one_of(event, harmless)) {
@@ -565,19 +584,35 @@ typedef struct trie_check {
 /* Every pair of the trie must stand in the session's own list of filters. */
 static bool check_pair(void *context, const char *filter, size_t len, uint64_t subscriber, uint32_t options) {
     trie_check *check = context;
+    if (share_is_tagged(subscriber)) {
+        hmq_slice inner = {0}, own = slice_of(share_of(subscriber)->filter);
+        bool same = share_is(own, &inner) && inner.len == len && memcmp(inner.data, filter, len) == 0;
+        if (!same) differ(check->ctx, "trie and share differ", filter, len);
+        return true;
+    }
     const indexed_session *session = (const indexed_session *)(uintptr_t)subscriber;
     void *listed = sv.DictGetC(session->filters, filter, len, NULL);
     if (listed != (void *)((uintptr_t)options + 1)) differ(check->ctx, "trie and session differ", filter, len);
     return true;
 }
 
+static size_t members_of_shares(const index_t *index) {
+    size_t members = 0;
+    server_dict_iter *iter = sv.DictIteratorStartC(index->shares, "^", NULL, 0);
+    void *s;
+    while (sv.DictNextC(iter, NULL, &s)) members += sv.DictSize(((share *)s)->members);
+    sv.DictIteratorStop(iter);
+    return members;
+}
+
+/* As many as the trie should have. */
 static size_t count_filters(const index_t *index) {
     size_t filters = 0;
     server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);
     void *session;
     while (sv.DictNextC(iter, NULL, &session)) filters += sv.DictSize(((indexed_session *)session)->filters);
     sv.DictIteratorStop(iter);
-    return filters;
+    return filters - members_of_shares(index) + sv.DictSize(index->shares);
 }
 
 int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
@@ -600,6 +635,8 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
     compare_dicts(ctx, rebuilt->retained_keys, kept->retained_keys, false,
                   "retained message in the keys but not in the index");
     session_index_compare(kept->opened, rebuilt->opened, tell_difference, ctx);
+    share_compare(kept->shares, rebuilt->shares, tell_difference, ctx);
+    share_compare(rebuilt->shares, kept->shares, tell_difference, ctx);
     trie_check check = {ctx, kept};
     hmq_trie_walk(kept->filters, check_pair, &check);
     if (hmq_trie_pairs(kept->filters) != count_filters(kept))

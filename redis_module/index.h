@@ -18,6 +18,7 @@
 #include "../src/trie.h"
 #include "module.h"
 #include "session_index.h"
+#include "share_index.h"
 
 /* A session that has at least one subscription. */
 typedef struct indexed_session {
@@ -31,13 +32,15 @@ typedef struct indexed_session {
 } indexed_session;
 
 typedef struct index {
-    hmq_trie *filters;            /* subscriber: indexed_session *, options: packed (subscription.h) */
-    server_dict *sessions;        /* session key -> indexed_session */
-    hmq_trie *retained;           /* topic names; subscriber: server_string * of the key */
-    server_dict *retained_keys;   /* key -> server_string * of the key */
-    server_dict *held;            /* names of lists */
-    session_index *opened;        /* sessions that were opened */
-    server_dict *stale;           /* names to look at again */
+    hmq_trie *filters; /* subscriber: indexed_session *, or a share, tagged; options: packed (subscription.h) */
+    server_dict *sessions; /* session key -> indexed_session */
+    hmq_trie *retained; /* topic names; subscriber: server_string * of the key */
+    server_dict *retained_keys; /* key -> server_string * of the key */
+    server_dict *held; /* names of lists */
+    server_dict *shares; /* $share/<group>/<filter> -> share (share_index.h) */
+    server_dict *waiting; /* names of shares whose queue may hold something that a member can take */
+    session_index *opened; /* sessions that were opened */
+    server_dict *stale; /* names to look at again */
     bool scan_needed;
 } index_t;
 

@@ -39,6 +39,9 @@ static void add_counters(server_info_ctx *info) {
     FIELD(session_acked);
     FIELD(fenced);
     FIELD(wills_published);
+    FIELD(shared_delivered);
+    FIELD(shared_queued);
+    FIELD(shared_redistributed);
     FIELD(owners_lost);
     FIELD(sessions_lost);
 #undef FIELD

@@ -50,6 +50,9 @@ struct counters {
     unsigned long long session_acked;
     unsigned long long fenced; /* commands refused because of an old epoch */
     unsigned long long wills_published;
+    unsigned long long shared_delivered; /* given to a member of a group */
+    unsigned long long shared_queued; /* put into a group's own queue */
+    unsigned long long shared_redistributed; /* taken from a member that left */
     unsigned long long owners_lost;
     unsigned long long sessions_lost; /* connections whose owner vanished */
     unsigned long long index_rebuilds;

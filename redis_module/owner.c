@@ -99,6 +99,14 @@ static void note_beat(session_index *sessions, hmq_slice name, long long lease_s
     if (owner->lost_epoch == 0) session_index_arm_owner(sessions, owner, expire_ms + 1);
 }
 
+/* It is gone, and that by intent: no lease once more. */
+static void count_absence(session_index *sessions, hmq_slice name) {
+    owner_entry *owner = session_index_owner(sessions, name);
+    if (owner == NULL || owner->lease_s == 0) return;
+    owner->grace_ms = 0;
+    session_index_arm_owner(sessions, owner, sv.Milliseconds());
+}
+
 static void end_beat(server_ctx *ctx, session_index *sessions, server_key *key, server_string *key_name,
                      hmq_slice name) {
     if (sv.KeyType(key) != SERVER_EMPTY) {
@@ -106,10 +114,7 @@ static void end_beat(server_ctx *ctx, session_index *sessions, server_key *key, 
         replicate(ctx, "UNLINK", "s", key_name);
         index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", key_name);
     }
-    owner_entry *owner = session_index_owner(sessions, name);
-    if (owner == NULL || owner->lease_s == 0) return;
-    owner->grace_ms = 0;
-    session_index_arm_owner(sessions, owner, sv.Milliseconds());
+    count_absence(sessions, name);
 }
 
 int session_owner_command(server_ctx *ctx, server_string **argv, int argc) {
@@ -149,8 +154,7 @@ void owner_key_changed(server_ctx *ctx, session_index *sessions, hmq_slice name)
         note_beat(sessions, name, b.lease_s, b.expire_ms == SERVER_NO_EXPIRE ? sv.Milliseconds() : b.expire_ms);
         return;
     }
-    owner_entry *owner = session_index_owner(sessions, name);
-    if (owner != NULL && owner->lease_s > 0) session_index_arm_owner(sessions, owner, sv.Milliseconds());
+    count_absence(sessions, name);
 }
 
 /* Lost, or done with what was lost: when to look at it next, 0: never. */

@@ -12,6 +12,7 @@
 #include "session_attempt.h"
 #include "session_hash.h"
 #include "session_life.h"
+#include "share.h"
 #include "will.h"
 
 #define DEFAULT_LEASE_S 3600
@@ -47,6 +48,7 @@ static void take_state(server_key *key, session_state *state) {
     state->has_will = has_will != 0;
     state->will_due_ms = take_field(key, "will_due", MAX_TIME_MS);
     state->shares = take_field(key, "shares", 1) == 1;
+    state->window = take_field(key, "window", 65535);
     state->owner_lease_s = take_field(key, "owner_lease", MAX_EXPIRY_S);
     state->expire_ms = sv.GetAbsExpire(key);
     state->over = state->ends_ms > 0 && state->ends_ms <= sv.Milliseconds();
@@ -236,10 +238,10 @@ static void forget_counts(server_ctx *ctx, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     if (sv.KeyType(key) == SERVER_HASH) {
-        int removed =
-            sv.HashSet(key, SERVER_HASH_CFIELDS | SERVER_HASH_COUNT_ALL, "sent", SERVER_HASH_DELETE, "round",
-                       SERVER_HASH_DELETE, "expiring", SERVER_HASH_DELETE, "shares", SERVER_HASH_DELETE, NULL);
-        if (removed > 0) replicate(ctx, "HDEL", "scccc", name, "sent", "round", "expiring", "shares");
+        int removed = sv.HashSet(key, SERVER_HASH_CFIELDS | SERVER_HASH_COUNT_ALL, "sent", SERVER_HASH_DELETE, "round",
+                                 SERVER_HASH_DELETE, "expiring", SERVER_HASH_DELETE, "shares", SERVER_HASH_DELETE,
+                                 "window", SERVER_HASH_DELETE, NULL);
+        if (removed > 0) replicate(ctx, "HDEL", "sccccc", name, "sent", "round", "expiring", "shares", "window");
         if (removed > 0) index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", name);
         if (removed > 0 && sv.KeyType(key) == SERVER_EMPTY) index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
     }
@@ -285,6 +287,9 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!args_session_key(&a, &key) || !parse_open(&a, &options)) return SERVER_OK;
     hmq_slice session = slice_of(key);
     session_state before;
+    if (memmem(session.data, session.len, "{$share/", 8) != NULL)
+        return reply_error(ctx, ERROR_SYNTAX,
+                           "the session key %s is that of a group's queue: another client id expected", shown(key));
     options.owner_lease_s = owner_lease(ctx, slice_of(options.owner));
     if (!session_check_types(ctx, session) || !session_state_read(ctx, session, &before)) return SERVER_OK;
     session_state_free(&before);
@@ -302,7 +307,9 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
         session_drop_data(ctx, session, false);
     long long epoch = take_session(ctx, session, &before, &options);
     if (options.attempt.len > 0) attempt_note(ctx, session, options.attempt, epoch, present);
-    return reply_opened(ctx, epoch, present);
+    reply_opened(ctx, epoch, present);
+    if (before.shares && !options.clean) share_member_came(ctx, session, (hmq_slice){0});
+    return SERVER_OK;
 }
 
 /* ---- TOUCH, CLOSE, DROP ------------------------------------------------------------------------------------ */

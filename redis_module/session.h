@@ -31,6 +31,7 @@ typedef struct session_state {
     bool has_will;
     long long will_due_ms;   /* 0: the connection stands, or there is no will */
     bool shares;             /* has, or had, a shared subscription */
+    long long window;        /* see share.h */
     long long owner_lease_s; /* of an owner that beats; 0: it did not when it opened the session */
     long long expire_ms; /* of the hash, SERVER_NO_EXPIRE if none */
     server_string *owner; /* NULL if none; freed by session_state_free */

@@ -228,6 +228,8 @@ void session_index_refresh(server_ctx *ctx, session_index *s, hmq_slice session)
     s->connected -= entry->connected;
     entry->connected = state.connected;
     entry->epoch = state.epoch;
+    entry->shares = state.shares;
+    entry->window = (size_t)state.window;
     entry->due_ms = session_state_due(&state);
     session_index_arm(s, entry, entry->due_ms);
     set_owner(s, entry, &state);
@@ -239,7 +241,8 @@ void session_index_refresh(server_ctx *ctx, session_index *s, hmq_slice session)
 static bool same_entry(const session_entry *a, const session_entry *b) {
     bool same_owner =
         (a->owner == NULL) == (b->owner == NULL) && (a->owner == NULL || same_name(a->owner, slice_of(b->owner->name)));
-    return same_owner && a->connected == b->connected && a->epoch == b->epoch && a->due_ms == b->due_ms;
+    return same_owner && a->connected == b->connected && a->epoch == b->epoch && a->shares == b->shares &&
+           a->window == b->window && a->due_ms == b->due_ms;
 }
 
 void session_index_compare(const session_index *kept, const session_index *rebuilt,

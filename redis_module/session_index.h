@@ -24,6 +24,8 @@ typedef struct session_entry {
     server_string *key;
     owner_entry *owner; /* NULL if it is not connected */
     bool connected;
+    bool shares;        /* has, or had, a shared subscription */
+    size_t window;      /* the largest that was asked for, 0: none (shares only) */
     long long epoch;
     long long due_ms;   /* 0: nothing is due */
     long long armed_ms; /* its deadline, 0: none */

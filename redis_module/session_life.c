@@ -9,6 +9,7 @@
 #include "queue.h"
 #include "replication.h"
 #include "session_hash.h"
+#include "share.h"
 #include "will.h"
 
 #define RETRY_MS 1000       /* no memory now */
@@ -49,6 +50,13 @@ void session_set_end(server_ctx *ctx, hmq_slice session, long long end_ms, bool 
     }
 }
 
+void session_mark_shares(server_ctx *ctx, hmq_slice session, const session_state *state) {
+    long long end_ms = state->ends_ms > 0 ? state->ends_ms : state->expire_ms;
+    session_fact_write(ctx, session, "shares", 1, SERVER_NO_EXPIRE);
+    session_set_end(ctx, session, end_ms, true, false);
+    session_index_refresh(ctx, index_of(ctx)->opened, session);
+}
+
 void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent) {
     queue q;
     if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) queue_set_sent(&q, sent);
@@ -72,6 +80,13 @@ static void delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
 size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
     queue q;
     size_t messages = 0;
+    session_state state;
+    session_state_peek(ctx, session, &state);
+    session_state_free(&state);
+    if (state.shares) {
+        index_remove_session(index_of(ctx), session); /* what comes back does not come to it */
+        share_give_back(ctx, session, SHARE_ENDED, (hmq_slice){0});
+    }
     if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) messages = queue_drop(&q);
     queue_close(&q);
     delete_key(ctx, session, HMQ_SUFFIX_SUBSCRIPTIONS);
@@ -146,6 +161,8 @@ void session_disconnect(server_ctx *ctx, hmq_slice session, const session_state 
         session_drop_data(ctx, session, true);
     else
         go_away(ctx, session, state, how, &w, fate);
+    if (state->shares && (how->expiry_s > 0 || fate == WILL_LATER))
+        share_give_back(ctx, session, SHARE_QUEUED, (hmq_slice){0});
     if (fate == WILL_NOW) will_publish(ctx, session, &w);
     will_end(&w);
 }
@@ -170,9 +187,9 @@ void session_notify_takeover(server_ctx *ctx, hmq_slice session, long long epoch
     hmq_delivery notice = {.kind = HMQ_DELIVERY_TAKEN_OVER, .serial = (uint64_t)epoch};
     size_t len = hmq_delivery_encode_header(&notice, bytes, sizeof bytes);
     server_string *inbox = session_key_name(session, HMQ_SUFFIX_INBOX);
-    server_string *message = sv.CreateString(NULL, (const char *)bytes, len);
-    sv.PublishMessage(ctx, inbox, message);
-    sv.FreeString(NULL, message);
+    server_string *text = sv.CreateString(NULL, (const char *)bytes, len);
+    sv.PublishMessage(ctx, inbox, text);
+    sv.FreeString(NULL, text);
     sv.FreeString(NULL, inbox);
 }
 

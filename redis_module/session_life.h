@@ -7,7 +7,7 @@
  *     ends          ms since 1970: the session is over then, though its keys stay for KEPT_GRACE_MS: they are needed for
  *                   what the module has to do at the end (a will, messages of a share).  Without it: with its keys.
  *     owner_lease   s: its owner beats (owner.h), so it does not end as long as that one does
- *     shares        1: it had a shared subscription (share.h)
+ *     shares        1: it had a shared subscription (share.h); window: the largest that SESSION.FETCH … WINDOW asked for
  *
  * Invariants:
  *  1. From `ends` on nobody finds the session, whether the module has ended it yet or not.
@@ -24,6 +24,9 @@
 /* All sessions end by this: `end_ms` (SERVER_NO_EXPIRE: not by themselves); `kept`: the module has something to do then.
  * `only_later`: not sooner than what stands. */
 void session_set_end(server_ctx *ctx, hmq_slice session, long long end_ms, bool kept, bool only_later);
+
+/* It has a shared subscription from now on: the module has something to do when it ends. */
+void session_mark_shares(server_ctx *ctx, hmq_slice session, const session_state *state);
 
 /* Messages up to `sent` were handed to the client (UINT64_MAX: all that are there may have been). */
 void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent);

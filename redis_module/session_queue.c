@@ -14,6 +14,7 @@
 #include "queue.h"
 #include "session.h"
 #include "session_hash.h"
+#include "share.h"
 
 #define FETCH_DEFAULT_COUNT 100
 #define FETCH_MAX_COUNT 10000
@@ -237,6 +238,7 @@ static void fetch(queue *q, const fetch_options *options) {
     if (options->window > 0) {
         size_t window = (size_t)options->window, in_flight = queue_count_up_to(q, sent, window);
         size_t room = window - in_flight;
+        share_note_window(q->ctx, q->session, window);
         hand_out(q, sent, room < (size_t)options->count ? room : (size_t)options->count, (size_t)options->bytes);
         return;
     }

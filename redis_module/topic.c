@@ -13,6 +13,8 @@
 #include "retained.h"
 #include "session.h"
 #include "session_hash.h"
+#include "session_life.h"
+#include "share.h"
 #include "slots_option.h"
 #include "subscription.h"
 
@@ -20,20 +22,27 @@ enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
 
 /* ---- subscribing ------------------------------------------------------------------------------------------- */
 
-static bool check_filter(server_ctx *ctx, const server_string *filter) {
-    hmq_slice text = slice_of(filter);
-    hmq_slice group, inner;
+static bool check_filter(server_ctx *ctx, const server_string *filter, bool may_share) {
+    hmq_slice text = slice_of(filter), inner;
     hmq_topic_error error = hmq_topic_check_filter((const char *)text.data, text.len);
     if (error != HMQ_TOPIC_OK) {
         reply_invalid_topic(ctx, "the topic filter", filter, error);
         return false;
     }
-    if (hmq_topic_split_share((const char *)text.data, text.len, &group, &inner)) {
-        reply_error(ctx, ERROR_INVALIDTOPIC, "the topic filter %s: shared subscriptions are not supported",
-                    shown(filter));
-        return false;
-    }
-    return true;
+    if (may_share || !share_is(text, &inner)) return true;
+    reply_error(ctx, ERROR_INVALIDTOPIC,
+                "the topic filter %s is that of a shared subscription: an ordinary one expected", shown(filter));
+    return false;
+}
+
+static bool check_subscription(server_ctx *ctx, const server_string *filter, const server_string *text) {
+    subscription asked;
+    hmq_slice inner;
+    if (!check_filter(ctx, filter, true) || !subscription_parse(ctx, text, &asked)) return false;
+    if (!(asked.options & SUBSCRIPTION_NO_LOCAL) || !share_is(slice_of(filter), &inner)) return true;
+    reply_error(ctx, ERROR_SYNTAX, "options is %s for the shared subscription %s: no local is not for these",
+                shown(text), shown(filter));
+    return false;
 }
 
 /* The hash of filters, open for writing; NULL after replying WRONGTYPE. */
@@ -129,14 +138,22 @@ int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
                            "%d arguments behind the session key: pairs of filter and options expected", argc - first);
     }
     subscription asked;
+    hmq_slice inner;
+    bool shares = false;
     for (int i = first; i < argc; i += 2) {
-        if (!check_filter(ctx, argv[i]) || !subscription_parse(ctx, argv[i + 1], &asked)) return SERVER_OK;
+        if (!check_subscription(ctx, argv[i], argv[i + 1])) return SERVER_OK;
+        shares = shares || share_is(slice_of(argv[i]), &inner);
     }
     hmq_slice session = slice_of(key);
     if (!session_state_read(ctx, session, &state)) return SERVER_OK;
     session_state_free(&state);
     server_key *hash = open_subscriptions(ctx, session, &name);
     if (hash == NULL) return SERVER_OK;
+    if (shares && state.exists && !state.shares) {
+        session_mark_shares(ctx, session, &state);
+        session_state_peek(ctx, session, &state);
+        session_state_free(&state);
+    }
     bool *new = sv.Alloc((size_t)pairs * sizeof *new);
     for (int i = 0; i < pairs; i++) {
         server_string *filter = argv[first + 2 * i];
@@ -151,8 +168,12 @@ int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
     sv.ReplyWithArray(ctx, pairs);
     for (int i = 0; i < pairs; i++) sv.ReplyWithLongLong(ctx, new[i]);
     for (int i = 0; i < pairs; i++) {
+        hmq_slice filter = slice_of(argv[first + 2 * i]);
         subscription_read(argv[first + 2 * i + 1], &asked);
-        hand_over_retained(ctx, session, slice_of(argv[first + 2 * i]), asked, new[i]);
+        if (share_is(filter, &inner)) /* it gets no retained messages (MQTT 5.0 section 4.8.2) */
+            share_member_came(ctx, session, filter);
+        else
+            hand_over_retained(ctx, session, filter, asked, new[i]);
     }
     sv.Free(new);
     return SERVER_OK;
@@ -164,7 +185,7 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
     if (!args_left(&a)) return reply_error(ctx, ERROR_SYNTAX, "filter is missing: at least one topic filter expected");
     for (int i = a.at; i < argc; i++) {
-        if (!check_filter(ctx, argv[i])) return SERVER_OK;
+        if (!check_filter(ctx, argv[i], true)) return SERVER_OK;
     }
     server_key *hash = open_subscriptions(ctx, slice_of(key), &name);
     if (hash == NULL) return SERVER_OK;
@@ -186,6 +207,10 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
     if (removed_count > 0 && sv.KeyType(hash) == SERVER_EMPTY) index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
     sv.CloseKey(hash);
     sv.FreeString(NULL, name);
+    hmq_slice inner;
+    for (int i = a.at; i < argc; i++) {
+        if (share_is(slice_of(argv[i]), &inner)) share_give_back(ctx, slice_of(key), SHARE_QUEUED, slice_of(argv[i]));
+    }
     return SERVER_OK;
 }
 
@@ -282,7 +307,7 @@ static bool list_retained(void *context, uint64_t subscriber, uint32_t unused) {
 
 static bool parse_retained(args *a, server_string **filter, retained_list *list) {
     long long most = 1000;
-    if (!args_string(a, "filter", filter) || !check_filter(a->ctx, *filter)) return false;
+    if (!args_string(a, "filter", filter) || !check_filter(a->ctx, *filter, false)) return false;
     while (args_left(a)) {
         if (args_take_word(a, "COUNT")) {
             if (!args_number(a, "COUNT", 1, 1000000, &most)) return false;

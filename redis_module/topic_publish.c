@@ -13,6 +13,7 @@
 #include "index.h"
 #include "publisher.h"
 #include "retained.h"
+#include "share.h"
 #include "slots_option.h"
 #include "subscription.h"
 #include "topic.h"
@@ -48,6 +49,8 @@ static struct {
     const indexed_session *publisher; /* NULL if it has no subscriptions */
     match_identifier *identifiers;
     size_t identifier_count, identifier_room;
+    share **shares; /* the groups that match */
+    size_t share_count, share_room;
     uint32_t *chosen; /* the identifiers of the match that is delivered, gathered */
 } matches;
 
@@ -72,8 +75,20 @@ static size_t gather_identifiers(const match *m) {
     return count;
 }
 
+static void add_share(share *s) {
+    if (matches.share_count == matches.share_room) {
+        matches.share_room = matches.share_room == 0 ? 16 : matches.share_room * 2;
+        matches.shares = sv.Realloc(matches.shares, matches.share_room * sizeof *matches.shares);
+    }
+    matches.shares[matches.share_count++] = s;
+}
+
 static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
     (void)context;
+    if (share_is_tagged(subscriber)) {
+        add_share(share_of(subscriber));
+        return true;
+    }
     indexed_session *session = (indexed_session *)(uintptr_t)subscriber;
     if ((options & SUBSCRIPTION_NO_LOCAL) && session == matches.publisher) return true;
     uint8_t qos = options & SUBSCRIPTION_QOS;
@@ -107,7 +122,7 @@ static const indexed_session *session_of_client(const index_t *index, hmq_slice 
 }
 
 static void find_matches(const index_t *index, const hmq_record *record) {
-    matches.count = matches.identifier_count = 0;
+    matches.count = matches.identifier_count = matches.share_count = 0;
     matches.mark++;
     matches.publisher = session_of_client(index, record->publisher);
     hmq_trie_match(index->filters, (const char *)record->topic.data, record->topic.len, take_match, NULL);
@@ -125,7 +140,7 @@ static void keep_own(server_ctx *ctx, index_t *index, slots_option *slots) {
 }
 
 static long long route(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    if (matches.count == 0) return 0;
+    if (matches.count == 0 && matches.share_count == 0) return 0;
     message m;
     message_begin(&m, record, record->time_ms);
     long long reached = 0;
@@ -138,6 +153,7 @@ static long long route(server_ctx *ctx, index_t *index, const hmq_record *record
                             .identifier_count = gather_identifiers(to)};
         reached += deliver(ctx, to->session, &m, &how);
     }
+    for (size_t i = 0; i < matches.share_count; i++) reached += share_deliver(ctx, index, matches.shares[i], &m);
     message_end(&m);
     return reached;
 }

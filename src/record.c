@@ -12,7 +12,8 @@
 #define FLAG_EXPIRES 0x08
 #define FLAG_PUBLISHER 0x10
 #define FLAG_PROPERTIES 0x20
-#define FLAGS_KNOWN 0x3F
+#define FLAG_SHARE 0x40
+#define FLAGS_KNOWN 0x7F
 
 #define TIME_BYTES 6
 #define TIME_MAX ((INT64_C(1) << 48) - 1)
@@ -46,12 +47,13 @@ static bool header_in_range(const hmq_record *record) {
 
 static bool publish_in_range(const hmq_record *record) {
     return record->expires_ms >= 0 && record->expires_ms <= TIME_MAX && record->topic.len <= SHORT_MAX &&
-           record->publisher.len <= SHORT_MAX && record->properties.len <= LONG_MAX_BYTES;
+           record->publisher.len <= SHORT_MAX && record->properties.len <= LONG_MAX_BYTES &&
+           record->share.len <= SHORT_MAX;
 }
 
 static bool pubrel_in_range(const hmq_record *record) {
     return !record->expires_ms && !record->topic.len && !record->publisher.len && !record->properties.len &&
-           !record->payload.len;
+           !record->share.len && !record->payload.len;
 }
 
 size_t hmq_record_size(const hmq_record *record) {
@@ -62,12 +64,14 @@ size_t hmq_record_size(const hmq_record *record) {
     if (record->expires_ms) size += TIME_BYTES;
     if (record->publisher.len) size += 2 + record->publisher.len;
     if (record->properties.len) size += 4 + record->properties.len;
+    if (record->share.len) size += 2 + record->share.len;
     return record->payload.len <= SIZE_MAX - size ? size + record->payload.len : 0;
 }
 
 static uint8_t flags_of(const hmq_record *record) {
     return (uint8_t)(record->qos | (record->retain ? FLAG_RETAIN : 0) | (record->expires_ms ? FLAG_EXPIRES : 0) |
-                     (record->publisher.len ? FLAG_PUBLISHER : 0) | (record->properties.len ? FLAG_PROPERTIES : 0));
+                     (record->publisher.len ? FLAG_PUBLISHER : 0) | (record->properties.len ? FLAG_PROPERTIES : 0) |
+                     (record->share.len ? FLAG_SHARE : 0));
 }
 
 size_t hmq_record_encode(const hmq_record *record, uint8_t *out, size_t capacity) {
@@ -82,6 +86,7 @@ size_t hmq_record_encode(const hmq_record *record, uint8_t *out, size_t capacity
     out = put_bytes(put(out, record->topic.len, 2), record->topic);
     if (record->publisher.len) out = put_bytes(put(out, record->publisher.len, 2), record->publisher);
     if (record->properties.len) out = put_bytes(put(out, record->properties.len, 4), record->properties);
+    if (record->share.len) out = put_bytes(put(out, record->share.len, 2), record->share);
     put_bytes(out, record->payload);
     return size;
 }
@@ -113,6 +118,7 @@ static bool decode_publish(hmq_slice rest, uint8_t flags, hmq_record *record) {
     if ((flags & FLAG_PUBLISHER) && !(take_slice(&rest, 2, &record->publisher) && record->publisher.len)) return false;
     if ((flags & FLAG_PROPERTIES) && !(take_slice(&rest, 4, &record->properties) && record->properties.len))
         return false;
+    if ((flags & FLAG_SHARE) && !(take_slice(&rest, 2, &record->share) && record->share.len)) return false;
     record->payload = rest;
     return true;
 }

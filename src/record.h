@@ -5,13 +5,14 @@
  *   OFFSET  SIZE  DESCRIPTION
  *        0     1  magic 0xFA (a byte that occurs neither in UTF-8 nor at the start of JSON)
  *        1     1  high four bits: version 1; low four bits: type (1 publish, 2 pubrel)
- *        2     1  flags: bits 0-1 QoS 0..2, bit 2 retain (in a queue: of this delivery), bit 3 expires, bit 4 publisher, bit 5 properties;
- *                 the others are 0
+ *        2     1  flags: bits 0-1 QoS 0..2, bit 2 retain (in a queue: of this delivery), bit 3 expires, bit 4 publisher, bit 5 properties,
+ *                 bit 6 share; bit 7 is 0
  *        3     6  time of publishing, ms since 1970-01-01 UTC
  *        9     6  time of expiry, the same unit                                     (if bit 3)
  *        .     2  topic length, then the topic
  *        .     2  length of the publisher's client id, then the id                  (if bit 4)
  *        .     4  length of the properties, then the properties as MQTT 5.0 encodes them, without their length (bit 5)
+ *        .     2  length of the share, then the filter $share/<group>/<filter> through which a session got it (bit 6)
  *        .     .  the payload: all that follows
  *
  *   A pubrel record ends after byte 8 (time): QoS 2 released, only the identifier in its key still matters.
@@ -53,6 +54,7 @@ typedef struct hmq_record {
     hmq_slice topic;       /* at most 65535 bytes */
     hmq_slice publisher;   /* client id; len 0: none */
     hmq_slice properties;  /* MQTT 5.0 encoding; len 0: none */
+    hmq_slice share;       /* $share/<group>/<filter>; len 0: none */
     hmq_slice payload;
 } hmq_record;
 

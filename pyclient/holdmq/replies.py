@@ -339,6 +339,7 @@ class Message:
         expires_ms: when it expires, None if it does not.
         publisher: the client id of the publisher, empty if it is not known.
         properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
+        share: the shared subscription through which a session got it (`$share/<group>/<filter>`), empty: none.
     """
 
     topic: str
@@ -349,6 +350,7 @@ class Message:
     expires_ms: int | None = None
     publisher: str = ""
     properties: bytes = b""
+    share: str = ""
 
     @classmethod
     def from_record(cls, value: bytes) -> "Message":
@@ -372,6 +374,7 @@ class Message:
             expires_ms=record.expires_ms or None,
             publisher=_text(record.publisher),
             properties=record.properties,
+            share=_text(record.share),
         )
 
     def to_record(self) -> bytes:
@@ -389,6 +392,7 @@ class Message:
             expires_ms=self.expires_ms or 0,
             publisher=self.publisher.encode("utf-8", "surrogateescape"),
             properties=self.properties,
+            share=self.share.encode("utf-8", "surrogateescape"),
         )
         try:
             return record.encode()

@@ -31,6 +31,7 @@ records = st.one_of(
         topic=small,
         publisher=small,
         properties=small,
+        share=small,
         payload=small,
     ),
     st.builds(Record, type=st.just(RecordType.PUBREL), qos=st.integers(0, 2), retain=st.booleans(), time_ms=times),
@@ -66,7 +67,7 @@ def decode_record(data: bytes) -> Any:
     source, record = heap_bytes(data), ffi.new("hmq_record *")
     if lib.hmq_record_decode(source, len(data), record):
         return None
-    for part in (record.topic, record.publisher, record.properties, record.payload):
+    for part in (record.topic, record.publisher, record.properties, record.share, record.payload):
         assert part.len == 0 or (part.data >= source and part.data + part.len <= source + len(data))
     return source, record
 
@@ -200,7 +201,7 @@ def test_a_record_that_cannot_be_has_no_size_and_is_not_written_in_c() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"expires_ms": 1}, {"topic": b"x"}, {"publisher": b"x"}, {"properties": b"x"}, {"payload": b"x"}],
+    [{"expires_ms": 1}, {"topic": b"x"}, {"publisher": b"x"}, {"properties": b"x"}, {"share": b"x"}, {"payload": b"x"}],
     ids=str,
 )
 def test_a_pubrel_has_nothing_but_its_time(changes: dict[str, Any]) -> None:

@@ -46,6 +46,7 @@ class Record:
         topic: at most 65535 bytes.
         publisher: client id of the publisher, empty: none.
         properties: as MQTT 5.0 encodes them, without their length, empty: none.
+        share: the filter $share/<group>/<filter> through which a session got it, empty: none.
         payload: the message itself.
     """
 
@@ -57,6 +58,7 @@ class Record:
     topic: bytes = b""
     publisher: bytes = b""
     properties: bytes = b""
+    share: bytes = b""
     payload: bytes = b""
 
     def encode(self) -> bytes:
@@ -86,7 +88,8 @@ class Record:
         kind, qos, retain, time_ms, expires_ms, *slices = _RECORD.unpack(scratch.raw_record)
         if kind == _PUBREL:
             return cls(RecordType.PUBREL, qos, retain, time_ms)
-        topic, topic_len, publisher, publisher_len, properties, properties_len, payload, payload_len = slices
+        topic, topic_len, publisher, publisher_len, properties, properties_len, *more = slices
+        share, share_len, payload, payload_len = more
         start = payload + payload_len - len(source)  # slices are addresses; the payload ends where the source does
         topic -= start
         return cls(
@@ -98,6 +101,7 @@ class Record:
             source[topic : topic + topic_len],
             source[publisher - start : publisher - start + publisher_len] if publisher_len else b"",
             source[properties - start : properties - start + properties_len] if properties_len else b"",
+            source[share - start : share - start + share_len] if share_len else b"",
             source[payload - start :],
         )
 
@@ -187,7 +191,7 @@ def _new_record(record: Record) -> tuple[CData, object]:
     """The same as a C struct, and what must outlive it."""
     texts = [
         ffi.from_buffer("uint8_t[]", text)
-        for text in (record.topic, record.publisher, record.properties, record.payload)
+        for text in (record.topic, record.publisher, record.properties, record.share, record.payload)
     ]
     slices = [(text, len(text)) for text in texts]
     try:

@@ -346,3 +346,16 @@ async def test_the_sessions_of_an_owner_that_stops_beating_are_closed(hold: Asyn
     while (await session.info()).connected:
         pass
     assert (await session.info()).exists
+
+
+async def test_members_of_a_shared_subscription_take_turns(hold: AsyncHoldMQ) -> None:
+    members = [hold.session(name) for name in ("a", "b")]
+    for member in members:
+        await member.open("reader", expiry=60)
+        await member.subscribe("$share/group/jobs/#", qos=1)
+    for number in range(4):
+        await hold.topics.publish("jobs/x", str(number), qos=1)
+    for member, payloads in zip(members, ([b"0", b"2"], [b"1", b"3"]), strict=True):
+        page = await member.fetch()
+        assert [entry.message.payload for entry in page.entries] == payloads
+        assert page.entries[0].message.share == "$share/group/jobs/#"

@@ -345,3 +345,16 @@ def test_the_sessions_of_an_owner_that_stops_beating_are_closed(hold: HoldMQ) ->
     while (session.info()).connected:
         pass
     assert (session.info()).exists
+
+
+def test_members_of_a_shared_subscription_take_turns(hold: HoldMQ) -> None:
+    members = [hold.session(name) for name in ("a", "b")]
+    for member in members:
+        member.open("reader", expiry=60)
+        member.subscribe("$share/group/jobs/#", qos=1)
+    for number in range(4):
+        hold.topics.publish("jobs/x", str(number), qos=1)
+    for member, payloads in zip(members, ([b"0", b"2"], [b"1", b"3"]), strict=True):
+        page = member.fetch()
+        assert [entry.message.payload for entry in page.entries] == payloads
+        assert page.entries[0].message.share == "$share/group/jobs/#"

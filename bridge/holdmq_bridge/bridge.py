@@ -36,6 +36,7 @@ from holdmq_bridge.client import Client
 from holdmq_bridge.command import Argument, Command, Kind, Reply
 from holdmq_bridge.counters import Counters
 from holdmq_bridge.gate import Gate
+from holdmq_bridge.inboxes import Inboxes
 from holdmq_bridge.link import Link, pack
 from holdmq_bridge.logs import Log
 from holdmq_bridge.reasons import Ending
@@ -46,7 +47,6 @@ from holdmq_bridge.wheel import Wheel
 log = Log("bridge")
 
 _HEARTBEATS_PER_LEASE = 4
-_CHANNELS_PER_COMMAND = 1000
 _WAIT_S = 0.02  # between two looks of the engine at what waits for time to pass
 
 # What ended a client whose command was refused for good.
@@ -71,7 +71,7 @@ class Bridge:
         self.clients: set[Client] = set()
         self.gate = Gate(self)
         self._by_conn: dict[int, Client] = {}
-        self._inboxes: dict[bytes, int] = {}  # how many clients want it
+        self._inboxes = Inboxes(self.engine)
         self._tokens = itertools.count(1)
         self._asked: dict[int, tuple[Client, Command] | Answered] = {}
         self._resting: set[Client] = set()
@@ -232,7 +232,7 @@ class Bridge:
         self.engine.close(client.conn)
         del self._by_conn[client.conn]
         client.conn = 0
-        self._unlisten(client.session.inbox)
+        self._inboxes.leave(client.session.inbox, told=self.up)
 
     def forget(self, client: Client) -> None:
         """Nothing is left to do for it."""
@@ -251,27 +251,13 @@ class Bridge:
             for client in resting:
                 client.update_reading()
 
-    # ---- inboxes ---------------------------------------------------------------------------------------------------
-
-    def _listen(self, inbox: bytes) -> None:
-        self._inboxes[inbox] = self._inboxes.get(inbox, 0) + 1
-        if self.up:
-            self.engine.command(pack(("SUBSCRIBE", inbox)), replies=False)
-
-    def _unlisten(self, inbox: bytes) -> None:
-        wanted = self._inboxes.pop(inbox, 0)
-        if wanted > 1:
-            self._inboxes[inbox] = wanted - 1
-        elif wanted and self.up:
-            self.engine.command(pack(("UNSUBSCRIBE", inbox)), replies=False)
-
     # ---- to the server ---------------------------------------------------------------------------------------------
 
     def tell(self, client: Client, command: Command) -> None:
         """A command of a client's session.  While the server is away the session keeps it."""
         if not client.listens and command.kind is Kind.OPEN:
             client.listens = True
-            self._listen(client.session.inbox)
+            self._inboxes.join(client.session.inbox, told=self.up)
         if self.up:
             self._ask(command.arguments, (client, command))
 
@@ -390,10 +376,7 @@ class Bridge:
 
     def on_up(self) -> None:
         """Listens on all inboxes again, then lets everything go on."""
-        inboxes = list(self._inboxes)
-        for start in range(0, len(inboxes), _CHANNELS_PER_COMMAND):
-            channels = inboxes[start : start + _CHANNELS_PER_COMMAND]
-            self.engine.command(pack(("SUBSCRIBE", *channels)), replies=False)
+        self._inboxes.join_all()
         self.call(("SESSION.OWNER", self.name, "LEASE", self.settings.lease_s), self._beat_answered)
         self.engine.server_restored(self.now_ms())
         for client in tuple(self.clients):

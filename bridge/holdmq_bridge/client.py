@@ -12,61 +12,26 @@ Flow control
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdmq.core.engine import Event, EventKind, OpenSession, error_text
 from holdmq.core.mqtt import PROTOCOL_LEVEL_5, ProtocolError
 from holdmq_bridge.access import Permissions, Verdict
+from holdmq_bridge.actions import Action, Actions, Authenticate, Continue, End, Opened, Phase, Retry, Send, Tell
 from holdmq_bridge.auth import Identity
 from holdmq_bridge.logs import Log
 from holdmq_bridge.reasons import Ending
-from holdmq_bridge.session import (
-    Action,
-    Actions,
-    Authenticate,
-    Continue,
-    End,
-    Opened,
-    Phase,
-    Retry,
-    Send,
-    Session,
-    Tell,
-)
+from holdmq_bridge.stream import Stream, readable_peer
 
 if TYPE_CHECKING:
     from holdmq_bridge.backoff import Backoff
     from holdmq_bridge.bridge import Bridge
+    from holdmq_bridge.session import Session
 
 log = Log("client")
 
 _KEEP_ALIVE_FACTOR = 1.5  # [MQTT-3.1.2-24]
 _HARD_LIMIT_FACTOR = 4  # of write_buffer_bytes: beyond it the client is not read either
-
-
-class Stream(Protocol):
-    """What a client needs of its transport, be it a socket's, TLS or WebSocket frames."""
-
-    def write(self, data: bytes) -> None:
-        """Bytes for the client."""
-
-    def close(self) -> None:
-        """When all of them are written."""
-
-    def abort(self) -> None:
-        """At once."""
-
-    def is_closing(self) -> bool:
-        """No more can be written."""
-
-    def pause_reading(self) -> None:
-        """Nothing more from the socket."""
-
-    def resume_reading(self) -> None:
-        """Go on."""
-
-    def get_write_buffer_size(self) -> int:
-        """Bytes that the socket has not taken yet."""
 
 
 class Client(asyncio.BufferedProtocol):
@@ -421,10 +386,3 @@ class Client(asyncio.BufferedProtocol):
         else:
             self.act(self.session.not_opened())
         return 0.0
-
-
-def readable_peer(peername: object) -> str:
-    """An address for the logs."""
-    if isinstance(peername, tuple) and len(peername) >= 2:
-        return f"{peername[0]}:{peername[1]}"
-    return str(peername)

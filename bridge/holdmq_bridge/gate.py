@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from holdmq_bridge.access import Verdict
+from holdmq_bridge.actions import Authenticate, Phase
 from holdmq_bridge.auth import (
     Authenticator,
     CertificateError,
@@ -31,7 +32,6 @@ from holdmq_bridge.auth.records import RecordError
 from holdmq_bridge.auth.verdict import ANONYMOUS
 from holdmq_bridge.logs import Log
 from holdmq_bridge.reasons import Ending, Reason
-from holdmq_bridge.session import Authenticate, Phase
 from holdmq_bridge.target import Target
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Runs one bridge process until it is told to stop: the event loop, the signals, the logs."""
 
 import asyncio
+import resource
 import signal
 from multiprocessing import parent_process
 
@@ -8,10 +9,14 @@ import uvloop
 
 from holdmq_bridge.bridge import Bridge
 from holdmq_bridge.listeners import Listeners
-from holdmq_bridge.logs import configure
+from holdmq_bridge.logs import Log, configure
 from holdmq_bridge.settings import Settings
 from holdmq_bridge.sys_topics import SysTopics
 from holdmq_bridge.web import Web
+
+log = Log("serve")
+
+_OTHER_FILES = 256  # beside the clients' sockets
 
 
 async def serve(settings: Settings, *, worker: int | None = None) -> None:
@@ -55,7 +60,19 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
         task.result()
 
 
+def allow_files(settings: Settings) -> None:
+    """Raises this process's limit of open files to what max_connections needs, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.max_connections + _OTHER_FILES
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        log.warning("fewer files may be open than max_connections needs", allowed=allowed, wanted=wanted)
+
+
 def main(settings: Settings, worker: int | None = None) -> None:
     """Configures the logs and runs `serve` on uvloop."""
     configure(settings.log_level)
+    allow_files(settings)
     uvloop.run(serve(settings, worker=worker))

@@ -23,78 +23,20 @@ Laws
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
-from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from hiredis import ReplyError
 
 from holdmq.core import Suffix, mqtt, session_key, session_name
-from holdmq.core.mqtt import ANY_VERSION, NO_PROPERTIES, PROTOCOL_LEVEL, PROTOCOL_LEVEL_5, WILL, encode_properties
+from holdmq.core.mqtt import ANY_VERSION, PROTOCOL_LEVEL, PROTOCOL_LEVEL_5
 from holdmq_bridge import answers, subscriptions
 from holdmq_bridge.access import EVERYTHING, Permissions, Verdict
+from holdmq_bridge.actions import Actions, Authenticate, Continue, End, Opened, Phase, Retry, Send, Tell
 from holdmq_bridge.command import Argument, Command, Kind, Reply, error_code, is_passing
+from holdmq_bridge.connecting import protocol_level, will_options
 from holdmq_bridge.reasons import Ending, Reason
 from holdmq_bridge.settings import Settings
 from holdmq_bridge.terms import RefusedError, Terms, agree
-
-
-class Phase(Enum):
-    """Where the connection is in its life."""
-
-    NEW = 1
-    ASKING = 2
-    OPENING = 3
-    OPEN = 4
-    ENDED = 5
-
-
-class Send(NamedTuple):
-    """A packet for the client."""
-
-    data: bytes
-
-
-class Authenticate(NamedTuple):
-    """Who says what; the answer goes to `authenticated`."""
-
-    client_id: bytes
-    username: bytes | None
-    password: bytes | None
-
-
-class Tell(NamedTuple):
-    """A command for the server; the answer goes to `reply`."""
-
-    command: Command
-
-
-class Opened(NamedTuple):
-    """The session is open: the engine may begin, behind the CONNACK."""
-
-    connack: bytes
-    resumed: bool
-
-
-class Continue(NamedTuple):
-    """The packet is dealt with."""
-
-
-class Retry(NamedTuple):
-    """The server refuses for now."""
-
-    error: ReplyError
-
-
-class End(NamedTuple):
-    """The connection is over, once everything that was to be sent is written."""
-
-    ending: Ending
-    detail: str
-
-
-Action: TypeAlias = Send | Authenticate | Tell | Opened | Continue | Retry | End
-Actions: TypeAlias = list[Action]
 
 
 class Session:
@@ -200,7 +142,7 @@ class Session:
             return self._refuse(packet.level, error.reason, str(error))
         self.key = session_key(self.terms.client_id)
         self.inbox = session_name(self.key, Suffix.INBOX)
-        self._will = _will_options(packet, self._settings)
+        self._will = will_options(packet)
         self.phase = Phase.ASKING
         return [Authenticate(self.terms.client_id, packet.username, packet.password)]
 
@@ -417,35 +359,6 @@ class Session:
 
 
 _GONE = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE}
-
-
-def _will_options(packet: mqtt.Connect, settings: Settings) -> tuple[Any, ...]:
-    """Options of SESSION.OPEN, empty without a will."""
-    will = packet.will
-    if will is None:
-        return ()
-    options: tuple[Any, ...] = ("WILL", will.topic, will.payload, "WILLQOS", will.qos)
-    if will.retain:
-        options += ("WILLRETAIN",)
-    if will.properties.will_delay_interval:
-        options += ("WILLDELAY", will.properties.will_delay_interval)
-    longest = settings.max_message_expiry_s
-    expiry = will.properties.message_expiry_interval
-    if expiry is not None or longest:
-        options += ("WILLTTL", max(1, min(value for value in (expiry, longest or None) if value is not None)))
-    passed = replace(will.properties, will_delay_interval=None, message_expiry_interval=None)
-    if passed != NO_PROPERTIES:
-        options += ("WILLPROPERTIES", encode_properties(passed, WILL))
-    return options
-
-
-def protocol_level(data: bytes) -> int:
-    """The level in the beginning of a CONNECT, 0 if it is not there."""
-    at = 1
-    while at < min(len(data), 5) and data[at] & 0x80:
-        at += 1
-    name = data[at + 1 : at + 7]
-    return data[at + 7] if name == b"\x00\x04MQTT" and len(data) > at + 7 else 0
 
 
 _HANDLERS: dict[type, Callable[[Session, Any], Actions]] = {

@@ -24,8 +24,9 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from holdmq_bridge.client import Client, readable_peer
+from holdmq_bridge.client import Client
 from holdmq_bridge.logs import Log
+from holdmq_bridge.stream import readable_peer
 
 log = Log("websocket")
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import redis
 from paho.mqtt import client as paho
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -44,7 +44,7 @@ class Paho:
             CallbackAPIVersion.VERSION2,
             client_id=client_id,
             clean_session=None if self._five else clean,
-            protocol=paho.MQTTProtocolVersion(version),
+            protocol=MQTTProtocolVersion(version),
         )
         self.client.on_connect = self._on_connect
         self.client.on_message = lambda _client, _data, message: self.received.put(message)

@@ -6,21 +6,10 @@ import pytest
 from hiredis import ReplyError
 
 from holdmq_bridge.access import Verdict
+from holdmq_bridge.actions import Action, Actions, Authenticate, Continue, End, Opened, Phase, Retry, Send, Tell
 from holdmq_bridge.command import Command
 from holdmq_bridge.reasons import Ending, Reason
-from holdmq_bridge.session import (
-    Action,
-    Actions,
-    Authenticate,
-    Continue,
-    End,
-    Opened,
-    Phase,
-    Retry,
-    Send,
-    Session,
-    Tell,
-)
+from holdmq_bridge.session import Session
 from holdmq_bridge.settings import Settings
 from tests.bridge import packets
 from tests.bridge.packets import Will

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from holdmq_bridge.access import Verdict
+from holdmq_bridge.actions import Continue, End, Opened, Send
 from holdmq_bridge.reasons import Ending, Reason
-from holdmq_bridge.session import Continue, End, Opened, Send, Session
+from holdmq_bridge.session import Session
 from tests.bridge import packets5 as p
 from tests.bridge.packets5 import Received, Will5
 from tests.bridge.test_session import EPOCH, Rules, ended, new_session, opened, opening, sent, the, told
@@ -161,14 +162,6 @@ def test_a_will_has_its_delay_its_expiry_and_the_properties_that_are_passed_on()
         p.CONTENT_TYPE: b"text/plain",
         p.USER_PROPERTY: [("a", "b")],
     }
-
-
-def test_the_expiry_of_a_will_is_bounded_as_that_of_every_message() -> None:
-    will = Will5("w", properties=p.number(p.MESSAGE_EXPIRY, 900))
-    command = opening(new_session(max_message_expiry_s=60), p.connect("c1", will=will))
-    assert command.arguments[-2:] == ("WILLTTL", 60)
-    command = opening(new_session(max_message_expiry_s=60), p.connect("c1", will=Will5("w")))
-    assert command.arguments[-2:] == ("WILLTTL", 60)
 
 
 # ---- SUBSCRIBE and UNSUBSCRIBE ---------------------------------------------------------------------------------------

@@ -1,0 +1,70 @@
+"""What a Session wants done: plain values, in the order in which they are to be done.
+
+Whoever owns the socket does them (client.py) and answers where an answer is due; tests compare them.
+"""
+
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from hiredis import ReplyError
+
+from holdmq_bridge.command import Command
+from holdmq_bridge.reasons import Ending
+
+
+class Phase(Enum):
+    """Where the connection is in its life."""
+
+    NEW = 1
+    ASKING = 2
+    OPENING = 3
+    OPEN = 4
+    ENDED = 5
+
+
+class Send(NamedTuple):
+    """A packet for the client."""
+
+    data: bytes
+
+
+class Authenticate(NamedTuple):
+    """Who says what; the answer goes to `authenticated`."""
+
+    client_id: bytes
+    username: bytes | None
+    password: bytes | None
+
+
+class Tell(NamedTuple):
+    """A command for the server; the answer goes to `reply`."""
+
+    command: Command
+
+
+class Opened(NamedTuple):
+    """The session is open: the engine may begin, behind the CONNACK."""
+
+    connack: bytes
+    resumed: bool
+
+
+class Continue(NamedTuple):
+    """The packet is dealt with."""
+
+
+class Retry(NamedTuple):
+    """The server refuses for now."""
+
+    error: ReplyError
+
+
+class End(NamedTuple):
+    """The connection is over, once everything that was to be sent is written."""
+
+    ending: Ending
+    detail: str
+
+
+Action: TypeAlias = Send | Authenticate | Tell | Opened | Continue | Retry | End
+Actions: TypeAlias = list[Action]

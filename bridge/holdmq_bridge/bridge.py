@@ -232,7 +232,8 @@ class Bridge:
         self.engine.close(client.conn)
         del self._by_conn[client.conn]
         client.conn = 0
-        self._inboxes.leave(client.session.inbox, told=self.up)
+        if client.listens:
+            self._inboxes.leave(client.session.inbox, told=self.up)
 
     def forget(self, client: Client) -> None:
         """Nothing is left to do for it."""

@@ -66,6 +66,20 @@ def test_who_knows_the_password_gets_in_and_may_do_what_the_rules_say(store: Sto
     assert client.told("c2/t") == 0x87
 
 
+def test_who_is_refused_under_the_id_of_another_takes_nothing_from_it(
+    store: Store, broker: BridgeProcess, talk5: Connect5
+) -> None:
+    store.add_user(user("allow all #"))
+    client, sender = login(talk5), login(talk5, "c2")
+    client.granted(("a", 0))
+    with Talk5(broker.port) as stranger:
+        stranger.send(p.connect("c1", username="alice", password=b"wrong"))
+        assert stranger.read(2).code == 0x86
+        stranger.expect_closed()
+    assert sender.told("a", b"still here") == 0
+    assert client.message().payload == b"still here"
+
+
 def test_a_denied_publish_of_the_older_version_is_acknowledged_and_goes_nowhere(
     store: Store, broker: BridgeProcess
 ) -> None:

@@ -7,6 +7,7 @@
 #include "index.h"
 #include "owner.h"
 #include "session.h"
+#include "session_list.h"
 #include "session_queue.h"
 #include "topic.h"
 
@@ -82,6 +83,9 @@ static server_command_arg open_args[] = {
     OPTION("token", SERVER_ARG_STRING, "ATTEMPT"),
     {"will", SERVER_ARG_BLOCK, -1, "WILL", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, will_args, NULL},
     END_ARGS};
+static server_command_arg list_args[] = {OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
+                                         OPTION("count", SERVER_ARG_INTEGER, "COUNT"), SWITCH("connected", "CONNECTED"),
+                                         END_ARGS};
 static server_command_arg owner_args[] = {ARG("name", SERVER_ARG_STRING, 0),
                                           NEEDED("seconds", SERVER_ARG_INTEGER, "LEASE"), END_ARGS};
 static server_command_arg touch_args[] = {KEY_ARG, NEEDED("epoch", SERVER_ARG_INTEGER, "EPOCH"), END_ARGS};
@@ -171,6 +175,8 @@ static const command table[] = {
      drop_args},
     {"SESSION.OPEN", session_open_command, "write deny-oom", "write", -4, KEY_WRITE,
      "Takes a session over, or creates it.", "O(1); O(M) with CLEAN", open_args},
+    {"SESSION.LIST", session_list_command, "readonly", "read", -1, 0, "A page of the opened sessions of the database.",
+     "O(N log S) with N sessions of the page and S in all", list_args},
     {"SESSION.OWNER", session_owner_command, "write fast", "write fast", 4, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
      "The heartbeat of an owner of sessions.", "O(1)", owner_args},
     {"SESSION.TOUCH", session_touch_command, "write fast", "write fast", 4, KEY_WRITE,

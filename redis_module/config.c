@@ -15,6 +15,7 @@
 static const char control_channels[] =
     "__*__:* hold=none; "             /* keyspace events, sentinel, invalidation */
     "{*}_inbox hold=none; "           /* the sessions' own inboxes */
+    "holdmq:presence hold=none; "     /* who comes and goes */
     "/[0-9].* hold=none; "            /* kombu: fanout exchanges, /<database>.<exchange> */
     "/[0-9][0-9].* hold=none; "
     "*.pidbox* hold=none; "           /* kombu: remote control and its replies */
@@ -117,6 +118,8 @@ const char *config_start(server_ctx *ctx, server_string **argv, int argc) {
     default_policies = build_policies(argv + 1, argc > 0 ? argc - 1 : 0);
     bool registered = sv.RegisterBoolConfig(ctx, "intercept", 1, SERVER_CONFIG_DEFAULT, get_bool, set_bool, NULL,
                                             &settings.intercept) == SERVER_OK &&
+                      sv.RegisterBoolConfig(ctx, "presence", 1, SERVER_CONFIG_DEFAULT, get_bool, set_bool, NULL,
+                                            &settings.presence) == SERVER_OK &&
                       sv.RegisterStringConfig(ctx, "policies", default_policies, SERVER_CONFIG_DEFAULT, get_policies,
                                               set_policies, NULL, NULL) == SERVER_OK &&
                       sv.RegisterNumericConfig(ctx, "session-limit", 10000, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_LIMIT,

@@ -16,6 +16,7 @@
 /* Settings, by their names in CONFIG GET holdmq.*; the defaults stand in config.c. */
 struct settings {
     bool intercept;           /* intercept: PUBLISH and (P|S)SUBSCRIBE of stock clients are persistent */
+    bool presence;            /* presence: who comes and goes is told */
     server_string *policies;  /* policies: the text, see src/policy.h */
     hmq_policy *policy;       /* ... parsed */
     long long session_limit;  /* session-limit: messages in a queue, 1..65535 */

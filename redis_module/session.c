@@ -8,6 +8,7 @@
 #include "errors.h"
 #include "index.h"
 #include "owner.h"
+#include "presence.h"
 #include "replication.h"
 #include "session_attempt.h"
 #include "session_hash.h"
@@ -280,35 +281,55 @@ static int reply_opened(server_ctx *ctx, long long epoch, bool present) {
     return sv.ReplyWithLongLong(ctx, present);
 }
 
+/* Who had the session before, if his connection stands, is not connected any more; the new one is. */
+static void tell_presence(server_ctx *ctx, hmq_slice session, const session_state *before, const open_options *options,
+                          long long epoch, bool present) {
+    presence what = {.session = session, .owner = before->owner, .epoch = before->epoch, .reason = "taken over"};
+    if (before->exists && before->connected) presence_tell(ctx, &what);
+    what = (presence){.session = session,
+                      .owner = options->owner,
+                      .epoch = epoch,
+                      .connected = true,
+                      .reason = present ? "resumed" : "new"};
+    presence_tell(ctx, &what);
+}
+
+static int open_session(server_ctx *ctx, hmq_slice session, session_state *before, const open_options *options) {
+    if (before->over) {
+        session_finish(ctx, session, before);
+        session_state_free(before);
+        *before = (session_state){.epoch = before->epoch};
+    }
+    bool present = !options->clean && (before->exists || holds_data(ctx, session));
+    if (before->connected && options->attempt.len > 0 &&
+        attempt_is_repeated(ctx, session, options->attempt, before->epoch, &present))
+        return reply_opened(ctx, before->epoch, present);
+    if (before->exists)
+        end_former(ctx, session, before, options->clean);
+    else if (options->clean)
+        session_drop_data(ctx, session, false);
+    long long epoch = take_session(ctx, session, before, options);
+    if (options->attempt.len > 0) attempt_note(ctx, session, options->attempt, epoch, present);
+    reply_opened(ctx, epoch, present);
+    tell_presence(ctx, session, before, options, epoch, present);
+    if (before->shares && !options->clean) share_member_came(ctx, session, (hmq_slice){0});
+    return SERVER_OK;
+}
+
 int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
     open_options options;
+    session_state before;
     if (!args_session_key(&a, &key) || !parse_open(&a, &options)) return SERVER_OK;
     hmq_slice session = slice_of(key);
-    session_state before;
     if (memmem(session.data, session.len, "{$share/", 8) != NULL)
         return reply_error(ctx, ERROR_SYNTAX,
                            "the session key %s is that of a group's queue: another client id expected", shown(key));
     options.owner_lease_s = owner_lease(ctx, slice_of(options.owner));
     if (!session_check_types(ctx, session) || !session_state_read(ctx, session, &before)) return SERVER_OK;
+    open_session(ctx, session, &before, &options);
     session_state_free(&before);
-    if (before.over) {
-        session_finish(ctx, session, &before);
-        before = (session_state){.epoch = before.epoch};
-    }
-    bool present = !options.clean && (before.exists || holds_data(ctx, session));
-    if (before.connected && options.attempt.len > 0 &&
-        attempt_is_repeated(ctx, session, options.attempt, before.epoch, &present))
-        return reply_opened(ctx, before.epoch, present);
-    if (before.exists)
-        end_former(ctx, session, &before, options.clean);
-    else if (options.clean)
-        session_drop_data(ctx, session, false);
-    long long epoch = take_session(ctx, session, &before, &options);
-    if (options.attempt.len > 0) attempt_note(ctx, session, options.attempt, epoch, present);
-    reply_opened(ctx, epoch, present);
-    if (before.shares && !options.clean) share_member_came(ctx, session, (hmq_slice){0});
     return SERVER_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "../src/record.h"
 #include "../src/session_key.h"
 #include "index.h"
+#include "presence.h"
 #include "queue.h"
 #include "replication.h"
 #include "session_hash.h"
@@ -99,13 +100,19 @@ size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
     return messages;
 }
 
+/* The owner and epoch are those of the connection. */
+static void tell_gone(server_ctx *ctx, hmq_slice session, const session_state *state, const char *reason) {
+    presence what = {.session = session, .owner = state->owner, .epoch = state->epoch, .reason = reason};
+    if (state->connected) presence_tell(ctx, &what);
+}
+
 size_t session_finish(server_ctx *ctx, hmq_slice session, const session_state *state) {
     will w;
     bool has_will = state->epoch > 0 && will_read(ctx, session, &w);
     size_t messages = session_drop_data(ctx, session, true);
-    if (!has_will) return messages;
-    will_publish(ctx, session, &w); /* behind the drop: the session itself gets it no more */
-    will_end(&w);
+    if (has_will) will_publish(ctx, session, &w); /* behind the drop: the session itself gets it no more */
+    if (has_will) will_end(&w);
+    tell_gone(ctx, session, state, state->over ? "lost" : "dropped");
     return messages;
 }
 
@@ -165,6 +172,7 @@ void session_disconnect(server_ctx *ctx, hmq_slice session, const session_state 
         share_give_back(ctx, session, SHARE_QUEUED, (hmq_slice){0});
     if (fate == WILL_NOW) will_publish(ctx, session, &w);
     will_end(&w);
+    tell_gone(ctx, session, state, how->with_will ? "lost" : "closed");
 }
 
 void session_lose(server_ctx *ctx, hmq_slice session, const session_state *state) {

@@ -244,7 +244,6 @@ long long topic_publish(server_ctx *ctx, const hmq_record *record) {
     if (can.cluster) keep_own(ctx, index, &own);
     bool keeps = record->retain && (!can.cluster || slots_state(retained_slot(record->topic)) == SLOT_SERVED);
     if (keeps && retained_may_write(ctx, record->topic)) retained_write(ctx, index, record);
-    counters.topic_published++;
     return route(ctx, index, record);
 }
 

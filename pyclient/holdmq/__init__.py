@@ -45,6 +45,8 @@ from holdmq.replies import (
     Page,
     Publisher,
     SessionInfo,
+    SessionRow,
+    SessionsPage,
     SubscriptionOptions,
     Will,
 )
@@ -87,6 +89,8 @@ __all__ = [
     "Session",
     "SessionFullError",
     "SessionInfo",
+    "SessionRow",
+    "SessionsPage",
     "Subscription",
     "SubscriptionOptions",
     "Topics",

@@ -40,6 +40,8 @@ from holdmq.replies import (
     Payload,
     Publisher,
     SessionInfo,
+    SessionRow,
+    SessionsPage,
     SubscriptionOptions,
     Text,
     Will,
@@ -308,6 +310,20 @@ def session_open(
     if will is not None:
         words += _will(will)
     return Command(tuple(words), _parse_opened)
+
+
+def session_list(
+    *, cursor: str | None = None, count: int | None = None, connected: bool = False
+) -> Command[SessionsPage]:
+    """`SESSION.LIST`: a page of the opened sessions of one node."""
+    words: list[Word] = ["SESSION.LIST"]
+    if cursor is not None:
+        words += ["CURSOR", cursor]
+    if count is not None:
+        words += ["COUNT", _range("count", count, 1, MAX_COUNT)]
+    if connected:
+        words.append("CONNECTED")
+    return Command(tuple(words), _parse_sessions)
 
 
 def session_owner(name: Text, lease: int) -> Command[None]:
@@ -736,6 +752,17 @@ def _parse_options(reply: object) -> SubscriptionOptions:
         return SubscriptionOptions.from_text(str(reply) if isinstance(reply, int) else _decode(reply))
     except ArgumentError as error:
         raise _wrong(reply, "subscription options") from error
+
+
+def _parse_sessions(reply: object) -> SessionsPage:
+    cursor, rows = _array(reply, 2)
+    at = _decode(cursor)
+    return SessionsPage(None if at == "0" else at, tuple(_parse_session(row) for row in _array(rows)))
+
+
+def _parse_session(reply: object) -> SessionRow:
+    client_id, connected, owner, messages, key = _array(reply, 5)
+    return SessionRow(_decode(client_id), _flag(connected), _decode(owner or b""), _integer(messages), _decode(key))
 
 
 def _parse_retained(reply: object) -> Message | None:

@@ -31,6 +31,8 @@ __all__ = [
     "Payload",
     "Publisher",
     "SessionInfo",
+    "SessionRow",
+    "SessionsPage",
     "SubscriptionOptions",
     "Text",
     "Will",
@@ -221,6 +223,33 @@ class SessionInfo:
     last_packet_id: int
     subscriptions: int
     ttl_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One session of a list.
+
+    Attributes:
+        client_id: the client's id.
+        connected: whether its owner holds a connection of the client.
+        owner: who opened it last.
+        messages: the references in its queue, those of expired messages included.
+        key: the session key.
+    """
+
+    client_id: str
+    connected: bool
+    owner: str
+    messages: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsPage:
+    """What `SESSION.LIST` replied: where to go on (None at the end), and the sessions."""
+
+    cursor: str | None
+    sessions: tuple[SessionRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ READING = {
     "CHANNEL.POLICY",
     "SESSION.LAST",
     "SESSION.INFO",
+    "SESSION.LIST",
     "SESSION.SUBSCRIPTIONS",
     "TOPIC.RETAINED",
     "HOLDMQ.CHECK",
@@ -141,6 +142,8 @@ def assert_key(raw3: RawClient, name: str) -> None:
     if name == "SESSION.OWNER":  # its key is derived from the name
         assert first == ["name"]
         assert b"not_key" in {flag.lower().encode() for flag in map(text, information(raw3, name)[8][0][b"flags"])}
+    elif name == "SESSION.LIST":
+        assert first == []
     elif name.startswith("SESSION."):
         assert first == ["key"]
         assert raw3.call("COMMAND", "GETKEYS", *command) == [b"{x}"]

@@ -7,7 +7,7 @@ It owns nothing but the client that `from_url` made. Invariants:
 2. The client object is used by its shape (`execute_command`, `pipeline`, `pubsub`) and never changed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
@@ -21,7 +21,7 @@ from holdmq._sync.subscription import Subscription
 from holdmq._sync.topics import Topics
 from holdmq.commands import Command, Scope
 from holdmq.errors import ArgumentError, HoldMQError, ModuleMissingError, is_moving, translate, translation
-from holdmq.replies import Text
+from holdmq.replies import SessionRow, Text
 
 T = TypeVar("T")
 
@@ -304,6 +304,32 @@ class HoldMQ:
         if not sections:
             raise ModuleMissingError("the server has no HoldMQ module: INFO has no section 'holdmq'")
         return cast("dict[str, Any]", sections)
+
+    def sessions(self, *, connected: bool = False, page: int = 1000) -> Iterator[SessionRow]:
+        """The opened sessions, node by node and in the order of their keys, read a page at a time.
+
+        Args:
+            connected: only those whose connection stands.
+            page: how many sessions a page looks at, 1 to 10000.
+
+        Raises:
+            ArgumentError: a page outside of its range.
+
+        Example:
+            >>> opened = hold.session("device-10").open("reader-1", expiry=60)
+            >>> [(row.client_id, row.owner) for row in hold.sessions(connected=True)]
+            [('device-10', 'reader-1')]
+        """
+        cluster = cast("Any", self.client)
+        for node in cluster.get_primaries() if self.is_cluster else [None]:
+            cursor = None
+            while True:
+                command = commands.session_list(cursor=cursor, count=page, connected=connected)
+                answer = self._execute_once(command) if node is None else self.execute_at(node, command)
+                yield from answer.sessions
+                cursor = answer.cursor
+                if cursor is None:
+                    break
 
     def beat(self, owner: Text, lease: int) -> None:
         """The heartbeat of an owner of sessions (the name that `Session.open` takes).

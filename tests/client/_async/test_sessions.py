@@ -359,3 +359,17 @@ async def test_members_of_a_shared_subscription_take_turns(hold: AsyncHoldMQ) ->
         page = await member.fetch()
         assert [entry.message.payload for entry in page.entries] == payloads
         assert page.entries[0].message.share == "$share/group/jobs/#"
+
+
+async def test_all_sessions_are_listed_page_by_page(hold: AsyncHoldMQ) -> None:
+    for number in range(5):
+        session = hold.session(f"c{number}")
+        await session.open("reader", expiry=60)
+        await session.add(*[b"m"] * (number + 1))
+        if number % 2:
+            await session.close()
+    rows = [row async for row in hold.sessions(page=2)]
+    assert [(row.client_id, row.connected, row.messages) for row in rows] == [
+        (f"c{number}", number % 2 == 0, number + 1) for number in range(5)
+    ]
+    assert [row.key async for row in hold.sessions(connected=True)] == ["{c0}", "{c2}", "{c4}"]

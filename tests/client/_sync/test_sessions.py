@@ -358,3 +358,17 @@ def test_members_of_a_shared_subscription_take_turns(hold: HoldMQ) -> None:
         page = member.fetch()
         assert [entry.message.payload for entry in page.entries] == payloads
         assert page.entries[0].message.share == "$share/group/jobs/#"
+
+
+def test_all_sessions_are_listed_page_by_page(hold: HoldMQ) -> None:
+    for number in range(5):
+        session = hold.session(f"c{number}")
+        session.open("reader", expiry=60)
+        session.add(*[b"m"] * (number + 1))
+        if number % 2:
+            session.close()
+    rows = [row for row in hold.sessions(page=2)]
+    assert [(row.client_id, row.connected, row.messages) for row in rows] == [
+        (f"c{number}", number % 2 == 0, number + 1) for number in range(5)
+    ]
+    assert [row.key for row in hold.sessions(connected=True)] == ["{c0}", "{c2}", "{c4}"]

@@ -36,7 +36,7 @@ from holdmq_bridge.command import Argument, Command, Kind, Reply, error_code, is
 from holdmq_bridge.connecting import protocol_level, will_options
 from holdmq_bridge.reasons import Ending, Reason
 from holdmq_bridge.settings import Settings
-from holdmq_bridge.terms import RefusedError, Terms, agree
+from holdmq_bridge.terms import NO_LIMIT, RefusedError, Terms, agree
 
 
 class Session:
@@ -139,16 +139,19 @@ class Session:
         try:
             self.terms = agree(packet, self._settings, self._assigned_id)
         except RefusedError as error:
-            return self._refuse(packet.level, error.reason, str(error))
+            max_packet = packet.properties.maximum_packet_size or NO_LIMIT
+            return self._refuse(packet.level, error.reason, str(error), max_packet=max_packet)
         self.key = session_key(self.terms.client_id)
         self.inbox = session_name(self.key, Suffix.INBOX)
         self._will = will_options(packet)
         self.phase = Phase.ASKING
         return [Authenticate(self.terms.client_id, packet.username, packet.password)]
 
-    def _refuse(self, version: int, reason: int, detail: str, *, told: bool = True) -> Actions:
-        max_packet = 0 if self.terms is None else self.terms.max_packet_out
-        refusal = answers.refusal(version, reason, detail if told else "", max_packet)
+    def _refuse(
+        self, version: int, reason: int, detail: str, *, told: bool = True, max_packet: int = NO_LIMIT
+    ) -> Actions:
+        limit = max_packet if self.terms is None else self.terms.max_packet_out
+        refusal = answers.refusal(version, reason, detail if told else "", limit)
         self.phase = Phase.NEW  # there is no session to end
         return [Send(refusal), *self.end(Ending.REFUSED, detail)]
 

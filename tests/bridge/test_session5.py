@@ -139,6 +139,7 @@ def test_a_refusal_says_no_more_than_the_client_can_take() -> None:
     session.packet(p.connect("c1", properties=properties))
     connack = p.read(sent(session.not_opened()))
     assert (connack.code, connack.properties) == (Reason.SERVER_UNAVAILABLE, {})
+    assert refused(p.connect("c" * 24, properties=properties), max_client_id_bytes=23).properties == {}
 
 
 @pytest.mark.parametrize("reason", [Reason.BAD_CREDENTIALS, Reason.NOT_AUTHORIZED, Reason.BANNED, Reason.SERVER_BUSY])

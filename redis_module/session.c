@@ -294,7 +294,12 @@ static void tell_presence(server_ctx *ctx, hmq_slice session, const session_stat
     presence_tell(ctx, &what);
 }
 
-static int open_session(server_ctx *ctx, hmq_slice session, session_state *before, const open_options *options) {
+/* Its connection is over by this OPEN, and with it the session [MQTT 3.1.1, 3.1.2-6; MQTT 5.0, 3.1.2.11.2]. */
+static bool ends_with_connection(const session_state *before) {
+    return before->connected && before->expiry_s == 0;
+}
+
+static int open_session(server_ctx *ctx, hmq_slice session, session_state *before, open_options *options) {
     if (before->over) {
         session_finish(ctx, session, before);
         session_state_free(before);
@@ -304,6 +309,10 @@ static int open_session(server_ctx *ctx, hmq_slice session, session_state *befor
     if (before->connected && options->attempt.len > 0 &&
         attempt_is_repeated(ctx, session, options->attempt, before->epoch, &present))
         return reply_opened(ctx, before->epoch, present);
+    if (ends_with_connection(before)) {
+        options->clean = true;
+        present = false;
+    }
     if (before->exists)
         end_former(ctx, session, before, options->clean);
     else if (options->clean)

@@ -85,6 +85,15 @@ def test_a_clean_start_drops_what_was_there(session: Session, client: redis.Redi
     assert session.open(expiry=60).present == 1
 
 
+@pytest.mark.parametrize(("expiry", "present"), [(None, False), (0, False), (1, True)])
+def test_a_session_that_ends_with_its_connection_does_not_outlive_a_takeover(
+    session: Session, expiry: int | None, present: bool
+) -> None:
+    filled(session, expiry=expiry)
+    assert session.open(expiry=60).present == int(present)
+    assert bool(session.fetch().entries) is present  # [MQTT-3.1.2-6] of MQTT 3.1.1
+
+
 def test_the_epoch_grows_with_each_open_whoever_did_it(session: Session) -> None:
     epochs = [session.open(owner, clean=clean).epoch for owner in ("a", "a", "b") for clean in (False, True)]
     assert epochs == sorted(set(epochs))

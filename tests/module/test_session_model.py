@@ -156,6 +156,7 @@ class Model:
 
     def open(self, epoch: int, *, clean: bool, expiry: int) -> int:
         """SESSION.OPEN; whether the session was present."""
+        clean = clean or (self.connected and self.expiry == 0)  # it ends with the connection that is taken over
         present = int(self.has_state and not clean)
         if clean:
             self.clear()

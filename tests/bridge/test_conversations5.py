@@ -387,6 +387,45 @@ def test_more_subscriptions_than_are_allowed_are_refused(server: Server, bridge:
     assert client.granted(("a", 1), ("b", 1), ("c", 1)) == [1, 1, 0x97]  # again: they are there
 
 
+def test_a_message_tells_the_identifiers_of_the_subscriptions_that_brought_it(talk5: Connect5) -> None:
+    receiver, sender = talk5(), talk5()
+    receiver.granted(("a/#", 1), properties=p.number(p.SUBSCRIPTION_ID, 7))
+    receiver.granted(("a/b", 1), properties=p.number(p.SUBSCRIPTION_ID, 300))
+    receiver.granted(("a/+", 1))
+    sender.told("a/b")
+    assert sorted(receiver.message().properties[p.SUBSCRIPTION_ID]) == [7, 300]  # [MQTT-3.3.4-3]
+    sender.told("a/c")
+    assert receiver.message().properties[p.SUBSCRIPTION_ID] == [7]
+
+
+def test_members_of_a_shared_subscription_share_the_messages_on_whatever_bridge_they_are(
+    server: Server, bridge: MakeBridge, talk5: Connect5
+) -> None:
+    one, two = bridge(server), bridge(server)
+    members = [talk5("m1", port=one.port), talk5("m2", port=two.port), talk5("m3", port=two.port)]
+    for member in members:
+        assert member.granted(("$share/g/a", 1)) == [1]
+    sender = talk5(port=one.port)
+    for number in range(30):
+        assert sender.told("a", b"%d" % number) == 0
+    got = [[p.read(packet).payload for packet in member.collect()] for member in members]
+    assert sorted(int(payload) for payloads in got for payload in payloads) == list(range(30))
+    assert all(got)
+
+
+def test_what_a_member_of_a_shared_subscription_leaves_behind_goes_to_the_others(talk5: Connect5) -> None:
+    lasting = p.number(p.RECEIVE_MAXIMUM, 2)
+    leaver, stayer, sender = talk5("m1", properties=lasting), talk5("m2"), talk5()
+    leaver.granted(("$share/g/a", 1))
+    stayer.granted(("$share/g/a", 1))
+    for number in range(20):
+        sender.told("a", b"%d" % number)
+    leaver.send(p.disconnect())
+    got: set[int] = set()
+    while len(got) < 20:
+        got.add(int(stayer.message().payload))
+
+
 # ---- versions side by side -------------------------------------------------------------------------------------------
 
 

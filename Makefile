@@ -198,7 +198,8 @@ lint: $(VENV)/.installed ## formatting, linting and types, C and Python
 	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/mypy $(PY_ALL)
 	$(BIN)/clang-format --dry-run -Werror $(C_ALL)
-	$(BIN)/clang-tidy --quiet $(C_FILES) $(LOAD_FILES) -- -std=c11 -D_GNU_SOURCE -Isrc
+	printf '%s\n' $(C_FILES) $(LOAD_FILES) | xargs -n 8 -P $$(nproc) sh -c \
+		'$(BIN)/clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -Isrc' clang-tidy
 
 format: $(VENV)/.installed ## put the formatting right, and renew what is generated from other files
 	$(BIN)/python tools/generate_sync.py

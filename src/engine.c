@@ -4,15 +4,14 @@
  * O(connections): hmq_engine_server_lost and _restored, hmq_engine_free; everything else O(what it hands over). */
 #include "engine_internal.h"
 
-#include "hash.h"
-
 #define SPARE_MAX_BYTES 65536U
-#define FIRST_INBOXES 64U
 
 /* ---- small tools ---- */
 
-bool engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn) {
-    return hmq_bytes_append(&e->allocator, &list->bytes, &conn, sizeof conn);
+void engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *listed) {
+    if (*listed) return;
+    *listed = hmq_bytes_append(&e->allocator, &list->bytes, &conn, sizeof conn);
+    if (!*listed) e->sweep = true;
 }
 
 static bool list_pop(conn_list *list, hmq_conn *conn) {
@@ -22,15 +21,23 @@ static bool list_pop(conn_list *list, hmq_conn *conn) {
     return true;
 }
 
+static void bucket_fill(bucket *b, int64_t now_ms) {
+    if (now_ms > b->filled_ms) b->tokens += (double)(now_ms - b->filled_ms) * b->rate / 1000;
+    if (b->tokens > b->rate) b->tokens = b->rate;
+    b->filled_ms = now_ms; /* also when the clock was set back */
+}
+
 bool bucket_take(bucket *b, int64_t now_ms) {
-    if (now_ms > b->filled_ms) {
-        b->tokens += (double)(now_ms - b->filled_ms) * b->rate / 1000;
-        if (b->tokens > b->rate) b->tokens = b->rate;
-        b->filled_ms = now_ms;
-    }
+    bucket_fill(b, now_ms);
     if (b->tokens < 1) return false;
     b->tokens -= 1;
     return true;
+}
+
+bool bucket_spend(bucket *b, int64_t now_ms) {
+    bucket_fill(b, now_ms);
+    b->tokens -= 1;
+    return b->tokens >= 0;
 }
 
 static bucket bucket_of(uint32_t rate, int64_t now_ms) {
@@ -51,10 +58,8 @@ hmq_slice conn_client_id(const connection *c) {
 
 /* ---- buffers that are used again ---- */
 
-static bool buffer_take(hmq_engine *e, hmq_bytes *buffer) {
-    if (buffer->data != NULL || e->spare_count == 0) return true;
-    *buffer = e->spare[--e->spare_count];
-    return true;
+static void buffer_take(hmq_engine *e, hmq_bytes *buffer) {
+    if (buffer->data == NULL && e->spare_count > 0) *buffer = e->spare[--e->spare_count];
 }
 
 void engine_buffer_done(hmq_engine *e, hmq_bytes *buffer) {
@@ -71,22 +76,34 @@ void engine_buffer_done(hmq_engine *e, hmq_bytes *buffer) {
 /* ---- events without bytes of a caller behind them ---- */
 
 bool engine_raise(hmq_engine *e, const hmq_engine_event *event) {
-    if (!hmq_bytes_append(&e->allocator, &e->events, event, sizeof *event)) return false;
-    return event->bytes.len == 0 || hmq_bytes_append(&e->allocator, &e->events, event->bytes.data, event->bytes.len);
+    uint8_t *room = hmq_bytes_room(&e->allocator, &e->events, sizeof *event + event->bytes.len);
+    if (room == NULL) return false;
+    memcpy(room, event, sizeof *event);
+    if (event->bytes.len > 0) memcpy(room + sizeof *event, event->bytes.data, event->bytes.len);
+    hmq_bytes_wrote(&e->events, sizeof *event + event->bytes.len);
+    return true;
 }
 
 bool hmq_engine_next_event(hmq_engine *e, hmq_engine_event *event) {
     *event = (hmq_engine_event){0};
     if (e->events.len == 0) return false;
     memcpy(event, hmq_bytes_at(&e->events), sizeof *event);
-    hmq_bytes_drop(&e->events, sizeof *event);
-    if (event->bytes.len > 0) { /* they stand behind it; out of the way of what is raised until the next call */
-        hmq_bytes_clear(&e->event_bytes);
-        bool copied = hmq_bytes_append(&e->allocator, &e->event_bytes, hmq_bytes_at(&e->events), event->bytes.len);
-        hmq_bytes_drop(&e->events, event->bytes.len);
-        event->bytes = copied ? (hmq_slice){hmq_bytes_at(&e->event_bytes), event->bytes.len} : (hmq_slice){NULL, 0};
-    }
+    event->bytes.data = event->bytes.len > 0 ? hmq_bytes_at(&e->events) + sizeof *event : NULL;
+    hmq_bytes_drop(&e->events, sizeof *event + event->bytes.len); /* they stay readable until something is raised */
     return true;
+}
+
+void engine_end(hmq_engine *e, connection *c, hmq_engine_event_kind kind, hmq_slice bytes) {
+    if (c->phase == PHASE_ENDED) return;
+    c->phase = PHASE_ENDED;
+    if (engine_raise(e, &(hmq_engine_event){.kind = (uint8_t)kind, .conn = c->handle, .bytes = bytes})) return;
+    c->owed = (uint8_t)kind;
+    e->sweep = true;
+}
+
+void engine_no_memory(hmq_engine *e, connection *c) {
+    static const char text[] = "out of memory";
+    engine_end(e, c, HMQ_EVENT_FAILED, (hmq_slice){(const uint8_t *)text, sizeof text - 1});
 }
 
 /* ---- life ---- */
@@ -95,7 +112,11 @@ hmq_engine *hmq_engine_new(const hmq_engine_settings *settings, const hmq_alloca
     hmq_engine *e = allocator->alloc(sizeof *e);
     if (e == NULL) return NULL;
     *e = (hmq_engine){.allocator = *allocator, .settings = *settings, .fetch_limit = 1};
-    if (e->settings.max_fetches == 0) e->settings.max_fetches = 1;
+    uint32_t *at_least_one[] = {&e->settings.max_fetches, &e->settings.max_ready, &e->settings.max_ready_bytes,
+                                &e->settings.retry_first_ms};
+    for (size_t i = 0; i < sizeof at_least_one / sizeof at_least_one[0]; i++) {
+        if (*at_least_one[i] == 0) *at_least_one[i] = 1;
+    }
     return e;
 }
 
@@ -108,6 +129,7 @@ static void connection_free(hmq_engine *e, connection *c) {
     outgoing_forget(e, c);
     hmq_bytes_free(&e->allocator, &c->unread);
     hmq_bytes_free(&e->allocator, &c->again);
+    hmq_bytes_free(&e->allocator, &c->later);
     engine_buffer_done(e, &c->output);
     if (c->names != NULL) e->allocator.release(c->names);
     e->allocator.release(c);
@@ -119,9 +141,8 @@ void hmq_engine_free(hmq_engine *e) {
     for (uint32_t i = 0; i < e->slot_count; i++) {
         if (e->slots[i] != NULL) connection_free(e, e->slots[i]);
     }
-    hmq_bytes *all[] = {&e->free_slots,    &e->log,           &e->awaited,       &e->incoming,
-                        &e->outputs.bytes, &e->flushes.bytes, &e->waiting.bytes, &e->fetch_queue.bytes,
-                        &e->events,        &e->handed,        &e->event_bytes};
+    hmq_bytes *all[] = {&e->free_slots,    &e->log,           &e->awaited,           &e->incoming, &e->outputs.bytes,
+                        &e->flushes.bytes, &e->waiting.bytes, &e->fetch_queue.bytes, &e->events,   &e->handed};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(&allocator, all[i]);
     while (e->spare_count > 0) hmq_bytes_free(&allocator, &e->spare[--e->spare_count]);
     if (e->slots != NULL) allocator.release(e->slots);
@@ -179,69 +200,6 @@ hmq_conn hmq_engine_attach(hmq_engine *e) {
     return c->handle;
 }
 
-/* ---- inboxes: an open-addressing table of slots, at most half full ---- */
-
-static uint32_t inbox_place(const hmq_engine *e, hmq_slice inbox) {
-    static const hmq_hash_seed seed = {0x696e626f78, 0x6d617073};
-    return (uint32_t)hmq_hash_text(&seed, (const char *)inbox.data, inbox.len) & (e->inbox_room - 1);
-}
-
-static bool same(hmq_slice a, hmq_slice b) {
-    return a.len == b.len && memcmp(a.data, b.data, a.len) == 0;
-}
-
-/* Where the inbox stands, or would. */
-static uint32_t *inbox_find(const hmq_engine *e, hmq_slice inbox) {
-    uint32_t at = inbox_place(e, inbox);
-    while (e->inboxes[at] != 0 && !same(conn_inbox(e->slots[e->inboxes[at] - 1]), inbox))
-        at = (at + 1) & (e->inbox_room - 1);
-    return &e->inboxes[at];
-}
-
-connection *engine_find_inbox(const hmq_engine *e, hmq_slice inbox) {
-    if (e->inbox_count == 0) return NULL;
-    uint32_t slot = *inbox_find(e, inbox);
-    return slot == 0 ? NULL : e->slots[slot - 1];
-}
-
-static bool inboxes_grow(hmq_engine *e) {
-    uint32_t old_room = e->inbox_room, *old = e->inboxes;
-    uint32_t room = old_room == 0 ? FIRST_INBOXES : old_room * 2;
-    uint32_t *fresh = e->allocator.alloc(room * sizeof *fresh);
-    if (fresh == NULL) return false;
-    memset(fresh, 0, room * sizeof *fresh);
-    e->inboxes = fresh;
-    e->inbox_room = room;
-    for (uint32_t i = 0; i < old_room; i++) {
-        if (old[i] != 0) *inbox_find(e, conn_inbox(e->slots[old[i] - 1])) = old[i];
-    }
-    if (old != NULL) e->allocator.release(old);
-    return true;
-}
-
-static void inbox_remove(hmq_engine *e, const connection *c) {
-    uint32_t mask = e->inbox_room - 1, *place = inbox_find(e, conn_inbox(c));
-    if (*place == 0 || e->slots[*place - 1] != c) return; /* somebody else has it now */
-    uint32_t hole = (uint32_t)(place - e->inboxes);
-    e->inbox_count--;
-    for (uint32_t at = (hole + 1) & mask; e->inboxes[at] != 0; at = (at + 1) & mask) {
-        uint32_t home = inbox_place(e, conn_inbox(e->slots[e->inboxes[at] - 1]));
-        if (((at - home) & mask) < ((at - hole) & mask)) continue;
-        e->inboxes[hole] = e->inboxes[at];
-        hole = at;
-    }
-    e->inboxes[hole] = 0;
-}
-
-/* Gives the inbox to c; returns whose it was. */
-static connection *inbox_take(hmq_engine *e, connection *c) {
-    uint32_t *place = inbox_find(e, conn_inbox(c));
-    connection *former = *place == 0 ? NULL : e->slots[*place - 1];
-    e->inbox_count += former == NULL;
-    *place = (uint32_t)c->handle;
-    return former;
-}
-
 /* ---- opening and closing ---- */
 
 static bool set_names(hmq_engine *e, connection *c, hmq_slice key, hmq_slice id) {
@@ -262,8 +220,7 @@ static bool set_names(hmq_engine *e, connection *c, hmq_slice key, hmq_slice id)
 hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session *session, hmq_slice session_key,
                          int64_t now_ms, bool *ok) {
     connection *c = engine_find(e, conn);
-    *ok = c != NULL && c->phase == PHASE_HELD && ((e->inbox_count + 1) * 2 <= e->inbox_room || inboxes_grow(e)) &&
-          set_names(e, c, session_key, session->client_id);
+    *ok = c != NULL && c->phase == PHASE_HELD && inbox_room(e) && set_names(e, c, session_key, session->client_id);
     if (!*ok) return 0;
     c->phase = PHASE_OPEN;
     c->version = session->version;
@@ -281,15 +238,19 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
     if (c->behind) engine_wants_flush(e, c);
     connection *former = inbox_take(e, c);
     engine_relieve(e, c);
-    return former == NULL ? 0 : former->handle;
+    if (former == NULL) return 0;
+    former->phase = PHASE_ENDED;
+    return former->handle;
 }
 
 void hmq_engine_close(hmq_engine *e, hmq_conn conn) {
     connection *c = engine_find(e, conn);
     if (c == NULL) return;
-    c->writable = false; /* nothing more is sent */
-    outgoing_flush(e, c);
-    if (c->names != NULL) inbox_remove(e, c);
+    if (c->names != NULL) {
+        outgoing_close(e, c);
+        inbox_remove(e, c);
+    }
+    e->count.publishes_dropped_qos0 += log_kept_qos0(c);
     uint32_t slot = (uint32_t)conn - 1;
     e->slots[slot] = NULL;
     e->live--;
@@ -302,8 +263,8 @@ void hmq_engine_close(hmq_engine *e, hmq_conn conn) {
 uint8_t *engine_output(hmq_engine *e, connection *c, size_t bytes) {
     if (!c->in_outputs) {
         buffer_take(e, &c->output);
-        if (!engine_list_add(e, &e->outputs, c->handle)) return NULL;
-        c->in_outputs = true;
+        engine_list_add(e, &e->outputs, c->handle, &c->in_outputs);
+        if (!c->in_outputs) return NULL;
     }
     return hmq_bytes_room(&e->allocator, &c->output, bytes);
 }
@@ -317,7 +278,7 @@ bool hmq_engine_send(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t l
     if (c == NULL) return true;
     uint8_t *room = engine_output(e, c, len);
     if (room == NULL) return false;
-    memcpy(room, data, len);
+    if (len > 0) memcpy(room, data, len);
     engine_put(c, len);
     return true;
 }
@@ -349,7 +310,8 @@ void hmq_engine_writable(hmq_engine *e, hmq_conn conn, bool writable) {
 
 uint64_t hmq_engine_sent_serial(const hmq_engine *e, hmq_conn conn) {
     const connection *c = engine_find(e, conn);
-    return c == NULL ? 0 : c->highest;
+    if (c == NULL) return 0;
+    return c->checking && c->check_until > c->highest ? c->check_until : c->highest;
 }
 
 /* ---- rest and relief ---- */
@@ -357,7 +319,7 @@ uint64_t hmq_engine_sent_serial(const hmq_engine *e, hmq_conn conn) {
 bool engine_rests_now(const hmq_engine *e, const connection *c) {
     uint32_t most = c->told_to_rest ? e->settings.max_client_outstanding / 2 : e->settings.max_client_outstanding;
     bool limited = c->publishing.rate != 0 && c->publishing.tokens < 0;
-    return c->phase == PHASE_HELD || (c->paused && c->unread.len > 0) || c->outstanding > most || c->stalled ||
+    return c->phase == PHASE_HELD || (c->paused && c->unread.len > 0) || c->outstanding > most || c->publishes.waits ||
            limited || (!e->up && c->outstanding > 0);
 }
 
@@ -371,54 +333,77 @@ bool hmq_engine_rests(hmq_engine *e, hmq_conn conn) {
 
 void engine_relieve(hmq_engine *e, connection *c) {
     if (!c->told_to_rest || engine_rests_now(e, c)) return;
-    if (engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_RELIEF, .conn = c->handle})) c->told_to_rest = false;
+    if (engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_RELIEF, .conn = c->handle}))
+        c->told_to_rest = false;
+    else
+        e->sweep = true;
 }
 
 /* ---- flush ---- */
 
 void engine_wants_flush(hmq_engine *e, connection *c) {
-    if (!c->in_flush) c->in_flush = engine_list_add(e, &e->flushes, c->handle);
+    engine_list_add(e, &e->flushes, c->handle, &c->in_flush);
 }
 
 void engine_wants_time(hmq_engine *e, connection *c) {
-    if (!c->in_waiting) c->in_waiting = engine_list_add(e, &e->waiting, c->handle);
+    engine_list_add(e, &e->waiting, c->handle, &c->in_waiting);
 }
 
 bool hmq_engine_waits(const hmq_engine *e) {
-    return e->waiting.bytes.len > 0;
+    return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->sweep;
+}
+
+static bool is_due(const retry *r, int64_t now_ms) {
+    return now_ms >= r->at_ms || r->at_ms - now_ms > r->pause_ms; /* or the clock was set back */
 }
 
 /* The pause of a stalled connection is over, tokens have come in: goes on, or waits again. */
 static void wake(hmq_engine *e, connection *c) {
-    if (c->stalled && (e->now_ms < c->retry_at_ms || c->under_way > 0)) {
-        engine_wants_time(e, c);
-    } else if (c->stalled) {
+    if (c->phase == PHASE_ENDED) return;
+    if (!c->publishes.waits || (c->under_way == 0 && is_due(&c->publishes, e->now_ms)))
         log_send_again(e, c);
-    }
+    else
+        engine_wants_time(e, c);
+    if (c->queue.waits && is_due(&c->queue, e->now_ms)) c->queue.waits = false;
+    if (c->queue.waits) engine_wants_time(e, c);
     if (c->publishing.tokens < 0) {
-        double before = c->publishing.tokens; /* a debt: it is paid by the time that passes */
-        c->publishing.tokens = before + (double)(e->now_ms - c->publishing.filled_ms) * c->publishing.rate / 1000;
-        c->publishing.filled_ms = e->now_ms;
+        bucket_fill(&c->publishing, e->now_ms);
         if (c->publishing.tokens < 0) engine_wants_time(e, c);
     }
     engine_relieve(e, c);
     outgoing_flush(e, c);
 }
 
+/* After memory was lacking. */
+static void sweep(hmq_engine *e) {
+    e->sweep = false;
+    for (uint32_t i = 0; i < e->slot_count; i++) {
+        connection *c = e->slots[i];
+        if (c == NULL) continue;
+        wake(e, c);
+        if (c->owed == 0) continue;
+        if (engine_raise(e, &(hmq_engine_event){.kind = c->owed, .conn = c->handle}))
+            c->owed = 0;
+        else
+            e->sweep = true;
+    }
+}
+
 void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
     hmq_conn conn;
     e->now_ms = now_ms;
+    if (e->sweep) sweep(e);
     for (size_t left = e->waiting.bytes.len / sizeof conn; left > 0 && list_pop(&e->waiting, &conn); left--) {
         connection *c = engine_find(e, conn);
         if (c == NULL) continue;
         c->in_waiting = false;
         wake(e, c);
     }
-    for (size_t left = e->flushes.bytes.len / sizeof conn; left > 0 && list_pop(&e->flushes, &conn); left--) {
+    while (list_pop(&e->flushes, &conn)) {
         connection *c = engine_find(e, conn);
         if (c == NULL) continue;
-        c->in_flush = false;
         outgoing_flush(e, c);
+        c->in_flush = false; /* what it wanted meanwhile is done */
     }
     while (e->up && e->fetches < e->fetch_limit && list_pop(&e->fetch_queue, &conn)) {
         connection *c = engine_find(e, conn);
@@ -439,7 +424,7 @@ size_t hmq_engine_outstanding(const hmq_engine *e) {
 /* ---- the server goes and comes ---- */
 
 void hmq_engine_server_lost(hmq_engine *e) {
-    e->up = false;
+    e->up = e->broken = false;
     log_lost(e);
     hmq_bytes_free(&e->allocator, &e->incoming);
     hmq_bytes_clear(&e->fetch_queue.bytes);
@@ -449,7 +434,7 @@ void hmq_engine_server_lost(hmq_engine *e) {
         connection *c = e->slots[i];
         if (c == NULL || c->phase != PHASE_OPEN) continue;
         c->under_way = 0;
-        c->stalled = false;
+        c->publishes.waits = c->queue.waits = false;
         outgoing_server_lost(e, c);
     }
 }
@@ -460,7 +445,7 @@ void hmq_engine_server_restored(hmq_engine *e, int64_t now_ms) {
     for (uint32_t i = 0; i < e->slot_count; i++) {
         connection *c = e->slots[i];
         if (c == NULL || c->phase != PHASE_OPEN) continue;
-        c->retry_pause_ms = 0;
+        c->publishes.pause_ms = c->queue.pause_ms = 0;
         log_send_again(e, c);
         engine_wants_flush(e, c);
         engine_relieve(e, c);

@@ -1,7 +1,10 @@
 /* engine_acks.c - what clients acknowledge, and how the server is told: SESSION.ACK and SESSION.RELEASE.
  *
  * Acknowledgements gather until the flush and go out in one command; a release goes out by itself, because its PUBREL waits
- * for it.  Nothing goes out for a message that was not compared yet with what the server has since it was lost. */
+ * for it.  Nothing goes out for a message that was not compared yet with what the server has since it was lost.
+ *
+ * Releases stand in one line in the order of the PUBRECs, those under way at its head, until they are answered; behind a
+ * refused one all go again, so that the PUBRELs keep that order [MQTT-4.6.0-4]. */
 #include "engine_internal.h"
 
 #define MOST_ACKS 500U /* packet identifiers of one SESSION.ACK */
@@ -16,7 +19,7 @@ void outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry) {
     }
     inflight_set_state(&c->inflight, entry, INFLIGHT_ACK_DUE);
     if (entry->unchecked) return; /* when it was found again */
-    id_push(e, &c->acks_due, entry->packet_id);
+    id_push(e, c, &c->acks_due, entry->packet_id);
     engine_wants_flush(e, c);
 }
 
@@ -40,34 +43,35 @@ bool outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uint16_
     return log_add(e, &entry);
 }
 
+/* False: no memory for now. */
+static bool send_acks(hmq_engine *e, connection *c, size_t count) {
+    if (hmq_bytes_room(&e->allocator, &c->acking.bytes, count * sizeof(uint16_t)) == NULL) return false;
+    uint8_t *begin = log_room(e, outgoing_session_bytes(c) + count * 16), *out = begin;
+    if (begin == NULL) return false;
+    out = outgoing_put_session(out, c, "SESSION.ACK", 11, count);
+    for (size_t i = 0; i < count; i++) out = hmq_resp_put_number(out, id_at(&c->acks_due, i));
+    if (!outgoing_add(e, c, COMMAND_ACK, (uint16_t)count, begin, out)) return false;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t packet_id = id_pop(&c->acks_due);
+        inflight_set_state(&c->inflight, inflight_find(&c->inflight, packet_id), INFLIGHT_ACKING);
+        id_push(e, c, &c->acking, packet_id);
+    }
+    return true;
+}
+
 void outgoing_send_acks(hmq_engine *e, connection *c) {
     while (id_count(&c->acks_due) > 0) {
         size_t count = id_count(&c->acks_due);
-        if (count > MOST_ACKS) count = MOST_ACKS;
-        uint8_t *begin = log_room(e, outgoing_session_bytes(c) + count * 16), *out = begin;
-        if (begin == NULL) return;
-        out = outgoing_put_session(out, c, "SESSION.ACK", 11, count);
-        const uint8_t *ids = hmq_bytes_at(&c->acks_due.bytes);
-        for (size_t i = 0; i < count; i++) {
-            uint16_t packet_id;
-            memcpy(&packet_id, ids + i * sizeof packet_id, sizeof packet_id);
-            out = hmq_resp_put_number(out, packet_id);
-        }
-        if (!outgoing_add(e, c, COMMAND_ACK, (uint16_t)count, begin, out)) return;
-        for (size_t i = 0; i < count; i++) {
-            uint16_t packet_id = id_pop(&c->acks_due);
-            inflight_entry *entry = inflight_find(&c->inflight, packet_id);
-            if (entry != NULL) inflight_set_state(&c->inflight, entry, INFLIGHT_ACKING);
-            id_push(e, &c->acking, packet_id);
-        }
+        if (send_acks(e, c, count < MOST_ACKS ? count : MOST_ACKS)) continue;
+        engine_wants_time(e, c);
+        return;
     }
     hmq_bytes_free(&e->allocator, &c->acks_due.bytes);
 }
 
 void outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done) {
-    for (; count > 0 && id_count(&c->acking) > 0; count--) {
+    for (; count > 0; count--) {
         inflight_entry *entry = inflight_find(&c->inflight, id_pop(&c->acking));
-        if (entry == NULL || entry->state != INFLIGHT_ACKING) continue;
         if (done)
             inflight_remove(&e->allocator, &c->inflight, entry);
         else
@@ -76,45 +80,48 @@ void outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool do
     if (id_count(&c->acking) == 0) hmq_bytes_free(&e->allocator, &c->acking.bytes);
 }
 
-/* SESSION.RELEASE of everything that waits for it. */
+static bool send_release(hmq_engine *e, connection *c, uint16_t packet_id) {
+    uint8_t *begin = log_room(e, outgoing_session_bytes(c) + 32);
+    if (begin == NULL) return false;
+    uint8_t *out = outgoing_put_session(begin, c, "SESSION.RELEASE", 15, 1);
+    out = hmq_resp_put_number(out, packet_id);
+    return outgoing_add(e, c, COMMAND_RELEASE, packet_id, begin, out);
+}
+
 void outgoing_send_releases(hmq_engine *e, connection *c) {
-    while (id_count(&c->releases_due) > 0) {
-        uint8_t *begin = log_room(e, outgoing_session_bytes(c) + 16);
-        if (begin == NULL) return;
-        uint16_t packet_id = id_pop(&c->releases_due);
-        uint8_t *out = outgoing_put_session(begin, c, "SESSION.RELEASE", 15, 1);
-        out = hmq_resp_put_number(out, packet_id);
-        if (outgoing_add(e, c, COMMAND_RELEASE, packet_id, begin, out)) continue;
-        id_push(e, &c->releases_due, packet_id);
-        return;
+    if (c->releases_held) return; /* until all that are under way are answered */
+    while (c->releases_under_way < id_count(&c->releases)) {
+        if (!send_release(e, c, id_at(&c->releases, c->releases_under_way))) {
+            engine_wants_time(e, c);
+            return;
+        }
+        c->releases_under_way++;
     }
-    hmq_bytes_free(&e->allocator, &c->releases_due.bytes);
 }
 
 void outgoing_release(hmq_engine *e, connection *c, uint16_t packet_id) {
-    id_push(e, &c->releases_due, packet_id);
+    id_push(e, c, &c->releases, packet_id);
     engine_wants_flush(e, c);
 }
 
-void outgoing_release_answered(hmq_engine *e, connection *c, uint16_t packet_id, bool done) {
-    inflight_entry *entry = inflight_find(&c->inflight, packet_id);
-    if (entry == NULL || entry->state != INFLIGHT_RELEASING) return;
-    if (!done) { /* refused for now */
-        outgoing_release(e, c, packet_id);
-        return;
+void outgoing_release_answered(hmq_engine *e, connection *c, bool done) {
+    c->releases_under_way--;
+    if (!done) c->releases_held = true;
+    if (!c->releases_held) {
+        outgoing_released(e, c, inflight_find(&c->inflight, id_pop(&c->releases)));
+    } else if (c->releases_under_way == 0) {
+        c->releases_held = false;
+        engine_wants_flush(e, c);
     }
+    if (id_count(&c->releases) == 0) hmq_bytes_free(&e->allocator, &c->releases.bytes);
+}
+
+void outgoing_released(hmq_engine *e, connection *c, inflight_entry *entry) {
     inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASED);
-    client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0);
+    client_answer(e, c, HMQ_MQTT_PUBREL, entry->packet_id, 0);
 }
 
 /* ---- what the client acknowledges ---- */
-
-static inflight_entry *known(hmq_engine *e, connection *c, uint16_t packet_id) {
-    inflight_entry *entry = inflight_find(&c->inflight, packet_id);
-    if (entry != NULL && inflight_is_unacknowledged(entry->state)) return entry;
-    e->count.acknowledgements_unknown++;
-    return NULL;
-}
 
 static void is_done(hmq_engine *e, connection *c, inflight_entry *entry) {
     e->count.messages_acknowledged++;
@@ -123,30 +130,44 @@ static void is_done(hmq_engine *e, connection *c, inflight_entry *entry) {
     if (c->behind) engine_wants_flush(e, c);
 }
 
+/* PUBACK and PUBCOMP: each is right in one state only, and else counted and ignored. */
+static void done_if(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t state) {
+    inflight_entry *entry = inflight_find(&c->inflight, packet_id);
+    if (entry != NULL && entry->state == state)
+        is_done(e, c, entry);
+    else
+        e->count.acknowledgements_unknown++;
+}
+
 void outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id) {
-    inflight_entry *entry = known(e, c, packet_id);
-    if (entry != NULL && entry->state == INFLIGHT_SENT) is_done(e, c, entry);
+    done_if(e, c, packet_id, INFLIGHT_SENT);
+}
+
+void outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id) {
+    done_if(e, c, packet_id, INFLIGHT_RELEASED);
+}
+
+/* The first PUBREC for a message. */
+static void received_first(hmq_engine *e, connection *c, inflight_entry *entry, uint8_t reason) {
+    if (reason >= 0x80) {
+        is_done(e, c, entry);
+    } else if (entry->gone) { /* nothing to release: the exchange still ends well */
+        outgoing_released(e, c, entry);
+    } else {
+        inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASING);
+        if (!entry->unchecked) outgoing_release(e, c, entry->packet_id); /* else when it was found again */
+    }
 }
 
 void outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason) {
     inflight_entry *entry = inflight_find(&c->inflight, packet_id);
-    if (entry == NULL || !inflight_is_unacknowledged(entry->state)) {
+    switch (entry == NULL ? 0 : entry->state) {
+    case INFLIGHT_SENT2: received_first(e, c, entry, reason); break;
+    case INFLIGHT_RELEASING: break; /* its PUBREL comes */
+    case INFLIGHT_RELEASED: client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0); break;
+    case INFLIGHT_SENT: e->count.acknowledgements_unknown++; break; /* of QoS 1 */
+    default:
         e->count.acknowledgements_unknown++;
         client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0x92); /* packet identifier not found */
-    } else if (entry->state == INFLIGHT_RELEASED) {
-        client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0);
-    } else if (reason >= 0x80) {
-        is_done(e, c, entry);
-    } else if (entry->state == INFLIGHT_SENT2 && entry->gone) { /* nothing to release: the exchange still ends well */
-        inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASED);
-        client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0);
-    } else if (entry->state == INFLIGHT_SENT2) {
-        inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASING);
-        if (!entry->unchecked) outgoing_release(e, c, packet_id); /* else when it was found again */
     }
-}
-
-void outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id) {
-    inflight_entry *entry = known(e, c, packet_id);
-    if (entry != NULL && entry->state == INFLIGHT_RELEASED) is_done(e, c, entry);
 }

@@ -48,10 +48,13 @@ static uint8_t reason_of(int error) {
 
 /* ---- answers ---- */
 
-bool client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason) {
-    if (c->phase != PHASE_OPEN) return true;
+void client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason) {
+    if (c->phase != PHASE_OPEN) return;
     uint8_t *out = engine_output(e, c, 5);
-    if (out == NULL) return false;
+    if (out == NULL) {
+        engine_no_memory(e, c);
+        return;
+    }
     bool with_reason = reason != 0 && c->version == 5;
     out[0] = (uint8_t)(type << 4 | (type == HMQ_MQTT_PUBREL ? 2 : 0));
     out[1] = with_reason ? 3 : 2;
@@ -59,7 +62,6 @@ bool client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t pa
     out[3] = (uint8_t)packet_id;
     out[4] = reason;
     engine_put(c, with_reason ? 5 : 4);
-    return true;
 }
 
 /* ---- topic aliases ---- */
@@ -110,11 +112,12 @@ bool hmq_engine_rules(hmq_engine *e, hmq_conn conn, const hmq_engine_rule *rules
     connection *c = engine_find(e, conn);
     if (c == NULL) return true;
     size_t bytes = 0;
+    uint8_t *text = NULL;
     for (size_t i = 0; i < count; i++) bytes += rules[i].filter.len;
     hmq_engine_rule *copy = count == 0 ? NULL : e->allocator.alloc(count * sizeof *copy + bytes);
     if (count > 0 && copy == NULL) return false;
-    uint8_t *text = (uint8_t *)(copy + count);
     for (size_t i = 0; i < count; i++) {
+        if (i == 0) text = (uint8_t *)(copy + count);
         copy[i] = (hmq_engine_rule){rules[i].allow, {text, rules[i].filter.len}};
         if (rules[i].filter.len > 0) memcpy(text, rules[i].filter.data, rules[i].filter.len);
         text += rules[i].filter.len;
@@ -137,16 +140,9 @@ static bool may_publish(const connection *c, hmq_slice topic) {
 
 /* ---- publishing ---- */
 
+/* In debt the client rests. */
 static void spend(hmq_engine *e, connection *c) {
-    bucket *b = &c->publishing;
-    if (b->rate == 0) return;
-    if (e->now_ms > b->filled_ms) {
-        b->tokens += (double)(e->now_ms - b->filled_ms) * b->rate / 1000;
-        if (b->tokens > b->rate) b->tokens = b->rate;
-        b->filled_ms = e->now_ms;
-    }
-    b->tokens -= 1; /* below 0: the client rests until the debt is paid */
-    if (b->tokens < 0) engine_wants_time(e, c);
+    if (c->publishing.rate != 0 && !bucket_spend(&c->publishing, e->now_ms)) engine_wants_time(e, c);
 }
 
 /* The place of a publish that is not allowed, in the order of the answers. */
@@ -274,14 +270,21 @@ static int on_packet(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
 }
 
 static bool fault(hmq_engine *e, connection *c, int error, hmq_slice bytes, hmq_engine_event *event) {
-    if (error <= HMQ_ENGINE_NOT_CONNECTED)
-        e->count.protocol_errors++;
-    else
+    if (error > HMQ_ENGINE_NOT_CONNECTED)
         e->count.packets_malformed++;
+    else if (error != HMQ_ENGINE_NO_MEMORY)
+        e->count.protocol_errors++;
     c->phase = PHASE_ENDED;
     hmq_bytes_clear(&c->unread);
     *event = (hmq_engine_event){
         .kind = HMQ_EVENT_ERROR, .conn = c->handle, .error = error, .code = reason_of(error), .bytes = bytes};
+    return true;
+}
+
+static bool hand_over(connection *c, hmq_slice packet, hmq_engine_event *event) {
+    c->paused = true;
+    if (c->phase == PHASE_NEW) c->phase = PHASE_HELD;
+    *event = (hmq_engine_event){.kind = HMQ_EVENT_PACKET, .conn = c->handle, .bytes = packet};
     return true;
 }
 
@@ -304,13 +307,10 @@ static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, 
             hmq_slice bytes = {data + *taken, packets[i].bytes};
             int outcome = on_packet(e, c, &packets[i]);
             *taken += packets[i].bytes;
+            if (outcome == 0 && c->phase != PHASE_ENDED) continue;
+            e->count.packets_received -= count - i - 1; /* the others are decoded once more, or never looked at */
             if (outcome < 0) return fault(e, c, outcome, bytes, event);
-            if (outcome == 0) continue;
-            c->paused = true;
-            if (c->phase == PHASE_NEW) c->phase = PHASE_HELD;
-            *event = (hmq_engine_event){.kind = HMQ_EVENT_PACKET, .conn = c->handle, .bytes = bytes};
-            e->count.packets_received -= count - i - 1; /* the others are decoded once more */
-            return true;
+            return outcome > 0 && hand_over(c, bytes, event);
         }
         if (bad != HMQ_MQTT_OK) return fault(e, c, bad, (hmq_slice){data + *taken, len - *taken}, event);
         if (count < BATCH) return false;
@@ -324,7 +324,11 @@ static bool no_memory(hmq_engine *e, connection *c, hmq_engine_event *event) {
 /* What is in `unread`, if it is its turn. */
 static bool take_unread(hmq_engine *e, connection *c, hmq_engine_event *event) {
     size_t taken;
-    if (c->paused || c->phase == PHASE_ENDED || c->unread.len == 0) return false;
+    if (c->paused || c->phase == PHASE_ENDED) return false;
+    if (c->unread.len == 0) {
+        hmq_bytes_free(&e->allocator, &c->unread);
+        return false;
+    }
     bool raised = take(e, c, hmq_bytes_at(&c->unread), c->unread.len, &taken, event);
     if (c->phase != PHASE_ENDED) hmq_bytes_drop(&c->unread, taken);
     if (!raised && c->unread.len == 0) hmq_bytes_free(&e->allocator, &c->unread);

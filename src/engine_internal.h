@@ -1,6 +1,7 @@
 /* engine_internal.h - the structures behind engine.h, and what its files know of one another; private to the core.
  *
  *      engine.c          connections, bytes for clients, flush, the server's loss and return
+ *      engine_inbox.c    which connection an inbox belongs to
  *      engine_client.c   packets of clients become commands
  *      engine_server.c   replies and pushes become packets
  *      engine_log.c      commands without a reply: the log of their bytes, and whom the replies belong to
@@ -10,7 +11,11 @@
  *      inflight.c        the messages that a client has and has not acknowledged
  *
  * Memory: everything is the engine's, taken from its allocator.  A connection without traffic holds its structure, its
- * names and nothing else. */
+ * names and nothing else.
+ *
+ * Where memory is lacking, one of two things happens, and neither loses or reorders anything: a connection that cannot go
+ * on in order is ended (engine_no_memory; the server has all that was acknowledged), and what merely could not be put on
+ * a list is found by a sweep over all connections at the next flush. */
 #ifndef HMQ_ENGINE_INTERNAL_H
 #define HMQ_ENGINE_INTERNAL_H
 
@@ -34,12 +39,12 @@ typedef enum command_kind {
     COMMAND_FETCH = 6,
     COMMAND_SENT = 7,
     COMMAND_OWNER = 8,
-    COMMAND_SILENT = 9    /* of the owner; no reply will come */
+    COMMAND_SILENT = 9    /* of the owner: confirmed by a push for each channel */
 } command_kind;
 
 typedef struct awaited {
     hmq_conn conn;
-    uint64_t token;     /* OWNER */
+    uint64_t token;     /* OWNER: its own; SILENT: confirmations to come; a client's: 1 if it was sent before */
     uint32_t len;       /* of its bytes in the log */
     uint16_t packet_id; /* of an ACK: how many */
     uint8_t kind;
@@ -61,6 +66,12 @@ typedef struct bucket { /* a token bucket of one second */
     int64_t filled_ms;
 } bucket;
 
+typedef struct retry { /* of what the server refuses for now */
+    bool waits;
+    uint32_t pause_ms; /* the last one; 0: nothing was refused since the last success */
+    int64_t at_ms, since_ms;
+} retry;
+
 typedef struct alias {
     uint64_t hash;
     uint8_t *topic;
@@ -74,15 +85,15 @@ typedef struct connection {
     bool writable, in_outputs, in_flush, in_waiting, in_fetch_queue;
     bool paused;       /* a packet is with the owner: what follows waits */
     bool told_to_rest; /* and so RELIEF is owed */
+    uint8_t owed;      /* the event that ended it, if there was no memory to raise it; else 0 */
 
     /* From the client. */
     hmq_bytes unread;
     uint32_t outstanding; /* PUBLISH, DENIED, COMPLETE without an outcome */
-    hmq_bytes again;      /* those of them that are to be sent again: engine_log.h has the form */
     uint32_t under_way;   /* of them with the server */
-    bool stalled;         /* one was refused for now */
-    int64_t retry_at_ms, stalled_since_ms;
-    uint32_t retry_pause_ms;
+    hmq_bytes again;      /* those of them that are to be sent again: engine_log.c has the form */
+    hmq_bytes later;      /* and those that came behind them */
+    retry publishes;      /* one of them was refused for now */
     uint32_t quota_used;
     uint16_t receive_maximum, alias_maximum_in, alias_maximum_out;
     uint16_t aliases_out_count;
@@ -99,10 +110,15 @@ typedef struct connection {
     uint16_t window;
     uint32_t max_packet_out;
     uint64_t position, highest;
-    bool behind, fetching, checking, conflict, sent_due;
-    hmq_bytes ready; /* ready_head + record, one after the other */
+    uint64_t check_until, missed_after; /* while checking: engine_queue.c */
+    bool behind, fetching, checking, missed, sent_due;
+    retry queue;     /* a command about the session was refused for now */
+    hmq_bytes ready; /* outgoing_message + value, one after the other */
     uint32_t ready_count;
-    id_queue acks_due, acking, releases_due;
+    id_queue acks_due, acking;
+    id_queue releases; /* those under way first */
+    uint32_t releases_under_way;
+    bool releases_held; /* one of those under way was refused: it and all behind it go again */
     bucket replay;
 
     /* Who it is. */
@@ -125,6 +141,8 @@ struct hmq_engine {
     uint32_t inbox_room, inbox_count;
 
     bool up;
+    bool broken; /* the server's bytes made no sense */
+    bool sweep;  /* something could not be put on a list, or raised: the next flush looks at all connections */
     hmq_bytes log;     /* commands without a reply, and those not written */
     size_t unwritten;  /* bytes at the end of the log */
     hmq_bytes awaited; /* struct awaited, one for each command in the log */
@@ -132,9 +150,8 @@ struct hmq_engine {
 
     uint32_t fetches, fetch_limit;
     conn_list outputs, flushes, waiting, fetch_queue;
-    hmq_bytes events; /* hmq_engine_event without bytes, or with bytes in event_text */
+    hmq_bytes events; /* hmq_engine_event, each with its bytes behind it */
     hmq_bytes handed; /* the output that was handed out last */
-    hmq_bytes event_bytes;
     hmq_bytes spare[16]; /* buffers to be used again */
     uint32_t spare_count;
     int64_t now_ms;
@@ -142,9 +159,11 @@ struct hmq_engine {
 
 /* ---- engine.c ---- */
 connection *engine_find(const hmq_engine *e, hmq_conn handle); /* NULL: not known any more */
-connection *engine_find_inbox(const hmq_engine *e, hmq_slice inbox);
 bool engine_raise(hmq_engine *e, const hmq_engine_event *event); /* event->bytes are copied */
-bool engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn);
+/* No more packets either way; the owner is told by this event. */
+void engine_end(hmq_engine *e, connection *c, hmq_engine_event_kind kind, hmq_slice bytes);
+void engine_no_memory(hmq_engine *e, connection *c); /* the same: FAILED */
+void engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *listed);
 void engine_wants_flush(hmq_engine *e, connection *c);
 void engine_wants_time(hmq_engine *e, connection *c);
 uint8_t *engine_output(hmq_engine *e, connection *c, size_t bytes); /* room for a packet; then engine_put */
@@ -157,10 +176,19 @@ hmq_slice conn_inbox(const connection *c);
 hmq_slice conn_client_id(const connection *c);
 /* Takes one token; false: none is there now. */
 bool bucket_take(bucket *b, int64_t now_ms);
+/* Takes one in any case; false: it is owed. */
+bool bucket_spend(bucket *b, int64_t now_ms);
+
+/* ---- engine_inbox.c ---- */
+connection *engine_find_inbox(const hmq_engine *e, hmq_slice inbox);
+bool inbox_room(hmq_engine *e); /* for one more */
+/* Gives the inbox to c, for which there is room; returns whose it was. */
+connection *inbox_take(hmq_engine *e, connection *c);
+void inbox_remove(hmq_engine *e, const connection *c); /* unless somebody else has it now */
 
 /* ---- engine_client.c ---- */
 void client_forget(hmq_engine *e, connection *c); /* aliases, rules */
-bool client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason);
+void client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason);
 
 /* ---- engine_log.c ---- */
 /* Room for one command of at most `most` bytes; NULL: no memory.  Then log_add. */
@@ -175,8 +203,12 @@ size_t log_count(const hmq_engine *e);
 void log_lost(hmq_engine *e);
 /* Keeps the command at the head to be sent again. */
 bool log_keep_head(hmq_engine *e, connection *c);
-/* Sends what is kept, if nothing of it is under way. */
+/* Sends what is kept, if nothing of it is under way: all of it, or (no memory) nothing for now. */
 void log_send_again(hmq_engine *e, connection *c);
+/* One push that confirms (UN)SUBSCRIBE. */
+void log_confirmed(hmq_engine *e);
+/* Publishes of QoS 0 among what is kept. */
+size_t log_kept_qos0(const connection *c);
 
 /* A message of the queue, as pushed, fetched or kept ready. */
 typedef struct outgoing_message {
@@ -195,14 +227,19 @@ static inline uint64_t engine_mark(const uint8_t *value, size_t len) {
     return hmq_hash_text(&seed, (const char *)value, len);
 }
 
-/* At most 65535 identifiers.  If there is no memory, the message is only sent again after a reconnection. */
-static inline void id_push(hmq_engine *e, id_queue *queue, uint16_t packet_id) {
-    hmq_bytes_append(&e->allocator, &queue->bytes, &packet_id, sizeof packet_id);
+/* At most 65535 identifiers. */
+static inline void id_push(hmq_engine *e, connection *c, id_queue *queue, uint16_t packet_id) {
+    if (!hmq_bytes_append(&e->allocator, &queue->bytes, &packet_id, sizeof packet_id)) engine_no_memory(e, c);
+}
+
+static inline uint16_t id_at(const id_queue *queue, size_t index) {
+    uint16_t packet_id;
+    memcpy(&packet_id, hmq_bytes_at(&queue->bytes) + index * sizeof packet_id, sizeof packet_id);
+    return packet_id;
 }
 
 static inline uint16_t id_pop(id_queue *queue) {
-    uint16_t packet_id;
-    memcpy(&packet_id, hmq_bytes_at(&queue->bytes), sizeof packet_id);
+    uint16_t packet_id = id_at(queue, 0);
     hmq_bytes_drop(&queue->bytes, sizeof packet_id);
     return packet_id;
 }
@@ -235,10 +272,14 @@ void outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
 void outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason); /* PUBREC */
 void outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id);                /* PUBCOMP */
 void outgoing_flush(hmq_engine *e, connection *c);
-void outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len);
+/* False: that is no page. */
+bool outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len);
 void outgoing_fetch_failed(hmq_engine *e, connection *c);
 void outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done);
-void outgoing_release_answered(hmq_engine *e, connection *c, uint16_t packet_id, bool done);
+void outgoing_release_answered(hmq_engine *e, connection *c, bool done);
+/* It is released at the server (or gone from there): the client is told. */
+void outgoing_released(hmq_engine *e, connection *c, inflight_entry *entry);
+void outgoing_close(hmq_engine *e, connection *c); /* what the server should know still */
 void outgoing_server_lost(hmq_engine *e, connection *c);
 void outgoing_forget(hmq_engine *e, connection *c);
 

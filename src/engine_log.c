@@ -5,13 +5,16 @@
  *                                                  ^ unwritten
  *
  * The bytes stay until the reply is there, so that a publish can be sent again as it was: after a loss of the server, or
- * when it was refused for now.  It then waits in its connection's `again`: entry and bytes, one after the other.
+ * when it was refused for now.  It then waits in its connection's `again`: entry and bytes, one after the other.  What
+ * the client sends meanwhile waits in `later`; what comes out of the log is older than that, whenever it comes.
  *
  * Laws
- *  1. While `again` of a connection holds something, all that follows of this connection goes there, too: its order
- *     stays.  (Behind a refused publish also those of QoS 1 that succeeded are sent again, so that the last word on a
- *     topic stays the publisher's last word.)
- *  2. A publish of QoS 0 that was written is never sent again. */
+ *  1. A connection's commands go out in the order again, later: nothing new goes into the log while these hold anything,
+ *     and they go out only when nothing of the connection is in the log.  (Behind a refused command also those that
+ *     succeeded are sent again: so the last word on a topic stays the publisher's last word, and the answers stay in
+ *     order.  Of QoS 2 and of completions the server knows that it had them.)
+ *  2. A publish of QoS 0 that was written is never sent again.
+ *  3. The commands of a connection that ended are not sent again. */
 #include "engine_internal.h"
 
 uint8_t *log_room(hmq_engine *e, size_t most) {
@@ -26,19 +29,23 @@ bool log_add(hmq_engine *e, const awaited *entry) {
     return true;
 }
 
-static bool keep(hmq_engine *e, connection *c, const awaited *entry, const uint8_t *bytes) {
-    uint8_t *room = hmq_bytes_room(&e->allocator, &c->again, sizeof *entry + entry->len);
+static bool keep(hmq_engine *e, hmq_bytes *kept, const awaited *entry, const uint8_t *bytes) {
+    uint8_t *room = hmq_bytes_room(&e->allocator, kept, sizeof *entry + entry->len);
     if (room == NULL) return false;
     memcpy(room, entry, sizeof *entry);
     memcpy(room + sizeof *entry, bytes, entry->len);
-    hmq_bytes_wrote(&c->again, sizeof *entry + entry->len);
+    hmq_bytes_wrote(kept, sizeof *entry + entry->len);
     return true;
 }
 
+static bool keeps_anything(const connection *c) {
+    return c->again.len > 0 || c->later.len > 0;
+}
+
 bool log_add_client(hmq_engine *e, connection *c, const awaited *entry) {
-    bool kept = !e->up || c->stalled || c->again.len > 0;
+    bool kept = !e->up || c->publishes.waits || keeps_anything(c);
     const uint8_t *bytes = hmq_bytes_at(&e->log) + e->log.len;
-    if (!(kept ? keep(e, c, entry, bytes) : log_add(e, entry))) return false;
+    if (!(kept ? keep(e, &c->later, entry, bytes) : log_add(e, entry))) return false;
     c->outstanding++;
     c->under_way += !kept;
     return true;
@@ -69,11 +76,6 @@ hmq_slice log_head_bytes(const hmq_engine *e) {
     return (hmq_slice){hmq_bytes_at(&e->log), head(e)->len};
 }
 
-/* Commands without a reply are over as soon as they are written and nothing older is awaited. */
-static void drop_silent(hmq_engine *e) {
-    while (head(e) != NULL && head(e)->kind == COMMAND_SILENT && head_is_written(e)) log_drop_head(e);
-}
-
 hmq_slice hmq_engine_server_output(const hmq_engine *e) {
     if (e->unwritten == 0) return (hmq_slice){NULL, 0};
     return (hmq_slice){hmq_bytes_at(&e->log) + (e->log.len - e->unwritten), e->unwritten};
@@ -81,41 +83,75 @@ hmq_slice hmq_engine_server_output(const hmq_engine *e) {
 
 void hmq_engine_server_written(hmq_engine *e, size_t bytes) {
     e->unwritten -= bytes < e->unwritten ? bytes : e->unwritten;
-    drop_silent(e);
+}
+
+void log_confirmed(hmq_engine *e) {
+    const awaited *entry = log_head(e);
+    if (entry == NULL || entry->kind != COMMAND_SILENT) return;
+    if (--((awaited *)(void *)hmq_bytes_at(&e->awaited))->token == 0) log_drop_head(e);
 }
 
 bool log_keep_head(hmq_engine *e, connection *c) {
-    return keep(e, c, head(e), hmq_bytes_at(&e->log));
+    awaited entry = *head(e);
+    entry.token = 1;
+    return keep(e, &c->again, &entry, hmq_bytes_at(&e->log));
+}
+
+/* Into the log, which has the room. */
+static void send_kept(hmq_engine *e, connection *c, hmq_bytes *kept) {
+    while (kept->len > 0) {
+        awaited entry;
+        memcpy(&entry, hmq_bytes_at(kept), sizeof entry);
+        memcpy(hmq_bytes_at(&e->log) + e->log.len, hmq_bytes_at(kept) + sizeof entry, entry.len);
+        log_add(e, &entry);
+        c->under_way++;
+        hmq_bytes_drop(kept, sizeof entry + entry.len);
+    }
+    hmq_bytes_free(&e->allocator, kept);
 }
 
 void log_send_again(hmq_engine *e, connection *c) {
     if (!e->up || c->under_way > 0) return;
-    c->stalled = false;
-    while (c->again.len > 0) {
-        awaited entry;
-        memcpy(&entry, hmq_bytes_at(&c->again), sizeof entry);
-        uint8_t *room = log_room(e, entry.len);
-        if (room == NULL) return;
-        memcpy(room, hmq_bytes_at(&c->again) + sizeof entry, entry.len);
-        if (!log_add(e, &entry)) return;
-        c->under_way++;
-        hmq_bytes_drop(&c->again, sizeof entry + entry.len);
+    if (keeps_anything(c)) { /* and so `outstanding` of them */
+        bool fits = hmq_bytes_room(&e->allocator, &e->log, c->again.len + c->later.len) != NULL &&
+                    hmq_bytes_room(&e->allocator, &e->awaited, c->outstanding * sizeof(awaited)) != NULL;
+        if (!fits) {
+            engine_wants_time(e, c);
+            return;
+        }
+        send_kept(e, c, &c->again);
+        send_kept(e, c, &c->later);
     }
-    hmq_bytes_free(&e->allocator, &c->again);
+    c->publishes.waits = false;
 }
 
-static bool is_clients(uint8_t kind) {
-    return kind <= COMMAND_COMPLETE;
+static size_t qos0_among(const hmq_bytes *kept) {
+    size_t count = 0;
+    for (size_t at = 0; at < kept->len;) {
+        awaited entry;
+        memcpy(&entry, hmq_bytes_at(kept) + at, sizeof entry);
+        count += entry.kind == COMMAND_PUBLISH && entry.qos == 0;
+        at += sizeof entry + entry.len;
+    }
+    return count;
+}
+
+size_t log_kept_qos0(const connection *c) {
+    return qos0_among(&c->again) + qos0_among(&c->later);
 }
 
 /* One command whose reply will not come. */
-static void lose(hmq_engine *e, const awaited *entry, const uint8_t *bytes, bool written) {
-    connection *c = engine_find(e, entry->conn);
-    if (c == NULL || !is_clients(entry->kind)) return;
-    bool in_doubt = written && entry->kind == COMMAND_PUBLISH && entry->qos == 0;
-    if (!in_doubt && keep(e, c, entry, bytes)) return;
-    c->outstanding--;
-    e->count.publishes_dropped_qos0 += in_doubt;
+static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool written) {
+    connection *c = engine_find(e, lost->conn);
+    awaited entry = *lost;
+    if (c == NULL || c->phase != PHASE_OPEN || entry.kind > COMMAND_COMPLETE) return;
+    if (written && entry.kind == COMMAND_PUBLISH && entry.qos == 0) { /* in doubt */
+        c->outstanding--;
+        e->count.publishes_dropped_qos0++;
+        return;
+    }
+    entry.token |= written;
+    if (!keep(e, &c->again, &entry, bytes)) engine_no_memory(e, c);
 }
 
 void log_lost(hmq_engine *e) {

@@ -11,11 +11,13 @@
  * push before a page is in it, and every push behind it follows it.
  *
  * After the server was away the queue is walked again from its beginning, past what the client has, and each of these is
- * compared with what the server has: a server restored from an older state may have given an identifier and serial of
- * ours to another message.  Until then nothing of it is acknowledged, so that no such message can be removed unsent.  If
- * one comes while the client still has ours, the two cannot be told apart any more: CONFLICT.
+ * compared with what the server has (*checking*): a server restored from an older state may have given an identifier and
+ * serial of ours to another message.  Until then nothing of it is acknowledged, so that no such message can be removed
+ * unsent.  If one comes while the client still has ours, the two cannot be told apart any more: CONFLICT.  The walk ends
+ * behind the last serial that was sent, or with the queue; a message on the way that the client has not (the server was
+ * restored, or its value cannot be read) is fetched after it, so that the walk needs no room.
  *
- * Everything is O(1) for a message but the server's loss, which visits what is in flight. */
+ * Everything is O(1) for a message but the server's loss and the end of a walk, which visit what is in flight. */
 #include "engine_internal.h"
 
 #define MAX_PAGE 10000U /* what SESSION.FETCH takes as COUNT */
@@ -25,87 +27,124 @@ void outgoing_wants_fetch(hmq_engine *e, connection *c) {
     engine_wants_flush(e, c);
 }
 
-/* While checking: is this message of the server's one that the client has, or that is about to be acknowledged? */
-static bool passes(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
-    inflight_entry *entry = inflight_find(&c->inflight, m->packet_id);
-    if (entry == NULL) return false;
-    bool released = m->state == STATE_RELEASED && entry->state >= INFLIGHT_RELEASING;
-    if (entry->serial != m->serial || (!released && entry->mark != engine_mark(value, m->len))) {
-        c->conflict = true;
-        engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_CONFLICT, .conn = c->handle});
-        return false;
-    }
-    if (!entry->unchecked) return true;
+static void found_again(hmq_engine *e, connection *c, inflight_entry *entry, bool is_released) {
     entry->unchecked = false;
     if (entry->state == INFLIGHT_ACK_DUE)
         outgoing_ack_due(e, c, entry);
-    else if (entry->state == INFLIGHT_RELEASING && released)
-        outgoing_release_answered(e, c, m->packet_id, true);
+    else if (entry->state == INFLIGHT_RELEASING && is_released)
+        outgoing_released(e, c, entry);
     else if (entry->state == INFLIGHT_RELEASING)
-        outgoing_release(e, c, m->packet_id);
-    return true;
+        outgoing_release(e, c, entry->packet_id);
 }
 
-/* The server has no other messages: what was not found is gone, and no acknowledgement of it may go out. */
-static void check_ends(hmq_engine *e, connection *c) {
-    if (!c->checking) return;
-    c->checking = false;
+/* Is this message of the server's one that the client has, or that is about to be acknowledged?  It may end the
+ * connection. */
+static bool is_in_flight(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
+    inflight_entry *entry = inflight_find(&c->inflight, m->packet_id);
+    if (entry == NULL || entry->gone) return false;
+    if (!entry->unchecked) return entry->serial == m->serial;
+    bool is_released = m->state == STATE_RELEASED && entry->state >= INFLIGHT_RELEASING;
+    if (entry->serial == m->serial && (is_released || entry->mark == engine_mark(value, m->len))) {
+        if (m->serial > c->highest) c->highest = m->serial;
+        if (m->state == STATE_QUEUED && hmq_record_expires(value, m->len) != 0) c->sent_due = true; /* that was lost */
+        found_again(e, c, entry, is_released);
+        return true;
+    }
+    if (inflight_is_unacknowledged(entry->state))
+        engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});
+    else
+        inflight_remove(&e->allocator, &c->inflight, entry); /* the client is done with ours */
+    return false;
+}
+
+/* What is in flight and was not found is gone from the server: no acknowledgement of it may go out. */
+static void forget_lost(hmq_engine *e, connection *c) {
     for (uint32_t i = 0; i < c->inflight.room;) {
         inflight_entry *entry = &c->inflight.entries[i];
-        bool lost = entry->packet_id != 0 && entry->unchecked;
-        if (lost && inflight_is_unacknowledged(entry->state)) {
+        if (entry->packet_id == 0 || !entry->unchecked) {
+            i++;
+        } else if (inflight_is_unacknowledged(entry->state)) {
             entry->unchecked = false;
             entry->gone = true;
-            if (entry->state == INFLIGHT_RELEASING) outgoing_release_answered(e, c, entry->packet_id, true);
-        } else if (lost) {
-            uint32_t room = c->inflight.room;
-            inflight_remove(&e->allocator, &c->inflight, entry);
-            if (c->inflight.room != room) return; /* it was the last one */
-            continue; /* another may have moved here */
+            if (entry->state == INFLIGHT_RELEASING) outgoing_released(e, c, entry);
+        } else {
+            inflight_remove(&e->allocator, &c->inflight, entry); /* another may move here, or the table go */
         }
-        i++;
     }
 }
 
-static bool next_entry(const uint8_t *reply, size_t len, size_t *at, outgoing_message *m, const uint8_t **value) {
+/* The walk is at its end.  False: it goes back to what it passed. */
+static bool check_ends(hmq_engine *e, connection *c) {
+    bool goes_back = c->missed;
+    c->checking = c->missed = false;
+    forget_lost(e, c);
+    if (goes_back) c->position = c->missed_after;
+    return !goes_back;
+}
+
+/* One message of a page, in the order of the serials.  False: what follows in the page is not wanted now. */
+static bool take_fetched(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
+    if (m->serial <= c->position) return true;
+    if (c->checking && m->serial > c->check_until && !check_ends(e, c)) return false;
+    if (is_in_flight(e, c, m, value)) {
+        c->position = m->serial;
+    } else if (c->phase == PHASE_OPEN && c->checking) {
+        if (!c->missed) c->missed_after = c->position;
+        c->missed = true;
+        c->position = m->serial;
+    } else if (c->phase == PHASE_OPEN) {
+        outgoing_take(e, c, m, value);
+    }
+    return c->phase == PHASE_OPEN;
+}
+
+static bool next_number(const uint8_t *reply, size_t len, size_t *at, int64_t least, int64_t most, int64_t *number) {
     hmq_resp_item item;
-    if (!hmq_resp_next(reply, len, at, &item) || item.type != '*' || item.number != 4) return false;
-    if (!hmq_resp_next(reply, len, at, &item) || item.type != ':' || item.number <= 0) return false;
-    m->serial = (uint64_t)item.number;
-    if (!hmq_resp_next(reply, len, at, &item) || item.type != ':' || item.number <= 0 || item.number > 65535)
-        return false;
-    m->packet_id = (uint16_t)item.number;
     if (!hmq_resp_next(reply, len, at, &item) || item.type != ':') return false;
-    m->state = (uint8_t)item.number;
-    if (!hmq_resp_next(reply, len, at, &item) || item.type != '$' || item.number < 0) return false;
-    m->len = (uint32_t)item.text.len;
-    m->fresh = false;
+    *number = item.number;
+    return item.number >= least && item.number <= most;
+}
+
+static bool next_array(const uint8_t *reply, size_t len, size_t *at, int64_t *count) {
+    hmq_resp_item item;
+    if (!hmq_resp_next(reply, len, at, &item) || item.type != '*') return false;
+    *count = item.number;
+    return item.number >= 0;
+}
+
+static bool next_entry(const uint8_t *reply, size_t len, size_t *at, outgoing_message *m, const uint8_t **value) {
+    int64_t count, serial, packet_id, state;
+    hmq_resp_item item;
+    bool is_entry = next_array(reply, len, at, &count) && count == 4 &&
+                    next_number(reply, len, at, 1, INT64_MAX, &serial) &&
+                    next_number(reply, len, at, 1, UINT16_MAX, &packet_id) &&
+                    next_number(reply, len, at, STATE_QUEUED, STATE_RELEASED, &state) &&
+                    hmq_resp_next(reply, len, at, &item) && item.type == '$' && item.number >= 0;
+    if (!is_entry) return false;
+    *m = (outgoing_message){(uint64_t)serial, (uint32_t)item.text.len, (uint16_t)packet_id, (uint8_t)state, false};
     *value = item.text.data;
     return true;
 }
 
-void outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len) {
+bool outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len) {
     size_t at = 0;
-    hmq_resp_item item, more = {0};
-    c->fetching = false;
-    e->count.pages_fetched++;
-    bool readable = hmq_resp_next(reply, len, &at, &item) && item.type == '*' && item.number == 3 &&
-                    hmq_resp_next(reply, len, &at, &item) && item.type == '*';
-    for (int64_t left = readable ? item.number : 0; left > 0; left--) {
+    int64_t parts, left, follow, expired;
+    bool goes_on = true;
+    if (!next_array(reply, len, &at, &parts) || parts != 3 || !next_array(reply, len, &at, &left)) return false;
+    for (; left > 0; left--) {
         outgoing_message m;
         const uint8_t *value;
-        if (!next_entry(reply, len, &at, &m, &value)) return; /* cannot be: the reply was measured */
-        if (c->checking && passes(e, c, &m, value))
-            c->position = m.serial;
-        else if (c->conflict)
-            return;
-        else
-            outgoing_take(e, c, &m, value);
+        if (!next_entry(reply, len, &at, &m, &value)) return false;
+        goes_on = goes_on && take_fetched(e, c, &m, value);
     }
-    readable = readable && hmq_resp_next(reply, len, &at, &more) && more.type == ':';
-    c->behind = !readable || more.number != 0;
-    if (!c->behind) check_ends(e, c);
+    if (!next_number(reply, len, &at, 0, 1, &follow) || !next_number(reply, len, &at, 0, INT64_MAX, &expired))
+        return false;
+    c->fetching = false;
+    e->count.pages_fetched++;
+    if (follow == 0 && goes_on && c->checking) goes_on = check_ends(e, c);
+    c->behind = follow == 1 || !goes_on;
     engine_wants_flush(e, c);
+    return true;
 }
 
 void outgoing_fetch_failed(hmq_engine *e, connection *c) {
@@ -113,11 +152,12 @@ void outgoing_fetch_failed(hmq_engine *e, connection *c) {
     engine_wants_flush(e, c);
 }
 
-static void send_fetch(hmq_engine *e, connection *c) {
+/* False: no memory for now. */
+static bool send_fetch(hmq_engine *e, connection *c) {
     uint32_t room = e->settings.max_ready - c->ready_count;
     if (c->checking) room += c->inflight.count; /* these are passed, not taken */
     uint8_t *begin = log_room(e, outgoing_session_bytes(c) + 160);
-    if (begin == NULL) return;
+    if (begin == NULL) return false;
     uint8_t *out = outgoing_put_session(begin, c, "SESSION.FETCH", 13, 6);
     out = hmq_resp_put_text(out, "AFTER", 5);
     out = hmq_resp_put_number(out, c->position);
@@ -125,48 +165,67 @@ static void send_fetch(hmq_engine *e, connection *c) {
     out = hmq_resp_put_number(out, room < MAX_PAGE ? room : MAX_PAGE);
     out = hmq_resp_put_text(out, "BYTES", 5);
     out = hmq_resp_put_number(out, e->settings.max_ready_bytes - c->ready.len);
-    if (!outgoing_add(e, c, COMMAND_FETCH, 0, begin, out)) return;
+    if (!outgoing_add(e, c, COMMAND_FETCH, 0, begin, out)) return false;
     c->fetching = true;
     e->fetches++;
+    return true;
 }
 
 static bool fetch_is_due(const hmq_engine *e, const connection *c) {
     /* One larger page a little later, not a page for each acknowledgement. */
-    return c->behind && !c->fetching && !c->conflict && c->writable && c->ready_count * 2 <= e->settings.max_ready &&
+    return c->behind && !c->fetching && c->writable && c->ready_count * 2 <= e->settings.max_ready &&
            c->ready.len * 2 <= e->settings.max_ready_bytes;
 }
 
 /* SESSION.SENT: up to the last serial that was sent, messages with an expiry must not expire any more. */
 static void send_sent(hmq_engine *e, connection *c) {
     uint8_t *begin = log_room(e, outgoing_session_bytes(c) + 32);
-    if (begin == NULL) return;
-    uint8_t *out = outgoing_put_session(begin, c, "SESSION.SENT", 12, 1);
-    out = hmq_resp_put_number(out, c->highest);
-    c->sent_due = !outgoing_add(e, c, COMMAND_SENT, 0, begin, out);
+    if (begin != NULL) {
+        uint8_t *out = outgoing_put_session(begin, c, "SESSION.SENT", 12, 1);
+        out = hmq_resp_put_number(out, c->highest);
+        c->sent_due = !outgoing_add(e, c, COMMAND_SENT, 0, begin, out);
+    }
+    if (c->sent_due) engine_wants_time(e, c);
+}
+
+static void tell_server(hmq_engine *e, connection *c) {
+    if (c->sent_due) send_sent(e, c);
+    outgoing_send_releases(e, c);
+    outgoing_send_acks(e, c);
 }
 
 void outgoing_flush(hmq_engine *e, connection *c) {
-    if (!e->up || c->phase != PHASE_OPEN || c->stalled) return;
+    if (!e->up || c->phase != PHASE_OPEN || c->queue.waits) return;
     if (c->ready_count > 0) outgoing_send_ready(e, c);
-    if (c->sent_due) send_sent(e, c);
-    if (id_count(&c->releases_due) > 0) outgoing_send_releases(e, c);
-    if (id_count(&c->acks_due) > 0) outgoing_send_acks(e, c);
+    tell_server(e, c);
     if (!fetch_is_due(e, c) || c->in_fetch_queue) return;
-    if (e->fetches < e->fetch_limit)
-        send_fetch(e, c);
-    else
-        c->in_fetch_queue = engine_list_add(e, &e->fetch_queue, c->handle);
+    if (e->fetches >= e->fetch_limit)
+        engine_list_add(e, &e->fetch_queue, c->handle, &c->in_fetch_queue);
+    else if (!send_fetch(e, c))
+        engine_wants_time(e, c);
+}
+
+void outgoing_close(hmq_engine *e, connection *c) {
+    if (e->up) tell_server(e, c);
+}
+
+static void free_lines(hmq_engine *e, connection *c) {
+    hmq_bytes_free(&e->allocator, &c->acks_due.bytes);
+    hmq_bytes_free(&e->allocator, &c->acking.bytes);
+    hmq_bytes_free(&e->allocator, &c->releases.bytes);
+    hmq_bytes_free(&e->allocator, &c->ready);
 }
 
 void outgoing_server_lost(hmq_engine *e, connection *c) {
     c->fetching = c->in_fetch_queue = false;
     c->behind = true;
-    c->checking = true;
-    c->position = 0;
-    hmq_bytes_free(&e->allocator, &c->acks_due.bytes);
-    hmq_bytes_free(&e->allocator, &c->acking.bytes);
-    hmq_bytes_free(&e->allocator, &c->releases_due.bytes);
-    hmq_bytes_free(&e->allocator, &c->ready);
+    if (!c->checking || c->highest > c->check_until) c->check_until = c->highest;
+    c->checking = c->inflight.count > 0;
+    c->missed = c->sent_due = false;
+    c->position = c->highest = 0;
+    free_lines(e, c);
+    c->releases_under_way = 0;
+    c->releases_held = false;
     c->ready_count = 0;
     for (uint32_t i = 0; i < c->inflight.room; i++) {
         inflight_entry *entry = &c->inflight.entries[i];
@@ -178,8 +237,5 @@ void outgoing_server_lost(hmq_engine *e, connection *c) {
 
 void outgoing_forget(hmq_engine *e, connection *c) {
     inflight_free(&e->allocator, &c->inflight);
-    hmq_bytes_free(&e->allocator, &c->acks_due.bytes);
-    hmq_bytes_free(&e->allocator, &c->acking.bytes);
-    hmq_bytes_free(&e->allocator, &c->releases_due.bytes);
-    hmq_bytes_free(&e->allocator, &c->ready);
+    free_lines(e, c);
 }

@@ -4,7 +4,7 @@
 #include "engine_internal.h"
 
 static bool has_room(const hmq_engine *e, const connection *c) {
-    return c->writable && !c->conflict && c->inflight.unacknowledged < c->window &&
+    return c->phase == PHASE_OPEN && c->writable && c->inflight.unacknowledged < c->window &&
            c->output.len <= e->settings.max_output_bytes;
 }
 
@@ -42,35 +42,61 @@ static uint16_t alias_out(hmq_engine *e, connection *c, hmq_slice topic, bool *i
     return c->aliases_out_count;
 }
 
+/* The alias that was made last, for a message that then was not sent. */
+static void alias_undo(hmq_engine *e, connection *c) {
+    e->allocator.release(c->aliases_out[--c->aliases_out_count].topic);
+}
+
 /* Seconds that are left, rounded up; -1: it does not expire. */
 static int64_t expiry_left(const hmq_engine *e, const hmq_record *record) {
     if (record->expires_ms == 0) return -1;
     int64_t left = record->expires_ms - e->now_ms;
-    return left <= 0 ? 0 : (left + 999) / 1000;
+    if (left <= 0) return 0;
+    return left > (int64_t)UINT32_MAX * 1000 ? UINT32_MAX : (left + 999) / 1000;
 }
 
-/* Writes the PUBLISH.  False: it is larger than the client takes, or there is no memory. */
-static bool put_publish(hmq_engine *e, connection *c, const hmq_record *record, uint8_t qos, bool retain, bool dup,
-                        uint16_t packet_id) {
-    hmq_slice topic = record->topic;
-    bool is_five = c->version == 5, is_known = false;
-    size_t most = 32 + topic.len + record->payload.len + record->properties.len;
+/* A PUBLISH that is being written. */
+typedef struct draft {
+    const hmq_record *record;
+    uint16_t packet_id; /* 0 with QoS 0 */
+    uint8_t qos;
+    bool retain, dup;
+} draft;
+
+typedef enum put_result { PUT_DONE, PUT_TOO_LARGE, PUT_NO_MEMORY } put_result;
+
+/* Its size; 0: it cannot be written, or is larger than the client takes. */
+static size_t encode5(hmq_engine *e, connection *c, const draft *d, uint8_t *out, size_t room) {
+    const hmq_record *r = d->record;
+    size_t most = c->max_packet_out == 0 ? room : c->max_packet_out;
+    bool is_known;
+    uint16_t number = alias_out(e, c, r->topic, &is_known);
+    hmq_slice topic = is_known ? (hmq_slice){r->topic.data, 0} : r->topic;
+    int64_t expiry = expiry_left(e, r);
+    size_t size = hmq_mqtt_encode_publish5(topic, r->payload, d->qos, d->retain, d->dup, d->packet_id, r->properties,
+                                           expiry, number, out, room);
+    if (size > 0 && size <= most) return size;
+    if (number == 0 || is_known) return 0;
+    alias_undo(e, c); /* without the new alias it is shorter */
+    size = hmq_mqtt_encode_publish5(topic, r->payload, d->qos, d->retain, d->dup, d->packet_id, r->properties, expiry,
+                                    0, out, room);
+    return size <= most ? size : 0;
+}
+
+static put_result put_publish(hmq_engine *e, connection *c, const draft *d) {
+    const hmq_record *r = d->record;
+    size_t most = 32 + r->topic.len + r->payload.len + r->properties.len;
     uint8_t *room = engine_output(e, c, most);
-    if (room == NULL) return false;
-    uint16_t alias_used = is_five ? alias_out(e, c, topic, &is_known) : 0;
-    if (is_known) topic.len = 0;
-    size_t size = is_five ? hmq_mqtt_encode_publish5(topic, record->payload, qos, retain, dup, packet_id,
-                                                     record->properties, expiry_left(e, record), alias_used, room, most)
-                          : hmq_mqtt_encode_publish(topic.data, topic.len, record->payload.data, record->payload.len,
-                                                    qos, retain, dup, packet_id, room, most);
-    if (size == 0 || (c->max_packet_out != 0 && size > c->max_packet_out)) {
-        if (alias_used != 0 && !is_known) e->allocator.release(c->aliases_out[--c->aliases_out_count].topic);
-        return false;
-    }
+    if (room == NULL) return PUT_NO_MEMORY;
+    size_t size = c->version == 5
+                      ? encode5(e, c, d, room, most)
+                      : hmq_mqtt_encode_publish(r->topic.data, r->topic.len, r->payload.data, r->payload.len, d->qos,
+                                                d->retain, d->dup, d->packet_id, room, most);
+    if (size == 0) return PUT_TOO_LARGE;
     engine_put(c, size);
-    e->count.messages_sent[qos]++;
-    e->count.messages_sent_again += dup;
-    return true;
+    e->count.messages_sent[d->qos]++;
+    e->count.messages_sent_again += d->dup;
+    return PUT_DONE;
 }
 
 static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *delivery) {
@@ -78,12 +104,17 @@ static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *del
     if (hmq_record_decode(delivery->record.data, delivery->record.len, &record) != 0 ||
         record.type != HMQ_RECORD_PUBLISH) {
         e->count.messages_unreadable++;
-    } else if (!c->writable || c->output.len > e->settings.max_output_bytes) {
+        return;
+    }
+    if (!c->writable || c->output.len > e->settings.max_output_bytes) {
         e->count.messages_dropped_qos0++;
-    } else if (!put_publish(e, c, &record, 0, delivery->retain, false, 0)) {
-        e->count.messages_dropped_oversized++;
-    } else {
-        count_latency(e, record.time_ms);
+        return;
+    }
+    const draft d = {.record = &record, .retain = delivery->retain};
+    switch (put_publish(e, c, &d)) {
+    case PUT_DONE: count_latency(e, record.time_ms); break;
+    case PUT_TOO_LARGE: e->count.messages_dropped_oversized++; break;
+    case PUT_NO_MEMORY: e->count.messages_dropped_qos0++; break;
     }
 }
 
@@ -93,19 +124,30 @@ static void skip(hmq_engine *e, connection *c, inflight_entry *entry, uint64_t *
     outgoing_ack_due(e, c, entry);
 }
 
+static void was_sent(hmq_engine *e, connection *c, const outgoing_message *m, const hmq_record *record) {
+    if (m->serial > c->highest) c->highest = m->serial;
+    if (record->expires_ms != 0 && m->state == STATE_QUEUED) { /* now that the client has it, it must not expire */
+        c->sent_due = true;
+        engine_wants_flush(e, c);
+    }
+    if (m->fresh) count_latency(e, record->time_ms);
+}
+
 static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m, const hmq_record *record,
                          inflight_entry *entry) {
-    bool dup = m->state == STATE_IN_FLIGHT;
-    if (!dup && record->expires_ms != 0 && record->expires_ms <= e->now_ms) {
+    const draft d = {.record = record,
+                     .packet_id = m->packet_id,
+                     .qos = record->qos,
+                     .retain = record->retain,
+                     .dup = m->state == STATE_IN_FLIGHT};
+    if (!d.dup && record->expires_ms != 0 && record->expires_ms <= e->now_ms) {
         skip(e, c, entry, &e->count.messages_dropped_expired);
-    } else if (!put_publish(e, c, record, record->qos, record->retain, dup, m->packet_id)) {
-        skip(e, c, entry, &e->count.messages_dropped_oversized);
-    } else {
-        if (record->expires_ms != 0 && !dup) { /* now that the client has it, it must not expire */
-            c->sent_due = true;
-            engine_wants_flush(e, c);
-        }
-        if (m->fresh) count_latency(e, record->time_ms);
+        return;
+    }
+    switch (put_publish(e, c, &d)) {
+    case PUT_DONE: was_sent(e, c, m, record); break;
+    case PUT_TOO_LARGE: skip(e, c, entry, &e->count.messages_dropped_oversized); break;
+    case PUT_NO_MEMORY: engine_no_memory(e, c); break;
     }
 }
 
@@ -116,29 +158,26 @@ static void send(hmq_engine *e, connection *c, const outgoing_message *m, const 
         e->count.messages_unreadable++; /* somebody's own bytes: they stay in the queue, which goes on behind them */
         return;
     }
-    inflight_entry *stands = inflight_find(&c->inflight, m->packet_id);
-    if (stands != NULL) {
-        c->behind = c->conflict = true;
-        engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_CONFLICT, .conn = c->handle});
+    if (inflight_find(&c->inflight, m->packet_id) != NULL) {
+        engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});
         return;
     }
-    bool released = record.type == HMQ_RECORD_PUBREL;
-    uint8_t state = released ? INFLIGHT_RELEASED : record.qos == 2 ? INFLIGHT_SENT2 : INFLIGHT_SENT;
+    if (record.qos == 0) record.qos = 1; /* put into the queue by somebody: it has to be acknowledged */
+    bool is_released = record.type == HMQ_RECORD_PUBREL;
+    uint8_t state = is_released ? INFLIGHT_RELEASED : record.qos == 2 ? INFLIGHT_SENT2 : INFLIGHT_SENT;
     inflight_entry *entry = inflight_add(&e->allocator, &c->inflight, m->packet_id, state);
-    if (entry == NULL) { /* no memory: a fetch brings it and all behind it later */
-        c->position = m->serial - 1;
-        c->ready_count = 0;
-        hmq_bytes_clear(&c->ready);
-        outgoing_wants_fetch(e, c);
+    if (entry == NULL) {
+        engine_no_memory(e, c);
         return;
     }
     entry->serial = m->serial;
     entry->mark = engine_mark(value, m->len);
-    if (m->serial > c->highest) c->highest = m->serial;
-    if (released)
-        client_answer(e, c, HMQ_MQTT_PUBREL, m->packet_id, 0);
-    else
+    if (!is_released) {
         send_publish(e, c, m, &record, entry);
+        return;
+    }
+    if (m->serial > c->highest) c->highest = m->serial;
+    client_answer(e, c, HMQ_MQTT_PUBREL, m->packet_id, 0);
 }
 
 /* May a message of the backlog go now?  If not, the flush that is due in a moment goes on. */
@@ -171,15 +210,12 @@ void outgoing_send_ready(hmq_engine *e, connection *c) {
     if (c->ready_count == 0) engine_buffer_done(e, &c->ready);
 }
 
-/* The message behind `position`: sends it or puts it into the line. */
 void outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
-    bool now = c->ready_count == 0 && has_room(e, c) && replay_allows(e, c, m);
-    if (!now && !put_ready(e, c, m, value)) {
-        outgoing_wants_fetch(e, c);
-        return;
-    }
     c->position = m->serial;
-    if (now) send(e, c, m, value);
+    if (c->ready_count == 0 && has_room(e, c) && replay_allows(e, c, m))
+        send(e, c, m, value);
+    else if (!put_ready(e, c, m, value))
+        engine_no_memory(e, c);
 }
 
 static bool ready_is_full(const hmq_engine *e, const connection *c) {

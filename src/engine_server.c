@@ -34,7 +34,7 @@ static bool is_gone(hmq_slice error) {
 
 static void finish(hmq_engine *e, connection *c) {
     c->outstanding--;
-    if (c->outstanding == 0) c->retry_pause_ms = 0;
+    if (c->outstanding == 0) c->publishes.pause_ms = 0;
     engine_relieve(e, c);
 }
 
@@ -49,56 +49,51 @@ static void answer_publish(hmq_engine *e, connection *c, const awaited *entry, u
 }
 
 static void published(hmq_engine *e, connection *c, const awaited *entry, int64_t reached) {
-    if (reached < 0) { /* QoS 2, and the server had it already */
+    bool sent_before = entry->token != 0;
+    if (reached < 0 && !sent_before) { /* QoS 2, and the client repeated it */
         e->count.publishes_repeated++;
         quota_back(c); /* it was counted twice */
     }
     e->count.publishes_unheard += reached == 0;
     e->count.publishes_acknowledged += entry->qos > 0;
     answer_publish(e, c, entry, reached == 0 ? REASON_UNHEARD : 0);
+}
+
+static void done(hmq_engine *e, connection *c, const awaited *entry, int64_t reply) {
+    switch (entry->kind) {
+    case COMMAND_PUBLISH: published(e, c, entry, reply); break;
+    case COMMAND_DENIED: answer_publish(e, c, entry, c->version == 5 ? REASON_NOT_AUTHORIZED : 0); break;
+    default: /* COMPLETE */ client_answer(e, c, HMQ_MQTT_PUBCOMP, entry->packet_id, 0); quota_back(c);
+    }
+    if (!c->publishes.waits) c->publishes.pause_ms = 0;
     finish(e, c);
 }
 
-/* A refusal that passes: waits, then sends this and what follows again. */
-static void stall(hmq_engine *e, connection *c, hmq_slice error) {
+/* A refusal that passes: a pause, longer each time in a row. */
+static void stall(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
     const hmq_engine_settings *s = &e->settings;
-    if (!c->stalled) {
-        if (c->retry_pause_ms == 0) c->stalled_since_ms = e->now_ms;
-        c->retry_pause_ms = c->retry_pause_ms == 0 ? s->retry_first_ms : c->retry_pause_ms * 2;
-        if (c->retry_pause_ms > s->retry_most_ms) c->retry_pause_ms = s->retry_most_ms;
-        c->retry_at_ms = e->now_ms + c->retry_pause_ms;
-        c->stalled = true;
-        engine_wants_time(e, c);
-        engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
-    }
+    if (r->waits) return;
+    uint64_t pause = r->pause_ms == 0 ? s->retry_first_ms : (uint64_t)r->pause_ms * 2;
+    if (r->pause_ms == 0) r->since_ms = e->now_ms;
+    r->pause_ms = (uint32_t)(pause < s->retry_most_ms ? pause : s->retry_most_ms);
+    if (r->pause_ms == 0) r->pause_ms = 1;
+    r->at_ms = e->now_ms + r->pause_ms;
+    r->waits = true;
+    engine_wants_time(e, c);
+    engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
 }
 
-static void failed(hmq_engine *e, const connection *c, hmq_slice error) {
-    engine_raise(e, &(hmq_engine_event){.kind = is_gone(error) ? HMQ_EVENT_TAKEN_OVER : HMQ_EVENT_FAILED,
-                                        .conn = c->handle,
-                                        .bytes = error});
+static void failed(hmq_engine *e, connection *c, hmq_slice error) {
+    engine_end(e, c, is_gone(error) ? HMQ_EVENT_TAKEN_OVER : HMQ_EVENT_FAILED, error);
 }
 
-static bool gives_up(const hmq_engine *e, const connection *c) {
-    return c->retry_pause_ms != 0 && e->now_ms - c->stalled_since_ms > e->settings.retry_total_ms;
+static bool gives_up(const hmq_engine *e, const retry *r) {
+    return r->pause_ms != 0 && e->now_ms - r->since_ms > e->settings.retry_total_ms;
 }
 
-static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
-    bool is_five = c->version == 5 && entry->qos > 0 && entry->kind == COMMAND_PUBLISH;
-    if (is_passing(error) && !(is_five && begins_with(error, "OOM")) && !gives_up(e, c)) {
-        if (entry->kind == COMMAND_PUBLISH && entry->qos == 0) {
-            e->count.publishes_dropped_qos0++;
-            finish(e, c);
-        } else if (log_keep_head(e, c)) {
-            stall(e, c, error);
-        } else {
-            finish(e, c);
-            failed(e, c, error);
-        }
-        return;
-    }
+static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
     e->count.publishes_refused += entry->kind == COMMAND_PUBLISH;
-    if (is_five && !is_gone(error)) {
+    if (c->version == 5 && entry->qos > 0 && entry->kind == COMMAND_PUBLISH) {
         uint8_t reason = begins_with(error, "OOM")      ? REASON_QUOTA
                          : begins_with(error, "NOPERM") ? REASON_NOT_AUTHORIZED
                                                         : REASON_UNSPECIFIED;
@@ -109,22 +104,37 @@ static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slic
     finish(e, c);
 }
 
+static bool is_fleeting(const awaited *entry) {
+    return entry->kind == COMMAND_PUBLISH && entry->qos == 0;
+}
+
+static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
+    bool is_told = c->version == 5 && entry->kind == COMMAND_PUBLISH && begins_with(error, "OOM");
+    if (is_fleeting(entry) && is_passing(error)) {
+        e->count.publishes_dropped_qos0++;
+        finish(e, c);
+    } else if (!is_passing(error) || is_told || gives_up(e, &c->publishes)) {
+        refused_for_good(e, c, entry, error);
+    } else if (log_keep_head(e, c)) {
+        stall(e, c, &c->publishes, error);
+    } else {
+        engine_no_memory(e, c);
+    }
+}
+
 /* A publish, the place of a denied one, or a completion. */
 static void client_replied(hmq_engine *e, connection *c, const awaited *entry, const hmq_resp_item *reply) {
+    bool refusal = reply->type == '-';
     c->under_way--;
-    if (reply->type == '-') {
+    if (refusal && is_gone(reply->text)) {
+        failed(e, c, reply->text);
+    } else if (c->publishes.waits && !is_fleeting(entry)) {
+        /* Behind a refused one all go again: the last word on a topic has to stay the last, and the answers in order. */
+        if (!log_keep_head(e, c)) engine_no_memory(e, c);
+    } else if (refusal) {
         refused(e, c, entry, reply->text);
-    } else if (c->stalled && entry->qos == 1 && entry->kind == COMMAND_PUBLISH && log_keep_head(e, c)) {
-        /* Behind a refused one: the last word on a topic has to stay the last.  It is answered the next time. */
-    } else if (entry->kind == COMMAND_PUBLISH) {
-        published(e, c, entry, reply->number);
-    } else if (entry->kind == COMMAND_DENIED) {
-        answer_publish(e, c, entry, c->version == 5 ? REASON_NOT_AUTHORIZED : 0);
-        finish(e, c);
     } else {
-        client_answer(e, c, HMQ_MQTT_PUBCOMP, entry->packet_id, 0);
-        quota_back(c);
-        finish(e, c);
+        done(e, c, entry, reply->number);
     }
 }
 
@@ -137,27 +147,28 @@ static void fetch_done(hmq_engine *e) {
 
 /* Acknowledgements, releases and fetches that were refused: for now, or because the session is somebody else's. */
 static void queue_refused(hmq_engine *e, connection *c, hmq_slice error) {
-    if (is_passing(error) && !gives_up(e, c))
-        stall(e, c, error);
+    if (is_passing(error) && !gives_up(e, &c->queue))
+        stall(e, c, &c->queue, error);
     else
         failed(e, c, error);
 }
 
-static void queue_replied(hmq_engine *e, connection *c, const awaited *entry, const hmq_resp_item *item,
+/* False: the reply is none to this command. */
+static bool queue_replied(hmq_engine *e, connection *c, const awaited *entry, const hmq_resp_item *item,
                           hmq_slice reply) {
-    bool done = item->type != '-';
-    if (!done) queue_refused(e, c, item->text);
+    bool is_done = item->type != '-';
+    if (!is_done) queue_refused(e, c, item->text);
+    if (c->phase != PHASE_OPEN) return true;
+    if (is_done && !c->queue.waits) c->queue.pause_ms = 0;
     switch (entry->kind) {
-    case COMMAND_ACK: outgoing_ack_answered(e, c, entry->packet_id, done); break;
-    case COMMAND_RELEASE: outgoing_release_answered(e, c, entry->packet_id, done); break;
-    case COMMAND_FETCH:
-        if (done)
-            outgoing_fetched(e, c, reply.data, reply.len);
-        else
-            outgoing_fetch_failed(e, c);
-        break;
-    default: break; /* SESSION.SENT */
+    case COMMAND_ACK: outgoing_ack_answered(e, c, entry->packet_id, is_done); return true;
+    case COMMAND_RELEASE: outgoing_release_answered(e, c, is_done); return true;
+    case COMMAND_SENT: c->sent_due |= !is_done; return true;
+    default: break;
     }
+    if (is_done) return outgoing_fetched(e, c, reply.data, reply.len);
+    outgoing_fetch_failed(e, c);
+    return true;
 }
 
 /* ---- pushes ---- */
@@ -166,67 +177,97 @@ static void delivered(hmq_engine *e, hmq_slice inbox, hmq_slice payload, hmq_eng
     hmq_delivery delivery;
     connection *c = engine_find_inbox(e, inbox);
     if (c == NULL) return; /* between the subscription and the session's opening: the queue has it */
+    if (c->phase != PHASE_OPEN) return;
     e->count.deliveries_received++;
     if (hmq_delivery_decode(payload.data, payload.len, &delivery) != 0)
         e->count.messages_unreadable++;
     else if (delivery.kind != HMQ_DELIVERY_TAKEN_OVER)
         outgoing_pushed(e, c, &delivery);
-    else if (delivery.serial > c->epoch)
+    else if (delivery.serial > c->epoch) {
+        c->phase = PHASE_ENDED;
         *event = (hmq_engine_event){.kind = HMQ_EVENT_TAKEN_OVER, .conn = c->handle, .epoch = delivery.serial};
+    }
 }
 
 static bool is_text(const hmq_resp_item *item) {
     return item->type == '$' && item->number >= 0;
 }
 
-static bool ends_like_inbox(hmq_slice channel) {
-    return channel.len > 6 && memcmp(channel.data + channel.len - 6, "_inbox", 6) == 0;
+static bool ends_with(hmq_slice text, const char *word) {
+    size_t len = strlen(word);
+    return text.len >= len && memcmp(text.data + text.len - len, word, len) == 0;
 }
 
 static void pushed(hmq_engine *e, hmq_slice push, hmq_engine_event *event) {
     size_t at = 0;
     hmq_resp_item head, kind, channel, payload;
-    bool is_message = hmq_resp_next(push.data, push.len, &at, &head) && head.number == 3 &&
-                      hmq_resp_next(push.data, push.len, &at, &kind) && is_text(&kind) && kind.text.len == 7 &&
-                      memcmp(kind.text.data, "message", 7) == 0 && hmq_resp_next(push.data, push.len, &at, &channel) &&
-                      is_text(&channel) && hmq_resp_next(push.data, push.len, &at, &payload) && is_text(&payload);
-    if (is_message && ends_like_inbox(channel.text))
+    bool is_named = hmq_resp_next(push.data, push.len, &at, &head) && hmq_resp_next(push.data, push.len, &at, &kind) &&
+                    is_text(&kind);
+    bool is_delivery = is_named && head.number == 3 && kind.text.len == 7 &&
+                       memcmp(kind.text.data, "message", 7) == 0 && hmq_resp_next(push.data, push.len, &at, &channel) &&
+                       is_text(&channel) && ends_with(channel.text, "_inbox") &&
+                       hmq_resp_next(push.data, push.len, &at, &payload) && is_text(&payload);
+    if (is_delivery) {
         delivered(e, channel.text, payload.text, event);
-    else
-        *event = (hmq_engine_event){.kind = HMQ_EVENT_PUSH, .bytes = push};
+        return;
+    }
+    if (is_named && ends_with(kind.text, "subscribe")) log_confirmed(e);
+    *event = (hmq_engine_event){.kind = HMQ_EVENT_PUSH, .bytes = push};
 }
 
 /* ---- replies ---- */
 
+/* Of what type each reply is, if it is no error: another one is the reply to something else. */
+static bool is_of_its_type(uint8_t kind, uint8_t type) {
+    switch (kind) {
+    case COMMAND_OWNER: return true;
+    case COMMAND_SILENT: return false;
+    case COMMAND_DENIED:
+    case COMMAND_SENT: return type == '+' || type == '-';
+    case COMMAND_FETCH: return type == '*' || type == '-';
+    default: return type == ':' || type == '-';
+    }
+}
+
 /* False: nobody asked for it. */
 static bool replied(hmq_engine *e, hmq_slice reply, hmq_engine_event *event) {
     const awaited *head = log_head(e);
-    if (head == NULL || head->kind == COMMAND_SILENT) return false;
-    const awaited entry = *head;
-    connection *c = engine_find(e, entry.conn);
     hmq_resp_item item;
     size_t at = 0;
-    if (!hmq_resp_next(reply.data, reply.len, &at, &item)) return false;
+    if (head == NULL || !hmq_resp_next(reply.data, reply.len, &at, &item)) return false;
     if (item.type == '!') item.type = '-';
+    if (!is_of_its_type(head->kind, item.type)) return false;
+    const awaited entry = *head;
+    connection *c = engine_find(e, entry.conn);
+    bool is_open = c != NULL && c->phase == PHASE_OPEN;
     e->count.replies_received++;
     if (entry.kind == COMMAND_OWNER)
         *event = (hmq_engine_event){.kind = HMQ_EVENT_REPLY, .conn = entry.conn, .token = entry.token, .bytes = reply};
-    else if (c != NULL && entry.kind <= COMMAND_COMPLETE)
+    else if (is_open && entry.kind <= COMMAND_COMPLETE)
         client_replied(e, c, &entry, &item);
+    else if (is_open && !queue_replied(e, c, &entry, &item, reply))
+        return false;
     if (entry.kind == COMMAND_FETCH) fetch_done(e);
-    if (c != NULL && entry.kind > COMMAND_COMPLETE && entry.kind < COMMAND_OWNER)
-        queue_replied(e, c, &entry, &item, reply);
     log_drop_head(e);
-    hmq_engine_server_written(e, 0); /* commands without replies that stand at the head now are done with */
     return true;
 }
 
+/* How many channels an (UN)SUBSCRIBE names. */
+static uint64_t channels_of(const uint8_t *data, size_t len) {
+    size_t at = 0;
+    hmq_resp_item item;
+    bool is_command = hmq_resp_next(data, len, &at, &item) && item.type == '*' && item.number > 1;
+    return is_command ? (uint64_t)item.number - 1 : 1;
+}
+
 bool hmq_engine_command(hmq_engine *e, hmq_conn conn, uint64_t token, bool replies, const uint8_t *data, size_t len) {
-    uint8_t *room = log_room(e, len);
-    if (room == NULL || len > UINT32_MAX) return false;
+    uint8_t *room = len > UINT32_MAX ? NULL : log_room(e, len);
+    if (room == NULL) return false;
     memcpy(room, data, len);
-    const awaited entry = {
-        .conn = conn, .token = token, .len = (uint32_t)len, .kind = replies ? COMMAND_OWNER : COMMAND_SILENT};
+    const awaited entry = {.conn = conn,
+                           .token = replies ? token : channels_of(data, len),
+                           .len = (uint32_t)len,
+                           .kind = replies ? COMMAND_OWNER : COMMAND_SILENT};
     return log_add(e, &entry);
 }
 
@@ -246,19 +287,29 @@ static int take(hmq_engine *e, const uint8_t *data, size_t len, size_t *taken, h
     }
 }
 
-int hmq_engine_replies(hmq_engine *e, const uint8_t *data, size_t len, int64_t now_ms, hmq_engine_event *event) {
+/* The next event, or what is left of the bytes that came before. */
+static int take_new(hmq_engine *e, const uint8_t *data, size_t len, hmq_engine_event *event) {
     size_t taken;
-    *event = (hmq_engine_event){0};
-    e->now_ms = now_ms;
     if (e->incoming.len == 0 && len > 0) {
         int outcome = take(e, data, len, &taken, event);
-        if (taken < len && outcome >= 0 && !hmq_bytes_append(&e->allocator, &e->incoming, data + taken, len - taken))
-            return -1;
-        return outcome;
+        bool is_kept =
+            outcome < 0 || taken == len || hmq_bytes_append(&e->allocator, &e->incoming, data + taken, len - taken);
+        return is_kept ? outcome : -1;
     }
     if (len > 0 && !hmq_bytes_append(&e->allocator, &e->incoming, data, len)) return -1;
     if (e->incoming.len == 0) return 0;
     int outcome = take(e, hmq_bytes_at(&e->incoming), e->incoming.len, &taken, event);
     hmq_bytes_drop(&e->incoming, taken);
+    return outcome;
+}
+
+int hmq_engine_replies(hmq_engine *e, const uint8_t *data, size_t len, int64_t now_ms, hmq_engine_event *event) {
+    *event = (hmq_engine_event){0};
+    e->now_ms = now_ms;
+    if (e->broken) return -1;
+    int outcome = take_new(e, data, len, event);
+    if (outcome < 0) e->broken = true;
+    /* What was raised before it comes before it (unless there is no memory to let it wait). */
+    if (outcome > 0 && e->events.len > 0 && engine_raise(e, event)) hmq_engine_next_event(e, event);
     return outcome;
 }

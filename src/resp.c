@@ -17,13 +17,14 @@ static int read_line(const uint8_t *data, size_t len, size_t *at, hmq_slice *lin
 static bool read_number(hmq_slice line, int64_t *number) {
     size_t i = 0;
     bool negative = line.len > 0 && line.data[0] == '-';
+    const uint64_t most = (uint64_t)INT64_MAX + negative;
     uint64_t value = 0;
     for (i = negative; i < line.len; i++) {
         uint8_t digit = (uint8_t)(line.data[i] - '0');
-        if (digit > 9 || value > (uint64_t)INT64_MAX / 10 - 1) return false;
+        if (digit > 9 || value > (most - digit) / 10) return false;
         value = value * 10 + digit;
     }
-    *number = negative ? -(int64_t)value : (int64_t)value;
+    *number = (int64_t)(negative ? 0 - value : value);
     return line.len > (size_t)negative;
 }
 

@@ -4,11 +4,13 @@ Packets are built and read here by hand, so that the engine's codec is not teste
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import hiredis
 
 from holdmq.core import Delivery, DeliveryKind, Record, RecordType
 from holdmq.core.engine import Engine, EngineSettings, Event, EventKind, OpenSession
+from tests.core.support import Books
 
 T0 = 1_760_000_000_000
 
@@ -75,8 +77,8 @@ def push(channel: bytes, payload: bytes) -> bytes:
     return b">3\r\n" + bulk(b"message") + bulk(channel) + bulk(payload)
 
 
-def record(payload: bytes = b"x", *, topic: bytes = b"t", qos: int = 1, **fields: object) -> bytes:
-    return Record(RecordType.PUBLISH, qos, time_ms=T0, topic=topic, payload=payload, **fields).encode()  # type: ignore[arg-type]
+def record(payload: bytes = b"x", *, topic: bytes = b"t", qos: int = 1, **fields: Any) -> bytes:
+    return Record(RecordType.PUBLISH, qos, time_ms=T0, topic=topic, payload=payload, **fields).encode()
 
 
 PUBREL_RECORD = Record(RecordType.PUBREL, 2, time_ms=T0).encode()
@@ -103,22 +105,25 @@ class Desk:
 
     settings: EngineSettings = field(default_factory=EngineSettings)
     now_ms: int = T0
+    books: Books | None = None  # what the engine takes its memory from
 
     def __post_init__(self) -> None:
-        self.engine = Engine(self.settings)
+        self.engine = (
+            Engine(self.settings) if self.books is None else Engine(self.settings, allocator=self.books.allocator)
+        )
         self.engine.server_restored(self.now_ms)
         self.written: dict[int, bytes] = {}
         self.events: list[Event] = []
 
     # ---- clients
 
-    def open(self, client_id: bytes = b"c", *, version: int = 4, **session: object) -> int:
+    def open(self, client_id: bytes = b"c", *, version: int = 4, **session: Any) -> int:
         """A client whose session is open."""
         conn = self.engine.attach()
         event = self.engine.receive(conn, connect(client_id, level=version), self.now_ms)
         assert event is not None
         assert event.kind == EventKind.PACKET
-        opened = OpenSession(version, client_id, b"{" + client_id + b"}", 7, **session)  # type: ignore[arg-type]
+        opened = OpenSession(version, client_id, b"{" + client_id + b"}", 7, **session)
         self.engine.open(conn, opened, self.now_ms)
         assert self.engine.proceed(conn, self.now_ms) is None
         return conn

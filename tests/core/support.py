@@ -102,7 +102,8 @@ class Books:
     def _resize(self, old: Any, size: int) -> Any:
         if self._fails_now():
             return ffi.NULL
-        del self.sizes[address(old)]
+        if old != ffi.NULL:
+            del self.sizes[address(old)]
         block = LIBC.resize(old, size)
         self.sizes[address(block)] = size
         return block

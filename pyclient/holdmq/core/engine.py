@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from holdmq.core._binding import LIBC_ALLOCATOR, CData, ffi, lib
+from holdmq.core._binding import LIBC_ALLOCATOR, CData, ffi, freer, lib
 
 __all__ = ["Counters", "Engine", "EngineSettings", "Event", "EventKind", "OpenSession", "OutOfStepError", "error_text"]
 
@@ -96,13 +96,13 @@ def error_text(error: int) -> str:
 class Engine:
     """All connections of one process and their one connection to the server."""
 
-    def __init__(self, settings: EngineSettings | None = None) -> None:
-        """Raises MemoryError."""
+    def __init__(self, settings: EngineSettings | None = None, *, allocator: CData = LIBC_ALLOCATOR) -> None:
+        """`allocator`: an hmq_allocator of cffi, for tests.  Raises MemoryError."""
         values = ffi.new("hmq_engine_settings *", vars(settings or EngineSettings()))
-        engine = lib.hmq_engine_new(values, LIBC_ALLOCATOR)
+        engine = lib.hmq_engine_new(values, allocator)
         if engine == ffi.NULL:
             raise MemoryError("the engine")
-        self._engine: CData = ffi.gc(engine, lib.hmq_engine_free)
+        self._engine: CData = ffi.gc(engine, freer(lib.hmq_engine_free, allocator))
         self._event = ffi.new("hmq_engine_event *")
         self._conn = ffi.new("hmq_conn *")
         self._slice = ffi.new("hmq_slice *")

@@ -1,0 +1,392 @@
+"""The engine and what a client may send and be sent: acknowledgements out of place, aliases, sizes, rates, rest."""
+
+import pytest
+
+from holdmq.core.engine import EngineSettings, EventKind, OpenSession, error_text
+from tests.core.engine_talk import (
+    T0,
+    Desk,
+    connect,
+    packet,
+    page,
+    puback,
+    pubcomp,
+    publish,
+    pubrec,
+    pubrel,
+    push,
+    queued,
+    record,
+    text,
+    transient,
+)
+
+INBOX = b"{c}_inbox"
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def deliver(desk: Desk, *serials: int, qos: int = 1, **fields: bytes) -> None:
+    for serial in serials:
+        value = record(b"%d" % serial, qos=qos, **fields)
+        desk.answer(push(INBOX, queued(serial, serial - 1, value, qos=qos)))
+
+
+# ---- acknowledgements that do not fit
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("wrong", [puback(1), pubrec(1), pubcomp(1)])
+def test_an_acknowledgement_of_the_wrong_kind_is_counted_and_changes_nothing(
+    desk: Desk, qos: int, wrong: bytes
+) -> None:
+    if wrong == (puback(1) if qos == 1 else pubrec(1)):
+        wrong = pubcomp(1)
+    conn = desk.open(window=1)
+    deliver(desk, 1, qos=qos)
+    desk.received(conn)
+    desk.send(conn, wrong)
+    assert desk.engine.counters()["acknowledgements_unknown"] == 1
+    assert desk.commands() == []
+    assert desk.received(conn) == b""
+    desk.send(conn, puback(1) if qos == 1 else pubrec(1))
+    assert len(desk.commands()) == 1
+
+
+def test_an_unknown_pubrec_is_told_so_and_others_are_ignored(desk: Desk) -> None:
+    three, five = desk.open(b"d"), desk.open(version=5)
+    for conn in (three, five):
+        desk.send(conn, puback(1) + pubrec(2) + pubcomp(3))
+    assert desk.received(three) == pubrel(2)
+    assert desk.received(five) == pubrel(2, 0x92)
+    assert desk.engine.counters()["acknowledgements_unknown"] == 6
+
+
+def test_a_pubrec_with_an_error_ends_the_exchange(desk: Desk) -> None:
+    conn = desk.open(version=5, window=1)
+    deliver(desk, 1, 2, qos=2)
+    desk.received(conn)
+    desk.send(conn, pubrec(1, 0x87))
+    assert [command[0] for command in desk.commands()] == [b"SESSION.ACK"]
+    assert desk.received(conn) == publish(b"t", b"2", qos=2, packet_id=2, properties=b"")
+
+
+def test_a_second_pubrec_waits_for_the_release_and_an_early_pubcomp_is_nothing(desk: Desk) -> None:
+    conn = desk.open()
+    deliver(desk, 1, qos=2)
+    desk.received(conn)
+    desk.send(conn, pubrec(1) + pubrec(1) + pubcomp(1))
+    assert [command[0] for command in desk.commands()] == [b"SESSION.RELEASE"]
+    desk.answer(b":1\r\n")
+    assert desk.received(conn) == pubrel(1)
+    desk.send(conn, pubcomp(1) + pubcomp(1) + pubrec(1))
+    assert [command[0] for command in desk.commands()] == [b"SESSION.ACK"]
+    assert desk.engine.counters()["acknowledgements_unknown"] == 3
+
+
+# ---- what does not fit the client
+
+
+def test_a_message_that_fits_only_without_a_new_alias_is_sent_without(desk: Desk) -> None:
+    whole = publish(b"long/topic", b"1", qos=1, packet_id=1, properties=b"")
+    conn = desk.open(version=5, alias_maximum_out=5, max_packet_out=len(whole))
+    deliver(desk, 1, topic=b"long/topic")
+    assert desk.received(conn) == whole
+    deliver(desk, 2, topic=b"topic")
+    assert desk.received(conn) == publish(b"topic", b"2", qos=1, packet_id=2, properties=b"\x23\0\x01")
+    assert desk.engine.counters()["messages_dropped_oversized"] == 0
+
+
+def test_an_oversized_message_leaves_no_alias_behind(desk: Desk) -> None:
+    conn = desk.open(version=5, alias_maximum_out=5, max_packet_out=30)
+    desk.answer(push(INBOX, queued(1, 0, record(b"x" * 50, topic=b"topic"))))
+    desk.answer(push(INBOX, transient(record(b"x" * 50, topic=b"topic"))))
+    deliver(desk, 2, topic=b"topic")
+    assert desk.received(conn) == publish(b"topic", b"2", qos=1, packet_id=2, properties=b"\x23\0\x01")
+    assert desk.engine.counters()["messages_dropped_oversized"] == 2
+    assert [command[-1] for command in desk.commands()] == [b"1"]
+
+
+def test_an_expiry_beyond_what_mqtt_can_say_is_the_longest_it_can(desk: Desk) -> None:
+    conn = desk.open(version=5)
+    desk.answer(push(INBOX, queued(1, 0, record(b"1", expires_ms=T0 + (1 << 33) * 1000))))
+    assert desk.received(conn) == publish(b"t", b"1", qos=1, packet_id=1, properties=b"\x02\xff\xff\xff\xff")
+
+
+def test_a_message_in_flight_is_sent_again_though_its_time_is_over(desk: Desk) -> None:
+    conn = desk.open(version=5, resumed=True)
+    desk.commands()
+    desk.answer(page([(1, 1, 1, record(b"1", expires_ms=T0 - 1)), (2, 2, 0, record(b"2", expires_ms=T0))]))
+    assert desk.received(conn) == publish(b"t", b"1", qos=1, packet_id=1, dup=True, properties=b"\x02\0\0\0\0")
+    assert desk.commands() == [[b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"2"]]
+    assert desk.engine.sent_serial(conn) == 1
+    assert desk.engine.counters()["messages_dropped_expired"] == 1
+
+
+def test_more_messages_wait_in_the_line_than_fit_and_the_rest_at_the_server() -> None:
+    desk = Desk(EngineSettings(max_ready=2))
+    conn = desk.open(window=1)
+    deliver(desk, 1, 2, 3, 4)
+    assert desk.commands() == []  # not for each message that comes: when half of the line is free
+    desk.send(conn, puback(1))
+    assert desk.commands()[-1][4:8] == [b"AFTER", b"3", b"COUNT", b"1"]
+
+
+def test_a_client_that_does_not_read_gets_its_queue_when_it_does(desk: Desk) -> None:
+    conn = desk.open(resumed=True)
+    desk.engine.set_writable(conn, False)
+    assert desk.commands() == []
+    desk.engine.set_writable(conn, True)
+    assert len(desk.commands()) == 1
+    desk.engine.set_writable(conn, False)
+    desk.answer(page([(1, 1, 0, record(b"1"))]))
+    assert desk.received(conn) == b""
+    desk.engine.set_writable(conn, True)
+    desk.commands()
+    assert desk.received(conn) == publish(b"t", b"1", qos=1, packet_id=1)
+
+
+def test_messages_of_qos_0_do_not_hold_up_the_queue_for_good() -> None:
+    desk = Desk(EngineSettings(max_output_bytes=10))
+    conn = desk.open()
+    desk.answer(push(INBOX, transient(record(b"0" * 10))), push(INBOX, transient(record(b"1"))))
+    deliver(desk, 1)
+    assert desk.received(conn) == publish(b"t", b"0" * 10)
+    waits = [desk.engine.waits]
+    desk.engine.flush(desk.now_ms)
+    assert [*waits, desk.engine.waits] == [True, False]
+    assert desk.received(conn) == publish(b"t", b"1", qos=1, packet_id=1)
+    assert desk.engine.counters()["messages_dropped_qos0"] == 1
+
+
+# ---- topic aliases of the client
+
+
+def test_an_alias_may_get_another_topic(desk: Desk) -> None:
+    conn = desk.open(version=5, alias_maximum_in=1)
+    alias = b"\x23\0\x01"
+    topics = [b"first", b"", b"other", b"other", b""]
+    desk.send(conn, b"".join(publish(topic, b"", properties=alias) for topic in topics))
+    assert [command[1] for command in desk.commands()] == [b"first", b"first", b"other", b"other", b"other"]
+
+
+@pytest.mark.parametrize("properties", [b"\x23\0\x02", b"\x23\0\x00", b""])
+def test_an_empty_topic_needs_an_alias_that_was_set(desk: Desk, properties: bytes) -> None:
+    conn = desk.open(version=5, alias_maximum_in=1)
+    desk.send(conn, publish(b"", b"", properties=properties))
+    assert [event.kind for event in desk.events] == [EventKind.ERROR]
+    assert desk.events[0].code in (0x94, 0x82)
+
+
+# ---- faults
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "said"),
+    [
+        (connect(level=5), 0x82, "second CONNECT"),
+        (publish(b"t", properties=b"\x0b\x05"), 0x82, "subscription identifier"),
+        (packet(0x20, b"\0\0\0"), 0x82, "only a server sends"),
+        (b"\x40\x02\0\0", 0x82, "identifier"),
+        (b"\xc1\0", 0x81, ""),
+    ],
+)
+def test_a_fault_ends_the_connection_and_is_named(desk: Desk, data: bytes, code: int, said: str) -> None:
+    conn = desk.open(version=5)
+    desk.send(conn, publish(b"t", b"1", properties=b"") + data + publish(b"t", b"2", properties=b""))
+    (event,) = desk.events
+    assert (event.kind, event.conn, event.code) == (EventKind.ERROR, conn, code)
+    assert said in error_text(event.error)
+    assert event.data.startswith(data)
+    assert [command[2] for command in desk.commands()] == [b"1"]
+    desk.answer(b":1\r\n", push(INBOX, queued(1, 0, record(b"1"))), push(INBOX, transient(record(b"0"))))
+    assert desk.received(conn) == b""
+    desk.engine.send(conn, b"\xe0\0")
+    assert desk.received(conn) == b"\xe0\0"
+
+
+def test_each_error_of_the_engine_has_a_text() -> None:
+    assert len({error_text(error) for error in range(-107, -100)}) == 7
+    assert error_text(-106) == "out of memory"
+    assert error_text(-1) != error_text(-2)
+
+
+def test_a_page_or_reply_for_a_connection_that_ended_is_not_looked_at(desk: Desk) -> None:
+    conn = desk.open(resumed=True)
+    desk.send(conn, publish(b"t", b"1", qos=1, packet_id=1) + b"\xff")
+    assert len(desk.commands()) == 1
+    desk.answer(b":1\r\n")
+    desk.commands()
+    assert desk.received(conn) == b""
+    assert not desk.engine.rests(conn)
+
+
+# ---- rates and rest
+
+
+def test_a_client_above_its_rate_rests_until_its_debt_is_paid(desk: Desk) -> None:
+    conn = desk.open(publish_rate=10)
+    desk.send(conn, publish(b"t") * 10)
+    assert not desk.engine.rests(conn)
+    desk.send(conn, publish(b"t") * 5)
+    assert desk.engine.rests(conn)
+    assert desk.engine.waits
+    desk.commands()
+    desk.answer(b":1\r\n" * 15)
+    desk.now_ms += 490
+    desk.commands()
+    assert desk.kinds() == []
+    desk.now_ms += 10
+    desk.commands()
+    assert desk.kinds() == [EventKind.RELIEF]
+    assert not desk.engine.rests(conn)
+    assert not desk.engine.waits
+
+
+def test_a_long_silence_allows_no_more_than_the_burst_of_a_second(desk: Desk) -> None:
+    conn = desk.open(publish_rate=10)
+    desk.send(conn, publish(b"t") * 11)
+    desk.now_ms += 3_600_000
+    desk.commands()
+    desk.send(conn, publish(b"t") * 10)
+    assert not desk.engine.rests(conn)
+    desk.send(conn, publish(b"t"))
+    assert desk.engine.rests(conn)
+
+
+def test_a_clock_that_is_set_back_costs_a_client_nothing(desk: Desk) -> None:
+    conn = desk.open(publish_rate=10, replay_rate=10, resumed=True)
+    desk.send(conn, publish(b"t") * 11)
+    desk.commands()
+    desk.answer(b":1\r\n" * 11, page([(i, i, 0, record(b"")) for i in range(1, 21)]))
+    assert desk.received(conn).count(b"\0\x01t") == 10
+    assert desk.engine.rests(conn)
+    desk.now_ms -= 3_600_000
+    desk.commands()
+    desk.now_ms += 200
+    desk.commands()
+    assert not desk.engine.rests(conn)
+    assert desk.received(conn).count(b"\0\x01t") == 2
+
+
+def test_denied_publishes_of_qos_0_are_dropped_and_rules_may_change(desk: Desk) -> None:
+    conn = desk.open()
+    desk.engine.rules(conn, [(True, b"ok"), (False, b"#")], denied_otherwise=False)
+    desk.send(conn, publish(b"ok", b"1") + publish(b"no", b"2"))
+    desk.engine.rules(conn, [], denied_otherwise=False)
+    desk.send(conn, publish(b"no", b"3"))
+    assert [command[2] for command in desk.commands()] == [b"1", b"3"]
+    assert desk.engine.counters()["publishes_denied"] == 1
+
+
+# ---- handles
+
+
+def test_a_handle_that_is_over_is_nobody(desk: Desk) -> None:
+    conn = desk.open()
+    desk.engine.close(conn)
+    again = desk.engine.attach()
+    assert again != conn
+    assert again & 0xFFFFFFFF == conn & 0xFFFFFFFF
+    for stale in (conn, 0, 1 << 32, 99):
+        assert desk.engine.receive(stale, connect(), T0) is None
+        assert desk.engine.proceed(stale, T0) is None
+        desk.engine.send(stale, b"x")
+        desk.engine.rules(stale, [(True, b"#")], denied_otherwise=False)
+        desk.engine.set_writable(stale, True)
+        assert not desk.engine.rests(stale)
+        assert desk.engine.sent_serial(stale) == 0
+        desk.engine.close(stale)
+        with pytest.raises(MemoryError):
+            desk.engine.open(stale, OpenSession(4, b"c", b"{c}", 1), T0)
+    desk.look()
+    assert desk.written == {}
+
+
+def test_only_a_connection_that_waits_for_it_can_be_opened_and_only_once(desk: Desk) -> None:
+    session = OpenSession(4, b"c", b"{c}", 1)
+    conn = desk.engine.attach()
+    with pytest.raises(MemoryError):
+        desk.engine.open(conn, session, T0)
+    assert desk.engine.receive(conn, connect(), T0) is not None
+    assert desk.engine.proceed(conn, T0) is None  # not before it is open
+    desk.engine.open(conn, session, T0)
+    with pytest.raises(MemoryError):
+        desk.engine.open(conn, session, T0)
+
+
+def test_the_former_connection_to_a_session_gets_nothing_any_more(desk: Desk) -> None:
+    former = desk.open(resumed=True)
+    desk.send(former, publish(b"t", b"1", qos=1, packet_id=1))
+    desk.commands()
+    conn = desk.open()
+    desk.answer(b":1\r\n", page([(1, 1, 0, record(b"1"))]))
+    assert desk.received(former) == b""
+    deliver(desk, 1)
+    assert desk.received(conn) == publish(b"t", b"1", qos=1, packet_id=1)
+
+
+def test_many_inboxes_come_and_go_and_each_gets_its_own(desk: Desk) -> None:
+    conns = {b"%d" % i: desk.open(b"%d" % i) for i in range(300)}
+    for client_id in list(conns)[::3]:
+        desk.engine.close(conns.pop(client_id))
+    for i in range(300):
+        desk.answer(push(b"{%d}_inbox" % i, transient(record(b"%d" % i))))
+    assert {conn: desk.received(conn) for conn in conns.values()} == {
+        conn: publish(b"t", client_id) for client_id, conn in conns.items()
+    }
+    assert desk.engine.counters()["deliveries_received"] == 200
+
+
+# ---- the end of a connection
+
+
+def test_what_gathered_goes_out_when_the_connection_is_closed(desk: Desk) -> None:
+    conn = desk.open()
+    deliver(desk, 1)
+    deliver(desk, 2, qos=2)
+    desk.send(conn, publish(b"t", b"1", qos=1, packet_id=1))
+    desk.commands()
+    desk.answer(b"-OOM\r\n")  # that it waits does not hold up the others
+    desk.send(conn, puback(1) + pubrec(2) + b"\xff")
+    desk.engine.close(conn)
+    assert [command[0] for command in desk.commands()] == [b"SESSION.RELEASE", b"SESSION.ACK"]
+    desk.now_ms += 60
+    assert desk.commands() == []
+
+
+def test_a_connection_may_be_closed_while_the_server_is_away(desk: Desk) -> None:
+    conn = desk.open()
+    deliver(desk, 1)
+    desk.engine.server_lost()
+    desk.send(conn, puback(1) + publish(b"t", b"1", qos=1, packet_id=1))
+    desk.engine.close(conn)
+    desk.engine.server_restored(desk.now_ms)
+    assert desk.commands() == []
+
+
+def test_the_owners_packets_come_behind_what_was_to_be_sent(desk: Desk) -> None:
+    conn = desk.open()
+    deliver(desk, 1)
+    desk.engine.send(conn, b"\xe0\0")
+    desk.engine.send(conn, b"")
+    assert desk.received(conn) == publish(b"t", b"1", qos=1, packet_id=1) + b"\xe0\0"
+
+
+def test_a_packet_for_the_owner_may_be_left_as_long_as_it_likes(desk: Desk) -> None:
+    conn = desk.open()
+    subscribe = packet(0x82, b"\0\x01" + text(b"t") + b"\0")
+    event = desk.engine.receive(conn, subscribe + publish(b"t", b"1") + subscribe, desk.now_ms)
+    assert event is not None
+    assert (event.kind, event.data) == (EventKind.PACKET, subscribe)
+    assert desk.commands() == []
+    assert desk.engine.rests(conn)
+    event = desk.engine.proceed(conn, desk.now_ms)
+    assert event is not None
+    assert event.data == subscribe
+    assert [command[2] for command in desk.commands()] == [b"1"]
+    assert desk.kinds() == [EventKind.RELIEF]  # nothing of the client's waits any more
+    assert desk.engine.proceed(conn, desk.now_ms) is None

@@ -47,8 +47,8 @@
 
 typedef struct hmq_record {
     uint8_t type;          /* HMQ_RECORD_PUBLISH or HMQ_RECORD_PUBREL */
-    uint8_t qos;           /* 0..2, as published */
-    bool retain;           /* as published */
+    uint8_t qos;           /* 0..2; in a queue or inbox that of the delivery, else as published */
+    bool retain;           /* likewise */
     int64_t time_ms;       /* 0 .. 2^48-1 */
     int64_t expires_ms;    /* 0: never, else 1 .. 2^48-1 */
     hmq_slice topic;       /* at most 65535 bytes */

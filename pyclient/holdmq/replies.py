@@ -38,6 +38,7 @@ __all__ = [
     "Will",
 ]
 
+_SUBSCRIPTION_IDENTIFIER = 0x0B  # the property (MQTT 5.0, section 2.2.2.2)
 MAX_IDENTIFIER = 2**28 - 1
 """The largest subscription identifier."""
 
@@ -406,6 +407,13 @@ class Message:
             share=_text(record.share),
         )
 
+    def copy_for(self, options: SubscriptionOptions) -> "Message":
+        """The copy of a retained message that a new subscription gets (MQTT 5.0, sections 3.8.4 and 3.3.2.3.8)."""
+        properties = self.properties
+        if options.identifier:
+            properties = bytes((_SUBSCRIPTION_IDENTIFIER, *_variable_byte_integer(options.identifier))) + properties
+        return replace(self, qos=min(self.qos, options.qos), retain=True, properties=properties)
+
     def to_record(self) -> bytes:
         """The record to store, for instance with `AsyncSession.add`.
 
@@ -431,3 +439,9 @@ class Message:
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
+
+
+def _variable_byte_integer(number: int) -> list[int]:
+    """Seven bits in a byte, the lowest first (MQTT 5.0, section 1.5.5)."""
+    low, rest = number & 0x7F, number >> 7
+    return [low | 0x80, *_variable_byte_integer(rest)] if rest else [low]

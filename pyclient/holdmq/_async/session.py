@@ -1,7 +1,6 @@
 """One MQTT session: its queue, its owner and its subscriptions."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdmq import commands
@@ -408,7 +407,7 @@ class AsyncSession:
         if self._hold.is_cluster:
             for (topic_filter, options), is_new in zip(filters.items(), new, strict=True):
                 if options.retain_handling == 0 or (options.retain_handling == 1 and is_new):
-                    await self._hand_retained(topic_filter, options.qos)
+                    await self._hand_retained(topic_filter, options)
         return new
 
     async def deliver(self, *messages: Message) -> int:
@@ -435,11 +434,12 @@ class AsyncSession:
             commands.session_deliver(self.client_id, messages, epoch=self.epoch, prefix=self.prefix)
         )
 
-    async def _hand_retained(self, topic_filter: str, qos: int) -> None:
+    async def _hand_retained(self, topic_filter: str, options: SubscriptionOptions) -> None:
         kept = await self._hold.execute(commands.topic_retained_values(topic_filter, count=commands.MAX_RETAINED))
-        for start in range(0, len(kept), DELIVERED_AT_ONCE):
-            some = kept[start : start + DELIVERED_AT_ONCE]
-            await self.deliver(*[replace(message, qos=min(message.qos, qos)) for message in some])
+        own = self.client_id if isinstance(self.client_id, str) else self.client_id.decode("utf-8", "surrogateescape")
+        copies = [message.copy_for(options) for message in kept if not (options.no_local and message.publisher == own)]
+        for start in range(0, len(copies), DELIVERED_AT_ONCE):
+            await self.deliver(*copies[start : start + DELIVERED_AT_ONCE])
 
     async def unsubscribe(self, *filters: str) -> tuple[bool, ...]:
         """Ends subscriptions.

@@ -79,6 +79,12 @@ def test_a_new_subscription_gets_what_all_nodes_retain(cluster: Cluster, hold: H
         [(topic, 1) for qos, topic in enumerate(topics) if qos % 3 > 0]  # QoS 0 is for who is connected
     )
     assert all(message.retain and message.expires_ms for message in messages)
+    own = hold.session("own")
+    hold.topics.publish("own/a", b"a", qos=1, retain=True, publisher="own")
+    hold.topics.publish("own/b", b"b", qos=1, retain=True, publisher="other")
+    own.subscribe("own/#", qos=1, no_local=True, identifier=300)
+    [entry] = (own.fetch()).entries
+    assert (entry.message.payload, entry.message.properties) == (b"b", b"\x0b\xac\x02")
     assert session.subscribe("weather/#", qos=1, retain_handling=1) == (False,)
     assert session.subscribe("weather/+", qos=1, retain_handling=2) == (True,)
     assert len((session.fetch()).entries) == len(messages)

@@ -21,7 +21,7 @@ export PYTHONUNBUFFERED := 1
 CC := gcc
 WARNINGS := -std=c11 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion -Werror
 CFLAGS_MODULE := $(WARNINGS) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -Isrc -MMD -MP
-SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
 C_FILES = $(wildcard redis_module/*.c src/*.c)
 # The front end's half of the core has no use in the module.
@@ -117,7 +117,7 @@ test: core module test-servers build/node/.installed build/mqtt_load build/mosqu
 MATRIX ?= valkey-9.1,redis-7.0,valkey-8.0,redis-8.0
 test-matrix: core module test-servers servers ## the tests of the module on every server (or on those of MATRIX)
 	HOLDMQ_TEST_SERVERS=$(MATRIX) \
-		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module $(ARGS)
+		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module tests/system/test_cluster_resharding.py $(ARGS)
 
 build/asan/holdmq.so: $(ASAN_OBJECTS)
 	@echo LD $@

@@ -10,6 +10,7 @@
 #include "drain.h"
 #include "errors.h"
 #include "handoff.h"
+#include "pattern_walk.h"
 #include "index.h"
 #include "replication.h"
 #include "push.h"
@@ -226,6 +227,7 @@ static int publish_behind(server_ctx *ctx, server_string *channel, server_string
 
 static int publish(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
     handoff_settle(false);
+    if (!sharded) walk_before_publish(channel);
     int flags = sv.GetContextFlags(ctx);
     const hmq_rule *rule = may_store(flags, sharded) ? channel_rule(channel) : NULL;
     bool always = rule != NULL && (rule->hold == HMQ_HOLD_ALL || rule->last);

@@ -9,7 +9,8 @@
  *
  * Inside MULTI the notes wait for that client's EXEC.
  *
- * How a message is written to one client, and what 7.0 does instead, is told in push.h; backlogs in drain.h. */
+ * How a message is written to one client, and what 7.0 does instead, is told in push.h; backlogs in drain.h, patterns in
+ * pattern_walk.h. */
 #ifndef HMQ_HANDOFF_H
 #define HMQ_HANDOFF_H
 

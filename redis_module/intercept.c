@@ -13,6 +13,7 @@
 #include "channel_facts.h"
 #include "drain.h"
 #include "handoff.h"
+#include "pattern_walk.h"
 #include "replication.h"
 #include "slots.h"
 
@@ -51,6 +52,7 @@ static bool stays_stock(uint64_t client, hmq_slice channel) {
 /* PUBLISH goes to CHANNEL.PUBLISH, with the same arguments in the same places, where this server may keep messages. */
 static void rewrite(server_filter_ctx *filter, bool sharded) {
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) != 3) return; /* else the server's own arity error */
+    if (!sharded) walk_before_publish(sv.CommandFilterArgGet(filter, 1));
     if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
     uint64_t client = client_of(filter);
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
@@ -82,9 +84,15 @@ static void subscribe(server_filter_ctx *filter, push_kind kind) {
     with_names(filter, kind, handoff_note);
 }
 
+static void leaves_patterns(uint64_t client, push_kind kind, server_string **names, int count) {
+    (void)kind;
+    walk_unsubscribes(client, names, count);
+}
+
 static void unsubscribe(server_filter_ctx *filter, push_kind kind) {
     channel_subscriber_left();
     if (can.filter_client) with_names(filter, kind, drain_unsubscribes);
+    if (can.filter_client && kind == PUSH_PATTERN) with_names(filter, kind, leaves_patterns);
 }
 
 /* AUTH or HELLO: the next verdict has to be a new one; inside MULTI it cannot be known yet. */
@@ -156,7 +164,7 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     else if (is(name, "DISCARD"))
         transaction_ends(client);
     else if (is(name, "RESET"))
-        transaction_ends(client), access_forget_client(client);
+        transaction_ends(client), access_forget_client(client), walk_unsubscribes(client, NULL, 0);
     else if (is(name, "AUTH") || is(name, "HELLO"))
         user_changes(client);
     else if (is(name, "EVAL") || is(name, "EVALSHA") || is(name, "FCALL"))

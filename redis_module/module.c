@@ -15,6 +15,7 @@
 #include "intercept.h"
 #include "queue.h"
 #include "replication.h"
+#include "pattern_walk.h"
 #include "session_sweep.h"
 #include "slots.h"
 
@@ -97,6 +98,7 @@ static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, voi
     if (sub != SERVER_EVENTLOOP_BEFORE_SLEEP) return;
     if (handoff_pending()) handoff_settle(true);
     drain_before_sleep();
+    walk_before_sleep();
     channel_before_sleep();
     slots_before_sleep();
     sweep_before_sleep();

@@ -67,7 +67,11 @@ def test_a_thousand_channels_are_each_handed_over_once(
         pipeline.publish(name, f"of {name}")
         pipeline.publish(f"other/{name}", "x")
     pipeline.execute()
-    came = heard(subscribe(raw(protocol=protocol), "sensor/*", command="PSUBSCRIBE"))
+    subscriber = raw(protocol=protocol)
+    subscriber.send("PSUBSCRIBE", "sensor/*")
+    assert subscriber.read() == [b"psubscribe", b"sensor/*", 1]
+    came = heard(subscriber.read_many(1000))  # some of them, perhaps, in later turns of the server's loop
+    assert subscriber.pending() == []
     assert sorted(came) == sorted((b"sensor/*", name.encode(), f"of {name}".encode()) for name in names)
     left = 0 if "held" in rule else 1000
     assert len(client.keys("sensor/*")) == left
@@ -240,18 +244,17 @@ def test_a_pattern_of_many_stars_does_not_stop_the_server(client: redis.Redis, r
 def test_a_literal_prefix_is_looked_up_and_not_searched_for(client: redis.Redis, raw: MakeRaw) -> None:
     client.eval("for i = 1, 100000 do redis.call('RPUSH', 'sensor/' .. i .. '/t', 'm') end", 0)
 
-    def duration_s(pattern: str, matching: int) -> float:
+    def duration_s(pattern: str) -> float:
         subscriber = raw()
         start = time.perf_counter()
-        came = subscribe(subscriber, pattern, command="PSUBSCRIBE")
+        subscriber.send("PSUBSCRIBE", pattern)
+        came = subscriber.read_many(11)
         duration = time.perf_counter() - start
-        assert len(came) == matching
+        assert len(heard(came[1:])) == 10
         subscriber.close()
         eventually(lambda: client.pubsub_numpat() == 0)
         return duration
 
-    searched = min(duration_s("*/none", 0) for _ in range(5))
-    looked_up = min(duration_s("none/*", 0) for _ in range(5))
-    found = min(duration_s("sensor/9999?/t", 10) for _ in range(5))
-    assert looked_up < searched / 5
+    searched = min(duration_s("*/9999?/t") for _ in range(5))
+    found = min(duration_s("sensor/9999?/t") for _ in range(5))
     assert found < searched / 5

@@ -14,6 +14,8 @@ typedef struct note {
     uint64_t client; /* 0: unknown */
     long before;     /* its subscriptions when the command came; for unknown clients: not used */
     push_kind kind;
+    bool held_up;           /* CLIENT PAUSE was seen to keep the command waiting */
+    uint64_t held_up_turn;  /* ... in this turn of the event loop, or a later one */
     int count;
     long *heard_by; /* subscribers of each name when the command came; NULL: all names are new to the client */
     server_string *names[];
@@ -22,6 +24,7 @@ typedef struct note {
 static note *due, **due_end = &due;
 static note *waiting; /* inside MULTI */
 static bool settling;
+static uint64_t turns; /* of the event loop, while notes are due */
 
 /* ---- notes ------------------------------------------------------------------------------------------------- */
 
@@ -205,13 +208,24 @@ static bool settle(note *n, bool final) {
         serve(n, info.db);
         return true;
     }
-    if (connected && (info.flags & SERVER_CLIENT_BLOCKED)) return false; /* CLIENT PAUSE: the command has not run yet */
+    if (connected && (info.flags & SERVER_CLIENT_BLOCKED)) { /* CLIENT PAUSE: the command has not run yet */
+        n->held_up = true;
+        n->held_up_turn = turns;
+        return false;
+    }
+    /* Whoever asks whether the pause is over ends it: the client is marked as free, and its command runs at the end of the turn. */
+    if (connected && n->held_up && turns - n->held_up_turn < 2) return false;
     if (final) counters.handoffs_cancelled++;
     return final;
 }
 
 bool handoff_pending(void) {
     return due != NULL;
+}
+
+void handoff_before_sleep(void) {
+    turns++;
+    handoff_settle(true);
 }
 
 void handoff_settle(bool final) {

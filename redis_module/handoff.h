@@ -27,6 +27,8 @@ void handoff_transaction(uint64_t client, bool exec);
 
 /* Is anything to settle?  (So that the filter can pass by at no cost.) */
 bool handoff_pending(void);
+/* The end of a turn of the event loop. */
+void handoff_before_sleep(void);
 /* Serves whoever has become a subscriber; `final`: throws the other notes away. */
 void handoff_settle(bool final);
 

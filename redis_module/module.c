@@ -96,7 +96,7 @@ static void on_swap(void) {
 static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)ctx, (void)event, (void)data;
     if (sub != SERVER_EVENTLOOP_BEFORE_SLEEP) return;
-    if (handoff_pending()) handoff_settle(true);
+    if (handoff_pending()) handoff_before_sleep();
     drain_before_sleep();
     walk_before_sleep();
     channel_before_sleep();

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs the Redis clients for Node.js that tests/system talks through, exactly as tests/system/node locks them.
+# Installs the Redis and MQTT clients for Node.js that tests/system talks through, exactly as tests/system/node locks them.
 #
 #   tools/node-clients.sh FOLDER
 #

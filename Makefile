@@ -154,6 +154,10 @@ test-asan: core build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbin
 		HOLDMQ_TEST_PRELOAD=$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME) \
 		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module $(ARGS)
 
+.PHONY: storm
+storm: core module ## ten minutes of MQTT clients while bridges and server are killed and stopped: nothing may be lost
+	$(BIN)/python -m tests.system.mqtt_storm $(ARGS)
+
 FUZZ_SECONDS ?= 300
 fuzz: core build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## the core on mutated bytes, then random commands on sanitized servers
 	$(BIN)/python -m tests.fuzz.core --seconds $(FUZZ_SECONDS) $(ARGS)

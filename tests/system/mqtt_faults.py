@@ -1,0 +1,127 @@
+"""Which process is killed, stopped or restarted when: a schedule that follows from a seed, and what carries it out.
+
+Each target has its own line of faults, which never overlap with themselves but with those of the others:
+
+    server    ──kill──────pause─────────────rewrite────►
+    bridge 0  ────pause────────kill───stop─────────────►
+    bridge 1  ─kill────────────────pause───────────────►
+
+The schedule is a pure function of seed and length.  What a fault meets is not: that is up to the machine's scheduler.
+"""
+
+import heapq
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+SERVER_KINDS = {"kill": 5, "pause": 5, "stop": 1, "rewrite": 2}  # with their weights
+BRIDGE_KINDS = {"kill": 5, "pause": 5, "stop": 2}
+MEAN_GAP_S = 4.0
+LONGEST_PAUSE_S = 5.0  # longer than the lease of a session and the patience of a client
+LONGEST_DOWN_S = 1.5
+RETRY_S = 0.05
+
+
+class Target(Protocol):
+    """A process that can be harmed."""
+
+    def kill(self) -> object:
+        """End it by SIGKILL."""
+
+    def stop(self) -> object:
+        """End it in order."""
+
+    def start(self) -> object:
+        """Start it again."""
+
+    def pause(self) -> object:
+        """SIGSTOP."""
+
+    def resume(self) -> object:
+        """SIGCONT."""
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """Something is done to a target, and taken back `lasts_s` later."""
+
+    at_s: float
+    target: str
+    kind: str
+    lasts_s: float
+
+    def __str__(self) -> str:
+        return f"{self.at_s:7.2f} s  {self.kind:<7} {self.target:<8} for {self.lasts_s:.2f} s"
+
+
+def schedule(seed: str, seconds: float, bridges: int) -> list[Fault]:
+    """The faults of so many seconds, in the order of their times."""
+    lines: list[list[Fault]] = []
+    for target in ["server", *(f"bridge {number}" for number in range(bridges))]:
+        rng = random.Random(f"{seed}/{target}")
+        kinds = SERVER_KINDS if target == "server" else BRIDGE_KINDS
+        line: list[Fault] = []
+        at_s = rng.uniform(0.3, MEAN_GAP_S)
+        while at_s < seconds:
+            (kind,) = rng.choices(list(kinds), list(kinds.values()))
+            # Most are short, some are long.
+            lasts_s = rng.random() ** 2 * (LONGEST_PAUSE_S if kind == "pause" else LONGEST_DOWN_S)
+            lasts_s = 0.0 if kind == "rewrite" else min(lasts_s, seconds - at_s)
+            line.append(Fault(round(at_s, 3), target, kind, round(lasts_s, 3)))
+            at_s += lasts_s + 0.2 + rng.expovariate(1 / MEAN_GAP_S)
+        lines.append(line)
+    return list(heapq.merge(*lines))
+
+
+def carry_out(
+    faults: Sequence[Fault],
+    targets: dict[str, Target],
+    rewrite: Callable[[], None],
+    note: Callable[[str], None],
+    stop: threading.Event,
+) -> None:
+    """Does what the schedule says, in the calling thread, until all is over and taken back or `stop` is set.
+
+    Args:
+        faults: the schedule.
+        targets: what its targets are.
+        rewrite: lets the server rewrite its append-only file.
+        note: is told each step.
+        stop: ends it early; every process runs then, too.
+    """
+    begun = time.monotonic()
+    harmed: set[str] = set()
+    steps: list[tuple[float, int, Fault, bool]] = []
+    for number, fault in enumerate(faults):
+        heapq.heappush(steps, (fault.at_s, number, fault, False))
+    while steps:
+        at_s, number, fault, ends = heapq.heappop(steps)
+        if stop.is_set() and not ends:
+            continue
+        stop.wait(max(0.0, begun + at_s - time.monotonic()))
+        target = targets[fault.target]
+        if not ends and fault.target in harmed:  # starting another process took long: one thing after the other
+            heapq.heappush(steps, (time.monotonic() - begun + RETRY_S, number, fault, False))
+            continue
+        if ends:
+            _take_back(fault, target)
+            harmed.discard(fault.target)
+            note(f"{fault.target} runs again")
+            continue
+        note(f"{fault.kind} {fault.target} for {fault.lasts_s} s")
+        if fault.kind == "rewrite":
+            rewrite()
+            continue
+        harmed.add(fault.target)
+        {"kill": target.kill, "stop": target.stop, "pause": target.pause}[fault.kind]()
+        heapq.heappush(steps, (time.monotonic() - begun + fault.lasts_s, number, fault, True))
+
+
+def _take_back(fault: Fault, target: Target) -> None:
+    if fault.kind == "pause":
+        target.resume()
+    else:
+        target.start()

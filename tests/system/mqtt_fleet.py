@@ -1,0 +1,240 @@
+"""The clients of the fault test: what each of them is like, and how it comes and goes.
+
+    connect (perhaps while the former connection is open) ──► stay, publish ──► leave: DISCONNECT, silence, takeover
+       ▲                                                                                     │
+       └──────────────────────────────────── away for a while ◄──────────────────────────────┘
+
+While it is calm nobody leaves and nobody publishes; then all that is owed has to arrive.  A client that is connected
+then stays connected, so that an acknowledgement that a bridge forgot is not hidden by a reconnect.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdmq.core import mqtt
+from tests.system.mqtt_client import Client, NoConnectionError
+from tests.system.mqtt_ledger import Ledger
+
+SHARED = b"$share/g/storm/#"
+TOPICS_EACH = 2  # of each QoS and publisher
+WINDOW = 20  # messages that a publisher has on their way
+PATIENCE_S = 2.0  # silence of a connection after which a client goes elsewhere
+CALM_TIMEOUT_S = 60.0
+SETTLE_S = 0.5  # after everything has come: time for what should not
+POLL_S = 0.02
+LARGE_PAYLOAD = 20_000
+
+
+@dataclass
+class Habits:
+    """What makes one client different from the others; times in seconds."""
+
+    client: Client
+    rng: random.Random
+    stay_s: float
+    away_s: float
+    filters: Mapping[bytes, int] = field(default_factory=dict)
+
+
+def publisher_named(number: int, ledger: Ledger, seed: str) -> Habits:
+    """One publisher."""
+    rng = random.Random(f"{seed}/p{number}")
+    client = Client(f"p{number}", ledger, version=4 + number % 2, rolling_ids=number % 4 < 2)
+    return Habits(client, rng, stay_s=3.0, away_s=0.2)
+
+
+def members_of_group(ledger: Ledger, seed: str) -> list[Habits]:
+    """Three who share all messages."""
+    filters = {SHARED: 2}
+    clients = [
+        Client("g0", ledger),
+        Client("g1", ledger, version=5, receive_maximum=10),
+        Client("g2", ledger, version=5, answer_after_s=0.05),
+    ]
+    ledger.expects_together("group", [client.name for client in clients], filters)
+    made = []
+    for client in clients:
+        rng = random.Random(f"{seed}/{client.name}")
+        made.append(Habits(client, rng, stay_s=rng.uniform(0.5, 4.0), away_s=rng.uniform(0.1, 3.0), filters=filters))
+    return made
+
+
+def subscribers_of(publishers: int, ledger: Ledger, seed: str) -> list[Habits]:
+    """All subscribers: wildcards and exact filters, large and small windows, eager and slow."""
+    exact = {b"storm/p%d/%d/%d" % (p, qos, k): qos for p in range(publishers) for qos in (1, 2) for k in range(2)}
+    overlapping = {b"storm/p1/#": 1, b"storm/+/2/0": 2, b"storm/p1/2/0": 0}
+    kinds: list[tuple[dict[bytes, int], dict[str, Any]]] = [
+        ({b"storm/#": 2}, {}),
+        ({b"storm/#": 2}, {"version": 5, "receive_maximum": 5, "topic_alias_maximum": 3}),
+        ({b"storm/#": 1}, {"answer_after_s": 0.03}),
+        ({b"storm/+/2/+": 2}, {"version": 5, "answer_after_s": 0.1, "receive_maximum": 50}),
+        ({b"storm/+/1/#": 1}, {"version": 5}),
+        (overlapping, {}),
+        (dict(list(exact.items())[::3]), {}),
+        (dict(list(exact.items())[1::3]), {"version": 5, "receive_maximum": 1}),
+        ({b"storm/p0/2/0": 2, b"storm/p0/1/0": 1}, {}),
+        ({b"storm/p1/2/1": 1, b"storm/p2/1/+": 2}, {"version": 5, "topic_alias_maximum": 2}),
+    ]
+    made = []
+    for number, (filters, options) in enumerate(kinds):
+        rng = random.Random(f"{seed}/s{number}")
+        client = Client(f"s{number}", ledger, **options)
+        ledger.expects(client.name, filters)
+        made.append(Habits(client, rng, stay_s=rng.uniform(0.5, 5.0), away_s=rng.uniform(0.1, 3.0), filters=filters))
+    return made
+
+
+class Fleet:
+    """All clients, each a task; made and used in the event loop's thread.
+
+    Args:
+        ports: of the bridges.
+        ledger: the books.
+        seed: what the clients decide follows from it.
+        publishers: how many.
+        rate: messages a second of each.
+    """
+
+    def __init__(self, ports: list[int], ledger: Ledger, *, seed: str, publishers: int, rate: float) -> None:
+        self._rate = rate
+        self._ports = ports
+        self._ledger = ledger
+        self.publishers = [publisher_named(number, ledger, seed) for number in range(publishers)]
+        self.subscribers = subscribers_of(publishers, ledger, seed) + members_of_group(ledger, seed)
+        self._calm = True
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def everybody(self) -> list[Habits]:
+        """Publishers and subscribers."""
+        return self.publishers + self.subscribers
+
+    async def start(self) -> None:
+        """All clients connect; the subscribers are subscribed when this returns."""
+        self._tasks = [asyncio.create_task(self._live(habits), name=habits.client.name) for habits in self.everybody]
+        async with asyncio.timeout(CALM_TIMEOUT_S):
+            while not all(habits.client.session.subscribed >= set(habits.filters) for habits in self.everybody):
+                await self._pause()
+
+    async def storm(self) -> None:
+        """The publishers begin, and everybody comes and goes."""
+        self._calm = False
+
+    async def calm(self) -> None:
+        """No new messages; waits until everything published was acknowledged and delivered.
+
+        Raises:
+            AssertionError: it was not, within CALM_TIMEOUT_S.
+        """
+        self._calm = True
+        deadline = asyncio.get_running_loop().time() + CALM_TIMEOUT_S
+        while not all(self._is_settled(habits) for habits in self.everybody):
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await self._pause()
+        await asyncio.sleep(SETTLE_S)
+        for habits in self.everybody:
+            self._tell_what_lacks(habits)
+
+    def _is_settled(self, habits: Habits) -> bool:
+        client = habits.client
+        done = client.connected and not client.session.outgoing and not client.open_zombies()
+        if habits.filters:
+            done = done and not self._ledger.missing(client.name) and not client.session.received
+        return done and not client.session.unanswered
+
+    def _tell_what_lacks(self, habits: Habits) -> None:
+        client, ledger = habits.client, self._ledger
+        for connection in client.open_zombies():
+            ledger.finding(client.name, f"its older connection to {connection.port} was not closed")
+        for packet_id, outgoing in [*client.session.publishing.items(), *client.session.releasing.items()]:
+            what = f"identifier {packet_id} was never acknowledged, QoS {outgoing.qos}"
+            ledger.finding(client.name, what, outgoing.message)
+        if habits.filters:
+            for topic, what in ledger.missing(client.name).items():
+                ledger.lost(client.name, topic, what)
+            for packet_id, message in client.session.received.items():
+                ledger.finding(client.name, f"PUBREL for {packet_id} never came", message)
+
+    async def end(self) -> None:
+        """Drops all sessions."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for habits in self.everybody:
+            with contextlib.suppress(NoConnectionError):  # then its keys are there, and found
+                await habits.client.connect(habits.rng.choice(self._ports), clean=True)
+                habits.client.disconnect()
+
+    async def close(self) -> None:
+        """Closes all sockets."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for habits in self.everybody:
+            habits.client.close()
+        await asyncio.sleep(POLL_S)  # the transports close in the loop's next turn
+
+    @staticmethod
+    async def _pause() -> None:
+        await asyncio.sleep(POLL_S)
+
+    # ---- one client's life -----------------------------------------------------------------------------------------
+
+    async def _live(self, habits: Habits) -> None:
+        rng, client = habits.rng, habits.client
+        try:
+            while True:
+                try:
+                    takeover = rng.random() < 0.4
+                    await client.connect(rng.choice(self._ports), takeover=takeover)
+                    await self._stay(habits)
+                except NoConnectionError as error:
+                    self._ledger.note(client.name, f"no connection: {error}")
+                    await asyncio.sleep(rng.uniform(0.05, 0.3))
+                    continue
+                if not self._calm:
+                    await self._go(habits)
+        except AssertionError as error:
+            self._ledger.finding(client.name, f"gives up: {error}")
+
+    async def _stay(self, habits: Habits) -> None:
+        rng, client, loop = habits.rng, habits.client, asyncio.get_running_loop()
+        leaves_at = loop.time() + rng.expovariate(1 / habits.stay_s)
+        if not client.session.subscribed >= set(habits.filters):
+            entries = [mqtt.Subscription(topic_filter, qos) for topic_filter, qos in habits.filters.items()]
+            await client.subscribe(entries, PATIENCE_S * 2)
+        while self._calm or loop.time() < leaves_at:
+            if not client.look_alive(PATIENCE_S):
+                client.abandon("it is silent")
+                return
+            if not habits.filters and not self._calm:
+                self._publish(habits)
+                await asyncio.sleep(rng.uniform(0.5, 1.5) / self._rate)
+            else:
+                await asyncio.sleep(0.1)
+
+    def _publish(self, habits: Habits) -> None:
+        client, rng = habits.client, habits.rng
+        if client.session.outgoing >= WINDOW:
+            return
+        qos = rng.choice((1, 2))
+        topic = b"storm/%b/%d/%d" % (client.name.encode(), qos, rng.randrange(TOPICS_EACH))
+        size = LARGE_PAYLOAD if rng.random() < 0.002 else rng.randrange(100)
+        client.publish(topic, b"%d %b" % (self._ledger.next_number(topic), b"x" * size), qos)
+
+    async def _go(self, habits: Habits) -> None:
+        """In order, without a word, or by being there twice."""
+        rng, client = habits.rng, habits.client
+        way = rng.choice(("goodbye", "silence", "takeover"))
+        if way == "takeover":
+            return
+        if way == "goodbye":
+            client.disconnect()
+        else:
+            client.abandon("it wants to")
+        await asyncio.sleep(rng.expovariate(1 / habits.away_s))

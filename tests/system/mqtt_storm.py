@@ -1,0 +1,273 @@
+"""The fault test: clients come and go while their bridges and their server are killed and stopped.
+
+    python -m tests.system.mqtt_storm --seconds 600            (`make storm ARGS=...`)
+
+    phase:  storm (faults, clients come and go) ──► calm (all is up, all is delivered) ──► books and server checked
+
+What is claimed, and checked after each phase: every message that was published was acknowledged, and reached each
+subscriber: QoS 1 at least once, QoS 2 exactly once, both in the order of their publisher and topic; nothing is left in
+the queues; the module's indexes are equal to a rebuild.  At the end all sessions are dropped, and no key remains.
+
+Threads: the clients live in an event loop of their own; the faults are the main thread's, because a child process dies
+with the thread that started it.  The seed gives the schedule of the faults and the decisions of the clients; the
+machine's scheduler decides what they meet, so that the same seed is the same weather but not the same world.
+
+The server syncs its append-only file before each reply: only then may a SIGKILL not take what was acknowledged.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.support import BridgeProcess, Server, embedded_kinds
+from tests.system.mqtt_faults import Fault, Target, carry_out, schedule
+from tests.system.mqtt_fleet import CALM_TIMEOUT_S, POLL_S, SHARED, Fleet
+from tests.system.mqtt_ledger import Ledger
+
+SERVER_SETTINGS = [
+    "appendfsync always",
+    "aof-timestamp-enabled yes",
+    "auto-aof-rewrite-percentage 0",
+    "holdmq.session-limit 65535",
+]
+BRIDGE_OPTIONS = [
+    *("--retry-first-s", "0.02", "--retry-max-s", "0.2", "--server-timeout-s", "2", "--lease-s", "3"),
+    *("--connect-timeout-s", "3", "--shutdown-timeout-s", "2", "--sys-interval-s", "0"),
+]
+BRIDGES = 2
+MAX_EVIDENCE = 12  # places in a file shown for one message
+KEPT_KINDS = ("session", "subscriptions", "last_packet_id")  # keys of a session at rest
+LEFT_TIMEOUT_S = 10.0  # longer than the lease of a bridge
+OWNER_KEYS = b"holdmq_owner:"  # of bridges; they expire
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the storm is to be.
+
+    Attributes:
+        seed: everything random follows from it.
+        seconds: of faults, in all.
+        phases: how many times there is calm, and everything is checked.
+        publishers: with QoS 1 and 2, the half of them 5.0.
+        rate: messages a second of each.
+    """
+
+    seed: str
+    seconds: float = 24.0
+    phases: int = 2
+    publishers: int = 10
+    rate: float = 20.0
+
+    def faults(self, phase: int) -> list[Fault]:
+        """What happens in a phase."""
+        return schedule(f"{self.seed}/{phase}", self.seconds / self.phases, BRIDGES)
+
+
+# ---- the server ------------------------------------------------------------------------------------------------------
+
+
+def check_at_rest(server: Server, names: list[str]) -> list[str]:
+    """What is wrong with a server whose sessions have everything that they are to get."""
+    client = server.client()
+    wrong = [f"HOLDMQ.CHECK: {line!r}" for line in client.execute_command("HOLDMQ.CHECK")]
+    for name in names:
+        reply = client.execute_command("SESSION.INFO", f"{{{name}}}")
+        info = {bytes(key).decode(): value for key, value in pairs_of(reply)}
+        if info["messages"]:
+            wrong.append(f"{name} still has {info['messages']} messages in its queue: {info}")
+    allowed = {f"{{{name}}}_{kind}".encode() for name in names for kind in KEPT_KINDS}
+    left = sorted(key for key in client.scan_iter(count=1000) if key not in allowed and not key.startswith(OWNER_KEYS))
+    if left:
+        wrong.append(f"{len(left)} keys that nobody needs: {left[:20]}")
+    wrong += [f"INFO holdmq: {key} {value}" for key, value in losses(client).items()]
+    return wrong
+
+
+def remaining_keys(client: redis.Redis) -> list[bytes]:
+    """All keys but the counter of a group's packet identifiers, which outlives the group for a while."""
+    counter = f"{{{SHARED.decode()}}}_last_packet_id".encode()
+    return sorted(key for key in client.scan_iter(count=1000) if key != counter or client.ttl(key) < 0)
+
+
+def pairs_of(reply: Any) -> Iterator[tuple[bytes, Any]]:
+    """A map as RESP2 and RESP3 bring it."""
+    yield from reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+
+
+def losses(client: redis.Redis) -> dict[str, int]:
+    """Counters of the module that tell of messages thrown away, where they are not 0."""
+    info = client.info("holdmq")
+    return {key: value for key, value in info.items() if value and any(w in key for w in ("trimmed", "expired"))}
+
+
+def evidence(server: Server, topic: bytes, number: int) -> list[str]:
+    """What the append-only file has of a message: when it was written under which key."""
+    written = re.compile(re.escape(topic) + rb".{0,60}?\b%d " % number, re.DOTALL)
+    found = []
+    for path in sorted((server.directory / "appendonlydir").glob("*.aof")):
+        data = path.read_bytes()
+        for match in list(written.finditer(data))[:MAX_EVIDENCE]:
+            stamp = data.rfind(b"#TS:", 0, match.start())
+            seconds = data[stamp + 4 : stamp + 14].decode() if stamp >= 0 else "?"
+            found.append(
+                f"{path.name} at {match.start()}, time {seconds}: ...{data[match.start() - 120 : match.end()]!r}"
+            )
+    return found or ["the append-only file has nothing of it"]
+
+
+# ---- all together ----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop that runs elsewhere."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="clients")
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+class Storm:
+    """Server, bridges and fleet of one run.
+
+    Args:
+        plan: how it is to be.
+        directory: for logs and data; kept.
+        say: prints a line.
+    """
+
+    def __init__(self, plan: Plan, directory: Path, say: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.ledger = Ledger()
+        self.server = Server(embedded_kinds()[0], directory / "server", aof=True, config=SERVER_SETTINGS)
+        self._directory = directory
+        self._say = say
+        self._bridges: list[BridgeProcess] = []
+
+    def run(self) -> list[str]:
+        """All phases; returns what was found, nothing if all is well."""
+        try:
+            self.server.start()
+            for _ in range(BRIDGES):
+                bridge = BridgeProcess(self.server.url, self._directory, arguments=BRIDGE_OPTIONS)
+                self._bridges.append(bridge)
+                bridge.start()
+            with loop_in_a_thread() as loop:
+                self._run_fleet(loop)
+            self.server.check()
+        finally:
+            for bridge in self._bridges:
+                bridge.close()
+            self.server.close()
+        return [
+            *self.ledger.findings,
+            *([f"and {self.ledger.more_findings} more"] if self.ledger.more_findings else []),
+        ]
+
+    def _run_fleet(self, loop: asyncio.AbstractEventLoop) -> None:
+        def do(coroutine: Any) -> Any:
+            return asyncio.run_coroutine_threadsafe(coroutine, loop).result(CALM_TIMEOUT_S * 3)
+
+        async def make() -> Fleet:
+            plan, ports = self.plan, [bridge.port for bridge in self._bridges]
+            return Fleet(ports, self.ledger, seed=plan.seed, publishers=plan.publishers, rate=plan.rate)
+
+        fleet: Fleet = do(make())
+        try:
+            do(fleet.start())
+            for phase in range(self.plan.phases):
+                self._phase(phase, fleet, do)
+                if self.ledger.findings:
+                    return
+            do(fleet.end())
+            for bridge in self._bridges:
+                bridge.stop()
+            self._check_nothing_is_left()
+        finally:
+            do(fleet.close())
+
+    def _phase(self, phase: int, fleet: Fleet, do: Callable[[Any], Any]) -> None:
+        faults = self.plan.faults(phase)
+        self._say(f"phase {phase + 1} of {self.plan.phases}: {len(faults)} faults")
+        for fault in faults:
+            self._say(f"    {fault}")
+        targets: dict[str, Target] = {f"bridge {number}": bridge for number, bridge in enumerate(self._bridges)}
+        do(fleet.storm())
+        begun = time.monotonic()
+        stop = threading.Event()
+        carry_out(faults, {**targets, "server": self.server}, self._rewrite, self._note, stop)
+        stop.wait(max(0.0, begun + self.plan.seconds / self.plan.phases - time.monotonic()))
+        begun = time.monotonic()
+        do(fleet.calm())
+        names = [*(habits.client.name for habits in fleet.everybody), SHARED.decode()]
+        for wrong in check_at_rest(self.server, names):
+            self.ledger.finding("server", wrong)
+        counts = ", ".join(f"{count} {what}" for what, count in self.ledger.counts.items())
+        self._say(f"    calm after {time.monotonic() - begun:.1f} s: {counts}")
+
+    def _check_nothing_is_left(self) -> None:
+        client = self.server.client()
+        deadline = time.monotonic() + LEFT_TIMEOUT_S
+        left = remaining_keys(client)
+        while left and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            left = remaining_keys(client)
+        wrong = [f"HOLDMQ.CHECK: {line!r}" for line in client.execute_command("HOLDMQ.CHECK")]
+        wrong += [f"{len(left)} keys are left: {left[:20]}"] if left else []
+        for text in wrong:
+            self.ledger.finding("server", text)
+
+    def _rewrite(self) -> None:
+        with contextlib.suppress(redis.ResponseError):  # one is under way
+            self.server.client().bgrewriteaof()
+
+    def _note(self, what: str) -> None:
+        self.ledger.note("faults", what)
+
+
+def main() -> int:
+    """The long run; status 0 if nothing was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.system.mqtt_storm", description=str(__doc__).split("\n")[0])
+    parser.add_argument("--seed", default="", help="a number or word; a new one is made if it is missing")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of faults, in all (600)")
+    parser.add_argument("--phase-seconds", type=float, default=30.0, help="between two times of calm (30)")
+    parser.add_argument("--rate", type=float, default=Plan.rate, help="messages a second of each publisher (20)")
+    parser.add_argument("--publishers", type=int, default=Plan.publishers, help="how many (10)")
+    parser.add_argument("--directory", type=Path, help="for logs and data (a new one, kept if something is found)")
+    given = parser.parse_args()
+    seed = given.seed or str(random.SystemRandom().randrange(1_000_000))
+    phases = max(1, round(given.seconds / given.phase_seconds))
+    plan = Plan(seed, given.seconds, phases, given.publishers, given.rate)
+    directory = given.directory or Path(tempfile.mkdtemp(prefix="storm-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    sys.stdout.write(f"seed {seed}, {given.seconds:g} s, logs and data in {directory}\n")
+
+    def say(line: str) -> None:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    found = Storm(plan, directory, say).run()
+    say("\n".join(found) if found else "nothing was lost, doubled or out of order")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 class Will:
     """The will of a session, as SESSION.OPEN takes it."""
 
-    topic: str | bytes = "will"
+    topic: str = "will"
     payload: str | bytes = "gone"
     qos: int = 1
     retain: bool = False

@@ -20,6 +20,7 @@ from tests.module.sessions_support import (
     Entry,
     Page,
     Session,
+    Will,
     expire_now,
     matches,
     publish,
@@ -39,6 +40,8 @@ FILTERS = ["t/#", "t/+", "u", "+", "t/1", "$s/#"]
 TOPICS = ["t", "t/1", "t/1/2", "u", "$s/x"]
 
 QUEUE_FACTS = (b"messages", b"first_serial", b"last_serial", b"last_packet_id")
+
+WILL = Will("t/1", b"will", 1)
 
 keys = st.sampled_from(KEYS)
 payloads_drawn = st.binary(max_size=6)
@@ -72,6 +75,7 @@ class Model:
     epoch: int = 0  # 0: not opened
     connected: bool = False
     expiry: int = 0
+    will: bool = False
 
     @property
     def has_state(self) -> bool:
@@ -302,23 +306,29 @@ class Machine(RuleBasedStateMachine):
 
     # --- The session ---
 
-    @rule(key=keys, clean=seldom, expiry=st.integers(0, 3))
-    def open(self, key: str, clean: bool, expiry: int) -> None:
+    @rule(key=keys, clean=seldom, expiry=st.integers(0, 3), will=seldom)
+    def open(self, key: str, clean: bool, expiry: int, will: bool) -> None:
         model = self.models[key]
-        opened = self.session(key).open(clean=clean, expiry=1000 * expiry)
+        opened = self.session(key).open(clean=clean, expiry=1000 * expiry, will=WILL if will else None)
         assert opened.epoch > model.epoch
+        former_will = model.will
         assert opened.present == model.open(opened.epoch, clean=clean, expiry=1000 * expiry)
+        if former_will:  # it has no delay, so its connection stood
+            self.publish_will()
+        model.will = will
 
     @precondition(some(lambda model: model.epoch))
-    @rule(key=keys)
-    def close(self, key: str) -> None:
+    @rule(key=keys, lost=st.booleans())
+    def close(self, key: str, lost: bool) -> None:
         model = self.models[key]
         if not model.epoch:
             return
-        self.session(key).close(model.epoch)
+        self.session(key).close(model.epoch, will=lost)
+        will, model.will, model.connected = model.will, False, False
         if model.expiry == 0:
             model.clear()
-        model.connected = False
+        if will and lost:
+            self.publish_will()
 
     # --- Topics ---
 
@@ -347,13 +357,29 @@ class Machine(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(TOPICS), payload=payloads_drawn, qos=st.integers(0, 2), retain=st.booleans())
     def publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
+        reached = self.route(topic, payload, qos)
+        if retain:
+            self.retained[topic] = payload, qos if payload else 0
+        assert publish(self.client, topic, payload, qos=qos, retain=retain) == reached
+
+    @rule(topic=st.sampled_from(TOPICS), payload=payloads_drawn, packet_id=st.integers(1, 3))
+    def publish_once(self, topic: str, payload: bytes, packet_id: int) -> None:
+        received = self.models["{a}"].received
+        want = -1 if packet_id in received else self.route(topic, payload, 2)
+        received.add(packet_id)
+        assert publish(self.client, topic, payload, qos=2, publisher="a", packet=packet_id) == want
+
+    def publish_will(self) -> None:
+        """What a will does to the models."""
+        self.route(WILL.topic, b"will", WILL.qos)
+
+    def route(self, topic: str, payload: bytes, qos: int) -> int:
+        """What a publish does to the models; how many it reached."""
         reached = 0
         for model in self.models.values():
             if min(qos, model.largest_qos(topic) or 0):
                 reached += model.add([payload], SERVER_LIMIT, in_records=True).packet_ids != [0]
-        if retain:
-            self.retained[topic] = payload, qos if payload else 0
-        assert publish(self.client, topic, payload, qos=qos, retain=retain) == reached
+        return reached
 
     # --- Time, crashes, other people ---
 
@@ -372,7 +398,10 @@ class Machine(RuleBasedStateMachine):
         session = self.session(key)
         if drop:
             assert session.drop() == len(self.models[key].queue)
+            will = self.models[key].will
             self.models[key].clear()
+            if will:
+                self.publish_will()
             return
         for suffix in ("session", "subscriptions", "received", "messages"):
             if self.client.exists(session.name(suffix)):

@@ -56,6 +56,7 @@ static void tick(server_ctx *ctx, void *data) {
         if (serves && share_do_waiting(ctx, index_of(ctx), begun_ms + SLICE_MS)) left = true;
         if (serves && do_database(ctx, begun_ms + SLICE_MS)) left = true;
     }
+    if (!serves) owner_period_ends();
     served = serves;
     sv.CreateTimer(ctx, left ? AGAIN_MS : PERIOD_MS, tick, NULL);
 }

@@ -17,6 +17,8 @@
 #define MAX_LEASE_S 4294967295LL
 #define LOOK_AGAIN_MS 60000 /* a key without expiry, or of another type: somebody else's doing */
 
+static uint64_t period = 1; /* of service */
+
 static server_string *key_of(hmq_slice name) {
     char text[PREFIX_BYTES + MAX_NAME_BYTES];
     size_t len = name.len <= MAX_NAME_BYTES ? name.len : MAX_NAME_BYTES;
@@ -93,10 +95,11 @@ static void write_beat(server_ctx *ctx, server_key *key, server_string *name, lo
     sv.FreeString(NULL, text);
 }
 
-static void note_beat(session_index *sessions, hmq_slice name, long long lease_s, long long expire_ms) {
+static owner_entry *note_beat(session_index *sessions, hmq_slice name, long long lease_s, long long expire_ms) {
     owner_entry *owner = session_index_make_owner(sessions, name);
     owner->lease_s = lease_s;
     if (owner->lost_epoch == 0) session_index_arm_owner(sessions, owner, expire_ms + 1);
+    return owner;
 }
 
 /* It is gone, and that by intent: no lease once more. */
@@ -136,7 +139,7 @@ int session_owner_command(server_ctx *ctx, server_string **argv, int argc) {
             reply_wrong_type(ctx, key_name, "a string");
         } else {
             if (lease_s > 0) write_beat(ctx, key, key_name, lease_s, expire_ms);
-            if (lease_s > 0) note_beat(sessions, slice_of(name), lease_s, expire_ms);
+            if (lease_s > 0) note_beat(sessions, slice_of(name), lease_s, expire_ms)->heard = period;
             if (lease_s == 0) end_beat(ctx, sessions, key, key_name, slice_of(name));
             sv.ReplyWithSimpleString(ctx, "OK");
         }
@@ -216,9 +219,13 @@ void owner_do_due(server_ctx *ctx, session_index *sessions, owner_entry *owner, 
     session_index_settle_owner(sessions, owner);
 }
 
+void owner_period_ends(void) {
+    period++;
+}
+
 static void regain(session_index *sessions, owner_entry *owner, void *data) {
     (void)data;
-    if (owner->lease_s == 0) return;
+    if (owner->lease_s == 0 || owner->heard == period) return;
     owner->grace_ms = sv.Milliseconds() + owner->lease_s * 1000;
     session_index_arm_owner(sessions, owner, owner->grace_ms);
 }

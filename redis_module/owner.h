@@ -31,7 +31,9 @@ void owner_key_changed(server_ctx *ctx, session_index *sessions, hmq_slice name)
 /* The deadline of an owner has passed.  Works until `until_ms`; arms the next one. */
 void owner_do_due(server_ctx *ctx, session_index *sessions, owner_entry *owner, long long until_ms);
 
-/* This server begins to take writes: every owner has its lease once more. */
+/* This server takes no writes now: whoever beats later is heard in another period of service. */
+void owner_period_ends(void);
+/* This server begins to take writes: every owner that was not heard since has its lease once more. */
 void owner_regain_all(session_index *sessions);
 
 #endif

@@ -36,6 +36,7 @@ struct owner_entry {
     server_dict *sessions; /* session key -> session_entry * */
     long long lease_s;     /* the longest that a session or the owner's key tells; 0: it never beat */
     long long armed_ms;    /* its deadline, 0: none */
+    uint64_t heard;        /* the period of service (owner.h) in which it beat last, 0: none */
     long long grace_ms;    /* until then its absence does not count; 0: it does */
     long long lost_epoch;  /* it is lost: sessions with a smaller epoch are being closed; 0: it is not */
     server_string *cursor; /* ... up to this key they are; NULL: none yet */

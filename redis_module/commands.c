@@ -4,6 +4,7 @@
 #include "commands.h"
 
 #include "channel.h"
+#include "history.h"
 #include "index.h"
 #include "owner.h"
 #include "session.h"
@@ -21,6 +22,8 @@
 #define ARG(name, type, flags) {name, type, -1, NULL, NULL, NULL, flags, NULL, NULL, NULL}
 #define OPTION(name, type, token) {name, type, -1, token, NULL, NULL, SERVER_ARG_OPTIONAL, NULL, NULL, NULL}
 #define NEEDED(name, type, token) {name, type, -1, token, NULL, NULL, 0, NULL, NULL, NULL}
+#define NEEDED_MULTIPLE(name, type, token)                                                                             \
+    {name, type, -1, token, NULL, NULL, SERVER_ARG_MULTIPLE | SERVER_ARG_MULTIPLE_TOKEN, NULL, NULL, NULL}
 #define SWITCH(name, token) {name, SERVER_ARG_TOKEN, -1, token, NULL, NULL, SERVER_ARG_OPTIONAL, NULL, NULL, NULL}
 #define SLOTS_ARG {"slots", SERVER_ARG_BLOCK, -1, "SLOTS", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, slots_args, NULL}
 #define END_ARGS {0}
@@ -125,6 +128,41 @@ static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0)
                                              OPTION("count", SERVER_ARG_INTEGER, "COUNT"), SWITCH("values", "VALUES"),
                                              SLOTS_ARG, END_ARGS};
 
+static server_command_arg history_store_args[] = {ARG("name", SERVER_ARG_STRING, 0),
+                                                  NEEDED_MULTIPLE("filter", SERVER_ARG_STRING, "FILTER"),
+                                                  OPTION("n", SERVER_ARG_INTEGER, "SHARDS"),
+                                                  OPTION("seconds", SERVER_ARG_INTEGER, "AGE"),
+                                                  OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
+                                                  OPTION("levels", SERVER_ARG_INTEGER, "LEVELS"),
+                                                  OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                                  END_ARGS};
+static server_command_arg history_name_args[] = {ARG("store", SERVER_ARG_STRING, 0), END_ARGS};
+static server_command_arg history_producer_args[] = {ARG("id", SERVER_ARG_STRING, 0),
+                                                     ARG("epoch", SERVER_ARG_INTEGER, 0),
+                                                     ARG("chunk", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg history_append_args[] = {
+    ARG("store", SERVER_ARG_STRING, 0),
+    ARG("topic", SERVER_ARG_STRING, 0),
+    ARG("payload", SERVER_ARG_STRING, 0),
+    OPTION("qos", SERVER_ARG_INTEGER, "QOS"),
+    SWITCH("retain", "RETAIN"),
+    OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
+    OPTION("client-id", SERVER_ARG_STRING, "FROM"),
+    OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
+    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, history_producer_args, NULL},
+    END_ARGS};
+static server_command_arg history_replay_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
+                                                   OPTION("store", SERVER_ARG_STRING, "STORE"),
+                                                   OPTION("ms", SERVER_ARG_STRING, "FROM"),
+                                                   OPTION("sequence", SERVER_ARG_INTEGER, "SEQ"),
+                                                   OPTION("ms", SERVER_ARG_INTEGER, "TO"),
+                                                   OPTION("count", SERVER_ARG_INTEGER, "COUNT"),
+                                                   OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
+                                                   OPTION("visit", SERVER_ARG_INTEGER, "VISIT"),
+                                                   OPTION("shard", SERVER_ARG_INTEGER, "SHARD"),
+                                                   OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
+                                                   END_ARGS};
+
 typedef struct command {
     const char *name;
     server_command_handler handler;
@@ -199,6 +237,19 @@ static const command table[] = {
     {"TOPIC.RETAINED", topic_retained_command, "readonly", "read", -2, 0,
      "Topics with a retained message that a filter matches, or the messages.",
      "O(N) with N topics that the filter reaches", retained_args},
+    {"HISTORY.STORE", history_store_command, "write deny-oom", "write", -4, 0,
+     "Makes or changes a policy of history: which topics are kept, for how long.", "O(F) with F filters of all stores",
+     history_store_args},
+    {"HISTORY.STORES", history_stores_command, "readonly", "read", 1, 0, "The policies of history.",
+     "O(F) with F filters of all stores", NULL},
+    {"HISTORY.UNSTORE", history_unstore_command, "write", "write slow", 2, 0, "Removes a store with all its messages.",
+     "O(N) with N keys of the store", history_name_args},
+    {"HISTORY.APPEND", history_append_command, "write deny-oom fast", "write fast", -4, 0,
+     "Keeps a message in history without publishing it.", "O(L) with L indexed levels of the topic",
+     history_append_args},
+    {"HISTORY.REPLAY", history_replay_command, "readonly", "read", -2, 0,
+     "Messages of the past whose topics a filter matches, in their order.",
+     "O(V log N) with V messages visited and N in the store", history_replay_args},
     {"HOLDMQ.CHECK", index_check_command, "readonly admin", "admin slow dangerous", 1, 0,
      "Compares the in-memory indexes with a rebuild.", "O(N) with N keys", NULL},
 };

@@ -38,6 +38,7 @@ static index_t *index_new(void) {
     index->shares = sv.CreateDict(NULL);
     index->waiting = sv.CreateDict(NULL);
     index->opened = session_index_new();
+    index->histories = history_stores_new();
     index->stale = sv.CreateDict(NULL);
     index->scan_needed = scan_new;
     return index;
@@ -71,6 +72,7 @@ static void index_free(index_t *index) {
     share_free_all(index->shares);
     sv.FreeDict(NULL, index->waiting);
     session_index_free(index->opened);
+    history_stores_free(index->histories);
     hmq_trie_free(index->filters);
     hmq_trie_free(index->retained);
     sv.Free(index);
@@ -256,6 +258,7 @@ static bool is_retained(const char *name, size_t len) {
 static bool needs_refresh(const char *name, size_t len) {
     hmq_slice owner;
     return len > 2 && (is_subscriptions(name, len) || is_retained(name, len) || is_session(name, len) ||
+                       history_store_is_key((hmq_slice){(const uint8_t *)name, len}) ||
                        owner_is_key((hmq_slice){(const uint8_t *)name, len}, &owner));
 }
 
@@ -274,6 +277,7 @@ static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t le
     key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_SESSION);
     if (key_len > 0) session_index_refresh(ctx, index->opened, (hmq_slice){(const uint8_t *)name, key_len});
     hmq_slice key = {(const uint8_t *)name, len}, owner;
+    if (history_store_is_key(key)) history_stores_refresh(ctx, index->histories, key);
     if (owner_is_key(key, &owner)) owner_key_changed(ctx, index->opened, owner);
     if (!is_retained(name, len)) return;
     if (type_of(ctx, name, len) == SERVER_HASH)
@@ -284,6 +288,10 @@ static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t le
 
 static void mark_stale(index_t *index, const char *name, size_t len) {
     sv.DictSetC(index->stale, name, len, index);
+}
+
+void index_doubt(index_t *index, hmq_slice name) {
+    mark_stale(index, (const char *)name.data, name.len);
 }
 
 /* A key of any type may have come to be under this name. */
@@ -435,6 +443,8 @@ static void look_at_all(server_ctx *ctx, index_t *index) {
     while (sv.DictNextC(iter, NULL, &session)) index_session_lives(ctx, index, session);
     sv.DictIteratorStop(iter);
     hmq_slice after = {0};
+    for (const history_store *h = NULL; (h = history_stores_next(index->histories, h)) != NULL;)
+        index_doubt(index, slice_of(h->key));
     for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL; after = slice_of(e->key)) {
         server_string *name = session_key_name(slice_of(e->key), HMQ_SUFFIX_SESSION);
         hmq_slice text = slice_of(name);
@@ -637,6 +647,8 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
     session_index_compare(kept->opened, rebuilt->opened, tell_difference, ctx);
     share_compare(kept->shares, rebuilt->shares, tell_difference, ctx);
     share_compare(rebuilt->shares, kept->shares, tell_difference, ctx);
+    history_stores_compare(kept->histories, rebuilt->histories, tell_difference, ctx);
+    history_stores_compare(rebuilt->histories, kept->histories, tell_difference, ctx);
     trie_check check = {ctx, kept};
     hmq_trie_walk(kept->filters, check_pair, &check);
     if (hmq_trie_pairs(kept->filters) != count_filters(kept))

@@ -16,6 +16,7 @@
 #define HMQ_INDEX_H
 
 #include "../src/trie.h"
+#include "history_store.h"
 #include "module.h"
 #include "session_index.h"
 #include "share_index.h"
@@ -40,6 +41,7 @@ typedef struct index {
     server_dict *shares; /* $share/<group>/<filter> -> share (share_index.h) */
     server_dict *waiting; /* names of shares whose queue may hold something that a member can take */
     session_index *opened; /* sessions that were opened */
+    history_stores *histories; /* the policies of HISTORY.STORE (history_store.h) */
     server_dict *stale; /* names to look at again */
     bool scan_needed;
 } index_t;
@@ -65,6 +67,9 @@ index_t *index_of(server_ctx *ctx);
 
 /* Does the session still have its subscriptions?  If not, it is looked at again before the next match. */
 bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session);
+
+/* The key is to be looked at again before the next use. */
+void index_doubt(index_t *index, hmq_slice name);
 
 /* One filter of a session was set or removed by the module itself. */
 void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options);

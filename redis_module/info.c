@@ -44,6 +44,8 @@ static void add_counters(server_info_ctx *info) {
     FIELD(shared_redistributed);
     FIELD(owners_lost);
     FIELD(sessions_lost);
+    FIELD(history_appended);
+    FIELD(history_refused);
 #undef FIELD
 }
 

@@ -36,7 +36,15 @@ typedef struct server_user server_user;
 #define SERVER_OPEN_NOEXPIRE (1 << 19)
 
 /* KeyType. */
-enum { SERVER_EMPTY = 0, SERVER_STRING = 1, SERVER_LIST = 2, SERVER_HASH = 3, SERVER_SET = 4, SERVER_ZSET = 5 };
+enum {
+    SERVER_EMPTY = 0,
+    SERVER_STRING = 1,
+    SERVER_LIST = 2,
+    SERVER_HASH = 3,
+    SERVER_SET = 4,
+    SERVER_ZSET = 5,
+    SERVER_STREAM = 7
+};
 
 /* ListPush, ListPop. */
 enum { SERVER_LIST_HEAD = 0, SERVER_LIST_TAIL = 1 };
@@ -65,6 +73,12 @@ enum {
 #define SERVER_HASH_COUNT_ALL (1 << 4) /* HashSet returns how many fields were there and set or deleted, too */
 #define SERVER_HASH_DELETE ((server_string *)(intptr_t)1)
 
+/* The two halves of a stream's id. */
+typedef struct server_stream_id {
+    uint64_t first;
+    uint64_t second;
+} server_stream_id;
+
 /* GetContextFlags. */
 #define SERVER_CTX_LUA (1 << 0)
 #define SERVER_CTX_MULTI (1 << 1)
@@ -86,6 +100,7 @@ enum {
 #define SERVER_NOTIFY_ZSET (1 << 7)
 #define SERVER_NOTIFY_EXPIRED (1 << 8)
 #define SERVER_NOTIFY_EVICTED (1 << 9)
+#define SERVER_NOTIFY_STREAM (1 << 10)
 #define SERVER_NOTIFY_LOADED (1 << 12)
 
 /* Server events and their sub-events. */
@@ -351,6 +366,13 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "4.0", int, ZsetRangeEndReached, (server_key *))                                                       \
     X(REQUIRED, "4.0", int, HashSet, (server_key *, int flags, ...))                                                   \
     X(REQUIRED, "4.0", int, HashGet, (server_key *, int flags, ...))                                                   \
+    X(REQUIRED, "6.2", int, StreamAdd,                                                                                 \
+      (server_key *, int flags, server_stream_id *, server_string **argv, long fields))                                \
+    X(REQUIRED, "6.2", int, StreamIteratorStart,                                                                       \
+      (server_key *, int flags, server_stream_id *first, server_stream_id *last))                                      \
+    X(REQUIRED, "6.2", int, StreamIteratorStop, (server_key *))                                                        \
+    X(REQUIRED, "6.2", int, StreamIteratorNextID, (server_key *, server_stream_id *, long *fields))                    \
+    X(REQUIRED, "6.2", int, StreamIteratorNextField, (server_key *, server_string * *field, server_string * *value))   \
     X(REQUIRED, "4.0", int, PublishMessage, (server_ctx *, server_string * channel, server_string * message))          \
     X(REQUIRED, "7.0", int, PublishMessageShard, (server_ctx *, server_string * channel, server_string * message))     \
     X(REQUIRED, "6.0", int, SignalModifiedKey, (server_ctx *, server_string * key))                                    \

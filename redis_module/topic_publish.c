@@ -10,6 +10,7 @@
 #include "args.h"
 #include "delivery.h"
 #include "errors.h"
+#include "history_append.h"
 #include "index.h"
 #include "publisher.h"
 #include "retained.h"
@@ -230,6 +231,9 @@ static int publish_now(server_ctx *ctx, publish *p) {
                            "slot %u, which the publish concerns, is on its way to another node: try again",
                            p->slots.blocked_slot);
     }
+    /* What can be refused comes first: history, unless the retained message would be refused after it. */
+    bool writable = !keeps || retained_may_write(ctx, p->record.topic);
+    if (writable && !history_keep(ctx, index, &p->record, true)) return SERVER_OK;
     if (keeps && !retained_write(ctx, index, &p->record)) return SERVER_OK;
     publisher_note(ctx, &p->from);
     counters.topic_published++;
@@ -244,6 +248,7 @@ long long topic_publish(server_ctx *ctx, const hmq_record *record) {
     if (can.cluster) keep_own(ctx, index, &own);
     bool keeps = record->retain && (!can.cluster || slots_state(retained_slot(record->topic)) == SLOT_SERVED);
     if (keeps && retained_may_write(ctx, record->topic)) retained_write(ctx, index, record);
+    if (!history_keep(ctx, index, record, false)) counters.history_refused++;
     return route(ctx, index, record);
 }
 

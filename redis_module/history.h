@@ -1,0 +1,22 @@
+/* history.h - the commands of history; what they do is in history_*.h.
+ *
+ * A cluster is refused: the shards of a store lie on several nodes there, and so would its policy. */
+#ifndef HMQ_HISTORY_H
+#define HMQ_HISTORY_H
+
+#include "args.h"
+#include "history_store.h"
+
+int history_store_command(server_ctx *ctx, server_string **argv, int argc);
+int history_stores_command(server_ctx *ctx, server_string **argv, int argc);
+int history_unstore_command(server_ctx *ctx, server_string **argv, int argc);
+int history_append_command(server_ctx *ctx, server_string **argv, int argc);
+int history_replay_command(server_ctx *ctx, server_string **argv, int argc);
+int history_info_command(server_ctx *ctx, server_string **argv, int argc);
+int history_seq_command(server_ctx *ctx, server_string **argv, int argc);
+int history_range_command(server_ctx *ctx, server_string **argv, int argc);
+
+/* Steps over the name of a store; NULL after replying that there is none. */
+const history_store *history_take_store(args *a);
+
+#endif

@@ -1,0 +1,74 @@
+/* history_shard.h - the keys of a shard, and what a writer and a reader have to know about it.
+ *
+ *     {<store>/<shard>}_history                  HASH    time, sequence: of the last message; generation; epoch, first,
+ *                                                        begun: the present epoch, its first sequence number and time;
+ *                                                        bytes: written in it; oldest: the first epoch that still is
+ *     {<store>/<shard>}_history_epochs           HASH    epoch -> "<generation> <first time> <first sequence> <bytes>"
+ *     {<store>/<shard>}_history_producers        HASH    producer -> "<epoch> <chunk> <sequence> <time>"
+ *     {<store>/<shard>}_history_<generation>_patterns, _history_<epoch>_marks, _history_<epoch>_<pattern>,
+ *     _history_<epoch>_<pattern>_<slot>_<page>_<group>: docs/history.md
+ *
+ * Epochs are numbered 1, 2, 3 ...; those from `oldest` to `epoch` exist.  `bytes` of an epoch is written when the next
+ * one begins (0 before); it counts what was put into its values, not what the server needs around them.
+ *
+ * Nothing is kept in memory but parsed pattern sets, each beside the text that it was parsed from: it is used only if
+ * the key still holds this very text. */
+#ifndef HMQ_HISTORY_SHARD_H
+#define HMQ_HISTORY_SHARD_H
+
+#include "../src/history_ids.h"
+#include "../src/history_patterns.h"
+#include "history_store.h"
+
+typedef struct history_shard {
+    const history_store *store;
+    unsigned shard;
+    bool exists;          /* something was written */
+    hmq_message_id last;
+    uint32_t generation;
+    uint32_t epoch, oldest;
+    uint64_t first;       /* sequence number with which the present epoch begins */
+    uint64_t begun_us;
+    uint64_t bytes;
+} history_shard;
+
+typedef struct history_epoch {
+    uint32_t epoch, generation;
+    uint64_t begun_us;
+    uint64_t first;
+    uint64_t bytes;
+} history_epoch;
+
+/* "{<store>/<shard>}_history" and what the format adds. */
+server_string *history_key(const history_store *store, unsigned shard, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* False after replying (if `reply`) that the key holds something else. */
+bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state, bool reply);
+
+/* Writes time, sequence and bytes, and all if `whole`. */
+void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole);
+
+/* False if there is no such epoch. */
+bool history_epoch_read(server_ctx *ctx, const history_shard *state, uint32_t epoch, history_epoch *found);
+void history_epoch_write(server_ctx *ctx, const history_shard *state, const history_epoch *epoch);
+/* The last epoch that begins at this number or before it, and the last that begins at this time or before it; the oldest
+ * one if none does.  O(log epochs). */
+bool history_epoch_of_sequence(server_ctx *ctx, const history_shard *state, uint64_t sequence, history_epoch *found);
+bool history_epoch_of_time(server_ctx *ctx, const history_shard *state, uint64_t time_us, history_epoch *found);
+
+/* The pattern set of a generation; valid until the next call.  NULL if the key does not hold one. */
+const hmq_patterns *history_patterns(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);
+/* The set with which a store begins: "#" alone. */
+void history_patterns_begin(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);
+
+/* Reads `count` decimal numbers (at most HMQ_ID_MAX) with a space between each two; false if that is not all there is. */
+bool history_numbers(hmq_slice text, uint64_t *numbers, size_t count);
+
+/* The clock, in microseconds since 1970. */
+uint64_t history_now_us(void);
+
+/* A value that is opened: a string's bytes; {NULL, 0} if there is no key.  False if it is of another type. */
+bool history_open_string(server_ctx *ctx, server_string *name, int mode, server_key **key, hmq_slice *bytes);
+
+#endif

@@ -1,0 +1,64 @@
+/* history_store.h - the policies of history: which topics are kept, in how many shards, for how long.
+ *
+ *     {<store>}_history_store   HASH  shards, levels, age (s), epoch (s), bytes, seed (32 hexadecimal digits),
+ *                                     and for each topic filter a field "filter <filter>", without a value
+ *
+ * Invariants:
+ *  1. No topic is selected by two stores: HISTORY.STORE refuses filters that overlap with those of another store.
+ *  2. `history_stores` is a pure function of these keys (index.h keeps it current; HOLDMQ.CHECK compares it with a
+ *     rebuild).  A hash that is no policy is none.  Were two keys written by hand to overlap, the store whose name comes
+ *     first gets the topic.
+ *  3. Shards, levels and seed never change: where a message lies follows from them.
+ *
+ * Who appends finds the store by one walk down a trie of all filters; without any store that is one comparison. */
+#ifndef HMQ_HISTORY_STORE_H
+#define HMQ_HISTORY_STORE_H
+
+#include "../src/hash.h"
+#include "../src/trie.h"
+#include "module.h"
+
+#define HISTORY_NAME_MAX 64
+#define HISTORY_STORES_MAX 256
+#define HISTORY_FILTERS_MAX 64
+#define HISTORY_SHARDS_MAX 64
+#define HISTORY_EPOCHS_MAX 4096 /* that an age may be cut into */
+
+typedef struct history_store {
+    server_string *key;   /* {<store>}_history_store */
+    hmq_slice name;       /* a part of it */
+    unsigned shards;      /* 1 .. HISTORY_SHARDS_MAX */
+    unsigned levels;      /* indexed, 1 .. HMQ_PATTERNS_MAX_LEVELS */
+    long long age_s;      /* 0: no limit */
+    long long epoch_s;    /* an epoch is cut when it is so old */
+    long long bytes;      /* of all shards; 0: no limit */
+    hmq_hash_seed seed;
+    server_dict *filters; /* without values */
+} history_store;
+
+typedef struct history_stores history_stores;
+
+history_stores *history_stores_new(void);
+void history_stores_free(history_stores *stores);
+
+/* Is this the name of a policy's key? */
+bool history_store_is_key(hmq_slice name);
+/* Reads the policy under this key anew. */
+void history_stores_refresh(server_ctx *ctx, history_stores *stores, hmq_slice key);
+
+/* By name, the first after NULL. */
+const history_store *history_stores_next(const history_stores *stores, const history_store *after);
+const history_store *history_stores_find(const history_stores *stores, hmq_slice name);
+/* The store that selects this topic; NULL if none does. */
+const history_store *history_stores_of_topic(const history_stores *stores, hmq_slice topic);
+/* The stores that may have a topic which this filter matches: how many, and the first of them. */
+size_t history_stores_of_filter(const history_stores *stores, hmq_slice filter, const history_store **first);
+
+/* Tells of each policy that `a` has and `b` has not, or has another way. */
+void history_stores_compare(const history_stores *a, const history_stores *b,
+                            void (*tell)(void *context, const char *what, hmq_slice name), void *context);
+
+/* Is there a topic that both filters match? */
+bool history_filters_overlap(hmq_slice a, hmq_slice b);
+
+#endif

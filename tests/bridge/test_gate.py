@@ -95,6 +95,18 @@ def test_a_denied_publish_of_the_older_version_is_acknowledged_and_goes_nowhere(
         assert [packets.read_publish(data).payload for data in got if data[0] >> 4 == 3] == [b"yes"]
 
 
+def test_a_denied_qos_2_publish_leaves_its_identifier_to_the_next_one(store: Store, talk5: Connect5) -> None:
+    store.add_user(user("allow publish mine", "allow subscribe #"))
+    client = login(talk5)
+    client.granted(("mine", 0))
+    client.send(p.publish("yours", b"no", qos=2, pid=9))
+    assert client.read(5).code == 0x87
+    client.send(p.publish("mine", b"yes", qos=2, pid=9))
+    got = [client.read(), client.read()]
+    assert sorted((packet.kind, packet.code, packet.payload) for packet in got) == [(3, 0, b"yes"), (5, 0, b"")]
+    # [MQTT-4.3.3-9]
+
+
 def test_a_will_needs_the_right_to_publish_it(store: Store, broker: BridgeProcess) -> None:
     store.add_user(user("allow publish mine"))
     for topic, code in [("mine", 0), ("yours", 5)]:

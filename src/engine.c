@@ -187,7 +187,7 @@ hmq_conn hmq_engine_attach(hmq_engine *e) {
     if (!free_slot(e, &slot)) return 0;
     connection *c = e->allocator.alloc(sizeof *c);
     if (c == NULL) return 0;
-    *c = (connection){.writable = true};
+    *c = (connection){.writable = true, .unclaimed = e->unclaimed};
     if (slot == e->slot_count) {
         e->slot_count++;
         e->generations[slot] = 0;
@@ -233,7 +233,7 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
     c->epoch = session->epoch;
     c->replay = bucket_of(session->replay_rate, now_ms);
     c->publishing = bucket_of(session->publish_rate, now_ms);
-    c->behind = session->resumed;
+    c->behind = session->resumed || c->unclaimed != e->unclaimed;
     e->now_ms = now_ms;
     if (c->behind) engine_wants_flush(e, c);
     connection *former = inbox_take(e, c);

@@ -105,6 +105,7 @@ typedef struct connection {
     hmq_engine_rule *rules; /* one block with the texts */
 
     /* To the client. */
+    uint64_t unclaimed; /* as the engine's was when it was accepted */
     hmq_bytes output;
     hmq_inflight inflight;
     uint16_t window;
@@ -140,11 +141,13 @@ struct hmq_engine {
     uint32_t *inboxes; /* open addressing: slot + 1, 0 empty */
     uint32_t inbox_room, inbox_count;
 
+    uint64_t unclaimed; /* messages of queues that came for nobody: a session that is about to be opened fetches them */
+
     bool up;
     bool broken; /* the server's bytes made no sense */
-    bool sweep;  /* something could not be put on a list, or raised: the next flush looks at all connections */
-    hmq_bytes log;     /* commands without a reply, and those not written */
-    size_t unwritten;  /* bytes at the end of the log */
+    bool sweep; /* something could not be put on a list, or raised: the next flush looks at all connections */
+    hmq_bytes log; /* commands without a reply, and those not written */
+    size_t unwritten; /* bytes at the end of the log */
     hmq_bytes awaited; /* struct awaited, one for each command in the log */
     hmq_bytes incoming; /* what came from the server and is not a whole reply yet */
 
@@ -270,7 +273,7 @@ void outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery)
 void outgoing_send_ready(hmq_engine *e, connection *c);
 void outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
 void outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason); /* PUBREC */
-void outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id);                /* PUBCOMP */
+void outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id); /* PUBCOMP */
 void outgoing_flush(hmq_engine *e, connection *c);
 /* False: that is no page. */
 bool outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len);

@@ -176,10 +176,14 @@ static bool queue_replied(hmq_engine *e, connection *c, const awaited *entry, co
 static void delivered(hmq_engine *e, hmq_slice inbox, hmq_slice payload, hmq_engine_event *event) {
     hmq_delivery delivery;
     connection *c = engine_find_inbox(e, inbox);
-    if (c == NULL) return; /* between the subscription and the session's opening: the queue has it */
+    bool is_readable = hmq_delivery_decode(payload.data, payload.len, &delivery) == 0;
+    if (c == NULL) { /* perhaps between the subscription and the session's opening: the queue has it */
+        e->unclaimed += is_readable && delivery.kind == HMQ_DELIVERY_QUEUED;
+        return;
+    }
     if (c->phase != PHASE_OPEN) return;
     e->count.deliveries_received++;
-    if (hmq_delivery_decode(payload.data, payload.len, &delivery) != 0)
+    if (!is_readable)
         e->count.messages_unreadable++;
     else if (delivery.kind != HMQ_DELIVERY_TAKEN_OVER)
         outgoing_pushed(e, c, &delivery);

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from holdmq.core import Delivery, DeliveryKind
-from holdmq.core.engine import EngineSettings, EventKind, OutOfStepError
+from holdmq.core.engine import EngineSettings, EventKind, OpenSession, OutOfStepError
 from tests.core.engine_talk import (
     Desk,
     bulk,
+    connect,
     page,
     puback,
     publish,
@@ -307,6 +308,24 @@ def test_a_message_is_taken_once_whatever_is_pushed_and_fetched(desk: Desk) -> N
     desk.answer(push(INBOX, queued(3, 2, ONE)))
     assert desk.received(conn) == b"".join(publish(b"t", b"1", qos=1, packet_id=i) for i in (1, 2, 3))
     assert desk.kinds() == []
+
+
+def test_what_comes_before_a_new_session_is_open_is_fetched(desk: Desk) -> None:
+    conn = desk.engine.attach()
+    assert desk.engine.receive(conn, connect(), desk.now_ms) is not None
+    desk.answer(push(INBOX, queued(1, 0, ONE)))
+    desk.engine.open(conn, OpenSession(4, b"c", b"{c}", 7), desk.now_ms)
+    assert [command[0] for command in desk.commands()] == [b"SESSION.FETCH"]
+    desk.answer(page([(1, 1, 0, ONE)]))
+    assert desk.received(conn) == publish(b"t", b"1", qos=1, packet_id=1)
+
+
+def test_a_notice_of_its_own_opening_is_nothing_to_fetch(desk: Desk) -> None:
+    conn = desk.engine.attach()
+    assert desk.engine.receive(conn, connect(), desk.now_ms) is not None
+    desk.answer(push(INBOX, Delivery(DeliveryKind.TAKEN_OVER, serial=7).encode()))
+    desk.engine.open(conn, OpenSession(4, b"c", b"{c}", 7), desk.now_ms)
+    assert desk.commands() == []
 
 
 def test_a_session_that_is_taken_over_gets_nothing_any_more(desk: Desk) -> None:

@@ -448,7 +448,8 @@ static void look_at_all(server_ctx *ctx, index_t *index) {
     for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL; after = slice_of(e->key)) {
         server_string *name = session_key_name(slice_of(e->key), HMQ_SUFFIX_SESSION);
         hmq_slice text = slice_of(name);
-        if (!sv.KeyExists(ctx, name)) mark_stale(index, (const char *)text.data, text.len);
+        if (type_of(ctx, (const char *)text.data, text.len) != SERVER_HASH)
+            mark_stale(index, (const char *)text.data, text.len);
         sv.FreeString(NULL, name);
     }
 }

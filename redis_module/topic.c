@@ -147,13 +147,14 @@ int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
     hmq_slice session = slice_of(key);
     if (!session_state_read(ctx, session, &state)) return SERVER_OK;
     session_state_free(&state);
-    server_key *hash = open_subscriptions(ctx, session, &name);
-    if (hash == NULL) return SERVER_OK;
-    if (shares && state.exists && !state.shares) {
+    if (shares && state.exists && !state.shares) { /* moves the end of the hash: before it is opened */
+        if (!session_check_types(ctx, session)) return SERVER_OK;
         session_mark_shares(ctx, session, &state);
         session_state_peek(ctx, session, &state);
         session_state_free(&state);
     }
+    server_key *hash = open_subscriptions(ctx, session, &name);
+    if (hash == NULL) return SERVER_OK;
     bool *new = sv.Alloc((size_t)pairs * sizeof *new);
     for (int i = 0; i < pairs; i++) {
         server_string *filter = argv[first + 2 * i];

@@ -26,7 +26,9 @@ BAD_KEYS = (b"", b"{}", b"c1", b"{a", b"{a}b", b"{a{b}", b"{%ZZ}", b"{%}", b"}{"
 SUFFIXES = (b"_messages", b"_last_packet_id", b"_subscriptions", b"_session", b"_received", b"_producers", b"_inbox")
 TOPICS = (b"a", b"a/b", b"a/b/c", b"/", b"$SYS/x", b"{c1}", b"t%7B", b"\xc3\xa9/x", b"a//b", b"1/" * 127 + b"1")
 BAD_TOPICS = (b"", b"a\x00b", b"\xc0\x80", b"a/+", b"#", b"\xed\xa0\x80", b"/" * 200, b"x" * 65536, b"\xff")
+SHARES = (b"$share/g/#", b"$share/g/a/+", b"$share/h/a/+")
 FILTERS = (
+    *SHARES,
     b"#",
     b"+",
     b"a/#",
@@ -99,7 +101,10 @@ VALUES = (
     *(b'{"packetId":1,"packetId":2,"packetType":1}', b"LIMIT", b"EXPIRING", b"MESSAGES", b"1 1 0 0 1,", b"[" * 3000),
 )
 OWNERS = (b"bridge-1", b"bridge-2", b"", b"\xff", b"EPOCH")
-SESSION_FIELDS = (b"round", b"sent", b"epoch", b"connected", b"expiry", b"lease", b"owner", b"other")
+SESSION_FIELDS = (
+    *(b"round", b"sent", b"epoch", b"connected", b"expiry", b"lease", b"owner", b"other", b"expiring", b"window"),
+    *(b"ends", b"shares", b"owner_lease", b"will_topic", b"will_payload", b"will_qos", b"will_due", b"will_delay"),
+)
 RETAINED_FIELDS = (b"topic", b"payload", b"qos", b"time", b"publisher", b"properties")
 # Serials end at 2^53, which is about 65535 * 137441050656.
 ROUNDS = (b"137438953472", b"137441050655", b"137441050656", b"137441050657", b"1", b"65536")
@@ -194,7 +199,9 @@ class Generator:
     def stored(self) -> bytes:
         """The name of a key that the module keeps."""
         session = b"{" + self.one(IDS) + b"}"
-        match self.random.randrange(6):
+        match self.random.randrange(7):
+            case 6:
+                return b"holdmq_owner:" + self.one(OWNERS)
             case 0:
                 return self.channel()
             case 1:
@@ -228,7 +235,9 @@ class Generator:
         """A command with the session's present epoch, which only a script can know beforehand."""
         name = self.one((b"CLOSE", b"CLOSE", b"TOUCH", b"FETCH", b"ACK", b"DROP", b"SENT"))
         rest = {
-            b"CLOSE": self.maybe((b"EXPIRY", lambda: self.one((b"0", b"1", b"100"))), (b"SENT", self.number)),
+            b"CLOSE": self.maybe(
+                (b"EXPIRY", lambda: self.one((b"0", b"1", b"100"))), (b"SENT", self.number), (b"WILL",)
+            ),
             b"FETCH": [b"WINDOW", self.number()],
             b"ACK": [*self.maybe((b"NEXT", self.number)), self.number()],
             b"SENT": [self.number()],
@@ -331,12 +340,18 @@ class Generator:
         many = 40 if self.random.random() < 0.1 else 4
         return [*self.maybe((b"MESSAGES",)), *self.some(self.value, many)]
 
+    def will(self) -> list[bytes]:
+        """A will with some of its options."""
+        options = ((b"WILLQOS", lambda: self.one((b"0", b"1", b"2"), ODD_NUMBERS)), (b"WILLRETAIN",))
+        more = ((b"WILLDELAY", lambda: self.one((b"0", b"1"), ODD_NUMBERS)), (b"WILLTTL", self.number))
+        return [b"WILL", self.topic(), self.value(), *self.maybe(*options), *self.maybe(*more)]
+
     def subscriptions(self) -> list[bytes]:
         """Filters with their options."""
         return [
             part
             for _ in range(1 + self.random.randrange(4))
-            for part in (self.filter(), self.one((b"0", b"1", b"2", b"4", b"9", b"33"), ODD_NUMBERS, 0.1))
+            for part in (self.filter(), self.one((b"0", b"1", b"2", b"4", b"9", b"33", b"1:7"), ODD_NUMBERS, 0.1))
         ]
 
 
@@ -361,6 +376,13 @@ MODULE: tuple[Maker, ...] = (
     lambda g: [b"SESSION.DROP", g.key(), *g.epoch()],
     lambda g: [b"SESSION.OPEN", g.key(), b"OWNER", g.one(OWNERS), *g.maybe((b"CLEAN",), (b"EXPIRY", g.number),
                (b"LEASE", g.number))],
+    lambda g: [b"SESSION.OPEN", g.key(), b"OWNER", g.one(OWNERS), b"EXPIRY", g.one((b"0", b"1", b"100")),
+               b"LEASE", g.one((b"1", b"100")), *g.will()],
+    lambda g: [b"SESSION.OWNER", g.one(OWNERS), b"LEASE", g.one((b"0", b"1", b"100"), ODD_NUMBERS)],
+    lambda g: [b"SESSION.LIST", *g.maybe((b"CURSOR", g.key), (b"COUNT", g.number), (b"CONNECTED",))],
+    lambda g: [b"TOPIC.PUBLISH", g.topic(), g.value(), b"QOS", b"2", *g.maybe((b"TTL", lambda: b"1")),
+               b"FROM", g.one(IDS), b"PACKET", g.number()],
+    lambda g: [b"SESSION.INFO", b"{" + g.one(SHARES) + b"}"],
     lambda g: [b"SESSION.OPEN", g.key(), b"OWNER", g.one(OWNERS), b"EXPIRY", b"1000"],
     lambda g: [b"SESSION.OPEN", g.key(), b"OWNER", g.one(OWNERS), b"EXPIRY", b"1000"],
     lambda g: [b"SESSION.TOUCH", g.key(), b"EPOCH", g.number()],

@@ -13,7 +13,7 @@
  * After the server was away the queue is walked again from its beginning, past what the client has, and each of these is
  * compared with what the server has (*checking*): a server restored from an older state may have given an identifier and
  * serial of ours to another message.  Until then nothing of it is acknowledged, so that no such message can be removed
- * unsent.  If one comes while the client still has ours, the two cannot be told apart any more: CONFLICT.  The walk ends
+ * unsent.  If one comes while ours is in flight, the two cannot be told apart: CONFLICT.  The walk ends
  * behind the last serial that was sent, or with the queue; a message on the way that the client has not (the server was
  * restored, or its value cannot be read) is fetched after it, so that the walk needs no room.
  *
@@ -50,10 +50,7 @@ static bool is_in_flight(hmq_engine *e, connection *c, const outgoing_message *m
         found_again(e, c, entry, is_released);
         return true;
     }
-    if (inflight_is_unacknowledged(entry->state))
-        engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});
-    else
-        inflight_remove(&e->allocator, &c->inflight, entry); /* the client is done with ours */
+    engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});
     return false;
 }
 

@@ -113,18 +113,6 @@ def test_the_comparison_needs_no_room(desk: Desk) -> None:
     assert [command[0] for command in desk.commands()] == [b"SESSION.FETCH"]  # nothing of 5
 
 
-def test_an_identifier_that_the_client_is_done_with_may_be_another_messages(desk: Desk) -> None:
-    conn = desk.open()
-    deliver(desk, 1)
-    desk.send(conn, puback(1))
-    lose_and_restore(desk)
-    desk.answer(page([(1, 1, 0, record(b"another"))]))
-    assert desk.commands()[0][4:6] == [b"AFTER", b"0"]
-    desk.answer(page([(1, 1, 0, record(b"another"))]))
-    assert desk.received(conn) == publish(b"t", b"another", qos=1, packet_id=1)
-    assert desk.commands() == []
-
-
 @pytest.mark.parametrize("as_page", [False, True])
 def test_a_message_that_is_gone_keeps_its_identifier_until_the_client_is_done_with_it(
     desk: Desk, as_page: bool
@@ -143,13 +131,16 @@ def test_a_message_that_is_gone_keeps_its_identifier_until_the_client_is_done_wi
     assert desk.received(conn) == b""
 
 
+@pytest.mark.parametrize("acknowledged", [False, True])
 @pytest.mark.parametrize("conflict", [(1, 1, 1, record(b"x")), (2, 1, 1, record(b"1"))])
 def test_nothing_goes_to_or_comes_from_a_connection_in_conflict(
-    desk: Desk, conflict: tuple[int, int, int, bytes]
+    desk: Desk, conflict: tuple[int, int, int, bytes], acknowledged: bool
 ) -> None:
     conn = desk.open()
     deliver(desk, 1, 2)
     lose_and_restore(desk)
+    if acknowledged:
+        desk.send(conn, puback(1))
     desk.answer(page([conflict, entry(3)], more=True))
     desk.send(conn, publish(b"t", b"", qos=1, packet_id=1))
     assert desk.kinds() == [EventKind.CONFLICT]

@@ -81,6 +81,7 @@ class Ledger:
         self._filters: dict[str, Mapping[bytes, int]] = {}
         self._accounts: dict[str, dict[bytes, Account]] = {}
         self._groups: dict[str, str] = {}  # of which group is this client a member
+        self._visitors: set[str] = set()
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.findings: list[str] = []
         self.suspects: list[tuple[bytes, int]] = []  # the messages that they are about
@@ -96,6 +97,11 @@ class Ledger:
     def expects(self, name: str, filters: Mapping[bytes, int]) -> None:
         """The subscriber has these filters (with their QoS) from the beginning."""
         self._filters[name] = {without_share(topic_filter): qos for topic_filter, qos in filters.items()}
+        self._accounts[name] = {}
+
+    def joins(self, name: str) -> None:
+        """A client begins with a new session: of each topic it is to get all from its first message on."""
+        self._visitors.add(name)
         self._accounts[name] = {}
 
     def expects_together(self, group: str, names: Iterable[str], filters: Mapping[bytes, int]) -> None:
@@ -121,6 +127,8 @@ class Ledger:
         accounts = self._accounts[self._groups.get(name, name)]
         found: dict[bytes, str] = {}
         for topic, published in self._published.items():
+            if name in self._visitors and topic not in accounts:
+                continue
             account = accounts.get(topic, _NOTHING)
             if self.due_qos(name, topic) > 0 and (account.last != published or account.skipped):
                 found[topic] = f"{sorted(account.skipped)[:5]} and {account.last + 1}..{published}"
@@ -136,7 +144,8 @@ class Ledger:
         if self.due_qos(name, topic) != message.qos:
             self.finding(name, f"QoS {message.qos}, expected {self.due_qos(name, topic)}", about)
         group = self._groups.get(name)
-        account = self._accounts[group or name].setdefault(topic, Account())
+        begun = number - 1 if name in self._visitors else 0
+        account = self._accounts[group or name].setdefault(topic, Account(begun))
         if number > self._published.get(topic, 0):
             self.finding(name, "gets what nobody has published", about)
         elif number <= account.last or number in account.ahead:

@@ -100,6 +100,19 @@ def test_the_books_of_a_group_want_each_message_with_one_member_in_any_order() -
     assert ledger.findings[0].startswith("g0: gets a message of QoS 2 twice")
 
 
+def test_the_books_want_from_a_visitor_all_from_the_first_message_of_each_session() -> None:
+    ledger, topic = ledger_with(1, 2, 3, 4, 5, 6, qos=1)
+    ledger.joins("s0")
+    assert receive(ledger, topic, 2, 3) == []
+    ledger.joins("s0")
+    assert ledger.missing("s0") == {}
+    assert receive(ledger, topic, 5) == []
+    assert list(ledger.missing("s0")) == [topic]
+    assert receive(ledger, topic, 6) == []
+    ledger.joins("s0")
+    assert receive(ledger, topic, 1, 3) == ["s0: gets 3 after 1: not in order, or some are lost"]
+
+
 def test_a_finding_shows_the_life_of_its_message() -> None:
     ledger, topic = ledger_with(1, 2, qos=2)
     ledger.note("p0", "PUBLISH", message=Message(topic, b"2 x"), packet_id=7)

@@ -159,14 +159,14 @@ def test_what_waits_keeps_its_properties_until_it_expires(make: Make, client: re
     receiver, sender = make("keeper", clean=False), make("sender")
     receiver.subscribe("a", 1)
     receiver.stop()
-    sender.publish(Message("a", "soon over", 1, properties=Properties(expiry_s=1)))
     sender.publish(Message("a", "kept", 1, properties=Properties(user=(("k", "v"),), expiry_s=100)))
+    sender.publish(Message("a", "soon over", 1, properties=Properties(expiry_s=1)))
 
     def expired() -> bool:
         entries, _more, _expired = client.execute_command("SESSION.FETCH", "{keeper}")
         return len(entries) == 1
 
-    eventually(expired, what="the end of the first message")
+    eventually(expired, what="the end of the second message")
     got = make("keeper", clean=False, present=True).next()
     assert (got.payload, got.properties.user) == ("kept", (("k", "v"),))
     assert 90 < got.properties.expiry_s < 100

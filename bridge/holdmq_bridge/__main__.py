@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from holdmq_bridge.auth.cli import auth
 from holdmq_bridge.serve import main
 from holdmq_bridge.settings import Settings
+from holdmq_bridge.uplink.cli import link
 from holdmq_bridge.workers import run_workers
 
 
@@ -66,6 +67,7 @@ command = click.Group(
     help="MQTT front end of HoldMQ: clients on one side, a Redis or Valkey server with the module on the other.",
 )
 command.add_command(auth)
+command.add_command(link)
 
 if __name__ == "__main__":
     command(prog_name="holdmq_bridge")

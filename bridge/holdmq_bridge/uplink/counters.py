@@ -1,0 +1,51 @@
+"""What one link counted: plain integers that only grow, and what it is like now; shown as Prometheus metrics.
+
+Nobody but the event loop's thread writes them; the thread that answers /metrics reads whole integers.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+
+@dataclass(slots=True)
+class Counters:
+    """One object for each link.  The names are those of the metrics, holdmq_link_<name>_total."""
+
+    received: int = 0  # messages from the other broker
+    repeated: int = 0  # ... of QoS 2 that were received before
+    published: int = 0  # ... published at HoldMQ
+    sent: int = 0  # messages to the other broker, repetitions included
+    acknowledged: int = 0  # ... of QoS 1 and 2 that it has now
+    looped: int = 0  # left out because they had been here before
+    dropped: int = 0  # QoS 0, because a side was too slow or in trouble
+    refused: int = 0  # what one of the sides will never take
+    connections: int = 0  # made to the other broker
+    losses: int = 0  # and lost
+    takeovers: int = 0  # another process has the link's name
+
+    # What it is like now (gauges).
+    connected: int = 0
+    inflight: int = 0  # messages to the other broker not acknowledged yet
+    pending: int = 0  # packets from the other broker not answered yet
+
+
+_GAUGES = ("connected", "inflight", "pending")
+
+
+class Collector:
+    """The counters of all links of a process, for prometheus_client."""
+
+    def __init__(self, links: dict[str, Counters]) -> None:
+        self._links = links
+
+    def collect(self) -> Iterable[Metric]:
+        """One family for each number."""
+        for field in fields(Counters):
+            name = f"holdmq_link_{field.name}"
+            family = GaugeMetricFamily if field.name in _GAUGES else CounterMetricFamily
+            metric = family(name, f"{field.name} of the link", labels=["link"])
+            for link, counters in self._links.items():
+                metric.add_metric([link], getattr(counters, field.name))
+            yield metric

@@ -1,0 +1,256 @@
+"""The link's own session at the HoldMQ server, `link:<name>`: opened, kept, watched.
+
+    {link:<name>}_...        the session: what waits to go out, what is in flight, QoS 2 received from the other broker
+    {link:<name>}_upstream   HASH  `at`: whose state that is (client id and address); `filters`: what the link has
+                             subscribed to there, a JSON list
+    holdmq_broker_id         STRING  what the links of this server call it (path.py)
+
+Invariants
+ 1. Every write to the session carries the epoch.  A process that had the session and finds another owner in it is not
+    the link any more (TakenOverError).
+ 2. A connection that is lost ends the Local: everything in memory is thrown away, and the next one begins from what is
+    stored.
+ 3. `{link:<name>}_upstream` never outlives the session that it speaks of: it is removed before a new one is made.
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from redis.exceptions import RedisError
+
+from holdmq import AsyncHoldMQ, AsyncReply, AsyncSubscription, Publisher, SubscriptionOptions, Will, commands, core
+from holdmq.core import Delivery, DeliveryKind, Suffix
+from holdmq_bridge.target import Target
+from holdmq_bridge.uplink.settings import ConnectionSettings
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+BROKER_ID_KEY = "holdmq_broker_id"
+BROKER_ID_BYTES = 8
+FACTS_SUFFIX = b"_upstream"
+COMPLETED_AT_ONCE = 10_000
+INBOX_PING_S = 5.0
+TOUCHES_PER_LEASE = 3
+CANCEL_AGAIN_S = 0.1
+
+
+class TakenOverError(Exception):
+    """Another process has opened the session of the link."""
+
+
+class Local:
+    """One opening of the session; an asynchronous context manager.
+
+    Args:
+        settings: of the link.
+        target: the server.
+        owner: a name that no other process has.
+        had: this process has opened the session before.
+        on_delivery: gets what the inbox brings; None for each turn of the clock.
+
+    Attributes:
+        client_id: of the session.
+        session: the session.
+        tasks: run as long as it is open; one that ends has failed, and the Local with it.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        target: Target,
+        owner: str,
+        *,
+        had: bool,
+        on_delivery: Callable[[Delivery | None], None],
+    ) -> None:
+        self.client_id = f"link:{settings.name}"
+        self._settings = settings
+        self._owner = owner
+        self._had = had
+        self._on_delivery = on_delivery
+        self._redis: Redis = target.client()
+        self._hold = AsyncHoldMQ(self._redis)
+        self.session = self._hold.session(self.client_id)
+        self._key = core.session_key(self.client_id)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Opens the session.
+
+        Raises:
+            TakenOverError: another process has it, and this one had it before.
+            redis.RedisError: the server cannot be used now.
+        """
+        try:
+            await self._hold.require_module()
+            inbox = self._hold.subscribe(
+                core.session_name(self._key, Suffix.INBOX), reconnect=0, ping_interval=INBOX_PING_S
+            )
+            self.tasks.append(asyncio.create_task(self._listen(await inbox.__aenter__())))
+            await self._open()
+            self.tasks.append(asyncio.create_task(self._touch()))
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await end_tasks(self.tasks)
+        await self._redis.aclose()
+
+    async def _open(self) -> None:
+        info = await self.session.info()
+        if self._had and info.exists:
+            self._check_owner(info.owner)
+        if not info.exists:
+            await self._redis.delete(self._key + FACTS_SUFFIX)
+        opened = await self.session.open(self._owner, **self._terms())
+        if not opened.present:
+            await self._redis.delete(self._key + FACTS_SUFFIX)
+
+    async def begin_clean(self) -> None:
+        """Throws away what the session has."""
+        self._check_owner((await self.session.info()).owner)
+        await self._redis.delete(self._key + FACTS_SUFFIX)
+        await self.session.open(self._owner, clean=True, **self._terms())
+
+    def _terms(self) -> dict[str, Any]:
+        will = Will(self.state_topic, b"0", qos=1, retain=True) if self.state_topic else None
+        return {"expiry": self._settings.session_expiry_s, "lease": self._settings.lease_s, "will": will}
+
+    def _check_owner(self, owner: str) -> None:
+        if owner != self._owner:
+            raise TakenOverError(f"{owner} has the session {self.client_id} now")
+
+    async def close(self) -> None:
+        """The link ends in order: the session waits for the next one."""
+        await self.session.close()
+
+    def check(self) -> None:
+        """Raises what has ended one of the tasks, if one has ended.
+
+        Raises:
+            TakenOverError: another process has the session.
+            redis.RedisError: the server cannot be used now.
+        """
+        for task in self.tasks:
+            if not task.done():
+                continue
+            try:
+                task.result()
+            except OSError as error:
+                raise RedisError(f"the server was lost: {error}") from error
+            raise RedisError("the server has closed the connection")
+
+    async def _listen(self, inbox: AsyncSubscription) -> None:
+        try:
+            async for message in inbox:
+                delivery = Delivery.decode(cast("bytes", message.data))
+                if delivery.kind is not DeliveryKind.TAKEN_OVER:
+                    self._on_delivery(delivery)
+                elif delivery.serial > self.session.epoch:  # this process's own OPEN may be heard before its reply
+                    self._check_owner((await self.session.info()).owner)
+        finally:
+            await inbox.aclose()
+
+    async def _touch(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.lease_s / TOUCHES_PER_LEASE)
+            await self.session.touch()
+            self._on_delivery(None)
+
+    # ---- commands --------------------------------------------------------------------------------------------------
+
+    async def run(self, several: Sequence[commands.Command[Any]]) -> list[AsyncReply[Any]]:
+        """Sends commands together; each reply keeps its own error.
+
+        Raises:
+            redis.RedisError: the connection was lost; nobody knows which were carried out.
+        """
+        pipeline = self._hold.pipeline()
+        for command in several:
+            pipeline.queue(command)
+        return await pipeline.execute(raise_on_error=False)
+
+    def publisher(self, packet_id: int | None = None) -> Publisher:
+        """On whose behalf the link publishes."""
+        return Publisher(self.client_id, epoch=self.session.epoch, packet_id=packet_id)
+
+    async def subscribe(self, filters: Mapping[str, int]) -> None:
+        """Brings the session's subscriptions to these filters with their QoS."""
+        options = {
+            topic_filter: SubscriptionOptions(qos, no_local=True, retain_as_published=True, retain_handling=1)
+            for topic_filter, qos in filters.items()
+        }
+        there = await self.session.subscriptions()
+        gone = [topic_filter for topic_filter in there if topic_filter not in options]
+        changed = {name: wanted for name, wanted in options.items() if there.get(name) != wanted}
+        if gone:
+            await self.session.unsubscribe(*gone)
+        if changed:
+            await self.session.subscribe_each(changed)
+
+    async def tell_state(self, state: bytes) -> None:
+        """Publishes the state of the link, 1 or 0."""
+        if self.state_topic:
+            await self._hold.topics.publish(self.state_topic, state, qos=1, retain=True, publisher=self.publisher())
+
+    @property
+    def state_topic(self) -> str:
+        """Where the state of the link is published here; empty: nowhere."""
+        if not self._settings.notifications:
+            return ""
+        return self._settings.notification_topic or f"$SYS/broker/connection/{self._settings.name}/state"
+
+    # ---- what is remembered of the other broker --------------------------------------------------------------------
+
+    async def upstream_filters(self, at: str) -> dict[str, int] | None:
+        """What the link has subscribed to there, with the QoS; None: the state is not of that broker and client id."""
+        facts = await _of(self._redis.hgetall(cast("str", self._key + FACTS_SUFFIX)))
+        if facts.get(b"at") != at.encode():
+            return None
+        return {name: int(qos) for name, qos in json.loads(facts.get(b"filters", b"{}")).items()}
+
+    async def remember_upstream(self, at: str, filters: Mapping[str, int]) -> None:
+        """From now on the state is of that broker and client id, with these subscriptions."""
+        facts: Any = {"at": at, "filters": json.dumps(dict(filters))}
+        await _of(self._redis.hset(cast("str", self._key + FACTS_SUFFIX), mapping=facts))
+
+    async def forget_received(self) -> None:
+        """The other broker has no session: identifiers of QoS 2 that it used belong to messages of the past."""
+        received = core.session_name(self._key, Suffix.RECEIVED)
+        while ids := await _of(self._redis.zrange(received, 0, COMPLETED_AT_ONCE - 1)):
+            if not await self.session.complete(*[int(packet_id) for packet_id in ids]):
+                return
+
+    async def broker_id(self) -> str:
+        """What the links of this server call it; made up when first asked for."""
+        await self._redis.set(BROKER_ID_KEY, secrets.token_hex(BROKER_ID_BYTES), nx=True)
+        found: bytes = await _of(self._redis.get(BROKER_ID_KEY))
+        return found.decode("ascii", "backslashreplace")
+
+
+async def end_tasks(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancels tasks until they have ended; what they raise is nobody's any more.
+
+    Again and again: redis-py sends through `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that comes
+    together with the result.
+    """
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
+
+
+async def _of(reply: Awaitable[Any] | Any) -> Any:
+    """redis-py declares one type for its synchronous and its asynchronous client."""
+    return await reply

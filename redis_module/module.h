@@ -57,7 +57,7 @@ struct counters {
     unsigned long long owners_lost;
     unsigned long long sessions_lost; /* connections whose owner vanished */
     unsigned long long history_appended; /* messages kept in history */
-    unsigned long long history_refused;  /* of the module's own, that could not be kept */
+    unsigned long long history_refused; /* of the module's own, that could not be kept */
     unsigned long long index_rebuilds;
 };
 

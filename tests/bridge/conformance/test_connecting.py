@@ -11,7 +11,7 @@ from tests.bridge import packets5 as p
 from tests.bridge.conformance.conftest import Connect
 from tests.bridge.conformance.peer import CONNACK, PINGRESP, PUBLISH, Peer, Will, connect
 from tests.bridge.talk import Talk
-from tests.support import BridgeProcess, eventually
+from tests.support import BridgeProcess, Server, eventually
 from tests.support.servers import embedded_kinds
 
 server_kinds = embedded_kinds
@@ -217,6 +217,29 @@ def test_each_connection_has_its_own_server_and_only_one_per_client(peer: MakePe
     assert second.message().payload == b"x"
 
 
+def test_of_many_that_connect_with_one_id_at_once_one_stays(
+    broker: BridgeProcess, join: Connect, server: Server, bridge: Callable[..., BridgeProcess], version: int
+) -> None:
+    ports = (broker.port, bridge(server).port)
+    rivals = [Peer(ports[number % 2], version) for number in range(12)]
+    for rival in rivals:
+        rival.send(connect(version, "c1", clean=False))
+    for rival in rivals:
+        assert rival.read(CONNACK).code == 0
+    survivors = []
+    for rival in rivals:
+        try:
+            rival.arrived()
+            survivors.append(rival)
+        except (AssertionError, OSError):  # it was closed
+            rival.close()
+    assert len(survivors) == 1  # [MQTT-3.1.4-2, -3]
+    survivors[0].wants(("a", 1))
+    join(version).tell("a", b"x")
+    assert survivors[0].message().payload == b"x"
+    survivors[0].close()
+
+
 # ---- 5.0 -------------------------------------------------------------------------------------------------------------
 
 
@@ -303,3 +326,10 @@ def test_the_version_of_a_session_may_change_between_connections(join: Connect) 
     assert second.connack.present
     got = second.read(PUBLISH)
     assert (got.topic, got.payload, got.properties) == ("a", b"x", {})
+
+
+def test_a_session_that_is_dropped_at_the_server_ends_with_a_reason(client: redis.Redis, join: Connect) -> None:
+    victim = join(5, "c1", lasting=60)
+    client.execute_command("SESSION.DROP", "{c1}")
+    victim.say("a", b"x", qos=2, pid=1)
+    victim.expect_refused(0x98)  # administrative action

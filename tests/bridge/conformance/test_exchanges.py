@@ -136,6 +136,19 @@ def test_the_server_delivers_a_qos_2_message_before_its_pubrel(peer: MakePeer) -
     assert receiver.message().payload == b"x"  # method B of section 4.3.3
 
 
+def test_a_pubrel_need_not_wait_for_its_pubrec(peer: MakePeer) -> None:
+    receiver, sender = peer(), peer()
+    receiver.wants(("a", 2))
+    for number in range(1, 6):
+        sender.say("a", b"%d" % number, qos=2, pid=7)
+        sender.answer(0x62, 7)
+    assert [(got.kind, got.pid, got.code) for got in (sender.read() for _ in range(10))] == [
+        (PUBREC, 7, 0),
+        (PUBCOMP, 7, 0),
+    ] * 5
+    assert receiver.messages(5) == [b"1", b"2", b"3", b"4", b"5"]
+
+
 # ---- towards the client ----------------------------------------------------------------------------------------------
 
 

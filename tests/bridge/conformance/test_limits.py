@@ -59,8 +59,10 @@ def test_an_exchange_counts_until_it_is_complete_on_the_way_in(
         sender.tell("a", b"%d" % turn, qos=1, pid=3)
         sender.answer(0x62, 2)
         assert sender.read().kind == PUBCOMP
-    for pid in (1, 2, 3):
+    for pid in (1, 2):
         sender.say("a", b"x", qos=2, pid=pid)
+        assert sender.read().kind == PUBREC  # which gives no place back
+    sender.say("a", b"x", qos=2, pid=3)
     sender.expect_refused(0x93)  # [MQTT-3.3.4-7]
 
 
@@ -333,3 +335,12 @@ def test_packets_of_all_kinds_may_be_cut_anywhere(join: Connect, version: int) -
         client.send(data[at : at + 1])
     kinds = [client.read().kind for _ in range(4)]
     assert sorted(kinds) == [PUBLISH, 4, SUBACK, 13]
+
+
+@pytest.mark.parametrize("interval", [0, 1, 60, 0xFFFFFFFF])
+def test_an_expiry_interval_is_told_to_who_is_there(join: Connect, interval: int) -> None:
+    receiver, sender = join(5), join(5)
+    receiver.wants(("a", 1))
+    sender.tell("a", b"x", properties=p.number(p.MESSAGE_EXPIRY, interval))
+    told = receiver.message().properties[p.MESSAGE_EXPIRY]
+    assert told in (max(1, interval), max(1, interval - 1))  # [MQTT-3.3.2-6]; 0 counts as a second

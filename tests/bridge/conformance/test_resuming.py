@@ -276,6 +276,20 @@ def test_what_expired_while_it_waited_leaves_no_gap(join: Connect) -> None:
     assert receiver.arrived() == []
 
 
+def test_a_message_that_waits_behind_a_full_window_expires_there(join: Connect) -> None:
+    receiver, sender = join(5, "c1", lasting=60, properties=p.number(p.RECEIVE_MAXIMUM, 1)), join(5)
+    receiver.wants(("a", 2))
+    sender.tell("a", b"1")
+    held = receiver.message(finish=False)
+    for qos in (1, 2):
+        sender.tell("a", b"late", qos=qos, properties=p.number(p.MESSAGE_EXPIRY, 1))
+    sender.tell("a", b"2")
+    time.sleep(1.3)  # the same
+    receiver.answer(0x40, held.pid)
+    assert receiver.message().payload == b"2"
+    assert receiver.arrived() == []
+
+
 def test_a_session_ends_to_the_second(join: Connect) -> None:
     names = [f"c{n}" for n in range(6)]
     for name in names:

@@ -1,5 +1,6 @@
 """Retained messages: chapter 3.3.1 of both versions."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -101,6 +102,15 @@ def test_a_retained_message_keeps_its_properties_and_what_is_left_of_its_expiry(
     got = receiver.message().properties
     assert 90 <= got.pop(p.MESSAGE_EXPIRY) <= 100
     assert got == {p.CONTENT_TYPE: b"t", p.USER_PROPERTY: [("b", "1"), ("a", "2")], p.SUBSCRIPTION_ID: [5]}
+
+
+def test_a_retained_message_ends_with_its_expiry(join: Connect) -> None:
+    join(5).tell("a", b"short", retain=True, properties=p.number(p.MESSAGE_EXPIRY, 1))
+    join(5).tell("b", b"long", retain=True, properties=p.number(p.MESSAGE_EXPIRY, 60))
+    time.sleep(1.2)  # the passing of time is what is tested
+    receiver = join(5)
+    receiver.wants(("#", 1))
+    assert [got.payload for got in receiver.arrived()] == [b"long"]  # [MQTT-3.3.2-5]
 
 
 def test_retained_messages_are_the_same_on_every_process(

@@ -99,6 +99,14 @@ def test_filters_that_are_not_utf8_are_refused(peer: MakePeer, kind: str) -> Non
     client.expect_refused(0x81)  # [MQTT-3.8.3-1, 3.10.3-1]
 
 
+def test_of_a_filter_that_stands_twice_in_one_packet_the_last_counts(peer: MakePeer) -> None:
+    receiver, sender = peer(), peer()
+    assert receiver.wants(("a", 2), ("a", 0)) == [2, 0]  # [MQTT-3.8.4-4, -5]
+    sender.tell("a", b"x", qos=2)
+    assert receiver.message().qos == 0
+    assert receiver.arrived() == []
+
+
 # ---- subscriptions ---------------------------------------------------------------------------------------------------
 
 
@@ -193,6 +201,16 @@ def test_the_retain_flag_is_passed_on_where_it_is_asked_for(join: Connect, optio
     receiver.wants(("a", 1 | options))
     sender.tell("a", b"x", retain=retain)
     assert receiver.message().retain is (retain and options == AS_PUBLISHED)  # [MQTT-3.3.1-12, -13]
+
+
+def test_the_retain_flag_waits_with_its_message(join: Connect) -> None:
+    receiver, sender = join(5, "c1", lasting=60), join(5)
+    receiver.wants(("a", 1 | AS_PUBLISHED))
+    receiver.leave()
+    for retain in (True, False):
+        sender.tell("a", b"x", retain=retain)
+    receiver = join(5, "c1", lasting=60)
+    assert [receiver.message().retain for _ in range(2)] == [True, False]
 
 
 def test_subscription_identifiers_come_with_what_they_brought(join: Connect) -> None:

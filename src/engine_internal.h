@@ -200,7 +200,6 @@ bool log_add(hmq_engine *e, const awaited *entry);
 /* The same for a publish or a completion: if nothing can go to the server now, it is kept to be sent again. */
 bool log_add_client(hmq_engine *e, connection *c, const awaited *entry);
 const awaited *log_head(const hmq_engine *e); /* NULL: nothing is awaited */
-hmq_slice log_head_bytes(const hmq_engine *e);
 void log_drop_head(hmq_engine *e);
 size_t log_count(const hmq_engine *e);
 void log_lost(hmq_engine *e);

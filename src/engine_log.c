@@ -72,10 +72,6 @@ const awaited *log_head(const hmq_engine *e) {
     return head(e) != NULL && head_is_written(e) ? head(e) : NULL;
 }
 
-hmq_slice log_head_bytes(const hmq_engine *e) {
-    return (hmq_slice){hmq_bytes_at(&e->log), head(e)->len};
-}
-
 hmq_slice hmq_engine_server_output(const hmq_engine *e) {
     if (e->unwritten == 0) return (hmq_slice){NULL, 0};
     return (hmq_slice){hmq_bytes_at(&e->log) + (e->log.len - e->unwritten), e->unwritten};

@@ -1,5 +1,7 @@
 """The engine and what a client may send and be sent: acknowledgements out of place, aliases, sizes, rates, rest."""
 
+import random
+
 import pytest
 
 from holdmq.core.engine import EngineSettings, EventKind, OpenSession, error_text
@@ -179,6 +181,39 @@ def test_an_empty_topic_needs_an_alias_that_was_set(desk: Desk, properties: byte
     desk.send(conn, publish(b"", b"", properties=properties))
     assert [event.kind for event in desk.events] == [EventKind.ERROR]
     assert desk.events[0].code in (0x94, 0x82)
+
+
+def test_properties_on_both_sides_of_the_alias_are_passed_on(desk: Desk) -> None:
+    conn = desk.open(version=5, alias_maximum_in=1)
+    first, last = (b"\x26" + text(key) + text(b"v") for key in (b"a", b"b"))
+    desk.send(conn, publish(b"t", b"1", properties=first + b"\x23\0\x01" + last))
+    assert desk.commands()[0][-2:] == [b"PROPERTIES", first + last]
+
+
+# ---- many
+
+
+def test_commands_and_replies_may_go_on_for_ever_with_some_always_under_way(desk: Desk) -> None:
+    conn = desk.open()
+    for i in range(1, 500):
+        desk.send(conn, publish(b"t", b"%d" % i, qos=1, packet_id=i))
+        assert [command[2] for command in desk.commands()] == [b"%d" % i]
+        if i > 2:
+            desk.answer(b":1\r\n")
+            assert desk.received(conn) == puback(i - 2)
+
+
+def test_a_large_window_may_be_acknowledged_in_any_order(desk: Desk) -> None:
+    conn = desk.open(window=65535)
+    order = list(range(1, 400))
+    for serial in order:
+        deliver(desk, serial)
+    random.Random(1).shuffle(order)
+    for packet_id in order:
+        desk.send(conn, puback(packet_id) * 2)
+        assert [int(command[-1]) for command in desk.commands()] == [packet_id]
+        desk.answer(b":1\r\n")
+    assert desk.engine.counters()["acknowledgements_unknown"] == len(order)
 
 
 # ---- faults

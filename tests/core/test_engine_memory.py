@@ -183,3 +183,94 @@ def run(conversation: Callable[[Watched], None], failing: range) -> type[Excepti
         outcome = type(error)
     assert books.sizes == {}
     return outcome
+
+
+# ---- lack of memory that ends
+
+
+class Hungry(Desk):
+    """A desk whose engine gets memory, or none at all."""
+
+    def __init__(self) -> None:
+        self.starves = False
+        super().__init__(books=Books(lambda _call: self.starves))
+
+    def starved(self) -> list[list[bytes]]:
+        """What goes to the server while there is no memory."""
+        self.starves = True
+        commands = self.commands()
+        self.starves = False
+        assert self.engine.waits
+        return commands
+
+
+@pytest.fixture
+def hungry() -> Hungry:
+    return Hungry()
+
+
+@pytest.mark.parametrize(
+    ("qos", "packet", "command"),
+    [
+        (1, puback(1), [b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"1"]),
+        (2, pubrec(1), [b"SESSION.RELEASE", b"{c}", b"EPOCH", b"7", b"1"]),
+    ],
+)
+def test_what_a_client_acknowledged_is_told_when_there_is_memory_again(
+    hungry: Hungry, qos: int, packet: bytes, command: list[bytes]
+) -> None:
+    conn = hungry.open()
+    hungry.answer(push(INBOX, queued(1, 0, record(b"1", qos=qos), qos=qos)))
+    hungry.send(conn, packet)
+    assert hungry.starved() == []
+    assert hungry.commands() == [command]
+
+
+@pytest.mark.parametrize("what", ["fetch", "sent"])
+def test_what_the_engine_has_to_ask_or_tell_goes_out_when_there_is_memory_again(hungry: Hungry, what: str) -> None:
+    hungry.open(resumed=what == "fetch")
+    if what == "sent":
+        hungry.answer(push(INBOX, queued(1, 0, record(b"1", expires_ms=hungry.now_ms + 1000))))
+    assert hungry.starved() == []
+    assert [command[0] for command in hungry.commands()] == [b"SESSION.%s" % what.upper().encode()]
+
+
+def test_all_that_is_sent_again_goes_at_once_when_there_is_memory_again(hungry: Hungry) -> None:
+    conn = hungry.open()
+    hungry.send(conn, b"".join(publish(b"t", b"%d" % i * 400, qos=1, packet_id=i) for i in range(1, 9)))
+    hungry.commands()
+    hungry.answer(b"-READONLY x\r\n", b":1\r\n" * 7)
+    hungry.now_ms += 60
+    for _ in range(3):  # the log is too small for all of them only once it has others in it
+        hungry.engine.command(b"*2\r\n$4\r\nPING\r\n$4000\r\n" + bytes(4000) + b"\r\n")
+    assert [command[0] for command in hungry.starved()] == [b"PING"] * 3
+    hungry.send(conn, publish(b"t", b"9", qos=1, packet_id=9))
+    assert [command[2][:1] for command in hungry.commands()] == [b"%d" % i for i in range(1, 10)]
+
+
+def test_an_end_that_could_not_be_told_is_told_when_there_is_memory_again(hungry: Hungry) -> None:
+    conn, other = hungry.open(), hungry.open(b"d")
+    hungry.send(conn, publish(b"t", b"1", qos=1, packet_id=1))
+    hungry.commands()
+    hungry.starves = True
+    hungry.answer(b":1\r\n", push(INBOX, transient(record(b"0"))))
+    hungry.commands()
+    hungry.answer(push(b"{d}_inbox", transient(record(b"0"))))
+    assert hungry.kinds() == []
+    hungry.starves = False
+    hungry.commands()
+    assert hungry.kinds() == [EventKind.FAILED]
+    assert hungry.received(conn) == hungry.received(other) == b""
+    assert hungry.engine.counters()["messages_dropped_qos0"] == 1
+
+
+def test_relief_that_could_not_be_told_is_told_when_there_is_memory_again(hungry: Hungry) -> None:
+    conn = hungry.open(publish_rate=1)
+    hungry.send(conn, publish(b"t") * 2)
+    assert hungry.engine.rests(conn)
+    hungry.commands()
+    hungry.now_ms += 2000
+    assert hungry.starved() == []
+    assert hungry.kinds() == []
+    hungry.commands()
+    assert hungry.kinds() == [EventKind.RELIEF]

@@ -311,6 +311,10 @@ int hmq_engine_replies(hmq_engine *e, const uint8_t *data, size_t len, int64_t n
     *event = (hmq_engine_event){0};
     e->now_ms = now_ms;
     if (e->broken) return -1;
+    if (e->events.len > 0) { /* the owner deals with these before anything behind them is taken */
+        e->broken = len > 0 && !hmq_bytes_append(&e->allocator, &e->incoming, data, len);
+        return e->broken ? -1 : (int)hmq_engine_next_event(e, event);
+    }
     int outcome = take_new(e, data, len, event);
     if (outcome < 0) e->broken = true;
     /* What was raised before it comes before it (unless there is no memory to let it wait). */

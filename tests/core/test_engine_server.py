@@ -348,6 +348,23 @@ def test_events_come_in_the_order_in_which_they_happened(desk: Desk) -> None:
     assert desk.kinds() == [EventKind.REFUSED, EventKind.REPLY, EventKind.PUSH]
 
 
+def test_nothing_is_taken_behind_an_event_that_waits(desk: Desk) -> None:
+    """Else a notice of a newer owner is lost that comes behind the reply with which its session is opened."""
+    first = desk.open()
+    second = desk.engine.attach()
+    desk.engine.receive(second, connect(b"c"), desk.now_ms)
+    desk.send(first, publish(b"t", b"1", qos=1, packet_id=1))
+    desk.engine.command(PING, conn=second, token=5)
+    desk.commands()
+    kinds = []
+    notice = push(INBOX, Delivery(DeliveryKind.TAKEN_OVER, serial=9).encode())
+    for event in desk.engine.replies(b"-OOM\r\n+PONG\r\n" + notice, desk.now_ms):
+        kinds.append((event.kind, event.conn))
+        if event.kind == EventKind.REPLY:
+            assert desk.engine.open(second, OpenSession(4, b"c", b"{c}", 8), desk.now_ms) == first
+    assert kinds == [(EventKind.REFUSED, first), (EventKind.REPLY, second), (EventKind.TAKEN_OVER, second)]
+
+
 def test_events_that_waited_keep_their_bytes(desk: Desk) -> None:
     first, second = desk.open(b"a"), desk.open(b"b")
     for conn in (first, second):

@@ -4,7 +4,8 @@
  * for it.  Nothing goes out for a message that was not compared yet with what the server has since it was lost.
  *
  * Releases stand in one line in the order of the PUBRECs, those under way at its head, until they are answered; behind a
- * refused one all go again, so that the PUBRELs keep that order [MQTT-4.6.0-4]. */
+ * refused one all go again, so that the PUBRELs keep that order [MQTT-4.6.0-4].  The line outlives the server's loss: what
+ * is found to be released, or gone, needs no command any more and leaves when it stands at the head. */
 #include "engine_internal.h"
 
 #define MOST_ACKS 500U /* packet identifiers of one SESSION.ACK */
@@ -88,10 +89,32 @@ static bool send_release(hmq_engine *e, connection *c, uint16_t packet_id) {
     return outgoing_add(e, c, COMMAND_RELEASE, packet_id, begin, out);
 }
 
+static bool needs_no_release(const inflight_entry *entry) {
+    return entry->gone || entry->released;
+}
+
+/* It is released at the server, or gone from there: the client is told. */
+static void is_released(hmq_engine *e, connection *c) {
+    inflight_entry *entry = inflight_find(&c->inflight, id_pop(&c->releases));
+    inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASED);
+    client_answer(e, c, HMQ_MQTT_PUBREL, entry->packet_id, 0);
+}
+
+void outgoing_pass_releases(hmq_engine *e, connection *c) {
+    while (c->releases_under_way == 0 && id_count(&c->releases) > 0) {
+        const inflight_entry *entry = inflight_find(&c->inflight, id_at(&c->releases, 0));
+        if (entry->unchecked || !needs_no_release(entry)) return;
+        is_released(e, c);
+    }
+}
+
 void outgoing_send_releases(hmq_engine *e, connection *c) {
     if (c->releases_held) return; /* until all that are under way are answered */
     while (c->releases_under_way < id_count(&c->releases)) {
-        if (!send_release(e, c, id_at(&c->releases, c->releases_under_way))) {
+        uint16_t packet_id = id_at(&c->releases, c->releases_under_way);
+        const inflight_entry *entry = inflight_find(&c->inflight, packet_id);
+        if (entry->unchecked || needs_no_release(entry)) return; /* its turn comes */
+        if (!send_release(e, c, packet_id)) {
             engine_wants_time(e, c);
             return;
         }
@@ -99,26 +122,16 @@ void outgoing_send_releases(hmq_engine *e, connection *c) {
     }
 }
 
-void outgoing_release(hmq_engine *e, connection *c, uint16_t packet_id) {
-    id_push(e, c, &c->releases, packet_id);
-    engine_wants_flush(e, c);
-}
-
 void outgoing_release_answered(hmq_engine *e, connection *c, bool done) {
     c->releases_under_way--;
     if (!done) c->releases_held = true;
-    if (!c->releases_held) {
-        outgoing_released(e, c, inflight_find(&c->inflight, id_pop(&c->releases)));
-    } else if (c->releases_under_way == 0) {
-        c->releases_held = false;
+    if (!c->releases_held) is_released(e, c);
+    if (c->releases_under_way == 0) c->releases_held = false;
+    outgoing_pass_releases(e, c);
+    if (id_count(&c->releases) == 0)
+        hmq_bytes_free(&e->allocator, &c->releases.bytes);
+    else
         engine_wants_flush(e, c);
-    }
-    if (id_count(&c->releases) == 0) hmq_bytes_free(&e->allocator, &c->releases.bytes);
-}
-
-void outgoing_released(hmq_engine *e, connection *c, inflight_entry *entry) {
-    inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASED);
-    client_answer(e, c, HMQ_MQTT_PUBREL, entry->packet_id, 0);
 }
 
 /* ---- what the client acknowledges ---- */
@@ -151,11 +164,11 @@ void outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id) {
 static void received_first(hmq_engine *e, connection *c, inflight_entry *entry, uint8_t reason) {
     if (reason >= 0x80) {
         is_done(e, c, entry);
-    } else if (entry->gone) { /* nothing to release: the exchange still ends well */
-        outgoing_released(e, c, entry);
     } else {
         inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASING);
-        if (!entry->unchecked) outgoing_release(e, c, entry->packet_id); /* else when it was found again */
+        id_push(e, c, &c->releases, entry->packet_id);
+        outgoing_pass_releases(e, c); /* if it is gone, nothing is to be released: the exchange still ends well */
+        engine_wants_flush(e, c);
     }
 }
 

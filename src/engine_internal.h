@@ -253,7 +253,6 @@ static inline size_t id_count(const id_queue *queue) {
 /* ---- engine_acks.c ---- */
 /* The client has it for good (or never will): the server is to be told.  The entry may be gone afterwards. */
 void outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
-void outgoing_release(hmq_engine *e, connection *c, uint16_t packet_id);
 void outgoing_send_acks(hmq_engine *e, connection *c);
 void outgoing_send_releases(hmq_engine *e, connection *c);
 /* A command of the session: room for it, its first arguments, and that it is complete. */
@@ -279,8 +278,8 @@ bool outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t
 void outgoing_fetch_failed(hmq_engine *e, connection *c);
 void outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done);
 void outgoing_release_answered(hmq_engine *e, connection *c, bool done);
-/* It is released at the server (or gone from there): the client is told. */
-void outgoing_released(hmq_engine *e, connection *c, inflight_entry *entry);
+/* Those at the head of the line that need no command: the client is told. */
+void outgoing_pass_releases(hmq_engine *e, connection *c);
 void outgoing_close(hmq_engine *e, connection *c); /* what the server should know still */
 void outgoing_server_lost(hmq_engine *e, connection *c);
 void outgoing_forget(hmq_engine *e, connection *c);

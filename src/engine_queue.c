@@ -29,12 +29,8 @@ void outgoing_wants_fetch(hmq_engine *e, connection *c) {
 
 static void found_again(hmq_engine *e, connection *c, inflight_entry *entry, bool is_released) {
     entry->unchecked = false;
-    if (entry->state == INFLIGHT_ACK_DUE)
-        outgoing_ack_due(e, c, entry);
-    else if (entry->state == INFLIGHT_RELEASING && is_released)
-        outgoing_released(e, c, entry);
-    else if (entry->state == INFLIGHT_RELEASING)
-        outgoing_release(e, c, entry->packet_id);
+    entry->released = is_released;
+    if (entry->state == INFLIGHT_ACK_DUE) outgoing_ack_due(e, c, entry);
 }
 
 /* Is this message of the server's one that the client has, or that is about to be acknowledged?  It may end the
@@ -63,7 +59,6 @@ static void forget_lost(hmq_engine *e, connection *c) {
         } else if (inflight_is_unacknowledged(entry->state)) {
             entry->unchecked = false;
             entry->gone = true;
-            if (entry->state == INFLIGHT_RELEASING) outgoing_released(e, c, entry);
         } else {
             inflight_remove(&e->allocator, &c->inflight, entry); /* another may move here, or the table go */
         }
@@ -139,6 +134,7 @@ bool outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t
     c->fetching = false;
     e->count.pages_fetched++;
     if (follow == 0 && goes_on && c->checking) goes_on = check_ends(e, c);
+    outgoing_pass_releases(e, c);
     c->behind = follow == 1 || !goes_on;
     engine_wants_flush(e, c);
     return true;
@@ -209,7 +205,6 @@ void outgoing_close(hmq_engine *e, connection *c) {
 static void free_lines(hmq_engine *e, connection *c) {
     hmq_bytes_free(&e->allocator, &c->acks_due.bytes);
     hmq_bytes_free(&e->allocator, &c->acking.bytes);
-    hmq_bytes_free(&e->allocator, &c->releases.bytes);
     hmq_bytes_free(&e->allocator, &c->ready);
 }
 
@@ -228,11 +223,13 @@ void outgoing_server_lost(hmq_engine *e, connection *c) {
         inflight_entry *entry = &c->inflight.entries[i];
         if (entry->packet_id == 0) continue;
         entry->unchecked = !entry->gone;
+        entry->released = false;
         if (entry->state == INFLIGHT_ACKING) entry->state = INFLIGHT_ACK_DUE;
     }
 }
 
 void outgoing_forget(hmq_engine *e, connection *c) {
     inflight_free(&e->allocator, &c->inflight);
+    hmq_bytes_free(&e->allocator, &c->releases.bytes);
     free_lines(e, c);
 }

@@ -27,6 +27,7 @@ typedef struct inflight_entry {
     uint8_t state;
     bool unchecked; /* not compared yet with what the server has since it was lost */
     bool gone;      /* the server has it no more: no acknowledgement may go there */
+    bool released;  /* the server has released it: that need not be asked for again */
 } inflight_entry;
 
 typedef struct hmq_inflight {

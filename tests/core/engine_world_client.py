@@ -24,6 +24,7 @@ class Link:
     answers: deque[tuple[int, int]] = field(default_factory=deque)  # owed to the client: packet type, identifier
     held: dict[int, tuple[Mark, int]] = field(default_factory=dict)  # not acknowledged: identifier -> message, stage
     seen: set[Mark] = field(default_factory=set)
+    releases: deque[int] = field(default_factory=deque)  # identifiers: PUBREC was sent, PUBREL not yet received
     last_serial: int = 0
     aliases: dict[int, bytes] = field(default_factory=dict)
     epoch: int = 0  # 0: the session is not open yet
@@ -100,14 +101,19 @@ class Client:
         if stage == PUBREC:
             self.received.add(mark)
             self.link.held[packet_id] = (mark, 0)  # until PUBREL
+            self.link.releases.append(packet_id)
         else:
             self.done.add(mark)
             del self.link.held[packet_id]
         self.write(acknowledgement(stage, packet_id))
 
     def owes(self) -> list[int]:
-        """Identifiers for which it could send something now."""
-        return [] if self.link is None else [i for i, (_, stage) in self.link.held.items() if stage]
+        """Identifiers for which it could send something now; PUBRECs in the order of the messages [MQTT-4.6.0-3]."""
+        if self.link is None:
+            return []
+        stages = {packet_id: stage for packet_id, (_, stage) in self.link.held.items() if stage}
+        to_receive = [packet_id for packet_id, stage in stages.items() if stage == PUBREC]
+        return [packet_id for packet_id in stages if packet_id not in to_receive[1:]]
 
     # ---- from the engine
 
@@ -197,6 +203,9 @@ class Client:
         link = self.link
         assert link is not None
         self.incoming.pop(packet_id, None)
+        if packet_id in link.releases:
+            assert world.older or packet_id == link.releases[0], "a PUBREL out of order"
+            link.releases.remove(packet_id)
         mark = link.held[packet_id][0] if packet_id in link.held else world.mark(self.client_id, packet_id)
         link.held[packet_id] = (mark, PUBCOMP)
         assert len(link.held) <= self.window, "more than the window"

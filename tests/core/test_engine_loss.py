@@ -168,6 +168,20 @@ def test_a_release_in_doubt_is_repeated_if_the_server_has_it_not(desk: Desk, rel
     assert [command[0] for command in desk.commands()] == [b"SESSION.ACK"]
 
 
+def test_releases_in_doubt_keep_the_order_of_the_pubrecs(desk: Desk) -> None:
+    conn = desk.open()
+    deliver(desk, 1, 2, qos=2)
+    desk.send(conn, pubrec(1) + pubrec(2))
+    assert len(desk.commands()) == 2
+    desk.answer(b"-READONLY x\r\n")
+    lose_and_restore(desk)
+    desk.answer(page([entry(1, qos=2), entry(2, qos=2, state=2)]))
+    assert desk.received(conn) == b""
+    assert [command[-1] for command in desk.commands()] == [b"1"]
+    desk.answer(b":1\r\n")
+    assert desk.received(conn) == pubrel(1) + pubrel(2)
+
+
 def test_a_released_message_is_found_again(desk: Desk) -> None:
     conn = desk.open(resumed=True)
     desk.commands()

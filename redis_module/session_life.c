@@ -84,6 +84,7 @@ size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
     session_state state;
     session_state_peek(ctx, session, &state);
     session_state_free(&state);
+    share_names shares = share_names_of(ctx, session);
     if (state.shares) {
         index_remove_session(index_of(ctx), session); /* what comes back does not come to it */
         share_give_back(ctx, session, SHARE_ENDED, (hmq_slice){0});
@@ -97,6 +98,7 @@ size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
     index_t *index = index_of(ctx);
     index_remove_session(index, session);
     session_index_refresh(ctx, index->opened, session);
+    share_names_end(ctx, &shares);
     return messages;
 }
 

@@ -165,14 +165,10 @@ static void give_again(server_ctx *ctx, index_t *index, const server_string *byt
         return;
     }
     share *s = share_find(index->shares, record.share);
-    if (s != NULL) {
+    if (s != NULL) { /* else the group is over, and so are its messages */
         share_deliver(ctx, index, s, &m);
-    } else { /* nobody is a member now: it waits for who may come */
-        server_string *key = share_key_of(record.share);
-        append(ctx, key, record.share, &m);
-        sv.FreeString(NULL, key);
+        counters.shared_redistributed++;
     }
-    counters.shared_redistributed++;
     message_end(&m);
 }
 
@@ -201,6 +197,43 @@ void share_give_back(server_ctx *ctx, hmq_slice session, share_back what, hmq_sl
         more = walked.more;
         if (walked.visited > 0) after = walked.last;
     }
+}
+
+/* ---- the end of a group ------------------------------------------------------------------------------------ */
+
+share_names share_names_of(server_ctx *ctx, hmq_slice session) {
+    share_names names = {0};
+    index_t *index = index_of(ctx);
+    const indexed_session *member = sv.DictGetC(index->sessions, session.data, session.len, NULL);
+    if (member == NULL) return names;
+    server_dict_iter *iter = sv.DictIteratorStartC(member->filters, "^", NULL, 0);
+    hmq_slice filter;
+    while ((filter.data = sv.DictNextC(iter, &filter.len, NULL)) != NULL) {
+        if (share_find(index->shares, filter) == NULL) continue;
+        if (names.list == NULL) names.list = sv.Alloc((size_t)sv.DictSize(member->filters) * sizeof *names.list);
+        names.list[names.count++] = sv.CreateString(NULL, (const char *)filter.data, filter.len);
+    }
+    sv.DictIteratorStop(iter);
+    return names;
+}
+
+void share_end_if_left(server_ctx *ctx, hmq_slice filter) {
+    if (share_find(index_of(ctx)->shares, filter) != NULL) return;
+    server_string *key = share_key_of(filter);
+    queue q;
+    if (slots_state(slots_of_key(slice_of(key))) == SLOT_SERVED) {
+        if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE)) queue_drop(&q);
+        queue_close(&q);
+    }
+    sv.FreeString(NULL, key);
+}
+
+void share_names_end(server_ctx *ctx, share_names *names) {
+    for (size_t i = 0; i < names->count; i++) {
+        share_end_if_left(ctx, slice_of(names->list[i]));
+        sv.FreeString(NULL, names->list[i]);
+    }
+    sv.Free(names->list);
 }
 
 /* ---- what waits -------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  *          └──────► the group's queue {$share/<group>/<filter>}_messages, while no member is connected
  *                        └──► members, as they connect or subscribe, in order, some at a time
  *     a member leaves: what it was given and its client was not ──► other members, or the group's queue, in order
+ *     the last subscription ends: so does the group's queue
  *
  * Invariants:
  *  1. A message of QoS 1 or 2 is in one queue of the group, a member's or the group's own, until it is acknowledged.
@@ -13,7 +14,7 @@
  *     WINDOW) unacknowledged if another has less.
  *
  * Finding a member is O(log n) each, at most MOST_CANDIDATES are looked at.  Giving back is O(m) with m messages in the
- * member's queue that were not handed out (all, when the session ends). */
+ * member's queue that were not handed out (all, when the session ends), ending a group O(n) with n in its queue. */
 #ifndef HMQ_SHARE_H
 #define HMQ_SHARE_H
 
@@ -31,6 +32,17 @@ typedef enum share_back {
 /* What a member was given through shares (through `only`, if it has a length) goes to others.  It is not connected, or not
  * subscribed, any more. */
 void share_give_back(server_ctx *ctx, hmq_slice session, share_back what, hmq_slice only);
+
+/* The shares that the session subscribes to: taken before it ends, and then, when it is out of the index, ended if nobody
+ * else subscribes to them: their queues are dropped (MQTT 5.0 section 4.8.2). */
+typedef struct share_names {
+    size_t count;
+    server_string **list;
+} share_names;
+share_names share_names_of(server_ctx *ctx, hmq_slice session);
+void share_names_end(server_ctx *ctx, share_names *names); /* frees them */
+/* The same for one share that a session unsubscribed from. */
+void share_end_if_left(server_ctx *ctx, hmq_slice filter);
 
 /* The session connected, or subscribed (then `only`): what waits for its groups is handed out, as much as goes at once. */
 void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only);

@@ -210,7 +210,9 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
     sv.FreeString(NULL, name);
     hmq_slice inner;
     for (int i = a.at; i < argc; i++) {
-        if (share_is(slice_of(argv[i]), &inner)) share_give_back(ctx, slice_of(key), SHARE_QUEUED, slice_of(argv[i]));
+        if (!share_is(slice_of(argv[i]), &inner)) continue;
+        share_give_back(ctx, slice_of(key), SHARE_QUEUED, slice_of(argv[i]));
+        share_end_if_left(ctx, slice_of(argv[i]));
     }
     return SERVER_OK;
 }

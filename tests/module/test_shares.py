@@ -238,6 +238,31 @@ def test_a_group_without_members_gets_nothing(client: redis.Redis) -> None:
 # --- Leaving ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("how", ["UNSUBSCRIBE", "DROP", "CLEAN", "EXPIRY 0", "expires"])
+def test_the_groups_queue_ends_with_its_last_subscription(client: redis.Redis, how: str) -> None:
+    first, last = member(client, "a"), member(client, "b")
+    for session in (first, last):
+        session.close(epoch_of(session))
+    published = publish_numbers(client, 0, 5)
+    first.drop()
+    assert waiting(client) == published
+    last.open("bridge-1", expiry=60)
+    last.fetch(window=2)
+    if how == "UNSUBSCRIBE":
+        last.unsubscribe(FILTER)
+        last.drop()
+    elif how == "DROP":
+        last.drop()
+    elif how == "CLEAN":
+        last.open(clean=True)
+        last.drop()
+    else:
+        last.close(epoch_of(last), 0 if how == "EXPIRY 0" else 1)
+        eventually(lambda: not client.exists("{b}_session"), what="the end of the session")
+    assert names(client, "*share*") == []
+    assert got(member(client, "c")) == []
+
+
 def two_with_messages(client: redis.Redis) -> tuple[Session, Session]:
     """Member a has 0, 2, 4, 6 (0 in flight with QoS 1, 2 in flight with QoS 2), member b has 1, 3, 5, 7."""
     a, b = member(client, "a", 2), member(client, "b", 2)
@@ -396,7 +421,8 @@ def test_a_reload_keeps_members_and_what_waits(client: redis.Redis) -> None:
 def test_a_restart_ends_sessions_that_ended_meanwhile_and_gives_their_messages_back(fresh_server: MakeServer) -> None:
     server = fresh_server(aof=True)
     client = server.client()
-    session = member(client, "a", expiry=1)
+    session, other = member(client, "a", expiry=1), Session(client, "{b}")
+    other.subscribe((FILTER, 1))  # away
     publish_numbers(client, 0, 3)
     session.fetch(window=3)
     session.close(epoch_of(session))

@@ -1,0 +1,88 @@
+/* history_page.c - reads on in one shard. */
+#include "history_page.h"
+
+#include "../src/topic.h"
+
+void history_page_allow(history_page *p, long long visits, long long count) {
+    p->visits = visits > 0 ? visits : count * HISTORY_VISITS_OF_A_MESSAGE;
+    p->budget = (uint64_t)p->visits * HISTORY_POSTINGS_OF_A_VISIT;
+}
+
+static bool is_wanted(const history_page *p, const history_entry *entry) {
+    const hmq_record *record = &entry->record;
+    if (record->expires_ms > 0 && (uint64_t)record->expires_ms <= p->now_us / 1000) return false;
+    return hmq_topic_matches((const char *)p->filter.data, p->filter.len, (const char *)record->topic.data,
+                             record->topic.len);
+}
+
+/* From cursor->sequence to the end of its epoch. */
+static history_page_end read_epoch(history_page *p, const history_shard *state, hmq_cursor *cursor, bool *behind) {
+    history_epoch epoch;
+    if (!history_epoch_of_sequence(p->ctx, state, cursor->sequence, &epoch)) return HISTORY_PAGE_CORRUPT;
+    cursor->epoch = epoch.epoch;
+    cursor->generation = epoch.generation;
+    history_reader *reader = history_reader_open(p->ctx, state, &epoch, p->filter, cursor->sequence);
+    if (reader == NULL) return HISTORY_PAGE_CORRUPT;
+    history_page_end result = HISTORY_PAGE_END;
+    history_step step = HISTORY_END;
+    history_entry entry;
+    while (result == HISTORY_PAGE_END && (step = history_reader_next(reader, &entry, &p->budget)) == HISTORY_FOUND) {
+        *behind = entry.time_us > p->to_us;
+        if (*behind) break;
+        bool wanted = is_wanted(p, &entry);
+        if (p->visits <= 0 || !p->take(p->context, cursor->shard, wanted ? &entry : NULL)) {
+            result = HISTORY_PAGE_LIMIT;
+            break;
+        }
+        p->visits--;
+        p->visited++;
+        cursor->sequence = entry.sequence + 1;
+        cursor->time_us = entry.time_us;
+    }
+    if (step == HISTORY_END || step == HISTORY_LIMIT) {
+        cursor->sequence = history_reader_position(reader);
+        if (step == HISTORY_LIMIT) result = HISTORY_PAGE_LIMIT;
+    }
+    history_reader_close(reader);
+    return step == HISTORY_CORRUPT ? HISTORY_PAGE_CORRUPT : result;
+}
+
+bool history_page_start(history_page *p, const history_shard *state, hmq_cursor *cursor) {
+    history_epoch oldest;
+    if (!history_epoch_read(p->ctx, state, state->oldest, &oldest)) return false;
+    uint64_t visible = oldest.first, age_us = (uint64_t)p->store->age_s * 1000000, at;
+    if (age_us > 0 && age_us < p->now_us) {
+        if (!history_sequence_at(p->ctx, state, p->now_us - age_us, &at)) return false;
+        if (at > visible) visible = at;
+    }
+    if (cursor->sequence == 0) {
+        cursor->sequence = visible;
+        if (p->from_us > 0 && !history_sequence_at(p->ctx, state, p->from_us, &cursor->sequence)) return false;
+        if (cursor->sequence < visible) cursor->sequence = visible;
+    } else if (cursor->sequence > state->last.sequence + 1 && cursor->time_us > 0) {
+        /* The numbers behind were lost with a primary: others have or will have them, at later times. */
+        if (!history_sequence_at(p->ctx, state, cursor->time_us + 1, &cursor->sequence)) return false;
+    }
+    if (cursor->sequence < visible) {
+        p->missed += visible - cursor->sequence;
+        cursor->sequence = visible;
+    }
+    return true;
+}
+
+history_page_end history_page_read(history_page *p, hmq_cursor *cursor) {
+    history_shard state;
+    if (!history_shard_read(p->ctx, p->store, cursor->shard, &state, p->reply)) return HISTORY_PAGE_ERROR;
+    if (!state.exists) {
+        if (cursor->sequence == 0) cursor->sequence = 1;
+        return HISTORY_PAGE_END;
+    }
+    if (!history_page_start(p, &state, cursor)) return HISTORY_PAGE_CORRUPT;
+    history_page_end result = HISTORY_PAGE_END;
+    bool behind = false;
+    while (result == HISTORY_PAGE_END && !behind && cursor->sequence <= state.last.sequence) {
+        if (p->visits <= 0 || p->budget == 0 || !p->take(p->context, cursor->shard, NULL)) return HISTORY_PAGE_LIMIT;
+        result = read_epoch(p, &state, cursor, &behind);
+    }
+    return result;
+}

@@ -99,7 +99,7 @@ build/obj/%.o: %.c Makefile
 
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
-.PHONY: test test-asan test-matrix test-servers servers fuzz
+.PHONY: test test-asan test-matrix test-pipeline test-servers servers fuzz
 test-servers: ## Redis 7.0 and the Mosquitto clients from Debian, where they are missing
 	bash tools/test-servers.sh build/servers/redis-7.0
 
@@ -111,8 +111,20 @@ servers: ## Valkey 8.0 and Redis 8.0 from Debian, in folders of their own
 build/node/.installed: tools/node-clients.sh $(wildcard tests/system/node/package*.json)
 	bash tools/node-clients.sh $(@D)
 
+# Those of the pipeline come first, and only if all are asked for.
+test: $(if $(filter tests,$(TESTS)),test-pipeline)
 test: core module test-servers build/node/.installed build/mqtt_load build/mosquitto.stamp ## all tests, on every server under test
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline $(TESTS) $(ARGS)
+
+# One process: all of its tests share one Spark, which uses the cores by itself.
+test-pipeline: venv-pipeline core module test-servers build/java.stamp ## the tests of the Spark pipeline
+	$(BIN)/pytest tests/pipeline $(ARGS)
+
+# Spark 4 runs on Java 17 or later.
+build/java.stamp: tools/java.sh
+	@mkdir -p $(@D)
+	bash tools/java.sh
+	touch $@
 
 MATRIX ?= valkey-9.1,redis-7.0,valkey-8.0,redis-8.0
 test-matrix: core module test-servers servers ## the tests of the module on every server (or on those of MATRIX)
@@ -196,7 +208,7 @@ build/mosquitto.stamp: tools/mosquitto.sh
 # --- Order ------------------------------------------------------------------------------------------------------------
 
 .PHONY: lint format clean
-lint: $(VENV)/.installed ## formatting, linting and types, C and Python
+lint: $(VENV)/.installed-pipeline ## formatting, linting and types, C and Python
 	$(BIN)/ruff format --check $(PY_ALL)
 	$(BIN)/ruff check $(PY_ALL)
 	$(BIN)/python tools/generate_sync.py --check

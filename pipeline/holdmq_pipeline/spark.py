@@ -1,0 +1,61 @@
+"""A Spark session with the settings that the jobs need.
+
+What is set, and why:
+
+    spark.sql.session.timeZone                   UTC: a date in a file's path means the same everywhere
+    spark.sql.parquet.outputTimestampType        TIMESTAMP_MICROS: INT96, Spark's default, has no statistics, so that a
+                                                 time range would prune nothing
+    spark.sql.python.filterPushdown.enabled      lets the data source's option `pushFilters` work
+    spark.sql.execution.arrow.pyspark.enabled    toPandas and createDataFrame go by columns
+    spark.ui.showConsoleProgress                 off: the jobs show their own
+
+Under `spark-submit` master and memory are those of the command line; nothing here overrides what it sets.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from holdmq_pipeline.java import find_java
+
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+
+
+def spark_session(
+    name: str = "holdmq", *, master: str | None = None, settings: dict[str, Any] | None = None
+) -> SparkSession:
+    """The session of this process, made if there is none; whoever made it stops it.
+
+    Args:
+        name: shown by Spark's own pages and logs.
+        master: as of `spark-submit --master`; without it that of spark-submit, or all cores of this machine.
+        settings: further ones, which win over those above.
+
+    Raises:
+        JavaMissingError: there is no Java that Spark supports.
+    """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        os.environ["JAVA_HOME"] = str(find_java())
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if master or not submitted:
+        builder = builder.master(master or "local[*]")
+    local = {} if submitted else LOCAL_SETTINGS
+    for key, value in {**SETTINGS, **local, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,1 @@
+"""Tests of the Spark pipeline: one Spark for all of them, real servers, results compared with plain Python's."""

@@ -1,0 +1,47 @@
+"""The one Spark of a run.
+
+    spark       the session that all tests share; what a test sets in its configuration it sets back
+
+All run in one process (`make test-pipeline`): Spark uses the cores by itself, and a second one would cost ten seconds
+and half a GB.  A test file says `server_kinds = embedded_kinds`: what a server is makes no difference to Spark.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdmq_pipeline.spark import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The quicker start matters more than the quicker code: client compiler only, the collector without threads.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """The session."""
+    directory = tmp_path_factory.mktemp("spark")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    session = spark_session(
+        "tests",
+        master="local[2,3]",  # a task may fail twice: what a retry must not repeat is tested
+        settings={
+            "spark.driver.extraJavaOptions": f"{QUICK} -Dderby.system.home={directory}",
+            "spark.driver.memory": "1g",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.catalogImplementation": "in-memory",
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            "spark.local.dir": str(directory / "local"),
+        },
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

@@ -36,7 +36,7 @@ LOCAL_SETTINGS = {
 
 
 def spark_session(
-    name: str = "holdmq", *, master: str | None = None, settings: dict[str, Any] | None = None
+    name: str = "holdmq", *, master: str | None = None, settings: Mapping[str, Any] | None = None
 ) -> SparkSession:
     """The session of this process, made if there is none; whoever made it stops it.
 

@@ -198,18 +198,10 @@ static void begin_epoch(append *a) {
     history_shard *s = &a->state;
     if (a->new_shard) {
         s->exists = true;
-        s->generation = s->oldest = 1;
+        s->generation = s->oldest = s->dropping = 1;
         history_patterns_begin(a->ctx, s->store, s->shard, s->generation);
-    } else {
-        history_epoch ended = {s->epoch, s->generation, s->begun_us, s->first, s->bytes};
-        history_epoch_write(a->ctx, s, &ended);
     }
-    s->epoch++;
-    s->first = a->id.sequence;
-    s->begun_us = a->id.time_us;
-    s->bytes = 0;
-    history_epoch begun = {s->epoch, s->generation, s->begun_us, s->first, 0};
-    history_epoch_write(a->ctx, s, &begun);
+    history_epoch_begin(a->ctx, s, a->id);
 }
 
 static bool write_all(append *a) {
@@ -232,25 +224,13 @@ static void append_end(append *a) {
     if (a->value != NULL) sv.FreeString(NULL, a->value);
 }
 
-/* Do the keys that only a new epoch writes have the types for it? */
-static bool epoch_may_begin(append *a) {
-    const history_shard *s = &a->state;
-    if (!a->new_epoch) return true;
-    server_string *name = history_key(s->store, s->shard, "_epochs");
-    server_key *key = sv.OpenKey(a->ctx, name, SERVER_READ);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    if (key != NULL) sv.CloseKey(key);
-    bool right = type == SERVER_HASH || type == SERVER_EMPTY || fail_type(a, name, "a hash");
-    sv.FreeString(NULL, name);
-    return right;
-}
-
 bool history_append(server_ctx *ctx, const history_store *store, const hmq_record *record, history_place *place,
                     bool reply) {
     append a = {.ctx = ctx, .reply = reply};
     unsigned shard = hmq_index_shard(&store->seed, (const char *)record->topic.data, record->topic.len, store->shards);
     bool kept = history_shard_read(ctx, store, shard, &a.state, reply) && choose_epoch(&a) && find_place(&a, record) &&
-                epoch_may_begin(&a) && open_log(&a) && open_lists(&a) && write_all(&a);
+                (!a.new_epoch || history_epoch_may_begin(ctx, &a.state, reply)) && open_log(&a) && open_lists(&a) &&
+                write_all(&a);
     append_end(&a);
     if (!kept) return false;
     *place = (history_place){shard, a.id.sequence, a.id.time_us};

@@ -50,7 +50,8 @@ static history_page_end read_epoch(history_page *p, const history_shard *state, 
 bool history_page_start(history_page *p, const history_shard *state, hmq_cursor *cursor) {
     history_epoch oldest;
     if (!history_epoch_read(p->ctx, state, state->oldest, &oldest)) return false;
-    uint64_t visible = oldest.first, age_us = (uint64_t)p->store->age_s * 1000000, at;
+    uint64_t visible = oldest.first > state->trimmed ? oldest.first : state->trimmed + 1,
+             age_us = (uint64_t)p->store->age_s * 1000000, at;
     if (age_us > 0 && age_us < p->now_us) {
         if (!history_sequence_at(p->ctx, state, p->now_us - age_us, &at)) return false;
         if (at > visible) visible = at;

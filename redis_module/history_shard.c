@@ -12,7 +12,8 @@
 #include "replication.h"
 
 #define KEY_MAX_BYTES (HISTORY_NAME_MAX + 160)
-#define STATE_FIELDS 8
+#define STATE_FIELDS 11
+#define NEEDED_FIELDS 8 /* what comes behind them counts as 0 if it is missing */
 #define CACHED_SETS 8
 
 uint64_t history_now_us(void) {
@@ -54,9 +55,12 @@ static bool take_state(server_key *hash, history_shard *state) {
     long long n[STATE_FIELDS];
     bool right = true;
     sv.HashGet(hash, SERVER_HASH_CFIELDS, "time", &f[0], "sequence", &f[1], "generation", &f[2], "epoch", &f[3],
-               "oldest", &f[4], "first", &f[5], "begun", &f[6], "bytes", &f[7], NULL);
+               "oldest", &f[4], "first", &f[5], "begun", &f[6], "bytes", &f[7], "before", &f[8], "trimmed", &f[9],
+               "dropping", &f[10], NULL);
     for (size_t i = 0; i < STATE_FIELDS; i++) {
-        right = right && take_number(f[i], i >= 2 && i <= 4 ? INT32_MAX : INT64_MAX, &n[i]);
+        n[i] = 0;
+        bool missing = i >= NEEDED_FIELDS && f[i] == NULL;
+        right = right && (missing || take_number(f[i], i >= 2 && i <= 4 ? INT32_MAX : INT64_MAX, &n[i]));
         if (f[i] != NULL) sv.FreeString(NULL, f[i]);
     }
     if (!right) return false;
@@ -68,8 +72,11 @@ static bool take_state(server_key *hash, history_shard *state) {
     state->first = (uint64_t)n[5];
     state->begun_us = (uint64_t)n[6];
     state->bytes = (uint64_t)n[7];
-    return state->first >= 1 && state->first <= state->last.sequence + 1 && state->oldest >= 1 &&
-           state->oldest <= state->epoch && state->generation >= 1;
+    state->before = (uint64_t)n[8];
+    state->trimmed = (uint64_t)n[9];
+    state->dropping = n[10] >= 1 && n[10] <= n[4] ? (uint32_t)n[10] : state->oldest;
+    return state->trimmed <= state->last.sequence && state->first >= 1 && state->first <= state->last.sequence + 1 &&
+           state->oldest >= 1 && state->oldest <= state->epoch && state->generation >= 1;
 }
 
 bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state, bool reply) {
@@ -85,10 +92,11 @@ bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned sh
 }
 
 void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole) {
-    static const char *const names[STATE_FIELDS] = {"time",  "sequence", "bytes", "generation",
-                                                    "epoch", "oldest",   "first", "begun"};
-    const uint64_t numbers[STATE_FIELDS] = {state->last.time_us, state->last.sequence, state->bytes, state->generation,
-                                            state->epoch,        state->oldest,        state->first, state->begun_us};
+    static const char *const names[STATE_FIELDS] = {"time",  "sequence", "bytes",  "generation", "epoch",   "oldest",
+                                                    "first", "begun",    "before", "trimmed",    "dropping"};
+    const uint64_t numbers[STATE_FIELDS] = {
+        state->last.time_us, state->last.sequence, state->bytes,  state->generation, state->epoch,   state->oldest,
+        state->first,        state->begun_us,      state->before, state->trimmed,    state->dropping};
     size_t count = whole ? STATE_FIELDS : 3;
     server_string *name = history_key(state->store, state->shard, "%s", "");
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
@@ -129,9 +137,9 @@ static bool take_epoch(const server_string *value, history_epoch *found) {
 }
 
 bool history_epoch_read(server_ctx *ctx, const history_shard *state, uint32_t epoch, history_epoch *found) {
-    if (!state->exists || epoch < state->oldest || epoch > state->epoch) return false;
+    if (!state->exists || epoch < state->dropping || epoch > state->epoch) return false;
     if (epoch == state->epoch) {
-        *found = (history_epoch){epoch, state->generation, state->begun_us, state->first, state->bytes};
+        *found = (history_epoch){epoch, state->generation, state->begun_us, state->first, state->before};
         return true;
     }
     char field[16];
@@ -147,11 +155,27 @@ bool history_epoch_read(server_ctx *ctx, const history_shard *state, uint32_t ep
     return right;
 }
 
-void history_epoch_write(server_ctx *ctx, const history_shard *state, const history_epoch *epoch) {
+bool history_epoch_may_begin(server_ctx *ctx, const history_shard *state, bool reply) {
     server_string *name = history_key(state->store, state->shard, "_epochs");
-    server_string *field = sv.CreateStringPrintf(NULL, "%" PRIu32, epoch->epoch);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
+    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+    if (key != NULL) sv.CloseKey(key);
+    bool right = type == SERVER_HASH || type == SERVER_EMPTY;
+    if (!right && reply) reply_wrong_type(ctx, name, "a hash");
+    sv.FreeString(NULL, name);
+    return right;
+}
+
+void history_epoch_begin(server_ctx *ctx, history_shard *state, hmq_message_id first) {
+    state->before += state->bytes;
+    state->bytes = 0;
+    state->epoch++;
+    state->first = first.sequence;
+    state->begun_us = first.time_us;
+    server_string *name = history_key(state->store, state->shard, "_epochs");
+    server_string *field = sv.CreateStringPrintf(NULL, "%" PRIu32, state->epoch);
     server_string *value = sv.CreateStringPrintf(NULL, "%" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64,
-                                                 epoch->generation, epoch->begun_us, epoch->first, epoch->bytes);
+                                                 state->generation, first.time_us, first.sequence, state->before);
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     sv.HashSet(hash, SERVER_HASH_NONE, field, value, NULL);
     sv.CloseKey(hash);

@@ -2,14 +2,20 @@
  *
  *     {<store>/<shard>}_history                  HASH    time, sequence: of the last message; generation; epoch, first,
  *                                                        begun: the present epoch, its first sequence number and time;
- *                                                        bytes: written in it; oldest: the first epoch that still is
- *     {<store>/<shard>}_history_epochs           HASH    epoch -> "<generation> <first time> <first sequence> <bytes>"
+ *                                                        bytes: written in it; before: in all epochs before it;
+ *                                                        oldest: the first epoch that still is; trimmed: up to this
+ *                                                        number a reader gave it away (HISTORY.TRIM); dropping: the first
+ *                                                        epoch of which there may still be keys
+ *     {<store>/<shard>}_history_epochs           HASH    epoch -> "<generation> <first time> <first sequence> <before>"
  *     {<store>/<shard>}_history_producers        HASH    producer -> "<epoch> <chunk> <sequence> <time>"
  *     {<store>/<shard>}_history_<generation>_patterns, _history_<epoch>_marks, _history_<epoch>_<pattern>,
  *     _history_<epoch>_<pattern>_<slot>_<page>_<group>: docs/history.md
  *
- * Epochs are numbered 1, 2, 3 ...; those from `oldest` to `epoch` exist.  `bytes` of an epoch is written when the next
- * one begins (0 before); it counts what was put into its values, not what the server needs around them.
+ * Epochs are numbered 1, 2, 3 ...; those from `oldest` to `epoch` exist.  From `dropping` to `oldest` - 1 are those that
+ * nobody reads any more and whose keys are being removed (history_drop.h).
+ *
+ * Bytes count what was put into values, not what the server needs around them.  `before` of an epoch is the sum of all
+ * epochs before it since the shard began: what lies between two epochs is one subtraction, whatever was dropped.
  *
  * Nothing is kept in memory but parsed pattern sets, each beside the text that it was parsed from: it is used only if
  * the key still holds this very text. */
@@ -29,14 +35,17 @@ typedef struct history_shard {
     uint32_t epoch, oldest;
     uint64_t first;       /* sequence number with which the present epoch begins */
     uint64_t begun_us;
-    uint64_t bytes;
+    uint64_t bytes;       /* of the present epoch */
+    uint64_t before;      /* of all before it */
+    uint64_t trimmed;     /* 0: nothing */
+    uint32_t dropping;    /* <= oldest */
 } history_shard;
 
 typedef struct history_epoch {
     uint32_t epoch, generation;
     uint64_t begun_us;
     uint64_t first;
-    uint64_t bytes;
+    uint64_t before; /* bytes of all epochs before it */
 } history_epoch;
 
 /* "{<store>/<shard>}_history" and what the format adds. */
@@ -49,9 +58,13 @@ bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned sh
 /* Writes time, sequence and bytes, and all if `whole`. */
 void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole);
 
-/* False if there is no such epoch. */
+/* False if there is no such epoch; one that is being dropped is there until its keys are gone. */
 bool history_epoch_read(server_ctx *ctx, const history_shard *state, uint32_t epoch, history_epoch *found);
-void history_epoch_write(server_ctx *ctx, const history_shard *state, const history_epoch *epoch);
+/* Is the key of the epochs a hash, or not there?  False after replying (if `reply`) that it is not. */
+bool history_epoch_may_begin(server_ctx *ctx, const history_shard *state, bool reply);
+/* Ends the present epoch; the next one begins with this message, which may be still to come.  Writes the epoch; the state
+ * is changed, and to be written whole. */
+void history_epoch_begin(server_ctx *ctx, history_shard *state, hmq_message_id first);
 /* The last epoch that begins at this number or before it, and the last that begins at this time or before it; the oldest
  * one if none does.  O(log epochs). */
 bool history_epoch_of_sequence(server_ctx *ctx, const history_shard *state, uint64_t sequence, history_epoch *found);

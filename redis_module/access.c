@@ -212,6 +212,12 @@ bool access_may_write(server_ctx *ctx, server_string *key) {
     return may_use_key(flags, client, key, MAY_WRITE_ALL, SERVER_KEY_INSERT);
 }
 
+bool access_may_read_here(server_ctx *ctx, server_string *key) {
+    uint64_t client;
+    unsigned flags = verdict_on_caller(ctx, &client);
+    return may_use_key(flags, client, key, MAY_READ_ALL, SERVER_KEY_ACCESS);
+}
+
 bool access_may_read(uint64_t client, server_string *key, bool taking) {
     unsigned flags = client == 0 ? verdict_on_all() : verdict_on(client);
     return may_use_key(flags, client, key, MAY_READ_ALL, SERVER_KEY_ACCESS) &&

@@ -25,9 +25,10 @@ void access_saw_subscribe(uint64_t client);
 /* A name that nobody uses: random, the same as long as the server runs.  The caller frees it. */
 server_string *access_probe_name(void);
 
-/* May the user behind the running command publish to the channel by the stock command; may he write this key? */
+/* May the user behind the running command publish to the channel by the stock command; may he write, or read, this key? */
 bool access_may_publish(server_ctx *ctx, server_string *channel, bool sharded);
 bool access_may_write(server_ctx *ctx, server_string *key);
+bool access_may_read_here(server_ctx *ctx, server_string *key);
 
 /* May this client (0: unknown) be given what the key holds?  `taking`: and will it leave the key? */
 bool access_may_read(uint64_t client, server_string *key, bool taking);

@@ -163,6 +163,26 @@ static server_command_arg history_replay_args[] = {ARG("filter", SERVER_ARG_STRI
                                                    OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
                                                    END_ARGS};
 
+static server_command_arg history_info_args[] = {ARG("store", SERVER_ARG_STRING, 0),
+                                                 OPTION("shard", SERVER_ARG_INTEGER, "SHARD"), END_ARGS};
+static server_command_arg history_seq_args[] = {ARG("store", SERVER_ARG_STRING, 0), ARG("shard", SERVER_ARG_INTEGER, 0),
+                                                ARG("ms", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg history_columns_args[] = {ARG("n", SERVER_ARG_INTEGER, 0),
+                                                    ARG("column", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
+static server_command_arg history_range_args[] = {
+    ARG("store", SERVER_ARG_STRING, 0),
+    ARG("shard", SERVER_ARG_INTEGER, 0),
+    ARG("from", SERVER_ARG_INTEGER, 0),
+    ARG("to", SERVER_ARG_INTEGER, 0),
+    OPTION("filter", SERVER_ARG_STRING, "FILTER"),
+    {"columns", SERVER_ARG_BLOCK, -1, "COLUMNS", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, history_columns_args, NULL},
+    OPTION("count", SERVER_ARG_INTEGER, "COUNT"),
+    OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
+    OPTION("visit", SERVER_ARG_INTEGER, "VISIT"),
+    SWITCH("packed", "PACKED"),
+    SWITCH("expired", "EXPIRED"),
+    END_ARGS};
+
 typedef struct command {
     const char *name;
     server_command_handler handler;
@@ -250,6 +270,14 @@ static const command table[] = {
     {"HISTORY.REPLAY", history_replay_command, "readonly", "read", -2, 0,
      "Messages of the past whose topics a filter matches, in their order.",
      "O(V log N) with V messages visited and N in the store", history_replay_args},
+    {"HISTORY.INFO", history_info_command, "readonly", "read", -2, 0, "What a store has, shard by shard.",
+     "O(S log E) with S shards and E epochs", history_info_args},
+    {"HISTORY.SEQ", history_seq_command, "readonly", "read", 4, 0,
+     "The sequence number of a shard's first message at a time or later.", "O(log N) with N messages of the shard",
+     history_seq_args},
+    {"HISTORY.RANGE", history_range_command, "readonly", "read", -5, 0,
+     "The messages of a shard between two sequence numbers, column by column.",
+     "O(V log P) with V messages visited and P patterns", history_range_args},
     {"HOLDMQ.CHECK", index_check_command, "readonly admin", "admin slow dangerous", 1, 0,
      "Compares the in-memory indexes with a rebuild.", "O(N) with N keys", NULL},
 };

@@ -5,7 +5,7 @@
 #define HMQ_HISTORY_H
 
 #include "args.h"
-#include "history_store.h"
+#include "history_shard.h"
 
 int history_store_command(server_ctx *ctx, server_string **argv, int argc);
 int history_stores_command(server_ctx *ctx, server_string **argv, int argc);
@@ -18,5 +18,9 @@ int history_range_command(server_ctx *ctx, server_string **argv, int argc);
 
 /* Steps over the name of a store; NULL after replying that there is none. */
 const history_store *history_take_store(args *a);
+/* Steps over the number of a shard, and reads its state; false after replying why not, also if the user may not. */
+bool history_take_shard(args *a, const history_store *store, history_shard *state);
+/* The same for a shard that is known. */
+bool history_open_shard(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state);
 
 #endif

@@ -2,6 +2,7 @@
 #include "history_page.h"
 
 #include "../src/topic.h"
+#include "history_visible.h"
 
 void history_page_allow(history_page *p, long long visits, long long count) {
     p->visits = visits > 0 ? visits : count * HISTORY_VISITS_OF_A_MESSAGE;
@@ -48,14 +49,8 @@ static history_page_end read_epoch(history_page *p, const history_shard *state, 
 }
 
 bool history_page_start(history_page *p, const history_shard *state, hmq_cursor *cursor) {
-    history_epoch oldest;
-    if (!history_epoch_read(p->ctx, state, state->oldest, &oldest)) return false;
-    uint64_t visible = oldest.first > state->trimmed ? oldest.first : state->trimmed + 1,
-             age_us = (uint64_t)p->store->age_s * 1000000, at;
-    if (age_us > 0 && age_us < p->now_us) {
-        if (!history_sequence_at(p->ctx, state, p->now_us - age_us, &at)) return false;
-        if (at > visible) visible = at;
-    }
+    uint64_t visible, wanted = cursor->sequence > state->last.sequence ? 0 : cursor->sequence;
+    if (!history_visible(p->ctx, state, p->now_us, wanted, &visible)) return false;
     if (cursor->sequence == 0) {
         cursor->sequence = visible;
         if (p->from_us > 0 && !history_sequence_at(p->ctx, state, p->from_us, &cursor->sequence)) return false;

@@ -25,14 +25,6 @@ typedef struct policy {
     long long shards, levels, age_s, epoch_s, bytes; /* -1: not said */
 } policy;
 
-const history_store *history_take_store(args *a) {
-    server_string *name;
-    if (!args_string(a, "the store", &name)) return NULL;
-    const history_store *store = history_stores_find(index_of(a->ctx)->histories, slice_of(name));
-    if (store == NULL) reply_error(a->ctx, ERROR_SYNTAX, "there is no store %s", shown(name));
-    return store;
-}
-
 /* ---- reading the command ----------------------------------------------------------------------------------- */
 
 static bool take_name(args *a, policy *p) {

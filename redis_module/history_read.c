@@ -153,19 +153,23 @@ static void take_all(history_reader *r) {
     }
 }
 
-static uint64_t epoch_end(server_ctx *ctx, const history_shard *state, const history_epoch *epoch) {
+/* The first sequence number behind it; false if the next epoch is not known. */
+static bool find_end(server_ctx *ctx, const history_shard *state, const history_epoch *epoch, uint64_t *end) {
     history_epoch after;
-    if (epoch->epoch < state->epoch && history_epoch_read(ctx, state, epoch->epoch + 1, &after)) return after.first;
-    return state->last.sequence + 1;
+    *end = state->last.sequence + 1;
+    if (epoch->epoch >= state->epoch) return true;
+    bool found = history_epoch_read(ctx, state, epoch->epoch + 1, &after);
+    if (found) *end = after.first;
+    return found;
 }
 
 history_reader *history_reader_open(server_ctx *ctx, const history_shard *state, const history_epoch *epoch,
                                     hmq_slice filter, uint64_t from) {
     const hmq_patterns *set = history_patterns(ctx, state->store, state->shard, epoch->generation);
-    if (set == NULL) return NULL;
+    uint64_t end;
+    if (set == NULL || !find_end(ctx, state, epoch, &end)) return NULL;
     history_reader *r = sv.Calloc(1, sizeof *r);
-    *r = (history_reader){.ctx = ctx, .state = state, .epoch = *epoch, .set = set};
-    r->end = epoch_end(ctx, state, epoch);
+    *r = (history_reader){.ctx = ctx, .state = state, .epoch = *epoch, .set = set, .end = end};
     r->from = r->position = from < epoch->first ? epoch->first : from;
     r->topic = sv.Alloc(HMQ_TOPIC_MAX_BYTES);
     if (filter.len == 0)
@@ -255,6 +259,7 @@ history_step history_reader_next(history_reader *r, history_entry *entry, uint64
         }
         entry->sequence = s->next;
         entry->time_us = s->time_us;
+        entry->pattern = s->pattern;
         r->position = s->next + 1;
         return take_record(r, s, entry) ? HISTORY_FOUND : HISTORY_CORRUPT;
     }

@@ -23,10 +23,11 @@ typedef enum history_step {
 
 typedef struct history_entry {
     uint64_t sequence, time_us;
+    uint32_t pattern;
     hmq_record record; /* the topic whole; valid until the next step */
 } history_entry;
 
-/* From this sequence number on.  An empty filter: everything.  NULL if the pattern set is missing. */
+/* From this sequence number on.  An empty filter: everything.  NULL if the pattern set is missing, or the next epoch. */
 history_reader *history_reader_open(server_ctx *ctx, const history_shard *state, const history_epoch *epoch,
                                     hmq_slice filter, uint64_t from);
 void history_reader_close(history_reader *reader);

@@ -5,7 +5,9 @@ page = replay(client, "a/+", count=10)
 assert replay_all(client, "a/+") == model.replay("a/+")
 """
 
+import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import redis
@@ -92,6 +94,96 @@ def replay_all(client: redis.Redis, topic_filter: Text, *, most_pages: int = 10_
         page = replay(client, topic_filter, cursor=page.cursor, **options)
         entries = entries + page.entries
     raise AssertionError(f"no end after {most_pages} pages")
+
+
+COLUMNS = (
+    "sequence",
+    "time",
+    "topic",
+    "payload",
+    "qos",
+    "retain",
+    "publisher",
+    "properties",
+    "published",
+    "expires",
+    "pattern",
+    "generation",
+)
+WIDTHS = {"sequence": "q", "time": "q", "qos": "b", "retain": "b", "published": "q", "expires": "q"}
+WIDTHS |= {"pattern": "i", "generation": "i"}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Reply of HISTORY.RANGE; what was packed is unpacked."""
+
+    next: int
+    visited: int
+    missed: int
+    rows: int
+    columns: dict[str, list[Any]]
+
+    @property
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """Topic and payload of each message."""
+        return list(zip(self.columns["topic"], self.columns["payload"], strict=True))
+
+
+def unpacked(name: str, column: Any, rows: int) -> list[Any]:
+    """The values of a column of Arrow's buffers."""
+    if name in WIDTHS:
+        return list(struct.unpack(f"<{rows}{WIDTHS[name]}", column))
+    offsets = struct.unpack(f"<{rows + 1}i", column[0])
+    assert offsets[0] == 0
+    assert offsets[-1] == len(column[1])
+    return [column[1][a:b] for a, b in pairwise(offsets)]
+
+
+def read_range(
+    client: redis.Redis, name: Text, shard: int, first: int, last: int, *switches: str, **options: Any
+) -> Rows:
+    """HISTORY.RANGE."""
+    names = options.pop("columns", None)
+    asked = () if names is None else ("COLUMNS", len(names), *names)
+    reply = client.execute_command("HISTORY.RANGE", name, shard, first, last, *asked, *words(**options), *switches)
+    after, visited, missed, rows, columns = reply
+    named = dict(zip(names or COLUMNS, columns, strict=True))
+    if "PACKED" in switches:
+        named = {name: unpacked(name, column, rows) for name, column in named.items()}
+    assert all(len(column) == rows for column in named.values())
+    return Rows(after, visited, missed, rows, named)
+
+
+def read_ranges(
+    client: redis.Redis, name: Text, shard: int, first: int, last: int, *switches: str, **options: Any
+) -> Rows:
+    """HISTORY.RANGE, page by page to the end."""
+    pages = []
+    at = first
+    while at <= last:
+        page = read_range(client, name, shard, at, last, *switches, **options)
+        assert page.next > at, "no way on"
+        at = page.next
+        pages.append(page)
+    columns = {key: [value for page in pages for value in page.columns[key]] for key in pages[0].columns}
+    return Rows(at, sum(p.visited for p in pages), sum(p.missed for p in pages), sum(p.rows for p in pages), columns)
+
+
+def facts(client: redis.Redis, name: Text, **options: Any) -> dict[str, Any]:
+    """HISTORY.INFO, with names as text."""
+    return named_map(client.execute_command("HISTORY.INFO", name, *words(**options)))
+
+
+def named_map(flat: Any) -> dict[str, Any]:
+    """A map of either protocol."""
+    pairs = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+    named = {key.decode(): value for key, value in pairs}
+    if "shard" in named and isinstance(named["shard"], list):
+        named["shard"] = [named_map(one) for one in named["shard"]]
+    if "holds" in named:
+        named["holds"] = {key.encode(): value for key, value in named_map(named["holds"]).items()}
+    return named
 
 
 def in_order(entries: list[Entry]) -> dict[int, list[tuple[bytes, bytes]]]:

@@ -1,0 +1,30 @@
+/* history_args.c - what several commands of history are told: the store, a shard of it.
+ *
+ * The keys of a shard are no arguments, so the server cannot ask whether the user may read them: it is asked here. */
+#include "access.h"
+#include "errors.h"
+#include "history.h"
+#include "history_shard.h"
+#include "index.h"
+
+const history_store *history_take_store(args *a) {
+    server_string *name;
+    if (!args_string(a, "the store", &name)) return NULL;
+    const history_store *store = history_stores_find(index_of(a->ctx)->histories, slice_of(name));
+    if (store == NULL) reply_error(a->ctx, ERROR_SYNTAX, "there is no store %s", shown(name));
+    return store;
+}
+
+bool history_open_shard(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state) {
+    server_string *key = history_key(store, shard, "%s", "");
+    bool may = access_may_read_here(ctx, key);
+    if (!may) reply_error(ctx, ERROR_NOPERM, "the user may not read the key %s", shown(key));
+    sv.FreeString(NULL, key);
+    return may && history_shard_read(ctx, store, shard, state, true);
+}
+
+bool history_take_shard(args *a, const history_store *store, history_shard *state) {
+    long long shard;
+    return args_number(a, "the shard", 0, store->shards - 1, &shard) &&
+           history_open_shard(a->ctx, store, (unsigned)shard, state);
+}

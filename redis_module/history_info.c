@@ -1,0 +1,185 @@
+/* history_info.c - HISTORY.INFO and HISTORY.SEQ: what a shard has, and where in it a time is. */
+#include <inttypes.h>
+
+#include "errors.h"
+#include "history.h"
+#include "history_read.h"
+#include "history_visible.h"
+
+#define STORE_FIELDS 9
+#define SHARD_FIELDS 11
+#define MAX_MS 9007199254740LL /* times in microseconds stay whole numbers that every language has */
+
+static void reply_number(server_ctx *ctx, const char *name, uint64_t number) {
+    sv.ReplyWithCString(ctx, name);
+    sv.ReplyWithLongLong(ctx, (long long)number);
+}
+
+static int reply_corrupt(server_ctx *ctx, const history_shard *state) {
+    return reply_error(ctx, ERROR_WRONGTYPE, "history of store %s, shard %u: what is kept was changed by others",
+                       shown_slice(state->store->name), state->shard);
+}
+
+/* ---- what a shard has -------------------------------------------------------------------------------------- */
+
+typedef struct shard_facts {
+    history_shard state;
+    uint64_t first, first_us, trimmed, bytes;
+} shard_facts;
+
+/* The time of the first message from this number on; 0 if there is none. */
+static bool time_at(server_ctx *ctx, const history_shard *state, uint64_t sequence, uint64_t *time_us) {
+    history_epoch epoch;
+    history_entry entry;
+    uint64_t budget = 0;
+    *time_us = 0;
+    if (sequence > state->last.sequence) return true;
+    if (!history_epoch_of_sequence(ctx, state, sequence, &epoch)) return false;
+    *time_us = epoch.begun_us;
+    if (sequence <= epoch.first) return true;
+    history_reader *reader = history_reader_open(ctx, state, &epoch, (hmq_slice){NULL, 0}, sequence);
+    if (reader == NULL) return false;
+    history_step step = history_reader_next(reader, &entry, &budget);
+    if (step == HISTORY_FOUND) *time_us = entry.time_us;
+    history_reader_close(reader);
+    return step != HISTORY_CORRUPT;
+}
+
+static bool take_facts(server_ctx *ctx, shard_facts *f, uint64_t now_us) {
+    history_epoch epoch;
+    const history_shard *s = &f->state;
+    f->first = 1;
+    f->first_us = f->trimmed = f->bytes = 0;
+    if (!s->exists) return true;
+    if (!history_epoch_read(ctx, s, s->oldest, &epoch)) return false;
+    f->trimmed = epoch.first - 1 > s->trimmed ? epoch.first - 1 : s->trimmed;
+    f->bytes = s->before + s->bytes - epoch.before;
+    return history_visible(ctx, s, now_us, 1, &f->first) && time_at(ctx, s, f->first, &f->first_us);
+}
+
+/* ---- replies ----------------------------------------------------------------------------------------------- */
+
+typedef struct holds_reply {
+    server_ctx *ctx;
+    long count;
+} holds_reply;
+
+static void reply_hold(server_key *key, server_string *field, server_string *value, void *data) {
+    (void)key;
+    holds_reply *holds = data;
+    long long sequence;
+    sv.ReplyWithString(holds->ctx, field);
+    if (sv.StringToLongLong(value, &sequence) == SERVER_OK)
+        sv.ReplyWithLongLong(holds->ctx, sequence);
+    else
+        sv.ReplyWithString(holds->ctx, value);
+    holds->count++;
+}
+
+/* Of each reader, up to where it has read (HISTORY.HOLD). */
+static void reply_holds(server_ctx *ctx, const history_shard *state) {
+    holds_reply holds = {ctx, 0};
+    server_string *name = history_key(state->store, state->shard, "_holds");
+    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
+    sv.FreeString(NULL, name);
+    sv.ReplyWithCString(ctx, "holds");
+    sv.ReplyWithMap(ctx, SERVER_POSTPONED_LEN);
+    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
+        server_scan_cursor *cursor = sv.ScanCursorCreate();
+        while (sv.ScanKey(hash, cursor, reply_hold, &holds)) {}
+        sv.ScanCursorDestroy(cursor);
+    }
+    if (hash != NULL) sv.CloseKey(hash);
+    sv.ReplySetMapLength(ctx, holds.count);
+}
+
+static uint32_t generation_of(const history_shard *state) {
+    return state->exists ? state->generation : 1; /* with which its first message begins */
+}
+
+static void reply_shard(server_ctx *ctx, const shard_facts *f) {
+    const history_shard *s = &f->state;
+    sv.ReplyWithMap(ctx, SHARD_FIELDS);
+    reply_number(ctx, "shard", s->shard);
+    reply_number(ctx, "first", f->first);
+    reply_number(ctx, "last", s->last.sequence);
+    reply_number(ctx, "first_time", f->first_us);
+    reply_number(ctx, "last_time", s->last.time_us);
+    reply_number(ctx, "bytes", f->bytes);
+    reply_number(ctx, "epoch", s->epoch);
+    reply_number(ctx, "oldest_epoch", s->oldest);
+    reply_number(ctx, "generation", generation_of(s));
+    reply_number(ctx, "trimmed", f->trimmed);
+    reply_holds(ctx, s);
+}
+
+static void reply_store(server_ctx *ctx, const history_store *store, uint32_t generation) {
+    sv.ReplyWithMap(ctx, STORE_FIELDS);
+    sv.ReplyWithCString(ctx, "store");
+    sv.ReplyWithStringBuffer(ctx, (const char *)store->name.data, store->name.len);
+    sv.ReplyWithCString(ctx, "filters");
+    sv.ReplyWithArray(ctx, (long)sv.DictSize(store->filters));
+    server_dict_iter *iter = sv.DictIteratorStartC(store->filters, "^", NULL, 0);
+    size_t len;
+    const char *filter;
+    while ((filter = sv.DictNextC(iter, &len, NULL)) != NULL) sv.ReplyWithStringBuffer(ctx, filter, len);
+    sv.DictIteratorStop(iter);
+    reply_number(ctx, "shards", store->shards);
+    reply_number(ctx, "levels", store->levels);
+    reply_number(ctx, "age", (uint64_t)store->age_s);
+    reply_number(ctx, "epoch", (uint64_t)store->epoch_s);
+    reply_number(ctx, "bytes", (uint64_t)store->bytes);
+    reply_number(ctx, "generation", generation);
+    sv.ReplyWithCString(ctx, "shard");
+}
+
+/* ---- HISTORY.INFO ------------------------------------------------------------------------------------------ */
+
+/* All or one; how many, 0 after an error. */
+static unsigned take_shards(args *a, const history_store *store, shard_facts *facts) {
+    unsigned count = 0;
+    if (args_take_word(a, "SHARD")) {
+        if (history_take_shard(a, store, &facts[0].state) && args_end(a)) count = 1;
+        return count;
+    }
+    if (!args_end(a)) return 0;
+    while (count < store->shards && history_open_shard(a->ctx, store, count, &facts[count].state)) count++;
+    return count == store->shards ? count : 0;
+}
+
+int history_info_command(server_ctx *ctx, server_string **argv, int argc) {
+    if (argc < 2) return sv.WrongArity(ctx);
+    args a = args_begin(ctx, argv, argc);
+    shard_facts facts[HISTORY_SHARDS_MAX];
+    const history_store *store = history_take_store(&a);
+    if (store == NULL) return SERVER_OK;
+    unsigned count = take_shards(&a, store, facts);
+    uint64_t now_us = history_now_us();
+    uint32_t generation = 1;
+    for (unsigned i = 0; i < count; i++) {
+        if (!take_facts(ctx, &facts[i], now_us)) return reply_corrupt(ctx, &facts[i].state);
+        if (generation_of(&facts[i].state) > generation) generation = generation_of(&facts[i].state);
+    }
+    if (count == 0) return SERVER_OK;
+    reply_store(ctx, store, generation);
+    sv.ReplyWithArray(ctx, count);
+    for (unsigned i = 0; i < count; i++) reply_shard(ctx, &facts[i]);
+    return SERVER_OK;
+}
+
+/* ---- HISTORY.SEQ ------------------------------------------------------------------------------------------- */
+
+int history_seq_command(server_ctx *ctx, server_string **argv, int argc) {
+    if (argc != 4) return sv.WrongArity(ctx);
+    args a = args_begin(ctx, argv, argc);
+    const history_store *store = history_take_store(&a);
+    history_shard state;
+    long long ms;
+    uint64_t visible, sequence;
+    if (store == NULL || !history_take_shard(&a, store, &state) || !args_number(&a, "the time", 0, MAX_MS, &ms))
+        return SERVER_OK;
+    if (!history_sequence_at(ctx, &state, (uint64_t)ms * 1000, &sequence) ||
+        !history_visible(ctx, &state, history_now_us(), sequence, &visible))
+        return reply_corrupt(ctx, &state);
+    return sv.ReplyWithLongLong(ctx, (long long)(visible > sequence ? visible : sequence));
+}

@@ -8,6 +8,7 @@
 #include "index.h"
 #include "owner.h"
 #include "session.h"
+#include "session_import.h"
 #include "session_list.h"
 #include "session_queue.h"
 #include "topic.h"
@@ -50,6 +51,19 @@ static server_command_arg add_args[] = {
     SWITCH("messages", "MESSAGES"),
     SWITCH("expiring", "EXPIRING"),
     ARG("payload", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE),
+    END_ARGS};
+static server_command_arg import_message_args[] = {
+    ARG("packet-id", SERVER_ARG_INTEGER, 0), ARG("serial", SERVER_ARG_INTEGER, 0), ARG("state", SERVER_ARG_INTEGER, 0),
+    ARG("ttl-ms", SERVER_ARG_INTEGER, 0),    ARG("value", SERVER_ARG_STRING, 0),   END_ARGS};
+static server_command_arg import_args[] = {
+    KEY_ARG,
+    SWITCH("merge", "MERGE"),
+    OPTION("limit", SERVER_ARG_INTEGER, "LIMIT"),
+    OPTION("packet-id", SERVER_ARG_INTEGER, "LASTID"),
+    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, producer_args, NULL},
+    NEEDED("count", SERVER_ARG_INTEGER, "MESSAGES"),
+    {"message", SERVER_ARG_BLOCK, -1, NULL, NULL, NULL, SERVER_ARG_OPTIONAL | SERVER_ARG_MULTIPLE, NULL,
+     import_message_args, NULL},
     END_ARGS};
 static server_command_arg fetch_args[] = {KEY_ARG,
                                           OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
@@ -212,6 +226,9 @@ static const command table[] = {
     {"SESSION.ADD", session_add_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
      "Appends messages to a session's queue.",
      "O(N log M) with N payloads and M messages in the queue; O(M) more where the limit is reached", add_args},
+    {"SESSION.IMPORT", session_import_command, "write deny-oom", "write", -4, KEY_WRITE,
+     "Puts a queue from elsewhere into a session, as it was there.", "O(N log M) with N messages and M in the queue",
+     import_args},
     {"SESSION.FETCH", session_fetch_command, "write", "write", -2, KEY_WRITE,
      "A page of a session's queue, oldest first.", "O(log M + N) with N messages of the page", fetch_args},
     {"SESSION.ACK", session_ack_command, "write fast", "write fast", -3, KEY_WRITE,

@@ -15,6 +15,7 @@
     X(ERROR_FENCED, "FENCED")                                                                                          \
     X(ERROR_NOSESSION, "NOSESSION")                                                                                    \
     X(ERROR_FULL, "FULL")                                                                                              \
+    X(ERROR_NOTEMPTY, "NOTEMPTY")                                                                                      \
     X(ERROR_TRYAGAIN, "TRYAGAIN")                                                                                      \
     X(ERROR_OOM, "OOM")                                                                                                \
     X(ERROR_NOPERM, "NOPERM")

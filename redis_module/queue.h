@@ -72,6 +72,24 @@ long long queue_last_packet_id(queue *q);
 typedef enum queue_status { QUEUE_OK, QUEUE_BAD_COUNTER, QUEUE_BAD_SESSION, QUEUE_FULL } queue_status;
 queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
 
+/* What a message was where it comes from. */
+enum { QUEUE_QUEUED = 0, QUEUE_IN_FLIGHT = 1, QUEUE_RELEASED = 2 };
+typedef struct queue_origin {
+    uint16_t packet_id; /* 0: the session's next */
+    uint64_t serial;    /* 0, or not behind the last one of the session: the next that goes with the identifier */
+    uint8_t state;
+} queue_origin;
+
+/* Appends messages that come from elsewhere: with their identifiers, as far as they are free, and their serials.  In
+ * flight are those that were, as long as nothing queued is before them.  What the limit leaves no room for is not stored:
+ * of the oldest, what is queued before what is in flight; both arrays then hold the others, *count says how many.
+ * `counter`: the identifier handed out last (0: that of the last message). */
+queue_status queue_import(queue *q, queue_item *items, queue_origin *origins, size_t *count, size_t limit,
+                          uint16_t counter, queue_result *result);
+
+/* Is there a message that has not expired?  O(expired ones). */
+bool queue_has_messages(queue *q);
+
 /* Removes the messages with these identifiers; how many were there. */
 size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count);
 

@@ -19,9 +19,7 @@
 /* Expiry times that follow the last message are moved in steps of 1/EXPIRY_SLACK, not with each message. */
 #define EXPIRY_SLACK 64
 
-/* Puts the reference into the set.  One that stands there already is in the way if its message lives; if that has expired,
- * it gives the place up, and what was the last serial may no longer be. */
-static bool put_reference(queue *q, server_string *member, uint64_t serial, uint64_t *last_serial) {
+bool queue_put_reference(queue *q, server_string *member, uint64_t serial, uint64_t *last_serial) {
     int flags = SERVER_ZADD_NX;
     sv.ZsetAdd(q->messages, (double)serial, member, &flags);
     if (!(flags & SERVER_ZADD_NOP)) return true;
@@ -58,7 +56,7 @@ static void set_value(server_key *message, server_string *value) {
     memcpy(sv.StringDMA(message, &len, SERVER_WRITE), bytes.data, bytes.len);
 }
 
-static void store_message(queue *q, server_string *member, const queue_item *item) {
+void queue_store_message(queue *q, server_string *member, const queue_item *item) {
     server_string *value = value_of(item);
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_WRITE);
     set_value(message, value);
@@ -133,7 +131,7 @@ static bool place_item(queue *q, queue_item *item, place *at, server_string **me
         at->packet_id = hmq_packet_id_next(at->packet_id);
         at->serial++;
         *member = queue_message_name(q->session, at->packet_id);
-        if (put_reference(q, *member, at->serial, &at->last_serial)) {
+        if (queue_put_reference(q, *member, at->serial, &at->last_serial)) {
             item->packet_id = at->packet_id;
             item->serial = at->serial;
             item->previous = at->last_serial;
@@ -153,7 +151,7 @@ static long long newest_expiry(const queue_item *items, size_t count) {
     return newest;
 }
 
-static long long soonest_expiry(const queue_item *items, size_t count) {
+long long queue_soonest_expiry(const queue_item *items, size_t count) {
     long long soonest = INT64_MAX;
     for (size_t i = 0; i < count; i++) {
         hmq_slice value = slice_of(items[i].value);
@@ -181,10 +179,24 @@ static long long settle_expiry(queue *q, const session_facts *facts, long long n
 static size_t store_items(queue *q, queue_item *items, size_t count, server_string **members, place *at) {
     size_t done = 0;
     while (done < count && place_item(q, &items[done], at, &members[done])) {
-        store_message(q, members[done], &items[done]);
+        queue_store_message(q, members[done], &items[done]);
         done++;
     }
     return done;
+}
+
+void queue_settle(queue *q, server_key *last, const session_facts *facts, queue_added added, queue_result *result) {
+    if (added.count > 0) {
+        replicate_references(q, added.members, added.items, added.count);
+        index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zadd", q->messages_name);
+        result->keys_expire_ms = settle_expiry(q, facts, newest_expiry(added.items, added.count), added.was_empty);
+    }
+    long long counter_expire_ms = result->keys_expire_ms;
+    if (facts->opened && counter_expire_ms != SERVER_NO_EXPIRE) counter_expire_ms += SWEEP_GRACE_MS;
+    store_counter(q, last, added.packet_id, counter_expire_ms);
+    uint64_t round = hmq_serial_round(added.serial, added.packet_id);
+    if (round > facts->round) session_fact_write(q->ctx, q->session, "round", round, result->keys_expire_ms);
+    queue_note_expiring(q, facts, added.items, added.count, result->keys_expire_ms);
 }
 
 static size_t append(queue *q, server_key *last, const session_facts *facts, long long counter, queue_item *items,
@@ -195,17 +207,8 @@ static size_t append(queue *q, server_key *last, const session_facts *facts, lon
     server_string *small[16];
     server_string **members = count <= 16 ? small : sv.Alloc(count * sizeof *members);
     size_t done = store_items(q, items, count, members, &at);
-    if (done > 0) {
-        replicate_references(q, members, items, done);
-        index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zadd", q->messages_name);
-        result->keys_expire_ms = settle_expiry(q, facts, newest_expiry(items, done), was_empty);
-        long long counter_expire_ms = result->keys_expire_ms;
-        if (facts->opened && counter_expire_ms != SERVER_NO_EXPIRE) counter_expire_ms += SWEEP_GRACE_MS;
-        store_counter(q, last, at.packet_id, counter_expire_ms);
-        uint64_t round = hmq_serial_round(at.serial, at.packet_id);
-        if (round > facts->round) session_fact_write(q->ctx, q->session, "round", round, result->keys_expire_ms);
-        queue_note_expiring(q, facts, items, done, result->keys_expire_ms);
-    }
+    queue_added added = {items, members, done, at.packet_id, at.serial, was_empty};
+    if (done > 0) queue_settle(q, last, facts, added, result);
     result->last_serial = at.serial;
     queue_free_members(members, done);
     if (members != small) sv.Free(members);
@@ -226,7 +229,7 @@ queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, 
     for (size_t i = 0; i < dropped; i++) items[i].packet_id = 0, items[i].serial = 0;
     result->trimmed += (long long)dropped;
     size_t done = append(q, last, &facts, counter, items + dropped, count - dropped, result);
-    queue_expires_from(q, soonest_expiry(items + dropped, done));
+    queue_expires_from(q, queue_soonest_expiry(items + dropped, done));
     sv.CloseKey(last);
     counters.session_trimmed += (unsigned long long)result->trimmed;
     counters.session_expired += (unsigned long long)result->expired;

@@ -33,6 +33,32 @@ size_t queue_make_room(queue *q, const session_facts *facts, size_t count, size_
 /* Messages that expire from `soonest_ms` on came to the queue. */
 void queue_expires_from(queue *q, long long soonest_ms);
 
+/* ---- queue_add.c ------------------------------------------------------------------------------------------- */
+
+/* Puts the reference into the set.  One that stands there already is in the way (false) if its message lives; if that has
+ * expired, it gives the place up, and what was the last serial may no longer be. */
+bool queue_put_reference(queue *q, server_string *member, uint64_t serial, uint64_t *last_serial);
+
+/* The message that a reference names. */
+void queue_store_message(queue *q, server_string *member, const queue_item *item);
+
+/* What was put into the queue, and how far identifiers and serials were given. */
+typedef struct queue_added {
+    const queue_item *items;
+    server_string **members; /* their references */
+    size_t count;
+    uint16_t packet_id; /* handed out last */
+    uint64_t serial;    /* no serial so far is larger */
+    bool was_empty;
+} queue_added;
+
+/* The references are replicated, counter and expiry follow what was added.  If nothing was, result->keys_expire_ms says
+ * when the counter ends, else it is set. */
+void queue_settle(queue *q, server_key *last, const session_facts *facts, queue_added added, queue_result *result);
+
+/* When the first of these messages can end. */
+long long queue_soonest_expiry(const queue_item *items, size_t count);
+
 /* ---- queue_expiry.c ---------------------------------------------------------------------------------------- */
 
 /* These messages were added: notes it if one has an expiry of its own. */

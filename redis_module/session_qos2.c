@@ -31,8 +31,7 @@ static server_string *released_record(int64_t time_ms) {
     return sv.CreateString(NULL, (const char *)bytes, len);
 }
 
-static server_string *release_value(void *context, uint16_t packet_id, const char *value, size_t len) {
-    (void)context, (void)packet_id;
+server_string *qos2_released(const char *value, size_t len) {
     hmq_record record;
     if (len > 0 && value[0] == '{') {
         char *json = sv.Alloc(len + 8);
@@ -45,6 +44,11 @@ static server_string *release_value(void *context, uint16_t packet_id, const cha
     bool known =
         hmq_record_is((const uint8_t *)value, len) && hmq_record_decode((const uint8_t *)value, len, &record) == 0;
     return released_record(known ? record.time_ms : sv.Milliseconds());
+}
+
+static server_string *release_value(void *context, uint16_t packet_id, const char *value, size_t len) {
+    (void)context, (void)packet_id;
+    return qos2_released(value, len);
 }
 
 int session_release_command(server_ctx *ctx, server_string **argv, int argc) {

@@ -158,8 +158,6 @@ int session_add_command(server_ctx *ctx, server_string **argv, int argc) {
 
 /* ---- FETCH ------------------------------------------------------------------------------------------------- */
 
-enum { STATE_QUEUED = 0, STATE_IN_FLIGHT = 1, STATE_RELEASED = 2 };
-
 static bool is_released(const char *value, size_t len) {
     hmq_record record;
     if (len == 0) return false;
@@ -175,7 +173,7 @@ typedef struct entry_reply {
 
 static void reply_entry(void *context, uint64_t serial, uint16_t packet_id, const char *value, size_t len) {
     const entry_reply *reply = context;
-    int state = is_released(value, len) ? STATE_RELEASED : serial <= reply->sent ? STATE_IN_FLIGHT : STATE_QUEUED;
+    int state = is_released(value, len) ? QUEUE_RELEASED : serial <= reply->sent ? QUEUE_IN_FLIGHT : QUEUE_QUEUED;
     sv.ReplyWithArray(reply->ctx, 4);
     sv.ReplyWithLongLong(reply->ctx, (long long)serial);
     sv.ReplyWithLongLong(reply->ctx, packet_id);

@@ -340,6 +340,15 @@ class Generator:
         many = 40 if self.random.random() < 0.1 else 4
         return [*self.maybe((b"MESSAGES",)), *self.some(self.value, many)]
 
+    def imported(self) -> list[bytes]:
+        """What follows the options of SESSION.IMPORT."""
+        count = self.random.randrange(6)
+        rest = [b"MESSAGES", str(count).encode() if self.random.random() < 0.95 else self.number()]
+        for _ in range(count):
+            rest += [self.one(NUMBERS, ODD_NUMBERS), self.one((b"0", self.number()))]
+            rest += [self.one((b"0", b"1", b"2")), self.number(), self.value()]
+        return rest
+
     def will(self) -> list[bytes]:
         """A will with some of its options."""
         options = ((b"WILLQOS", lambda: self.one((b"0", b"1", b"2"), ODD_NUMBERS)), (b"WILLRETAIN",))
@@ -363,6 +372,8 @@ MODULE: tuple[Maker, ...] = (
     lambda g: [b"SESSION.ADD", g.key(), *g.maybe((b"LIMIT", g.number), (b"TTL", g.number)),
                *(g.producer() if g.random.random() < 0.3 else []), *g.payloads()],
     lambda g: [b"SESSION.ADD", g.key(), b"LIMIT", g.one((b"1", b"3", b"10")), *g.some(g.value, 12)],
+    lambda g: [b"SESSION.IMPORT", g.key(), *g.maybe((b"MERGE",), (b"LIMIT", g.number), (b"LASTID", g.number)),
+               *(g.producer() if g.random.random() < 0.2 else []), *g.imported()],
     lambda g: [b"SESSION.FETCH", g.key(), *g.epoch(), *g.maybe((b"AFTER", g.number), (b"COUNT", g.number),
                (b"BYTES", g.number)), *g.maybe((b"INFLIGHT",))],
     lambda g: [b"SESSION.FETCH", g.key(), *g.epoch(), b"WINDOW", g.number(), *g.maybe((b"COUNT", g.number))],

@@ -18,6 +18,7 @@ EVERY = ("SLOTS", 1, 0, SLOTS - 1)
 WAIT_S = 20.0
 SESSION_COMMANDS: list[tuple[str | int, ...]] = [
     ("SESSION.ADD", SESSION, "m"),
+    ("SESSION.IMPORT", SESSION, "MERGE", "MESSAGES", 0),
     ("SESSION.FETCH", SESSION),
     ("SESSION.ACK", SESSION, 1),
     ("SESSION.SENT", SESSION, 1),

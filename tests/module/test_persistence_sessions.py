@@ -168,6 +168,7 @@ def test_a_replica_with_the_module_serves_questions_and_no_writes(fresh_server: 
     with RawClient(replica.port) as raw:
         for command in (
             ("SESSION.ADD", "{kept}", "m"),
+            ("SESSION.IMPORT", "{kept}", "MESSAGES", 0),
             ("SESSION.FETCH", "{kept}"),
             ("SESSION.ACK", "{kept}", 21),
             ("SESSION.DROP", "{kept}"),

@@ -40,6 +40,7 @@ def writes(seed: int) -> Iterator[Command]:
             [("SESSION.ADD", key, "LIMIT", 50, "MESSAGES", *[payload] * 10)],
             [("SESSION.ADD", key, "EXPIRING", 1000 + number, payload, "", payload)],
             [("SESSION.ADD", key, "PRODUCER", "p", number + 1, "MESSAGES", payload)],
+            [("SESSION.IMPORT", key, "MERGE", "LIMIT", 50, "MESSAGES", 1, number % 70, 0, 1, 10**6, payload)],
             [("SESSION.FETCH", key, "WINDOW", 5), ("SESSION.ACK", key, "NEXT", 3, 1 + number % 50)],
             [("SESSION.ACK", key, *range(number % 100 + 1, number % 100 + 20))],
             [("SESSION.RELEASE", key, number % 100 + 1), ("SESSION.SENT", key, number)],
@@ -285,6 +286,7 @@ def test_an_append_only_file_switched_on_inside_a_transaction_gets_what_follows(
     [
         ("SESSION.ADD", "{c}", "m"),
         ("SESSION.ADD", "{c}", "PRODUCER", "p", 1, "MESSAGES", "m"),
+        ("SESSION.IMPORT", "{c}", "MERGE", "MESSAGES", 1, 7, 0, 0, 0, "m"),
         ("SESSION.FETCH", "{c}", "WINDOW", 5),
         ("SESSION.ACK", "{c}", 1),
         ("SESSION.RELEASE", "{c}", 1),

@@ -41,6 +41,7 @@ NUMBERS: list[tuple[Command, Command, str, int, int]] = [
     (("SESSION.ADD", "{c}", "TTL"), ("m",), "TTL", 1, 2147483647),
     (("SESSION.ADD", "{c}", "EXPIRING"), ("m",), "seconds", 1, 2147483647),
     (("SESSION.ADD", "{c}", "EXPIRING", 5, "m"), ("n",), "seconds", 1, 2147483647),
+    (("SESSION.IMPORT", "{c}", "MERGE", "LIMIT"), ("MESSAGES", 0), "LIMIT", 1, 65535),
     (("SESSION.FETCH", "{c}", "EPOCH"), (), "EPOCH", 0, 2**63 - 1),
     (("SESSION.FETCH", "{c}", "COUNT"), (), "COUNT", 1, 10000),
     (("SESSION.FETCH", "{c}", "BYTES"), (), "BYTES", 1, 2**30),
@@ -179,6 +180,7 @@ def test_a_close_with_an_option_that_it_does_not_know_is_refused(server: Server,
 
 TOO_FEW: list[Command] = [
     ("SESSION.ADD", "{c}"),
+    ("SESSION.IMPORT", "{c}", "MESSAGES"),
     ("SESSION.FETCH",),
     ("SESSION.ACK", "{c}"),
     ("SESSION.SENT", "{c}"),
@@ -223,6 +225,7 @@ def commands_on(key: str | bytes) -> list[Command]:
     """One of each command that takes a session key."""
     return [
         ("SESSION.ADD", key, "m"),
+        ("SESSION.IMPORT", key, "MERGE", "MESSAGES", 0),
         ("SESSION.FETCH", key),
         ("SESSION.ACK", key, 1),
         ("SESSION.SENT", key, 1),

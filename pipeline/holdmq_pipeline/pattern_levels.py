@@ -1,0 +1,385 @@
+"""Topic patterns of any number of topics, by DataFrame operations, level by level; several candidates at once.
+
+It does what the learner in C does in one process (src/history_learner.h), for as many topics as Spark can hold: a level
+with more different children than a threshold becomes `+`, with the subtrees below merged; a child that alone has a
+certain share of its level's messages stays concrete. A candidate is one choice of threshold and share.
+
+The state is a DataFrame `group, path, rest, messages`: so many messages went to topics whose first levels are now
+`path` (concrete levels and `+`) and whose further levels are `rest`, null if there are none. Rows with equal path and
+rest are one row, so merging siblings makes the state smaller with each level:
+
+    "", devices/1/temperature  1         devices, 1/temperature  1        devices/+10, temperature  3
+    "", devices/2/temperature  2   -->   devices, 2/temperature  2   -->  devices/+10, pressure     1
+    "", devices/2/pressure     1         devices, 2/pressure     1
+
+A step counts the children of each path (their messages in `BUCKETS` buckets by hash, so that what the driver collects
+stays small), decides in the driver, looks into the heavy buckets for hot children, and writes the next state.
+
+Invariants:
+    1. Candidates that have decided alike so far share their rows: `group` is a set of candidates. Each candidate has a
+       path in exactly one group.
+    2. The driver holds decisions, never topics: at most `LIVE_FACTOR * max_patterns` paths of a candidate; one that
+       needs more has no set.
+    3. Counts of messages are exact, and so is the number of different children of a path, unless an estimate is asked
+       for: that is within about two percent.
+    4. Levels of the root that begin with `$` are never merged, at most `MAX_DOLLARS` are followed; levels with control
+       characters, which no pattern can have, are never concrete. Both as in C.
+
+Not O(1): one shuffle of the state for each level, of its different (path, rest) only.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from holdmq.core import MAX_PATTERN_LEVELS, MAX_PATTERNS, PatternSet
+
+BUCKETS = 64
+ENDED, DOLLAR, CONTROL = -1, -2, -3  # buckets of rows that are no ordinary child
+MAX_DOLLARS = 16
+LIVE_FACTOR = 4
+MAX_BITS = 24
+MIN_BITS = 4
+MAX_LINE_BYTES = 65535
+TAIL_PERMILLE = 1  # of all messages: less than that is not worth a '#' of its own
+NEVER_HOT = 101
+PATH = [("group", pa.int32()), ("path", pa.string())]
+HEAVY = pa.schema([*PATH, ("bucket", pa.int32()), ("least", pa.int64())])
+WAY = pa.schema([*PATH, ("to", pa.int32()), ("concrete", pa.bool_()), ("plus", pa.string()), ("hot", pa.int64())])
+CHILD = pa.schema([*PATH, ("level", pa.string()), ("weight", pa.int64())])
+ESTIMATE_ERROR = 0.05  # of one bucket; of the sum of all an eighth
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """How a pattern set is to be made.
+
+    Attributes:
+        max_children: a level with more different children becomes `+`, 0..100000.
+        hot_percent: share of its level's messages that keeps a child concrete, 1..100; 101: never.
+    """
+
+    max_children: int
+    hot_percent: int = 20
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_children <= 100_000:
+            raise ValueError(f"max_children is {self.max_children}, expected 0..100000")
+        if not 1 <= self.hot_percent <= NEVER_HOT:
+            raise ValueError(f"hot_percent is {self.hot_percent}, expected 1..{NEVER_HOT}")
+
+
+DEFAULT_CANDIDATES = (
+    Candidate(100),
+    Candidate(25),
+    Candidate(6),
+    Candidate(1),
+    Candidate(0),
+    Candidate(100, 5),
+    Candidate(25, 5),
+)
+"""The thresholds of the learner in C, and two that keep more children concrete."""
+
+
+class _Outcome(NamedTuple):
+    """What becomes of the children of a path: all concrete, or those with less than so many percent `+`."""
+
+    concrete: bool
+    hot_percent: int
+
+
+class _Family(NamedTuple):
+    """The children of a path of a group."""
+
+    group: int
+    path: str
+    different: int
+    controls: int
+    messages: int
+    ended: int
+    controls_messages: int
+    buckets: tuple[tuple[int, int], ...]
+
+
+def learn_levels(
+    topics: DataFrame,
+    candidates: Sequence[Candidate] = DEFAULT_CANDIDATES,
+    *,
+    levels: int = 8,
+    max_patterns: int = 256,
+    exact: bool = True,
+) -> list[PatternSet | None]:
+    """The pattern set of each candidate, None for one that would have too many patterns.
+
+    Args:
+        topics: columns `topic` (string, valid topic names) and `messages` (long); equal topics are added up.
+        candidates: how the sets are to be made.
+        levels: how many levels are indexed, 1..16.
+        max_patterns: of a set, 1..4096.
+        exact: count different children exactly; else estimate them, which shuffles less where they are very many.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    if not 1 <= levels <= MAX_PATTERN_LEVELS:
+        raise ValueError(f"levels is {levels}, expected 1..{MAX_PATTERN_LEVELS}")
+    if not 1 <= max_patterns <= MAX_PATTERNS:
+        raise ValueError(f"max_patterns is {max_patterns}, expected 1..{MAX_PATTERNS}")
+    if not candidates:
+        raise ValueError("candidates is empty, expected at least one")
+    return _Learning(candidates, levels, max_patterns, exact=exact).run(topics)
+
+
+class _Learning:
+    """One run; what it knows are decisions and the lines of each candidate."""
+
+    def __init__(self, candidates: Sequence[Candidate], levels: int, max_patterns: int, *, exact: bool) -> None:
+        self._candidates = candidates
+        self._levels = levels
+        self._max_patterns = max_patterns
+        self._exact = exact
+        self._groups: list[frozenset[int]] = [frozenset(range(len(candidates)))]
+        self._dropped: set[int] = set()
+        self._lines: list[list[str]] = [[] for _ in candidates]
+        self._total = 0
+
+    def run(self, topics: DataFrame) -> list[PatternSet | None]:
+        state = (
+            topics.select(f.lit(0).alias("group"), f.lit("").alias("path"), f.col("topic").alias("rest"), "messages")
+            .groupBy("group", "path", "rest")
+            .agg(f.sum("messages").alias("messages"))
+        )
+        held: list[DataFrame] = []  # the state, and while it is computed the one before
+        try:
+            for depth in range(self._levels + 1):
+                held.append(state.persist(StorageLevel.MEMORY_AND_DISK))
+                parts = _with_level(state, depth)
+                families = self._families(parts)
+                if len(held) > 1:
+                    held.pop(0).unpersist()
+                after = self._step(parts, families, depth)
+                if after is None:
+                    break
+                state = after
+        finally:
+            for frame in held:
+                frame.unpersist()
+        return [self._set(number) for number in range(len(self._candidates))]
+
+    def _set(self, number: int) -> PatternSet | None:
+        if number in self._dropped:
+            return None
+        head = f"holdmq-patterns 1 levels={self._levels}\n"
+        return PatternSet(head + "".join(f"{line}\n" for line in self._lines[number]))
+
+    # --- one level ---
+
+    def _step(self, parts: DataFrame, families: Sequence[_Family], depth: int) -> DataFrame | None:
+        """Writes the lines that end here; the state of the next level, None if there is none."""
+        if depth == 0:
+            self._total = sum(family.messages + family.ended for family in families)
+        last = depth == self._levels
+        decisions = {} if last else {family: self._decide(family) for family in families}
+        for family in families:
+            self._write(family, depth, everything_beyond=last)
+        self._drop_those_with_too_many(decisions)
+        if not any(family.messages for family in families) or last:
+            return None
+        hot = self._hot(parts, decisions)
+        if depth == 0:
+            parts = _without_further_dollars(parts)
+        return self._next(parts, decisions, hot, depth)
+
+    def _families(self, parts: DataFrame) -> list[_Family]:
+        different = f.count_distinct("level") if self._exact else f.approx_count_distinct("level", ESTIMATE_ERROR)
+        rows = (
+            parts.groupBy("group", "path", "bucket")
+            .agg(different.alias("different"), f.sum("messages").alias("messages"))
+            .groupBy("group", "path")
+            .agg(f.collect_list(f.struct("bucket", "different", "messages")).alias("buckets"))
+            .collect()
+        )
+        return [_family(row.group, row.path, [tuple(bucket) for bucket in row.buckets]) for row in rows]
+
+    def _decide(self, family: _Family) -> dict[_Outcome, frozenset[int]]:
+        found: dict[_Outcome, set[int]] = defaultdict(set)
+        for number in self._groups[family.group] - self._dropped:
+            candidate = self._candidates[number]
+            if family.different <= candidate.max_children:
+                found[_Outcome(True, NEVER_HOT)].add(number)
+            else:
+                found[_Outcome(False, candidate.hot_percent if candidate.max_children else NEVER_HOT)].add(number)
+        return {outcome: frozenset(numbers) for outcome, numbers in found.items()}
+
+    def _write(self, family: _Family, depth: int, *, everything_beyond: bool) -> None:
+        for number in self._groups[family.group] - self._dropped:
+            concrete = family.different <= self._candidates[number].max_children
+            beyond = family.messages if everything_beyond else family.controls_messages if concrete else 0
+            lines = [family.path] if family.ended else []
+            if depth == 0:
+                lines.append("#")
+            elif beyond and beyond * 1000 >= self._total * TAIL_PERMILLE:
+                lines.append(f"{family.path}/#")
+            self._lines[number] += [line for line in lines if len(line.encode()) <= MAX_LINE_BYTES]
+            if len(self._lines[number]) > self._max_patterns:
+                self._dropped.add(number)
+
+    def _drop_those_with_too_many(self, decisions: dict[_Family, dict[_Outcome, frozenset[int]]]) -> None:
+        paths: Counter[int] = Counter()
+        for family, outcomes in decisions.items():
+            for outcome, numbers in outcomes.items():
+                paths.update(dict.fromkeys(numbers, family.different if outcome.concrete else 1))
+        limit = LIVE_FACTOR * self._max_patterns
+        self._dropped.update(number for number, count in paths.items() if count > limit)
+
+    def _hot(
+        self, parts: DataFrame, decisions: dict[_Family, dict[_Outcome, frozenset[int]]]
+    ) -> dict[_Family, list[tuple[str, int]]]:
+        """The children of paths that vary which have the least share that one of the candidates asks for."""
+        asked = []
+        for family, outcomes in decisions.items():
+            shares = [o.hot_percent for o, n in outcomes.items() if not o.concrete and n - self._dropped]
+            least = min(shares, default=NEVER_HOT) * family.messages
+            asked += [
+                (family.group, family.path, bucket, least)
+                for bucket, messages in family.buckets
+                if least and messages * 100 >= least
+            ]
+        if not asked:
+            return {}
+        heavy = _local(parts, asked, HEAVY)
+        rows = (
+            parts.join(f.broadcast(heavy), ["group", "path", "bucket"])
+            .groupBy("group", "path", "level", "least")
+            .agg(f.sum("messages").alias("messages"))
+            .where("messages * 100 >= least")
+            .collect()
+        )
+        by_path = {(family.group, family.path): family for family in decisions}
+        hot: dict[_Family, list[tuple[str, int]]] = defaultdict(list)
+        for row in rows:
+            hot[by_path[row.group, row.path]].append((row.level, row.messages))
+        return hot
+
+    # --- the next state ---
+
+    def _next(
+        self,
+        parts: DataFrame,
+        decisions: dict[_Family, dict[_Outcome, frozenset[int]]],
+        hot: dict[_Family, list[tuple[str, int]]],
+        depth: int,
+    ) -> DataFrame | None:
+        ways = [
+            (
+                family.group,
+                family.path,
+                self._group(numbers - self._dropped),
+                outcome.concrete,
+                *self._plus(family, outcome, hot),
+            )
+            for family, outcomes in decisions.items()
+            for outcome, numbers in outcomes.items()
+            if family.messages and numbers - self._dropped
+        ]
+        if not ways:
+            return None
+        known = [
+            (family.group, family.path, level, 100 * messages)
+            for family, children in hot.items()
+            for level, messages in children
+        ]
+        way = _local(parts, ways, WAY)
+        child = _local(parts, known, CHILD)
+        stays = (
+            f.col("concrete") | (f.col("bucket") == DOLLAR) | f.coalesce(f.col("weight") >= f.col("hot"), f.lit(False))
+        )
+        token = f.when(stays, f.col("level")).otherwise(f.col("plus"))
+        return (
+            parts.where(f.col("bucket") != ENDED)
+            .join(f.broadcast(way), ["group", "path"])
+            .where(~(f.col("concrete") & (f.col("bucket") == CONTROL)))
+            .join(f.broadcast(child), ["group", "path", "level"], "left")
+            .select(
+                f.col("to").alias("group"),
+                (token if depth == 0 else f.concat("path", f.lit("/"), token)).alias("path"),
+                f.col("tail").alias("rest"),
+                "messages",
+            )
+            .groupBy("group", "path", "rest")
+            .agg(f.sum("messages").alias("messages"))
+        )
+
+    def _plus(self, family: _Family, outcome: _Outcome, hot: dict[_Family, list[tuple[str, int]]]) -> tuple[str, int]:
+        """The `+` for what varies, with its bits, and the weight (100 * messages) from which a child stays concrete."""
+        least = outcome.hot_percent * family.messages
+        staying = sum(100 * messages >= least for _, messages in hot.get(family, ()))
+        return f"+{bits_for(family.different + family.controls - staying)}", least
+
+    def _group(self, numbers: frozenset[int]) -> int:
+        if numbers not in self._groups:
+            self._groups.append(numbers)
+        return self._groups.index(numbers)
+
+
+def bits_for(different: int) -> int:
+    """Two bits more than it takes to number so many values: four hashes for each (4..24)."""
+    return min(max(max(different, 0).bit_length() + 2, MIN_BITS), MAX_BITS)
+
+
+def _with_level(state: DataFrame, depth: int) -> DataFrame:
+    """The state with its next level, what is behind it (null: nothing), and the bucket that the level falls in."""
+    level = f.substring_index("rest", "/", 1)
+    bucket = f.when(f.col("rest").isNull(), ENDED).when(level.rlike(r"[\x00-\x1f\x7f]"), CONTROL)
+    if depth == 0:
+        bucket = bucket.when(level.startswith("$"), DOLLAR)
+    return state.select(
+        "group",
+        "path",
+        "messages",
+        level.alias("level"),
+        f.when(f.instr("rest", "/") > 0, f.expr("substring(rest, instr(rest, '/') + 1)")).alias("tail"),
+        bucket.otherwise(f.pmod(f.xxhash64(level), f.lit(BUCKETS)).cast("int")).alias("bucket"),
+    )
+
+
+def _family(group: int, path: str, buckets: Sequence[tuple[int, int, int]]) -> _Family:
+    special = {bucket: (different, messages) for bucket, different, messages in buckets if bucket < 0}
+    usual = [(bucket, different, messages) for bucket, different, messages in buckets if bucket >= 0]
+    controls, controls_messages = special.get(CONTROL, (0, 0))
+    return _Family(
+        group=group,
+        path=path,
+        different=sum(different for _, different, _ in usual),
+        controls=controls,
+        messages=sum(messages for *_, messages in usual) + special.get(DOLLAR, (0, 0))[1] + controls_messages,
+        ended=special.get(ENDED, (0, 0))[1],
+        controls_messages=controls_messages,
+        buckets=tuple((bucket, messages) for bucket, _, messages in usual),
+    )
+
+
+def _without_further_dollars(parts: DataFrame) -> DataFrame:
+    """Of the levels that begin with `$` only the most frequent are followed; the pattern `#` takes the others."""
+    rows = (
+        parts.where(f.col("bucket") == DOLLAR)
+        .groupBy("level")
+        .agg(f.sum("messages").alias("messages"))
+        .orderBy(f.desc("messages"), "level")
+        .limit(MAX_DOLLARS)
+        .collect()
+    )
+    return parts.where((f.col("bucket") != DOLLAR) | f.col("level").isin([row.level for row in rows]))
+
+
+def _local(like: DataFrame, rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> DataFrame:
+    """A small DataFrame that needs no task to be made."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return like.sparkSession.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))

@@ -1,0 +1,117 @@
+"""Patterns learned level by level by Spark, beside the learner in C on the same topics."""
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdmq.core import PatternLearner, PatternSet
+from holdmq_pipeline.jobs.learn import LearnOptions, check_filters, learn, read_filters
+from holdmq_pipeline.pattern_levels import Candidate, bits_for, learn_levels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_CHILDREN = 10_000  # of the learner in C: it then merges nothing before it is asked
+
+
+def odd_topics() -> dict[str, int]:
+    """Names of all shapes: levels that vary, hot ones, empty ones, deep ones, those that no wildcard takes."""
+    random.seed(5)
+    topics = {f"devices/{i % 300}/{random.choice(['temperature', 'a/b'])}": random.randint(1, 5) for i in range(700)}
+    topics |= {f"v1/devices/x{i}/attributes": 3 for i in range(50)}
+    topics |= {f"site/{i}/room/{i * 7 % 11}/t": i + 1 for i in range(30)}
+    topics |= {"v1/devices/me/attributes": 5000, "deep/1/2/3/4/5": 5000}
+    topics |= {"$SYS/a": 5, "$SYS/b/c": 1, "/x": 2, "a//b": 3, "a/": 1, "a": 4, "größe/ü": 9}
+    return topics
+
+
+def frame_of(spark: "SparkSession", topics: dict[str, int], column: str = "count") -> "DataFrame":
+    return spark.createDataFrame(list(topics.items()), f"topic string, {column} long")
+
+
+def learner_of(topics: dict[str, int], **options: int) -> PatternLearner:
+    learner = PatternLearner(**options)
+    for topic, messages in topics.items():
+        learner.observe(topic, messages)
+    return learner
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["counted", "estimated"])
+def test_every_candidate_is_the_set_of_the_learner_in_c(spark: "SparkSession", exact: bool) -> None:
+    topics = odd_topics()
+    candidates = [Candidate(100), Candidate(25, 5), Candidate(6), Candidate(1), Candidate(0)]
+    sets = learn_levels(frame_of(spark, topics, "messages"), candidates, levels=4, exact=exact)
+    for candidate, found in zip(candidates, sets, strict=True):
+        learner = learner_of(topics, levels=4, max_children=MAX_CHILDREN, hot_percent=candidate.hot_percent)
+        expected = learner.patterns(candidate.max_children)
+        assert found is not None
+        assert expected is not None
+        assert found.text.decode() == expected.text.decode()
+
+
+def test_a_hot_child_stays_concrete_where_the_learner_in_c_has_merged_it(spark: "SparkSession") -> None:
+    topics = {f"v1/{i}/attributes": 3 for i in range(400)} | {"v1/me/attributes": 2000}
+    filters = {"v1/me/attributes": 5, "v1/7/attributes": 1}
+    result = learn(frame_of(spark, topics), filters=filters, options=LearnOptions(levels=4))
+    theirs = learner_of(topics, levels=4).propose(PatternSet("holdmq-patterns 1 levels=4\n#"), filters)
+    assert b"\nv1/me/attributes\n" in result.best.patterns.text
+    assert theirs.patterns is not None
+    assert b"v1/me/attributes" not in theirs.patterns.text
+    measure = learner_of(topics, levels=4)
+    assert measure.cost(result.best.patterns, filters).cost < measure.cost(theirs.patterns, filters).cost
+    assert result.figures.rows == sum(topics.values())
+    assert result.figures.counts["topics"] == len(topics)
+
+
+def test_the_cheapest_set_depends_on_what_readers_ask_for(spark: "SparkSession") -> None:
+    topics = {f"site/{site}/{kind}": 10 for site in range(20) for kind in ("t", "p")}
+    frame = frame_of(spark, topics)
+    present = PatternSet("holdmq-patterns 1 levels=8\n#")
+    options = LearnOptions(candidates=[Candidate(100), Candidate(6)], shards=4)
+    across = learn(frame, filters={"site/+/t": 10}, present=present, options=options)
+    single = learn(frame, filters={"site/3/t": 10}, present=present, options=options)
+    assert across.best.patterns.text == b"holdmq-patterns 1 levels=8\n#\nsite/+7/p\nsite/+7/t\n"
+    assert len(single.best.patterns) == 1 + 40
+    assert across.present is not None
+    assert across.present.cost.cost > across.best.cost.cost
+    assert 1.0 <= across.best.skew <= 4.0
+    assert "present" in across.report()
+    assert sum(across.best.shares.values()) == pytest.approx(1.0)
+
+
+def test_a_candidate_with_too_many_patterns_has_no_set(spark: "SparkSession") -> None:
+    topics = {f"a/{i}": 1 for i in range(30)}
+    sets = learn_levels(frame_of(spark, topics, "messages"), [Candidate(100), Candidate(6)], max_patterns=20)
+    assert sets[0] is None
+    assert sets[1] is not None
+    assert len(sets[1]) == 2
+
+
+@pytest.mark.parametrize("topic", ["devices/+/t", "a#", "", "a\x00b"])
+def test_a_name_that_is_no_topic_is_named(spark: "SparkSession", topic: str) -> None:
+    with pytest.raises(ValueError, match="among the topics is no topic name"):
+        learn(frame_of(spark, {"a": 1, topic: 1}))
+
+
+def test_bits_are_four_hashes_for_a_value_as_in_c() -> None:
+    for different in (2, 3, 4, 15, 16, 100, 1000):
+        learner = learner_of({f"a/{i}": 1 for i in range(different)}, max_children=MAX_CHILDREN, hot_percent=101)
+        patterns = learner.patterns(1)
+        assert patterns is not None
+        assert patterns.text.decode().splitlines()[2] == f"a/+{bits_for(different)}".replace("+20", "+")
+
+
+def test_a_log_of_filters_is_added_up_and_checked(tmp_path: "Path") -> None:
+    log = tmp_path / "filters"
+    log.write_text("devices/+/t\t3\ndevices/1/t\n\ndevices/+/t\n", encoding="utf-8")
+    assert read_filters(log) == {"devices/+/t": 4, "devices/1/t": 1}
+    log.write_text("devices/+/t\tmany\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 1: 'many' behind the tab"):
+        read_filters(log)
+    with pytest.raises(ValueError, match="is no topic filter"):
+        check_filters({"a/b#": 1})
+    with pytest.raises(ValueError, match=r"\$share"):
+        check_filters({"$share/g/a": 1})

@@ -146,6 +146,9 @@ hmq_conn hmq_engine_attach(hmq_engine *engine);
 bool hmq_engine_receive(hmq_engine *engine, hmq_conn conn, const uint8_t *data, size_t len, int64_t now_ms,
                         hmq_engine_event *event);
 bool hmq_engine_continue(hmq_engine *engine, hmq_conn conn, int64_t now_ms, hmq_engine_event *event);
+/* Did the last hmq_engine_receive bring a whole packet (or is one with the owner, so that nobody looked)?  Bytes alone are
+ * no sign of life. */
+bool hmq_engine_took(const hmq_engine *engine);
 
 /* The session is open: packets are taken from now on, deliveries on `inbox` go to this connection.  The connection of
  * this process that had the inbox before is returned (0: none); it gets nothing any more and has to be ended.  Then

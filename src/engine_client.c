@@ -303,6 +303,7 @@ static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, 
         count = hmq_mqtt_decode_many(data + *taken, len - *taken, c->version, e->settings.max_packet_bytes, packets,
                                      c->phase == PHASE_NEW ? 1 : BATCH, &consumed, &bad);
         e->count.packets_received += count;
+        e->took |= count > 0;
         for (size_t i = 0; i < count; i++) {
             hmq_slice bytes = {data + *taken, packets[i].bytes};
             int outcome = on_packet(e, c, &packets[i]);
@@ -342,6 +343,7 @@ bool hmq_engine_receive(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_
     if (c == NULL || c->phase == PHASE_ENDED) return false;
     e->now_ms = now_ms;
     e->count.bytes_received += len;
+    e->took = c->paused;
     if (c->paused || c->unread.len > 0) {
         if (!hmq_bytes_append(&e->allocator, &c->unread, data, len)) return no_memory(e, c, event);
         return take_unread(e, c, event);
@@ -352,6 +354,10 @@ bool hmq_engine_receive(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_
         !hmq_bytes_append(&e->allocator, &c->unread, data + taken, len - taken))
         return no_memory(e, c, event);
     return raised;
+}
+
+bool hmq_engine_took(const hmq_engine *e) {
+    return e->took;
 }
 
 bool hmq_engine_continue(hmq_engine *e, hmq_conn conn, int64_t now_ms, hmq_engine_event *event) {

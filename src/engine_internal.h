@@ -143,6 +143,7 @@ struct hmq_engine {
 
     uint64_t unclaimed; /* messages of queues that came for nobody: a session that is about to be opened fetches them */
 
+    bool took; /* the last bytes of a client made a packet whole */
     bool up;
     bool broken; /* the server's bytes made no sense */
     bool sweep; /* something could not be put on a list, or raised: the next flush looks at all connections */

@@ -44,6 +44,7 @@ class Client(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_backoff",
+        "_begun",
         "_bridge",
         "_heard_at",
         "_limit_s",
@@ -69,6 +70,7 @@ class Client(asyncio.BufferedProtocol):
         self._limit_s = bridge.settings.connect_timeout_s  # of silence; before CONNECT and CONNACK: of waiting
         self._stuck_at = 0.0  # since when the socket takes nothing, or is being closed
         self._reading = True
+        self._begun = False  # a packet, by a client without a keep-alive
         self._backoff: Backoff | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
         self._stalled_s = 0.0
@@ -112,12 +114,30 @@ class Client(asyncio.BufferedProtocol):
             self._received(self._bridge.engine.receive(self.conn, data, self._bridge.now_ms()))
 
     def _received(self, event: Event | None) -> None:
+        whole = event is not None or self._bridge.engine.took
         if event is not None:
             self._take(event)
         if self.session.phase is Phase.OPEN:
-            self._heard_at = self._bridge.loop.time()
+            self._heard(whole=whole)
         self._read_on()
         self._bridge.wake()
+
+    def _heard(self, *, whole: bool) -> None:
+        """Only whole packets are signs of life: who sends one bit by bit has the time of a keep-alive for it."""
+        if whole:
+            self._heard_at = self._bridge.loop.time()
+            self._begun = False
+        elif not self._limit_s and not self._begun:  # without a keep-alive the longest counts, for this packet
+            self._begun = True
+            self._heard_at = self._bridge.loop.time()
+            self._bridge.wheel.at(self, self._heard_at + self._patience_s)
+
+    @property
+    def _patience_s(self) -> float:
+        """How long may pass without a whole packet; 0: for ever."""
+        if self._limit_s or not self._begun:
+            return self._limit_s
+        return self._bridge.settings.max_keep_alive_s * _KEEP_ALIVE_FACTOR
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed, by whomever."""
@@ -372,12 +392,13 @@ class Client(asyncio.BufferedProtocol):
             elif self._stream is not None:
                 self._stream.abort()
             return 0.0
-        if not self.conn or not self._limit_s:
+        patience_s = self._patience_s
+        if not self.conn or not patience_s:
             return 0.0
         if not self._reading and self.session.phase is Phase.OPEN:
             self._heard_at = now
-        if now < self._heard_at + self._limit_s:
-            return self._heard_at + self._limit_s
+        if now < self._heard_at + patience_s:
+            return self._heard_at + patience_s
         if self.session.phase is Phase.NEW:
             self.end(Ending.NO_CONNECT)
         elif self.session.phase is Phase.OPEN:

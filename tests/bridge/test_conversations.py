@@ -49,6 +49,10 @@ def test_a_connection_without_a_connect_is_closed(server: Server, bridge: MakeBr
     made = bridge(server, arguments=["--connect-timeout-s", "0.5"])
     with Talk(made.port) as client:
         client.expect_closed()
+    with Talk(made.port) as client:
+        began = time.monotonic()
+        trickle(client, packets.connect("slow"))
+        assert time.monotonic() - began < 3.0
 
 
 def test_credentials_and_a_will_are_read(broker: BridgeProcess) -> None:
@@ -102,6 +106,38 @@ def test_pings_keep_a_client_alive(broker: BridgeProcess) -> None:
             client.expect_silence(0.8)
             client.send(packets.PINGREQ)
             client.expect(packets.PINGRESP)
+
+
+@pytest.mark.parametrize("keep_alive", [1, 0])
+def test_a_packet_that_never_becomes_whole_is_no_sign_of_life(
+    server: Server, bridge: MakeBridge, keep_alive: int
+) -> None:
+    made = bridge(server, arguments=["--max-keep-alive-s", "1"])  # for a packet of who has no keep-alive
+    with Talk(made.port) as client:
+        client.send(packets.connect("slow", keep_alive=keep_alive))
+        client.expect(packets.connack())
+        began = time.monotonic()
+        trickle(client, packets.publish("a", b"x" * 100))
+        assert 1.4 < time.monotonic() - began < 5.0
+    with Talk(made.port) as client:
+        client.send(packets.connect("quick", keep_alive=keep_alive))
+        client.expect(packets.connack())
+        for _ in range(3):
+            client.send(packets.PINGREQ[:1])
+            client.expect_silence(0.8)
+            client.send(packets.PINGREQ[1:])
+            client.expect(packets.PINGRESP)
+
+
+def trickle(client: Talk, packet: bytes) -> None:
+    """Sends a packet byte by byte, until the connection is closed."""
+    for at in range(len(packet)):
+        try:
+            client.send(packet[at : at + 1])
+            client.expect_silence(0.2)
+        except (ConnectionError, AssertionError):
+            return
+    raise AssertionError("all of it was taken")
 
 
 # ---- publish and subscribe -------------------------------------------------------------------------------------------

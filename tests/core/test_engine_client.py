@@ -112,6 +112,24 @@ def test_an_oversized_message_leaves_no_alias_behind(desk: Desk) -> None:
     assert [command[-1] for command in desk.commands()] == [b"1"]
 
 
+def test_only_bytes_that_make_a_packet_whole_are_taken(desk: Desk) -> None:
+    conn = desk.open()
+    ping = b"\xc0\0"
+    took = []
+    for data in (ping[:1], ping[1:], ping + ping[:1], ping[1:] + ping[:1], b"", publish(b"t", b"x")[:-1]):
+        desk.send(conn, data)
+        took.append(desk.engine.took)
+    assert took == [False, True, True, True, False, False]
+
+
+def test_while_a_packet_is_with_the_owner_bytes_count_as_taken(desk: Desk) -> None:
+    conn = desk.engine.attach()
+    assert desk.engine.receive(conn, connect(), desk.now_ms) is not None
+    assert desk.engine.took
+    assert desk.engine.receive(conn, b"\xc0", desk.now_ms) is None
+    assert desk.engine.took
+
+
 def test_an_expiry_beyond_what_mqtt_can_say_is_the_longest_it_can(desk: Desk) -> None:
     conn = desk.open(version=5)
     desk.answer(push(INBOX, queued(1, 0, record(b"1", expires_ms=T0 + (1 << 33) * 1000))))

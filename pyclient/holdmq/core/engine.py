@@ -155,6 +155,11 @@ class Engine:
             return self._taken()
         return None
 
+    @property
+    def took(self) -> bool:
+        """Did the bytes received last make a packet whole (or is one being dealt with)?"""
+        return bool(lib.hmq_engine_took(self._engine))
+
     def proceed(self, conn: int, now_ms: int) -> Event | None:
         """What the client sent behind the packet that was dealt with."""
         if lib.hmq_engine_continue(self._engine, conn, now_ms, self._event):

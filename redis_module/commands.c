@@ -11,6 +11,7 @@
 #include "session_import.h"
 #include "session_list.h"
 #include "session_queue.h"
+#include "session_replay.h"
 #include "topic.h"
 
 #define SINCE "0.1.0"
@@ -117,6 +118,13 @@ static server_command_arg subscribe_args[] = {
     OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
     {"subscription", SERVER_ARG_BLOCK, -1, NULL, NULL, NULL, SERVER_ARG_MULTIPLE, NULL, filter_and_options, NULL},
     END_ARGS};
+static server_command_arg session_replay_args[] = {KEY_ARG,
+                                                   OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                                   OPTION("count", SERVER_ARG_INTEGER, "COUNT"),
+                                                   OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
+                                                   OPTION("visit", SERVER_ARG_INTEGER, "VISIT"),
+                                                   OPTION("queue", SERVER_ARG_INTEGER, "QUEUE"),
+                                                   END_ARGS};
 static server_command_arg unsubscribe_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                 ARG("filter", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
 static server_command_arg deliver_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
@@ -268,6 +276,9 @@ static const command table[] = {
     {"SESSION.DELIVER", session_deliver_command, "write deny-oom", "write", -3, KEY_WRITE,
      "Delivers messages to a session, as a publish that matches does.", "O(N log M) with N messages and M in the queue",
      deliver_args},
+    {"SESSION.REPLAY", session_replay_command, "write deny-oom", "write", -2, KEY_WRITE,
+     "Reads history on for the subscriptions of a session that replay it.",
+     "O(V log N + R S) with V messages visited, N in the store, R replays and S shards", session_replay_args},
     {"TOPIC.PUBLISH", topic_publish_command, "write deny-oom", "write pubsub", -3, 0,
      "Publishes to all sessions whose filters match the topic.",
      "O(L + S log M) with L levels and S sessions that match", topic_publish_args},

@@ -10,6 +10,7 @@
 #include "../src/topic.h"
 #include "errors.h"
 #include "history_shard.h"
+#include "history_ticks.h"
 #include "replication.h"
 
 #define EXACT_MAX_BYTES 2048 /* shorter lists are set anew at their exact size: nothing is kept free behind them */
@@ -235,6 +236,7 @@ bool history_append(server_ctx *ctx, const history_store *store, const hmq_recor
     if (!kept) return false;
     *place = (history_place){shard, a.id.sequence, a.id.time_us};
     counters.history_appended++;
+    history_tick(ctx, store, shard, a.id.sequence);
     return true;
 }
 

@@ -236,6 +236,23 @@ size_t history_stores_of_filter(const history_stores *stores, hmq_slice filter, 
     return count;
 }
 
+bool history_store_covers(const history_store *store, hmq_slice filter) {
+    server_dict_iter *iter = sv.DictIteratorStartC(store->filters, "^", NULL, 0);
+    size_t len;
+    const char *own;
+    bool covers = false;
+    while (!covers && (own = sv.DictNextC(iter, &len, NULL)) != NULL)
+        covers = hmq_topic_covers(own, len, (const char *)filter.data, filter.len);
+    sv.DictIteratorStop(iter);
+    return covers;
+}
+
+const history_store *history_stores_covering(const history_stores *stores, hmq_slice filter) {
+    const history_store *s = NULL;
+    while ((s = history_stores_next(stores, s)) != NULL && !history_store_covers(s, filter)) {}
+    return s;
+}
+
 /* ---- checking ---------------------------------------------------------------------------------------------- */
 
 static bool same_filters(const history_store *a, const history_store *b) {

@@ -54,6 +54,11 @@ const history_store *history_stores_of_topic(const history_stores *stores, hmq_s
 /* The stores that may have a topic which this filter matches: how many, and the first of them. */
 size_t history_stores_of_filter(const history_stores *stores, hmq_slice filter, const history_store **first);
 
+/* Does the store keep every topic that this filter matches?  (One of its filters does; not several together.) */
+bool history_store_covers(const history_store *store, hmq_slice filter);
+/* The store that does; NULL if none does. */
+const history_store *history_stores_covering(const history_stores *stores, hmq_slice filter);
+
 /* Tells of each policy that `a` has and `b` has not, or has another way. */
 void history_stores_compare(const history_stores *a, const history_stores *b,
                             void (*tell)(void *context, const char *what, hmq_slice name), void *context);

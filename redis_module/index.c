@@ -181,7 +181,8 @@ static void take_field(server_key *key, server_string *field, server_string *val
     session_target *target = data;
     subscription s;
     hmq_slice filter = slice_of(field);
-    if (subscription_of(filter, value, &s)) index_set_filter(target->index, target->key, filter, subscription_pack(s));
+    if (subscription_of(filter, value, &s) && s.kind == SUBSCRIPTION_LIVE) /* else it reads history */
+        index_set_filter(target->index, target->key, filter, subscription_pack(s));
 }
 
 /* Reads the hash of a session anew. */

@@ -10,6 +10,7 @@
 #include "drain.h"
 #include "due.h"
 #include "handoff.h"
+#include "history_ticks.h"
 #include "index.h"
 #include "info.h"
 #include "intercept.h"
@@ -102,6 +103,7 @@ static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, voi
     channel_before_sleep();
     slots_before_sleep();
     sweep_before_sleep();
+    history_ticks_before_sleep(ctx);
 }
 
 static void log_mode(server_ctx *ctx) {

@@ -44,7 +44,8 @@ bool expires_later(long long expire_ms, long long standing) {
 
 void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later) {
     static const hmq_suffix keys[] = {HMQ_SUFFIX_SESSION,        HMQ_SUFFIX_SUBSCRIPTIONS, HMQ_SUFFIX_MESSAGES,
-                                      HMQ_SUFFIX_LAST_PACKET_ID, HMQ_SUFFIX_RECEIVED,      HMQ_SUFFIX_PRODUCERS};
+                                      HMQ_SUFFIX_LAST_PACKET_ID, HMQ_SUFFIX_RECEIVED,      HMQ_SUFFIX_PRODUCERS,
+                                      HMQ_SUFFIX_REPLAYS};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         server_string *name = session_key_name(session, keys[i]);
         server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
@@ -112,7 +113,8 @@ static server_string *wrong_key(server_ctx *ctx, hmq_slice session, const char *
     } expected[] = {
         {HMQ_SUFFIX_MESSAGES, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_LAST_PACKET_ID, SERVER_STRING, "a string"},
         {HMQ_SUFFIX_SUBSCRIPTIONS, SERVER_HASH, "a hash"},  {HMQ_SUFFIX_SESSION, SERVER_HASH, "a hash"},
-        {HMQ_SUFFIX_RECEIVED, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_PRODUCERS, SERVER_HASH, "a hash"}};
+        {HMQ_SUFFIX_RECEIVED, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_PRODUCERS, SERVER_HASH, "a hash"},
+        {HMQ_SUFFIX_REPLAYS, SERVER_HASH, "a hash"}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         server_string *name = session_key_name(session, expected[i].suffix);
         server_key *key = sv.OpenKey(ctx, name, SERVER_READ);

@@ -94,6 +94,7 @@ size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
     delete_key(ctx, session, HMQ_SUFFIX_SUBSCRIPTIONS);
     delete_key(ctx, session, HMQ_SUFFIX_RECEIVED);
     delete_key(ctx, session, HMQ_SUFFIX_PRODUCERS);
+    delete_key(ctx, session, HMQ_SUFFIX_REPLAYS);
     if (whole) delete_key(ctx, session, HMQ_SUFFIX_SESSION);
     index_t *index = index_of(ctx);
     index_remove_session(index, session);

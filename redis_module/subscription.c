@@ -8,6 +8,7 @@
 #define OPTIONS_MAX 47 /* retain handling at most 2 */
 #define PROPERTY 0x0B
 #define MOST_DIGITS 9
+#define MOST_MS_DIGITS 15
 
 /* Decimal digits without a leading zero (but 0 itself). */
 static bool read_number(const uint8_t *digits, size_t len, long long max, long long *number) {
@@ -20,8 +21,7 @@ static bool read_number(const uint8_t *digits, size_t len, long long max, long l
     return *number <= max;
 }
 
-bool subscription_read(const server_string *text, subscription *s) {
-    hmq_slice all = slice_of(text);
+static bool read_options(hmq_slice all, subscription *s) {
     const uint8_t *colon = all.len == 0 ? NULL : memchr(all.data, ':', all.len);
     size_t len = colon == NULL ? all.len : (size_t)(colon - all.data);
     long long options, identifier = 0;
@@ -29,16 +29,71 @@ bool subscription_read(const server_string *text, subscription *s) {
     if (colon != NULL &&
         (!read_number(colon + 1, all.len - len - 1, SUBSCRIPTION_MAX_IDENTIFIER, &identifier) || identifier == 0))
         return false;
-    *s = (subscription){(uint8_t)options, (uint32_t)identifier};
+    *s = (subscription){(uint8_t)options, (uint32_t)identifier, SUBSCRIPTION_LIVE};
     return true;
 }
 
-bool subscription_parse(server_ctx *ctx, const server_string *text, subscription *s) {
-    if (subscription_read(text, s)) return true;
-    reply_error(ctx, ERROR_SYNTAX,
-                "options is %s: a subscription options byte (QoS 0 to 2, 4 no local, 8 retain as published, 16 or 32 "
-                "retain handling) expected, or one with an identifier, <byte>:<1 to 268435455>",
-                shown(text));
+/* What stands before the @; behind it, if there is one (else NULL). */
+static hmq_slice split(hmq_slice text, hmq_slice *behind) {
+    const uint8_t *at = text.len == 0 ? NULL : memchr(text.data, '@', text.len);
+    *behind = (hmq_slice){NULL, 0};
+    if (at == NULL) return text;
+    size_t len = (size_t)(at - text.data);
+    *behind = (hmq_slice){at + 1, text.len - len - 1};
+    return (hmq_slice){text.data, len};
+}
+
+bool subscription_read(const server_string *value, subscription *s) {
+    hmq_slice mark;
+    if (!read_options(split(slice_of(value), &mark), s)) return false;
+    if (mark.data == NULL) return true;
+    s->kind = mark.len == 0 ? SUBSCRIPTION_REPLAYS : SUBSCRIPTION_APPLICATION;
+    return mark.len == 0 || (mark.len == 1 && mark.data[0] == '!');
+}
+
+server_string *subscription_text(subscription s) {
+    static const char *const marks[] = {"", "@", "@!"};
+    if (s.identifier == 0) return sv.CreateStringPrintf(NULL, "%u%s", s.options, marks[s.kind]);
+    return sv.CreateStringPrintf(NULL, "%u:%u%s", s.options, s.identifier, marks[s.kind]);
+}
+
+/* earliest, now, or milliseconds; nothing if it goes on. */
+static bool read_start(hmq_slice start, subscription_request *r) {
+    long long ms = 0;
+    r->goes_on = start.len == 0 && r->wanted.kind == SUBSCRIPTION_APPLICATION;
+    r->now = slice_is(start, "now");
+    if (r->goes_on || r->now || slice_is(start, "earliest")) return true;
+    if (start.len == 0 || start.len > MOST_MS_DIGITS) return false;
+    for (size_t i = 0; i < start.len; i++) {
+        if (start.data[i] < '0' || start.data[i] > '9') return false;
+        ms = ms * 10 + (start.data[i] - '0');
+    }
+    r->from_ms = (uint64_t)ms;
+    return true;
+}
+
+static bool read_request(hmq_slice text, subscription_request *r) {
+    hmq_slice start;
+    *r = (subscription_request){0};
+    if (!read_options(split(text, &start), &r->wanted)) return false;
+    r->replay = start.data != NULL;
+    if (!r->replay) return true;
+    r->wanted.kind = SUBSCRIPTION_REPLAYS;
+    if (start.len > 0 && start.data[start.len - 1] == '!') {
+        r->wanted.kind = SUBSCRIPTION_APPLICATION;
+        start.len--;
+    }
+    return read_start(start, r);
+}
+
+bool subscription_parse(server_ctx *ctx, const server_string *text, subscription_request *request) {
+    if (read_request(slice_of(text), request)) return true;
+    reply_error(
+        ctx, ERROR_SYNTAX,
+        "options is %s: a subscription options byte (QoS 0 to 2, 4 no local, 8 retain as published, 16 or 32 "
+        "retain handling) expected, or one with an identifier, <byte>:<1 to 268435455>; for a replay with a start "
+        "behind it, @earliest, @now or @<ms since 1970>, for an application with a ! at the end",
+        shown(text));
     return false;
 }
 

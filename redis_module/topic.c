@@ -10,10 +10,12 @@
 #include "errors.h"
 #include "index.h"
 #include "queue.h"
+#include "replication.h"
 #include "retained.h"
 #include "session.h"
 #include "session_hash.h"
 #include "session_life.h"
+#include "session_replays.h"
 #include "share.h"
 #include "slots_option.h"
 #include "subscription.h"
@@ -35,13 +37,15 @@ static bool check_filter(server_ctx *ctx, const server_string *filter, bool may_
     return false;
 }
 
-static bool check_subscription(server_ctx *ctx, const server_string *filter, const server_string *text) {
-    subscription asked;
+static bool check_subscription(server_ctx *ctx, const server_string *filter, const server_string *text,
+                               subscription_request *asked) {
     hmq_slice inner;
-    if (!check_filter(ctx, filter, true) || !subscription_parse(ctx, text, &asked)) return false;
-    if (!(asked.options & SUBSCRIPTION_NO_LOCAL) || !share_is(slice_of(filter), &inner)) return true;
-    reply_error(ctx, ERROR_SYNTAX, "options is %s for the shared subscription %s: no local is not for these",
-                shown(text), shown(filter));
+    if (!check_filter(ctx, filter, true) || !subscription_parse(ctx, text, asked)) return false;
+    if (!share_is(slice_of(filter), &inner)) return true;
+    bool no_local = (asked->wanted.options & SUBSCRIPTION_NO_LOCAL) != 0;
+    if (!no_local && asked->wanted.kind != SUBSCRIPTION_APPLICATION) return true;
+    reply_error(ctx, ERROR_SYNTAX, "options is %s for the shared subscription %s: %s not for these", shown(text),
+                shown(filter), no_local ? "no local is" : "an application's kind is");
     return false;
 }
 
@@ -103,80 +107,138 @@ static void hand_over_retained(server_ctx *ctx, hmq_slice session_key, hmq_slice
     if (can.cluster) return;
     if (handling == RETAIN_DO_NOT_SEND || (handling == RETAIN_SEND_IF_NEW && !new)) return;
     index_t *index = index_of(ctx);
-    const indexed_session *session = sv.DictGetC(index->sessions, session_key.data, session_key.len, NULL);
-    if (session == NULL) return;
-    retained_target target = {ctx, session, asked, sv.Milliseconds()};
+    if (hmq_trie_pairs(index->retained) == 0) return;
+    indexed_session session = {.key = sv.CreateString(NULL, (const char *)session_key.data, session_key.len),
+                               .inbox = session_key_name(session_key, HMQ_SUFFIX_INBOX)};
+    retained_target target = {ctx, &session, asked, sv.Milliseconds()};
     hmq_trie_match_filter(index->retained, (const char *)filter.data, filter.len, hand_retained, &target);
+    sv.FreeString(NULL, session.key);
+    sv.FreeString(NULL, session.inbox);
 }
 
-/* Sets one field; true if the filter is new. */
+/* Sets one field; true if the filter is new.  A subscription that reads history, and is renewed without a word about
+ * that, goes on with it. */
 static bool write_subscription(server_ctx *ctx, server_key *hash, server_string *name, server_string *filter,
-                               server_string *options) {
-    int stands = 0;
-    sv.HashGet(hash, SERVER_HASH_EXISTS, filter, &stands, NULL);
-    sv.HashSet(hash, SERVER_HASH_NONE, filter, options, NULL);
-    sv.Replicate(ctx, "HSET", "sss", name, filter, options);
-    return !stands;
+                               subscription_request *asked) {
+    server_string *stood = NULL, *text;
+    subscription before;
+    sv.HashGet(hash, SERVER_HASH_NONE, filter, &stood, NULL);
+    if (stood != NULL && !asked->replay && subscription_read(stood, &before)) asked->wanted.kind = before.kind;
+    text = subscription_text(asked->wanted);
+    sv.HashSet(hash, SERVER_HASH_NONE, filter, text, NULL);
+    replicate(ctx, "HSET", "sss", name, filter, text);
+    sv.FreeString(NULL, text);
+    if (stood != NULL) sv.FreeString(NULL, stood);
+    return stood == NULL;
+}
+
+/* Into the index, or out of it; where it is in history. */
+static void place_subscription(server_ctx *ctx, hmq_slice session, server_string *filter,
+                               const subscription_request *asked, server_string *replay) {
+    bool live = asked->wanted.kind == SUBSCRIPTION_LIVE;
+    if (live)
+        index_set_filter(index_of(ctx), session, slice_of(filter), subscription_pack(asked->wanted));
+    else
+        index_remove_filter(index_of(ctx), session, slice_of(filter));
+    if (replay != NULL || asked->replay) session_replays_write(ctx, session, filter, live ? NULL : replay);
 }
 
 /* Subscriptions end with their session; without one, after the default time to live. */
-static void expire_subscriptions(server_ctx *ctx, server_key *hash, server_string *name, const session_state *state) {
-    long long expire_ms = state->exists ? state->expire_ms : sv.Milliseconds() + settings.session_ttl_s * 1000;
-    long long standing = sv.GetAbsExpire(hash);
-    if (standing == expire_ms) return;
-    key_set_expiry(ctx, hash, name, expire_ms);
+static long long end_of_subscriptions(const session_state *state) {
+    return state->exists ? state->expire_ms : sv.Milliseconds() + settings.session_ttl_s * 1000;
+}
+
+typedef struct subscribing {
+    server_string *filter;
+    subscription_request asked;
+    server_string *replay; /* where it is in history, to be written; NULL: nothing is */
+    bool new;
+} subscribing;
+
+/* Reads all pairs and prepares what they need; false after replying why not, with nothing written. */
+static bool prepare_all(server_ctx *ctx, hmq_slice session, subscribing *list, server_string **argv, int pairs,
+                        bool *shares) {
+    hmq_slice inner;
+    size_t replays = 0;
+    for (int i = 0; i < pairs; i++) {
+        list[i].filter = argv[2 * (size_t)i];
+        if (!check_subscription(ctx, list[i].filter, argv[2 * (size_t)i + 1], &list[i].asked)) return false;
+        *shares = *shares || share_is(slice_of(list[i].filter), &inner);
+        replays += list[i].asked.replay;
+    }
+    if (replays == 0) return true;
+    if (!session_check_types(ctx, session) || !session_replays_have_room(ctx, session, replays)) return false;
+    for (int i = 0; i < pairs; i++) {
+        subscribing *one = &list[i];
+        if (!session_replays_prepare(ctx, session, one->filter, &one->asked, &one->replay)) return false;
+        if (one->asked.now && one->asked.wanted.kind == SUBSCRIPTION_REPLAYS) /* there is nothing to be read */
+            one->asked.wanted.kind = SUBSCRIPTION_LIVE;
+    }
+    return true;
+}
+
+static void write_all(server_ctx *ctx, hmq_slice session, server_key *hash, server_string *name,
+                      const session_state *state, subscribing *list, int pairs) {
+    long long expire_ms = end_of_subscriptions(state);
+    for (int i = 0; i < pairs; i++) {
+        subscribing *one = &list[i];
+        one->new = write_subscription(ctx, hash, name, one->filter, &one->asked);
+        place_subscription(ctx, session, one->filter, &one->asked, one->replay);
+    }
+    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+    if (sv.GetAbsExpire(hash) != expire_ms) key_set_expiry(ctx, hash, name, expire_ms);
+    session_replays_expire(ctx, session, expire_ms);
+}
+
+static void hand_over_waiting(server_ctx *ctx, hmq_slice session, const subscribing *list, int pairs) {
+    hmq_slice inner;
+    for (int i = 0; i < pairs; i++) {
+        hmq_slice filter = slice_of(list[i].filter);
+        if (share_is(filter, &inner)) /* it gets no retained messages (MQTT 5.0 section 4.8.2) */
+            share_member_came(ctx, session, filter);
+        else
+            hand_over_retained(ctx, session, filter, list[i].asked.wanted, list[i].new);
+    }
+}
+
+static void subscribe_all(server_ctx *ctx, hmq_slice session, subscribing *list, int pairs, bool shares) {
+    session_state state;
+    server_string *name;
+    if (!session_state_read(ctx, session, &state)) return;
+    session_state_free(&state);
+    if (shares && state.exists && !state.shares) { /* moves the end of the hash: before it is opened */
+        if (!session_check_types(ctx, session)) return;
+        session_mark_shares(ctx, session, &state);
+        session_state_peek(ctx, session, &state);
+        session_state_free(&state);
+    }
+    server_key *hash = open_subscriptions(ctx, session, &name);
+    if (hash == NULL) return;
+    write_all(ctx, session, hash, name, &state, list, pairs);
+    sv.CloseKey(hash);
+    sv.FreeString(NULL, name);
+    sv.ReplyWithArray(ctx, pairs);
+    for (int i = 0; i < pairs; i++) sv.ReplyWithLongLong(ctx, list[i].new);
+    hand_over_waiting(ctx, session, list, pairs);
 }
 
 int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
-    server_string *key, *name;
-    session_state state;
+    server_string *key;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
     int first = a.at, pairs = (argc - first) / 2;
     if ((argc - first) % 2 != 0 || pairs == 0) {
         return reply_error(ctx, ERROR_SYNTAX,
                            "%d arguments behind the session key: pairs of filter and options expected", argc - first);
     }
-    subscription asked;
-    hmq_slice inner;
     bool shares = false;
-    for (int i = first; i < argc; i += 2) {
-        if (!check_subscription(ctx, argv[i], argv[i + 1])) return SERVER_OK;
-        shares = shares || share_is(slice_of(argv[i]), &inner);
-    }
-    hmq_slice session = slice_of(key);
-    if (!session_state_read(ctx, session, &state)) return SERVER_OK;
-    session_state_free(&state);
-    if (shares && state.exists && !state.shares) { /* moves the end of the hash: before it is opened */
-        if (!session_check_types(ctx, session)) return SERVER_OK;
-        session_mark_shares(ctx, session, &state);
-        session_state_peek(ctx, session, &state);
-        session_state_free(&state);
-    }
-    server_key *hash = open_subscriptions(ctx, session, &name);
-    if (hash == NULL) return SERVER_OK;
-    bool *new = sv.Alloc((size_t)pairs * sizeof *new);
+    subscribing *list = sv.Calloc((size_t)pairs, sizeof *list);
+    if (prepare_all(ctx, slice_of(key), list, &argv[first], pairs, &shares))
+        subscribe_all(ctx, slice_of(key), list, pairs, shares);
     for (int i = 0; i < pairs; i++) {
-        server_string *filter = argv[first + 2 * i];
-        new[i] = write_subscription(ctx, hash, name, filter, argv[first + 2 * i + 1]);
-        subscription_read(argv[first + 2 * i + 1], &asked);
-        index_set_filter(index_of(ctx), session, slice_of(filter), subscription_pack(asked));
+        if (list[i].replay != NULL) sv.FreeString(NULL, list[i].replay);
     }
-    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
-    expire_subscriptions(ctx, hash, name, &state);
-    sv.CloseKey(hash);
-    sv.FreeString(NULL, name);
-    sv.ReplyWithArray(ctx, pairs);
-    for (int i = 0; i < pairs; i++) sv.ReplyWithLongLong(ctx, new[i]);
-    for (int i = 0; i < pairs; i++) {
-        hmq_slice filter = slice_of(argv[first + 2 * i]);
-        subscription_read(argv[first + 2 * i + 1], &asked);
-        if (share_is(filter, &inner)) /* it gets no retained messages (MQTT 5.0 section 4.8.2) */
-            share_member_came(ctx, session, filter);
-        else
-            hand_over_retained(ctx, session, filter, asked, new[i]);
-    }
-    sv.Free(new);
+    sv.Free(list);
     return SERVER_OK;
 }
 
@@ -198,8 +260,9 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
         if (sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_EXISTS, argv[i], &stood, NULL);
         if (stood) {
             sv.HashSet(hash, SERVER_HASH_NONE, argv[i], SERVER_HASH_DELETE, NULL);
-            sv.Replicate(ctx, "HDEL", "ss", name, argv[i]);
+            replicate(ctx, "HDEL", "ss", name, argv[i]);
             index_remove_filter(index, slice_of(key), slice_of(argv[i]));
+            session_replays_write(ctx, slice_of(key), argv[i], NULL);
             removed_count++;
         }
         sv.ReplyWithLongLong(ctx, stood);

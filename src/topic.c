@@ -114,3 +114,21 @@ bool hmq_topic_matches(const char *filter, size_t filter_len, const char *name, 
         n = n_end + 1;
     }
 }
+
+bool hmq_topic_covers(const char *outer, size_t outer_len, const char *inner, size_t inner_len) {
+    if (outer_len == 0 || inner_len == 0) return false;
+    if (inner[0] == '$' && (outer[0] == '+' || outer[0] == '#')) return false;
+    size_t o = 0, i = 0;
+    for (;;) {
+        if (o + 1 == outer_len && outer[o] == '#') return true;
+        size_t o_end = level_end(outer, outer_len, o), i_end = level_end(inner, inner_len, i);
+        bool plus = o_end - o == 1 && outer[o] == '+', rest = i_end - i == 1 && inner[i] == '#';
+        /* Without a wildcard here, `outer` has only what is the same to the byte: no wildcard of `inner`. */
+        if (plus ? rest && i > 0 : o_end - o != i_end - i || memcmp(outer + o, inner + i, i_end - i) != 0) return false;
+        if (rest) return o_end + 2 == outer_len && outer[o_end + 1] == '#'; /* "+/#" is "#" */
+        if (i_end == inner_len) return o_end == outer_len || (o_end + 2 == outer_len && outer[o_end + 1] == '#');
+        if (o_end == outer_len) return false;
+        o = o_end + 1;
+        i = i_end + 1;
+    }
+}

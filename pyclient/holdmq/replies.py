@@ -265,6 +265,9 @@ class SubscriptionOptions:
             2 never.
         identifier: what each copy carries that the session gets by this filter, 1 to 268435455 (MQTT 5.0, section
             3.8.2.1.2); 0: none.
+        replay: where it begins to read history: `earliest`, `now`, or milliseconds since 1970, with `!` behind it for an
+            application, which reads it for ever; of a subscription that stands: empty while it reads history, `!` if it is
+            an application's. None: it does not read history.
 
     Raises:
         ArgumentError: for a value outside of its range.
@@ -275,6 +278,7 @@ class SubscriptionOptions:
     retain_as_published: bool = False
     retain_handling: int = 0
     identifier: int = 0
+    replay: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("qos", self.qos), ("retain_handling", self.retain_handling)):
@@ -290,8 +294,9 @@ class SubscriptionOptions:
 
     @property
     def text(self) -> str:
-        """The options as commands take them: the byte, and the identifier behind a colon if there is one."""
-        return f"{self.byte}:{self.identifier}" if self.identifier else str(self.byte)
+        """The options as commands take them: the byte, the identifier behind a colon, the start of a replay behind @."""
+        options = f"{self.byte}:{self.identifier}" if self.identifier else str(self.byte)
+        return options if self.replay is None else f"{options}@{self.replay}"
 
     @classmethod
     def from_text(cls, text: str) -> "SubscriptionOptions":
@@ -300,10 +305,11 @@ class SubscriptionOptions:
         Raises:
             ArgumentError: if it stands for none.
         """
-        byte, colon, identifier = text.partition(":")
+        options, at, replay = text.partition("@")
+        byte, colon, identifier = options.partition(":")
         if not byte.isdecimal() or (colon and not identifier.isdecimal()):
             raise ArgumentError(f"subscription options are {text!r}; expected a byte, or a byte and an identifier")
-        return replace(cls.from_byte(int(byte)), identifier=int(identifier or 0))
+        return replace(cls.from_byte(int(byte)), identifier=int(identifier or 0), replay=replay if at else None)
 
     @classmethod
     def from_byte(cls, byte: int) -> "SubscriptionOptions":

@@ -112,6 +112,7 @@ def test_the_suffixes_are_those_of_the_documentation() -> None:
         b"_received",
         b"_inbox",
         b"_producers",
+        b"_replays",
     ]
     size = ffi.new("size_t *")
     for suffix in Suffix:

@@ -199,3 +199,66 @@ def test_python_takes_str_and_bytes_alike() -> None:
     with pytest.raises(core.InvalidTopicError):
         core.matches("a+", "a")
     assert (core.MAX_TOPIC_BYTES, core.MAX_TOPIC_LEVELS) == (models.MAX_BYTES, models.MAX_LEVELS)
+
+
+# ---- covering ----
+
+_level = st.sampled_from(["", "a", "b", "+", "$s"])
+_covering_filters = st.builds(
+    lambda levels, rest: "/".join([*levels, "#"] if rest or not levels else levels),
+    st.lists(_level, max_size=3),
+    st.booleans(),
+).filter(bool)
+_covered_names = st.lists(st.sampled_from(["", "a", "b", "c", "$s"]), min_size=1, max_size=4).map("/".join).filter(bool)
+
+
+def covers(outer: str, inner: str) -> bool:
+    """hmq_topic_covers."""
+    one, other = outer.encode(), inner.encode()
+    return bool(lib.hmq_topic_covers(heap(one), len(one), heap(other), len(other)))
+
+
+@given(_covering_filters, _covering_filters, _covered_names)
+def test_what_a_covered_filter_matches_its_cover_matches(outer: str, inner: str, name: str) -> None:
+    if covers(outer, inner) and matches(inner, name):
+        assert matches(outer, name)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        ("#", "#"),
+        ("#", "a/+/b"),
+        ("#", "+/#"),
+        ("+/#", "#"),
+        ("a/#", "a"),
+        ("a/#", "a/#"),
+        ("a/#", "a/b/#"),
+        ("a/+/#", "a/+"),
+        ("+/+", "a/+"),
+        ("$x/#", "$x/y"),
+        ("a//+", "a//"),
+    ],
+)
+def test_a_filter_covers_what_lies_within_it(outer: str, inner: str) -> None:
+    assert covers(outer, inner)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        ("a/#", "#"),
+        ("a/#", "+/b"),
+        ("a/+", "a/#"),
+        ("a/+/#", "a/#"),
+        ("a/b", "a/+"),
+        ("+", "+/+"),
+        ("a/+", "a"),
+        ("#", "$x/#"),
+        ("+/y", "$x/y"),
+        ("", "a"),
+        ("a", ""),
+    ],
+)
+def test_a_filter_does_not_cover_what_reaches_beyond_it(outer: str, inner: str) -> None:
+    assert not covers(outer, inner)

@@ -32,6 +32,7 @@ class Suffix(enum.Enum):
     RECEIVED = lib.HMQ_SUFFIX_RECEIVED
     INBOX = lib.HMQ_SUFFIX_INBOX
     PRODUCERS = lib.HMQ_SUFFIX_PRODUCERS
+    REPLAYS = lib.HMQ_SUFFIX_REPLAYS
 
     @property
     def text(self) -> bytes:

@@ -57,7 +57,8 @@ typedef struct hmq_engine_settings {
 
 typedef enum hmq_engine_event_kind {
     HMQ_EVENT_NONE = 0,
-    HMQ_EVENT_PACKET = 1,     /* conn; bytes: a whole packet for the owner; then hmq_engine_continue */
+    HMQ_EVENT_PACKET = 1,     /* conn; bytes: a whole packet for the owner; then hmq_engine_continue; code: 0, or 0x91
+                                 if its packet identifier is that of a publish that was not answered yet */
     HMQ_EVENT_ERROR = 2,      /* conn; error, code: what the client did wrong, and the reason code of 5.0 for it */
     HMQ_EVENT_REPLY = 3,      /* token, conn; bytes: the reply to the owner's command, as RESP */
     HMQ_EVENT_PUSH = 4,       /* bytes: a push that is no delivery, as RESP */
@@ -70,7 +71,7 @@ typedef enum hmq_engine_event_kind {
 
 typedef struct hmq_engine_event {
     uint8_t kind;
-    uint8_t code;      /* ERROR: reason code of MQTT 5.0 */
+    uint8_t code;      /* ERROR, PACKET: reason code of MQTT 5.0 */
     int32_t error;     /* ERROR: an hmq_mqtt_error, or an hmq_engine_error */
     hmq_conn conn;
     uint64_t token;    /* REPLY */
@@ -83,8 +84,8 @@ typedef enum hmq_engine_error {
     HMQ_ENGINE_NOT_CONNECTED = -101,    /* a packet before CONNECT [MQTT-3.1.0-1] */
     HMQ_ENGINE_SECOND_CONNECT = -102,   /* [MQTT-3.1.0-2] */
     HMQ_ENGINE_UNEXPECTED = -103,       /* a packet that only a server sends */
-    HMQ_ENGINE_RECEIVE_MAXIMUM = -104,  /* more unacknowledged publishes than agreed [MQTT-3.3.4-9] */
-    HMQ_ENGINE_TOPIC_ALIAS = -105,      /* 0, above the maximum, or never set [MQTT-3.3.2-8] */
+    HMQ_ENGINE_RECEIVE_MAXIMUM = -104,  /* more unacknowledged publishes than agreed [MQTT-3.3.4-7] */
+    HMQ_ENGINE_TOPIC_ALIAS = -105,      /* 0, above the maximum [MQTT-3.3.2-8, -9], or never set */
     HMQ_ENGINE_NO_MEMORY = -106,
     HMQ_ENGINE_SUBSCRIPTION_ID = -107   /* a client's PUBLISH carries one [MQTT-3.3.4-6] */
 } hmq_engine_error;

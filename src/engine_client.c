@@ -12,6 +12,7 @@
 enum {
     REASON_NO_SUBSCRIBERS = 0x10,
     REASON_NOT_AUTHORIZED = 0x87,
+    REASON_IN_USE = 0x91,
     REASON_RECEIVE_MAXIMUM = 0x93,
     REASON_TOPIC_ALIAS = 0x94,
     REASON_PROTOCOL = 0x82
@@ -23,8 +24,8 @@ const char *hmq_engine_error_text(int error) {
     case HMQ_ENGINE_SECOND_CONNECT: return "a second CONNECT [MQTT-3.1.0-2]";
     case HMQ_ENGINE_UNEXPECTED: return "a packet that only a server sends";
     case HMQ_ENGINE_RECEIVE_MAXIMUM:
-        return "more unacknowledged publishes than the receive maximum allows [MQTT-3.3.4-9]";
-    case HMQ_ENGINE_TOPIC_ALIAS: return "a topic alias that is 0, too large or was never set [MQTT-3.3.2-8]";
+        return "more unacknowledged publishes than the receive maximum allows [MQTT-3.3.4-7]";
+    case HMQ_ENGINE_TOPIC_ALIAS: return "a topic alias that is 0, too large [MQTT-3.3.2-8, -9] or was never set";
     case HMQ_ENGINE_NO_MEMORY: return "out of memory";
     case HMQ_ENGINE_SUBSCRIPTION_ID: return "a subscription identifier in a client's PUBLISH [MQTT-3.3.4-6]";
     default: return hmq_mqtt_error_text((hmq_mqtt_error)error);
@@ -281,10 +282,13 @@ static bool fault(hmq_engine *e, connection *c, int error, hmq_slice bytes, hmq_
     return true;
 }
 
-static bool hand_over(connection *c, hmq_slice packet, hmq_engine_event *event) {
+static bool hand_over(const hmq_engine *e, connection *c, const hmq_mqtt_packet *p, hmq_slice packet,
+                      hmq_engine_event *event) {
     c->paused = true;
     if (c->phase == PHASE_NEW) c->phase = PHASE_HELD;
-    *event = (hmq_engine_event){.kind = HMQ_EVENT_PACKET, .conn = c->handle, .bytes = packet};
+    bool in_use = p->packet_id != 0 && log_uses(e, c, p->packet_id);
+    *event = (hmq_engine_event){
+        .kind = HMQ_EVENT_PACKET, .conn = c->handle, .code = in_use ? REASON_IN_USE : 0, .bytes = packet};
     return true;
 }
 
@@ -311,7 +315,7 @@ static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, 
             if (outcome == 0 && c->phase != PHASE_ENDED) continue;
             e->count.packets_received -= count - i - 1; /* the others are decoded once more, or never looked at */
             if (outcome < 0) return fault(e, c, outcome, bytes, event);
-            return outcome > 0 && hand_over(c, bytes, event);
+            return outcome > 0 && hand_over(e, c, &packets[i], bytes, event);
         }
         if (bad != HMQ_MQTT_OK) return fault(e, c, bad, (hmq_slice){data + *taken, len - *taken}, event);
         if (count < BATCH) return false;

@@ -208,6 +208,8 @@ void log_lost(hmq_engine *e);
 bool log_keep_head(hmq_engine *e, connection *c);
 /* Sends what is kept, if nothing of it is under way: all of it, or (no memory) nothing for now. */
 void log_send_again(hmq_engine *e, connection *c);
+/* Has the client a publish or a completion with this identifier that was not answered?  O(commands without a reply). */
+bool log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id);
 /* One push that confirms (UN)SUBSCRIBE. */
 void log_confirmed(hmq_engine *e);
 /* Publishes of QoS 0 among what is kept. */

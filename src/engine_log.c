@@ -136,6 +136,26 @@ size_t log_kept_qos0(const connection *c) {
     return qos0_among(&c->again) + qos0_among(&c->later);
 }
 
+static bool is_use(const awaited *entry, const connection *c, uint16_t packet_id) {
+    return entry->conn == c->handle && entry->kind <= COMMAND_COMPLETE && entry->packet_id == packet_id;
+}
+
+static bool is_among(const hmq_bytes *kept, const connection *c, uint16_t packet_id) {
+    awaited entry;
+    for (size_t at = 0; at < kept->len; at += sizeof entry + entry.len) {
+        memcpy(&entry, hmq_bytes_at(kept) + at, sizeof entry);
+        if (is_use(&entry, c, packet_id)) return true;
+    }
+    return false;
+}
+
+bool log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id) {
+    const awaited *entries = head(e);
+    for (size_t i = 0; c->under_way > 0 && i < log_count(e); i++)
+        if (is_use(&entries[i], c, packet_id)) return true;
+    return is_among(&c->again, c, packet_id) || is_among(&c->later, c, packet_id);
+}
+
 /* One command whose reply will not come. */
 static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool written) {
     connection *c = engine_find(e, lost->conn);

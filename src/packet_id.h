@@ -1,6 +1,6 @@
 /* packet_id.h - MQTT packet identifiers (1..65535, wrapping) and the serials that keep their order.
  *
- * A session hands out packet identifiers in a circle, never 0, never one that is still in use [MQTT-2.3.1-4].
+ * A session hands out packet identifiers in a circle, never 0, never one that is still in use [MQTT-2.3.1-4; 5.0: 2.2.1-4].
  * Its messages are ordered by a serial that only grows.  The two are tied: in round r (0 at first, one more at
  * each wrap) the message with identifier p has the serial  r * 65535 + p,  so that the serial 65536 belongs to
  * identifier 1 of round 1 - the layout TBMQ 2.x uses for the scores of its sorted set. */

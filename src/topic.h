@@ -20,10 +20,10 @@ typedef enum hmq_topic_error {
     HMQ_TOPIC_TOO_LONG = 2,   /* more than HMQ_TOPIC_MAX_BYTES */
     HMQ_TOPIC_TOO_DEEP = 3,   /* more than HMQ_TOPIC_MAX_LEVELS */
     HMQ_TOPIC_NUL = 4,        /* contains U+0000 [MQTT-4.7.3-2] */
-    HMQ_TOPIC_NOT_UTF8 = 5,   /* ill-formed UTF-8, surrogates included [MQTT-1.5.3-1] */
+    HMQ_TOPIC_NOT_UTF8 = 5,   /* ill-formed UTF-8, surrogates included [MQTT-1.5.3-1; 5.0: 1.5.4-1] */
     HMQ_TOPIC_WILDCARD = 6,   /* a name with '+' or '#' [MQTT-3.3.2-2] */
-    HMQ_TOPIC_BAD_PLUS = 7,   /* '+' beside other characters of its level [MQTT-4.7.1-3] */
-    HMQ_TOPIC_BAD_HASH = 8,   /* '#' not alone in the last level [MQTT-4.7.1-2] */
+    HMQ_TOPIC_BAD_PLUS = 7,   /* '+' beside other characters of its level [MQTT-4.7.1-3; 5.0: -2] */
+    HMQ_TOPIC_BAD_HASH = 8,   /* '#' not alone in the last level [MQTT-4.7.1-2; 5.0: -1] */
     HMQ_TOPIC_BAD_SHARE = 9   /* "$share/" without a group or filter, wildcard in the group [MQTT-4.8.2-1, -2] */
 } hmq_topic_error;
 

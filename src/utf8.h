@@ -10,8 +10,8 @@
 /* cffi-begin */
 typedef enum hmq_utf8_error {
     HMQ_UTF8_OK = 0,
-    HMQ_UTF8_ILL_FORMED = 1, /* [MQTT-1.5.3-1] */
-    HMQ_UTF8_NUL = 2         /* well-formed, but contains U+0000 [MQTT-1.5.3-2] */
+    HMQ_UTF8_ILL_FORMED = 1, /* [MQTT-1.5.3-1; 5.0: 1.5.4-1] */
+    HMQ_UTF8_NUL = 2         /* well-formed, but contains U+0000 [MQTT-1.5.3-2; 5.0: 1.5.4-2] */
 } hmq_utf8_error;
 
 hmq_utf8_error hmq_utf8_check(const uint8_t *text, size_t len);

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = Log("client")
 
-_KEEP_ALIVE_FACTOR = 1.5  # [MQTT-3.1.2-24]
+_KEEP_ALIVE_FACTOR = 1.5  # [MQTT-3.1.2-24; 5.0: 3.1.2-22]
 _HARD_LIMIT_FACTOR = 4  # of write_buffer_bytes: beyond it the client is not read either
 
 
@@ -168,7 +168,7 @@ class Client(asyncio.BufferedProtocol):
         """What the engine found in the client's bytes, packet after packet."""
         while event is not None and self.conn:
             if event.kind == EventKind.PACKET:
-                goes_on = self._do(self.session.packet(event.data))
+                goes_on = self._do(self.session.packet(event.data, event.code))
             else:
                 goes_on = self._do(self._faulty(event))
             event = self._bridge.engine.proceed(self.conn, self._bridge.now_ms()) if goes_on and self.conn else None

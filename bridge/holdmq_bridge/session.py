@@ -103,11 +103,18 @@ class Session:
 
     # ---- from the client -------------------------------------------------------------------------------------------
 
-    def packet(self, data: bytes) -> Actions:
-        """A whole packet; the engine has seen that it may come now."""
+    def packet(self, data: bytes, code: int = 0) -> Actions:
+        """A whole packet; the engine has seen that it may come now.
+
+        Args:
+            data: its bytes.
+            code: 0x91 if its packet identifier is in use; 3.1.1 has no word for that, there it is served.
+        """
         packets, _, error = mqtt.decode_many(data, version=ANY_VERSION if self.terms is None else self.terms.version)
         if error is not None:
             return self.fault(error.reason_code, str(error), data, error.connack_code)
+        if code and self.version == PROTOCOL_LEVEL_5:
+            return self._in_use(packets[0], code)
         handler = _HANDLERS.get(type(packets[0]))
         if handler is None:
             return self._protocol_error(f"a client must not send {type(packets[0]).__name__}")
@@ -193,6 +200,15 @@ class Session:
         command = ("SESSION.SUBSCRIBE", self.key, "EPOCH", self.epoch, *arguments)
         return self._tell(Command(Kind.SUBSCRIBE, command, (packet.packet_id, reasons)))
 
+    def _in_use(self, packet: mqtt.Packet, code: int) -> Actions:
+        """It is refused, as a whole: a reason for each filter."""
+        if isinstance(packet, mqtt.Subscribe):
+            answer = answers.suback(self.version, packet.packet_id, [code] * len(packet.subscriptions))
+        else:
+            assert isinstance(packet, mqtt.Unsubscribe)
+            answer = answers.unsuback(self.version, packet.packet_id, [code] * len(packet.topic_filters))
+        return [Send(answer), Continue()]
+
     def _on_unsubscribe(self, packet: mqtt.Unsubscribe) -> Actions:
         assert self.terms is not None
         reasons = [subscriptions.unsubscribe_reason(topic_filter) for topic_filter in packet.topic_filters]
@@ -215,7 +231,7 @@ class Session:
         return self.end(Ending.DISCONNECT_WITH_WILL, f"reason code {packet.reason_code:#04x}")
 
     def _on_auth(self, _packet: mqtt.Auth) -> Actions:
-        return self._protocol_error("an AUTH, though no authentication method was agreed [MQTT-4.12.0-6]")
+        return self._protocol_error("an AUTH, though no authentication method was agreed [MQTT-4.12.0-7]")
 
     # ---- to the server and back ------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@
     socket ◄── wsproto ◄── one binary message each  ◄── Client.write
 
 A packet may be cut anywhere over messages [MQTT-6.0.0-2]: what comes is a stream of bytes, and handed on as it comes.
-Text messages end the connection [MQTT-6.0.0-1]; the subprotocol is `mqtt` [MQTT-6.0.0-3, 4].
+Text messages end the connection [MQTT-6.0.0-1]; the subprotocol is `mqtt` [MQTT-6.0.0-3, -4].
 """
 
 import asyncio

@@ -265,9 +265,9 @@ class SubscriptionOptions:
             2 never.
         identifier: what each copy carries that the session gets by this filter, 1 to 268435455 (MQTT 5.0, section
             3.8.2.1.2); 0: none.
-        replay: where it begins to read history: `earliest`, `now`, or milliseconds since 1970, with `!` behind it for an
-            application, which reads it for ever; of a subscription that stands: empty while it reads history, `!` if it is
-            an application's. None: it does not read history.
+        replay: where it begins to read history: `earliest`, `now`, or milliseconds since 1970, with `!` behind it for
+            an application, which reads it for ever; of a subscription that stands: empty while it reads history, `!` if
+            it is an application's. None: it does not read history.
 
     Raises:
         ArgumentError: for a value outside of its range.
@@ -294,7 +294,7 @@ class SubscriptionOptions:
 
     @property
     def text(self) -> str:
-        """The options as commands take them: the byte, the identifier behind a colon, the start of a replay behind @."""
+        """The options as commands take them: the byte, behind a colon the identifier, behind @ the start of a replay."""
         options = f"{self.byte}:{self.identifier}" if self.identifier else str(self.byte)
         return options if self.replay is None else f"{options}@{self.replay}"
 

@@ -130,6 +130,23 @@ def test_while_a_packet_is_with_the_owner_bytes_count_as_taken(desk: Desk) -> No
     assert desk.engine.took
 
 
+@pytest.mark.parametrize("up", [True, False], ids=["under way", "kept while the server is away"])
+def test_a_question_with_the_identifier_of_an_unanswered_publish_is_marked(desk: Desk, up: bool) -> None:
+    other = desk.open(b"o", version=5)
+    conn = desk.open(version=5)
+    desk.send(other, publish(b"t", qos=1, packet_id=2, properties=b""))
+    if not up:
+        desk.engine.server_lost()
+    desk.send(conn, publish(b"t", qos=1, packet_id=1, properties=b""))
+    codes = []
+    for packet_id in (1, 2):
+        desk.send(conn, packet(0x82, packet_id.to_bytes(2, "big") + b"\0" + text(b"a") + b"\0"))
+        event = desk.events.pop()
+        codes.append((event.kind, event.code))
+        assert desk.engine.proceed(conn, desk.now_ms) is None
+    assert codes == [(EventKind.PACKET, 0x91), (EventKind.PACKET, 0)]
+
+
 def test_an_expiry_beyond_what_mqtt_can_say_is_the_longest_it_can(desk: Desk) -> None:
     conn = desk.open(version=5)
     desk.answer(push(INBOX, queued(1, 0, record(b"1", expires_ms=T0 + (1 << 33) * 1000))))

@@ -7,7 +7,7 @@ import pytest
 from tests.bridge import packets
 from tests.bridge import packets5 as p
 from tests.bridge.conformance.conftest import Connect
-from tests.bridge.conformance.peer import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, Peer
+from tests.bridge.conformance.peer import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, UNSUBACK, Peer
 from tests.support.servers import embedded_kinds
 
 server_kinds = embedded_kinds
@@ -238,6 +238,18 @@ def test_identifier_0_is_refused(peer: MakePeer, first: int) -> None:
     client = peer()
     client.send(bytes([first, 2, 0, 0]))
     client.expect_refused(0x81, 0x82)  # [MQTT-2.3.1-1, 2.2.1-3]
+
+
+def test_a_question_with_the_identifier_of_a_publish_under_way_is_refused_with_0x91(join: Connect) -> None:
+    client = join(5)
+    client.send(p.publish("a", b"x", qos=1, pid=7) + p.subscribe(7, ("a", 1), ("b", 1)))
+    assert client.until(SUBACK).codes == [0x91, 0x91]
+    assert client.until(PUBACK).pid == 7
+    assert client.wants(("a", 1), ("b", 1), pid=7) == [1, 1]
+    client.send(p.publish("c", b"x", qos=2, pid=7) + p.unsubscribe(7, "a"))
+    assert client.until(UNSUBACK).codes == [0x91]
+    assert client.until(PUBREC).pid == 7
+    assert client.drops("a", "b", pid=8) == [0, 0]
 
 
 @pytest.mark.parametrize("kind", [0x20, 0x90, 0xB0, 0xD0], ids=["CONNACK", "SUBACK", "UNSUBACK", "PINGRESP"])

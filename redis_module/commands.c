@@ -3,6 +3,9 @@
  * If you add a command: a row here, its section in docs/commands.md, its method in pyclient, its tests in tests/module. */
 #include "commands.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "channel.h"
 #include "history.h"
 #include "index.h"
@@ -36,15 +39,10 @@ static server_command_arg filter_and_options[] = {ARG("filter", SERVER_ARG_STRIN
 static server_command_arg producer_args[] = {ARG("producer", SERVER_ARG_STRING, 0),
                                              ARG("sequence", SERVER_ARG_INTEGER, 0), END_ARGS};
 
-static server_command_arg chunk_args[] = {ARG("id", SERVER_ARG_STRING, 0), ARG("epoch", SERVER_ARG_INTEGER, 0),
-                                          ARG("chunk", SERVER_ARG_INTEGER, 0), END_ARGS};
-#define CHUNK_ARG                                                                                                      \
-    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, chunk_args, NULL}
-
 static server_command_arg publish_args[] = {ARG("channel", SERVER_ARG_STRING, 0), ARG("message", SERVER_ARG_STRING, 0),
-                                            CHUNK_ARG, END_ARGS};
+                                            END_ARGS};
 static server_command_arg spublish_args[] = {ARG("shardchannel", SERVER_ARG_STRING, 0),
-                                             ARG("message", SERVER_ARG_STRING, 0), CHUNK_ARG, END_ARGS};
+                                             ARG("message", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg channel_args[] = {ARG("channel", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg channel_key_args[] = {{"channel", SERVER_ARG_KEY, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL},
                                                 END_ARGS};
@@ -149,7 +147,6 @@ static server_command_arg topic_publish_args[] = {ARG("topic", SERVER_ARG_STRING
                                                   OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                   OPTION("packet-id", SERVER_ARG_INTEGER, "PACKET"),
                                                   OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
-                                                  CHUNK_ARG,
                                                   SLOTS_ARG,
                                                   END_ARGS};
 static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
@@ -165,16 +162,20 @@ static server_command_arg history_store_args[] = {ARG("name", SERVER_ARG_STRING,
                                                   OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                   END_ARGS};
 static server_command_arg history_name_args[] = {ARG("store", SERVER_ARG_STRING, 0), END_ARGS};
-static server_command_arg history_append_args[] = {ARG("store", SERVER_ARG_STRING, 0),
-                                                   ARG("topic", SERVER_ARG_STRING, 0),
-                                                   ARG("payload", SERVER_ARG_STRING, 0),
-                                                   OPTION("qos", SERVER_ARG_INTEGER, "QOS"),
-                                                   SWITCH("retain", "RETAIN"),
-                                                   OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
-                                                   OPTION("client-id", SERVER_ARG_STRING, "FROM"),
-                                                   OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
-                                                   CHUNK_ARG,
-                                                   END_ARGS};
+static server_command_arg history_producer_args[] = {ARG("id", SERVER_ARG_STRING, 0),
+                                                     ARG("epoch", SERVER_ARG_INTEGER, 0),
+                                                     ARG("chunk", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg history_append_args[] = {
+    ARG("store", SERVER_ARG_STRING, 0),
+    ARG("topic", SERVER_ARG_STRING, 0),
+    ARG("payload", SERVER_ARG_STRING, 0),
+    OPTION("qos", SERVER_ARG_INTEGER, "QOS"),
+    SWITCH("retain", "RETAIN"),
+    OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
+    OPTION("client-id", SERVER_ARG_STRING, "FROM"),
+    OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
+    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, history_producer_args, NULL},
+    END_ARGS};
 static server_command_arg history_replay_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
                                                    OPTION("store", SERVER_ARG_STRING, "STORE"),
                                                    OPTION("ms", SERVER_ARG_STRING, "FROM"),
@@ -207,8 +208,18 @@ static server_command_arg history_range_args[] = {
     SWITCH("expired", "EXPIRED"),
     END_ARGS};
 
+static server_command_arg history_get_args[] = {ARG("store", SERVER_ARG_STRING, 0),
+                                                OPTION("shard", SERVER_ARG_INTEGER, "SHARD"),
+                                                OPTION("generation", SERVER_ARG_INTEGER, "GENERATION"), END_ARGS};
+static server_command_arg history_prepare_args[] = {
+    ARG("store", SERVER_ARG_STRING, 0), ARG("generation", SERVER_ARG_INTEGER, 0), ARG("text", SERVER_ARG_STRING, 0),
+    OPTION("shard", SERVER_ARG_INTEGER, "SHARD"), END_ARGS};
+static server_command_arg history_commit_args[] = {ARG("store", SERVER_ARG_STRING, 0),
+                                                   ARG("generation", SERVER_ARG_INTEGER, 0),
+                                                   OPTION("shard", SERVER_ARG_INTEGER, "SHARD"), END_ARGS};
+
 typedef struct command {
-    const char *name;
+    const char *name; /* <command>, or <command>|<subcommand> behind it */
     server_command_handler handler;
     const char *flags;
     const char *categories; /* from 7.2 */
@@ -223,10 +234,10 @@ typedef struct command {
  * or a replica would refuse what PUBLISH may; no "pubsub", which client libraries take for a mode). */
 static const command table[] = {
     {"CHANNEL.PUBLISH", channel_publish_command, "may-replicate fast allow-loading allow-stale getchannels-api",
-     "pubsub fast", -3, 0, "Publishes a message; keeps it as the channel's policy says.",
+     "pubsub fast", 3, 0, "Publishes a message; keeps it as the channel's policy says.",
      "O(N+M) with N subscribers and M patterns", publish_args},
     {"CHANNEL.SPUBLISH", channel_spublish_command, "may-replicate fast allow-loading allow-stale getchannels-api",
-     "pubsub fast", -3, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
+     "pubsub fast", 3, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
      "Publishes a message to a shard channel; keeps it as the channel's policy says.", "O(N) with N subscribers",
      spublish_args},
     {"CHANNEL.LAST", channel_last_command, "readonly fast", "read fast", 2, KEY_READ,
@@ -308,6 +319,20 @@ static const command table[] = {
     {"HISTORY.RANGE", history_range_command, "readonly", "read", -5, 0,
      "The messages of a shard between two sequence numbers, column by column.",
      "O(V log P) with V messages visited and P patterns", history_range_args},
+    {"HISTORY.PATTERNS", NULL, "", "slow", -2, 0, "The pattern sets of a store.", "O(1)", NULL},
+    {"HISTORY.PATTERNS|GET", history_patterns_get_command, "readonly", "read", -3, 0,
+     "The pattern set of a generation.", "O(N) with N bytes of it", history_get_args},
+    {"HISTORY.PATTERNS|STATS", history_patterns_stats_command, "readonly", "read slow", -3, 0,
+     "How many messages each pattern of the present set has.", "O(S * E * P) with S shards, E epochs, P patterns",
+     history_info_args},
+    {"HISTORY.PATTERNS|PREPARE", history_patterns_prepare_command, "write deny-oom", "write", -5, 0,
+     "Checks and keeps the pattern set of the next generation.", "O(N log P) with N bytes and P patterns",
+     history_prepare_args},
+    {"HISTORY.PATTERNS|COMMIT", history_patterns_commit_command, "write deny-oom", "write", -4, 0,
+     "Switches to the pattern set that was prepared.", "O(S * N log P) with S shards, N bytes and P patterns",
+     history_commit_args},
+    {"HISTORY.PATTERNS|ABORT", history_patterns_abort_command, "write", "write", -3, 0,
+     "Forgets the pattern set that was prepared.", "O(S) with S shards", history_info_args},
     {"HOLDMQ.CHECK", index_check_command, "readonly admin", "admin slow dangerous", 1, 0,
      "Compares the in-memory indexes with a rebuild.", "O(N) with N keys", NULL},
 };
@@ -335,12 +360,21 @@ static bool describe(server_ctx *ctx, const command *c) {
     return sv.SetCommandACLCategories == NULL || sv.SetCommandACLCategories(registered, c->categories) == SERVER_OK;
 }
 
+/* A name with '|' is that of a subcommand; its command stands before it in the table and has no handler. */
+static bool create(server_ctx *ctx, const command *c) {
+    int key = c->key_flags != 0 ? 1 : 0;
+    const char *bar = strchr(c->name, '|');
+    if (bar == NULL) return sv.CreateCommand(ctx, c->name, c->handler, c->flags, key, key, key) == SERVER_OK;
+    char parent[64];
+    snprintf(parent, sizeof parent, "%.*s", (int)(bar - c->name), c->name);
+    server_command *container = sv.GetCommand(ctx, parent);
+    return container != NULL &&
+           sv.CreateSubcommand(container, bar + 1, c->handler, c->flags, key, key, key) == SERVER_OK;
+}
+
 const char *commands_start(server_ctx *ctx) {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        const command *c = &table[i];
-        int key = c->key_flags != 0 ? 1 : 0;
-        if (sv.CreateCommand(ctx, c->name, c->handler, c->flags, key, key, key) != SERVER_OK || !describe(ctx, c))
-            return c->name;
+        if (!create(ctx, &table[i]) || !describe(ctx, &table[i])) return table[i].name;
     }
     return NULL;
 }

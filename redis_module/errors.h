@@ -16,6 +16,7 @@
     X(ERROR_NOSESSION, "NOSESSION")                                                                                    \
     X(ERROR_FULL, "FULL")                                                                                              \
     X(ERROR_NOTEMPTY, "NOTEMPTY")                                                                                      \
+    X(ERROR_STALE, "STALE")                                                                                            \
     X(ERROR_TRYAGAIN, "TRYAGAIN")                                                                                      \
     X(ERROR_OOM, "OOM")                                                                                                \
     X(ERROR_NOPERM, "NOPERM")

@@ -15,6 +15,11 @@ int history_replay_command(server_ctx *ctx, server_string **argv, int argc);
 int history_info_command(server_ctx *ctx, server_string **argv, int argc);
 int history_seq_command(server_ctx *ctx, server_string **argv, int argc);
 int history_range_command(server_ctx *ctx, server_string **argv, int argc);
+int history_patterns_get_command(server_ctx *ctx, server_string **argv, int argc);
+int history_patterns_stats_command(server_ctx *ctx, server_string **argv, int argc);
+int history_patterns_prepare_command(server_ctx *ctx, server_string **argv, int argc);
+int history_patterns_commit_command(server_ctx *ctx, server_string **argv, int argc);
+int history_patterns_abort_command(server_ctx *ctx, server_string **argv, int argc);
 
 /* Steps over the name of a store; NULL after replying that there is none. */
 const history_store *history_take_store(args *a);

@@ -1,9 +1,11 @@
 /* history_info.c - HISTORY.INFO and HISTORY.SEQ: what a shard has, and where in it a time is. */
 #include <inttypes.h>
 
+#include "../src/little_endian.h"
 #include "errors.h"
 #include "history.h"
 #include "history_read.h"
+#include "history_switch.h"
 #include "history_visible.h"
 
 #define STORE_FIELDS 9
@@ -27,6 +29,19 @@ typedef struct shard_facts {
     uint64_t first, first_us, trimmed, bytes;
 } shard_facts;
 
+/* The id of an epoch's first message, if its mark says it. */
+static bool marked_time(server_ctx *ctx, const history_shard *state, const history_epoch *epoch, uint64_t *time_us) {
+    server_string *name = history_key(state->store, state->shard, "_%" PRIu32 "_marks", epoch->epoch);
+    server_key *key;
+    hmq_slice marks;
+    bool found = history_open_string(ctx, name, SERVER_READ, &key, &marks) && marks.len >= HMQ_MARK_BYTES &&
+                 hmq_load64(marks.data + 8) == epoch->first;
+    if (found) *time_us = hmq_load64(marks.data);
+    if (key != NULL) sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+    return found;
+}
+
 /* The time of the first message from this number on; 0 if there is none. */
 static bool time_at(server_ctx *ctx, const history_shard *state, uint64_t sequence, uint64_t *time_us) {
     history_epoch epoch;
@@ -35,8 +50,7 @@ static bool time_at(server_ctx *ctx, const history_shard *state, uint64_t sequen
     *time_us = 0;
     if (sequence > state->last.sequence) return true;
     if (!history_epoch_of_sequence(ctx, state, sequence, &epoch)) return false;
-    *time_us = epoch.begun_us;
-    if (sequence <= epoch.first) return true;
+    if (sequence <= epoch.first && marked_time(ctx, state, &epoch, time_us)) return true;
     history_reader *reader = history_reader_open(ctx, state, &epoch, (hmq_slice){NULL, 0}, sequence);
     if (reader == NULL) return false;
     history_step step = history_reader_next(reader, &entry, &budget);
@@ -93,10 +107,6 @@ static void reply_holds(server_ctx *ctx, const history_shard *state) {
     sv.ReplySetMapLength(ctx, holds.count);
 }
 
-static uint32_t generation_of(const history_shard *state) {
-    return state->exists ? state->generation : 1; /* with which its first message begins */
-}
-
 static void reply_shard(server_ctx *ctx, const shard_facts *f) {
     const history_shard *s = &f->state;
     sv.ReplyWithMap(ctx, SHARD_FIELDS);
@@ -108,7 +118,7 @@ static void reply_shard(server_ctx *ctx, const shard_facts *f) {
     reply_number(ctx, "bytes", f->bytes);
     reply_number(ctx, "epoch", s->epoch);
     reply_number(ctx, "oldest_epoch", s->oldest);
-    reply_number(ctx, "generation", generation_of(s));
+    reply_number(ctx, "generation", history_generation(s));
     reply_number(ctx, "trimmed", f->trimmed);
     reply_holds(ctx, s);
 }
@@ -158,7 +168,7 @@ int history_info_command(server_ctx *ctx, server_string **argv, int argc) {
     uint32_t generation = 1;
     for (unsigned i = 0; i < count; i++) {
         if (!take_facts(ctx, &facts[i], now_us)) return reply_corrupt(ctx, &facts[i].state);
-        if (generation_of(&facts[i].state) > generation) generation = generation_of(&facts[i].state);
+        if (history_generation(&facts[i].state) > generation) generation = history_generation(&facts[i].state);
     }
     if (count == 0) return SERVER_OK;
     reply_store(ctx, store, generation);

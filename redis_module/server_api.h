@@ -294,6 +294,8 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "6.0", void, SetModuleOptions, (server_ctx *, int options))                                            \
     X(REQUIRED, "4.0", int, CreateCommand,                                                                             \
       (server_ctx *, const char *name, server_command_handler, const char *flags, int first, int last, int step))      \
+    X(REQUIRED, "7.0", int, CreateSubcommand,                                                                          \
+      (server_command *, const char *name, server_command_handler, const char *flags, int first, int last, int step))  \
     X(REQUIRED, "7.0", server_command *, GetCommand, (server_ctx *, const char *name))                                 \
     X(REQUIRED, "7.0", int, SetCommandInfo, (server_command *, const server_command_info *))                           \
     X(OPTIONAL, "7.2", int, SetCommandACLCategories, (server_command *, const char *categories))                       \

@@ -26,11 +26,14 @@ __all__ = [
     "ArgumentError",
     "CommandError",
     "FencedError",
+    "HeldError",
+    "HoldLostError",
     "HoldMQError",
     "InvalidTopicError",
     "ModuleMissingError",
     "MovingError",
     "NoSessionError",
+    "NotEmptyError",
     "ProducerError",
     "SessionFullError",
     "UnexpectedReplyError",
@@ -102,19 +105,47 @@ class NoSessionError(CommandError):
 
 
 class SessionFullError(CommandError):
-    """All 65535 packet identifiers of the session are in use (`FULL`)."""
+    """All 65535 packet identifiers of the session are in use, or no more producers can be remembered (`FULL`)."""
 
     code = "FULL"
 
 
+class NotEmptyError(CommandError):
+    """An import into a session that has messages, without `merge` (`NOTEMPTY`)."""
+
+    code = "NOTEMPTY"
+
+
+class HeldError(CommandError):
+    """What a reader of history has not read yet was to be trimmed (`HELD`): the text names the reader."""
+
+    code = "HELD"
+
+
+class HoldLostError(CommandError):
+    """Retention went on without this reader of history (`HOLDLOST`): messages that it had not read are gone."""
+
+    code = "HOLDLOST"
+
+
 ERRORS: dict[str, type[CommandError]] = {
     error.code: error
-    for error in (CommandError, WrongTypeError, InvalidTopicError, FencedError, NoSessionError, SessionFullError)
+    for error in (
+        CommandError,
+        WrongTypeError,
+        InvalidTopicError,
+        FencedError,
+        NoSessionError,
+        SessionFullError,
+        NotEmptyError,
+        HeldError,
+        HoldLostError,
+    )
 }
 
 _LIBRARIES = ("redis", "valkey")
 _foreign: dict[tuple[type[CommandError], type[Exception]], type[CommandError]] = {}  # for another library's clients
-_UNKNOWN_COMMAND = re.compile(r"unknown command\W+(CHANNEL|SESSION|TOPIC|HOLDMQ)\.", re.IGNORECASE)
+_UNKNOWN_COMMAND = re.compile(r"unknown command\W+(CHANNEL|SESSION|TOPIC|HISTORY|HOLDMQ)\.", re.IGNORECASE)
 
 
 def library_of(thing: object) -> ModuleType:

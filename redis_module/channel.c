@@ -3,97 +3,28 @@
 
 #include <string.h>
 
-#include "../src/session_key.h"
 #include "access.h"
 #include "args.h"
 #include "channel_facts.h"
+#include "channel_names.h"
 #include "drain.h"
 #include "errors.h"
 #include "handoff.h"
 #include "pattern_walk.h"
 #include "index.h"
+#include "publish_producer.h"
 #include "replication.h"
 #include "push.h"
+#include "slots.h"
 
 /* A list's expiry is moved only when it would be moved by more than this part of the ttl, so that most messages
  * replicate as one RPUSH: a message lives at least its ttl, at most 1/64 longer. */
 #define EXPIRY_SLACK 64
 
-/* ---- names and rules --------------------------------------------------------------------------------------- */
+/* ---- rules ------------------------------------------------------------------------------------------------- */
 
 const hmq_rule *channel_rule(const server_string *channel) {
     return channel_rule_of(slice_of(channel));
-}
-
-/* Does the name have a hash tag, as the cluster understands it: '{', at least one byte, '}'? */
-static bool has_hash_tag(hmq_slice name) {
-    const uint8_t *open = memchr(name.data, '{', name.len);
-    if (open == NULL) return false;
-    const uint8_t *close = memchr(open, '}', name.len - (size_t)(open - name.data));
-    return close != NULL && close > open + 1;
-}
-
-/* How the name of the last message's list is made:
- *     <channel>:last      a hash tag of its own
- *     {<channel>}_last    no '}' in it
- *     {<encoded>}_last%   a '}' that makes no tag: encoded, and so in another slot (a cluster does not keep it) */
-typedef struct last_form {
-    const char *suffix;
-    size_t len;
-} last_form;
-static const last_form tagged_form = {":last", 5}, plain_form = {"_last", 5}, encoded_form = {"_last%", 6};
-
-static const last_form *form_of(hmq_slice channel) {
-    if (has_hash_tag(channel)) return &tagged_form;
-    return memchr(channel.data, '}', channel.len) == NULL ? &plain_form : &encoded_form;
-}
-
-server_string *channel_last_key(hmq_slice channel) {
-    const last_form *form = form_of(channel);
-    size_t len = channel.len, capacity = channel.len * 3 + 2;
-    char *name = sv.Alloc(capacity + form->len);
-    if (form == &encoded_form) {
-        len = hmq_session_key_encode((const char *)channel.data, channel.len, name, capacity);
-    } else if (form == &plain_form) {
-        name[0] = '{';
-        memcpy(name + 1, channel.data, channel.len);
-        name[channel.len + 1] = '}';
-        len += 2;
-    } else {
-        memcpy(name, channel.data, channel.len);
-    }
-    memcpy(name + len, form->suffix, form->len);
-    server_string *key = sv.CreateString(NULL, name, len + form->len);
-    sv.Free(name);
-    return key;
-}
-
-static bool ends_with(hmq_slice name, const last_form *form) {
-    return name.len > form->len && memcmp(name.data + name.len - form->len, form->suffix, form->len) == 0;
-}
-
-/* What stands before the suffix, decoded; -1 if the form is not this one. */
-static int64_t decode_last_key(hmq_slice name, const last_form *form, char *channel, size_t capacity) {
-    if (!ends_with(name, form)) return -1;
-    hmq_slice base = {name.data, name.len - form->len};
-    if (form == &encoded_form) return hmq_session_key_decode((const char *)base.data, base.len, channel, capacity);
-    if (form == &plain_form) {
-        if (base.len < 2 || base.data[0] != '{' || base.data[base.len - 1] != '}') return -1;
-        base = (hmq_slice){base.data + 1, base.len - 2};
-    }
-    if (base.len > capacity) return -1;
-    memcpy(channel, base.data, base.len);
-    return (int64_t)base.len;
-}
-
-bool channel_of_last_key(hmq_slice name, char *channel, size_t capacity, size_t *len) {
-    static const last_form *const forms[] = {&tagged_form, &plain_form, &encoded_form};
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        int64_t decoded = decode_last_key(name, forms[i], channel, capacity);
-        *len = decoded < 0 ? 0 : (size_t)decoded;
-        if (decoded >= 0 && form_of((hmq_slice){(const uint8_t *)channel, *len}) == forms[i]) return true;
-    }
-    return false;
 }
 
 /* ---- keeping ----------------------------------------------------------------------------------------------- */
@@ -154,7 +85,7 @@ static void keep(server_ctx *ctx, server_string *name, server_string *message, u
 }
 
 static void keep_last(server_ctx *ctx, server_string *channel, server_string *message, const hmq_rule *rule) {
-    if (can.cluster && form_of(slice_of(channel)) == &encoded_form) return; /* its slot is another node's, perhaps */
+    if (can.cluster && !channel_names_share_slot(slice_of(channel))) return; /* another node's, perhaps */
     server_string *name = channel_last_key(slice_of(channel));
     keep(ctx, name, message, 1, rule->ttl_s);
     sv.FreeString(NULL, name);
@@ -247,17 +178,62 @@ static int publish(server_ctx *ctx, server_string *channel, server_string *messa
     return sv.ReplyWithLongLong(ctx, receivers);
 }
 
+/* ---- PRODUCER ---------------------------------------------------------------------------------------------- */
+
+/* Can what is known of the producer be kept here?  False after replying why not. */
+static bool may_note(server_ctx *ctx, server_string *channel, const publish_producer *by, bool sharded) {
+    hmq_slice name = slice_of(channel);
+    int flags = sv.GetContextFlags(ctx);
+    if (can.cluster && (!sharded || !channel_names_share_slot(name))) {
+        reply_error(ctx, ERROR_SYNTAX,
+                    "PRODUCER in a cluster: CHANNEL.SPUBLISH, to a channel with a hash tag or without '}', "
+                    "expected");
+    } else if (can.cluster && slots_state(slots_of_key(name)) != SLOT_SERVED) {
+        reply_error(ctx, ERROR_TRYAGAIN, "slot %u of the channel %s is on its way to another node: try again",
+                    slots_of_key(name), shown(channel));
+    } else if (!may_store(flags, sharded)) {
+        reply_error(ctx, ERROR_SYNTAX,
+                    "PRODUCER: a server that is written to expected, a replica keeps nothing of its own");
+    } else if (!access_may_write(ctx, by->key)) {
+        reply_error(ctx, ERROR_NOPERM, "this user may not write %s, where PRODUCER is kept", shown(by->key));
+    } else {
+        return !refused(ctx, flags);
+    }
+    return false;
+}
+
+static int publish_once(server_ctx *ctx, server_string **argv, publish_producer *by, bool sharded) {
+    by->key = channel_producer_key(slice_of(argv[1]), slice_of(by->id));
+    if (may_note(ctx, argv[1], by, sharded)) {
+        switch (publish_producer_judge(ctx, by)) {
+        case PRODUCER_CHUNK_NEW:
+            publish_producer_note(ctx, by);
+            publish(ctx, argv[1], argv[2], sharded);
+            break;
+        case PRODUCER_CHUNK_KNOWN: sv.ReplyWithLongLong(ctx, -1); break;
+        case PRODUCER_CHUNK_REFUSED: break;
+        }
+    }
+    sv.FreeString(NULL, by->key);
+    return SERVER_OK;
+}
+
 static int publish_command(server_ctx *ctx, server_string **argv, int argc, bool sharded) {
     if (sv.IsChannelsPositionRequest(ctx)) {
         sv.ChannelAtPosWithFlags(ctx, 1, (int)SERVER_CHANNEL_PUBLISH);
         return SERVER_OK;
     }
-    if (argc != 3) return sv.WrongArity(ctx);
+    if (argc < 3) return sv.WrongArity(ctx);
+    args a = args_begin(ctx, argv, argc);
+    a.at = 3;
+    publish_producer by = {0};
+    bool taken = true;
+    if (!publish_producer_parse(&a, &by, &taken) || !args_end(&a)) return SERVER_OK;
     if (!access_may_publish(ctx, argv[1], sharded)) {
         return reply_error(ctx, ERROR_NOPERM, "this user has no permissions to run the '%s' command on this channel",
                            sharded ? "spublish" : "publish");
     }
-    return publish(ctx, argv[1], argv[2], sharded);
+    return by.id == NULL ? publish(ctx, argv[1], argv[2], sharded) : publish_once(ctx, argv, &by, sharded);
 }
 
 int channel_publish_command(server_ctx *ctx, server_string **argv, int argc) {

@@ -1,8 +1,7 @@
 /* channel.h - persistent pub/sub: what a publish keeps, what a channel has to offer, CHANNEL.* commands.
  *
  *     <channel>         LIST  the messages held, oldest first; expires ttl after the last one
- *     {<channel>}_last  LIST  of one: the last message, heard or not (policy last=on); <channel>:last if the channel has
- *                       a hash tag of its own (channel.c has the odd cases)
+ *     {<channel>}_last  LIST  of one: the last message, heard or not (policy last=on); channel_names.h
  *
  * Invariants:
  *  1. A message is held only on a writable master, for a user who may write the key, and never in a key of another
@@ -26,10 +25,5 @@ const hmq_rule *channel_rule(const server_string *channel);
 
 /* The last message that the channel keeps; NULL if none.  The caller frees it. */
 server_string *channel_last(server_ctx *ctx, server_string *channel, const hmq_rule *rule);
-
-/* The name of the list that keeps the last message of a channel with last=on. */
-server_string *channel_last_key(hmq_slice channel);
-/* The channel of such a name; false if it is none. */
-bool channel_of_last_key(hmq_slice name, char *channel, size_t capacity, size_t *len);
 
 #endif

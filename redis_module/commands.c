@@ -39,10 +39,15 @@ static server_command_arg filter_and_options[] = {ARG("filter", SERVER_ARG_STRIN
 static server_command_arg producer_args[] = {ARG("producer", SERVER_ARG_STRING, 0),
                                              ARG("sequence", SERVER_ARG_INTEGER, 0), END_ARGS};
 
+static server_command_arg chunk_args[] = {ARG("id", SERVER_ARG_STRING, 0), ARG("epoch", SERVER_ARG_INTEGER, 0),
+                                          ARG("chunk", SERVER_ARG_INTEGER, 0), END_ARGS};
+#define CHUNK_ARG                                                                                                      \
+    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, chunk_args, NULL}
+
 static server_command_arg publish_args[] = {ARG("channel", SERVER_ARG_STRING, 0), ARG("message", SERVER_ARG_STRING, 0),
-                                            END_ARGS};
+                                            CHUNK_ARG, END_ARGS};
 static server_command_arg spublish_args[] = {ARG("shardchannel", SERVER_ARG_STRING, 0),
-                                             ARG("message", SERVER_ARG_STRING, 0), END_ARGS};
+                                             ARG("message", SERVER_ARG_STRING, 0), CHUNK_ARG, END_ARGS};
 static server_command_arg channel_args[] = {ARG("channel", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg channel_key_args[] = {{"channel", SERVER_ARG_KEY, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL},
                                                 END_ARGS};
@@ -147,6 +152,7 @@ static server_command_arg topic_publish_args[] = {ARG("topic", SERVER_ARG_STRING
                                                   OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                   OPTION("packet-id", SERVER_ARG_INTEGER, "PACKET"),
                                                   OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
+                                                  CHUNK_ARG,
                                                   SLOTS_ARG,
                                                   END_ARGS};
 static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
@@ -162,20 +168,16 @@ static server_command_arg history_store_args[] = {ARG("name", SERVER_ARG_STRING,
                                                   OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                   END_ARGS};
 static server_command_arg history_name_args[] = {ARG("store", SERVER_ARG_STRING, 0), END_ARGS};
-static server_command_arg history_producer_args[] = {ARG("id", SERVER_ARG_STRING, 0),
-                                                     ARG("epoch", SERVER_ARG_INTEGER, 0),
-                                                     ARG("chunk", SERVER_ARG_INTEGER, 0), END_ARGS};
-static server_command_arg history_append_args[] = {
-    ARG("store", SERVER_ARG_STRING, 0),
-    ARG("topic", SERVER_ARG_STRING, 0),
-    ARG("payload", SERVER_ARG_STRING, 0),
-    OPTION("qos", SERVER_ARG_INTEGER, "QOS"),
-    SWITCH("retain", "RETAIN"),
-    OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
-    OPTION("client-id", SERVER_ARG_STRING, "FROM"),
-    OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
-    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, history_producer_args, NULL},
-    END_ARGS};
+static server_command_arg history_append_args[] = {ARG("store", SERVER_ARG_STRING, 0),
+                                                   ARG("topic", SERVER_ARG_STRING, 0),
+                                                   ARG("payload", SERVER_ARG_STRING, 0),
+                                                   OPTION("qos", SERVER_ARG_INTEGER, "QOS"),
+                                                   SWITCH("retain", "RETAIN"),
+                                                   OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
+                                                   OPTION("client-id", SERVER_ARG_STRING, "FROM"),
+                                                   OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
+                                                   CHUNK_ARG,
+                                                   END_ARGS};
 static server_command_arg history_replay_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
                                                    OPTION("store", SERVER_ARG_STRING, "STORE"),
                                                    OPTION("ms", SERVER_ARG_STRING, "FROM"),
@@ -234,10 +236,10 @@ typedef struct command {
  * or a replica would refuse what PUBLISH may; no "pubsub", which client libraries take for a mode). */
 static const command table[] = {
     {"CHANNEL.PUBLISH", channel_publish_command, "may-replicate fast allow-loading allow-stale getchannels-api",
-     "pubsub fast", 3, 0, "Publishes a message; keeps it as the channel's policy says.",
+     "pubsub fast", -3, 0, "Publishes a message; keeps it as the channel's policy says.",
      "O(N+M) with N subscribers and M patterns", publish_args},
     {"CHANNEL.SPUBLISH", channel_spublish_command, "may-replicate fast allow-loading allow-stale getchannels-api",
-     "pubsub fast", 3, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
+     "pubsub fast", -3, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
      "Publishes a message to a shard channel; keeps it as the channel's policy says.", "O(N) with N subscribers",
      spublish_args},
     {"CHANNEL.LAST", channel_last_command, "readonly fast", "read fast", 2, KEY_READ,

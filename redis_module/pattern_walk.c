@@ -6,6 +6,7 @@
 
 #include "../src/glob.h"
 #include "channel.h"
+#include "channel_names.h"
 #include "channel_facts.h"
 #include "give.h"
 #include "index.h"

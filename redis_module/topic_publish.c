@@ -12,6 +12,7 @@
 #include "errors.h"
 #include "history_append.h"
 #include "index.h"
+#include "publish_producer.h"
 #include "publisher.h"
 #include "retained.h"
 #include "share.h"
@@ -24,6 +25,7 @@
 typedef struct publish {
     hmq_record record;
     publisher from;
+    publish_producer producer;
     slots_option slots;
 } publish;
 
@@ -178,7 +180,9 @@ static bool parse_publish(args *a, publish *p) {
             record->properties = slice_of(text);
         } else if (args_take_word(a, "SLOTS")) {
             if (!slots_option_parse(a, &p->slots)) return false;
-        } else if (!publisher_parse(a, &p->from, &taken)) {
+        } else if (!publish_producer_parse(a, &p->producer, &taken)) {
+            return false;
+        } else if (!taken && !publisher_parse(a, &p->from, &taken)) {
             return false;
         } else if (!taken) {
             return args_end(a);
@@ -187,6 +191,13 @@ static bool parse_publish(args *a, publish *p) {
     record->qos = (uint8_t)qos;
     record->publisher = p->from.client_id;
     if (ttl_s > 0) record->expires_ms = record->time_ms + ttl_s * 1000;
+    if (p->producer.id != NULL && (can.cluster || p->slots.given)) {
+        reply_error(
+            a->ctx, ERROR_SYNTAX,
+            "PRODUCER in a cluster: no node knows of the chunks that others published; SESSION.ADD, HISTORY.APPEND or "
+            "CHANNEL.SPUBLISH expected");
+        return false;
+    }
     if (!p->slots.given || p->from.packet_id == 0) return true;
     reply_error(a->ctx, ERROR_SYNTAX,
                 "PACKET with SLOTS: a repetition for the slots that are left would publish nothing");
@@ -236,8 +247,21 @@ static int publish_now(server_ctx *ctx, publish *p) {
     if (writable && !history_keep(ctx, index, &p->record, true)) return SERVER_OK;
     if (keeps && !retained_write(ctx, index, &p->record)) return SERVER_OK;
     publisher_note(ctx, &p->from);
+    if (p->producer.id != NULL) publish_producer_note(ctx, &p->producer);
     counters.topic_published++;
     return reply_published(ctx, p, route(ctx, index, &p->record));
+}
+
+/* Unless its producer published it before. */
+static void publish_once(server_ctx *ctx, publish *p) {
+    producer_chunk chunk = PRODUCER_CHUNK_NEW;
+    if (p->producer.id != NULL) {
+        p->producer.key = publish_producer_key(slice_of(p->producer.id));
+        chunk = publish_producer_judge(ctx, &p->producer);
+    }
+    if (chunk == PRODUCER_CHUNK_NEW) publish_now(ctx, p);
+    if (chunk == PRODUCER_CHUNK_KNOWN) sv.ReplyWithLongLong(ctx, -1);
+    if (p->producer.key != NULL) sv.FreeString(NULL, p->producer.key);
 }
 
 long long topic_publish(server_ctx *ctx, const hmq_record *record) {
@@ -262,12 +286,13 @@ int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
                             .topic = slice_of(argv[1]),
                             .payload = slice_of(argv[2])};
     p.from = (publisher){0};
+    p.producer = (publish_producer){0};
     slots_option_begin(&p.slots);
     hmq_topic_error error = hmq_topic_check_name((const char *)p.record.topic.data, p.record.topic.len);
     if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[1], error);
     if (!parse_publish(&a, &p)) return SERVER_OK;
     switch (publisher_judge(ctx, &p.from, p.record.qos)) {
-    case PUBLISHER_MAY: publish_now(ctx, &p); break;
+    case PUBLISHER_MAY: publish_once(ctx, &p); break;
     case PUBLISHER_REPEATS: sv.ReplyWithLongLong(ctx, -1); break;
     case PUBLISHER_REFUSED: break;
     }

@@ -326,6 +326,10 @@ class Generator:
         """A producer and its sequence."""
         return [b"PRODUCER", self.one((b"p1", b"p2", b"")), self.number()]
 
+    def chunk(self) -> list[bytes]:
+        """Sometimes a producer with the epoch and chunk of a publish."""
+        return [*self.producer(), self.number()] if self.random.random() < 0.3 else []
+
     def expiring(self) -> list[bytes]:
         """Pairs of seconds and payload."""
         return [
@@ -408,8 +412,9 @@ MODULE: tuple[Maker, ...] = (
                *g.maybe((b"FROM", lambda: g.one(IDS, BAD_KEYS)), (b"PROPERTIES", g.value))],
     lambda g: [b"TOPIC.PUBLISH", g.topic(), g.value(), b"QOS", b"1", b"RETAIN"],
     lambda g: [b"TOPIC.RETAINED", g.filter(), *g.maybe((b"COUNT", g.number))],
-    lambda g: [b"CHANNEL.PUBLISH", g.channel(), g.value()],
-    lambda g: [b"CHANNEL.SPUBLISH", g.channel(), g.value()],
+    lambda g: [b"CHANNEL.PUBLISH", g.channel(), g.value(), *g.chunk()],
+    lambda g: [b"CHANNEL.SPUBLISH", g.channel(), g.value(), *g.chunk()],
+    lambda g: [b"TOPIC.PUBLISH", g.topic(), g.value(), *g.chunk()],
     lambda g: [b"CHANNEL.LAST", g.channel()],
     lambda g: [b"CHANNEL.POLICY", g.channel()],
     lambda g: [b"HOLDMQ.CHECK"],

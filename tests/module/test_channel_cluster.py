@@ -124,6 +124,21 @@ def test_a_shard_publish_on_another_node_is_redirected_and_holds_nothing(three: 
     assert all(node.client.dbsize() == 0 for node in three.nodes)
 
 
+def test_producers_are_known_where_the_slot_of_their_shard_channel_is(three: Nodes, raw: MakeRaw) -> None:
+    once = ["PRODUCER", "job", "1", "1"]
+    for name in ("ch", "{tag}ch", "a{b"):
+        client = three.owner(name).client
+        assert client.execute_command("CHANNEL.SPUBLISH", name, "m", *once) == 0
+        assert client.execute_command("CHANNEL.SPUBLISH", name, "m", *once) == -1
+        assert held(client, name) == [b"m"]
+    assert three.out_of_place() == []
+    connection = raw(three.owner("a}b").server)
+    for command in (["CHANNEL.SPUBLISH", "a}b"], ["CHANNEL.PUBLISH", "ch"], ["TOPIC.PUBLISH", "ch"]):
+        [refusal] = answers(connection, [*command, "m", *once])
+        assert refusal.startswith("-ERR PRODUCER in a cluster: ")
+    assert three.out_of_place() == []
+
+
 def test_a_global_publish_holds_nothing_and_is_heard_on_every_node(three: Nodes, raw: MakeRaw) -> None:
     listeners = [raw(node.server) for node in three.nodes]
     for listener in listeners:

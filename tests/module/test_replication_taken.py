@@ -52,6 +52,8 @@ def writes(seed: int) -> Iterator[Command]:
             [("TOPIC.PUBLISH", topic, payload if number % 3 else "", "QOS", 2, "RETAIN", "TTL", 5000)],
             [("PUBLISH", channel, payload)],
             [("CHANNEL.PUBLISH", channel, payload)],
+            [("CHANNEL.PUBLISH", channel, payload, "PRODUCER", "p", 1, number)],
+            [("TOPIC.PUBLISH", topic, payload, "PRODUCER", "p", 1, number)],
             [("MULTI",), ("SESSION.ADD", key, payload), ("PUBLISH", channel, payload), ("EXEC",)],
             [("EVAL", "redis.call('SESSION.ADD', KEYS[1], ARGV[1])", 1, key, payload)],
             [("EVAL", "redis.call('PUBLISH', ARGV[1], ARGV[2])", 0, channel, payload)],

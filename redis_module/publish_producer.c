@@ -1,0 +1,80 @@
+/* publish_producer.c - remembers the last chunk of each producer that publishes. */
+#include "publish_producer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "../src/session_key.h"
+#include "errors.h"
+#include "history_shard.h"
+#include "index.h"
+#include "replication.h"
+
+#define MAX_NUMBER 9007199254740991LL /* every language has whole numbers up to 2^53 - 1 */
+#define ID_MAX_BYTES 255
+#define UNUSED_MS (7LL * 24 * 3600 * 1000)
+
+bool publish_producer_parse(args *a, publish_producer *by, bool *taken) {
+    *taken = args_take_word(a, "PRODUCER");
+    if (!*taken) return true;
+    if (!args_string(a, "the id of PRODUCER", &by->id)) return false;
+    size_t len = slice_of(by->id).len;
+    if (len < 1 || len > ID_MAX_BYTES) {
+        reply_error(a->ctx, ERROR_SYNTAX, "the id of PRODUCER has %zu bytes: 1 to %d expected", len, ID_MAX_BYTES);
+        return false;
+    }
+    return args_number(a, "the epoch of PRODUCER", 0, MAX_NUMBER, &by->epoch) &&
+           args_number(a, "the chunk of PRODUCER", 0, MAX_NUMBER, &by->chunk);
+}
+
+server_string *publish_producer_key(hmq_slice id) {
+    static const char behind[] = "_producer";
+    char name[ID_MAX_BYTES * 3 + 2 + sizeof behind];
+    size_t len = hmq_session_key_encode((const char *)id.data, id.len, name, sizeof name - sizeof behind);
+    memcpy(name + len, behind, sizeof behind - 1);
+    return sv.CreateString(NULL, name, len + sizeof behind - 1);
+}
+
+static producer_chunk judge_text(server_ctx *ctx, const publish_producer *by, hmq_slice text) {
+    uint64_t last[2], epoch = (uint64_t)by->epoch, chunk = (uint64_t)by->chunk;
+    if (!history_numbers(text, last, 2)) {
+        reply_wrong_type(ctx, by->key, "'<epoch> <chunk>'");
+        return PRODUCER_CHUNK_REFUSED;
+    }
+    if (epoch < last[0]) {
+        counters.fenced++;
+        reply_error(ctx, ERROR_FENCED, "the epoch is %" PRIu64 ": the producer %s has %" PRIu64 " by now", epoch,
+                    shown(by->id), last[0]);
+        return PRODUCER_CHUNK_REFUSED;
+    }
+    return epoch == last[0] && chunk <= last[1] ? PRODUCER_CHUNK_KNOWN : PRODUCER_CHUNK_NEW;
+}
+
+producer_chunk publish_producer_judge(server_ctx *ctx, const publish_producer *by) {
+    server_key *key = sv.OpenKey(ctx, by->key, SERVER_READ);
+    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+    producer_chunk verdict = PRODUCER_CHUNK_NEW;
+    if (type == SERVER_STRING) {
+        hmq_slice text;
+        text.data = (const uint8_t *)sv.StringDMA(key, &text.len, SERVER_READ);
+        verdict = judge_text(ctx, by, text);
+    } else if (type != SERVER_EMPTY) {
+        reply_wrong_type(ctx, by->key, "a string");
+        verdict = PRODUCER_CHUNK_REFUSED;
+    }
+    if (key != NULL) sv.CloseKey(key);
+    return verdict;
+}
+
+void publish_producer_note(server_ctx *ctx, const publish_producer *by) {
+    long long expire_ms = sv.Milliseconds() + UNUSED_MS;
+    server_string *text = sv.CreateStringPrintf(NULL, "%lld %lld", by->epoch, by->chunk);
+    server_key *key = sv.OpenKey(ctx, by->key, SERVER_READ | SERVER_WRITE);
+    sv.StringSet(key, text);
+    sv.SetAbsExpire(key, expire_ms);
+    sv.CloseKey(key);
+    replicate(ctx, "SET", "sscl", by->key, text, "PXAT", expire_ms);
+    index_notify(ctx, SERVER_NOTIFY_STRING, "set", by->key);
+    index_notify(ctx, SERVER_NOTIFY_GENERIC, "expire", by->key);
+    sv.FreeString(NULL, text);
+}

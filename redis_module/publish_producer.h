@@ -1,0 +1,34 @@
+/* publish_producer.h - PRODUCER of TOPIC.PUBLISH and CHANNEL.(S)PUBLISH: what is sent again is not published again.
+ *
+ * A producer numbers what it publishes: chunks 0, 1, 2 ... of an epoch, each larger than the one before; who takes the
+ * producer's place takes a larger epoch.  The last number stands in a string that ends a week after its last use:
+ *
+ *     {<id>}_producer             STRING  "<epoch> <chunk>"    of TOPIC.PUBLISH
+ *     {<channel>}_producer{<id>}  STRING  the same             of a channel (channel_names.h)
+ *
+ * Invariant: it is written in the atomic step that publishes, so neither is there without the other. */
+#ifndef HMQ_PUBLISH_PRODUCER_H
+#define HMQ_PUBLISH_PRODUCER_H
+
+#include "args.h"
+#include "module.h"
+
+typedef struct publish_producer {
+    server_string *id; /* NULL: not said */
+    long long epoch, chunk;
+    server_string *key; /* where the last number stands; belongs to the caller */
+} publish_producer;
+
+/* The next argument is PRODUCER: reads it and what follows, *taken is true.  False after replying an error. */
+bool publish_producer_parse(args *a, publish_producer *by, bool *taken);
+
+/* The key for TOPIC.PUBLISH.  The caller frees it. */
+server_string *publish_producer_key(hmq_slice id);
+
+typedef enum producer_chunk { PRODUCER_CHUNK_NEW, PRODUCER_CHUNK_KNOWN, PRODUCER_CHUNK_REFUSED } producer_chunk;
+/* PRODUCER_CHUNK_REFUSED after replying an error. */
+producer_chunk publish_producer_judge(server_ctx *ctx, const publish_producer *by);
+/* After PRODUCER_CHUNK_NEW. */
+void publish_producer_note(server_ctx *ctx, const publish_producer *by);
+
+#endif

@@ -3,6 +3,10 @@
 Several processes may share a port (SO_REUSEPORT): the kernel spreads the connections.  Options that every connection
 is to have (TCP's own keep-alive probes, for peers that vanished) are set on the listening socket: the kernel hands them
 down.
+
+TLS begins anew with the files as they are when these change, or at a SIGHUP: a new server on the same listening socket
+takes the place of the former one, so that nobody is refused meanwhile, and those who are connected stay.  Files that
+cannot be used change nothing.
 """
 
 import asyncio
@@ -90,13 +94,35 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
     return context
 
 
+def tls_stamps(settings: Settings) -> list[tuple[int, int, int] | None]:
+    """By which changed files of TLS are known; None for one that cannot be looked at."""
+    stamps: list[tuple[int, int, int] | None] = []
+    for name in (settings.tls_certificate, settings.tls_key, settings.tls_client_ca):
+        try:
+            facts = None if name is None else name.stat()
+        except OSError:
+            facts = None
+        stamps.append(None if facts is None else (facts.st_mtime_ns, facts.st_size, facts.st_ino))
+    return stamps
+
+
 class Listeners:
     """All ports of one process.  `ports` tells which they are, by name (mqtt, mqtts, ws, wss)."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
-        self._servers: list[asyncio.Server] = []
+        self._servers: dict[Listener, asyncio.Server] = {}
+        self._sockets: dict[Listener, socket.socket] = {}
+        self._stamps = tls_stamps(bridge.settings)
+        self._renewing = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
+        self._poll: asyncio.TimerHandle | None = None
         self.ports: dict[str, int] = {}
+
+    @property
+    def secured(self) -> bool:
+        """Is there a port with TLS?"""
+        return any(listener.tls for listener in wanted(self._bridge.settings))
 
     async def open(self, *, reuse_port: bool) -> None:
         """Takes the ports; nobody is accepted yet.
@@ -106,28 +132,60 @@ class Listeners:
         """
         settings = self._bridge.settings
         listeners = wanted(settings)
-        context = tls_context(settings) if any(listener.tls for listener in listeners) else None
+        context = tls_context(settings) if self.secured else None
         for listener in listeners:
             made = bound_socket(settings.host, listener.port, reuse_port=reuse_port)
             _probe(made, settings.max_keep_alive_s)
             self.ports[listener.name] = made.getsockname()[1]
-            self._servers.append(
-                await self._bridge.loop.create_server(
-                    self._factory(listener),
-                    sock=made,
-                    backlog=_BACKLOG,
-                    start_serving=False,
-                    ssl=context if listener.tls else None,
-                    ssl_handshake_timeout=settings.connect_timeout_s if listener.tls else None,
-                )
-            )
+            self._sockets[listener] = made
+            self._servers[listener] = await self._server(listener, context)
+
+    async def _server(self, listener: Listener, context: ssl.SSLContext | None) -> asyncio.Server:
+        """It does not accept yet.  It owns its descriptor of the socket, and this object another."""
+        return await self._bridge.loop.create_server(
+            self._factory(listener),
+            sock=self._sockets[listener].dup(),
+            backlog=_BACKLOG,
+            start_serving=False,
+            ssl=context if listener.tls else None,
+            ssl_handshake_timeout=self._bridge.settings.connect_timeout_s if listener.tls else None,
+        )
 
     async def serve(self) -> None:
         """Accepts connections."""
         settings = self._bridge.settings
-        for server in self._servers:
+        for server in self._servers.values():
             await server.start_serving()
+        if self.secured and settings.tls_poll_s:
+            self._poll = self._bridge.loop.call_later(settings.tls_poll_s, self._look)
         log.info("listening", host=settings.host, name=self._bridge.name, **self.ports)
+
+    def _look(self) -> None:
+        """Have the files of TLS changed?"""
+        settings = self._bridge.settings
+        self._poll = self._bridge.loop.call_later(settings.tls_poll_s, self._look)
+        if tls_stamps(settings) != self._stamps:
+            self.renew()
+
+    def renew(self) -> None:
+        """Reads the files of TLS again; who connects from then on gets what is in them."""
+        self._renewal = self._bridge.loop.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        settings = self._bridge.settings
+        async with self._renewing:
+            self._stamps = tls_stamps(settings)
+            try:
+                context = tls_context(settings)
+            except OSError as error:
+                log.error("the files of TLS cannot be used; the former ones go on", error=error)  # noqa: TRY400 (as a fact, without its stack)
+                return
+            for listener in [listener for listener in self._servers if listener.tls]:
+                server = await self._server(listener, context)
+                await server.start_serving()
+                self._servers[listener].close()
+                self._servers[listener] = server
+        log.info("the files of TLS were read again")
 
     def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
         bridge, settings = self._bridge, self._bridge.settings
@@ -144,8 +202,14 @@ class Listeners:
 
     def close(self) -> None:
         """Accepts nothing more; connections go on."""
-        for server in self._servers:
+        if self._poll is not None:
+            self._poll.cancel()
+        if self._renewal is not None:
+            self._renewal.cancel()
+        for server in self._servers.values():
             server.close()
+        for made in self._sockets.values():
+            made.close()
 
 
 def _probe(listening: socket.socket, idle_s: int) -> None:

@@ -46,6 +46,8 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
     sys_topics = SysTopics(bridge, settings.sys_interval_s) if settings.sys_interval_s else None
     if sys_topics is not None:
         sys_topics.start()
+    if listeners.secured:
+        loop.add_signal_handler(signal.SIGHUP, listeners.renew)
     await listeners.serve()
     waits = [asyncio.ensure_future(bridge.run()), asyncio.ensure_future(stopped.wait())]
     done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

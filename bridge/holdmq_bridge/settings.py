@@ -39,6 +39,9 @@ class Settings(AuthSettings, BaseSettings):
     )
     tls_certificate: Path | None = Field(None, description="PEM file: the server's certificate and its chain")
     tls_key: Path | None = Field(None, description="PEM file: its private key; none if the certificate's file has it")
+    tls_poll_s: Annotated[float, Field(ge=0.0)] = Field(
+        10.0, description="seconds between two looks whether the files of TLS have changed; 0: only at a SIGHUP"
+    )
     tls_client_ca: Path | None = Field(None, description="PEM file: who signs the certificates of clients")
     tls_client_certificates: Literal["none", "optional", "required"] = Field(
         "none",

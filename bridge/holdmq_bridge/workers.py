@@ -34,6 +34,7 @@ log = Log("workers")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 _STABLE_S = 30.0  # a worker that lived so long begins with the first pause again
+_SIGNALS_AT_ONCE = 64
 _GRACE_S = 5.0  # for what a worker does beside its shutdown_timeout_s
 _PORTS = {"mqtt": "port", "mqtts": "tls_port", "ws": "ws_port", "wss": "wss_port"}
 
@@ -84,7 +85,8 @@ def run_workers(settings: Settings) -> None:
         stack.callback(os.close, woken)
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(woken)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        renewing = [signal.SIGHUP] if any(listener.tls for listener in wanted(settings)) else []
+        for number in (signal.SIGTERM, signal.SIGINT, *renewing):
             signal.signal(number, lambda *_: None)  # the wakeup pipe tells
         shared = _reserve(settings, stack)
         workers = [_Worker(number, shared) for number in range(settings.workers)]
@@ -104,7 +106,7 @@ def _reserve(settings: Settings, stack: ExitStack) -> Settings:
 
 
 def _watch(workers: list[_Worker], wake: int) -> None:
-    """Until a signal comes."""
+    """Until a signal comes that ends it; SIGHUP is passed on."""
     while True:
         now = time.monotonic()
         for worker in workers:
@@ -114,7 +116,11 @@ def _watch(workers: list[_Worker], wake: int) -> None:
         due = [worker.start_at - now for worker in workers if worker.process is None]
         for ready in wait([*running, wake], min(due) if due else None):
             if ready == wake:
-                return
+                if set(os.read(wake, _SIGNALS_AT_ONCE)) != {signal.SIGHUP}:
+                    return
+                for worker in running.values():
+                    os.kill(worker.process.pid, signal.SIGHUP)  # type: ignore[union-attr,arg-type] # it runs
+                continue
             running[ready].ended()  # type: ignore[index] # sentinels are numbers on this platform
 
 

@@ -45,6 +45,7 @@ class Certificates:
     """An authority, the server's certificate and a client's, as files."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self.authority = trustme.CA()
         self.ca, self.server, self.key = folder / "ca.pem", folder / "server.pem", folder / "server.key"
         self.authority.cert_pem.write_to_path(str(self.ca))
@@ -141,6 +142,50 @@ def test_files_that_are_no_certificates_are_named(
     nothing.touch()
     with pytest.raises(RuntimeError, match=f"cannot use the certificates in {nothing}"):
         bridge(server, arguments=["--tls-port", str(port.number), "--tls-certificate", str(nothing)])
+
+
+def dialed_issuer(port: Port, *known: Certificates) -> int:
+    """Whose certificate the bridge shows."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for certificates in known:
+        certificates.authority.configure_trust(context)
+    with dial_tls(port, context) as connection:
+        chain = connection.getpeercert(binary_form=True)
+    assert chain is not None
+    return [chain == ssl.PEM_cert_to_DER_cert(each.server.read_text()) for each in known].index(True)
+
+
+@pytest.mark.parametrize("how", ["SIGHUP", "file", "SIGHUP with workers"])
+def test_new_certificates_are_served_without_a_restart_and_broken_ones_are_not(
+    server: Server, bridge: MakeBridge, port: Port, tmp_path: Path, how: str
+) -> None:
+    used, old, new = (Certificates(tmp_path / name) for name in ("used", "old", "new"))
+    poll = ["--tls-poll-s", "0.1" if how == "file" else "0"]
+    workers = ["--workers", "2"] if how == "SIGHUP with workers" else []
+
+    def put(certificates: Certificates, key: bytes | None = None) -> None:
+        used.key.write_bytes(certificates.key.read_bytes() if key is None else key)
+        used.server.write_bytes(certificates.server.read_bytes())
+        if how != "file":
+            os.kill(made.pid, signal.SIGHUP)
+
+    used.key.write_bytes(old.key.read_bytes())
+    used.server.write_bytes(old.server.read_bytes())
+    made = bridge(server, arguments=secured(used, "--tls-port", port, *poll, *workers))
+    context = old.context()
+    with dial_tls(port, context) as stays:
+        converse(stays)
+        put(new, key=b"no key")
+        eventually(lambda: "cannot be used" in made.log_text(), what="a complaint about the files")
+        assert dialed_issuer(port, old, new) == 0
+        put(new)
+        dials = 16 if workers else 1  # so many that every worker is met
+        eventually(lambda: all(dialed_issuer(port, old, new) for _ in range(dials)), what="the new certificate")
+        with dial_tls(port, new.context()) as connection:
+            connection.sendall(packets.connect("c2"))
+            assert connection.recv(10) == packets.connack()
+        stays.sendall(packets.PINGREQ)
+        assert stays.recv(10) == packets.PINGRESP
 
 
 # ---- WebSocket -------------------------------------------------------------------------------------------------------

@@ -1,13 +1,15 @@
-/* history_append.h - a message into the history of its topic: log, posting lists, marks, state, in one step.
+/* history_append.h - a message into the history of its topic: into the log of its pattern, and from time to time what
+ * has come since the last time into posting lists, marks and state (history_tail.h), in one step.
  *
  * All that can go wrong is looked at before the first write, so a message is kept whole or not at all.  Replicas and the
  * append-only file get XADD with the id written out, APPEND and HSET: nothing is learned or stamped anew there.
  *
- * Cost: for each varying level that the topic has one posting list (its last 256 bytes are read); O(log n) to the log. */
+ * Cost: one entry of a stream; each HISTORY_TAIL_MAX messages a flush (history_tail.h). */
 #ifndef HMQ_HISTORY_APPEND_H
 #define HMQ_HISTORY_APPEND_H
 
 #include "../src/record.h"
+#include "history_shard.h"
 #include "history_store.h"
 #include "index.h"
 
@@ -20,6 +22,11 @@ typedef struct history_place {
 /* Keeps the message.  False after replying (if `reply`) why not; nothing has been changed then. */
 bool history_append(server_ctx *ctx, const history_store *store, const hmq_record *record, history_place *place,
                     bool reply);
+
+/* Can posting lists get what they lack of the present epoch?  False after replying (if `reply`) what is wrong with one. */
+bool history_tail_may_end(server_ctx *ctx, const history_shard *state, bool reply);
+/* Gives it to them: to be called before the epoch ends.  The state is changed, and to be written. */
+void history_tail_end(server_ctx *ctx, history_shard *state);
 
 /* Keeps what is published, if a store selects its topic.  False if it had to be kept and could not be. */
 bool history_keep(server_ctx *ctx, index_t *index, const hmq_record *record, bool reply);

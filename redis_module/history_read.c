@@ -7,6 +7,7 @@
 #include "../src/history_index.h"
 #include "../src/history_plan.h"
 #include "../src/topic.h"
+#include "history_live.h"
 
 #define NEVER UINT64_MAX
 
@@ -17,6 +18,10 @@ typedef struct source {
     bool scans;
     bool iterates;   /* an iterator stands in the log */
     bool limited;    /* `next` is only a bound: the scan has to go on there */
+    hmq_plan_slot fixed[HMQ_PATTERNS_MAX_SLOTS];
+    uint64_t *tail;  /* numbers in the epoch that stand in the tail, in their order */
+    size_t tail_count, tail_room, tail_at;
+    uint32_t fixed_count;
     hmq_scan scan;
     hmq_scan_list *lists;
     server_key **keys;
@@ -34,6 +39,7 @@ struct history_reader {
     const hmq_patterns *set;
     source *sources;
     size_t count, room;
+    uint32_t *of_pattern; /* while the tail is gathered: place in `sources` plus 1 */
     uint64_t from;
     uint64_t position;
     bool corrupt;
@@ -83,6 +89,13 @@ static bool read_one(source *s, uint64_t sequence) {
 
 /* ---- scans ------------------------------------------------------------------------------------------------- */
 
+/* The lists are read to their end: the next number of the tail. */
+static void seek_tail(const history_reader *r, source *s, uint64_t sequence) {
+    uint64_t number = sequence - r->epoch.first + 1;
+    while (s->tail_at < s->tail_count && s->tail[s->tail_at] < number) s->tail_at++;
+    s->next = s->tail_at < s->tail_count ? r->epoch.first + s->tail[s->tail_at] - 1 : NEVER;
+}
+
 static void seek_scan(history_reader *r, source *s, uint64_t sequence, uint64_t *budget) {
     uint64_t number;
     s->limited = false;
@@ -92,7 +105,7 @@ static void seek_scan(history_reader *r, source *s, uint64_t sequence, uint64_t 
         s->next = r->epoch.first + number - 1;
         s->limited = true;
         break;
-    case HMQ_POSTINGS_END: s->next = NEVER; break;
+    case HMQ_POSTINGS_END: seek_tail(r, s, sequence); break;
     case HMQ_POSTINGS_CORRUPT:
         r->corrupt = true;
         s->next = NEVER;
@@ -141,7 +154,8 @@ static bool take_pattern(void *context, const hmq_plan_pattern *plan) {
         r->sources = sv.Realloc(r->sources, r->room * sizeof *r->sources);
     }
     source *s = &r->sources[r->count++];
-    *s = (source){.pattern = plan->pattern, .log = log, .scans = plan->fixed > 0};
+    *s = (source){.pattern = plan->pattern, .log = log, .scans = plan->fixed > 0, .fixed_count = plan->fixed};
+    memcpy(s->fixed, plan->slots, plan->fixed * sizeof *s->fixed);
     if (s->scans && !open_lists(r, s, plan)) r->corrupt = true;
     return !r->corrupt;
 }
@@ -163,6 +177,44 @@ static bool find_end(server_ctx *ctx, const history_shard *state, const history_
     return found;
 }
 
+/* Keeps the number of a message if it stands in all slots that its pattern's plan fixes. */
+static void take_tail(void *context, uint32_t pattern, uint64_t number, const history_posting *postings, size_t count) {
+    history_reader *r = context;
+    if (r->of_pattern[pattern] == 0) return;
+    source *s = &r->sources[r->of_pattern[pattern] - 1];
+    for (uint32_t i = 0; i < s->fixed_count; i++) {
+        if (!history_tail_has(postings, count, &s->fixed[i])) return;
+    }
+    if (s->tail_count == s->tail_room) {
+        s->tail_room = s->tail_room == 0 ? 16 : s->tail_room * 2;
+        s->tail = sv.Realloc(s->tail, s->tail_room * sizeof *s->tail);
+    }
+    s->tail[s->tail_count++] = number;
+}
+
+/* What is remembered is what the state was read from, unless somebody wrote in between. */
+static const history_live *live_of(const history_reader *r) {
+    const history_shard *state = r->state;
+    const history_live *live = state->store->live[state->shard];
+    if (live != NULL && live->state.last.sequence == state->last.sequence &&
+        live->state.indexed.sequence == state->indexed.sequence)
+        return live;
+    return history_live_of(r->ctx, state->store, state->shard, false);
+}
+
+static void gather_tail(history_reader *r) {
+    const history_live *live = live_of(r);
+    if (live == NULL || live->tail.count == 0) return;
+    bool scans = false;
+    r->of_pattern = sv.Calloc(hmq_patterns_count(r->set), sizeof *r->of_pattern);
+    for (size_t i = 0; i < r->count; i++) {
+        if (r->sources[i].scans) r->of_pattern[r->sources[i].pattern] = (uint32_t)i + 1;
+        scans = scans || r->sources[i].scans;
+    }
+    if (scans) history_tail_each(&live->tail, take_tail, r);
+    sv.Free(r->of_pattern);
+}
+
 history_reader *history_reader_open(server_ctx *ctx, const history_shard *state, const history_epoch *epoch,
                                     hmq_slice filter, uint64_t from) {
     const hmq_patterns *set = history_patterns(ctx, state->store, state->shard, epoch->generation);
@@ -176,6 +228,7 @@ history_reader *history_reader_open(server_ctx *ctx, const history_shard *state,
         take_all(r);
     else
         hmq_plan_each(set, &state->store->seed, (const char *)filter.data, filter.len, take_pattern, r);
+    if (epoch->epoch == state->epoch) gather_tail(r);
     for (size_t i = 0; i < r->count && !r->corrupt; i++) {
         source *s = &r->sources[i];
         s->next = r->from;
@@ -193,6 +246,7 @@ void history_reader_close(history_reader *r) {
         for (uint32_t k = 0; k < s->list_count; k++) {
             if (s->keys[k] != NULL) sv.CloseKey(s->keys[k]);
         }
+        sv.Free(s->tail);
         sv.Free(s->keys);
         sv.Free(s->lists);
         sv.CloseKey(s->log);

@@ -1,8 +1,8 @@
 /* history_read.h - goes through one epoch of a shard in the order of sequence numbers, past what a filter cannot match.
  *
  * The patterns that can have such topics each yield their next number: from the log, or from a scan of posting lists
- * where the filter fixes a level (history_plan.h); the smallest is next.  What is yielded is a candidate: the reader
- * checks the topic.
+ * where the filter fixes a level (history_plan.h) and then from the tail, which lists do not have yet (history_tail.h);
+ * the smallest is next.  What is yielded is a candidate: the reader checks the topic.
  *
  * Everything is opened for one command and points into the server's values: no key may change meanwhile.
  * Cost: O(P) for each message with P patterns of the plan, O(log n) for each that a scan yields. */
@@ -27,7 +27,8 @@ typedef struct history_entry {
     hmq_record record; /* the topic whole; valid until the next step */
 } history_entry;
 
-/* From this sequence number on.  An empty filter: everything.  NULL if the pattern set is missing, or the next epoch. */
+/* From this sequence number on.  An empty filter: everything.  NULL if the pattern
+ * set is missing, or the next epoch. */
 history_reader *history_reader_open(server_ctx *ctx, const history_shard *state, const history_epoch *epoch,
                                     hmq_slice filter, uint64_t from);
 void history_reader_close(history_reader *reader);

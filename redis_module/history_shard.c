@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "errors.h"
+#include "history_live.h"
 #include "index.h"
 #include "replication.h"
 
@@ -15,6 +16,7 @@
 #define STATE_FIELDS 11
 #define NEEDED_FIELDS 8 /* what comes behind them counts as 0 if it is missing */
 #define CACHED_SETS 8
+#define FIRST_SET_BYTES 64
 
 uint64_t history_now_us(void) {
     struct timespec now;
@@ -65,38 +67,42 @@ static bool take_state(server_key *hash, history_shard *state) {
     }
     if (!right) return false;
     state->exists = true;
-    state->last = (hmq_message_id){(uint64_t)n[0], (uint64_t)n[1]};
+    state->last = state->indexed = (hmq_message_id){(uint64_t)n[0], (uint64_t)n[1]};
     state->generation = (uint32_t)n[2];
     state->epoch = (uint32_t)n[3];
     state->oldest = (uint32_t)n[4];
     state->first = (uint64_t)n[5];
     state->begun_us = (uint64_t)n[6];
-    state->bytes = (uint64_t)n[7];
+    state->bytes = state->indexed_bytes = (uint64_t)n[7];
     state->before = (uint64_t)n[8];
     state->trimmed = (uint64_t)n[9];
     state->dropping = n[10] >= 1 && n[10] <= n[4] ? (uint32_t)n[10] : state->oldest;
-    return state->trimmed <= state->last.sequence && state->first >= 1 && state->first <= state->last.sequence + 1 &&
-           state->oldest >= 1 && state->oldest <= state->epoch && state->generation >= 1;
+    return state->first >= 1 && state->first <= state->last.sequence + 1 && state->oldest >= 1 &&
+           state->oldest <= state->epoch && state->generation >= 1;
 }
 
-bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state, bool reply) {
-    *state = (history_shard){.store = store, .shard = shard};
-    server_string *name = history_key(store, shard, "%s", "");
+bool history_shard_load(server_ctx *ctx, server_string *name, history_shard *state) {
+    *state = (history_shard){.store = state->store, .shard = state->shard};
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
     int type = hash == NULL ? SERVER_EMPTY : sv.KeyType(hash);
     bool right = type == SERVER_EMPTY || (type == SERVER_HASH && take_state(hash, state));
     if (hash != NULL) sv.CloseKey(hash);
-    if (!right && reply) reply_wrong_type(ctx, name, "the state of a shard of history");
-    sv.FreeString(NULL, name);
     return right;
+}
+
+bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state, bool reply) {
+    const history_live *live = history_live_of(ctx, store, shard, reply);
+    *state = live != NULL ? live->state : (history_shard){.store = store, .shard = shard};
+    return live != NULL;
 }
 
 void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole) {
     static const char *const names[STATE_FIELDS] = {"time",  "sequence", "bytes",  "generation", "epoch",   "oldest",
                                                     "first", "begun",    "before", "trimmed",    "dropping"};
     const uint64_t numbers[STATE_FIELDS] = {
-        state->last.time_us, state->last.sequence, state->bytes,  state->generation, state->epoch,   state->oldest,
-        state->first,        state->begun_us,      state->before, state->trimmed,    state->dropping};
+        state->indexed.time_us, state->indexed.sequence, state->indexed_bytes, state->generation,
+        state->epoch,           state->oldest,           state->first,         state->begun_us,
+        state->before,          state->trimmed,          state->dropping};
     size_t count = whole ? STATE_FIELDS : 3;
     server_string *name = history_key(state->store, state->shard, "%s", "");
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
@@ -168,7 +174,8 @@ bool history_epoch_may_begin(server_ctx *ctx, const history_shard *state, bool r
 
 void history_epoch_begin(server_ctx *ctx, history_shard *state, hmq_message_id first) {
     state->before += state->bytes;
-    state->bytes = 0;
+    state->bytes = state->indexed_bytes = 0;
+    state->indexed = state->last;
     state->epoch++;
     state->first = first.sequence;
     state->begun_us = first.time_us;
@@ -211,47 +218,73 @@ bool history_epoch_of_time(server_ctx *ctx, const history_shard *state, uint64_t
 
 /* ---- pattern sets ------------------------------------------------------------------------------------------ */
 
-static struct {
-    hmq_patterns *set;
-    char *text; /* that it was parsed from */
-    size_t len;
-} cache[CACHED_SETS];
+/* The last that were used. */
+static history_set *cache[CACHED_SETS];
 static size_t next_cached;
 
-static const hmq_patterns *parsed(hmq_slice text) {
+void history_set_release(history_set *set) {
+    if (set == NULL || --set->holds > 0) return;
+    hmq_patterns_free(set->patterns);
+    sv.Free(set->text);
+    sv.Free(set);
+}
+
+static history_set *parsed(hmq_slice text) {
     for (size_t i = 0; i < CACHED_SETS; i++) {
-        if (cache[i].set != NULL && cache[i].len == text.len && memcmp(cache[i].text, text.data, text.len) == 0)
-            return cache[i].set;
+        if (cache[i] != NULL && cache[i]->len == text.len && memcmp(cache[i]->text, text.data, text.len) == 0)
+            return cache[i];
     }
     char why[1];
-    hmq_patterns *set = hmq_patterns_parse(&server_allocator, (const char *)text.data, text.len, why, 0);
-    if (set == NULL) return NULL;
+    hmq_patterns *patterns = hmq_patterns_parse(&server_allocator, (const char *)text.data, text.len, why, 0);
+    if (patterns == NULL) return NULL;
+    history_set *set = sv.Alloc(sizeof *set);
+    *set = (history_set){patterns, sv.Alloc(text.len + 1), text.len, 1};
+    memcpy(set->text, text.data, text.len);
     size_t place = next_cached++ % CACHED_SETS;
-    if (cache[place].set != NULL) {
-        hmq_patterns_free(cache[place].set);
-        sv.Free(cache[place].text);
-    }
-    cache[place].set = set;
-    cache[place].text = sv.Alloc(text.len + 1);
-    memcpy(cache[place].text, text.data, text.len);
-    cache[place].len = text.len;
+    history_set_release(cache[place]);
+    cache[place] = set;
     return set;
 }
 
-const hmq_patterns *history_patterns(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation) {
+static history_set *read_set(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation) {
     server_string *name = history_key(store, shard, "_%" PRIu32 "_patterns", generation);
     server_key *key;
     hmq_slice text;
-    const hmq_patterns *set = NULL;
+    history_set *set = NULL;
     if (history_open_string(ctx, name, SERVER_READ, &key, &text) && text.data != NULL) set = parsed(text);
     if (key != NULL) sv.CloseKey(key);
     sv.FreeString(NULL, name);
     return set;
 }
 
+const hmq_patterns *history_patterns(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation) {
+    history_set *set = read_set(ctx, store, shard, generation);
+    return set == NULL ? NULL : set->patterns;
+}
+
+history_set *history_set_hold(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation) {
+    history_set *set = read_set(ctx, store, shard, generation);
+    if (set != NULL) set->holds++;
+    return set;
+}
+
+static int first_text(const history_store *store, char text[FIRST_SET_BYTES]) {
+    return snprintf(text, FIRST_SET_BYTES, "holdmq-patterns 1 levels=%u\n#\n", store->levels);
+}
+
+history_set *history_set_first(const history_store *store) {
+    char text[FIRST_SET_BYTES];
+    int len = first_text(store, text);
+    history_set *set = parsed((hmq_slice){(const uint8_t *)text, (size_t)len});
+    if (set != NULL) set->holds++;
+    return set;
+}
+
 void history_patterns_begin(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation) {
+    char first[FIRST_SET_BYTES];
+    int len = first_text(store, first);
     server_string *name = history_key(store, shard, "_%" PRIu32 "_patterns", generation);
-    server_string *text = sv.CreateStringPrintf(NULL, "holdmq-patterns 1 levels=%u\n#\n", store->levels);
+    server_string *text = sv.CreateString(NULL, first, (size_t)len);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     sv.StringSet(key, text);
     sv.CloseKey(key);

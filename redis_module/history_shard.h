@@ -1,8 +1,9 @@
 /* history_shard.h - the keys of a shard, and what a writer and a reader have to know about it.
  *
- *     {<store>/<shard>}_history                  HASH    time, sequence: of the last message; generation; epoch, first,
- *                                                        begun: the present epoch, its first sequence number and time;
- *                                                        bytes: written in it; before: in all epochs before it;
+ *     {<store>/<shard>}_history                  HASH    time, sequence: of the last message that lists and marks have;
+ *                                                        generation; epoch, first, begun: the present epoch, its first
+ *                                                        sequence number and time; bytes: written in it, up to
+ *                                                        `sequence`; before: in all epochs before it;
  *                                                        oldest: the first epoch that still is; trimmed: up to this
  *                                                        number a reader gave it away (HISTORY.TRIM); dropping: the first
  *                                                        epoch of which there may still be keys
@@ -17,8 +18,9 @@
  * Bytes count what was put into values, not what the server needs around them.  `before` of an epoch is the sum of all
  * epochs before it since the shard began: what lies between two epochs is one subtraction, whatever was dropped.
  *
- * Nothing is kept in memory but parsed pattern sets, each beside the text that it was parsed from: it is used only if
- * the key still holds this very text. */
+ * What comes behind `sequence` is the tail: it stands in the logs, and lists get it many messages at a time.  So what a
+ * shard's last message is, is known from its keys (the logs of its present epoch), and remembered (history_live.h).
+ * Parsed pattern sets are remembered beside the text that they were parsed from. */
 #ifndef HMQ_HISTORY_SHARD_H
 #define HMQ_HISTORY_SHARD_H
 
@@ -26,19 +28,23 @@
 #include "../src/history_patterns.h"
 #include "history_store.h"
 
+#define HISTORY_ENTRY_BYTES 12 /* of a log, beyond its value */
+
 typedef struct history_shard {
     const history_store *store;
     unsigned shard;
     bool exists;          /* something was written */
-    hmq_message_id last;
+    hmq_message_id last;    /* the last message */
+    hmq_message_id indexed; /* the last that lists and marks have: the tail begins behind it */
     uint32_t generation;
     uint32_t epoch, oldest;
     uint64_t first;       /* sequence number with which the present epoch begins */
     uint64_t begun_us;
-    uint64_t bytes;       /* of the present epoch */
-    uint64_t before;      /* of all before it */
-    uint64_t trimmed;     /* 0: nothing */
-    uint32_t dropping;    /* <= oldest */
+    uint64_t bytes;         /* written in the present epoch */
+    uint64_t indexed_bytes; /* ... up to `indexed` */
+    uint64_t before;        /* of all epochs before it */
+    uint64_t trimmed;       /* 0: nothing */
+    uint32_t dropping;      /* <= oldest */
 } history_shard;
 
 typedef struct history_epoch {
@@ -52,10 +58,13 @@ typedef struct history_epoch {
 server_string *history_key(const history_store *store, unsigned shard, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* False after replying (if `reply`) that the key holds something else. */
+/* False after replying (if `reply`) which key holds something else: this one, the pattern set or a log of the present
+ * epoch. */
 bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state, bool reply);
+/* What the hash alone says, for who needs no more: `last` is `indexed`.  Store and shard are set.  False if it is none. */
+bool history_shard_load(server_ctx *ctx, server_string *name, history_shard *state);
 
-/* Writes time, sequence and bytes, and all if `whole`. */
+/* Writes what is indexed, and all if `whole`. */
 void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole);
 
 /* False if there is no such epoch; one that is being dropped is there until its keys are gone. */
@@ -63,7 +72,8 @@ bool history_epoch_read(server_ctx *ctx, const history_shard *state, uint32_t ep
 /* Is the key of the epochs a hash, or not there?  False after replying (if `reply`) that it is not. */
 bool history_epoch_may_begin(server_ctx *ctx, const history_shard *state, bool reply);
 /* Ends the present epoch; the next one begins with this message, which may be still to come.  Writes the epoch; the state
- * is changed, and to be written whole. */
+ * is changed, and to be written whole.  What the ended epoch's lists lack they never get: it goes, or was indexed before
+ * (history_append.h: history_tail_end). */
 void history_epoch_begin(server_ctx *ctx, history_shard *state, hmq_message_id first);
 /* The last epoch that begins at this number or before it, and the last that begins at this time or before it; the oldest
  * one if none does.  O(log epochs). */
@@ -72,6 +82,17 @@ bool history_epoch_of_time(server_ctx *ctx, const history_shard *state, uint64_t
 
 /* The pattern set of a generation; valid until the next call.  NULL if the key does not hold one. */
 const hmq_patterns *history_patterns(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);
+/* The same, to be kept until it is released. */
+typedef struct history_set {
+    hmq_patterns *patterns;
+    char *text; /* that it was parsed from */
+    size_t len;
+    unsigned holds;
+} history_set;
+history_set *history_set_hold(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);
+void history_set_release(history_set *set);
+/* "#" alone. */
+history_set *history_set_first(const history_store *store);
 /* The set with which a store begins: "#" alone. */
 void history_patterns_begin(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);
 

@@ -6,6 +6,7 @@
 
 #include "../src/history_patterns.h"
 #include "../src/topic.h"
+#include "history_live.h"
 
 #define KEY_SUFFIX "}_history_store"
 #define FILTER_FIELD "filter "
@@ -25,6 +26,9 @@ history_stores *history_stores_new(void) {
 static void store_free(history_store *store) {
     sv.FreeString(NULL, store->key);
     sv.FreeDict(NULL, store->filters);
+    for (unsigned shard = 0; shard < store->shards; shard++) history_live_free(store->live[shard]);
+    sv.Free(store->live);
+    sv.Free(store->looked);
     sv.Free(store);
 }
 
@@ -114,7 +118,12 @@ static history_store *read_store(server_ctx *ctx, hmq_slice key) {
     server_key *hash = sv.OpenKey(ctx, store->key, SERVER_READ | SERVER_OPEN_NOTOUCH);
     bool right = hash != NULL && sv.KeyType(hash) == SERVER_HASH && take_policy(hash, store);
     if (hash != NULL) sv.CloseKey(hash);
-    if (right) return store;
+    if (right) {
+        store->live = sv.Calloc(store->shards, sizeof(history_live *));
+        store->looked = sv.Calloc(1, sizeof *store->looked);
+        return store;
+    }
+    store->shards = 0;
     store_free(store);
     return NULL;
 }

@@ -34,6 +34,8 @@ typedef struct history_store {
     long long bytes;      /* of all shards; 0: no limit */
     hmq_hash_seed seed;
     server_dict *filters; /* without values */
+    struct history_live **live; /* what is remembered of each shard (history_live.h); NULL: nothing */
+    unsigned long long *looked; /* when its key was looked at last (history_live.h) */
 } history_store;
 
 typedef struct history_stores history_stores;

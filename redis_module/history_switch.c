@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "errors.h"
+#include "history_append.h"
 #include "history_drop.h"
 #include "index.h"
 #include "replication.h"
@@ -117,7 +118,7 @@ bool history_is_prepared(server_ctx *ctx, const history_shard *state, uint32_t g
     if (text == NULL) return refuse(ctx, state, reply, generation, "what is prepared is generation", prepared);
     bool right = is_valid(ctx, state, text, reply) && may_go_on(ctx, state, reply);
     sv.FreeString(NULL, text);
-    return right && history_epoch_may_begin(ctx, state, reply) &&
+    return right && history_epoch_may_begin(ctx, state, reply) && history_tail_may_end(ctx, state, reply) &&
            has_type(ctx, history_key(state->store, state->shard, "_%" PRIu32 "_patterns", generation), SERVER_STRING,
                     "a pattern set", reply);
 }
@@ -141,6 +142,7 @@ void history_switch(server_ctx *ctx, history_shard *state, uint32_t generation) 
         state->exists = true;
         state->oldest = 1;
     }
+    history_tail_end(ctx, state);
     state->generation = generation;
     write_patterns(ctx, state, text);
     history_epoch_begin(ctx, state, next);

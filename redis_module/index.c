@@ -6,6 +6,7 @@
 
 #include "../src/session_key.h"
 #include "../src/topic.h"
+#include "history_live.h"
 #include "owner.h"
 #include "session_hash.h"
 #include "subscription.h"
@@ -364,6 +365,7 @@ static int on_key_event(server_ctx *ctx, int type, const char *event, server_str
     const char *name = sv.StringPtrLen(key, &len);
     if (type == SERVER_NOTIFY_EXPIRED) tell_queue_expired(sv.GetSelectedDb(ctx), name, len);
     index_t *index = index_at(sv.GetSelectedDb(ctx));
+    if (type != SERVER_NOTIFY_LIST) history_live_doubt(index->histories, slice_of(key));
     if (type == SERVER_NOTIFY_HASH) {
         if (needs_refresh(name, len)) mark_stale(index, name, len);
     } else if (type == SERVER_NOTIFY_LIST) {
@@ -408,6 +410,8 @@ static void look_for_modules(server_ctx *ctx) {
  * hear. */
 void index_notify(server_ctx *ctx, int type, const char *event, server_string *key) {
     sv.SignalModifiedKey(ctx, key);
+    if (type & (SERVER_NOTIFY_HASH | SERVER_NOTIFY_GENERIC))
+        history_live_doubt(index_at(sv.GetSelectedDb(ctx))->histories, slice_of(key));
     if (!others_may_listen && !(sv.GetNotifyKeyspaceEvents() & type)) return;
     own_write = true;
     sv.NotifyKeyspaceEvent(ctx, type, event, key);
@@ -489,6 +493,7 @@ static void refresh_stale(server_ctx *ctx, index_t *index) {
 }
 
 static void sync_index(server_ctx *ctx, index_t *index) {
+    if (index->scan_needed) history_live_doubt_all(index->histories);
     if (index->scan_needed) scan(ctx, index);
     /* Reading a key may expire another and so mark a name: once more, but not for ever. */
     for (int round = 0; round < 8 && sv.DictSize(index->stale) > 0; round++) refresh_stale(ctx, index);
@@ -651,6 +656,7 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
     share_compare(rebuilt->shares, kept->shares, tell_difference, ctx);
     history_stores_compare(kept->histories, rebuilt->histories, tell_difference, ctx);
     history_stores_compare(rebuilt->histories, kept->histories, tell_difference, ctx);
+    history_live_check(ctx, kept->histories, tell_difference, ctx);
     trie_check check = {ctx, kept};
     hmq_trie_walk(kept->filters, check_pair, &check);
     if (hmq_trie_pairs(kept->filters) != count_filters(kept))

@@ -10,6 +10,7 @@
 #include "drain.h"
 #include "due.h"
 #include "handoff.h"
+#include "history_live.h"
 #include "history_ticks.h"
 #include "index.h"
 #include "info.h"
@@ -103,6 +104,7 @@ static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, voi
     channel_before_sleep();
     slots_before_sleep();
     sweep_before_sleep();
+    history_before_sleep();
     history_ticks_before_sleep(ctx);
 }
 

@@ -7,6 +7,7 @@
 static bool replicas = true;
 /* A replica asked to synchronize, or could without being seen: what is said of replicas later may be late. */
 static bool may_come_unseen;
+static unsigned long long doubts;
 
 static bool is_known(server_ctx *ctx, const char *command) {
     server_reply *reply = sv.Call(ctx, "COMMAND", "cc", "INFO", command);
@@ -41,6 +42,7 @@ static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub,
 static void on_doubt(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)ctx, (void)event, (void)sub, (void)data;
     replicas = true;
+    doubts++;
 }
 
 void replication_start(server_ctx *ctx) {
@@ -54,6 +56,10 @@ void replication_start(server_ctx *ctx) {
 void replication_replica_comes(void) {
     replicas = true;
     may_come_unseen = true;
+}
+
+unsigned long long replication_doubts(void) {
+    return doubts;
 }
 
 bool replication_has_replicas(void) {

@@ -27,6 +27,9 @@ void replication_replica_comes(void);
 /* Has a publish to be replicated: is a replica connected, synchronizing, or may it come back for what is in the backlog? */
 bool replication_has_replicas(void);
 
+/* How often the role has changed or something was loaded: what was remembered before is to be looked at anew. */
+unsigned long long replication_doubts(void);
+
 /* Does anybody take stock commands now?  Holds for as long as the running command. */
 bool replication_taken(server_ctx *ctx);
 /* The same for who has the context's flags already. */

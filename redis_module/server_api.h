@@ -73,6 +73,9 @@ enum {
 #define SERVER_HASH_COUNT_ALL (1 << 4) /* HashSet returns how many fields were there and set or deleted, too */
 #define SERVER_HASH_DELETE ((server_string *)(intptr_t)1)
 
+/* StreamIteratorStart flags. */
+#define SERVER_STREAM_REVERSE (1 << 1) /* from the last id down to the first */
+
 /* The two halves of a stream's id. */
 typedef struct server_stream_id {
     uint64_t first;

@@ -16,6 +16,9 @@ from holdmq import core
 
 Text = str | bytes
 
+# Messages that wait in logs alone until posting lists get them (HISTORY_TAIL_MAX of redis_module/history_tail.h).
+TAIL = 1024
+
 
 class Place(NamedTuple):
     """Reply of HISTORY.APPEND."""
@@ -75,6 +78,14 @@ def store(client: redis.Redis, name: Text, *filters: Text, **options: int) -> No
 def append(client: redis.Redis, name: Text, topic: Text, payload: Text, *options: Any) -> Place:
     """HISTORY.APPEND."""
     return Place(*client.execute_command("HISTORY.APPEND", name, topic, payload, *options))
+
+
+def fill_tail(client: redis.Redis, name: Text, topic: Text, count: int = TAIL) -> None:
+    """So many messages: those of one more than TAIL since the last time have the lists written."""
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(count):
+            pipe.execute_command("HISTORY.APPEND", name, topic, number)
+        pipe.execute()
 
 
 def replay(client: redis.Redis, topic_filter: Text, **options: Any) -> Page:

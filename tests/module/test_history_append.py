@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from holdmq import core
-from tests.module.history_support import Place, append, replay, replay_all, store
+from tests.module.history_support import TAIL, Place, append, fill_tail, replay, replay_all, store
 from tests.module.sessions_support import (
     assert_indexes_hold,
     assert_same_keys,
@@ -73,23 +73,22 @@ def test_the_layout_is_that_of_the_documentation(client: redis.Redis) -> None:
     store(client, "s", "a/#", levels=2)
     place = append(client, "s", "a/b", "m")
     assert (place.shard, place.sequence, place.new) == (0, 1, 1)
-    assert set(names(client, "{s/0}*")) == {
-        b"{s/0}_history",
-        b"{s/0}_history_epochs",
-        b"{s/0}_history_1_patterns",
-        b"{s/0}_history_1_0",
-        b"{s/0}_history_1_0_0_0_0",
-        b"{s/0}_history_1_0_1_0_0",
-        b"{s/0}_history_1_0_2_0_0",
-        b"{s/0}_history_1_marks",
-    }
+    at_first = {b"{s/0}_history", b"{s/0}_history_epochs", b"{s/0}_history_1_patterns", b"{s/0}_history_1_0"}
+    assert set(names(client, "{s/0}*")) == at_first
     assert client.get("{s/0}_history_1_patterns") == b"holdmq-patterns 1 levels=2\n#\n"
     ((entry_id, fields),) = client.execute_command("XRANGE", "{s/0}_history_1_0", "1", "1")
     assert entry_id == f"1-{place.time_us}".encode()
     assert core.Record.decode(fields[b"m"]).payload == b"m"
     state = client.hgetall("{s/0}_history")
-    assert (state[b"sequence"], int(state[b"time"]), state[b"epoch"]) == (b"1", place.time_us, b"1")
+    assert (state[b"sequence"], state[b"first"], state[b"epoch"]) == (b"0", b"1", b"1")
     assert client.hgetall("{s/0}_history_epochs") == {b"1": f"1 {place.time_us} 1 0".encode()}
+    fill_tail(client, "s", "a/b")
+    lists = set(names(client, "{s/0}*")) - at_first
+    slots_and_pages = sorted(re.sub(rb"^.*history_1_0_|_\d+$", b"", name) for name in lists if b"marks" not in name)
+    assert slots_and_pages == [b"0_0", b"0_1", b"1_0", b"1_1", b"2_0", b"2_1"]
+    assert lists >= {b"{s/0}_history_1_0_0_0_0", b"{s/0}_history_1_marks"}
+    assert client.hget("{s/0}_history", "sequence") == b"%d" % TAIL
+    assert client.strlen("{s/0}_history_1_marks") == 16 * TAIL // 256
     assert client.getrange("{s/0}_history_1_marks", 0, 7) == place.time_us.to_bytes(8, "little")
 
 
@@ -110,7 +109,7 @@ def test_a_topic_is_in_one_shard_and_all_shards_are_used(client: redis.Redis) ->
     assert all(append(client, "s", topic, "again").shard == shard for topic, shard in places.items())
 
 
-@pytest.mark.parametrize("suffix", ["", "_epochs", "_1_0", "_1_0_0_0_0", "_1_0_1_0_0", "_1_marks", "_1_patterns"])
+@pytest.mark.parametrize("suffix", ["", "_epochs", "_1_0", "_1_patterns"])
 @pytest.mark.parametrize("retain", [False, True])
 def test_a_key_of_another_type_refuses_the_publish_before_anything_is_stored(
     client: redis.Redis, suffix: str, retain: bool
@@ -133,16 +132,36 @@ def test_a_retained_message_that_is_refused_keeps_nothing_in_history(client: red
         assert "WRONGTYPE" in str(error_of(client, "TOPIC.PUBLISH", "a", "m", "RETAIN"))
 
 
-def test_a_list_or_log_that_others_changed_is_refused(client: redis.Redis) -> None:
+@pytest.mark.parametrize("suffix", ["_1_0_0_0_0", "_1_0_1_0_0", "_1_marks"])
+def test_a_list_of_another_type_refuses_the_message_that_would_have_it_written(
+    client: redis.Redis, suffix: str
+) -> None:
     store(client, "s", "a")
-    append(client, "s", "a", "m")
-    client.append("{s/0}_history_1_0_0_0_0", b"\xff\xff\xff")
+    fill_tail(client, "s", "a")
+    client.zadd("{s/0}_history" + suffix, {"x": 1})
     with unchanged(client):
-        assert "a posting list" in str(error_of(client, "HISTORY.APPEND", "s", "a", "m"))
-    client.delete("{s/0}_history_1_0_0_0_0")
+        assert "WRONGTYPE" in str(error_of(client, "TOPIC.PUBLISH", "a", "m"))
+    client.delete("{s/0}_history" + suffix)
+    publish(client, "a", "m")
+    assert len(replay_all(client, "a")) == TAIL + 1
+
+
+def test_a_list_that_others_changed_is_refused(client: redis.Redis) -> None:
+    store(client, "s", "a")
+    fill_tail(client, "s", "a")
+    for wrong, expected in ((b"\xff\xff\xff", "a posting list"), (b"\xf9\xff\xff\xff\xff\x7f", "ends earlier")):
+        client.set("{s/0}_history_1_0_0_0_0", wrong)
+        with unchanged(client):
+            assert expected in str(error_of(client, "HISTORY.APPEND", "s", "a", "m"))
+
+
+def test_numbers_go_on_behind_what_others_wrote_to_a_log(client: redis.Redis) -> None:
+    store(client, "s", "a")
+    append(client, "s", "a", "1")
     client.xadd("{s/0}_history_1_0", {"m": "x"}, id="99-0")
-    with unchanged(client):
-        assert "ends earlier" in str(error_of(client, "HISTORY.APPEND", "s", "a", "m"))
+    assert append(client, "s", "a", "2").sequence == 100
+    assert "sequence number 2 was changed by others" in str(error_of(client, "HISTORY.REPLAY", "#", "SEQ", 2))
+    assert [entry.message.payload for entry in replay_all(client, "a", SEQ=100)] == [b"2"]
 
 
 def test_an_epoch_ends_by_its_size_and_numbers_go_on(client: redis.Redis) -> None:

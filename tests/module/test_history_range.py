@@ -234,7 +234,7 @@ def test_what_others_changed_is_an_error_that_names_shard_and_number(client: red
     assert read_range(client, "s", 0, 4, 5).rows == 2
     client.delete(log)
     client.set(log, "x")
-    assert "sequence number 1 " in error(client, "HISTORY.RANGE", "s", 0, 1, 5)
+    assert f"'{log}' was changed by others" in error(client, "HISTORY.RANGE", "s", 0, 1, 5)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.module.history_support import Entry, append, in_order, replay, replay_all, store
+from tests.module.history_support import Entry, append, fill_tail, in_order, replay, replay_all, store
 from tests.module.sessions_support import (
     assert_indexes_hold,
     digest,
@@ -50,13 +50,22 @@ def indexes_hold(client: redis.Redis) -> Iterator[None]:
     levels=st.integers(1, 4),
     count=st.integers(1, 7),
     visit=st.integers(1, 9),
+    epoch_bytes=st.sampled_from((0, 200)),
 )
 def test_a_replay_is_what_a_search_through_everything_finds(
-    client: redis.Redis, topics: list[str], asked: list[str], shards: int, levels: int, count: int, visit: int
+    client: redis.Redis,
+    topics: list[str],
+    asked: list[str],
+    shards: int,
+    levels: int,
+    count: int,
+    visit: int,
+    epoch_bytes: int,
 ) -> None:
     client.flushall()
-    store(client, "plain", "+/#", shards=shards, levels=levels)
-    store(client, "dollar", "$x/#", shards=shards, levels=levels)
+    size = 8 * shards * epoch_bytes  # an epoch of a few messages: all but the last have their lists
+    store(client, "plain", "+/#", shards=shards, levels=levels, bytes=size)
+    store(client, "dollar", "$x/#", shards=shards, levels=levels, bytes=size)
     kept: dict[tuple[str, int], list[tuple[bytes, bytes]]] = {}
     for number, topic in enumerate(topics):
         name = "dollar" if matches("$x/#", topic) else "plain"
@@ -235,6 +244,7 @@ def test_an_entry_that_others_deleted_is_left_out(client: redis.Redis) -> None:
 @pytest.mark.parametrize("suffix", ["_1_0", "_1_0_1_0_0", "_1_patterns"])
 def test_what_others_changed_is_an_error_and_no_wrong_answer(client: redis.Redis, suffix: str) -> None:
     store(client, "s", "a/#")
+    fill_tail(client, "s", "a/b")
     append(client, "s", "a/b", "m")
     client.delete("{s/0}_history" + suffix)
     client.zadd("{s/0}_history" + suffix, {"x": 1})

@@ -55,8 +55,6 @@ typedef struct index_watcher {
                          hmq_slice session_key); /* a queued message was deleted or expired behind the module's back */
     void (*queue_expired)(int db, hmq_slice session_key); /* the queue of a session expired */
     void (*swapped)(void); /* two databases changed places */
-    void (*session_gone)(server_ctx *ctx, hmq_slice session,
-                         long long epoch); /* of a connected session no hash is left, and no command did that */
 } index_watcher;
 void index_watch(index_watcher watcher);
 
@@ -85,6 +83,8 @@ void index_remove_held(index_t *index, hmq_slice name);
 
 /* The module itself changed the key: tells WATCH, client tracking and the listeners of keyspace events, past the index. */
 void index_notify(server_ctx *ctx, int type, const char *event, server_string *key);
+/* The same for a key of which the module remembers nothing, or that it remembers right already. */
+void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key);
 
 /* Replies an array with a sentence for each difference between the index and a rebuild. */
 int index_check_command(server_ctx *ctx, server_string **argv, int argc);

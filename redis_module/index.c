@@ -240,6 +240,8 @@ void index_remove_held(index_t *index, hmq_slice name) {
     sv.DictDelC(index->held, name.data, name.len, NULL);
 }
 
+static index_watcher watcher;
+
 /* ---- keeping current --------------------------------------------------------------------------------------- */
 
 static bool is_subscriptions(const char *name, size_t len) {
@@ -273,11 +275,24 @@ static int type_of(server_ctx *ctx, const char *name, size_t len) {
     return type;
 }
 
+/* Only where clients are served; in a cluster the session may just have moved. */
+static bool tells_of_sessions(server_ctx *ctx) {
+    return watcher.session_gone != NULL && !can.cluster && (sv.GetContextFlags(ctx) & SERVER_CTX_MASTER) != 0;
+}
+
+static void refresh_opened(server_ctx *ctx, index_t *index, hmq_slice session) {
+    const session_entry *entry = session_index_find(index->opened, session);
+    long long epoch = entry == NULL || !entry->connected ? 0 : entry->epoch;
+    session_index_refresh(ctx, index->opened, session);
+    if (epoch > 0 && session_index_find(index->opened, session) == NULL && tells_of_sessions(ctx))
+        watcher.session_gone(ctx, session, epoch);
+}
+
 static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t len) {
     size_t key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_SUBSCRIPTIONS);
     if (key_len > 0) refresh_session(ctx, index, name, key_len);
     key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_SESSION);
-    if (key_len > 0) session_index_refresh(ctx, index->opened, (hmq_slice){(const uint8_t *)name, key_len});
+    if (key_len > 0) refresh_opened(ctx, index, (hmq_slice){(const uint8_t *)name, key_len});
     hmq_slice key = {(const uint8_t *)name, len}, owner;
     if (history_store_is_key(key)) history_stores_refresh(ctx, index->histories, key);
     if (owner_is_key(key, &owner)) owner_key_changed(ctx, index->opened, owner);
@@ -305,8 +320,6 @@ static void key_appeared(server_ctx *ctx, index_t *index, const char *name, size
     else
         index_remove_held(index, key);
 }
-
-static index_watcher watcher;
 
 void index_watch(index_watcher who) {
     watcher = who;
@@ -521,16 +534,26 @@ index_t *index_of(server_ctx *ctx) {
 
 /* ---- server events ----------------------------------------------------------------------------------------- */
 
+static void flush(server_ctx *ctx, int db) {
+    hmq_slice after = {0};
+    bool tells = db < index_count_ && indexes[db] != NULL && tells_of_sessions(ctx);
+    for (session_entry *e; tells && (e = session_index_next(indexes[db]->opened, after)) != NULL;) {
+        after = slice_of(e->key);
+        if (e->connected) watcher.session_gone(ctx, after, e->epoch);
+    }
+    index_reset(db, false);
+}
+
 static void on_flush(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)ctx, (void)event;
+    (void)event;
     const server_flush_info *info = data;
     if (sub != SERVER_FLUSHDB_END) return;
     if (info->db >= 0) {
-        index_reset(info->db, false);
+        flush(ctx, info->db);
         return;
     }
     scan_new = false;
-    for (int db = 0; db < index_count_; db++) index_reset(db, false);
+    for (int db = 0; db < index_count_; db++) flush(ctx, db);
 }
 
 static void on_swapdb(server_ctx *ctx, server_event event, uint64_t sub, void *data) {

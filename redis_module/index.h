@@ -55,6 +55,8 @@ typedef struct index_watcher {
                          hmq_slice session_key); /* a queued message was deleted or expired behind the module's back */
     void (*queue_expired)(int db, hmq_slice session_key); /* the queue of a session expired */
     void (*swapped)(void); /* two databases changed places */
+    void (*session_gone)(server_ctx *ctx, hmq_slice session,
+                         long long epoch); /* of a connected session no hash is left, and no command did that */
 } index_watcher;
 void index_watch(index_watcher watcher);
 

@@ -19,6 +19,7 @@
 #include "replication.h"
 #include "pattern_walk.h"
 #include "session_sweep.h"
+#include "session_life.h"
 #include "slots.h"
 
 #define OLDEST_SERVER 0x070000
@@ -136,7 +137,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     wrong = config_start(ctx, argv, argc);
     if (wrong != NULL) return refuse(ctx, wrong, "");
     index_start(ctx, holds_keys(ctx));
-    index_watch((index_watcher){queue_message_gone, sweep_note, on_swap});
+    index_watch((index_watcher){queue_message_gone, sweep_note, on_swap, session_notify_dropped});
     push_start();
     replication_start(ctx);
     handoff_start(ctx);

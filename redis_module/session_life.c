@@ -116,6 +116,7 @@ size_t session_finish(server_ctx *ctx, hmq_slice session, const session_state *s
     if (has_will) will_publish(ctx, session, &w); /* behind the drop: the session itself gets it no more */
     if (has_will) will_end(&w);
     tell_gone(ctx, session, state, state->over ? "lost" : "dropped");
+    if (state->connected) session_notify_dropped(ctx, session, state->epoch);
     return messages;
 }
 
@@ -193,15 +194,23 @@ long long session_next_epoch(long long last) {
     return last >= newest ? last + 1 : newest;
 }
 
-void session_notify_takeover(server_ctx *ctx, hmq_slice session, long long epoch) {
+static void notify(server_ctx *ctx, hmq_slice session, uint8_t kind, long long epoch) {
     uint8_t bytes[HMQ_DELIVERY_HEADER_BYTES];
-    hmq_delivery notice = {.kind = HMQ_DELIVERY_TAKEN_OVER, .serial = (uint64_t)epoch};
+    hmq_delivery notice = {.kind = kind, .serial = (uint64_t)epoch};
     size_t len = hmq_delivery_encode_header(&notice, bytes, sizeof bytes);
     server_string *inbox = session_key_name(session, HMQ_SUFFIX_INBOX);
     server_string *text = sv.CreateString(NULL, (const char *)bytes, len);
     sv.PublishMessage(ctx, inbox, text);
     sv.FreeString(NULL, text);
     sv.FreeString(NULL, inbox);
+}
+
+void session_notify_takeover(server_ctx *ctx, hmq_slice session, long long epoch) {
+    notify(ctx, session, HMQ_DELIVERY_TAKEN_OVER, epoch);
+}
+
+void session_notify_dropped(server_ctx *ctx, hmq_slice session, long long epoch) {
+    notify(ctx, session, HMQ_DELIVERY_DROPPED, epoch);
 }
 
 /* ---- what is due ------------------------------------------------------------------------------------------- */

@@ -54,6 +54,9 @@ long long session_next_epoch(long long last);
 /* Whoever listens on the session's inbox learns that it has this epoch now. */
 void session_notify_takeover(server_ctx *ctx, hmq_slice session, long long epoch);
 
+/* ... that it is no more: this was its last epoch. */
+void session_notify_dropped(server_ctx *ctx, hmq_slice session, long long epoch);
+
 /* The deadline of a session has passed.  When to look again (ms since 1970), 0: when the session says so. */
 long long session_do_due(server_ctx *ctx, hmq_slice session);
 

@@ -173,6 +173,13 @@ static bool queue_replied(hmq_engine *e, connection *c, const awaited *entry, co
 
 /* ---- pushes ---- */
 
+/* A notice that may be older than this connection. */
+static void lost_session(connection *c, bool is_news, uint64_t epoch, hmq_engine_event *event) {
+    if (!is_news) return;
+    c->phase = PHASE_ENDED;
+    *event = (hmq_engine_event){.kind = HMQ_EVENT_TAKEN_OVER, .conn = c->handle, .epoch = epoch};
+}
+
 static void delivered(hmq_engine *e, hmq_slice inbox, hmq_slice payload, hmq_engine_event *event) {
     hmq_delivery delivery;
     connection *c = engine_find_inbox(e, inbox);
@@ -185,12 +192,12 @@ static void delivered(hmq_engine *e, hmq_slice inbox, hmq_slice payload, hmq_eng
     e->count.deliveries_received++;
     if (!is_readable)
         e->count.messages_unreadable++;
-    else if (delivery.kind != HMQ_DELIVERY_TAKEN_OVER)
+    else if (delivery.kind == HMQ_DELIVERY_TAKEN_OVER)
+        lost_session(c, delivery.serial > c->epoch, delivery.serial, event);
+    else if (delivery.kind == HMQ_DELIVERY_DROPPED)
+        lost_session(c, delivery.serial >= c->epoch, 0, event);
+    else
         outgoing_pushed(e, c, &delivery);
-    else if (delivery.serial > c->epoch) {
-        c->phase = PHASE_ENDED;
-        *event = (hmq_engine_event){.kind = HMQ_EVENT_TAKEN_OVER, .conn = c->handle, .epoch = delivery.serial};
-    }
 }
 
 static bool is_text(const hmq_resp_item *item) {

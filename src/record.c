@@ -158,6 +158,7 @@ static bool delivery_in_range(const hmq_delivery *delivery) {
     case HMQ_DELIVERY_TRANSIENT:
         return !delivery->qos && !delivery->packet_id && !delivery->serial && !delivery->previous;
     case HMQ_DELIVERY_TAKEN_OVER:
+    case HMQ_DELIVERY_DROPPED:
         return !delivery->qos && !delivery->retain && !delivery->packet_id && !delivery->previous &&
                !delivery->record.len;
     default: return false;

@@ -20,12 +20,12 @@
  * DELIVERY, what a session's inbox channel carries
  *
  *        0     1  magic 0xFB
- *        1     1  kind: 1 queued message, 2 message that is not stored (QoS 0), 3 notice: the session was taken over
+ *        1     1  kind: 1 queued message, 2 message that is not stored (QoS 0), 3 notice: the session was taken over, 4 it was dropped
  *        2     1  QoS of this delivery 0..2 | retain flag 0x04 (to be sent to the client) | 0x00
- *        3     2  packet identifier, 0 for kinds 2 and 3
- *        5     8  serial (kind 1), 0 (kind 2), epoch of the new owner (kind 3)
+ *        3     2  packet identifier, 0 for kinds 2 to 4
+ *        5     8  serial (kind 1), 0 (kind 2), epoch of the new owner (kind 3), the last epoch (kind 4)
  *       13     8  serial of the message before it in the queue, 0 if it was the only one (kind 1), else 0
- *       21     .  the record (kinds 1 and 2); nothing (kind 3)
+ *       21     .  the record (kinds 1 and 2); nothing (kinds 3 and 4)
  *
  * Decoding points into the input; nothing is copied.  Any input is safe. */
 #ifndef HMQ_RECORD_H
@@ -44,6 +44,7 @@
 #define HMQ_DELIVERY_QUEUED 1
 #define HMQ_DELIVERY_TRANSIENT 2
 #define HMQ_DELIVERY_TAKEN_OVER 3
+#define HMQ_DELIVERY_DROPPED 4
 
 typedef struct hmq_record {
     uint8_t type;          /* HMQ_RECORD_PUBLISH or HMQ_RECORD_PUBREL */

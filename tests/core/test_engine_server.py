@@ -336,6 +336,14 @@ def test_a_session_that_is_taken_over_gets_nothing_any_more(desk: Desk) -> None:
     assert desk.received(conn) == b""
 
 
+def test_a_session_that_is_dropped_ends_its_connection_unless_the_notice_is_older(desk: Desk) -> None:
+    conn = desk.open()  # epoch 7
+    desk.answer(push(INBOX, Delivery(DeliveryKind.DROPPED, serial=6).encode()))
+    assert desk.kinds() == []
+    desk.answer(push(INBOX, Delivery(DeliveryKind.DROPPED, serial=7).encode()))
+    assert [(event.kind, event.conn, event.epoch) for event in desk.events] == [(EventKind.TAKEN_OVER, conn, 0)]
+
+
 # ---- events
 
 

@@ -49,7 +49,7 @@ deliveries = st.one_of(
         record=small,
     ),
     st.builds(Delivery, kind=st.just(DeliveryKind.TRANSIENT), retain=st.booleans(), record=small),
-    st.builds(Delivery, kind=st.just(DeliveryKind.TAKEN_OVER), serial=serials),
+    st.builds(Delivery, kind=st.sampled_from([DeliveryKind.TAKEN_OVER, DeliveryKind.DROPPED]), serial=serials),
 )
 
 FULL = Record(
@@ -247,6 +247,7 @@ def test_what_is_no_record_is_refused(data: bytes) -> None:
         Delivery(DeliveryKind.TRANSIENT, previous=1),
         Delivery(DeliveryKind.TAKEN_OVER, retain=True),
         Delivery(DeliveryKind.TAKEN_OVER, record=b"x"),
+        Delivery(DeliveryKind.DROPPED, previous=1),
     ],
 )
 def test_a_delivery_that_contradicts_its_kind_is_not_written(delivery: Delivery) -> None:

@@ -221,6 +221,21 @@ def test_a_former_owner_that_listens_learns_of_the_takeover_and_its_epoch(server
         assert other.take() == []
 
 
+@pytest.mark.parametrize("how", [("SESSION.DROP", "{c}"), ("DEL", "{c}_session"), ("FLUSHDB",)])
+def test_an_owner_that_listens_learns_that_the_session_is_no_more(
+    server: Server, session: Session, how: tuple[str, ...]
+) -> None:
+    epoch = session.open(expiry=60).epoch
+    with Inbox(server, "{c}") as inbox:
+        session.client.execute_command(*how)
+        notice = eventually(inbox.take, what="a notice")
+        assert notice == [core.Delivery(core.DeliveryKind.DROPPED, serial=epoch)]
+        session.open(expiry=60)
+        session.close(session.info()["epoch"])
+        session.drop()  # nobody is connected
+        assert inbox.take() == []
+
+
 def test_a_new_session_tells_nobody_of_a_takeover(server: Server, session: Session) -> None:
     with Inbox(server) as inbox:
         session.open("bridge-1")

@@ -152,6 +152,8 @@ class Local:
         try:
             async for message in inbox:
                 delivery = Delivery.decode(cast("bytes", message.data))
+                if delivery.kind is DeliveryKind.DROPPED:
+                    continue  # the next command is told NOSESSION
                 if delivery.kind is not DeliveryKind.TAKEN_OVER:
                     self._on_delivery(delivery)
                 elif delivery.serial > self.session.epoch:  # this process's own OPEN may be heard before its reply

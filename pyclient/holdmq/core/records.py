@@ -26,11 +26,12 @@ class RecordType(enum.IntEnum):
 
 
 class DeliveryKind(enum.IntEnum):
-    """What a delivery is: a message from the queue, one that is stored nowhere (QoS 0), or the notice of a takeover."""
+    """What a delivery is: a message, from the queue or stored nowhere (QoS 0), or a notice: taken over, or dropped."""
 
     QUEUED = lib.HMQ_DELIVERY_QUEUED
     TRANSIENT = lib.HMQ_DELIVERY_TRANSIENT
     TAKEN_OVER = lib.HMQ_DELIVERY_TAKEN_OVER
+    DROPPED = lib.HMQ_DELIVERY_DROPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,9 @@ class Delivery:
         qos: of this delivery, 0..2.
         retain: the flag to be sent to the client.
         packet_id: 1..65535 if queued, else 0.
-        serial: of the message if queued; the epoch of the new owner if taken over; else 0.
+        serial: of the message if queued; the epoch of the new owner if taken over, the last one if dropped; else 0.
         previous: serial of the message before it in the queue, 0 if it was the only one.
-        record: the record's bytes (see `message`), empty if taken over.
+        record: the record's bytes (see `message`), empty if taken over or dropped.
     """
 
     kind: DeliveryKind

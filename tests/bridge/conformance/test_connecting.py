@@ -328,8 +328,10 @@ def test_the_version_of_a_session_may_change_between_connections(join: Connect) 
     assert (got.topic, got.payload, got.properties) == ("a", b"x", {})
 
 
-def test_a_session_that_is_dropped_at_the_server_ends_with_a_reason(client: redis.Redis, join: Connect) -> None:
-    victim = join(5, "c1", lasting=60)
-    client.execute_command("SESSION.DROP", "{c1}")
-    victim.say("a", b"x", qos=2, pid=1)
-    victim.expect_refused(0x98)  # administrative action
+@pytest.mark.parametrize("how", [("SESSION.DROP", "{c1}"), ("DEL", "{c1}_session"), ("FLUSHALL",)])
+def test_a_session_that_is_dropped_at_the_server_ends_with_a_reason(
+    client: redis.Redis, peer: MakePeer, how: tuple[str, ...]
+) -> None:
+    victim = peer("c1", lasting=60)
+    client.execute_command(*how)
+    victim.expect_refused(0x98)  # administrative action, at once

@@ -150,7 +150,7 @@ class Session:
             return self._refuse(packet.level, error.reason, str(error), max_packet=max_packet)
         self.key = session_key(self.terms.client_id)
         self.inbox = session_name(self.key, Suffix.INBOX)
-        self._will = will_options(packet)
+        self._will = will_options(packet, self._settings)
         self.phase = Phase.ASKING
         return [Authenticate(self.terms.client_id, packet.username, packet.password)]
 

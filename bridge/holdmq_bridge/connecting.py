@@ -36,10 +36,13 @@ def _message_expiry(asked: int | None, settings: Settings) -> int | None:
     return expiry
 
 
+_BRIDGE = 0x80  # in the level: see mqtt.Connect
+
+
 def protocol_level(data: bytes) -> int:
     """The level in the beginning of a CONNECT, 0 if it is not there."""
     at = 1
     while at < min(len(data), 5) and data[at] & 0x80:
         at += 1
     name = data[at + 1 : at + 7]
-    return data[at + 7] if name == b"\x00\x04MQTT" and len(data) > at + 7 else 0
+    return data[at + 7] & ~_BRIDGE if name == b"\x00\x04MQTT" and len(data) > at + 7 else 0

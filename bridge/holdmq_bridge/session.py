@@ -194,7 +194,7 @@ class Session:
         assert self.terms is not None
         assert self._count is not None
         room = self._settings.max_subscriptions - self._count
-        reasons, arguments = subscriptions.judge(packet, self.permissions, present, room)
+        reasons, arguments = subscriptions.judge(packet, self.permissions, present, room, bridge=self.terms.bridge)
         if not arguments:
             return [Send(answers.suback(self.terms.version, packet.packet_id, reasons)), Continue()]
         command = ("SESSION.SUBSCRIBE", self.key, "EPOCH", self.epoch, *arguments)

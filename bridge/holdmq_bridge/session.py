@@ -150,7 +150,7 @@ class Session:
             return self._refuse(packet.level, error.reason, str(error), max_packet=max_packet)
         self.key = session_key(self.terms.client_id)
         self.inbox = session_name(self.key, Suffix.INBOX)
-        self._will = will_options(packet, self._settings)
+        self._will = will_options(packet)
         self.phase = Phase.ASKING
         return [Authenticate(self.terms.client_id, packet.username, packet.password)]
 
@@ -194,7 +194,7 @@ class Session:
         assert self.terms is not None
         assert self._count is not None
         room = self._settings.max_subscriptions - self._count
-        reasons, arguments = subscriptions.judge(packet, self.permissions, present, room, bridge=self.terms.bridge)
+        reasons, arguments = subscriptions.judge(packet, self.permissions, present, room)
         if not arguments:
             return [Send(answers.suback(self.terms.version, packet.packet_id, reasons)), Continue()]
         command = ("SESSION.SUBSCRIBE", self.key, "EPOCH", self.epoch, *arguments)

@@ -11,12 +11,10 @@ from holdmq_bridge.command import Argument
 from holdmq_bridge.reasons import Reason
 
 _QOS = 0x03
-_NO_LOCAL = 0x04
-_RETAIN_AS_PUBLISHED = 0x08
 
 
 def judge(
-    packet: mqtt.Subscribe, permissions: Permissions, present: Container[bytes], room: int, *, bridge: bool = False
+    packet: mqtt.Subscribe, permissions: Permissions, present: Container[bytes], room: int
 ) -> tuple[list[int], list[Argument]]:
     """A reason for each filter (the QoS granted, or why not), and the pairs `filter options` for the server.
 
@@ -25,7 +23,6 @@ def judge(
         permissions: what the client may do.
         present: filters that it has already, as far as known.
         room: how many more it may have.
-        bridge: it is another broker's and has no word for the options that it needs.
     """
     (identifier,) = packet.properties.subscription_identifiers or (0,)
     reasons: list[int] = []
@@ -36,14 +33,8 @@ def judge(
         reasons.append(reason)
         if reason <= _QOS:
             room -= not known
-            options = entry.options | (_of_a_bridge(entry.topic_filter) if bridge else 0)
-            arguments += [entry.topic_filter, f"{options}:{identifier}" if identifier else options]
+            arguments += [entry.topic_filter, f"{entry.options}:{identifier}" if identifier else entry.options]
     return reasons, arguments
-
-
-def _of_a_bridge(topic_filter: bytes) -> int:
-    """No local is not for shared subscriptions [MQTT-3.8.3-4]."""
-    return _RETAIN_AS_PUBLISHED if topic_filter.startswith(b"$share/") else _RETAIN_AS_PUBLISHED | _NO_LOCAL
 
 
 def _reason(entry: mqtt.Subscription, permissions: Permissions, *, has_room: bool) -> int:

@@ -20,6 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from holdmq_pipeline.java import find_java
+from pyspark_holdmq import DefaultSource
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -58,4 +59,7 @@ def spark_session(
     local = {} if submitted else LOCAL_SETTINGS
     for key, value in {**SETTINGS, **local, **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # Spark finds the source by itself where it is installed; not in a checkout, whose packages are found by a hook.
+    session.dataSource.register(DefaultSource)
+    return session

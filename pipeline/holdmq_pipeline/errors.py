@@ -1,0 +1,19 @@
+"""What the pipeline refuses or finds wrong, as Python exceptions."""
+
+__all__ = ["ArchiveError", "DataLossError", "OptionError", "PipelineError"]
+
+
+class PipelineError(Exception):
+    """Base of all errors that the pipeline defines."""
+
+
+class OptionError(PipelineError, ValueError):
+    """An option, a column or an argument that cannot be right: names it and what was expected. Nothing was done."""
+
+
+class DataLossError(PipelineError):
+    """Messages that were to be read are gone; names shard and numbers. `failOnDataLoss=false` counts them instead."""
+
+
+class ArchiveError(PipelineError):
+    """A table that is not what an archive of this store can be, or that somebody else writes at the same time."""

@@ -1,0 +1,280 @@
+"""The options of the data source, in one table: name, where it counts, default, meaning.
+
+Names are those of Spark's Kafka source where it has one of that meaning. docs/pipeline.md shows this table (a test
+compares the two). Spark hands names over in lower case, so case does not matter. Everything is checked before anything
+is sent; an unknown option is an error, because a mistyped one would be ignored otherwise.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from holdmq import core
+from holdmq_pipeline.errors import OptionError
+
+__all__ = ["OPTIONS", "TABLES", "Option", "Options", "timestamp_ms"]
+
+TABLES = ("history", "sessions", "session_info", "channels", "patterns")
+SINKS = ("topics", "channels", "sessions")
+READ, STREAM, WRITE = "read", "stream", "write"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Attributes:
+        name: as documented.
+        used: in which of read, stream, write.
+        default: as text, empty: none.
+        meaning: a sentence.
+    """
+
+    name: str
+    used: tuple[str, ...]
+    default: str
+    meaning: str
+
+
+_EVERYWHERE = (READ, STREAM, WRITE)
+_READING = (READ, STREAM)
+
+OPTIONS = (
+    Option("url", _EVERYWHERE, "redis://127.0.0.1:6379", "The server, as redis-py takes it; one node of a cluster"),
+    Option("passwordFile", _EVERYWHERE, "", "A file that holds the password, on every machine that runs tasks"),
+    Option("table", _EVERYWHERE, "history", f"Read: {', '.join(TABLES)}; write: {', '.join(SINKS)}"),
+    Option("store", _READING, "", "The history store; may be left out if there is only one"),
+    Option("topicFilter", _READING, "", "An MQTT topic filter; the index finds what matches"),
+    Option(
+        "startingOffsets",
+        _READING,
+        "earliest",
+        "`earliest`, `latest`, or JSON `{shard: next number to read}`, -2 earliest, -1 latest",
+    ),
+    Option("endingOffsets", (READ,), "latest", "`latest`, or JSON `{shard: first number that is not read}`, -1 latest"),
+    Option(
+        "startingTimestamp",
+        _READING,
+        "",
+        "Instead of startingOffsets: ms since 1970 or ISO 8601; from the first message at this time or later",
+    ),
+    Option("endingTimestamp", (READ,), "", "Instead of endingOffsets: the first time that is not read"),
+    Option(
+        "maxOffsetsPerTrigger",
+        (STREAM,),
+        "",
+        "At most so many numbers in a batch, shared among the shards by what each has left",
+    ),
+    Option("minPartitions", _READING, "", "At least so many tasks, if there is so much to read"),
+    Option("maxRecordsPerPartition", _READING, "250000", "At most so many numbers in a task"),
+    Option(
+        "failOnDataLoss",
+        _READING,
+        "true",
+        "Retention took what was to be read: true fails, false logs and counts it under groupId",
+    ),
+    Option("groupId", (STREAM,), "", "A name under which the server keeps where `latest` was, and what was lost"),
+    Option(
+        "includeHeaders",
+        _READING,
+        "false",
+        "Adds the columns of MQTT 5.0 properties: content_type, response_topic, correlation_data, headers",
+    ),
+    Option(
+        "pushFilters",
+        (READ,),
+        "false",
+        "Comparisons of topic, timestamp, shard and offset in a query become bounds (if "
+        "spark.sql.python.filterPushdown.enabled is on)",
+    ),
+    Option("fetchRows", _READING, "10000", "Messages that one command reads, up to 100000"),
+    Option("clientIds", (READ,), "", "Tables sessions and session_info: a JSON array of client ids; without it all"),
+    Option("keyPrefix", (READ, WRITE), "", "What stands before a session key (TBMQ's cache prefix)"),
+    Option("channelPattern", (READ,), "*", "Table channels: a glob on their names"),
+    Option("idempotent", (WRITE,), "true", "A retried task repeats nothing; false: faster, and at least once"),
+    Option(
+        "idempotentBy",
+        (WRITE,),
+        "task",
+        "`task`: a task's rows by their order in it; `offset`: by the columns shard and offset",
+    ),
+    Option(
+        "writeId",
+        (WRITE,),
+        "",
+        "Batch writes: the same id again repeats nothing; without it each write has one of its own",
+    ),
+    Option("chunkRows", (WRITE,), "1000", "Messages that are sent before their replies are read, up to 10000"),
+    Option("maxRowsPerSecond", (WRITE,), "", "At most so many messages a second, of each task"),
+    Option("ttl", (WRITE,), "", "Seconds to live; a column ttl wins"),
+    Option("limit", (WRITE,), "", "Table sessions: the queue's limit"),
+)
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
+
+class Options:
+    """The options of one read or write, checked.
+
+    Args:
+        given: as Spark hands them over.
+        used: read, stream or write; an option that is of no use there is refused.
+
+    Raises:
+        OptionError: an unknown option, or a value that cannot be.
+    """
+
+    def __init__(self, given: Mapping[str, str], used: str = READ) -> None:
+        self.used = used
+        self._values: dict[str, str] = {}
+        for name, value in given.items():
+            if name.lower() == "path" and value == "":
+                continue
+            option = _BY_NAME.get(name.lower())
+            if option is None:
+                raise OptionError(f"option {name!r} is unknown; expected some of {', '.join(o.name for o in OPTIONS)}")
+            if used not in option.used:
+                where = " and ".join(option.used)
+                raise OptionError(f"option {option.name} is of no use for {used}; it belongs to {where}")
+            self._values[option.name] = value
+
+    def __contains__(self, name: str) -> bool:
+        return self._values.get(name, "") != ""
+
+    def text(self, name: str) -> str:
+        """The value, or the default."""
+        value = self._values.get(name, "")
+        return value if value != "" else _BY_NAME[name.lower()].default
+
+    def flag(self, name: str) -> bool:
+        """True or false.
+
+        Raises:
+            OptionError: it is neither.
+        """
+        text = self.text(name).lower()
+        if text not in {"true", "false"}:
+            raise OptionError(f"option {name} is {text!r}; expected true or false")
+        return text == "true"
+
+    def number(self, name: str, least: int = 1, most: int = 2**53) -> int | None:
+        """A whole number, None if it was not given and has no default.
+
+        Raises:
+            OptionError: it is none, or out of range.
+        """
+        text = self.text(name)
+        if not text:
+            return None
+        if not re.fullmatch(r"\d{1,18}", text) or not least <= int(text) <= most:
+            raise OptionError(f"option {name} is {text!r}; expected a whole number from {least} to {most}")
+        return int(text)
+
+    def required(self, name: str, least: int = 1, most: int = 2**53) -> int:
+        """A number that has a default."""
+        value = self.number(name, least, most)
+        if value is None:
+            raise OptionError(f"option {name} is missing; expected a whole number from {least} to {most}")
+        return value
+
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        """One of these words.
+
+        Raises:
+            OptionError: it is none of them.
+        """
+        text = self.text(name)
+        if text not in allowed:
+            raise OptionError(f"option {name} is {text!r}; expected one of {', '.join(allowed)}")
+        return text
+
+    def time_ms(self, name: str) -> int | None:
+        """A time in ms since 1970, None if it was not given.
+
+        Raises:
+            OptionError: it is no time.
+        """
+        return timestamp_ms(self.text(name), f"option {name}") if name in self else None
+
+    def topic_filter(self) -> str | None:
+        """The topic filter; None: everything.
+
+        Raises:
+            OptionError: it is no topic filter.
+        """
+        if "topicFilter" not in self:
+            return None
+        text = self.text("topicFilter")
+        try:
+            shared = core.split_share(text)
+        except ValueError as error:
+            raise OptionError(f"option topicFilter is {text!r}: {error}") from error
+        if shared is not None:
+            raise OptionError(f"option topicFilter is {text!r}, a shared subscription; expected its inner filter")
+        return text
+
+    def client_ids(self) -> tuple[str, ...] | None:
+        """The clients whose sessions are read; None: all."""
+        return tuple(_texts(self.text("clientIds"), "clientIds")) if "clientIds" in self else None
+
+    def offsets(self, name: str) -> str | dict[int, int]:
+        """`earliest`, `latest`, or numbers by shard.
+
+        Raises:
+            OptionError: neither a word nor JSON of this form.
+        """
+        text = self.text(name)
+        words = ("earliest", "latest") if name == "startingOffsets" else ("latest",)
+        if text in words:
+            return text
+        expected = f'expected {" or ".join(words)}, or JSON like {{"0": 17, "1": -2}}'
+        try:
+            numbers = json.loads(text)
+        except ValueError as error:
+            raise OptionError(f"option {name} is {text!r}; {expected}") from error
+        least = -2 if name == "startingOffsets" else -1
+        if not isinstance(numbers, dict) or not all(
+            re.fullmatch(r"\d{1,5}", shard) and type(number) is int and number >= least and number != 0
+            for shard, number in numbers.items()
+        ):
+            raise OptionError(f"option {name} is {text!r}; {expected}")
+        return {int(shard): number for shard, number in numbers.items()}
+
+
+def timestamp_ms(value: str | int | datetime, what: str) -> int:
+    """A time as ms since 1970: a number of ms, ISO 8601 (without a zone: UTC), or a datetime.
+
+    Raises:
+        OptionError: it is none of these.
+
+    Example:
+        >>> timestamp_ms("1970-01-02T00:00:00Z", "start"), timestamp_ms("1970-01-01 00:00:01.5", "start")
+        (86400000, 1500)
+    """
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        if re.fullmatch(r"\d{1,15}", value):
+            return int(value)
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise OptionError(f"{what} is {value!r}; expected ms since 1970 or ISO 8601") from error
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    return int(value.timestamp() * 1000)
+
+
+def _texts(text: str, name: str) -> list[str]:
+    """A text, or a JSON array of texts."""
+    if not text.lstrip().startswith("["):
+        return [text]
+    try:
+        several: Any = json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"option {name} is {text!r}; expected one, or a JSON array of them") from error
+    if not isinstance(several, list) or not several or not all(isinstance(one, str) and one for one in several):
+        raise OptionError(f"option {name} is {text!r}; expected one, or a JSON array of them, none empty")
+    return list(several)

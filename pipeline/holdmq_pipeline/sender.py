@@ -1,0 +1,267 @@
+"""Sends chunks of commands and looks at every reply.
+
+One server: a chunk is on its way while the next is packed. When the connection is lost, the chunk is sent again, from
+its beginning: the commands carry their producers, so what had been stored is not stored again. Without producers
+(idempotent=false) the error goes to Spark.
+
+A cluster: the commands of a chunk go to the nodes of their keys, each key's one after the other, and no chunk begins
+before the last one is done: a command that has to be repeated, because its slot moved, never comes behind a later one
+of the same key.
+
+A refused command (memory, a full session ...) is the task's error. Were a later command of the same producer stored
+after it, a retry would be taken for a repetition. So what was refused is noted in the server, in a set
+`holdmq_pipeline:refused:<producer>`; a retry sends exactly that as of a producer `<producer>!`, once as well.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from pyspark.sql.datasource import WriterCommitMessage
+
+from holdmq_pipeline.errors import OptionError, PipelineError
+from holdmq_pipeline.messages import Chunk
+from holdmq_pipeline.options import Options
+from holdmq_pipeline.wire import PASSING, Link, patiently
+
+__all__ = ["Sender", "Written"]
+
+REFUSED_TTL_S = 7 * 86_400
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task wrote.
+
+    Attributes:
+        rows: that it saw.
+        stored: that the server took.
+        repeated: that the server had from an attempt before.
+        expired: that were past their expiry and left out.
+        trimmed: older messages of sessions that made room.
+    """
+
+    rows: int = 0
+    stored: int = 0
+    repeated: int = 0
+    expired: int = 0
+    trimmed: int = 0
+
+
+class Pace:
+    """Keeps to a number of rows a second, over the time since it began."""
+
+    def __init__(self, rows_per_second: int | None) -> None:
+        self._rate = rows_per_second
+        self._begun = time.monotonic()
+        self._rows = 0
+
+    def wait(self, rows: int) -> None:
+        """Until so many more may be sent."""
+        if self._rate is None:
+            return
+        ahead = self._rows / self._rate - (time.monotonic() - self._begun)
+        if ahead > 0:
+            time.sleep(ahead)
+        self._rows += rows
+
+
+class Sender:
+    """Sends the chunks of a task.
+
+    Args:
+        link: where.
+        options: of the write.
+
+    Raises:
+        OptionError: topics of a cluster are to be written idempotently.
+    """
+
+    def __init__(self, link: Link, options: Options) -> None:
+        self._link = link
+        self._target = options.text("table")
+        self._idempotent = options.flag("idempotent")
+        self._pace = Pace(options.number("maxRowsPerSecond"))
+        self._written = Written()
+        self._connection: Any = None
+        self._waiting: Chunk | None = None
+        if link.is_cluster and self._target == "topics":
+            raise OptionError(
+                "option table is topics; expected channels or sessions: a publish has no one node in a cluster"
+            )
+
+    def refused(self, producer: bytes) -> frozenset[bytes]:
+        """What the server refused when this producer sent it in an attempt before."""
+        key = refused_key(producer)
+        return frozenset(self._link.ask(key, "SMEMBERS", key))
+
+    def send(self, chunk: Chunk) -> None:
+        """Sends a chunk, and takes the replies of the one before."""
+        self._written.expired += chunk.expired
+        self._written.rows += chunk.expired + sum(chunk.rows)
+        if not chunk.commands:
+            return
+        self._pace.wait(sum(chunk.rows))
+        if self._link.is_cluster:
+            self._take([(chunk, self._scatter(chunk))])
+            return
+        before = self._waiting
+        self._waiting = chunk
+        try:
+            self._transmit(chunk)
+            if before is not None:
+                self._take([(before, self._receive(before))])
+        except PASSING:
+            self._repeat([one for one in (before, chunk) if one is not None])
+
+    def finish(self) -> Written:
+        """Takes the last replies."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            try:
+                self._take([(waiting, self._receive(waiting))])
+            except PASSING:
+                self._repeat([waiting])
+        self.close()
+        return self._written
+
+    def close(self) -> None:
+        """Gives the connection up."""
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._connection = None
+
+    # ---- one server
+
+    def _transmit(self, chunk: Chunk) -> None:
+        if self._connection is None:
+            self._connection = self._link.connection_to(b"")
+        self._connection.send_packed_command([b"".join(chunk.commands)])
+
+    def _receive(self, chunk: Chunk) -> list[Any]:
+        """A reply for each command; errors of the server are among them."""
+        return received(self._connection, len(chunk.commands))
+
+    def _repeat(self, chunks: Sequence[Chunk]) -> None:
+        """The connection was lost: from the beginning, which stores nothing twice."""
+        self._waiting = None
+        if not self._idempotent:
+            self.close()
+            raise PipelineError(
+                "the connection was lost, so what was stored of the last messages is not known; expected "
+                "idempotent=true for a write that goes on then"
+            )
+
+        def again(chunk: Chunk) -> list[Any]:
+            self.close()
+            self._transmit(chunk)
+            return self._receive(chunk)
+
+        for chunk in chunks:
+            self._take([(chunk, patiently(lambda: again(chunk)))])  # noqa: B023 - called before the next turn
+
+    # ---- a cluster
+
+    def _scatter(self, chunk: Chunk) -> list[Any]:
+        """The commands at the nodes of their keys; those of one key one after the other."""
+        replies: list[Any] = [None] * len(chunk.commands)
+        waves: list[list[int]] = []
+        seen: dict[bytes, int] = {}
+        for at, key in enumerate(chunk.keys):
+            wave = seen.get(key, -1) + 1
+            seen[key] = wave
+            if wave == len(waves):
+                waves.append([])
+            waves[wave].append(at)
+        for wave_of in waves:
+            by_node: dict[Any, list[int]] = {}
+            for at in wave_of:
+                by_node.setdefault(self._link.node(chunk.keys[at]), []).append(at)
+            for node, own in by_node.items():
+                self._ask_node(node, chunk, own, replies)
+        return replies
+
+    def _ask_node(self, node: redis.Redis, chunk: Chunk, own: Sequence[int], replies: list[Any]) -> None:
+        try:
+            with self._link.connection(node) as connection:
+                connection.send_packed_command([b"".join(chunk.commands[at] for at in own)])
+                found = received(connection, len(own))
+        except PASSING:
+            if not self._idempotent:
+                raise
+            found = [redis.exceptions.TryAgainError()] * len(own)
+        for at, reply in zip(own, found, strict=True):
+            replies[at] = self._ask_again(chunk, at) if isinstance(reply, PASSING) else reply
+
+    def _ask_again(self, chunk: Chunk, at: int) -> Any:
+        """One command whose slot is on its way, until it has settled."""
+
+        def once() -> Any:
+            with self._link.connection(self._link.node(chunk.keys[at])) as connection:
+                connection.send_packed_command([chunk.commands[at]])
+                reply = received(connection, 1)[0]
+            if isinstance(reply, PASSING):
+                raise reply
+            return reply
+
+        self._link.forget()
+        return patiently(once, self._link.forget)
+
+    # ---- replies
+
+    def _take(self, answered: Sequence[tuple[Chunk, list[Any]]]) -> None:
+        """Counts what was stored.
+
+        Raises:
+            PipelineError: the server refused a command; what is on its way was taken, too.
+        """
+        refused: list[tuple[Chunk, int, Exception]] = []
+        for chunk, replies in answered:
+            for at, reply in enumerate(replies):
+                if isinstance(reply, Exception):
+                    refused.append((chunk, at, reply))
+                else:
+                    self._count(chunk.rows[at], reply)
+        if not refused:
+            return
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and waiting is not answered[-1][0] and self._connection is not None:
+            for at, reply in enumerate(self._receive(waiting)):
+                if isinstance(reply, Exception):
+                    refused.append((waiting, at, reply))
+        for chunk, at, _error in refused:
+            if chunk.producers[at]:
+                key = refused_key(chunk.producers[at])
+                self._link.ask(key, "SADD", key, chunk.member(at))
+                self._link.ask(key, "EXPIRE", key, REFUSED_TTL_S)
+        _chunk, _at, error = refused[0]
+        raise PipelineError(f"the server refused {len(refused)} commands, the first with: {error}") from error
+
+    def _count(self, rows: int, reply: Any) -> None:
+        if self._target == "sessions":
+            identifiers, _last, trimmed, _expired = reply
+            self._written.trimmed += trimmed
+            self._written.stored += len(identifiers)
+            self._written.repeated += rows - len(identifiers)
+        elif reply == -1:
+            self._written.repeated += 1
+        else:
+            self._written.stored += 1
+
+
+def refused_key(producer: bytes) -> bytes:
+    """Where the server keeps what it refused of a producer."""
+    return b"holdmq_pipeline:refused:" + producer
+
+
+def received(connection: Any, count: int) -> list[Any]:
+    """So many replies; errors of the server are among them, those of the connection are raised."""
+    replies = []
+    for _ in range(count):
+        try:
+            replies.append(connection.read_response(disable_decoding=True))
+        except redis.ResponseError as error:
+            replies.append(error)
+    return replies

@@ -1,0 +1,194 @@
+"""Connections of tasks to the servers: one node or a cluster, found out by asking.
+
+A `Link` is made where it is used, in a task or in Spark's planning process, and never pickled. Invariants:
+
+1. What is repeated after a lost connection or a moved slot only reads, or is idempotent by its own words.
+2. Nothing is tried for ever: after `PATIENCE_S` the error goes to Spark, which may try the task elsewhere.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
+from redis.exceptions import (
+    AskError,
+    BusyLoadingError,
+    ClusterDownError,
+    ReadOnlyError,
+    TryAgainError,
+)
+from redis.exceptions import (
+    ConnectionError as LostConnectionError,
+)
+from redis.exceptions import (
+    TimeoutError as ReplyTimeoutError,
+)
+from redis.retry import Retry
+
+from holdmq import HoldMQ
+from holdmq_pipeline.errors import OptionError
+from holdmq_pipeline.options import Options
+
+__all__ = ["Link", "as_map", "patiently", "range_key"]
+
+T = TypeVar("T")
+
+PATIENCE_S = 30.0
+FIRST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 1.0
+TIMEOUT_S = 60.0
+READ_BYTES = 1 << 20
+PASSING = (
+    BusyLoadingError, ClusterDownError, LostConnectionError, AskError, ReadOnlyError, ReplyTimeoutError, TryAgainError,
+)  # fmt: skip
+"""Errors that may be gone in a moment; MovedError is an AskError."""
+
+
+def range_key(store: str, shard: int) -> bytes:
+    """The key by whose slot the commands about a shard are routed."""
+    return f"{{{store}/{shard}}}_history".encode()
+
+
+class Link:
+    """The servers that the options name.
+
+    Args:
+        options: url and passwordFile count.
+
+    Attributes:
+        hold: the client, of redis-py's cluster kind if the server is a node of one.
+    """
+
+    def __init__(self, options: Options) -> None:
+        arguments: dict[str, Any] = {
+            "socket_timeout": TIMEOUT_S,
+            "socket_connect_timeout": 10.0,
+            "socket_read_size": READ_BYTES,
+            "retry": Retry(NoBackoff(), 0),
+        }
+        if "passwordFile" in options:
+            arguments["password"] = Path(options.text("passwordFile")).read_text().strip()
+        url = options.text("url")
+        single = HoldMQ.from_url(url, **arguments)
+        try:
+            clustered = patiently(lambda: single.client.info("cluster")).get("cluster_enabled") == 1
+        except BaseException:
+            single.close()
+            raise
+        if clustered:
+            single.close()
+            single = HoldMQ(RedisCluster.from_url(url, **{**arguments, "retry": Retry(NoBackoff(), 3)}))
+        self.hold = single
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self.hold.client.close()
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the keys are spread over several nodes."""
+        return bool(self.hold.is_cluster)
+
+    def primaries(self) -> list[redis.Redis]:
+        """A client for each node that has slots."""
+        if not self.is_cluster:
+            return [self.hold.client]
+        cluster = self.hold.client
+        return [cluster.get_redis_connection(node) for node in cluster.get_primaries()]
+
+    def node(self, key: bytes) -> redis.Redis:
+        """The client of the node that has the key, as far as is known."""
+        if not self.is_cluster:
+            return self.hold.client  # type: ignore[no-any-return]
+        cluster = self.hold.client
+        return cluster.get_redis_connection(cluster.get_node_from_key(key))  # type: ignore[no-any-return]
+
+    def forget(self) -> None:
+        """Ask anew which node has which slot, before the next command."""
+        if self.is_cluster:
+            self.hold.client.nodes_manager.initialize()
+
+    def ask(self, key: bytes, *words: Any) -> Any:
+        """Sends a command that may be repeated to the node that has the key; replies are bytes."""
+        return patiently(lambda: self.node(key).execute_command(*words), self.forget)
+
+    def connection_to(self, key: bytes) -> Any:
+        """A connection of the caller's own to the node that has the key; he disconnects it."""
+        connection = self.node(key).connection_pool.make_connection()
+        connection.connect()
+        return connection
+
+    @contextmanager
+    def connection(self, node: redis.Redis) -> Iterator[Any]:
+        """A connection of its own for commands whose replies are read later; broken ones are thrown away."""
+        pool = node.connection_pool
+        connection = pool.get_connection()
+        try:
+            yield connection
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            pool.release(connection)
+
+    def store(self, wanted: str) -> dict[bytes, Any]:
+        """HISTORY.INFO of the store that is wanted, or of the only one.
+
+        Raises:
+            OptionError: there are several, or none.
+        """
+        if not wanted:
+            stores = [as_map(one)[b"store"].decode() for one in patiently(lambda: self._any("HISTORY.STORES"))]
+            if len(stores) != 1:
+                raise OptionError(
+                    f"option store is missing; expected one of {', '.join(stores) or 'none: there is no store'}"
+                )
+            wanted = stores[0]
+        info = as_map(patiently(lambda: self._any("HISTORY.INFO", wanted)))
+        info[b"shard"] = [as_map(shard) for shard in info[b"shard"]]
+        return info
+
+    def _any(self, *words: str) -> Any:
+        return self.primaries()[0].execute_command(*words)
+
+
+def patiently(do: Callable[[], T], between: Callable[[], None] | None = None) -> T:
+    """Does it again while an error may pass, with growing pauses, for at most `PATIENCE_S`."""
+    deadline = time.monotonic() + PATIENCE_S
+    pause = FIRST_PAUSE_S
+    while True:
+        try:
+            return do()
+        except PASSING:
+            if time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE_S)
+        if between is not None:
+            patiently_between(between)
+
+
+def patiently_between(between: Callable[[], None]) -> None:
+    """What is done between two tries may fail as the tries do: the next one tells."""
+    try:
+        between()
+    except PASSING:
+        return
+
+
+def as_map(reply: Any) -> dict[bytes, Any]:
+    """A map, as RESP3 has it or as RESP2 flattens it."""
+    if isinstance(reply, dict):
+        return dict(reply)
+    return dict(zip(reply[::2], reply[1::2], strict=True))

@@ -1,0 +1,97 @@
+"""The table history, followed: every message once, over restarts, and a gap is never silent."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from pyspark.errors import StreamingQueryException
+
+from tests.pipeline.history_support import Message, append, fleet, store
+from tests.support import Server, embedded_kinds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+server_kinds = embedded_kinds
+
+COLUMNS = "shard int, offset long, topic string, payload binary"
+
+
+class Follower:
+    """A query that can be run again and again from its checkpoint; what each batch had, by its number."""
+
+    def __init__(self, spark: "SparkSession", url: str, directory: Path) -> None:
+        self._spark = spark
+        self._url = url
+        self._checkpoint = str(directory / "checkpoint")
+        self.batches: dict[int, list[Message]] = {}
+
+    def run(self, *, fail_in: Any = None, **options: Any) -> None:
+        """Reads what there is; fails in a batch, after its rows were read, if asked to."""
+
+        def take(frame: Any, batch: int) -> None:
+            found = [Message(r.shard, r.offset, r.topic, bytes(r.payload)) for r in frame.collect()]
+            assert self.batches.setdefault(batch, found) == found, "a repeated batch has other rows"
+            if batch == fail_in:
+                raise RuntimeError("on purpose")
+
+        reader = self._spark.readStream.format("holdmq").schema(COLUMNS).option("url", self._url).options(**options)
+        writer = reader.load().writeStream.option("checkpointLocation", self._checkpoint).foreachBatch(take)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination(60)
+
+    @property
+    def messages(self) -> list[Message]:
+        """Of all batches."""
+        return sorted(message for batch in self.batches.values() for message in batch)
+
+
+@pytest.fixture
+def follower(spark: "SparkSession", server: Server, tmp_path: Path) -> Follower:
+    """A query on the server, not started."""
+    return Follower(spark, server.url, tmp_path)
+
+
+def test_batches_are_bounded_and_a_restart_goes_on(follower: Follower, client: redis.Redis) -> None:
+    store(client, shards=2)
+    kept = append(client, fleet(500))
+    follower.run(maxOffsetsPerTrigger=200)
+    assert [len(batch) for batch in follower.batches.values()] == [200, 200, 100]
+    kept += append(client, fleet(100))
+    follower.run()
+    assert follower.messages == sorted(kept)
+
+
+def test_a_batch_that_failed_comes_again_with_the_same_rows(follower: Follower, client: redis.Redis) -> None:
+    store(client)
+    kept = append(client, fleet(300))
+    with pytest.raises(StreamingQueryException, match="on purpose"):
+        follower.run(fail_in=1, maxOffsetsPerTrigger=120)
+    kept += append(client, fleet(50))
+    follower.run(maxOffsetsPerTrigger=120)
+    assert follower.messages == sorted(kept)
+    assert [message.offset for message in follower.batches[1]] == list(range(121, 241))
+
+
+def test_latest_is_decided_once(follower: Follower, client: redis.Redis) -> None:
+    store(client)
+    append(client, fleet(40))
+    options = {"startingOffsets": "latest", "groupId": "dashboards"}
+    follower.run(**options)
+    assert follower.messages == []
+    kept = append(client, fleet(10))
+    with pytest.raises(StreamingQueryException, match="on purpose"):
+        follower.run(fail_in=len(follower.batches), **options)
+    kept += append(client, fleet(10))
+    follower.run(**options)
+    assert follower.messages == sorted(kept)
+    key = "holdmq_pipeline:dashboards"
+    assert json.loads(client.hget(key, "start fleet")) == {"v": 1, "store": "fleet", "next": {"0": 41}}  # type: ignore[arg-type]
+
+
+def test_latest_needs_a_group(follower: Follower, client: redis.Redis) -> None:
+    store(client)
+    with pytest.raises(StreamingQueryException, match="expected a name under which the server keeps"):
+        follower.run(startingOffsets="latest")

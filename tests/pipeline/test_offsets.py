@@ -1,0 +1,81 @@
+"""Offsets and how ranges are cut: arithmetic."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdmq_pipeline.errors import DataLossError, OptionError, PipelineError
+from holdmq_pipeline.offsets import Range, ShardInfo, admitted, from_json, lost, plan, resolve, to_json
+from holdmq_pipeline.options import OPTIONS, Options
+
+SHARDS = [ShardInfo(0, 11, 31), ShardInfo(1, 1, 1)]
+
+counts = st.dictionaries(st.integers(0, 5), st.integers(0, 1000), max_size=6)
+
+
+def test_words_and_numbers_name_offsets() -> None:
+    assert resolve("startingOffsets", "earliest", SHARDS) == {0: 11, 1: 1}
+    assert resolve("startingOffsets", "latest", SHARDS) == {0: 31, 1: 1}
+    assert resolve("startingOffsets", {0: -1, 1: -2}, SHARDS) == {0: 31, 1: 1}
+    assert resolve("endingOffsets", {0: 20, 1: 5}, SHARDS) == {0: 20, 1: 5}
+    with pytest.raises(OptionError, match=r"endingOffsets has the shards \[0\]; expected each of \[0, 1\]"):
+        resolve("endingOffsets", {0: 20}, SHARDS)
+
+
+def test_what_retention_took_is_known() -> None:
+    assert lost({0: 5, 1: 1}, SHARDS) == [Range(0, 5, 11)]
+    assert lost({0: 11, 1: 1}, SHARDS) == []
+
+
+def test_a_reader_ahead_of_its_shard_is_told() -> None:
+    with pytest.raises(DataLossError, match="shard 1: to be read from number 2 on, but its last is 0"):
+        lost({0: 31, 1: 2}, SHARDS)
+
+
+def test_an_offset_survives_its_checkpoint() -> None:
+    assert from_json("s", to_json("s", {3: 7, 0: 1})) == {0: 1, 3: 7}
+    with pytest.raises(PipelineError, match="of store 's', the query reads 't'"):
+        from_json("t", to_json("s", {0: 1}))
+    with pytest.raises(PipelineError, match="expected version 1"):
+        from_json("s", {"v": 2})
+
+
+@given(counts, st.integers(1, 3000))
+def test_a_batch_has_what_it_may_have_and_starves_nobody(left: dict[int, int], most: int) -> None:
+    begin = dict.fromkeys(left, 100)
+    latest = {shard: 100 + count for shard, count in left.items()}
+    ends = admitted(begin, latest, most)
+    taken = {shard: ends[shard] - 100 for shard in left}
+    assert all(0 <= taken[shard] <= left[shard] for shard in left)
+    assert sum(taken.values()) == min(most, sum(left.values())) or sum(taken.values()) <= most
+    if most >= sum(1 for count in left.values() if count):
+        assert all(taken[shard] > 0 for shard in left if left[shard])
+    assert admitted(begin, latest, None) == latest
+
+
+@given(counts, st.integers(1, 300), st.one_of(st.none(), st.integers(1, 9)))
+def test_tasks_cover_the_ranges_exactly(sizes: dict[int, int], most: int, least: int | None) -> None:
+    ranges = [Range(shard, 50, 50 + size) for shard, size in sizes.items()]
+    tasks = plan(ranges, most, least)
+    assert all(0 < len(task) <= most for task in tasks)
+    for part in ranges:
+        own = [task for task in tasks if task.shard == part.shard]
+        assert [task.begin for task in own] == [part.begin, *(task.end for task in own[:-1])][: len(own)]
+        assert sum(map(len, own)) == len(part)
+    if least is not None:
+        assert len(tasks) >= min(least, sum(sizes.values()))
+
+
+def test_an_option_belongs_where_it_is_of_use() -> None:
+    assert Options({"TOPICFILTER": "a/+"}).topic_filter() == "a/+"
+    with pytest.raises(OptionError, match="chunkRows is of no use for read; it belongs to write"):
+        Options({"chunkRows": "5"})
+    with pytest.raises(OptionError, match="option 'shards' is unknown"):
+        Options({"shards": "5"})
+    with pytest.raises(OptionError, match="a shared subscription"):
+        Options({"topicFilter": "$share/g/a"}).topic_filter()
+
+
+def test_every_option_has_a_sentence_and_a_place() -> None:
+    assert all(option.meaning and option.used for option in OPTIONS)
+    assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)

@@ -28,6 +28,9 @@
 #define DEFAULT_QUEUE 1000
 #define MAX_VISITS 10000000
 
+/* How far it is, as the reply says it. */
+enum { READ = 0, BEHIND = 1, FULL = 2 };
+
 typedef struct replay_options {
     long long count, bytes, visits, queue; /* visits 0: not said */
 } replay_options;
@@ -41,7 +44,9 @@ typedef struct replaying {
     long long count, bytes, visits; /* that are left, of all */
     size_t room;                    /* of the queue */
     long long delivered, live, missed;
-    bool behind;
+    bool behind, full;
+    hmq_slice stores[SESSION_REPLAYS_MAX]; /* names of those that are still read, each once */
+    size_t store_count;
     server_string *error; /* a cursor or its history was changed by others; NULL: none */
 } replaying;
 
@@ -145,7 +150,8 @@ static bool read_shards(reading *r, history_page *page, session_replay *replay, 
         switch (history_page_read(page, &replay->cursors[i])) {
         case HISTORY_PAGE_END: break;
         case HISTORY_PAGE_LIMIT:
-            if (!r->full) r->all->behind = true;
+            r->all->full = r->all->full || r->full;
+            r->all->behind = r->all->behind || !r->full;
             *next = i + 1;
             return false;
         case HISTORY_PAGE_CORRUPT:
@@ -156,6 +162,13 @@ static bool read_shards(reading *r, history_page *page, session_replay *replay, 
         }
     }
     return true;
+}
+
+static void note_store(replaying *all, const history_store *store) {
+    for (size_t i = 0; i < all->store_count; i++) {
+        if (all->stores[i].data == store->name.data) return;
+    }
+    all->stores[all->store_count++] = store->name;
 }
 
 /* With a part of what is left, one of `parts`. */
@@ -193,6 +206,7 @@ static void read_on(replaying *all, const found *one, long long parts) {
         go_live(all, one->filter, r.options);
         return;
     }
+    note_store(all, replay.store);
     server_string *text = session_replay_text(&replay, next);
     hmq_slice was = slice_of(one->value), is = slice_of(text);
     if (was.len != is.len || memcmp(was.data, is.data, is.len) != 0)
@@ -217,15 +231,23 @@ static size_t random_below(size_t n) {
     return n == 0 ? 0 : state % n;
 }
 
+/* The page is full before it: perhaps there is more, the next page knows. */
+static void leave(replaying *all, const found *one) {
+    session_replay replay;
+    all->behind = true;
+    if (session_replay_read(all->index, one->value, &replay) && replay.store != NULL) note_store(all, replay.store);
+}
+
 static void read_all(replaying *all) {
     found_list filters = {.count = 0};
     session_replays_each(all->ctx, slice_of(all->to.key), collect, &filters);
     size_t first = random_below(filters.count);
     for (size_t i = 0; i < filters.count; i++) {
+        const found *one = &filters.list[(first + i) % filters.count];
         if (all->count > 0 && all->bytes > 0 && all->visits > 0)
-            read_on(all, &filters.list[(first + i) % filters.count], (long long)(filters.count - i));
+            read_on(all, one, (long long)(filters.count - i));
         else
-            all->behind = true; /* or not: the next page knows */
+            leave(all, one);
     }
     for (size_t i = 0; i < filters.count; i++) {
         sv.FreeString(NULL, filters.list[i].filter);
@@ -265,11 +287,15 @@ static int reply_replayed(replaying *all) {
     counters.replays_missed += (unsigned long long)all->missed;
     if (all->error != NULL && all->delivered == 0 && all->live == 0) /* else the next page says it */
         return reply_error(all->ctx, ERROR_WRONGTYPE, "%s", (const char *)slice_of(all->error).data);
-    sv.ReplyWithArray(all->ctx, 4);
+    sv.ReplyWithArray(all->ctx, 5);
     sv.ReplyWithLongLong(all->ctx, all->delivered);
-    sv.ReplyWithLongLong(all->ctx, all->behind);
+    sv.ReplyWithLongLong(all->ctx, all->behind ? BEHIND : all->full ? FULL : READ);
     sv.ReplyWithLongLong(all->ctx, all->live);
-    return sv.ReplyWithLongLong(all->ctx, all->missed);
+    sv.ReplyWithLongLong(all->ctx, all->missed);
+    sv.ReplyWithArray(all->ctx, (long)all->store_count);
+    for (size_t i = 0; i < all->store_count; i++)
+        sv.ReplyWithStringBuffer(all->ctx, (const char *)all->stores[i].data, all->stores[i].len);
+    return SERVER_OK;
 }
 
 int session_replay_command(server_ctx *ctx, server_string **argv, int argc) {

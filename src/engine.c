@@ -293,7 +293,7 @@ bool hmq_engine_next_output(hmq_engine *e, hmq_conn *conn, hmq_slice *bytes) {
         c->output = (hmq_bytes){0};
         if (e->handed.len > 0) {
             *bytes = (hmq_slice){hmq_bytes_at(&e->handed), e->handed.len};
-            if (c->ready_count > 0) engine_wants_flush(e, c); /* there may be room again */
+            if (c->ready_count > 0 || c->wants_room) engine_wants_flush(e, c); /* there may be room again */
             return true;
         }
         engine_buffer_done(e, &e->handed);
@@ -305,7 +305,15 @@ void hmq_engine_writable(hmq_engine *e, hmq_conn conn, bool writable) {
     connection *c = engine_find(e, conn);
     if (c == NULL) return;
     c->writable = writable;
-    if (writable && (c->ready_count > 0 || c->behind)) engine_wants_flush(e, c);
+    if (writable && (c->ready_count > 0 || c->behind || c->wants_room)) engine_wants_flush(e, c);
+}
+
+void hmq_engine_replays(hmq_engine *e, hmq_conn conn, bool replays, bool wants_room) {
+    connection *c = engine_find(e, conn);
+    if (c == NULL) return;
+    c->replays = replays;
+    c->wants_room = wants_room;
+    if (wants_room) engine_wants_flush(e, c);
 }
 
 uint64_t hmq_engine_sent_serial(const hmq_engine *e, hmq_conn conn) {

@@ -66,7 +66,8 @@ typedef enum hmq_engine_event_kind {
     HMQ_EVENT_FAILED = 6,     /* conn; bytes: the server refused a command of this client for good */
     HMQ_EVENT_CONFLICT = 7,   /* conn: the server was restored from an older state; the client has to come back */
     HMQ_EVENT_RELIEF = 8,     /* conn: it may be read again */
-    HMQ_EVENT_REFUSED = 9     /* conn; bytes: refused for now (logged by the owner); it is tried again by itself */
+    HMQ_EVENT_REFUSED = 9,    /* conn; bytes: refused for now (logged by the owner); it is tried again by itself */
+    HMQ_EVENT_ROOM = 10       /* conn: there is room for more of its backlog; asked for by hmq_engine_replays */
 } hmq_engine_event_kind;
 
 typedef struct hmq_engine_event {
@@ -163,6 +164,9 @@ bool hmq_engine_rules(hmq_engine *engine, hmq_conn conn, const hmq_engine_rule *
 bool hmq_engine_send(hmq_engine *engine, hmq_conn conn, const uint8_t *data, size_t len);
 /* The client's socket takes no more, or takes it again. */
 void hmq_engine_writable(hmq_engine *engine, hmq_conn conn, bool writable);
+/* `replays`: the session reads history, what is pushed counts as its backlog.  `wants_room`: once nothing is behind, half of
+ * the ready line is free and the client takes bytes, ROOM tells so; once for each call. */
+void hmq_engine_replays(hmq_engine *engine, hmq_conn conn, bool replays, bool wants_room);
 /* Should the client not be read now?  RELIEF tells when that is over. */
 bool hmq_engine_rests(hmq_engine *engine, hmq_conn conn);
 /* The serial of the last message that was sent to the client, for SESSION.CLOSE ... SENT; 0: none. */

@@ -113,6 +113,7 @@ typedef struct connection {
     uint64_t position, highest;
     uint64_t check_until, missed_after; /* while checking: engine_queue.c */
     bool behind, fetching, checking, missed, sent_due;
+    bool replays, wants_room; /* hmq_engine_replays */
     retry queue;     /* a command about the session was refused for now */
     hmq_bytes ready; /* outgoing_message + value, one after the other */
     uint32_t ready_count;

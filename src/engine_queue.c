@@ -164,10 +164,20 @@ static bool send_fetch(hmq_engine *e, connection *c) {
     return true;
 }
 
+static bool half_is_free(const hmq_engine *e, const connection *c) {
+    return c->writable && c->ready_count * 2 <= e->settings.max_ready &&
+           c->ready.len * 2 <= e->settings.max_ready_bytes;
+}
+
 static bool fetch_is_due(const hmq_engine *e, const connection *c) {
     /* One larger page a little later, not a page for each acknowledgement. */
-    return c->behind && !c->fetching && c->writable && c->ready_count * 2 <= e->settings.max_ready &&
-           c->ready.len * 2 <= e->settings.max_ready_bytes;
+    return c->behind && !c->fetching && half_is_free(e, c);
+}
+
+static void tell_room(hmq_engine *e, connection *c) {
+    if (c->behind || !half_is_free(e, c) || c->output.len > e->settings.max_output_bytes) return;
+    c->wants_room = !engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_ROOM, .conn = c->handle});
+    if (c->wants_room) engine_wants_time(e, c);
 }
 
 /* SESSION.SENT: up to the last serial that was sent, messages with an expiry must not expire any more. */
@@ -191,6 +201,7 @@ void outgoing_flush(hmq_engine *e, connection *c) {
     if (!e->up || c->phase != PHASE_OPEN || c->queue.waits) return;
     if (c->ready_count > 0) outgoing_send_ready(e, c);
     tell_server(e, c);
+    if (c->wants_room) tell_room(e, c);
     if (!fetch_is_due(e, c) || c->in_fetch_queue) return;
     if (e->fetches >= e->fetch_limit)
         engine_list_add(e, &e->fetch_queue, c->handle, &c->in_fetch_queue);

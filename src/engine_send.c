@@ -112,7 +112,9 @@ static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *del
     }
     const draft d = {.record = &record, .retain = delivery->retain};
     switch (put_publish(e, c, &d)) {
-    case PUT_DONE: count_latency(e, record.time_ms); break;
+    case PUT_DONE:
+        if (!c->replays) count_latency(e, record.time_ms);
+        break;
     case PUT_TOO_LARGE: e->count.messages_dropped_oversized++; break;
     case PUT_NO_MEMORY: e->count.messages_dropped_qos0++; break;
     }
@@ -233,6 +235,6 @@ void outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery)
         return;
     }
     const outgoing_message m = {delivery->serial, (uint32_t)delivery->record.len, delivery->packet_id, STATE_QUEUED,
-                                true};
+                                !c->replays};
     outgoing_take(e, c, &m, delivery->record.data);
 }

@@ -47,9 +47,11 @@ class Verdict:
         reason: a reason code of MQTT 5.0, 0x86 (bad user name or password) for one; SUCCESS if allowed.
         rules: what it may do.
         detail: why not, in words, for the log; the client is not told.
+        session_kind: application or device, if its user has to have one; else empty.
     """
 
     allowed: bool
     reason: int = Reason.SUCCESS
     rules: Permissions = EVERYTHING
     detail: str = ""
+    session_kind: str = ""

@@ -49,6 +49,10 @@ class Opened(NamedTuple):
     resumed: bool
 
 
+class ReadHistory(NamedTuple):
+    """The session has, or may have, subscriptions that read history: it is to be read on for them."""
+
+
 class Continue(NamedTuple):
     """The packet is dealt with."""
 
@@ -66,5 +70,5 @@ class End(NamedTuple):
     detail: str
 
 
-Action: TypeAlias = Send | Authenticate | Tell | Opened | Continue | Retry | End
+Action: TypeAlias = Send | Authenticate | Tell | Opened | ReadHistory | Continue | Retry | End
 Actions: TypeAlias = list[Action]

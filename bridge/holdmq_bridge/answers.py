@@ -45,10 +45,14 @@ def refusal(version: int, reason: int, detail: str, max_packet: int = 0) -> byte
     )
 
 
-def suback(version: int, packet_id: int, reasons: Sequence[int]) -> bytes:
-    """One reason for each filter: the granted QoS or why not."""
+def suback(version: int, packet_id: int, reasons: Sequence[int], detail: str = "", max_packet: int = 0) -> bytes:
+    """One reason for each filter: the granted QoS or why not; in words, if there is something to say."""
     if version == PROTOCOL_LEVEL_5:
-        return mqtt.encode_suback(packet_id, reasons, version=PROTOCOL_LEVEL_5)
+        return _explained(
+            lambda properties: mqtt.encode_suback(packet_id, reasons, properties, version=PROTOCOL_LEVEL_5),
+            detail,
+            max_packet,
+        )
     return mqtt.encode_suback(packet_id, [min(reason, mqtt.SUBACK_FAILURE) for reason in reasons])
 
 

@@ -40,6 +40,7 @@ from holdmq_bridge.inboxes import Inboxes
 from holdmq_bridge.link import Link, pack
 from holdmq_bridge.logs import Log
 from holdmq_bridge.reasons import Ending
+from holdmq_bridge.replays import Replays
 from holdmq_bridge.session import Session
 from holdmq_bridge.settings import Settings
 from holdmq_bridge.wheel import Wheel
@@ -72,6 +73,7 @@ class Bridge:
         self.gate = Gate(self)
         self._by_conn: dict[int, Client] = {}
         self._inboxes = Inboxes(self.engine)
+        self.replays = Replays(self)
         self._tokens = itertools.count(1)
         self._asked: dict[int, tuple[Client, Command] | Answered] = {}
         self._resting: set[Client] = set()
@@ -193,6 +195,7 @@ class Bridge:
             ("inboxes", "sessions that are open or being opened", len(self._inboxes)),
             ("clients_resting", "clients that are not read for now", len(self._resting)),
             ("congested", "1 while no client is read", self.congested),
+            ("replaying", "sessions with subscriptions that read history", len(self.replays)),
             ("commands_outstanding", "commands without a reply", self.engine.outstanding),
             ("start_time_seconds", "when the process began, since 1970", self.started_at),
         ]
@@ -202,7 +205,8 @@ class Bridge:
     def new_session(self) -> Session:
         """The protocol object for a socket just accepted."""
         attempt = f"{self.name}:{next(self._tokens)}"
-        return Session(self.settings, self.name, attempt, lambda: b"auto-" + secrets.token_hex(10).encode())
+        assigned_id = lambda: b"auto-" + secrets.token_hex(10).encode()  # noqa: E731
+        return Session(self.settings, self.name, attempt, assigned_id, self.now_ms)
 
     def new_backoff(self) -> Backoff:
         """Pauses between attempts."""
@@ -229,6 +233,7 @@ class Bridge:
 
     def detach(self, client: Client) -> None:
         """The client's connection has ended: the engine forgets it, and its inbox is wanted no more."""
+        self.replays.forget(client)
         self.engine.close(client.conn)
         del self._by_conn[client.conn]
         client.conn = 0
@@ -319,6 +324,9 @@ class Bridge:
         if event.kind == EventKind.REPLY:
             self._on_reply(event)
             return
+        if event.kind == EventKind.PUSH:
+            self.replays.pushed(event.data)
+            return
         client = self._by_conn.get(event.conn)
         if client is None:
             return
@@ -332,6 +340,8 @@ class Bridge:
         if event.kind == EventKind.RELIEF:
             self._resting.discard(client)
             client.update_reading()
+        elif event.kind == EventKind.ROOM:
+            self.replays.has_room(client)
         elif event.kind == EventKind.TAKEN_OVER:
             self.counters.sessions_taken_over += event.epoch != 0
             client.end(Ending.TAKEN_OVER if event.epoch else Ending.DROPPED)
@@ -382,6 +392,7 @@ class Bridge:
         self.engine.server_restored(self.now_ms())
         for client in tuple(self.clients):
             client.server_restored()
+        self.replays.server_restored()
         self.wake()
 
     def on_down(self) -> None:
@@ -389,6 +400,7 @@ class Bridge:
         self._progress.set()
         self._asked.clear()
         self.engine.server_lost()
+        self.replays.server_lost()
         for client in tuple(self.clients):
             client.server_lost()
         self.wake()

@@ -17,7 +17,19 @@ from typing import TYPE_CHECKING, Any
 from holdmq.core.engine import Event, EventKind, OpenSession, error_text
 from holdmq.core.mqtt import PROTOCOL_LEVEL_5, ProtocolError
 from holdmq_bridge.access import Permissions, Verdict
-from holdmq_bridge.actions import Action, Actions, Authenticate, Continue, End, Opened, Phase, Retry, Send, Tell
+from holdmq_bridge.actions import (
+    Action,
+    Actions,
+    Authenticate,
+    Continue,
+    End,
+    Opened,
+    Phase,
+    ReadHistory,
+    Retry,
+    Send,
+    Tell,
+)
 from holdmq_bridge.auth import Identity
 from holdmq_bridge.logs import Log
 from holdmq_bridge.reasons import Ending
@@ -203,6 +215,8 @@ class Client(asyncio.BufferedProtocol):
         elif isinstance(action, Opened):
             self._opened(action)
             return True
+        elif isinstance(action, ReadHistory):
+            self._bridge.replays.begin(self)
         elif isinstance(action, Authenticate):
             self._bridge.gate.admit(self, action)
         elif isinstance(action, Retry):

@@ -19,6 +19,7 @@ class Counters:
     keep_alive_expired: int = 0
     slow_clients_closed: int = 0
     connects_denied: int = 0  # by the authenticator
+    replayed: int = 0  # messages of history for sessions here
 
     def as_dict(self) -> dict[str, int]:
         """Name to value, for logs and metrics."""

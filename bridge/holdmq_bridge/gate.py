@@ -171,4 +171,4 @@ class Gate:
 
 
 def _verdict(found: AuthVerdict) -> Verdict:
-    return Verdict(found.allowed, found.reason.reason_code, found.rules, found.detail)
+    return Verdict(found.allowed, found.reason.reason_code, found.rules, found.detail, found.session_kind)

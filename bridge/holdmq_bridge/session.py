@@ -31,11 +31,12 @@ from holdmq.core import Suffix, mqtt, session_key, session_name
 from holdmq.core.mqtt import ANY_VERSION, PROTOCOL_LEVEL, PROTOCOL_LEVEL_5
 from holdmq_bridge import answers, subscriptions
 from holdmq_bridge.access import EVERYTHING, Permissions, Verdict
-from holdmq_bridge.actions import Actions, Authenticate, Continue, End, Opened, Phase, Retry, Send, Tell
+from holdmq_bridge.actions import Actions, Authenticate, Continue, End, Opened, Phase, ReadHistory, Retry, Send, Tell
 from holdmq_bridge.command import Argument, Command, Kind, Reply, error_code, is_passing
 from holdmq_bridge.connecting import protocol_level, will_options
 from holdmq_bridge.reasons import Ending, Reason
 from holdmq_bridge.settings import Settings
+from holdmq_bridge.subscriptions import Judged
 from holdmq_bridge.terms import NO_LIMIT, RefusedError, Terms, agree
 
 
@@ -47,15 +48,18 @@ class Session:
         owner_name: of this process; the module closes the sessions of an owner that is silent.
         attempt: a token that no other connection has: by it an OPEN that is sent again is known again.
         assigned_id: makes an id for a client that has none.
+        now_ms: the clock, for subscriptions that begin so and so long ago.
     """
 
     __slots__ = (
         "_assigned_id",
         "_attempt",
         "_count",
+        "_now_ms",
         "_owner_name",
         "_settings",
         "_will",
+        "application",
         "ending",
         "epoch",
         "final_expiry_s",
@@ -68,17 +72,26 @@ class Session:
         "terms",
     )
 
-    def __init__(self, settings: Settings, owner_name: str, attempt: str, assigned_id: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        owner_name: str,
+        attempt: str,
+        assigned_id: Callable[[], bytes],
+        now_ms: Callable[[], int],
+    ) -> None:
         self._settings = settings
         self._owner_name = owner_name
         self._attempt = attempt
         self._assigned_id = assigned_id
+        self._now_ms = now_ms
         self._will: tuple[Any, ...] = ()  # options of SESSION.OPEN, until it is answered
         self._count: int | None = 0  # subscriptions; None: not known
         self.phase = Phase.NEW
         self.ending: Ending | None = None
         self.terms: Terms | None = None
         self.permissions: Permissions = EVERYTHING
+        self.application = False  # its subscriptions read history for ever
         self.key = b""
         self.inbox = b""
         self.epoch = 0
@@ -170,6 +183,8 @@ class Session:
         if not verdict.allowed:
             return self._refuse(self.version, verdict.reason, verdict.detail, told=False)
         self.permissions = verdict.rules
+        kind = verdict.session_kind or self.terms.session_kind or self._settings.session_kind
+        self.application = kind == "application"
         if self._will and not verdict.rules.may_publish(self._will[1]):
             return self._refuse(self.version, Reason.NOT_AUTHORIZED, f"no right to a will on {self._will[1]!r}")
         self.phase = Phase.OPENING
@@ -194,11 +209,20 @@ class Session:
         assert self.terms is not None
         assert self._count is not None
         room = self._settings.max_subscriptions - self._count
-        reasons, arguments = subscriptions.judge(packet, self.permissions, present, room)
-        if not arguments:
-            return [Send(answers.suback(self.terms.version, packet.packet_id, reasons)), Continue()]
-        command = ("SESSION.SUBSCRIBE", self.key, "EPOCH", self.epoch, *arguments)
-        return self._tell(Command(Kind.SUBSCRIBE, command, (packet.packet_id, reasons)))
+        judged = subscriptions.judge(
+            packet, self.permissions, present, room, application=self.application, now_ms=self._now_ms()
+        )
+        return self._subscribe_next(packet.packet_id, judged)
+
+    def _subscribe_next(self, packet_id: int, judged: Judged) -> Actions:
+        """Asks for the next part; answers the client when there is none."""
+        if judged.parts:
+            command = ("SESSION.SUBSCRIBE", self.key, "EPOCH", self.epoch, *judged.parts[0].arguments)
+            return self._tell(Command(Kind.SUBSCRIBE, command, (packet_id, judged)))
+        assert self.terms is not None
+        limit = self.terms.max_packet_out
+        answer = Send(answers.suback(self.terms.version, packet_id, judged.reasons, judged.detail, limit))
+        return [answer, *([ReadHistory()] if judged.reads else []), Continue()]
 
     def _in_use(self, packet: mqtt.Packet, code: int) -> Actions:
         """It is refused, as a whole: a reason for each filter."""
@@ -211,8 +235,9 @@ class Session:
 
     def _on_unsubscribe(self, packet: mqtt.Unsubscribe) -> Actions:
         assert self.terms is not None
-        reasons = [subscriptions.unsubscribe_reason(topic_filter) for topic_filter in packet.topic_filters]
-        known = [f for f, reason in zip(packet.topic_filters, reasons, strict=True) if reason is Reason.SUCCESS]
+        meant = [subscriptions.unsubscribed_filter(topic_filter) for topic_filter in packet.topic_filters]
+        reasons = [reason for _, reason in meant]
+        known = [topic_filter for topic_filter, reason in meant if reason == Reason.SUCCESS]
         if not known:
             return [Send(answers.unsuback(self.terms.version, packet.packet_id, reasons)), Continue()]
         arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *known)
@@ -267,7 +292,7 @@ class Session:
             return []
         packet_id, reasons = command.detail
         if command.kind is Kind.SUBSCRIBE:
-            return self._subscribed(packet_id, reasons, reply)
+            return self._subscribed(packet_id, command.detail[1], reply)
         return self._unsubscribed(packet_id, reasons, reply)
 
     def _opened(self, epoch: int, present: int) -> Actions:
@@ -281,15 +306,17 @@ class Session:
         self.publishes_will, self._will = bool(self._will), ()
         self._count = None if resumed else 0
         actions: Actions = [Opened(answers.connack(self.terms, self._settings, present=resumed), resumed)]
+        if resumed:
+            actions.append(ReadHistory())
         if resumed and self.permissions.publish_entries() != EVERYTHING.publish_entries():
             actions += self._review()  # what it may do may have changed while it was away
         return actions
 
-    def _subscribed(self, packet_id: int, reasons: list[int], new: list[int]) -> Actions:
-        assert self.terms is not None
+    def _subscribed(self, packet_id: int, judged: Judged, new: list[int]) -> Actions:
         assert self._count is not None
         self._count += sum(new)
-        return [Send(answers.suback(self.terms.version, packet_id, reasons)), Continue()]
+        judged.granted()
+        return self._subscribe_next(packet_id, judged)
 
     def _unsubscribed(self, packet_id: int, reasons: list[int], removed: list[int]) -> Actions:
         assert self.terms is not None
@@ -314,10 +341,9 @@ class Session:
         if command.kind is Kind.OPEN:
             return self._refuse(self.version, Reason.SERVER_UNAVAILABLE, str(error))
         if command.kind is Kind.SUBSCRIBE:
-            assert self.terms is not None
-            packet_id, reasons = command.detail
-            refused = [max(reason, Reason.UNSPECIFIED) for reason in reasons]
-            return [Send(answers.suback(self.terms.version, packet_id, refused)), Continue()]
+            packet_id, judged = command.detail
+            judged.refused(str(error), Reason.QUOTA_EXCEEDED if error_code(error) == "FULL" else None)
+            return self._subscribe_next(packet_id, judged)
         return self.end(Ending.SERVER_ERROR, f"{command.arguments[0]!r}: {error}")
 
     def permit(self, permissions: Permissions) -> Actions:

@@ -90,6 +90,11 @@ class Settings(AuthSettings, BaseSettings):
     )
     max_subscriptions: PositiveInt = Field(1000, description="subscriptions of one client")
 
+    session_kind: Literal["device", "application"] = Field(
+        "device",
+        description="what sessions are: device (messages wait in its queue) or application (it reads history)",
+    )
+
     # Flow
     max_inflight: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
         100, description="messages of QoS 1 and 2 sent to one client and not yet acknowledged"

@@ -1,56 +1,152 @@
 """A SUBSCRIBE or UNSUBSCRIBE judged filter by filter: what the server is asked for, and what the client is told.
 
 Pure functions.  A filter that cannot be served is refused by itself, the others are granted [MQTT-3.8.4-6].
+
+The server takes or refuses a command as a whole, and may refuse a replay; so each that reads history is a command of
+its own, behind the one for all others.
 """
 
 from collections.abc import Container
+from dataclasses import dataclass, field
 
 from holdmq.core import InvalidTopicError, check_topic_filter, mqtt
 from holdmq_bridge.access import Permissions
 from holdmq_bridge.command import Argument
 from holdmq_bridge.reasons import Reason
+from holdmq_bridge.replay_start import StartError, parse_start, split_filter, start_of_properties
 
 _QOS = 0x03
+_SHARE = b"$share/"
+
+
+@dataclass(slots=True)
+class Part:
+    """What one command asks for.
+
+    Attributes:
+        arguments: pairs `filter options`.
+        places: of its filters in the packet.
+        reads: whether history is read for it.
+        otherwise: asked for if the server refuses it; empty: nothing.
+    """
+
+    arguments: list[Argument]
+    places: list[int]
+    reads: bool = False
+    otherwise: list[Argument] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Judged:
+    """A SUBSCRIBE, judged.
+
+    Attributes:
+        reasons: for each filter the QoS granted, or why not.
+        parts: what the server is asked for, in order.
+        detail: why a filter was refused, in words; empty if there is nothing to say.
+    """
+
+    reasons: list[int]
+    parts: list[Part]
+    detail: str = ""
+    reads: bool = False  # something that reads history was granted
+
+    def granted(self) -> None:
+        """The server has taken the first part."""
+        self.reads = self.parts.pop(0).reads or self.reads
+
+    def refused(self, detail: str, reason: int | None) -> None:
+        """The server refuses the first part; `reason` for it, if there is a better one than that it cannot be."""
+        part = self.parts.pop(0)
+        if part.otherwise:
+            self.parts.insert(0, Part(part.otherwise, part.places))
+            return
+        self.detail = detail
+        for place in part.places:
+            self.reasons[place] = (reason or Reason.IMPLEMENTATION) if part.reads else Reason.UNSPECIFIED
 
 
 def judge(
-    packet: mqtt.Subscribe, permissions: Permissions, present: Container[bytes], room: int
-) -> tuple[list[int], list[Argument]]:
-    """A reason for each filter (the QoS granted, or why not), and the pairs `filter options` for the server.
+    packet: mqtt.Subscribe,
+    permissions: Permissions,
+    present: Container[bytes],
+    room: int,
+    *,
+    application: bool = False,
+    now_ms: int = 0,
+) -> Judged:
+    """What becomes of each filter.
 
     Args:
         packet: the SUBSCRIBE.
         permissions: what the client may do.
         present: filters that it has already, as far as known.
         room: how many more it may have.
+        application: its subscriptions read history for ever.
+        now_ms: the time, for starts that are ages.
     """
     (identifier,) = packet.properties.subscription_identifiers or (0,)
-    reasons: list[int] = []
-    arguments: list[Argument] = []
-    for entry in packet.subscriptions:
-        known = entry.topic_filter in present
-        reason = _reason(entry, permissions, has_room=known or room > 0)
-        reasons.append(reason)
-        if reason <= _QOS:
-            room -= not known
-            arguments += [entry.topic_filter, f"{entry.options}:{identifier}" if identifier else entry.options]
-    return reasons, arguments
+    asked = start_of_properties(packet.properties.user_properties)
+    judged = Judged([], [])
+    live = Part([], [])
+    for place, entry in enumerate(packet.subscriptions):
+        try:
+            topic_filter, start = _meant(entry, asked, now_ms)
+        except StartError as error:
+            judged.reasons.append(Reason.BAD_TOPIC_FILTER)
+            judged.detail = str(error)
+            continue
+        known = topic_filter in present
+        reason = _reason(entry, topic_filter, permissions, has_room=known or room > 0)
+        judged.reasons.append(reason)
+        if reason > _QOS:
+            continue
+        room -= not known
+        options: str | int = f"{entry.options}:{identifier}" if identifier else entry.options
+        is_cursor = application and not topic_filter.startswith(_SHARE)
+        if start is None and not is_cursor:
+            live.arguments += [topic_filter, options]
+            live.places.append(place)
+            continue
+        part = Part([topic_filter, f"{options}@{start or ''}{'!' if is_cursor else ''}"], [place], reads=True)
+        if start is None:  # what no store keeps comes to it as to others
+            part.otherwise = [topic_filter, options]
+        judged.parts.append(part)
+    if live.arguments:
+        judged.parts.insert(0, live)
+    return judged
 
 
-def _reason(entry: mqtt.Subscription, permissions: Permissions, *, has_room: bool) -> int:
+def _meant(entry: mqtt.Subscription, asked: bytes | None, now_ms: int) -> tuple[bytes, str | None]:
     if not entry.valid:
+        return entry.topic_filter, None
+    topic_filter, start = split_filter(entry.topic_filter)
+    start = asked if start is None else start
+    return topic_filter, None if start is None else parse_start(start, now_ms)
+
+
+def _reason(entry: mqtt.Subscription, topic_filter: bytes, permissions: Permissions, *, has_room: bool) -> int:
+    if not entry.valid or not _is_filter(topic_filter):
         return Reason.BAD_TOPIC_FILTER
-    if not permissions.may_subscribe(entry.topic_filter):
+    if not permissions.may_subscribe(topic_filter):
         return Reason.NOT_AUTHORIZED
     if not has_room:
         return Reason.QUOTA_EXCEEDED
     return entry.qos
 
 
-def unsubscribe_reason(topic_filter: bytes) -> int:
-    """SUCCESS if the server can be asked."""
+def _is_filter(topic_filter: bytes) -> bool:
     try:
         check_topic_filter(topic_filter)
     except InvalidTopicError:
-        return Reason.BAD_TOPIC_FILTER
-    return Reason.SUCCESS
+        return False
+    return True
+
+
+def unsubscribed_filter(topic_filter: bytes) -> tuple[bytes, int]:
+    """The filter that is meant, and SUCCESS if the server can be asked."""
+    try:
+        meant, _ = split_filter(topic_filter)
+    except StartError:
+        return topic_filter, Reason.BAD_TOPIC_FILTER
+    return meant, Reason.SUCCESS if _is_filter(meant) else Reason.BAD_TOPIC_FILTER

@@ -6,7 +6,7 @@ A pure function: no clock, no randomness (an id for a client that has none comes
 MQTT 5.0's (section 3.1.2.11); a client of 3.1.1 gets the terms that its version implies.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from holdmq.core import mqtt
@@ -42,6 +42,7 @@ class Terms:
         alias_maximum_out: topic aliases that may be used towards it.
         max_packet_out: size of a packet to the client; NO_LIMIT: none.
         response_information: what it asked for, to make response topics of; empty: it did not.
+        session_kind: application or device, if it said so; else empty.
     """
 
     version: int
@@ -56,6 +57,7 @@ class Terms:
     alias_maximum_out: int = 0
     max_packet_out: int = NO_LIMIT
     response_information: bytes = b""
+    session_kind: str = ""
 
 
 def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], bytes]) -> Terms:
@@ -107,7 +109,19 @@ def _agree_5(connect: mqtt.Connect, settings: Settings, client_id: bytes, assign
         alias_maximum_out=min(asked.topic_alias_maximum or 0, settings.max_topic_alias),
         max_packet_out=asked.maximum_packet_size or NO_LIMIT,
         response_information=_response_information(client_id) if asked.request_response_information else b"",
+        session_kind=_session_kind(asked.user_properties),
     )
+
+
+def _session_kind(properties: Iterable[tuple[bytes, bytes]]) -> str:
+    """What the user property session-kind says; the last counts."""
+    kind = b""
+    for name, value in properties:
+        if name == b"session-kind":
+            kind = value
+    if kind not in (b"", b"application", b"device"):
+        raise RefusedError(Reason.IMPLEMENTATION, f"session-kind is {kind[:80]!r}: expected application or device")
+    return kind.decode()
 
 
 _NOT_IN_A_LEVEL = {ord("/"): b"%2F", ord("+"): b"%2B", ord("#"): b"%23", ord("%"): b"%25"}

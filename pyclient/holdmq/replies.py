@@ -294,7 +294,7 @@ class SubscriptionOptions:
 
     @property
     def text(self) -> str:
-        """The options as commands take them: the byte, behind a colon the identifier, behind @ the start of a replay."""
+        """The options as commands take them: the byte, behind : the identifier, behind @ the start of a replay."""
         options = f"{self.byte}:{self.identifier}" if self.identifier else str(self.byte)
         return options if self.replay is None else f"{options}@{self.replay}"
 

@@ -53,15 +53,16 @@ def store(client: redis.Redis) -> Store:
 def test_everything_is_plain_and_reads_as_it_was_written(store: Store, client: redis.Redis) -> None:
     store.add_role("sensors", rules("deny all a/secret", "allow publish a/%c/#"))
     user = User(
-        "alice", HASH, superuser=True, roles=("sensors",), clients=("a-*", "b c"), rules=rules("allow subscribe own/#")
-    )
+        "alice", HASH, superuser=True, roles=("sensors",), clients=("a-*", "b c"), rules=rules("allow subscribe own/#"),
+        session_kind="application",
+    )  # fmt: skip
     store.add_user(user)
     store.block("thief-*", "stolen")
     assert client.hgetall(ROLES) == {b"sensors": b"deny all a/secret\nallow publish a/%c/#"}
     assert client.zrange(USERS, 0, -1) == [b"alice"]
     assert client.hgetall(user_key("alice")) == {
         b"password": HASH.encode(), b"enabled": b"1", b"superuser": b"1", b"roles": b"sensors",
-        b"clients": b"a-*\nb c", b"rules": b"allow subscribe own/#",
+        b"clients": b"a-*\nb c", b"rules": b"allow subscribe own/#", b"session_kind": b"application",
     }  # fmt: skip
     assert client.hgetall(BLOCKED) == {b"thief-*": b"stolen"}
     assert store.user("alice") == user

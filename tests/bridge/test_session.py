@@ -6,7 +6,19 @@ import pytest
 from hiredis import ReplyError
 
 from holdmq_bridge.access import Verdict
-from holdmq_bridge.actions import Action, Actions, Authenticate, Continue, End, Opened, Phase, Retry, Send, Tell
+from holdmq_bridge.actions import (
+    Action,
+    Actions,
+    Authenticate,
+    Continue,
+    End,
+    Opened,
+    Phase,
+    ReadHistory,
+    Retry,
+    Send,
+    Tell,
+)
 from holdmq_bridge.command import Command
 from holdmq_bridge.reasons import Ending, Reason
 from holdmq_bridge.session import Session
@@ -15,6 +27,7 @@ from tests.bridge import packets
 from tests.bridge.packets import Will
 
 EPOCH = 77
+NOW_MS = 1_000_000_000_000
 
 
 class Rules:
@@ -34,7 +47,7 @@ class Rules:
 
 
 def new_session(**settings: Any) -> Session:
-    return Session(Settings(**settings), "owner", "attempt-1", lambda: b"auto-1")
+    return Session(Settings(**settings), "owner", "attempt-1", lambda: b"auto-1", lambda: NOW_MS)
 
 
 def told(actions: Actions) -> Command:
@@ -84,7 +97,7 @@ def test_a_connect_asks_who_it_is_then_opens_the_session_then_is_answered() -> N
     command = told(session.authenticated(Verdict(True)))
     assert command.arguments == ("SESSION.OPEN", b"{c1}", "OWNER", "owner", "EXPIRY", 99, "ATTEMPT", "attempt-1")
     assert session.inbox == b"{c1}_inbox"
-    assert session.reply(command, [EPOCH, 1]) == [Opened(packets.connack(present=True), True)]
+    assert session.reply(command, [EPOCH, 1]) == [Opened(packets.connack(present=True), True), ReadHistory()]
     assert (session.phase, session.epoch) == (Phase.OPEN, EPOCH)
 
 

@@ -29,7 +29,7 @@ MakeServer = Callable[..., Server]
 
 
 class Replayed(NamedTuple):
-    """Reply of SESSION.REPLAY."""
+    """Reply of SESSION.REPLAY, but for the stores."""
 
     delivered: int
     behind: int
@@ -46,7 +46,12 @@ def session(client: redis.Redis) -> Iterator[Session]:
 
 def replay(session: Session, **options: int | None) -> Replayed:
     """SESSION.REPLAY."""
-    return Replayed(*session.client.execute_command("SESSION.REPLAY", session.key, *history.words(**options)))
+    return Replayed(*session.client.execute_command("SESSION.REPLAY", session.key, *history.words(**options))[:4])
+
+
+def stores_of(session: Session) -> list[bytes]:
+    """The stores that SESSION.REPLAY names."""
+    return list(session.client.execute_command("SESSION.REPLAY", session.key)[4])
 
 
 def taken(session: Session) -> list[core.Record]:
@@ -149,6 +154,15 @@ def test_an_application_begins_now_and_goes_on_when_it_subscribes_again(session:
     assert options_of(session) == {b"a/#": b"2@!"}
     assert replay(session).delivered == 2
     assert told(taken(session)) == later
+
+
+def test_the_stores_that_a_session_reads_are_told(session: Session, client: redis.Redis) -> None:
+    history.store(client, "other", "b/#")
+    assert stores_of(session) == []
+    session.subscribe(("a/#", "1@!"), ("a/x", "1@!"), ("b/#", "1@earliest!"))
+    assert sorted(stores_of(session)) == [b"h", b"other"]
+    session.unsubscribe("a/#", "a/x")
+    assert stores_of(session) == [b"other"]
 
 
 def test_renewed_without_a_start_a_replay_goes_on_with_the_new_options(session: Session, client: redis.Redis) -> None:
@@ -259,12 +273,12 @@ def test_of_an_expiry_what_is_left_is_delivered(session: Session, client: redis.
 def test_a_replay_fills_the_queue_no_further_than_asked(session: Session, client: redis.Redis) -> None:
     past = keep(client, 10)
     session.subscribe(("a/#", "1@earliest"))
-    assert replay(session, queue=4) == (4, 0, 0, 0)
+    assert replay(session, queue=4) == (4, 2, 0, 0)
     with unchanged(client):
-        assert replay(session, queue=4) == (0, 0, 0, 0)
+        assert replay(session, queue=4) == (0, 2, 0, 0)
     first = session.fetch(count=1)
     session.ack(*first.packet_ids)
-    assert replay(session, queue=4) == (1, 0, 0, 0)
+    assert replay(session, queue=4) == (1, 2, 0, 0)
     got = told(taken(session))
     while not (page := replay(session, queue=4)).live:
         assert page.delivered > 0
@@ -278,7 +292,7 @@ def test_the_limit_of_the_queue_trims_nothing(session: Session, client: redis.Re
     session.subscribe(("a/#", "1@earliest"))
     got = []
     while not (page := replay(session)).live:
-        assert page == (5, 0, 0, 0)
+        assert page == (5, 2, 0, 0)
         got += told(taken(session))
     assert got + told(taken(session)) == past
 

@@ -241,7 +241,9 @@ class Authenticator:
                 raise _RefusedError(Reason.NOT_AUTHORIZED, "anonymous clients are not allowed")
         else:
             self._require_user(found, identity, client_id)
-        return Verdict(True, Reason.ACCEPTED, identity, _rules(policy, found.user, identity, client_id))
+        kind = "" if found.user is None else found.user.session_kind
+        rules = _rules(policy, found.user, identity, client_id)
+        return Verdict(True, Reason.ACCEPTED, identity, rules, session_kind=kind)
 
     def _require_user(self, found: Found, identity: Identity, client_id: bytes) -> None:
         user = found.user

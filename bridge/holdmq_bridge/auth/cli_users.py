@@ -1,4 +1,4 @@
-"""`holdmq-bridge auth user`: add, passwd, delete, enable, disable, grant, revoke, clients, superuser, show, list.
+"""`holdmq-bridge auth user`: adds, changes, shows and removes users.
 
 Passwords come from a prompt or standard input, never from the words: those can be seen by others.
 """
@@ -126,13 +126,22 @@ def user_superuser(store: Store, name: str, value: bool) -> None:
     store.change_user(name, lambda user: dataclasses.replace(user, superuser=value))
 
 
+@user_group.command("session-kind")
+@click.argument("name")
+@click.argument("kind", type=click.Choice(["application", "device", "any"]))
+@pass_store
+def user_session_kind(store: Store, name: str, kind: str) -> None:
+    """Make all sessions of the user NAME applications or devices from their next connect on; any: as they ask."""
+    store.change_user(name, lambda user: dataclasses.replace(user, session_kind="" if kind == "any" else kind))
+
+
 @user_group.command("show")
 @click.argument("name")
 @pass_store
 def user_show(store: Store, name: str) -> None:
     """Show one user."""
     user = store.user(name)
-    output().fields(_shown_user(user) | {"rules": len(user.rules)})
+    output().fields(_shown_user(user) | {"rules": len(user.rules), "session_kind": user.session_kind})
 
 
 @user_group.command("list")

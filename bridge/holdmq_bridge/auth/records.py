@@ -2,7 +2,7 @@
 
     {holdmq:auth}:version       STRING  grows with every change
     {holdmq:auth}:users         ZSET    the names of all users, score 0 (so: sorted, and read in pages)
-    {holdmq:auth}:user:<name>   HASH    password, enabled, superuser, roles, clients, rules
+    {holdmq:auth}:user:<name>   HASH    password, enabled, superuser, roles, clients, rules, session_kind
     {holdmq:auth}:roles         HASH    role -> its rules, one a line
     {holdmq:auth}:blocked       HASH    client id or glob -> why
     __holdmq__:auth             channel {"version": 7, "after": 6, "users": ["alice"] or null for everything}
@@ -37,6 +37,8 @@ CHANNEL: Final = "__holdmq__:auth"
 EVERYBODY: Final = "everybody"  # the role whose rules come last for every client
 ANONYMOUS_ROLE: Final = "anonymous"  # the role of clients without a user
 BUILT_IN_ROLES: Final = (ANONYMOUS_ROLE, EVERYBODY)
+
+SESSION_KINDS: Final = ("", "application", "device")
 
 MAX_NAME_BYTES = 1024
 MAX_ROLES = 1000
@@ -97,6 +99,7 @@ class User:
         roles: asked in this order, behind its own rules.
         clients: globs of client ids, one of which has to match; none: any client id.
         rules: its own.
+        session_kind: application or device, whatever its clients ask for; empty: what they ask for.
     """
 
     name: str
@@ -106,6 +109,7 @@ class User:
     roles: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
+    session_kind: str = ""
 
     def check(self) -> "User":
         """Return it if it can be stored.
@@ -123,6 +127,8 @@ class User:
         for pattern in self.clients:
             check_name(pattern, "client pattern")
         check_rules(f"user {self.name!r}", self.rules)
+        if self.session_kind not in SESSION_KINDS:
+            raise ArgumentError(f"session kind {self.session_kind!r}: expected application, device or nothing")
         return self
 
     def may_be_client(self, client_id: bytes) -> bool:
@@ -138,6 +144,7 @@ class User:
             "roles": "\n".join(self.roles),
             "clients": "\n".join(self.clients),
             "rules": format_rules(self.rules),
+            "session_kind": self.session_kind,
         }
 
     @classmethod
@@ -162,6 +169,7 @@ class User:
             roles=read("roles", _lines, ()),
             clients=read("clients", _lines, ()),
             rules=read("rules", parse_rules, ()),
+            session_kind=read("session_kind", str, ""),
         )
         try:
             return user.check()

@@ -43,7 +43,7 @@ FORMAT = "holdmq-auth"
 FORMAT_VERSION = 1
 MAX_DOCUMENT_BYTES = 268_435_456
 _MAX_EXPORTS = 5
-_USER_KEYS = ("name", "password", "enabled", "superuser", "roles", "clients", "rules")
+_USER_KEYS = ("name", "password", "enabled", "superuser", "roles", "clients", "rules", "session_kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,7 @@ def _user_as_json(user: User) -> dict[str, Any]:
         "roles": list(user.roles),
         "clients": list(user.clients),
         "rules": list(map(str, user.rules)),
+        "session_kind": user.session_kind,
     }
 
 
@@ -201,6 +202,7 @@ def _user(found: dict[str, Any], what: str) -> User:
         roles=_texts(found.get("roles", []), f"{what}: roles"),
         clients=_texts(found.get("clients", []), f"{what}: clients"),
         rules=_rules(found.get("rules", []), what),
+        session_kind=_typed(found.get("session_kind", ""), str, f"{what}: session_kind"),
     ).check()
     if user.password:
         try:

@@ -81,6 +81,7 @@ class Verdict:
         identity: who it is.
         rules: what it may do; if it is not allowed, nothing.
         detail: the reason in words, for the log; never to be told to the client.
+        session_kind: application or device, if its user has to have one; else empty.
     """
 
     allowed: bool
@@ -88,6 +89,7 @@ class Verdict:
     identity: Identity = ANONYMOUS
     rules: CompiledRules = NO_RULES
     detail: str = ""
+    session_kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

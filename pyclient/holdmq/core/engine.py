@@ -38,6 +38,7 @@ class EventKind(IntEnum):
     CONFLICT = 7  # the server was restored from an older state: the client has to come back
     RELIEF = 8  # the client may be read again
     REFUSED = 9  # the server refuses for now; it is tried again
+    ROOM = 10  # there is room for more of the client's backlog: asked for by `replays`
 
 
 class Event(NamedTuple):
@@ -210,6 +211,10 @@ class Engine:
     def set_writable(self, conn: int, writable: bool) -> None:
         """The client's socket takes no more, or takes it again."""
         lib.hmq_engine_writable(self._engine, conn, writable)
+
+    def replays(self, conn: int, replaying: bool, *, wants_room: bool = False) -> None:
+        """Whether the session reads history (what is pushed is backlog); ROOM is to tell, once, when more may come."""
+        lib.hmq_engine_replays(self._engine, conn, replaying, wants_room)
 
     def rests(self, conn: int) -> bool:
         """Should the client not be read now?  RELIEF tells when that is over."""

@@ -8,6 +8,7 @@
 
 #include "channel.h"
 #include "history.h"
+#include "history_hold.h"
 #include "index.h"
 #include "owner.h"
 #include "session.h"
@@ -164,6 +165,7 @@ static server_command_arg history_store_args[] = {ARG("name", SERVER_ARG_STRING,
                                                   OPTION("n", SERVER_ARG_INTEGER, "SHARDS"),
                                                   OPTION("seconds", SERVER_ARG_INTEGER, "AGE"),
                                                   OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
+                                                  OPTION("holdbytes", SERVER_ARG_INTEGER, "HOLDBYTES"),
                                                   OPTION("levels", SERVER_ARG_INTEGER, "LEVELS"),
                                                   OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                   END_ARGS};
@@ -219,6 +221,19 @@ static server_command_arg history_prepare_args[] = {
 static server_command_arg history_commit_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                    ARG("generation", SERVER_ARG_INTEGER, 0),
                                                    OPTION("shard", SERVER_ARG_INTEGER, "SHARD"), END_ARGS};
+
+static server_command_arg history_trim_args[] = {ARG("store", SERVER_ARG_STRING, 0),
+                                                 ARG("shard", SERVER_ARG_INTEGER, 0),
+                                                 ARG("sequence", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg history_mark_args[] = {ARG("shard", SERVER_ARG_INTEGER, 0),
+                                                 ARG("sequence", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg history_hold_args[] = {ARG("store", SERVER_ARG_STRING, 0),
+                                                 ARG("reader", SERVER_ARG_STRING, 0),
+                                                 {"watermark", SERVER_ARG_BLOCK, -1, NULL, NULL, NULL,
+                                                  SERVER_ARG_OPTIONAL | SERVER_ARG_MULTIPLE, NULL, history_mark_args,
+                                                  NULL},
+                                                 SWITCH("release", "RELEASE"),
+                                                 END_ARGS};
 
 typedef struct command {
     const char *name; /* <command>, or <command>|<subcommand> behind it */
@@ -307,6 +322,11 @@ static const command table[] = {
      "O(F) with F filters of all stores", NULL},
     {"HISTORY.UNSTORE", history_unstore_command, "write", "write slow", 2, 0, "Removes a store with all its messages.",
      "O(N) with N keys of the store", history_name_args},
+    {"HISTORY.TRIM", history_trim_command, "write fast", "write fast", 4, 0,
+     "Gives away what a shard has up to a sequence number.", "O(R + log E) with R readers that hold and E epochs",
+     history_trim_args},
+    {"HISTORY.HOLD", history_hold_command, "write fast", "write fast", -3, 0,
+     "Says up to where a reader has read: nothing above is dropped.", "O(S) with S shards", history_hold_args},
     {"HISTORY.APPEND", history_append_command, "write deny-oom fast", "write fast", -4, 0,
      "Keeps a message in history without publishing it.", "O(L) with L indexed levels of the topic",
      history_append_args},

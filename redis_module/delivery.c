@@ -135,10 +135,16 @@ static bool store(server_ctx *ctx, const indexed_session *session, server_string
     return true;
 }
 
+static bool is_connected(server_ctx *ctx, const indexed_session *session) {
+    const session_entry *entry = session_index_find(index_of(ctx)->opened, slice_of(session->key));
+    return entry != NULL && entry->connected;
+}
+
 bool deliver(server_ctx *ctx, const indexed_session *session, message *m, const delivery_how *how) {
     server_string *value = encoded(m, how);
     hmq_delivery delivery = {.kind = HMQ_DELIVERY_TRANSIENT, .qos = how->qos, .retain = how->retain};
     if (how->qos == 0) return push(ctx, session, value, &delivery);
+    if (hmq_record_is_for_now(&m->record) && !is_connected(ctx, session)) return false;
     delivery.kind = HMQ_DELIVERY_QUEUED;
     if (!store(ctx, session, value, m->expire_ms, &delivery)) return false;
     if (!how->quietly) push(ctx, session, value, &delivery);

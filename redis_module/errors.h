@@ -19,7 +19,9 @@
     X(ERROR_STALE, "STALE")                                                                                            \
     X(ERROR_TRYAGAIN, "TRYAGAIN")                                                                                      \
     X(ERROR_OOM, "OOM")                                                                                                \
-    X(ERROR_NOPERM, "NOPERM")
+    X(ERROR_NOPERM, "NOPERM")                                                                                          \
+    X(ERROR_HELD, "HELD")                                                                                              \
+    X(ERROR_HOLDLOST, "HOLDLOST")
 
 enum error_code {
 #define HMQ_ERROR_ID(id, code) id,

@@ -28,4 +28,7 @@ bool history_take_shard(args *a, const history_store *store, history_shard *stat
 /* The same for a shard that is known. */
 bool history_open_shard(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state);
 
+/* May the user write the keys of this shard?  False after replying that he may not. */
+bool history_may_change(server_ctx *ctx, const history_store *store, unsigned shard);
+
 #endif

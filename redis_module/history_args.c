@@ -28,3 +28,11 @@ bool history_take_shard(args *a, const history_store *store, history_shard *stat
     return args_number(a, "the shard", 0, store->shards - 1, &shard) &&
            history_open_shard(a->ctx, store, (unsigned)shard, state);
 }
+
+bool history_may_change(server_ctx *ctx, const history_store *store, unsigned shard) {
+    server_string *key = history_key(store, shard, "%s", "");
+    bool may = access_may_write(ctx, key);
+    if (!may) reply_error(ctx, ERROR_NOPERM, "the user may not write the key %s", shown(key));
+    sv.FreeString(NULL, key);
+    return may;
+}

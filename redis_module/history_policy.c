@@ -16,13 +16,14 @@
 #define DEFAULT_EPOCH_S 86400
 #define DEFAULT_LEVELS 8
 #define MAX_SECONDS 2147483647LL
-#define POLICY_FIELDS 6
+#define POLICY_FIELDS 7
+#define UNSTORE_KEYS 8192 /* are looked for at once; the others in the background */
 
 typedef struct policy {
     hmq_slice name;
     server_string *filters[HISTORY_FILTERS_MAX];
     size_t count;
-    long long shards, levels, age_s, epoch_s, bytes; /* -1: not said */
+    long long shards, levels, age_s, epoch_s, bytes, hold; /* -1: not said */
 } policy;
 
 /* ---- reading the command ----------------------------------------------------------------------------------- */
@@ -68,7 +69,7 @@ static bool take_filter(args *a, policy *p) {
 }
 
 static bool parse_policy(args *a, policy *p) {
-    *p = (policy){.shards = -1, .levels = -1, .age_s = -1, .epoch_s = -1, .bytes = -1};
+    *p = (policy){.shards = -1, .levels = -1, .age_s = -1, .epoch_s = -1, .bytes = -1, .hold = -1};
     if (!take_name(a, p)) return false;
     while (args_left(a)) {
         bool right;
@@ -84,6 +85,8 @@ static bool parse_policy(args *a, policy *p) {
             right = args_number(a, "EPOCH", 1, MAX_SECONDS, &p->epoch_s);
         else if (args_take_word(a, "BYTES"))
             right = args_number(a, "BYTES", 0, INT64_MAX, &p->bytes);
+        else if (args_take_word(a, "HOLDBYTES"))
+            right = args_number(a, "HOLDBYTES", 0, INT64_MAX, &p->hold);
         else
             right = args_end(a);
         if (!right) return false;
@@ -138,6 +141,7 @@ static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
     if (p->levels < 0) p->levels = own == NULL ? DEFAULT_LEVELS : own->levels;
     if (p->age_s < 0) p->age_s = own == NULL ? 0 : own->age_s;
     if (p->bytes < 0) p->bytes = own == NULL ? 0 : own->bytes;
+    if (p->hold < 0 && own != NULL) p->hold = own->hold;
     long long epoch_s = p->age_s == 0 ? DEFAULT_EPOCH_S : p->age_s / EPOCHS_OF_AN_AGE;
     if (p->epoch_s < 0) p->epoch_s = epoch_s > 0 ? epoch_s : 1;
     if (p->age_s / p->epoch_s <= HISTORY_EPOCHS_MAX) return true;
@@ -175,6 +179,8 @@ static void write_policy(server_ctx *ctx, const policy *p, server_string *name, 
                   sv.CreateStringFromLongLong(NULL, numbers[i]));
     set_field(hash, pairs, &count, sv.CreateString(NULL, "seed", 4),
               sv.CreateStringPrintf(NULL, "%016" PRIx64 "%016" PRIx64, seed.low, seed.high));
+    if (p->hold >= 0)
+        set_field(hash, pairs, &count, sv.CreateString(NULL, "hold", 4), sv.CreateStringFromLongLong(NULL, p->hold));
     for (size_t i = 0; i < p->count; i++) {
         hmq_slice text = slice_of(p->filters[i]);
         char *field = sv.Alloc(text.len + 7);
@@ -196,6 +202,8 @@ int history_store_command(server_ctx *ctx, server_string **argv, int argc) {
     if (can.cluster) return reply_error(ctx, ERROR_SYNTAX, "history in a cluster: a server without one expected");
     if (!parse_policy(&a, &p)) return SERVER_OK;
     index_t *index = index_of(ctx);
+    if (history_stores_is_removed(index->histories, p.name))
+        return reply_error(ctx, ERROR_TRYAGAIN, "the store %s is still being removed: try again", shown_slice(p.name));
     const history_store *own = history_stores_find(index->histories, p.name);
     if (!complete(ctx, &p, own) || !check_others(ctx, &p, index->histories, own)) return SERVER_OK;
     hmq_hash_seed seed;
@@ -218,12 +226,40 @@ int history_store_command(server_ctx *ctx, server_string **argv, int argc) {
     return SERVER_OK;
 }
 
+/* Is the state one that says what there is?  The logs need not be right. */
+static bool may_drop(server_ctx *ctx, const history_store *store, unsigned shard) {
+    history_shard state = {.store = store, .shard = shard};
+    server_string *name = history_key(store, shard, "%s", "");
+    bool right = history_shard_load(ctx, name, &state);
+    if (!right) reply_wrong_type(ctx, name, "the state of a shard of history");
+    sv.FreeString(NULL, name);
+    return right;
+}
+
+/* So that it selects nothing more and is not found, though all that it has is still there. */
+static void mark_removed(server_ctx *ctx, server_string *name) {
+    server_string *field = sv.CreateString(NULL, "removed", 7), *value = sv.CreateString(NULL, "1", 1);
+    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    sv.HashSet(hash, SERVER_HASH_NONE, field, value, NULL);
+    sv.CloseKey(hash);
+    replicate(ctx, "HSET", "sss", name, field, value);
+    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+    sv.FreeString(NULL, value);
+    sv.FreeString(NULL, field);
+}
+
 int history_unstore_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc != 2) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
     const history_store *store = history_take_store(&a);
-    if (store == NULL || !history_drop_store(ctx, store)) return SERVER_OK;
+    if (store == NULL) return SERVER_OK;
+    for (unsigned shard = 0; shard < store->shards; shard++) {
+        if (!may_drop(ctx, store, shard)) return SERVER_OK;
+    }
     server_string *key = sv.HoldString(NULL, store->key);
+    history_slice slice = {.keys = UNSTORE_KEYS};
+    mark_removed(ctx, key);
+    history_drop_store(ctx, store, &slice);
     history_stores_refresh(ctx, index_of(ctx)->histories, slice_of(key));
     sv.FreeString(NULL, key);
     return sv.ReplyWithSimpleString(ctx, "OK");
@@ -237,7 +273,7 @@ static void reply_number(server_ctx *ctx, const char *name, long long number) {
 }
 
 static void reply_store(server_ctx *ctx, const history_store *s) {
-    sv.ReplyWithMap(ctx, 7);
+    sv.ReplyWithMap(ctx, 8);
     sv.ReplyWithCString(ctx, "store");
     sv.ReplyWithStringBuffer(ctx, (const char *)s->name.data, s->name.len);
     sv.ReplyWithCString(ctx, "filters");
@@ -252,6 +288,7 @@ static void reply_store(server_ctx *ctx, const history_store *s) {
     reply_number(ctx, "age", s->age_s);
     reply_number(ctx, "epoch", s->epoch_s);
     reply_number(ctx, "bytes", s->bytes);
+    reply_number(ctx, "holdbytes", history_store_hold(s));
 }
 
 int history_stores_command(server_ctx *ctx, server_string **argv, int argc) {

@@ -11,15 +11,17 @@
 #define KEY_SUFFIX "}_history_store"
 #define FILTER_FIELD "filter "
 #define SEED_DIGITS 32
+#define DEFAULT_HOLD (1LL << 30) /* without a limit of bytes */
 
 struct history_stores {
     server_dict *by_key; /* -> history_store */
+    server_dict *removed; /* the same */
     hmq_trie *filters;   /* subscriber: history_store * */
 };
 
 history_stores *history_stores_new(void) {
     history_stores *stores = sv.Alloc(sizeof *stores);
-    *stores = (history_stores){sv.CreateDict(NULL), hmq_trie_new(&server_allocator)};
+    *stores = (history_stores){sv.CreateDict(NULL), sv.CreateDict(NULL), hmq_trie_new(&server_allocator)};
     return stores;
 }
 
@@ -32,12 +34,17 @@ static void store_free(history_store *store) {
     sv.Free(store);
 }
 
-void history_stores_free(history_stores *stores) {
-    server_dict_iter *iter = sv.DictIteratorStartC(stores->by_key, "^", NULL, 0);
+static void free_all(server_dict *by_key) {
+    server_dict_iter *iter = sv.DictIteratorStartC(by_key, "^", NULL, 0);
     void *store;
     while (sv.DictNextC(iter, NULL, &store)) store_free(store);
     sv.DictIteratorStop(iter);
-    sv.FreeDict(NULL, stores->by_key);
+    sv.FreeDict(NULL, by_key);
+}
+
+void history_stores_free(history_stores *stores) {
+    free_all(stores->by_key);
+    free_all(stores->removed);
     hmq_trie_free(stores->filters);
     sv.Free(stores);
 }
@@ -89,14 +96,17 @@ static void take_filter(server_key *key, server_string *field, server_string *va
 }
 
 static bool take_policy(server_key *hash, history_store *store) {
-    server_string *f[6] = {NULL};
+    server_string *f[8] = {NULL};
     long long shards, levels;
+    store->hold = -1;
     sv.HashGet(hash, SERVER_HASH_CFIELDS, "shards", &f[0], "levels", &f[1], "age", &f[2], "epoch", &f[3], "bytes",
-               &f[4], "seed", &f[5], NULL);
+               &f[4], "seed", &f[5], "hold", &f[6], "removed", &f[7], NULL);
     bool right = read_number(f[0], 1, HISTORY_SHARDS_MAX, &shards) &&
                  read_number(f[1], 1, HMQ_PATTERNS_MAX_LEVELS, &levels) &&
                  read_number(f[2], 0, INT32_MAX, &store->age_s) && read_number(f[3], 1, INT32_MAX, &store->epoch_s) &&
-                 read_number(f[4], 0, INT64_MAX, &store->bytes) && f[5] != NULL && read_seed(f[5], &store->seed);
+                 read_number(f[4], 0, INT64_MAX, &store->bytes) && f[5] != NULL && read_seed(f[5], &store->seed) &&
+                 (f[6] == NULL || read_number(f[6], 0, INT64_MAX, &store->hold));
+    store->removed = f[7] != NULL;
     for (size_t i = 0; i < sizeof f / sizeof f[0]; i++) {
         if (f[i] != NULL) sv.FreeString(NULL, f[i]);
     }
@@ -141,36 +151,69 @@ static void set_filters(history_stores *stores, history_store *store, bool there
     sv.DictIteratorStop(iter);
 }
 
+/* Takes the store out of a dictionary; NULL if it has none. */
+static history_store *take_out(server_dict *by_key, hmq_slice key) {
+    history_store *store = sv.DictGetC(by_key, key.data, key.len, NULL);
+    if (store != NULL) sv.DictDelC(by_key, key.data, key.len, NULL);
+    return store;
+}
+
 void history_stores_refresh(server_ctx *ctx, history_stores *stores, hmq_slice key) {
-    history_store *old = sv.DictGetC(stores->by_key, key.data, key.len, NULL);
     history_store *store = read_store(ctx, key);
-    if (old != NULL) {
-        set_filters(stores, old, false);
-        sv.DictDelC(stores->by_key, key.data, key.len, NULL);
-    }
+    history_store *old = take_out(stores->by_key, key), *removed = take_out(stores->removed, key);
+    if (old != NULL) set_filters(stores, old, false);
     if (store != NULL) {
-        sv.DictSetC(stores->by_key, key.data, key.len, store);
-        set_filters(stores, store, true);
+        sv.DictSetC(store->removed ? stores->removed : stores->by_key, key.data, key.len, store);
+        if (!store->removed) set_filters(stores, store, true);
     }
     if (old != NULL) store_free(old); /* last: `key` may be its */
+    if (removed != NULL) store_free(removed);
+}
+
+long long history_store_hold(const history_store *store) {
+    if (store->hold >= 0) return store->hold;
+    return store->bytes > 0 ? store->bytes : DEFAULT_HOLD;
 }
 
 /* ---- finding ----------------------------------------------------------------------------------------------- */
 
-const history_store *history_stores_next(const history_stores *stores, const history_store *after) {
-    hmq_slice key = after == NULL ? (hmq_slice){NULL, 0} : slice_of(after->key);
-    server_dict_iter *iter = sv.DictIteratorStartC(stores->by_key, after == NULL ? "^" : ">", key.data, key.len);
+static const history_store *after_in(server_dict *by_key, hmq_slice key) {
+    server_dict_iter *iter = sv.DictIteratorStartC(by_key, key.len == 0 ? "^" : ">", key.data, key.len);
     void *store = NULL;
     if (!sv.DictNextC(iter, NULL, &store)) store = NULL;
     sv.DictIteratorStop(iter);
     return store;
 }
 
-const history_store *history_stores_find(const history_stores *stores, hmq_slice name) {
+static hmq_slice key_of(const history_store *store) {
+    return store == NULL ? (hmq_slice){NULL, 0} : slice_of(store->key);
+}
+
+const history_store *history_stores_after(const history_stores *stores, hmq_slice key) {
+    return after_in(stores->by_key, key);
+}
+
+const history_store *history_stores_next(const history_stores *stores, const history_store *after) {
+    return after_in(stores->by_key, key_of(after));
+}
+
+const history_store *history_stores_next_removed(const history_stores *stores, const history_store *after) {
+    return after_in(stores->removed, key_of(after));
+}
+
+static const history_store *find_in(server_dict *by_key, hmq_slice name) {
     char key[HISTORY_NAME_MAX + sizeof KEY_SUFFIX + 1];
     if (name.len > HISTORY_NAME_MAX) return NULL;
     int len = snprintf(key, sizeof key, "{%.*s" KEY_SUFFIX, (int)name.len, (const char *)name.data);
-    return sv.DictGetC(stores->by_key, key, (size_t)len, NULL);
+    return sv.DictGetC(by_key, key, (size_t)len, NULL);
+}
+
+const history_store *history_stores_find(const history_stores *stores, hmq_slice name) {
+    return find_in(stores->by_key, name);
+}
+
+bool history_stores_is_removed(const history_stores *stores, hmq_slice name) {
+    return find_in(stores->removed, name) != NULL;
 }
 
 static int compare_names(hmq_slice a, hmq_slice b) {
@@ -277,7 +320,8 @@ static bool same_filters(const history_store *a, const history_store *b) {
 
 static bool same_store(const history_store *a, const history_store *b) {
     return a->shards == b->shards && a->levels == b->levels && a->age_s == b->age_s && a->epoch_s == b->epoch_s &&
-           a->bytes == b->bytes && a->seed.low == b->seed.low && a->seed.high == b->seed.high && same_filters(a, b);
+           a->bytes == b->bytes && a->hold == b->hold && a->seed.low == b->seed.low && a->seed.high == b->seed.high &&
+           same_filters(a, b);
 }
 
 void history_stores_compare(const history_stores *a, const history_stores *b,
@@ -288,6 +332,12 @@ void history_stores_compare(const history_stores *a, const history_stores *b,
         const history_store *other = sv.DictGetC(b->by_key, key.data, key.len, NULL);
         if (other == NULL || !same_store(s, other)) tell(context, "policy of history differs from its key", key);
         filters += sv.DictSize(s->filters);
+    }
+    for (const history_store *s = NULL; (s = history_stores_next_removed(a, s)) != NULL;) {
+        hmq_slice key = slice_of(s->key);
+        const history_store *other = sv.DictGetC(b->removed, key.data, key.len, NULL);
+        if (other == NULL || !same_store(s, other))
+            tell(context, "removed policy of history differs from its key", key);
     }
     if (hmq_trie_pairs(a->filters) != filters)
         tell(context, "the trie of history has another number of filters than the policies", (hmq_slice){NULL, 0});

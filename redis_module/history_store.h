@@ -1,7 +1,8 @@
 /* history_store.h - the policies of history: which topics are kept, in how many shards, for how long.
  *
  *     {<store>}_history_store   HASH  shards, levels, age (s), epoch (s), bytes, seed (32 hexadecimal digits),
- *                                     and for each topic filter a field "filter <filter>", without a value
+ *                                     hold (bytes, if said), and for each topic filter a field "filter <filter>",
+ *                                     without a value; removed, if it only waits until all it has is gone
  *
  * Invariants:
  *  1. No topic is selected by two stores: HISTORY.STORE refuses filters that overlap with those of another store.
@@ -9,6 +10,7 @@
  *     rebuild).  A hash that is no policy is none.  Were two keys written by hand to overlap, the store whose name comes
  *     first gets the topic.
  *  3. Shards, levels and seed never change: where a message lies follows from them.
+ *  4. A store that is being removed selects nothing and is not found, but by who removes it.
  *
  * Who appends finds the store by one walk down a trie of all filters; without any store that is one comparison. */
 #ifndef HMQ_HISTORY_STORE_H
@@ -32,6 +34,8 @@ typedef struct history_store {
     long long age_s;      /* 0: no limit */
     long long epoch_s;    /* an epoch is cut when it is so old */
     long long bytes;      /* of all shards; 0: no limit */
+    long long hold;       /* bytes that readers may hold back beyond; -1: not said */
+    bool removed;
     hmq_hash_seed seed;
     server_dict *filters; /* without values */
     struct history_live **live; /* what is remembered of each shard (history_live.h); NULL: nothing */
@@ -48,9 +52,17 @@ bool history_store_is_key(hmq_slice name);
 /* Reads the policy under this key anew. */
 void history_stores_refresh(server_ctx *ctx, history_stores *stores, hmq_slice key);
 
+/* How many bytes readers may hold back from retention: what the policy says, or as much again as it keeps, or 1 GiB. */
+long long history_store_hold(const history_store *store);
+
 /* By name, the first after NULL. */
 const history_store *history_stores_next(const history_stores *stores, const history_store *after);
+/* The first whose key stands behind this one, which may be empty. */
+const history_store *history_stores_after(const history_stores *stores, hmq_slice key);
 const history_store *history_stores_find(const history_stores *stores, hmq_slice name);
+/* The same for those that are being removed. */
+const history_store *history_stores_next_removed(const history_stores *stores, const history_store *after);
+bool history_stores_is_removed(const history_stores *stores, hmq_slice name);
 /* The store that selects this topic; NULL if none does. */
 const history_store *history_stores_of_topic(const history_stores *stores, hmq_slice topic);
 /* The stores that may have a topic which this filter matches: how many, and the first of them. */

@@ -419,12 +419,16 @@ static void look_for_modules(server_ctx *ctx) {
     if (modules != NULL) sv.FreeCallReply(modules);
 }
 
-/* The server makes a context for each listener, this module's own among them: it is asked to only if somebody else may
- * hear. */
 void index_notify(server_ctx *ctx, int type, const char *event, server_string *key) {
-    sv.SignalModifiedKey(ctx, key);
     if (type & (SERVER_NOTIFY_HASH | SERVER_NOTIFY_GENERIC))
         history_live_doubt(index_at(sv.GetSelectedDb(ctx))->histories, slice_of(key));
+    index_notify_others(ctx, type, event, key);
+}
+
+/* The server makes a context for each listener, this module's own among them: it is asked to only if somebody else may
+ * hear. */
+void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key) {
+    sv.SignalModifiedKey(ctx, key);
     if (!others_may_listen && !(sv.GetNotifyKeyspaceEvents() & type)) return;
     own_write = true;
     sv.NotifyKeyspaceEvent(ctx, type, event, key);
@@ -462,6 +466,8 @@ static void look_at_all(server_ctx *ctx, index_t *index) {
     sv.DictIteratorStop(iter);
     hmq_slice after = {0};
     for (const history_store *h = NULL; (h = history_stores_next(index->histories, h)) != NULL;)
+        index_doubt(index, slice_of(h->key));
+    for (const history_store *h = NULL; (h = history_stores_next_removed(index->histories, h)) != NULL;)
         index_doubt(index, slice_of(h->key));
     for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL; after = slice_of(e->key)) {
         server_string *name = session_key_name(slice_of(e->key), HMQ_SUFFIX_SESSION);

@@ -50,6 +50,9 @@ static void add_counters(server_info_ctx *info) {
     FIELD(replayed);
     FIELD(replays_missed);
     FIELD(replays_ended);
+    FIELD(history_trimmed);
+    FIELD(history_dropped);
+    FIELD(history_holds_lost);
 #undef FIELD
 }
 

@@ -62,6 +62,9 @@ struct counters {
     unsigned long long replayed; /* messages of history delivered to sessions */
     unsigned long long replays_missed; /* that retention took before a subscription came to them */
     unsigned long long replays_ended; /* made live because their store is gone, or keeps only a part by now */
+    unsigned long long history_trimmed; /* messages given away by HISTORY.TRIM */
+    unsigned long long history_dropped; /* messages dropped by retention */
+    unsigned long long history_holds_lost; /* readers that held back too much, for each shard */
     unsigned long long index_rebuilds;
 };
 

@@ -70,7 +70,7 @@ bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record) {
     bool usable = type == SERVER_HASH || type == SERVER_EMPTY;
     if (!usable)
         reply_wrong_type(ctx, name, "a hash");
-    else if (record->payload.len == 0)
+    else if (record->payload.len == 0 || hmq_record_is_for_now(record))
         remove_key(ctx, index, key, name);
     else
         write_key(ctx, index, key, name, record);

@@ -74,6 +74,7 @@ static bool give_in_turn(server_ctx *ctx, index_t *index, share *s, message *m) 
 
 /* Behind all that waits for the group. */
 static bool append(server_ctx *ctx, server_string *key, hmq_slice filter, message *m) {
+    if (hmq_record_is_for_now(&m->record)) return false;
     if (slots_state(slots_of_key(slice_of(key))) != SLOT_SERVED) return false; /* another node's: nobody is here */
     indexed_session group = {.key = key};
     delivery_how how = {.qos = m->record.qos, .retain = m->record.retain, .share = filter, .quietly = true};

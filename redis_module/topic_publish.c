@@ -165,7 +165,7 @@ static long long route(server_ctx *ctx, index_t *index, const hmq_record *record
 
 static bool parse_publish(args *a, publish *p) {
     hmq_record *record = &p->record;
-    long long qos = 0, ttl_s = 0;
+    long long qos = 0, ttl_s = -1;
     server_string *text;
     bool taken;
     while (args_left(a)) {
@@ -174,7 +174,7 @@ static bool parse_publish(args *a, publish *p) {
         } else if (args_take_word(a, "RETAIN")) {
             record->retain = true;
         } else if (args_take_word(a, "TTL")) {
-            if (!args_number(a, "TTL", 1, MAX_TTL_S, &ttl_s)) return false;
+            if (!args_number(a, "TTL", 0, MAX_TTL_S, &ttl_s)) return false;
         } else if (args_take_word(a, "PROPERTIES")) {
             if (!args_string(a, "PROPERTIES", &text)) return false;
             record->properties = slice_of(text);
@@ -190,7 +190,7 @@ static bool parse_publish(args *a, publish *p) {
     }
     record->qos = (uint8_t)qos;
     record->publisher = p->from.client_id;
-    if (ttl_s > 0) record->expires_ms = record->time_ms + ttl_s * 1000;
+    if (ttl_s >= 0) record->expires_ms = record->time_ms + ttl_s * 1000;
     if (p->producer.id != NULL && (can.cluster || p->slots.given)) {
         reply_error(
             a->ctx, ERROR_SYNTAX,
@@ -244,7 +244,8 @@ static int publish_now(server_ctx *ctx, publish *p) {
     }
     /* What can be refused comes first: history, unless the retained message would be refused after it. */
     bool writable = !keeps || retained_may_write(ctx, p->record.topic);
-    if (writable && !history_keep(ctx, index, &p->record, true)) return SERVER_OK;
+    bool lasts = !hmq_record_is_for_now(&p->record);
+    if (writable && lasts && !history_keep(ctx, index, &p->record, true)) return SERVER_OK;
     if (keeps && !retained_write(ctx, index, &p->record)) return SERVER_OK;
     publisher_note(ctx, &p->from);
     if (p->producer.id != NULL) publish_producer_note(ctx, &p->producer);
@@ -272,7 +273,7 @@ long long topic_publish(server_ctx *ctx, const hmq_record *record) {
     if (can.cluster) keep_own(ctx, index, &own);
     bool keeps = record->retain && (!can.cluster || slots_state(retained_slot(record->topic)) == SLOT_SERVED);
     if (keeps && retained_may_write(ctx, record->topic)) retained_write(ctx, index, record);
-    if (!history_keep(ctx, index, record, false)) counters.history_refused++;
+    if (!hmq_record_is_for_now(record) && !history_keep(ctx, index, record, false)) counters.history_refused++;
     return route(ctx, index, record);
 }
 

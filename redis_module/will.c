@@ -15,6 +15,7 @@
 
 enum { STRING_TOPIC, STRING_PAYLOAD, STRING_PROPERTIES };
 #define FIELD_COUNT 8
+#define FIELD_TTL 6
 static const char *const fields[FIELD_COUNT] = {"will_topic",  "will_payload", "will_properties", "will_qos",
                                                 "will_retain", "will_delay",   "will_ttl",        "will_due"};
 
@@ -37,7 +38,7 @@ bool will_parse(args *a, will *w, bool *taken) {
     if (args_take_word(a, "WILL")) return parse_topic(a, w);
     if (args_take_word(a, "WILLQOS")) return args_number(a, "WILLQOS", 0, 2, &w->qos);
     if (args_take_word(a, "WILLDELAY")) return args_number(a, "WILLDELAY", 0, MAX_SECONDS, &w->delay_s);
-    if (args_take_word(a, "WILLTTL")) return args_number(a, "WILLTTL", 1, MAX_SECONDS, &w->ttl_s);
+    if (args_take_word(a, "WILLTTL")) return w->expires = args_number(a, "WILLTTL", 0, MAX_SECONDS, &w->ttl_s);
     if (args_take_word(a, "WILLPROPERTIES")) return args_string(a, "WILLPROPERTIES", &w->strings[STRING_PROPERTIES]);
     *taken = args_take_word(a, "WILLRETAIN");
     if (*taken) w->retain = true;
@@ -45,8 +46,7 @@ bool will_parse(args *a, will *w, bool *taken) {
 }
 
 bool will_check(server_ctx *ctx, const will *w) {
-    bool options =
-        w->qos != 0 || w->retain || w->delay_s != 0 || w->ttl_s != 0 || w->strings[STRING_PROPERTIES] != NULL;
+    bool options = w->qos != 0 || w->retain || w->delay_s != 0 || w->expires || w->strings[STRING_PROPERTIES] != NULL;
     if (w->given || !options) return true;
     reply_error(ctx, ERROR_SYNTAX, "WILL is missing: the options of a will need WILL <topic> <payload>");
     return false;
@@ -72,18 +72,22 @@ static void remove_fields(server_ctx *ctx, server_key *hash, server_string *name
     for (size_t i = 0; i < n; i++) sv.FreeString(NULL, gone[i]);
 }
 
+static server_string *text_of(const will *w, size_t field) {
+    const long long numbers[] = {w->qos, w->retain, w->delay_s, w->ttl_s};
+    if (field >= WILL_STRINGS && (field != FIELD_TTL || w->expires))
+        return sv.CreateStringFromLongLong(NULL, numbers[field - WILL_STRINGS]);
+    bool is_there = field < WILL_STRINGS && w->strings[field] != NULL;
+    return is_there ? sv.HoldString(NULL, w->strings[field]) : string_of("");
+}
+
 void will_write(server_ctx *ctx, server_key *hash, server_string *name, const will *w) {
     if (sv.KeyType(hash) == SERVER_HASH) remove_fields(ctx, hash, name);
     if (!w->given) return;
-    const long long numbers[] = {w->qos, w->retain, w->delay_s, w->ttl_s};
     server_string *pairs[2 * FIELD_COUNT];
     size_t n = 0;
     for (size_t i = 0; i < FIELD_COUNT - 1; i++) {
-        server_string *value = i < WILL_STRINGS ? w->strings[i] : NULL;
         pairs[n++] = string_of(fields[i]);
-        pairs[n++] = i >= WILL_STRINGS ? sv.CreateStringFromLongLong(NULL, numbers[i - WILL_STRINGS])
-                     : value != NULL   ? sv.HoldString(NULL, value)
-                                       : string_of("");
+        pairs[n++] = text_of(w, i);
         sv.HashSet(hash, SERVER_HASH_NONE, pairs[n - 2], pairs[n - 1], NULL);
     }
     replicate(ctx, "HSET", "sv", name, pairs, n);
@@ -105,13 +109,21 @@ void will_forget(server_ctx *ctx, hmq_slice session) {
     sv.FreeString(NULL, name);
 }
 
-static long long number_in(server_key *hash, const char *field, long long max) {
+/* False, and 0, if the field is not there or no such number: others may write what they like. */
+static bool number_read(server_key *hash, const char *field, long long max, long long *number) {
     server_string *text = NULL;
-    long long number = 0;
+    *number = 0;
     sv.HashGet(hash, SERVER_HASH_CFIELDS, field, &text, NULL);
-    if (text == NULL) return 0;
-    if (!number_of(text, 0, max, &number)) number = 0; /* others may write what they like */
+    if (text == NULL) return false;
+    bool is_number = number_of(text, 0, max, number);
+    if (!is_number) *number = 0;
     sv.FreeString(NULL, text);
+    return is_number;
+}
+
+static long long number_in(server_key *hash, const char *field, long long max) {
+    long long number;
+    number_read(hash, field, max, &number);
     return number;
 }
 
@@ -125,7 +137,7 @@ bool will_read(server_ctx *ctx, hmq_slice session, will *w) {
         w->qos = number_in(hash, "will_qos", 2);
         w->retain = number_in(hash, "will_retain", 1) == 1;
         w->delay_s = number_in(hash, "will_delay", MAX_SECONDS);
-        w->ttl_s = number_in(hash, "will_ttl", MAX_SECONDS);
+        w->expires = number_read(hash, "will_ttl", MAX_SECONDS, &w->ttl_s);
     }
     if (hash != NULL) sv.CloseKey(hash);
     sv.FreeString(NULL, name);
@@ -154,7 +166,7 @@ void will_publish(server_ctx *ctx, hmq_slice session, const will *w) {
                          .time_ms = sv.Milliseconds(),
                          .topic = slice_of(w->strings[STRING_TOPIC]),
                          .payload = slice_of(w->strings[STRING_PAYLOAD])};
-    if (w->ttl_s > 0) record.expires_ms = record.time_ms + w->ttl_s * 1000;
+    if (w->expires) record.expires_ms = record.time_ms + w->ttl_s * 1000;
     if (len > 0 && len <= UINT16_MAX) record.publisher = (hmq_slice){(const uint8_t *)client_id, (size_t)len};
     if (w->strings[STRING_PROPERTIES] != NULL) record.properties = slice_of(w->strings[STRING_PROPERTIES]);
     topic_publish(ctx, &record);

@@ -1,6 +1,6 @@
 /* will.h - the will of a session: kept as fields of {c}_session, published when the connection is lost for long enough.
  *
- *     will_topic, will_payload, will_qos, will_retain (0/1), will_delay (s), will_ttl (s, 0: none), will_properties
+ *     will_topic, will_payload, will_qos, will_retain (0/1), will_delay (s), will_ttl (s, empty: none), will_properties
  *     will_due      ms since 1970: the connection is lost, then it is published
  *
  * MQTT 5.0 section 3.1.2.5 and 3.1.3.2.2.  The time to live counts from the publication.  All fields stand or none. */
@@ -15,7 +15,9 @@
 typedef struct will {
     bool given;
     server_string *strings[WILL_STRINGS]; /* topic, payload, properties (NULL: none) */
-    long long qos, delay_s, ttl_s;
+    long long qos, delay_s;
+    bool expires;
+    long long ttl_s; /* if it expires */
     bool retain;
     bool owned; /* the strings are freed by will_end */
 } will;

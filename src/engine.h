@@ -50,6 +50,8 @@ typedef struct hmq_engine_settings {
     uint32_t max_ready_bytes;
     uint32_t max_fetches;            /* pages of queues under way at the same time */
     uint32_t max_output_bytes;       /* bytes not yet taken by the owner above which no queued message is added */
+    uint32_t message_expiry_s;       /* of a publish that has none; 0: it does not expire */
+    uint32_t max_message_expiry_s;   /* the longest that a publish gets; 0: no bound */
     uint32_t retry_first_ms;         /* pause before what was refused for now is sent again; it doubles up to ... */
     uint32_t retry_most_ms;
     uint32_t retry_total_ms;         /* refused for so long: FAILED */

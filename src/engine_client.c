@@ -159,11 +159,20 @@ static int hold_place(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     return log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
 }
 
+/* Seconds that a publish lives, -1: it does not expire. */
+static int64_t time_to_live(const hmq_engine_settings *settings, const hmq_mqtt_publish_properties *properties) {
+    bool expires = properties->has_message_expiry || settings->message_expiry_s > 0;
+    uint32_t asked = properties->has_message_expiry ? properties->message_expiry_s : settings->message_expiry_s;
+    uint32_t most = settings->max_message_expiry_s;
+    if (most > 0 && (!expires || asked > most)) return most;
+    return expires ? (int64_t)asked : -1;
+}
+
 /* TOPIC.PUBLISH topic payload [QOS q] [RETAIN] [TTL s] FROM client [EPOCH e PACKET id] [PROPERTIES bytes] */
-static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_packet *p, hmq_slice topic, hmq_slice raw,
+static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_packet *p, hmq_slice topic, int64_t ttl_s,
                             const hmq_mqtt_publish_properties *properties) {
     hmq_slice id = conn_client_id(c);
-    bool expires = properties->has_message_expiry, exact = p->qos == 2, more = properties->passed_len > 0;
+    bool expires = ttl_s >= 0, exact = p->qos == 2, more = properties->passed_len > 0;
     out = hmq_resp_put_header(
         out, '*', 5U + (p->qos ? 2U : 0) + p->retain + (expires ? 2U : 0) + (exact ? 4U : 0) + (more ? 2U : 0));
     out = hmq_resp_put_text(out, "TOPIC.PUBLISH", 13);
@@ -176,7 +185,7 @@ static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_pa
     if (p->retain) out = hmq_resp_put_text(out, "RETAIN", 6);
     if (expires) {
         out = hmq_resp_put_text(out, "TTL", 3);
-        out = hmq_resp_put_number(out, properties->message_expiry_s == 0 ? 1 : properties->message_expiry_s);
+        out = hmq_resp_put_number(out, (uint64_t)ttl_s);
     }
     out = hmq_resp_put_text(out, "FROM", 4);
     out = hmq_resp_put_text(out, id.data, id.len);
@@ -192,7 +201,7 @@ static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_pa
         if (properties->contiguous)
             memcpy(out, properties->passed.data, properties->passed_len);
         else
-            hmq_mqtt_copy_passed(raw, out, properties->passed_len);
+            hmq_mqtt_copy_passed(p->properties, out, properties->passed_len);
         out += properties->passed_len;
         *out++ = '\r';
         *out++ = '\n';
@@ -205,7 +214,7 @@ static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p, 
     size_t most = 16 * ARGUMENT_BYTES + topic.len + p->payload.len + c->id_len + properties->passed_len;
     uint8_t *begin = log_room(e, most);
     if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
-    const uint8_t *end = put_publish(begin, c, p, topic, p->properties, properties);
+    const uint8_t *end = put_publish(begin, c, p, topic, time_to_live(&e->settings, properties), properties);
     const awaited entry = {.conn = c->handle,
                            .len = (uint32_t)(end - begin),
                            .packet_id = p->packet_id,

@@ -136,13 +136,14 @@ static void was_sent(hmq_engine *e, connection *c, const outgoing_message *m, co
 }
 
 static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m, const hmq_record *record,
-                         inflight_entry *entry) {
+                         inflight_entry *entry, bool at_once) {
     const draft d = {.record = record,
                      .packet_id = m->packet_id,
                      .qos = record->qos,
                      .retain = record->retain,
                      .dup = m->state == STATE_IN_FLIGHT};
-    if (!d.dup && record->expires_ms != 0 && record->expires_ms <= e->now_ms) {
+    bool is_for_now = at_once && m->fresh && hmq_record_is_for_now(record);
+    if (!d.dup && record->expires_ms != 0 && record->expires_ms <= e->now_ms && !is_for_now) {
         skip(e, c, entry, &e->count.messages_dropped_expired);
         return;
     }
@@ -153,8 +154,8 @@ static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m
     }
 }
 
-/* Sends one message; it becomes part of what is in flight. */
-static void send(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
+/* Sends one message; it becomes part of what is in flight.  `at_once`: it has not waited in the line. */
+static void send(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value, bool at_once) {
     hmq_record record;
     if (hmq_record_decode(value, m->len, &record) != 0) {
         e->count.messages_unreadable++; /* somebody's own bytes: they stay in the queue, which goes on behind them */
@@ -175,7 +176,7 @@ static void send(hmq_engine *e, connection *c, const outgoing_message *m, const 
     entry->serial = m->serial;
     entry->mark = engine_mark(value, m->len);
     if (!is_released) {
-        send_publish(e, c, m, &record, entry);
+        send_publish(e, c, m, &record, entry, at_once);
         return;
     }
     if (m->serial > c->highest) c->highest = m->serial;
@@ -207,7 +208,7 @@ void outgoing_send_ready(hmq_engine *e, connection *c) {
         const uint8_t *value = hmq_bytes_at(&c->ready) + sizeof m; /* readable until something is appended */
         hmq_bytes_drop(&c->ready, sizeof m + m.len);
         c->ready_count--;
-        send(e, c, &m, value);
+        send(e, c, &m, value, false);
     }
     if (c->ready_count == 0) engine_buffer_done(e, &c->ready);
 }
@@ -215,7 +216,7 @@ void outgoing_send_ready(hmq_engine *e, connection *c) {
 void outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
     c->position = m->serial;
     if (c->ready_count == 0 && has_room(e, c) && replay_allows(e, c, m))
-        send(e, c, m, value);
+        send(e, c, m, value, true);
     else if (!put_ready(e, c, m, value))
         engine_no_memory(e, c);
 }

@@ -26,6 +26,7 @@
 
 /* cffi-begin */
 #define HMQ_MQTT_3_1_1 4 /* the protocol level on the wire */
+#define HMQ_MQTT_BRIDGE 0x80 /* in it, with 3.1.1: Mosquitto's own way of saying that it connects as a bridge */
 #define HMQ_MQTT_5_0 5
 #define HMQ_MQTT_ANY_VERSION 0 /* for the decoder: as the CONNECT says */
 
@@ -141,6 +142,7 @@ typedef struct hmq_mqtt_packet {
 
 typedef struct hmq_mqtt_connect {
     uint8_t level;        /* protocol level */
+    bool bridge;          /* 3.1.1, and the bit 0x80 of the level says that another broker's bridge connects */
     bool clean;           /* clean session (3.1.1), clean start (5.0) */
     bool has_will;
     bool will_retain;

@@ -34,6 +34,8 @@ static void take_protocol(reader *in, uint8_t version, hmq_mqtt_connect *connect
     uint8_t level = take_byte(in);
     if (in->error) return;
     bool known = is(name, "MQTT");
+    connect->bridge = known && level == (HMQ_MQTT_3_1_1 | HMQ_MQTT_BRIDGE);
+    if (connect->bridge) level = HMQ_MQTT_3_1_1;
     if (!known && !is(name, "MQIsdp")) {
         fail(in, HMQ_MQTT_BAD_PROTOCOL_NAME);
         return;
@@ -100,6 +102,7 @@ static bool properties_in_range(const hmq_mqtt_connect *c) {
 static bool connect_in_range(const hmq_mqtt_connect *c) {
     bool five = c->level == HMQ_MQTT_5_0;
     if (!five && c->level != HMQ_MQTT_3_1_1) return false;
+    if (five && c->bridge) return false;
     if (!five && ((!c->client_id.len && !c->clean) || (c->has_password && !c->has_username))) return false;
     if (c->has_will ? c->will_qos > 2 || !c->will_topic.len : c->will_qos || c->will_retain) return false;
     return texts_in_range(c) && properties_in_range(c);
@@ -127,7 +130,7 @@ size_t hmq_mqtt_encode_connect(const hmq_mqtt_connect *connect, uint8_t *out, si
     if (size == 0 || size > capacity) return 0;
     bool five = connect->level == HMQ_MQTT_5_0;
     out = put_text(out, protocol_name);
-    *out++ = connect->level;
+    *out++ = (uint8_t)(connect->level | (connect->bridge ? HMQ_MQTT_BRIDGE : 0));
     *out++ = connect_flags(connect);
     out = put_short(out, connect->keep_alive_s);
     if (five) out = put_properties(out, connect->properties);

@@ -86,4 +86,9 @@ size_t hmq_delivery_encode_header(const hmq_delivery *delivery, uint8_t *out, si
 int hmq_delivery_decode(const uint8_t *data, size_t len, hmq_delivery *delivery);
 /* cffi-end */
 
+/* Its time to live was 0: it is for who is there now, and waits for nobody (MQTT 5.0 section 3.3.2.3.3). */
+static inline bool hmq_record_is_for_now(const hmq_record *record) {
+    return record->expires_ms > 0 && record->expires_ms <= record->time_ms;
+}
+
 #endif

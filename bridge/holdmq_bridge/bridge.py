@@ -416,6 +416,8 @@ def _engine_settings(settings: Settings) -> EngineSettings:
         max_ready_bytes=settings.max_ready_bytes,
         max_fetches=settings.max_fetches,
         max_output_bytes=settings.write_buffer_bytes,
+        message_expiry_s=settings.message_expiry_s,
+        max_message_expiry_s=settings.max_message_expiry_s,
         retry_first_ms=_milliseconds(settings.retry_first_s),
         retry_most_ms=_milliseconds(settings.retry_max_s),
         retry_total_ms=_milliseconds(settings.retry_total_s),

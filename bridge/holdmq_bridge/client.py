@@ -276,6 +276,7 @@ class Client(asyncio.BufferedProtocol):
             client=terms.client_id,
             peer=self.peer,
             version=terms.version,
+            bridge=terms.bridge,
             clean=terms.clean,
             epoch=session.epoch,
             keep_alive_s=terms.keep_alive_s,

@@ -163,7 +163,7 @@ class Session:
             return self._refuse(packet.level, error.reason, str(error), max_packet=max_packet)
         self.key = session_key(self.terms.client_id)
         self.inbox = session_name(self.key, Suffix.INBOX)
-        self._will = will_options(packet)
+        self._will = will_options(packet, self._settings)
         self.phase = Phase.ASKING
         return [Authenticate(self.terms.client_id, packet.username, packet.password)]
 
@@ -210,7 +210,13 @@ class Session:
         assert self._count is not None
         room = self._settings.max_subscriptions - self._count
         judged = subscriptions.judge(
-            packet, self.permissions, present, room, application=self.application, now_ms=self._now_ms()
+            packet,
+            self.permissions,
+            present,
+            room,
+            application=self.application,
+            bridge=self.terms.bridge,
+            now_ms=self._now_ms(),
         )
         return self._subscribe_next(packet.packet_id, judged)
 

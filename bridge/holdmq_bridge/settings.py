@@ -84,6 +84,12 @@ class Settings(AuthSettings, BaseSettings):
     max_session_expiry_s: Annotated[int, Field(ge=0, le=MAX_EXPIRY_S)] = Field(
         604_800, description="longest session expiry interval that a client of MQTT 5.0 gets"
     )
+    message_expiry_s: Annotated[int, Field(ge=0, le=MAX_EXPIRY_S)] = Field(
+        0, description="seconds that a message without an expiry interval gets, retained ones and wills too; 0: none"
+    )
+    max_message_expiry_s: Annotated[int, Field(ge=0, le=MAX_EXPIRY_S)] = Field(
+        0, description="longest expiry interval of a message, also of one without; 0: no bound"
+    )
     lease_s: Annotated[int, Field(ge=2, le=MAX_EXPIRY_S)] = Field(
         10,
         description="seconds after which the sessions of a bridge that vanished are closed and their wills published",

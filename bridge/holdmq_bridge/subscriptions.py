@@ -16,6 +16,8 @@ from holdmq_bridge.reasons import Reason
 from holdmq_bridge.replay_start import StartError, parse_start, split_filter, start_of_properties
 
 _QOS = 0x03
+_NO_LOCAL = 0x04
+_RETAIN_AS_PUBLISHED = 0x08
 _SHARE = b"$share/"
 
 
@@ -73,6 +75,7 @@ def judge(
     room: int,
     *,
     application: bool = False,
+    bridge: bool = False,
     now_ms: int = 0,
 ) -> Judged:
     """What becomes of each filter.
@@ -83,6 +86,7 @@ def judge(
         present: filters that it has already, as far as known.
         room: how many more it may have.
         application: its subscriptions read history for ever.
+        bridge: it is another broker's and has no word for the options that it needs.
         now_ms: the time, for starts that are ages.
     """
     (identifier,) = packet.properties.subscription_identifiers or (0,)
@@ -102,7 +106,8 @@ def judge(
         if reason > _QOS:
             continue
         room -= not known
-        options: str | int = f"{entry.options}:{identifier}" if identifier else entry.options
+        bits = entry.options | (_of_a_bridge(topic_filter) if bridge else 0)
+        options: str | int = f"{bits}:{identifier}" if identifier else bits
         is_cursor = application and not topic_filter.startswith(_SHARE)
         if start is None and not is_cursor:
             live.arguments += [topic_filter, options]
@@ -115,6 +120,11 @@ def judge(
     if live.arguments:
         judged.parts.insert(0, live)
     return judged
+
+
+def _of_a_bridge(topic_filter: bytes) -> int:
+    """No local is not for shared subscriptions [MQTT-3.8.3-4]."""
+    return _RETAIN_AS_PUBLISHED if topic_filter.startswith(_SHARE) else _RETAIN_AS_PUBLISHED | _NO_LOCAL
 
 
 def _meant(entry: mqtt.Subscription, asked: bytes | None, now_ms: int) -> tuple[bytes, str | None]:

@@ -41,6 +41,8 @@ class Terms:
         window: messages to the client without an acknowledgement.
         alias_maximum_out: topic aliases that may be used towards it.
         max_packet_out: size of a packet to the client; NO_LIMIT: none.
+        bridge: it is another broker's (3.1.1 only): its subscriptions are without its own messages, and retained ones
+            keep their flag, as 5.0 has options for.
         response_information: what it asked for, to make response topics of; empty: it did not.
         session_kind: application or device, if it said so; else empty.
     """
@@ -57,6 +59,7 @@ class Terms:
     alias_maximum_out: int = 0
     max_packet_out: int = NO_LIMIT
     response_information: bytes = b""
+    bridge: bool = False
     session_kind: str = ""
 
 
@@ -84,6 +87,7 @@ def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], b
         keep_alive_s=connect.keep_alive_s,
         keep_alive_changed=False,
         window=settings.max_inflight,
+        bridge=connect.bridge,
     )
 
 

@@ -226,7 +226,7 @@ def topic() -> None:
 @click.argument("payload")
 @click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
 @click.option("--retain", is_flag=True, help="Keep it as the topic's retained message.")
-@click.option("--ttl", type=click.IntRange(1), help="How long it lives, in seconds.")
+@click.option("--ttl", type=click.IntRange(0), help="How long it lives, in seconds; 0: for who is there now.")
 @click.pass_obj
 def topic_publish(hold: HoldMQ, name: str, payload: str, qos: int, retain: bool, ttl: int | None) -> None:
     """Publish PAYLOAD to the topic NAME ("-" reads it from standard input); prints the number of sessions reached."""

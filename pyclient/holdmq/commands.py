@@ -406,15 +406,16 @@ def topic_publish(
     publisher: Text | Publisher | None = None,
     properties: bytes = b"",
 ) -> Command[int]:
-    """`TOPIC.PUBLISH`: the number of sessions reached (ttl in seconds, properties as MQTT 5.0 encodes them).
+    """`TOPIC.PUBLISH`: the number of sessions reached (properties as MQTT 5.0 encodes them).
 
+    The ttl is in seconds; 0 is for who is connected now.
     -1 for a packet identifier of the publisher that is a repetition.
     """
     words: list[Word] = ["TOPIC.PUBLISH", _topic(topic), _payload("payload", payload), "QOS", _range("qos", qos, 0, 2)]
     if retain:
         words.append("RETAIN")
     if ttl is not None:
-        words += ["TTL", _range("ttl", ttl, 1, MAX_TTL_S)]
+        words += ["TTL", _range("ttl", ttl, 0, MAX_TTL_S)]
     if publisher is not None:
         words += _publisher(publisher if isinstance(publisher, Publisher) else Publisher(publisher), qos)
     if properties:
@@ -553,7 +554,7 @@ def _will(will: Will) -> list[Word]:
     if will.delay != 0:
         words += ["WILLDELAY", _range("delay of the will", will.delay, 0, MAX_EXPIRY_S)]
     if will.ttl is not None:
-        words += ["WILLTTL", _range("ttl of the will", will.ttl, 1, MAX_EXPIRY_S)]
+        words += ["WILLTTL", _range("ttl of the will", will.ttl, 0, MAX_EXPIRY_S)]
     if will.properties:
         words += ["WILLPROPERTIES", will.properties]
     return words

@@ -349,7 +349,7 @@ class Will:
         qos: 0, 1 or 2.
         retain: keep it as the topic's retained message.
         delay: how long after the loss it is published, unless the session ends before, in seconds, 0 to 4294967295.
-        ttl: how long it lives once it is published, in seconds, 1 to 4294967295; None: as long as others.
+        ttl: how long it lives once it is published, in seconds, 0 to 4294967295; None: as long as others.
         properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
     """
 

@@ -165,6 +165,26 @@ def test_a_will_has_its_delay_its_expiry_and_the_properties_that_are_passed_on()
     }
 
 
+@pytest.mark.parametrize(
+    ("asked", "settings", "given"),
+    [
+        (0, {}, 0),
+        (None, {}, None),
+        (None, {"message_expiry_s": 5}, 5),
+        (None, {"max_message_expiry_s": 7}, 7),
+        (90, {"message_expiry_s": 5, "max_message_expiry_s": 7}, 7),
+        (6, {"message_expiry_s": 5, "max_message_expiry_s": 7}, 6),
+    ],
+)
+def test_a_will_lives_no_longer_than_the_settings_allow(
+    asked: int | None, settings: dict[str, int], given: int | None
+) -> None:
+    properties = b"" if asked is None else p.number(p.MESSAGE_EXPIRY, asked)
+    command = opening(new_session(**settings), p.connect("c1", will=Will5("w", b"x", 1, properties=properties)))
+    options = command.arguments[command.arguments.index("WILL") :]
+    assert options[5:] == (() if given is None else ("WILLTTL", given))
+
+
 # ---- SUBSCRIBE and UNSUBSCRIBE ---------------------------------------------------------------------------------------
 
 

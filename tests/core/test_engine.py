@@ -128,6 +128,40 @@ def test_properties_are_passed_on_and_message_expiry_becomes_a_time_to_live(desk
     assert desk.commands() == [[b"TOPIC.PUBLISH", b"a", b"x", b"TTL", b"10", b"FROM", b"c", b"PROPERTIES", user]]
 
 
+@pytest.mark.parametrize(
+    ("interval", "settings", "seconds"),
+    [
+        (0, {}, 0),
+        (None, {}, None),
+        (None, {"message_expiry_s": 5}, 5),
+        (None, {"max_message_expiry_s": 7}, 7),
+        (None, {"message_expiry_s": 9, "max_message_expiry_s": 7}, 7),
+        (90, {"message_expiry_s": 5, "max_message_expiry_s": 7}, 7),
+        (6, {"message_expiry_s": 5, "max_message_expiry_s": 7}, 6),
+        (0, {"message_expiry_s": 5, "max_message_expiry_s": 7}, 0),
+    ],
+)
+def test_a_publish_lives_no_longer_than_the_settings_allow(
+    interval: int | None, settings: dict[str, int], seconds: int | None
+) -> None:
+    desk = Desk(EngineSettings(**settings))
+    conn = desk.open(version=5)
+    desk.send(conn, publish(b"a", properties=b"" if interval is None else b"\x02" + interval.to_bytes(4, "big")))
+    options = [] if seconds is None else [b"TTL", b"%d" % seconds]
+    assert desk.commands() == [[b"TOPIC.PUBLISH", b"a", b"", *options, b"FROM", b"c"]]
+
+
+def test_a_message_with_an_expiry_of_0_is_sent_at_once_or_never(desk: Desk) -> None:
+    conn = desk.open(version=5, window=1)
+    for serial in (1, 2, 3):
+        desk.answer(push(INBOX, queued(serial, serial - 1, record(b"%d" % serial, expires_ms=T0))))
+    assert desk.received(conn) == publish(b"t", b"1", qos=1, packet_id=1, properties=b"\x02\0\0\0\0")
+    assert desk.commands() == [[b"SESSION.SENT", b"{c}", b"EPOCH", b"7", b"1"]]
+    desk.send(conn, puback(1))
+    assert desk.received(conn) == b""
+    assert desk.commands() == [[b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"1", b"2", b"3"]]
+
+
 def test_a_topic_alias_stands_for_the_topic_that_was_sent_with_it(desk: Desk) -> None:
     conn = desk.open(version=5, alias_maximum_in=2)
     desk.send(

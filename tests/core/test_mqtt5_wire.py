@@ -403,6 +403,9 @@ def test_a_connection_begins_with_a_connect() -> None:
         ("10 0e 0004 'MQTT' 03 02 003c 0002 'me'", "BAD_PROTOCOL_LEVEL", 3, 1, 0x84),
         ("10 0f 0004 'MQTT' 06 02 003c 00 0002 'me'", "BAD_PROTOCOL_LEVEL", 6, 1, 0x84),
         ("10 0f 0006 'MQIsdp' 05 02 003c 00 0002 'm'", "BAD_PROTOCOL_LEVEL", 5, 1, 0x84),
+        ("10 0f 0004 'MQTT' 85 02 003c 00 0002 'me'", "BAD_PROTOCOL_LEVEL", 0x85, 1, 0x84),  # 5.0 has no such bit
+        ("10 10 0006 'MQIsdp' 83 02 003c 0002 'me'", "BAD_PROTOCOL_LEVEL", 0x83, 1, 0x84),
+        ("10 0c 0004 'MQTT' 84 00 0000 0000", "BAD_CLIENT_ID", 4, 2, 0x85),
         ("10 0c 0004 'MQTT' 04 00 0000 0000", "BAD_CLIENT_ID", 4, 2, 0x85),
         ("10 10 0004 'MQTT' 04 42 003c 0002 'me' 0000", "BAD_PASSWORD_FLAG", 4, 0, 0x81),
         ("10 12 0004 'MQTT' 05 02 003c 03 21 0000 0002 'me'", "BAD_PROPERTY_VALUE", 5, 0, 0x82),

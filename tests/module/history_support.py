@@ -197,6 +197,30 @@ def named_map(flat: Any) -> dict[str, Any]:
     return named
 
 
+def info(client: redis.Redis, name: Text = "s", shard: int = 0) -> dict[bytes, Any]:
+    """What HISTORY.INFO says of a shard."""
+    reply = pairs(client.execute_command("HISTORY.INFO", name, "SHARD", shard))
+    facts = pairs(reply[b"shard"][0])
+    return {**facts, b"holds": pairs(facts[b"holds"])}
+
+
+def pairs(reply: Any) -> dict[Any, Any]:
+    """A map, however the protocol writes it."""
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def trim(client: redis.Redis, name: Text, shard: int, sequence: int) -> int:
+    """HISTORY.TRIM: the first number that is left."""
+    first = client.execute_command("HISTORY.TRIM", name, shard, sequence)
+    assert isinstance(first, int)
+    return first
+
+
+def hold(client: redis.Redis, name: Text, reader: Text, *watermarks: int) -> dict[int, int]:
+    """HISTORY.HOLD: the watermark of each shard."""
+    return pairs(client.execute_command("HISTORY.HOLD", name, reader, *watermarks))
+
+
 def in_order(entries: list[Entry]) -> dict[int, list[tuple[bytes, bytes]]]:
     """What each shard gave, in its order; fails unless its numbers rise."""
     shards: dict[int, list[tuple[bytes, bytes]]] = {}

@@ -67,6 +67,7 @@ def test_a_policy_is_kept_in_a_plain_hash(client: redis.Redis) -> None:
         b"age": 3600,
         b"epoch": 60,
         b"bytes": 1000,
+        b"holdbytes": 1000,
     }
 
 

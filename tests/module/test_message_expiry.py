@@ -9,7 +9,9 @@ import redis
 from holdmq import core
 from tests.module.sessions_support import (
     DEFAULT_TTL_S,
+    Inbox,
     Session,
+    Will,
     assert_indexes_hold,
     now_ms,
     payloads,
@@ -17,7 +19,7 @@ from tests.module.sessions_support import (
     snapshot,
     unchanged,
 )
-from tests.support import eventually
+from tests.support import Server, eventually
 
 GRACE_MS = 10_000
 DEFAULT_MS = DEFAULT_TTL_S * 1000
@@ -54,6 +56,54 @@ def wait_past(client: redis.Redis, session: Session, packet_id: int = 1) -> None
 def counted(client: redis.Redis) -> int:
     """INFO: references found whose message had expired."""
     return int(client.info("holdmq")["holdmq_session_expired"])
+
+
+# --- What waits for nobody --------------------------------------------------------------------------------------------
+
+
+def test_a_time_to_live_of_0_is_for_connected_sessions_only(session: Session, client: redis.Redis) -> None:
+    assert publish(client, "t", "now", ttl=0) == 0
+    assert client.keys() == [b"{c}_subscriptions"]
+    epoch = session.open(expiry=60).epoch
+    assert publish(client, "t", "now", ttl=0) == 1
+    assert record(session).expires_ms == record(session).time_ms
+    session.close(epoch)
+    assert publish(client, "t", "now", ttl=0) == 0
+    assert session.fetch().entries == []
+
+
+def test_a_time_to_live_of_0_puts_nothing_into_the_queue_of_a_group(client: redis.Redis) -> None:
+    session = Session(client)
+    session.subscribe(("$share/g/t", 1))
+    assert publish(client, "t", "now", ttl=0) == 0
+    epoch = session.open(expiry=60).epoch
+    assert publish(client, "t", "now", ttl=0) == 1
+    session.close(epoch)
+    assert publish(client, "t", "now", ttl=0) == 0
+    assert not client.exists("{$share/g/t}_messages")
+
+
+def test_a_retained_message_with_a_time_to_live_of_0_removes_the_former_one(client: redis.Redis) -> None:
+    publish(client, "t", "old", retain=True)
+    publish(client, "t", "now", retain=True, ttl=0)
+    assert client.keys() == []
+    assert_indexes_hold(client)
+
+
+@pytest.mark.parametrize(("ttl", "stored"), [(None, b""), (0, b"0"), (60, b"60")])
+def test_a_will_tells_a_time_to_live_of_0_from_none(
+    server: Server, client: redis.Redis, ttl: int | None, stored: bytes
+) -> None:
+    heir = Session(client, "{heir}")
+    heir.open()
+    heir.subscribe(("will/#", 1))
+    session = Session(client)
+    epoch = session.open(will=Will("will/c", ttl=ttl)).epoch
+    assert client.hget("{c}_session", "will_ttl") == stored
+    with Inbox(server, "{heir}") as inbox:
+        session.close(epoch, will=True)
+        message = inbox.take_one().message()
+    assert message.expires_ms == (0 if ttl is None else message.time_ms + ttl * 1000)
 
 
 # --- What waits -------------------------------------------------------------------------------------------------------

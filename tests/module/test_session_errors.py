@@ -73,7 +73,7 @@ NUMBERS: list[tuple[Command, Command, str, int, int]] = [
     (("SESSION.UNSUBSCRIBE", "{c}", "EPOCH"), ("x/#",), "EPOCH", 0, 2**63 - 1),
     (("TOPIC.PUBLISH", "t", "m", "QOS"), (), "QOS", 0, 2),
     (("TOPIC.PUBLISH", "r", "", "RETAIN", "QOS"), (), "QOS", 0, 2),
-    (("TOPIC.PUBLISH", "r", "m", "RETAIN", "TTL"), (), "TTL", 1, 4294967295),
+    (("TOPIC.PUBLISH", "r", "m", "RETAIN", "TTL"), (), "TTL", 0, 4294967295),
     (("TOPIC.PUBLISH", "t", "m", "FROM", "c", "EPOCH"), (), "EPOCH", 0, 2**63 - 1),
     (("TOPIC.PUBLISH", "t", "m", "QOS", 2, "FROM", "c", "PACKET"), (), "PACKET", 1, 65535),
     (("TOPIC.RETAINED", "#", "COUNT"), (), "COUNT", 1, 1000000),

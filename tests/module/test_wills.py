@@ -145,7 +145,7 @@ def test_a_session_that_ends_does_not_get_its_own_will_and_one_that_stays_does(
 def test_each_opening_replaces_the_will(session: Session, heir: Session, client: redis.Redis) -> None:
     session.close(session.open(will=Will("will/1", delay=5, ttl=7), expiry=60).epoch)
     epoch = session.open(will=Will("will/2", "second"), expiry=60).epoch
-    assert client.hmget("{c}_session", "will_topic", "will_delay", "will_ttl") == [b"will/2", b"0", b"0"]
+    assert client.hmget("{c}_session", "will_topic", "will_delay", "will_ttl") == [b"will/2", b"0", b""]
     session.close(epoch, will=True)
     assert wills(heir) == [b"second"]
     session.open(expiry=60)
@@ -420,7 +420,7 @@ def test_a_deadline_under_foreign_types_is_put_off(session: Session, client: red
         (("WILL", "", "m"), "the topic of WILL '': "),
         (("WILL", "t", "m", "WILLQOS", 3), "WILLQOS is '3': a whole number from 0 to 2 expected"),
         (("WILL", "t", "m", "WILLDELAY", -1), "WILLDELAY is '-1': a whole number from 0 to 4294967295 expected"),
-        (("WILL", "t", "m", "WILLTTL", 0), "WILLTTL is '0': a whole number from 1 to 4294967295 expected"),
+        (("WILL", "t", "m", "WILLTTL", -1), "WILLTTL is '-1': a whole number from 0 to 4294967295 expected"),
         (("WILL", "t", "m", "WILLPROPERTIES"), "WILLPROPERTIES is missing"),
         (("WILL", "t", "m", "WILLS"), "unexpected argument 'WILLS'"),
     ],

@@ -150,7 +150,9 @@ def _read_connect(packet: CData) -> Connect:
     username = _slice(c.username) if c.has_username else None
     password = _slice(c.password) if c.has_password else None
     properties = decode_properties(_slice(c.properties))
-    return Connect(_slice(c.client_id), c.clean, c.keep_alive_s, will, username, password, c.level, properties)
+    return Connect(
+        _slice(c.client_id), c.clean, c.keep_alive_s, will, username, password, c.level, properties, c.bridge
+    )
 
 
 def _entries(packet: CData) -> list[Subscription]:

@@ -211,9 +211,9 @@ def encode_connect(connect: Connect) -> bytes:
     """A CONNECT, by its level.
 
     Raises:
-        InvalidPacketError: if a text is longer than 65535 bytes; if the level is not 4 or 5; if the will's QoS or topic
-            is out of its range; if a property is; in 3.1.1, if the client id is empty without `clean` or there is a
-            password without a user name.
+        InvalidPacketError: if a text is longer than 65535 bytes; if the level is not 4 or 5, or 5 for a bridge; if the
+            will's QoS or topic is out of its range; if a property is; in 3.1.1, if the client id is empty without
+            `clean` or there is a password without a user name.
     """
     will = connect.will
     five = connect.level == PROTOCOL_LEVEL_5
@@ -229,6 +229,7 @@ def encode_connect(connect: Connect) -> bytes:
     held = {name: ffi.from_buffer("uint8_t[]", text) for name, text in texts.items()}
     described = {
         "level": connect.level,
+        "bridge": connect.bridge,
         "clean": connect.clean,
         "keep_alive_s": connect.keep_alive_s,
         "has_will": will is not None,

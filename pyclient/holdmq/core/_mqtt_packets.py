@@ -75,7 +75,8 @@ class Will:
 class Connect:
     """CONNECT (section 3.1); `keep_alive_s` 0 switches the keep-alive off; an empty client id asks for one.
 
-    `level` is the protocol level: 4 (3.1.1) or 5 (5.0).
+    `level` is the protocol level: 4 (3.1.1) or 5 (5.0). `bridge`: with 3.1.1, another broker connects as a bridge (bit
+    0x80 of the level, as Mosquitto sets it).
     """
 
     client_id: bytes
@@ -86,6 +87,7 @@ class Connect:
     password: bytes | None = None
     level: int = PROTOCOL_LEVEL
     properties: Properties = NO_PROPERTIES
+    bridge: bool = False
 
 
 @dataclass(slots=True)

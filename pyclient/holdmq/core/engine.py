@@ -65,6 +65,8 @@ class EngineSettings:
     max_ready_bytes: int = 65_536
     max_fetches: int = 64
     max_output_bytes: int = 262_144
+    message_expiry_s: int = 0
+    max_message_expiry_s: int = 0
     retry_first_ms: int = 50
     retry_most_ms: int = 2000
     retry_total_ms: int = 60_000

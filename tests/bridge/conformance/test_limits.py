@@ -1,13 +1,14 @@
 """What both sides agree upon in MQTT 5.0: flow control, aliases, sizes, properties, reasons (3.1.2.11, 3.2.2, 4.9)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.bridge import packets
 from tests.bridge import packets5 as p
 from tests.bridge.conformance.conftest import Connect
-from tests.bridge.conformance.peer import DISCONNECT, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK
+from tests.bridge.conformance.peer import DISCONNECT, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, Peer, Will
 from tests.support import BridgeProcess, Server
 from tests.support.servers import embedded_kinds
 
@@ -343,4 +344,47 @@ def test_an_expiry_interval_is_told_to_who_is_there(join: Connect, interval: int
     receiver.wants(("a", 1))
     sender.tell("a", b"x", properties=p.number(p.MESSAGE_EXPIRY, interval))
     told = receiver.message().properties[p.MESSAGE_EXPIRY]
-    assert told in (max(1, interval), max(1, interval - 1))  # [MQTT-3.3.2-6]; 0 counts as a second
+    assert told in (interval, max(0, interval - 1))  # [MQTT-3.3.2-6]
+
+
+def test_a_message_with_an_interval_of_0_waits_for_nobody(join: Connect) -> None:
+    away, full, sender = join(5, "c1", lasting=60), join(5, properties=p.number(p.RECEIVE_MAXIMUM, 1)), join(5)
+    away.wants(("a", 1))
+    full.wants(("a", 1))
+    away.leave()
+    now = p.number(p.MESSAGE_EXPIRY, 0)
+    sender.tell("a", b"kept")
+    first = full.message(finish=False)
+    sender.tell("a", b"old", retain=True)
+    sender.tell("a", b"now", retain=True, properties=now)  # [MQTT-3.3.2-5]
+    full.answer(0x40, first.pid)
+    assert full.messages(1) == [b"old"]
+    assert full.arrived() == []
+    away = join(5, "c1", lasting=60)
+    assert away.messages(2) == [b"kept", b"old"]
+    assert away.arrived() == []
+    away.wants(("+", 1))
+    assert away.arrived() == []  # and is not retained
+
+
+def test_a_message_without_an_interval_gets_that_of_the_settings_and_none_a_longer_one(
+    bridge: MakeBridge, server: Server
+) -> None:
+    made = bridge(server, arguments=["--message-expiry-s", "50", "--max-message-expiry-s", "80"])
+    peers = []
+
+    def client(version: int, **more: Any) -> Peer:
+        peers.append(Peer.open(made.port, version=version, **more))
+        return peers[-1]
+
+    receiver, old, new = client(5), client(4, will=Will("will", qos=1)), client(5)
+    receiver.wants(("#", 1))
+    long, short = p.number(p.MESSAGE_EXPIRY, 1000), p.number(p.MESSAGE_EXPIRY, 20)
+    old.tell("a", b"x", retain=True)
+    for properties in (b"", long, short):
+        new.tell("a", properties=properties)
+    old.close()
+    told = [receiver.message().properties[p.MESSAGE_EXPIRY] for _ in range(5)]
+    assert [round(seconds / 10) * 10 for seconds in told] == [50, 50, 80, 20, 50]
+    for peer in peers:
+        peer.close()

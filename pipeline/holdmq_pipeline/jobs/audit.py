@@ -1,0 +1,206 @@
+"""The job `audit`: what publishers say they sent beside what was stored, delivered and acknowledged.
+
+    published ─┬─ stored        lost, duplicates, unexpected, out of order (audit_tables.py)
+               ├─ delivered     the same for each client, latency by topic and client
+               └─ acknowledged  what clients got and never acknowledged
+    sessions ──── at risk       published ──── top talkers, silent devices, volume
+
+Each finding is a table (Parquet and CSV under the output folder); the first rows of each, the figures and the plots are
+one page (audit_page.py). What was not given is not looked at, and the page says so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from holdmq_pipeline import audit_tables as tables
+from holdmq_pipeline.audit_page import Page, write_page
+from holdmq_pipeline.figures import JobFigures, Progress, measured
+
+PAGE_NAME = "index.html"
+FINDINGS = ("lost", "duplicates", "unexpected", "inversions", "at_risk", "silent")
+"""Tables whose rows are faults, or ask for a look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known; columns as audit_tables.py says.
+
+    Attributes:
+        published: what publishers say they sent.
+        stored: a history or an archive, with a column `message`.
+        delivered: what clients got.
+        acknowledged: what clients acknowledged.
+        subscriptions: who should get what.
+        sessions: their state.
+        devices: `publisher`: who should be heard.
+    """
+
+    published: DataFrame
+    stored: DataFrame | None = None
+    delivered: DataFrame | None = None
+    acknowledged: DataFrame | None = None
+    subscriptions: DataFrame | None = None
+    sessions: DataFrame | None = None
+    devices: DataFrame | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the columns.
+
+        Raises:
+            ValueError: one is missing, or what clients acknowledged is given without what they got.
+        """
+        for name in tables.REQUIRED:
+            frame = getattr(self, name)
+            if frame is not None:
+                tables.checked(name, frame)
+        if self.acknowledged is not None and self.delivered is None:
+            raise ValueError("acknowledged is given without delivered, expected both")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """What asks for a look.
+
+    Attributes:
+        limit: most messages of a session.
+        share: of the limit, from which a session is at risk.
+        talkers: how many of the top talkers.
+        silence_factor: so many times its usual distance between messages makes a device silent.
+        silence_s: less is not silent, in seconds.
+        until_ms: up to when it was listened, ms since 1970; 0: the last message.
+        shown: rows of each table on the page.
+    """
+
+    limit: int = 10_000
+    share: float = 0.8
+    talkers: int = 20
+    silence_factor: float = 10.0
+    silence_s: float = 60.0
+    until_ms: int = 0
+    shown: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """What was found.
+
+    Attributes:
+        figures: rows are published messages; `counts` has the number of rows of each finding.
+        tables: all of them, by name.
+        page: where the page is, None if none was written.
+    """
+
+    figures: JobFigures
+    tables: Mapping[str, DataFrame] = field(repr=False)
+    page: Path | None = None
+
+    @property
+    def clean(self) -> bool:
+        """Was nothing lost, duplicated, unexpected or out of order?"""
+        return not any(self.figures.counts.get(name, 0) for name in FINDINGS[:4])
+
+
+def findings(evidence: Evidence, options: AuditOptions) -> dict[str, DataFrame]:
+    """The tables that the evidence allows, by name."""
+    published, found = evidence.published, dict[str, list[DataFrame]]()
+    routes = None if evidence.subscriptions is None else tables.routes(published, evidence.subscriptions)
+    if evidence.stored is not None:
+        _add(found, "lost", tables.lost(published, evidence.stored, "stored"))
+        _add(found, "duplicates", tables.duplicates(evidence.stored, "stored", by_client=False))
+        _add(found, "unexpected", tables.unexpected(published, evidence.stored, "stored"))
+        late = tables.inversions(published, evidence.stored, "stored", order=["offset"], by=["shard"])
+        _add(found, "inversions", late.withColumnRenamed("shard", "within"))
+    delivered = evidence.delivered
+    if delivered is not None:
+        _add(found, "lost", tables.lost(published, delivered, "delivered", expected=routes))
+        _add(found, "duplicates", tables.duplicates(delivered, "delivered", by_client=True))
+        _add(found, "unexpected", tables.unexpected(published, delivered, "delivered", expected=routes))
+        late = tables.inversions(published, delivered, "delivered", order=["position"], by=["client"])
+        _add(found, "inversions", late.withColumnRenamed("client", "within"))
+        _add(found, "latency_by_topic", tables.latency(published, delivered, "topic"))
+        _add(found, "latency_by_client", tables.latency(published, delivered, "client"))
+        _add(found, "volume_delivered", tables.volume(delivered))
+        if evidence.acknowledged is not None:
+            _add(found, "lost", tables.unacknowledged(published, delivered, evidence.acknowledged))
+    if evidence.sessions is not None:
+        _add(found, "at_risk", tables.at_risk(evidence.sessions, limit=options.limit, share=options.share))
+    _add(found, "volume_published", tables.volume(published))
+    _add(found, "top_talkers", tables.top_talkers(published, options.talkers))
+    until = options.until_ms or _last_ms(published)
+    quiet = tables.silent(
+        published, until_ms=until, devices=evidence.devices, factor=options.silence_factor, least_s=options.silence_s
+    )
+    _add(found, "silent", quiet)
+    return {name: reduce(DataFrame.unionByName, frames) for name, frames in found.items()}
+
+
+def audit(
+    evidence: Evidence,
+    output: Path | None = None,
+    *,
+    options: AuditOptions | None = None,
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Audits, and writes tables and page if there is a folder for them.
+
+    Args:
+        evidence: what is known.
+        output: a folder, made if it is not there; its tables are replaced. None: nothing is written.
+        options: what asks for a look.
+        progress: where it is shown how far the job is.
+
+    Raises:
+        ValueError: a column is missing, or a filter is none.
+
+    Example:
+        >>> evidence = Evidence(published, stored=spark.read.format("holdmq").load().withColumn("message", number))
+        >>> result = audit(evidence, Path("audit"))
+        >>> result.figures.counts["lost"], result.clean
+        (0, True)
+    """
+    how = options or AuditOptions()
+    shown = progress or Progress(shown=False)
+    with measured("audit") as figures, shown:
+        found = findings(evidence, how)
+        figures.rows = evidence.published.count()
+        if "bytes" in evidence.published.columns:
+            figures.bytes = int(evidence.published.selectExpr("coalesce(sum(bytes), 0)").first()[0])  # type: ignore[index]
+        step = shown.step("tables", total=len(found))
+        page = Page(figures, how.shown)
+        for name, frame in found.items():
+            kept = frame.persist()
+            try:
+                _keep(page, name, kept, output)
+            finally:
+                kept.unpersist()
+            shown.advance(step)
+    place = None
+    if output is not None:
+        place = output / PAGE_NAME
+        write_page(page, place)
+    return AuditResult(figures, found, place)
+
+
+def _keep(page: Page, name: str, frame: DataFrame, output: Path | None) -> None:
+    rows = frame.count()
+    page.figures.counts[name] = rows
+    if output is None:
+        return
+    page.add(name, frame, rows)
+    frame.write.mode("overwrite").parquet(str(output / f"{name}.parquet"))
+    frame.coalesce(1).write.mode("overwrite").option("header", True).csv(str(output / f"{name}.csv"))
+
+
+def _add(found: dict[str, list[DataFrame]], name: str, frame: DataFrame) -> None:
+    if name == "inversions":
+        frame = frame.withColumn("within", frame["within"].cast("string"))
+    found.setdefault(name, []).append(frame)
+
+
+def _last_ms(published: DataFrame) -> int:
+    row = published.selectExpr("coalesce(max(unix_millis(time)), 0)").first()
+    return int(row[0]) if row else 0

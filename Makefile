@@ -117,13 +117,18 @@ test: core module test-servers build/node/.installed build/mqtt_load build/mosqu
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline $(TESTS) $(ARGS)
 
 # One process: all of its tests share one Spark, which uses the cores by itself.
-test-pipeline: venv-pipeline core module test-servers build/java.stamp ## the tests of the Spark pipeline
+test-pipeline: venv-pipeline core module test-servers build/java.stamp build/postgresql.stamp ## the tests of the Spark pipeline
 	$(BIN)/pytest tests/pipeline $(ARGS)
 
 # Spark 4 runs on Java 17 or later.
 build/java.stamp: tools/java.sh
 	@mkdir -p $(@D)
 	bash tools/java.sh
+	touch $@
+
+# What the tests of the migration migrate from.
+build/postgresql.stamp: tools/postgresql.sh tools/debian-unpack.sh
+	bash tools/postgresql.sh build/servers/postgresql
 	touch $@
 
 MATRIX ?= valkey-9.1,redis-7.0,valkey-8.0,redis-8.0

@@ -168,6 +168,7 @@ static server_command_arg history_store_args[] = {ARG("name", SERVER_ARG_STRING,
                                                   OPTION("holdbytes", SERVER_ARG_INTEGER, "HOLDBYTES"),
                                                   OPTION("levels", SERVER_ARG_INTEGER, "LEVELS"),
                                                   OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                                  OPTION("learn", SERVER_ARG_INTEGER, "LEARN"),
                                                   END_ARGS};
 static server_command_arg history_name_args[] = {ARG("store", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg history_append_args[] = {ARG("store", SERVER_ARG_STRING, 0),
@@ -215,6 +216,8 @@ static server_command_arg history_range_args[] = {
 static server_command_arg history_get_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                 OPTION("shard", SERVER_ARG_INTEGER, "SHARD"),
                                                 OPTION("generation", SERVER_ARG_INTEGER, "GENERATION"), END_ARGS};
+static server_command_arg history_propose_args[] = {ARG("store", SERVER_ARG_STRING, 0),
+                                                    OPTION("percent", SERVER_ARG_INTEGER, "MARGIN"), END_ARGS};
 static server_command_arg history_prepare_args[] = {
     ARG("store", SERVER_ARG_STRING, 0), ARG("generation", SERVER_ARG_INTEGER, 0), ARG("text", SERVER_ARG_STRING, 0),
     OPTION("shard", SERVER_ARG_INTEGER, "SHARD"), END_ARGS};
@@ -347,6 +350,9 @@ static const command table[] = {
     {"HISTORY.PATTERNS|STATS", history_patterns_stats_command, "readonly", "read slow", -3, 0,
      "How many messages each pattern of the present set has.", "O(S * E * P) with S shards, E epochs, P patterns",
      history_info_args},
+    {"HISTORY.PATTERNS|PROPOSE", history_patterns_propose_command, "readonly", "read slow", -3, 0,
+     "A pattern set learned from a sample of the store and from the filters of its readers.",
+     "O(N + F * T) with N messages and T topics of the sample, F filters", history_propose_args},
     {"HISTORY.PATTERNS|PREPARE", history_patterns_prepare_command, "write deny-oom", "write", -5, 0,
      "Checks and keeps the pattern set of the next generation.", "O(N log P) with N bytes and P patterns",
      history_prepare_args},

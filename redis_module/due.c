@@ -1,6 +1,7 @@
 /* due.c - the module's clock. */
 #include "due.h"
 
+#include "history_learn.h"
 #include "history_retain.h"
 #include "index.h"
 #include "owner.h"
@@ -57,6 +58,7 @@ static void tick(server_ctx *ctx, void *data) {
         if (serves && share_do_waiting(ctx, index_of(ctx), begun_ms + SLICE_MS)) left = true;
         if (serves && history_retain(ctx, index_of(ctx))) left = true;
         if (serves && do_database(ctx, begun_ms + SLICE_MS)) left = true;
+        if (serves && history_learn(ctx, index_of(ctx))) left = true;
     }
     if (!serves) owner_period_ends();
     served = serves;

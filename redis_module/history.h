@@ -17,6 +17,7 @@ int history_seq_command(server_ctx *ctx, server_string **argv, int argc);
 int history_range_command(server_ctx *ctx, server_string **argv, int argc);
 int history_patterns_get_command(server_ctx *ctx, server_string **argv, int argc);
 int history_patterns_stats_command(server_ctx *ctx, server_string **argv, int argc);
+int history_patterns_propose_command(server_ctx *ctx, server_string **argv, int argc);
 int history_patterns_prepare_command(server_ctx *ctx, server_string **argv, int argc);
 int history_patterns_commit_command(server_ctx *ctx, server_string **argv, int argc);
 int history_patterns_abort_command(server_ctx *ctx, server_string **argv, int argc);

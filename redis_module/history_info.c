@@ -8,7 +8,7 @@
 #include "history_switch.h"
 #include "history_visible.h"
 
-#define STORE_FIELDS 9
+#define STORE_FIELDS 11
 #define SHARD_FIELDS 11
 #define MAX_MS 9007199254740LL /* times in microseconds stay whole numbers that every language has */
 
@@ -139,6 +139,8 @@ static void reply_store(server_ctx *ctx, const history_store *store, uint32_t ge
     reply_number(ctx, "age", (uint64_t)store->age_s);
     reply_number(ctx, "epoch", (uint64_t)store->epoch_s);
     reply_number(ctx, "bytes", (uint64_t)store->bytes);
+    reply_number(ctx, "holdbytes", (uint64_t)history_store_hold(store));
+    reply_number(ctx, "learn", (uint64_t)store->learn_s);
     reply_number(ctx, "generation", generation);
     sv.ReplyWithCString(ctx, "shard");
 }

@@ -2,11 +2,13 @@
 #include "history_page.h"
 
 #include "../src/topic.h"
+#include "history_uses.h"
 #include "history_visible.h"
 
 void history_page_allow(history_page *p, long long visits, long long count) {
     p->visits = visits > 0 ? visits : count * HISTORY_VISITS_OF_A_MESSAGE;
     p->budget = (uint64_t)p->visits * HISTORY_POSTINGS_OF_A_VISIT;
+    history_uses_note(p->ctx, p->store, p->filter);
 }
 
 static bool is_wanted(const history_page *p, const history_entry *entry) {

@@ -36,7 +36,7 @@ typedef struct history_page {
     void *context;
 } history_page;
 
-/* With visits as many as said, or what `count` messages are worth if it is 0. */
+/* Begins a page (the filter is counted as used), with visits as many as said, or what `count` messages are worth if it is 0. */
 void history_page_allow(history_page *p, long long visits, long long count);
 
 /* Where a shard is read from, past what retention has taken or hides: moves a cursor that stands before it, and finds

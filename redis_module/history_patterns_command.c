@@ -7,9 +7,11 @@
 #include "access.h"
 #include "errors.h"
 #include "history.h"
+#include "history_learn.h"
 #include "history_switch.h"
 
 #define STATS_FIELDS 5
+#define PROPOSAL_FIELDS 6
 
 /* The shards that a command is about. */
 typedef struct scope {
@@ -168,6 +170,70 @@ int history_patterns_stats_command(server_ctx *ctx, server_string **argv, int ar
     else
         reply_error(ctx, ERROR_WRONGTYPE, "the epochs of store %s were changed by others", shown_slice(s.store->name));
     sv.Free(messages);
+    if (own != NULL) hmq_patterns_free(own);
+    return SERVER_OK;
+}
+
+/* ---- PROPOSE ----------------------------------------------------------------------------------------------- */
+
+static void reply_cost(server_ctx *ctx, const char *name, const hmq_patterns_cost *cost) {
+    char text[64];
+    snprintf(text, sizeof text, "%.3f", cost->cost);
+    sv.ReplyWithCString(ctx, name);
+    sv.ReplyWithCString(ctx, text);
+}
+
+static void reply_proposal(server_ctx *ctx, bool better, const hmq_patterns *set, const hmq_patterns_cost costs[2],
+                           uint64_t messages) {
+    sv.ReplyWithMap(ctx, PROPOSAL_FIELDS);
+    reply_number(ctx, "better", better);
+    sv.ReplyWithCString(ctx, "text");
+    sv.ReplyWithStringBuffer(ctx, (const char *)hmq_patterns_text(set).data, hmq_patterns_text(set).len);
+    reply_cost(ctx, "cost", better ? &costs[1] : &costs[0]);
+    reply_cost(ctx, "present_cost", &costs[0]);
+    reply_number(ctx, "patterns", hmq_patterns_count(set));
+    reply_number(ctx, "messages", messages);
+}
+
+static void propose(server_ctx *ctx, const scope *s, const hmq_patterns *present, unsigned margin) {
+    history_learning *learning = history_learning_begin(ctx, s->store);
+    hmq_patterns_cost costs[2] = {{0}};
+    hmq_patterns *set = NULL;
+    if (learning == NULL) {
+        reply_error(ctx, ERROR_OOM, "no memory to learn patterns");
+        return;
+    }
+    history_learning_read(ctx, s->store, learning, INT64_MAX);
+    hmq_proposal proposal = history_learning_propose(ctx, s->store, learning, present, margin, &set, costs);
+    bool better = proposal == HMQ_PROPOSAL_NEW;
+    if (proposal == HMQ_PROPOSAL_NO_MEMORY)
+        reply_error(ctx, ERROR_OOM, "no memory to learn patterns");
+    else
+        reply_proposal(ctx, better, better ? set : present, costs, history_learning_messages(learning));
+    if (set != NULL) hmq_patterns_free(set);
+    history_learning_end(learning);
+}
+
+int history_patterns_propose_command(server_ctx *ctx, server_string **argv, int argc) {
+    if (argc < 3) return sv.WrongArity(ctx);
+    args a = args_of(ctx, argv, argc);
+    scope s = {.store = history_take_store(&a)};
+    long long margin = HISTORY_MARGIN;
+    hmq_patterns *own = NULL;
+    if (s.store == NULL || (args_take_word(&a, "MARGIN") && !args_number(&a, "MARGIN", 0, 100, &margin)) ||
+        !args_end(&a) || !take_scope(&a, &s, false))
+        return SERVER_OK;
+    const hmq_patterns *present = present_set(ctx, &s, &own);
+    if (present == NULL) return SERVER_OK;
+    /* Reading the sample may take the place of a set that was read. */
+    hmq_slice text = hmq_patterns_text(present);
+    hmq_patterns *kept = hmq_patterns_parse(&server_allocator, (const char *)text.data, text.len, NULL, 0);
+    if (kept == NULL) {
+        reply_error(ctx, ERROR_OOM, "no memory to learn patterns");
+    } else {
+        propose(ctx, &s, kept, (unsigned)margin);
+        hmq_patterns_free(kept);
+    }
     if (own != NULL) hmq_patterns_free(own);
     return SERVER_OK;
 }

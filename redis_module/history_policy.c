@@ -16,14 +16,14 @@
 #define DEFAULT_EPOCH_S 86400
 #define DEFAULT_LEVELS 8
 #define MAX_SECONDS 2147483647LL
-#define POLICY_FIELDS 7
+#define POLICY_FIELDS 8
 #define UNSTORE_KEYS 8192 /* are looked for at once; the others in the background */
 
 typedef struct policy {
     hmq_slice name;
     server_string *filters[HISTORY_FILTERS_MAX];
     size_t count;
-    long long shards, levels, age_s, epoch_s, bytes, hold; /* -1: not said */
+    long long shards, levels, age_s, epoch_s, bytes, hold, learn_s; /* -1: not said */
 } policy;
 
 /* ---- reading the command ----------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ static bool take_filter(args *a, policy *p) {
 }
 
 static bool parse_policy(args *a, policy *p) {
-    *p = (policy){.shards = -1, .levels = -1, .age_s = -1, .epoch_s = -1, .bytes = -1, .hold = -1};
+    *p = (policy){.shards = -1, .levels = -1, .age_s = -1, .epoch_s = -1, .bytes = -1, .hold = -1, .learn_s = -1};
     if (!take_name(a, p)) return false;
     while (args_left(a)) {
         bool right;
@@ -87,6 +87,8 @@ static bool parse_policy(args *a, policy *p) {
             right = args_number(a, "BYTES", 0, INT64_MAX, &p->bytes);
         else if (args_take_word(a, "HOLDBYTES"))
             right = args_number(a, "HOLDBYTES", 0, INT64_MAX, &p->hold);
+        else if (args_take_word(a, "LEARN"))
+            right = args_number(a, "LEARN", 0, MAX_SECONDS, &p->learn_s);
         else
             right = args_end(a);
         if (!right) return false;
@@ -142,6 +144,7 @@ static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
     if (p->age_s < 0) p->age_s = own == NULL ? 0 : own->age_s;
     if (p->bytes < 0) p->bytes = own == NULL ? 0 : own->bytes;
     if (p->hold < 0 && own != NULL) p->hold = own->hold;
+    if (p->learn_s < 0) p->learn_s = own == NULL ? 0 : own->learn_s;
     long long epoch_s = p->age_s == 0 ? DEFAULT_EPOCH_S : p->age_s / EPOCHS_OF_AN_AGE;
     if (p->epoch_s < 0) p->epoch_s = epoch_s > 0 ? epoch_s : 1;
     if (p->age_s / p->epoch_s <= HISTORY_EPOCHS_MAX) return true;
@@ -181,6 +184,9 @@ static void write_policy(server_ctx *ctx, const policy *p, server_string *name, 
               sv.CreateStringPrintf(NULL, "%016" PRIx64 "%016" PRIx64, seed.low, seed.high));
     if (p->hold >= 0)
         set_field(hash, pairs, &count, sv.CreateString(NULL, "hold", 4), sv.CreateStringFromLongLong(NULL, p->hold));
+    if (p->learn_s > 0)
+        set_field(hash, pairs, &count, sv.CreateString(NULL, "learn", 5),
+                  sv.CreateStringFromLongLong(NULL, p->learn_s));
     for (size_t i = 0; i < p->count; i++) {
         hmq_slice text = slice_of(p->filters[i]);
         char *field = sv.Alloc(text.len + 7);
@@ -273,7 +279,7 @@ static void reply_number(server_ctx *ctx, const char *name, long long number) {
 }
 
 static void reply_store(server_ctx *ctx, const history_store *s) {
-    sv.ReplyWithMap(ctx, 8);
+    sv.ReplyWithMap(ctx, 9);
     sv.ReplyWithCString(ctx, "store");
     sv.ReplyWithStringBuffer(ctx, (const char *)s->name.data, s->name.len);
     sv.ReplyWithCString(ctx, "filters");
@@ -289,6 +295,7 @@ static void reply_store(server_ctx *ctx, const history_store *s) {
     reply_number(ctx, "epoch", s->epoch_s);
     reply_number(ctx, "bytes", s->bytes);
     reply_number(ctx, "holdbytes", history_store_hold(s));
+    reply_number(ctx, "learn", s->learn_s);
 }
 
 int history_stores_command(server_ctx *ctx, server_string **argv, int argc) {

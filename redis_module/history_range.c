@@ -10,6 +10,7 @@
 #include "history.h"
 #include "history_columns.h"
 #include "history_page.h"
+#include "history_uses.h"
 #include "history_visible.h"
 
 #define DEFAULT_COUNT 2000
@@ -169,6 +170,7 @@ static bool read_range(range *r) {
         r->missed = visible - r->from;
         r->next = visible;
     }
+    if (r->filter.len > 0) history_uses_note(r->ctx, r->state.store, r->filter);
     uint64_t begun = r->next;
     page result = PAGE_GOES_ON;
     while (result == PAGE_GOES_ON && r->next <= last && r->count > 0 && r->visits > 0) result = read_epoch(r);

@@ -95,6 +95,14 @@ static void take_filter(server_key *key, server_string *field, server_string *va
     if (sv.DictSize(store->filters) < HISTORY_FILTERS_MAX) sv.DictSetC(store->filters, filter, text.len - n, store);
 }
 
+static bool take_learn(server_key *hash, history_store *store) {
+    server_string *value = NULL;
+    sv.HashGet(hash, SERVER_HASH_CFIELDS, "learn", &value, NULL);
+    bool right = value == NULL || read_number(value, 0, INT32_MAX, &store->learn_s);
+    if (value != NULL) sv.FreeString(NULL, value);
+    return right;
+}
+
 static bool take_policy(server_key *hash, history_store *store) {
     server_string *f[8] = {NULL};
     long long shards, levels;
@@ -110,7 +118,7 @@ static bool take_policy(server_key *hash, history_store *store) {
     for (size_t i = 0; i < sizeof f / sizeof f[0]; i++) {
         if (f[i] != NULL) sv.FreeString(NULL, f[i]);
     }
-    if (!right) return false;
+    if (!right || !take_learn(hash, store)) return false;
     store->shards = (unsigned)shards;
     store->levels = (unsigned)levels;
     server_scan_cursor *cursor = sv.ScanCursorCreate();
@@ -320,8 +328,8 @@ static bool same_filters(const history_store *a, const history_store *b) {
 
 static bool same_store(const history_store *a, const history_store *b) {
     return a->shards == b->shards && a->levels == b->levels && a->age_s == b->age_s && a->epoch_s == b->epoch_s &&
-           a->bytes == b->bytes && a->hold == b->hold && a->seed.low == b->seed.low && a->seed.high == b->seed.high &&
-           same_filters(a, b);
+           a->bytes == b->bytes && a->hold == b->hold && a->learn_s == b->learn_s && a->seed.low == b->seed.low &&
+           a->seed.high == b->seed.high && same_filters(a, b);
 }
 
 void history_stores_compare(const history_stores *a, const history_stores *b,

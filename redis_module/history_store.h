@@ -1,7 +1,7 @@
 /* history_store.h - the policies of history: which topics are kept, in how many shards, for how long.
  *
  *     {<store>}_history_store   HASH  shards, levels, age (s), epoch (s), bytes, seed (32 hexadecimal digits),
- *                                     hold (bytes, if said), and for each topic filter a field "filter <filter>",
+ *                                     hold (bytes, if said), learn (s, if any), and for each topic filter a field "filter <filter>",
  *                                     without a value; removed, if it only waits until all it has is gone
  *
  * Invariants:
@@ -36,6 +36,7 @@ typedef struct history_store {
     long long bytes;      /* of all shards; 0: no limit */
     long long hold;       /* bytes that readers may hold back beyond; -1: not said */
     bool removed;
+    long long learn_s;    /* seconds between two looks for a better pattern set; 0: none */
     hmq_hash_seed seed;
     server_dict *filters; /* without values */
     struct history_live **live; /* what is remembered of each shard (history_live.h); NULL: nothing */

@@ -49,7 +49,8 @@ static long long read_prepared(server_ctx *ctx, const history_shard *state, uint
     if (hash != NULL && sv.KeyType(hash) == SERVER_HASH)
         sv.HashGet(hash, SERVER_HASH_CFIELDS, "generation", &number, "text", &found, NULL);
     if (hash != NULL) sv.CloseKey(hash);
-    if (number == NULL || found == NULL || sv.StringToLongLong(number, &of) != SERVER_OK || of < 1) of = 0;
+    if (number == NULL || found == NULL || sv.StringToLongLong(number, &of) != SERVER_OK || of < 1 || of > INT32_MAX)
+        of = 0;
     if (number != NULL) sv.FreeString(NULL, number);
     if (of == generation && text != NULL)
         *text = found;
@@ -57,6 +58,10 @@ static long long read_prepared(server_ctx *ctx, const history_shard *state, uint
         sv.FreeString(NULL, found);
     sv.FreeString(NULL, name);
     return of;
+}
+
+uint32_t history_prepared(server_ctx *ctx, const history_shard *state) {
+    return (uint32_t)read_prepared(ctx, state, 0, NULL);
 }
 
 void history_prepare(server_ctx *ctx, const history_shard *state, uint32_t generation, hmq_slice text) {

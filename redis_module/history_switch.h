@@ -15,6 +15,9 @@
 /* The present one; a shard that has nothing begins with 1. */
 uint32_t history_generation(const history_shard *state);
 
+/* The generation for which a set is prepared; 0: none. */
+uint32_t history_prepared(server_ctx *ctx, const history_shard *state);
+
 /* Is a set prepared for this generation?  False after replying (if `reply`) what is there, or what stands in the way of
  * switching.  `state` is the present one. */
 bool history_is_prepared(server_ctx *ctx, const history_shard *state, uint32_t generation, bool reply);

@@ -46,6 +46,7 @@ static void add_counters(server_info_ctx *info) {
     FIELD(sessions_lost);
     FIELD(history_appended);
     FIELD(history_refused);
+    FIELD(history_learned);
     FIELD(history_switched);
     FIELD(replayed);
     FIELD(replays_missed);

@@ -58,6 +58,7 @@ struct counters {
     unsigned long long sessions_lost; /* connections whose owner vanished */
     unsigned long long history_appended; /* messages kept in history */
     unsigned long long history_refused; /* of the module's own, that could not be kept */
+    unsigned long long history_learned; /* times that a store thought about a better pattern set */
     unsigned long long history_switched; /* times that a store got another pattern set */
     unsigned long long replayed; /* messages of history delivered to sessions */
     unsigned long long replays_missed; /* that retention took before a subscription came to them */

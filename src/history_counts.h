@@ -34,6 +34,7 @@ typedef struct hmq_sampled {
 struct hmq_learner {
     hmq_memory memory;
     hmq_learner_options options;
+    uint64_t sample_of;    /* messages of which it is told a sample; 0: it is told all */
     uint32_t max_children; /* the option, or less since nodes ran out */
     uint32_t node_count;
     hmq_count_node *root;

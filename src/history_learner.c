@@ -286,6 +286,10 @@ bool hmq_learner_observe(hmq_learner *l, const char *name, size_t len, uint64_t 
     return count_topic(l, name, len, messages) && sampled;
 }
 
+void hmq_learner_is_sample_of(hmq_learner *l, uint64_t messages) {
+    l->sample_of = messages;
+}
+
 uint64_t hmq_learner_messages(const hmq_learner *l) {
     return l->root->messages;
 }

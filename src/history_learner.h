@@ -103,4 +103,8 @@ hmq_proposal hmq_learner_propose(const hmq_learner *learner, const hmq_patterns 
                                  size_t count, uint32_t margin_percent, hmq_patterns **set, hmq_patterns_cost *costs);
 /* cffi-end */
 
+/* What it is told is a sample, evenly drawn, of so many messages: a level of which nearly every message has another value
+ * has as many more values, and gets bits for them. */
+void hmq_learner_is_sample_of(hmq_learner *learner, uint64_t messages);
+
 #endif

@@ -16,6 +16,7 @@
 #include "topic.h"
 
 #define TAIL_PERMILLE 1 /* of all messages: less than that is not worth a '#' of its own */
+#define SAMPLED_TIMES 4 /* messages for each value, beyond which a sample has nearly all values */
 #define FIRST_TEXT_BYTES 1024
 /* A topic of these levels was published; each '+' may have two digits and so be longer than what it took. */
 #define PATH_BYTES (HMQ_TOPIC_MAX_BYTES + 3 * HMQ_PATTERNS_MAX_LEVELS)
@@ -124,6 +125,14 @@ static unsigned bits_for(uint64_t different) {
     return bits < 4 ? 4 : bits;
 }
 
+/* How many values a level is to have bits for that was seen with so many in these messages.  In a sample, a level that
+ * was seen with every value several times is known; another one has more, at most in proportion. */
+static uint64_t all_values(const hmq_learner *learner, uint64_t different, uint64_t messages) {
+    uint64_t told = hmq_learner_messages(learner);
+    if (different <= messages / SAMPLED_TIMES || told == 0 || learner->sample_of <= told) return different;
+    return (uint64_t)((double)different * ((double)learner->sample_of / (double)told));
+}
+
 /* ---- the recursion ---- */
 
 static outcome emit(maker *m, const node_ref *group, size_t size, uint32_t depth);
@@ -141,7 +150,8 @@ static outcome emit_plus(maker *m, const family *f, size_t at, uint64_t differen
     hmq_sketch sketch = {{0}};
     for (size_t i = f->concrete; i < f->count; i++) hmq_sketch_merge(&sketch, hmq_count_sketch(f->nodes[i]));
     char level[16];
-    int len = snprintf(level, sizeof level, "+%u", bits_for(different + hmq_sketch_estimate(&sketch)));
+    different = all_values(m->learner, different + hmq_sketch_estimate(&sketch), f->messages);
+    int len = snprintf(level, sizeof level, "+%u", bits_for(different));
     size_t before = push_level(m, level, (size_t)len, depth == 0);
     outcome result = emit(m, f->nodes + at, f->count - at, depth + 1);
     m->path_len = before;

@@ -68,6 +68,7 @@ def test_a_policy_is_kept_in_a_plain_hash(client: redis.Redis) -> None:
         b"epoch": 60,
         b"bytes": 1000,
         b"holdbytes": 1000,
+        b"learn": 0,
     }
 
 

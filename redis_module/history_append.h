@@ -4,7 +4,7 @@
  * All that can go wrong is looked at before the first write, so a message is kept whole or not at all.  Replicas and the
  * append-only file get XADD with the id written out, APPEND and HSET: nothing is learned or stamped anew there.
  *
- * Cost: one entry of a stream; each HISTORY_TAIL_MAX messages a flush (history_tail.h). */
+ * Cost: one entry of a stream; each HISTORY_TAIL_MIN to _MAX messages a flush (history_tail.h). */
 #ifndef HMQ_HISTORY_APPEND_H
 #define HMQ_HISTORY_APPEND_H
 

@@ -139,8 +139,9 @@ int history_append_command(server_ctx *ctx, server_string **argv, int argc) {
     if (history_stores_of_topic(index_of(ctx)->histories, record.topic) != store)
         return reply_error(ctx, ERROR_SYNTAX, "the store %s does not select the topic %s", shown(argv[1]),
                            shown(argv[2]));
-    history_place place = {
-        .shard = hmq_index_shard(&store->seed, (const char *)record.topic.data, record.topic.len, store->shards)};
+    history_place place = {0};
+    if (by.id != NULL)
+        place.shard = hmq_index_shard(&store->seed, (const char *)record.topic.data, record.topic.len, store->shards);
     verdict known = by.id == NULL ? VERDICT_NEW : judge(ctx, store, &by, &place);
     if (known == VERDICT_REFUSED) return SERVER_OK;
     if (known == VERDICT_REPEATED) return reply_place(ctx, &place, false);

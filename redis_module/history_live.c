@@ -161,7 +161,7 @@ static bool make(server_ctx *ctx, history_live *live, bool reply) {
     }
     if (s->trimmed > s->last.sequence) return changed(ctx, live, "its state", reply);
     live->on_replica = (sv.GetContextFlags(ctx) & SERVER_CTX_REPLICA) != 0;
-    live->valid = !live->on_replica;
+    live->valid = true;
     return true;
 }
 
@@ -189,6 +189,7 @@ static bool set_is_same(server_ctx *ctx, const history_live *live) {
 /* What nobody tells. */
 static bool looks_right(server_ctx *ctx, history_live *live) {
     if (live->turn == turn) return true;
+    if (live->on_replica) return false;
     live->turn = turn;
     if (type_of(ctx, live->state_key) != (live->state.exists ? SERVER_HASH : SERVER_EMPTY)) return false;
     return !live->state.exists || set_is_same(ctx, live);
@@ -209,7 +210,7 @@ history_live *history_live_of(server_ctx *ctx, const history_store *store, unsig
 }
 
 void history_live_written(history_live *live) {
-    live->valid = !live->on_replica;
+    live->valid = true;
 }
 
 /* "{<store>/<shard>}_history", or "_<number>..." behind it -> store and shard. */

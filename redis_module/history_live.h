@@ -6,7 +6,7 @@
  *  2. In doubt is who heard of a change: notifications of these keys (index.c), flushes and swapped databases, another
  *     role, something that was loaded (replication.h).  What nobody tells (a stock SET over one of them, an XADD to a log)
  *     is looked for: types and pattern set once in a turn of the event loop, a log's length before it is written.
- *  3. On a replica it is always in doubt: logs grow there without a word.
+ *  3. On a replica it is in doubt with each turn of the event loop: logs grow there without a word.
  *
  * Owned by the store (history_store.h).  Making it opens the log of each pattern and reads the tail: O(patterns + tail). */
 #ifndef HMQ_HISTORY_LIVE_H

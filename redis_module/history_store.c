@@ -1,7 +1,6 @@
 /* history_store.c - reads the policies of history and finds the one of a topic. */
 #include "history_store.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "../src/history_patterns.h"
@@ -209,11 +208,14 @@ const history_store *history_stores_next_removed(const history_stores *stores, c
     return after_in(stores->removed, key_of(after));
 }
 
+/* On the way of each HISTORY.APPEND, hence without printf. */
 static const history_store *find_in(server_dict *by_key, hmq_slice name) {
     char key[HISTORY_NAME_MAX + sizeof KEY_SUFFIX + 1];
     if (name.len > HISTORY_NAME_MAX) return NULL;
-    int len = snprintf(key, sizeof key, "{%.*s" KEY_SUFFIX, (int)name.len, (const char *)name.data);
-    return sv.DictGetC(by_key, key, (size_t)len, NULL);
+    key[0] = '{';
+    memcpy(key + 1, name.data, name.len);
+    memcpy(key + 1 + name.len, KEY_SUFFIX, sizeof KEY_SUFFIX - 1);
+    return sv.DictGetC(by_key, key, name.len + sizeof KEY_SUFFIX, NULL);
 }
 
 const history_store *history_stores_find(const history_stores *stores, hmq_slice name) {

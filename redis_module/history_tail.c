@@ -60,10 +60,10 @@ void history_tail_add(history_tail *tail, const history_shard *state, const hmq_
         grow_array((void **)&tail->postings, &tail->room, tail->count, sizeof *tail->postings);
         tail->postings[tail->count++] = (history_posting){
             .list = (((uint64_t)place->pattern << SLOT_BITS | slot) << PAGE_BITS | page) << GROUP_BITS | at.group,
-            .number = id.sequence - state->first + 1,
+            .number = (id.sequence - state->first + 1) & HMQ_POSTINGS_MAX_NUMBER,
+            .fragment_bits = at.fragment_bits,
             .fragment = at.fragment,
-            .next = NONE,
-            .fragment_bits = at.fragment_bits};
+            .next = NONE};
     }
     if (hmq_mark_due(state->first, id.sequence)) add_mark(tail, id);
 }

@@ -19,14 +19,17 @@
 #include "../src/history_plan.h"
 #include "history_shard.h"
 
-#define HISTORY_TAIL_MAX 1024 /* messages */
+/* Messages that wait: more in a large epoch, whose slots have more lists, so that each list gets some. */
+#define HISTORY_TAIL_MIN 1024
+#define HISTORY_TAIL_MAX 4096
+#define HISTORY_TAIL_PART 64 /* in between, this part of the epoch */
 
 typedef struct history_posting {
     uint64_t list; /* pattern, slot, page and group in one number: unlike for unlike lists */
-    uint64_t number; /* in the epoch, 1 is the first */
+    uint64_t number : 48; /* in the epoch, 1 is the first */
+    uint64_t fragment_bits : 8;
     uint32_t fragment;
     uint32_t next; /* scratch of a flush: the one behind it in the same list */
-    uint8_t fragment_bits;
 } history_posting;
 
 typedef struct history_tail {

@@ -22,5 +22,5 @@ hmq_index_place hmq_index_place_of(uint32_t hash, unsigned bits, unsigned page) 
 
 /* The high half: the low bits choose nothing else, and a product keeps every number of shards even. */
 uint32_t hmq_index_shard(const hmq_hash_seed *seed, const char *topic, size_t len, uint32_t shards) {
-    return (uint32_t)((hmq_hash_text(seed, topic, len) >> 32) * shards >> 32);
+    return shards == 1 ? 0 : (uint32_t)((hmq_hash_text(seed, topic, len) >> 32) * shards >> 32);
 }

@@ -1,19 +1,28 @@
 """HoldMQ for Python: messages that wait until somebody is there to read them.
 
 `HoldMQ` and `AsyncHoldMQ` have the same methods, the latter's are awaited. What they reply are the small classes of
-`holdmq.replies`, what they raise those of `holdmq.errors`; `holdmq.commands` has every command without I/O, for
-pipelines. Nothing else is public; modules and folders with an underscore are nobody's business.
+`holdmq.replies` and `holdmq.history_replies`, what they raise those of `holdmq.errors`; `holdmq.commands` and
+`holdmq.history_commands` have every command without I/O, for pipelines. Nothing else is public; modules and folders
+with an underscore are nobody's business.
 """
 
 from holdmq._async.channel import AsyncChannel
 from holdmq._async.client import AsyncHoldMQ, AsyncPipeline, AsyncReply
+from holdmq._async.history import AsyncHistory, AsyncHistoryStore
+from holdmq._async.history_patterns import AsyncHistoryPatterns
+from holdmq._async.history_producer import AsyncHistoryProducer
 from holdmq._async.producer import AsyncProducer
+from holdmq._async.replay import AsyncReplay
 from holdmq._async.session import AsyncSession
 from holdmq._async.subscription import AsyncSubscription
 from holdmq._async.topics import AsyncTopics
 from holdmq._sync.channel import Channel
 from holdmq._sync.client import HoldMQ, Pipeline, Reply
+from holdmq._sync.history import History, HistoryStore
+from holdmq._sync.history_patterns import HistoryPatterns
+from holdmq._sync.history_producer import HistoryProducer
 from holdmq._sync.producer import Producer
+from holdmq._sync.replay import Replay
 from holdmq._sync.session import Session
 from holdmq._sync.subscription import Subscription
 from holdmq._sync.topics import Topics
@@ -31,8 +40,23 @@ from holdmq.errors import (
     NotEmptyError,
     ProducerError,
     SessionFullError,
+    StaleError,
     UnexpectedReplyError,
     WrongTypeError,
+)
+from holdmq.history_replies import (
+    HistoryColumns,
+    HistoryImport,
+    HistoryInfo,
+    HistoryMessage,
+    HistoryPage,
+    HistoryPlace,
+    HistoryPolicy,
+    PatternProposal,
+    PatternStats,
+    ReplayStep,
+    ReplayStepKind,
+    ShardInfo,
 )
 from holdmq.replies import (
     AckResult,
@@ -43,10 +67,14 @@ from holdmq.replies import (
     Entry,
     EntryState,
     Hold,
+    ImportResult,
     Message,
     OpenResult,
     Page,
+    ProducerChunk,
     Publisher,
+    QueuedMessage,
+    ReplayResult,
     SessionInfo,
     SessionRow,
     SessionsPage,
@@ -59,9 +87,14 @@ __all__ = [
     "AddResult",
     "ArgumentError",
     "AsyncChannel",
+    "AsyncHistory",
+    "AsyncHistoryPatterns",
+    "AsyncHistoryProducer",
+    "AsyncHistoryStore",
     "AsyncHoldMQ",
     "AsyncPipeline",
     "AsyncProducer",
+    "AsyncReplay",
     "AsyncReply",
     "AsyncSession",
     "AsyncSubscription",
@@ -75,10 +108,22 @@ __all__ = [
     "EntryState",
     "FencedError",
     "HeldError",
+    "History",
+    "HistoryColumns",
+    "HistoryImport",
+    "HistoryInfo",
+    "HistoryMessage",
+    "HistoryPage",
+    "HistoryPatterns",
+    "HistoryPlace",
+    "HistoryPolicy",
+    "HistoryProducer",
+    "HistoryStore",
     "Hold",
     "HoldLostError",
     "HoldMQ",
     "HoldMQError",
+    "ImportResult",
     "InvalidTopicError",
     "Message",
     "ModuleMissingError",
@@ -87,16 +132,26 @@ __all__ = [
     "NotEmptyError",
     "OpenResult",
     "Page",
+    "PatternProposal",
+    "PatternStats",
     "Pipeline",
     "Producer",
+    "ProducerChunk",
     "ProducerError",
     "Publisher",
+    "QueuedMessage",
+    "Replay",
+    "ReplayResult",
+    "ReplayStep",
+    "ReplayStepKind",
     "Reply",
     "Session",
     "SessionFullError",
     "SessionInfo",
     "SessionRow",
     "SessionsPage",
+    "ShardInfo",
+    "StaleError",
     "Subscription",
     "SubscriptionOptions",
     "Topics",

@@ -34,11 +34,15 @@ from holdmq.replies import (
     Entry,
     EntryState,
     Hold,
+    ImportResult,
     Message,
     OpenResult,
     Page,
     Payload,
+    ProducerChunk,
     Publisher,
+    QueuedMessage,
+    ReplayResult,
     SessionInfo,
     SessionRow,
     SessionsPage,
@@ -59,6 +63,11 @@ MAX_BATCH = 1000
 MAX_COUNT = 10_000
 """Most messages of one page."""
 MAX_PACKET_ID = 65535
+MAX_SERIAL = 2**52
+"""Largest serial that an import may bring along."""
+MAX_CHUNK = 2**53 - 1
+"""Largest epoch and chunk of a producer."""
+MAX_PRODUCER_BYTES = 255
 MAX_NUMBER = 2**63 - 1
 SLOTS = 16384
 """Slots of a cluster."""
@@ -75,6 +84,7 @@ class Scope(Enum):
     FIRST = "the node that has the slot of the first argument, which is a channel and, to the server, no key"
     ALL = "all primaries, each of which knows a part"
     SLOTS = "all primaries, each of which serves the slots that it has"
+    SHARD = "the node that has the slot of `Command.key`, which is derived from the arguments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,7 @@ class Command(Generic[T]):
         text: whether the reply is decoded as the client says (`decode_responses`), instead of never.
         scope: which nodes of a cluster it goes to.
         merge: makes one result of those of all nodes (scopes ALL and SLOTS only).
+        key: the key that tells the node (scope SHARD only).
     """
 
     words: tuple[Word, ...]
@@ -94,6 +105,7 @@ class Command(Generic[T]):
     text: bool = False
     scope: Scope = Scope.KEY
     merge: Callable[[Sequence[T]], T] | None = None
+    key: bytes = b""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -132,15 +144,16 @@ def for_slots(command: Command[T], ranges: Sequence[SlotRange]) -> Command[Serve
 # --- Channels ---------------------------------------------------------------------------------------------------------
 
 
-def channel_publish(channel: Text, message: Payload) -> Command[int]:
-    """`CHANNEL.PUBLISH`: the number of receivers."""
-    words = ("CHANNEL.PUBLISH", _name("channel", channel), _payload("message", message))
+def channel_publish(channel: Text, message: Payload, *, producer: ProducerChunk | None = None) -> Command[int]:
+    """`CHANNEL.PUBLISH`: the number of receivers; -1 for a chunk of the producer that is a repetition."""
+    words = ("CHANNEL.PUBLISH", _name("channel", channel), _payload("message", message), *chunk_words(producer))
     return Command(words, _integer, scope=Scope.FIRST)
 
 
-def channel_spublish(channel: Text, message: Payload) -> Command[int]:
-    """`CHANNEL.SPUBLISH`: the number of receivers that a shard channel has on its node."""
-    return Command(("CHANNEL.SPUBLISH", _name("channel", channel), _payload("message", message)), _integer)
+def channel_spublish(channel: Text, message: Payload, *, producer: ProducerChunk | None = None) -> Command[int]:
+    """`CHANNEL.SPUBLISH`: the receivers that a shard channel has on its node; -1 for a repetition."""
+    words = ("CHANNEL.SPUBLISH", _name("channel", channel), _payload("message", message), *chunk_words(producer))
+    return Command(words, _integer)
 
 
 def channel_last(channel: Text) -> Command[Text | None]:
@@ -209,6 +222,37 @@ def session_add_expiring(
         words.append("" if seconds is None else _range("ttl of a message", seconds, 1, MAX_TTL_S))
         words.append(_payload("payload", payload))
     return Command(tuple(words), _parse_added)
+
+
+def session_import(
+    client_id: Text,
+    messages: Sequence[QueuedMessage],
+    *,
+    merge: bool = False,
+    limit: int | None = None,
+    last_packet_id: int | None = None,
+    producer: tuple[Text, int] | None = None,
+    prefix: Text = b"",
+) -> Command[ImportResult]:
+    """`SESSION.IMPORT`: a queue from elsewhere, in one step; with `producer` (name, number of the call) once."""
+    words = _session("SESSION.IMPORT", client_id, prefix)
+    if merge:
+        words.append("MERGE")
+    if last_packet_id is not None:
+        words += ["LASTID", _range("last_packet_id", last_packet_id, 0, MAX_PACKET_ID)]
+    words += _add_options(limit, None, producer)
+    if len(messages) > MAX_COUNT:
+        raise ArgumentError(f"{len(messages)} messages were given; expected {MAX_COUNT} at most")
+    words += ["MESSAGES", len(messages)]
+    for message in messages:
+        words += [
+            _range("packet_id of a message", message.packet_id, 0, MAX_PACKET_ID),
+            _range("serial of a message", message.serial, 0, MAX_SERIAL),
+            int(message.state),
+            _range("ttl_ms of a message", message.ttl_ms, 0, MAX_TTL_S * 1000),
+            _payload("value of a message", message.value),
+        ]
+    return Command(tuple(words), _parse_imported)
 
 
 def session_fetch(
@@ -370,6 +414,25 @@ def session_subscribe(
     return Command(tuple(words), _parse_flags)
 
 
+def session_replay(
+    client_id: Text,
+    *,
+    count: int | None = None,
+    max_bytes: int | None = None,
+    visit: int | None = None,
+    queue: int | None = None,
+    epoch: int = 0,
+    prefix: Text = b"",
+) -> Command[ReplayResult]:
+    """`SESSION.REPLAY`: reads history on for the subscriptions that replay it, into the session's queue."""
+    words = [*_session("SESSION.REPLAY", client_id, prefix), *_epoch(epoch)]
+    numbers = (("COUNT", "count", count), ("BYTES", "max_bytes", max_bytes), ("VISIT", "visit", visit))
+    for word, name, value in (*numbers, ("QUEUE", "queue", queue)):
+        if value is not None:
+            words += [word, _range(name, value, 1, MAX_NUMBER)]
+    return Command(tuple(words), _parse_replayed)
+
+
 def session_unsubscribe(
     client_id: Text, filters: Sequence[str], *, epoch: int = 0, prefix: Text = b""
 ) -> Command[tuple[bool, ...]]:
@@ -405,11 +468,12 @@ def topic_publish(
     ttl: int | None = None,
     publisher: Text | Publisher | None = None,
     properties: bytes = b"",
+    producer: ProducerChunk | None = None,
 ) -> Command[int]:
     """`TOPIC.PUBLISH`: the number of sessions reached (properties as MQTT 5.0 encodes them).
 
     The ttl is in seconds; 0 is for who is connected now.
-    -1 for a packet identifier of the publisher that is a repetition.
+    -1 for a packet identifier of the publisher, or a chunk of the producer, that is a repetition.
     """
     words: list[Word] = ["TOPIC.PUBLISH", _topic(topic), _payload("payload", payload), "QOS", _range("qos", qos, 0, 2)]
     if retain:
@@ -420,6 +484,7 @@ def topic_publish(
         words += _publisher(publisher if isinstance(publisher, Publisher) else Publisher(publisher), qos)
     if properties:
         words += ["PROPERTIES", properties]
+    words += chunk_words(producer)
     return Command(tuple(words), _integer, scope=Scope.SLOTS, merge=sum)
 
 
@@ -535,6 +600,17 @@ def _add_options(limit: int | None, ttl: int | None, producer: tuple[Text, int] 
         name, sequence = producer
         words += ["PRODUCER", _name("producer", name), _range("sequence", sequence, 1, MAX_NUMBER)]
     return words
+
+
+def chunk_words(producer: ProducerChunk | None) -> list[Word]:
+    """`PRODUCER id epoch chunk` of what is written, or nothing."""
+    if producer is None:
+        return []
+    name = _name("id of the producer", producer.id)
+    if not 1 <= len(name) <= MAX_PRODUCER_BYTES:
+        raise ArgumentError(f"id of the producer has {len(name)} bytes; expected 1 to {MAX_PRODUCER_BYTES}")
+    epoch = _range("epoch of the producer", producer.epoch, 0, MAX_CHUNK)
+    return ["PRODUCER", name, epoch, _range("chunk of the producer", producer.chunk, 0, MAX_CHUNK)]
 
 
 def _fetch_options(count: int | None, max_bytes: int | None) -> list[Word]:
@@ -700,6 +776,19 @@ def _parse_added(reply: object) -> AddResult:
     )
 
 
+def _parse_imported(reply: object) -> ImportResult:
+    stored, last_serial, last_packet_id, changed, trimmed, new = _array(reply, 6)
+    pairs = [_array(pair, 2) for pair in _array(changed)]
+    return ImportResult(
+        _integer(stored),
+        _integer(last_serial),
+        _integer(last_packet_id),
+        tuple((_integer(old), _integer(given)) for old, given in pairs),
+        _integer(trimmed),
+        _flag(new),
+    )
+
+
 def _parse_page(reply: object) -> Page:
     entries, more, expired = _array(reply, 3)
     return Page(tuple(_parse_entry(entry) for entry in _array(entries)), _flag(more), _integer(expired))
@@ -708,6 +797,19 @@ def _parse_page(reply: object) -> Page:
 def _parse_acked(reply: object) -> AckResult:
     removed, page = _array(reply, 2)
     return AckResult(_integer(removed), _parse_page(page))
+
+
+def _parse_replayed(reply: object) -> ReplayResult:
+    delivered, behind, live, missed, stores = _array(reply, 5)
+    left = _integer(behind)
+    return ReplayResult(
+        delivered=_integer(delivered),
+        behind=left != 0,
+        full=left == 2,
+        live=_integer(live),
+        missed=_integer(missed),
+        stores=_parse_names(stores),
+    )
 
 
 def _parse_entry(reply: object) -> Entry:

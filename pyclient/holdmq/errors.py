@@ -36,6 +36,7 @@ __all__ = [
     "NotEmptyError",
     "ProducerError",
     "SessionFullError",
+    "StaleError",
     "UnexpectedReplyError",
     "WrongTypeError",
 ]
@@ -128,6 +129,12 @@ class HoldLostError(CommandError):
     code = "HOLDLOST"
 
 
+class StaleError(CommandError):
+    """A pattern set of history was made for another generation than the present one (`STALE`)."""
+
+    code = "STALE"
+
+
 ERRORS: dict[str, type[CommandError]] = {
     error.code: error
     for error in (
@@ -140,6 +147,7 @@ ERRORS: dict[str, type[CommandError]] = {
         NotEmptyError,
         HeldError,
         HoldLostError,
+        StaleError,
     )
 }
 

@@ -11,7 +11,7 @@ the asyncio client. Invariants:
 
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from holdmq import core
 from holdmq.errors import ArgumentError
@@ -25,11 +25,15 @@ __all__ = [
     "Entry",
     "EntryState",
     "Hold",
+    "ImportResult",
     "Message",
     "OpenResult",
     "Page",
     "Payload",
+    "ProducerChunk",
     "Publisher",
+    "QueuedMessage",
+    "ReplayResult",
     "SessionInfo",
     "SessionRow",
     "SessionsPage",
@@ -128,6 +132,27 @@ class AddResult:
     expired: int
 
 
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """What `SESSION.IMPORT` did.
+
+    Attributes:
+        stored: how many of the messages are in the queue now; 0 for a repetition.
+        last_serial: the serial of the last of them.
+        last_packet_id: the packet identifier handed out last.
+        changed: the identifiers that were in use, and the new ones of the messages that had brought them along.
+        trimmed: how many messages, old or new, the limit left no room for.
+        new: False if the producer's call was carried out before.
+    """
+
+    stored: int
+    last_serial: int
+    last_packet_id: int
+    changed: tuple[tuple[int, int], ...]
+    trimmed: int
+    new: bool
+
+
 class EntryState(IntEnum):
     """How far the delivery of a queued message has come."""
 
@@ -165,6 +190,25 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuedMessage:
+    """A message on its way from another place into the queue of a session.
+
+    Attributes:
+        value: what is to be stored: a record (`Message.to_record`), a message as TBMQ keeps it, or whatever else.
+        packet_id: the identifier that it had, 1 to 65535; 0: the session's next.
+        serial: its place there, larger than that of the message before it; 0: the next.
+        state: queued, in flight or released; what is in flight stands before what is queued.
+        ttl_ms: what is left of its time to live, in milliseconds; 0: the server's default.
+    """
+
+    value: Payload
+    packet_id: int = 0
+    serial: int = 0
+    state: EntryState = EntryState.QUEUED
+    ttl_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """A part of a session's queue.
 
@@ -185,6 +229,27 @@ class AckResult:
 
     removed: int
     page: Page
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """What `SESSION.REPLAY` did.
+
+    Attributes:
+        delivered: how many messages of history were delivered to the session.
+        behind: whether more is to be read.
+        full: whether it is not read because the queue is full.
+        live: how many subscriptions have reached the end of history and are live now.
+        missed: how many sequence numbers retention had taken before they were read.
+        stores: the stores that the session still reads.
+    """
+
+    delivered: int
+    behind: bool
+    full: bool
+    live: int
+    missed: int
+    stores: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +386,20 @@ class SubscriptionOptions:
         if not 0 <= byte < 0x40:
             raise ArgumentError(f"subscription options are {byte!r}; expected 0 to 63 with no reserved bit set")
         return cls(byte & 3, bool(byte & 4), bool(byte & 8), byte >> 4)
+
+
+class ProducerChunk(NamedTuple):
+    """Who writes, and the number of what is written: sent again, it is not stored or published again.
+
+    Attributes:
+        id: the producer's name, 1 to 255 bytes.
+        epoch: whoever takes the producer's place takes a larger one, 0 to 2^53 - 1.
+        chunk: grows within an epoch, 0 to 2^53 - 1.
+    """
+
+    id: bytes | str
+    epoch: int
+    chunk: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,12 @@ class Proxy:
         """The next bytes that the server sends are dropped, and their connection is cut."""
         self._swallow.set()
 
+    def cut(self) -> None:
+        """Cuts all connections; new ones are taken."""
+        for one in self._sockets[1:]:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Cuts all connections and waits for the threads."""
         for one in self._sockets:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from holdmq import commands
-from holdmq.replies import ChannelPolicy, Payload, Text
+from holdmq.replies import ChannelPolicy, Payload, ProducerChunk, Text
 
 if TYPE_CHECKING:
     from holdmq._async.client import AsyncHoldMQ
@@ -39,19 +39,33 @@ class AsyncChannel:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
-    async def publish(self, message: Payload) -> int:
+    async def publish(self, message: Payload, *, producer: ProducerChunk | None = None) -> int:
         """Publishes a message; by the channel's policy it is kept, if nobody hears it or always.
 
         It cannot be kept if the key named like the channel holds no list; `HoldMQ.info` counts that.
 
+        Args:
+            message: the content.
+            producer: who publishes, and the number of the message: sent again, it is not published again. In a cluster
+                for shard channels only.
+
         Returns:
-            How many receivers there were.
+            How many receivers there were; -1 if the producer's chunk was published before.
 
         Raises:
+            ArgumentError: a producer that cannot be.
+            FencedError: the producer has a larger epoch by now.
             redis.RedisError: whatever the server or redis-py reports.
+
+        Example:
+            >>> news = hold.channel("news")
+            >>> await news.publish("elected", producer=ProducerChunk("desk", epoch=1, chunk=7))
+            0
+            >>> await news.publish("elected", producer=ProducerChunk("desk", epoch=1, chunk=7))
+            -1
         """
         publish = commands.channel_spublish if self.sharded else commands.channel_publish
-        return await self._hold.execute(publish(self.name, message))
+        return await self._hold.execute(publish(self.name, message, producer=producer))
 
     async def last(self) -> Text | None:
         """The last message that the channel keeps, None if there is none; removes nothing.

@@ -12,14 +12,23 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 from holdmq import commands
 from holdmq._async.channel import AsyncChannel
+from holdmq._async.history import AsyncHistory
 from holdmq._async.session import AsyncSession
 from holdmq._async.slots import AsyncPatience, AsyncSlots
 from holdmq._async.subscription import AsyncSubscription
 from holdmq._async.topics import AsyncTopics
 from holdmq._feed import Kind
-from holdmq._io import Client, async_close, async_connect, async_nodes
+from holdmq._io import Client, async_close, async_connect, async_nodes, async_reload
 from holdmq.commands import Command, Scope
-from holdmq.errors import ArgumentError, HoldMQError, ModuleMissingError, is_moving, translate, translation
+from holdmq.errors import (
+    ArgumentError,
+    HoldMQError,
+    ModuleMissingError,
+    is_moving,
+    library_of,
+    translate,
+    translation,
+)
 from holdmq.replies import SessionRow, Text
 
 T = TypeVar("T")
@@ -53,6 +62,7 @@ class AsyncHoldMQ:
         client: the wrapped client.
         moving_timeout: as given.
         topics: publishing to MQTT topics.
+        history: what was published in the past, as far as a store keeps it.
 
     Example:
         >>> async with AsyncHoldMQ.from_url(url) as hold:
@@ -70,6 +80,7 @@ class AsyncHoldMQ:
         self.moving_timeout = moving_timeout
         self._slots = AsyncSlots(self)
         self.topics = AsyncTopics(self)
+        self.history = AsyncHistory(self)
         self._owned = False
         self._checked = False
         self._translation = translation(client)
@@ -233,12 +244,12 @@ class AsyncHoldMQ:
             return await self._execute_once(command)
         if command.scope is Scope.SLOTS:
             return await self._slots.execute(command)
-        if command.scope is not Scope.KEY:
+        if command.scope not in (Scope.KEY, Scope.SHARD):
             return await self._execute_on_nodes(command)
         patience = AsyncPatience(self.moving_timeout)
         while True:
             try:
-                return await self._execute_once(command)
+                return await (self._execute_once(command) if command.scope is Scope.KEY else self._at_slot(command))
             except Exception as error:
                 if not is_moving(error) or not await patience.wait():
                     raise
@@ -248,6 +259,21 @@ class AsyncHoldMQ:
         with self._translation:
             reply = await self.client.execute_command(*command.words, target_nodes=node, **command.options)
         return command.parse(reply)
+
+    async def execute_anywhere(self, command: Command[T]) -> T:
+        """The same for a command without a key that any node of a cluster can answer."""
+        with self._translation:
+            reply = await self.client.execute_command(*command.words, **command.options, **await self._anywhere())
+        return command.parse(reply)
+
+    async def _at_slot(self, command: Command[T]) -> T:
+        """At the node that has the slot of the command's key, which the library cannot see."""
+        cluster = await async_nodes(self.client)
+        try:
+            return await self.execute_at(cluster.get_node_from_key(command.key), command)
+        except library_of(self.client).AskError:  # the base of MovedError
+            await async_reload(self.client)
+            return await self.execute_at(cluster.get_node_from_key(command.key), command)
 
     async def _execute_once(self, command: Command[T]) -> T:
         with self._translation:

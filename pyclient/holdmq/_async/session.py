@@ -1,6 +1,6 @@
 """One MQTT session: its queue, its owner and its subscriptions."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdmq import commands
@@ -10,10 +10,13 @@ from holdmq.replies import (
     AckResult,
     AddResult,
     Entry,
+    ImportResult,
     Message,
     OpenResult,
     Page,
     Payload,
+    QueuedMessage,
+    ReplayResult,
     SessionInfo,
     SubscriptionOptions,
     Text,
@@ -176,6 +179,49 @@ class AsyncSession:
             ArgumentError: a sequence outside of 1 to 2**63 - 1.
         """
         return AsyncProducer(self._hold, self.client_id, name, sequence=sequence, prefix=self.prefix)
+
+    async def import_messages(
+        self,
+        messages: Sequence[QueuedMessage],
+        *,
+        merge: bool = False,
+        limit: int | None = None,
+        last_packet_id: int | None = None,
+        producer: tuple[Text, int] | None = None,
+    ) -> ImportResult:
+        """Puts a queue from elsewhere into the session in one step: identifiers, serials, order and states kept.
+
+        Args:
+            messages: at most 10000, oldest first; more in further calls with `merge`.
+            merge: behind the messages that are there; identifiers that are in use are changed, and told.
+            limit: how long the queue may become, 1 to 65535 (default: the server's); the oldest beyond it are left out.
+            last_packet_id: the identifier handed out last (default: that of the last message).
+            producer: a name and the number of the call, 1, 2, 3 …: a call that is sent again stores nothing.
+
+        Raises:
+            NotEmptyError: the session has messages; with `merge` they stay before the new ones.
+            ArgumentError: too many messages, or a number outside of its range.
+            CommandError: serials that do not grow, or a message in flight behind one that is queued.
+
+        Example:
+            >>> session = hold.session("device-11")
+            >>> queue = [QueuedMessage(b"on", packet_id=7, serial=7), QueuedMessage(b"off", packet_id=8, serial=8)]
+            >>> (await session.import_messages(queue, last_packet_id=9)).stored
+            2
+            >>> (await session.add(b"next")).packet_ids
+            (10,)
+        """
+        return await self._hold.execute(
+            commands.session_import(
+                self.client_id,
+                messages,
+                merge=merge,
+                limit=limit,
+                last_packet_id=last_packet_id,
+                producer=producer,
+                prefix=self.prefix,
+            )
+        )
 
     async def fetch(
         self,
@@ -370,8 +416,12 @@ class AsyncSession:
         retain_as_published: bool = False,
         retain_handling: int = 0,
         identifier: int = 0,
+        replay: str | None = None,
     ) -> tuple[bool, ...]:
         """Subscribes the session to topic filters, all with the same options (see `SubscriptionOptions`).
+
+        With `replay` (`earliest`, or milliseconds since 1970) the subscription begins in the past: `replay` reads
+        history into the session, until it is at the end and the subscription goes on live.
 
         Returns:
             True for each filter that is new, False where options were replaced.
@@ -392,7 +442,7 @@ class AsyncSession:
             >>> (await session.fetch()).entries[0].message.payload
             b'snow'
         """
-        options = SubscriptionOptions(qos, no_local, retain_as_published, retain_handling, identifier)
+        options = SubscriptionOptions(qos, no_local, retain_as_published, retain_handling, identifier, replay)
         return await self.subscribe_each(dict.fromkeys(filters, options))
 
     async def subscribe_each(self, filters: Mapping[str, SubscriptionOptions]) -> tuple[bool, ...]:
@@ -409,6 +459,43 @@ class AsyncSession:
                 if options.retain_handling == 0 or (options.retain_handling == 1 and is_new):
                     await self._hand_retained(topic_filter, options)
         return new
+
+    async def replay(
+        self, *, count: int | None = None, max_bytes: int | None = None, queue: int | None = None
+    ) -> ReplayResult:
+        """Reads history on for the subscriptions that begin in the past, and delivers it to the session.
+
+        Args:
+            count: messages at most, 1 or more (default 1000).
+            max_bytes: bytes of them at most, but one message comes in any case (default 1 MiB).
+            queue: only while the queue has fewer messages (default 1000).
+
+        Raises:
+            ArgumentError: a number outside of its range.
+            FencedError: the session has a newer owner.
+
+        Example:
+            >>> await hold.history.create("trams", "trams/#")
+            >>> await hold.topics.publish("trams/7", b"late", qos=1)
+            0
+            >>> session = hold.session("device-12")
+            >>> opened = await session.open("reader-1", expiry=60)
+            >>> new = await session.subscribe("trams/+", replay="earliest")
+            >>> (await session.replay()).delivered
+            1
+            >>> (await session.fetch()).entries[0].message.payload
+            b'late'
+        """
+        return await self._hold.execute(
+            commands.session_replay(
+                self.client_id,
+                count=count,
+                max_bytes=max_bytes,
+                queue=queue,
+                epoch=self.epoch,
+                prefix=self.prefix,
+            )
+        )
 
     async def deliver(self, *messages: Message) -> int:
         """Delivers messages as a publish that matches a subscription would, each with its own QoS and retain flag.

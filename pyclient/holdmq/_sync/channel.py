@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdmq import commands
-from holdmq.replies import ChannelPolicy, Payload, Text
+from holdmq.replies import ChannelPolicy, Payload, ProducerChunk, Text
 
 if TYPE_CHECKING:
     from holdmq._sync.client import HoldMQ
@@ -40,19 +40,33 @@ class Channel:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
-    def publish(self, message: Payload) -> int:
+    def publish(self, message: Payload, *, producer: ProducerChunk | None = None) -> int:
         """Publishes a message; by the channel's policy it is kept, if nobody hears it or always.
 
         It cannot be kept if the key named like the channel holds no list; `HoldMQ.info` counts that.
 
+        Args:
+            message: the content.
+            producer: who publishes, and the number of the message: sent again, it is not published again. In a cluster
+                for shard channels only.
+
         Returns:
-            How many receivers there were.
+            How many receivers there were; -1 if the producer's chunk was published before.
 
         Raises:
+            ArgumentError: a producer that cannot be.
+            FencedError: the producer has a larger epoch by now.
             redis.RedisError: whatever the server or redis-py reports.
+
+        Example:
+            >>> news = hold.channel("news")
+            >>> news.publish("elected", producer=ProducerChunk("desk", epoch=1, chunk=7))
+            0
+            >>> news.publish("elected", producer=ProducerChunk("desk", epoch=1, chunk=7))
+            -1
         """
         publish = commands.channel_spublish if self.sharded else commands.channel_publish
-        return self._hold.execute(publish(self.name, message))
+        return self._hold.execute(publish(self.name, message, producer=producer))
 
     def last(self) -> Text | None:
         """The last message that the channel keeps, None if there is none; removes nothing.

@@ -13,14 +13,23 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 from holdmq import commands
 from holdmq._feed import Kind
-from holdmq._io import Client, close, connect, nodes
+from holdmq._io import Client, close, connect, nodes, reload
 from holdmq._sync.channel import Channel
+from holdmq._sync.history import History
 from holdmq._sync.session import Session
 from holdmq._sync.slots import Patience, Slots
 from holdmq._sync.subscription import Subscription
 from holdmq._sync.topics import Topics
 from holdmq.commands import Command, Scope
-from holdmq.errors import ArgumentError, HoldMQError, ModuleMissingError, is_moving, translate, translation
+from holdmq.errors import (
+    ArgumentError,
+    HoldMQError,
+    ModuleMissingError,
+    is_moving,
+    library_of,
+    translate,
+    translation,
+)
 from holdmq.replies import SessionRow, Text
 
 T = TypeVar("T")
@@ -54,6 +63,7 @@ class HoldMQ:
         client: the wrapped client.
         moving_timeout: as given.
         topics: publishing to MQTT topics.
+        history: what was published in the past, as far as a store keeps it.
 
     Example:
         >>> with HoldMQ.from_url(url) as hold:
@@ -71,6 +81,7 @@ class HoldMQ:
         self.moving_timeout = moving_timeout
         self._slots = Slots(self)
         self.topics = Topics(self)
+        self.history = History(self)
         self._owned = False
         self._checked = False
         self._translation = translation(client)
@@ -234,12 +245,12 @@ class HoldMQ:
             return self._execute_once(command)
         if command.scope is Scope.SLOTS:
             return self._slots.execute(command)
-        if command.scope is not Scope.KEY:
+        if command.scope not in (Scope.KEY, Scope.SHARD):
             return self._execute_on_nodes(command)
         patience = Patience(self.moving_timeout)
         while True:
             try:
-                return self._execute_once(command)
+                return self._execute_once(command) if command.scope is Scope.KEY else self._at_slot(command)
             except Exception as error:
                 if not is_moving(error) or not patience.wait():
                     raise
@@ -249,6 +260,21 @@ class HoldMQ:
         with self._translation:
             reply = self.client.execute_command(*command.words, target_nodes=node, **command.options)
         return command.parse(reply)
+
+    def execute_anywhere(self, command: Command[T]) -> T:
+        """The same for a command without a key that any node of a cluster can answer."""
+        with self._translation:
+            reply = self.client.execute_command(*command.words, **command.options, **self._anywhere())
+        return command.parse(reply)
+
+    def _at_slot(self, command: Command[T]) -> T:
+        """At the node that has the slot of the command's key, which the library cannot see."""
+        cluster = nodes(self.client)
+        try:
+            return self.execute_at(cluster.get_node_from_key(command.key), command)
+        except library_of(self.client).AskError:  # the base of MovedError
+            reload(self.client)
+            return self.execute_at(cluster.get_node_from_key(command.key), command)
 
     def _execute_once(self, command: Command[T]) -> T:
         with self._translation:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdmq import commands
 from holdmq.errors import ArgumentError
-from holdmq.replies import Message, Payload, Publisher, Text
+from holdmq.replies import Message, Payload, ProducerChunk, Publisher, Text
 
 if TYPE_CHECKING:
     from holdmq._sync.client import HoldMQ
@@ -37,6 +37,7 @@ class Topics:
         ttl: int | None = None,
         publisher: Text | Publisher | None = None,
         properties: bytes = b"",
+        producer: ProducerChunk | None = None,
     ) -> int:
         """Publishes a message to every session with a filter that matches.
 
@@ -48,9 +49,11 @@ class Topics:
             payload: the content; empty with `retain` removes the retained message.
             qos: 0, 1 or 2.
             retain: keep it as the topic's retained message.
-            ttl: how long it lives, in seconds, 1 to 2147483647 (default: the session's).
+            ttl: how long it lives, in seconds, up to 2147483647 (default: the session's); 0: for who is connected now.
             publisher: the client id of the publisher (for subscriptions with `no_local`), or more of it.
             properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
+            producer: who publishes, and the number of the message: sent again, it is not published again. Not in a
+                cluster.
 
         In a cluster every node is asked for its own slots, one after the other: each session gets the message once,
         also while slots are being moved. If a node fails in between, the sessions of some nodes have it and others do
@@ -58,12 +61,12 @@ class Topics:
 
         Returns:
             How many sessions it reached; -1 if the publisher's packet identifier was received before and is not
-            completed.
+            completed, or if the producer's chunk was published before.
 
         Raises:
             InvalidTopicError: a topic name that MQTT forbids.
             ArgumentError: a number outside of its range, or an option without the one that it needs.
-            FencedError: the publisher's session has a newer owner.
+            FencedError: the publisher's session has a newer owner, or the producer a larger epoch.
             NoSessionError: it was never opened, or is gone.
             MovingError: slots were on their way for too long; the sessions in the others have the message.
         """
@@ -71,9 +74,18 @@ class Topics:
             raise ArgumentError(
                 "publisher has an epoch or a packet_id; expected neither in a cluster: no step has all nodes"
             )
+        if self._hold.is_cluster and producer is not None:
+            raise ArgumentError("producer was given; expected none in a cluster: no step has all nodes")
         return self._hold.execute(
             commands.topic_publish(
-                topic, payload, qos=qos, retain=retain, ttl=ttl, publisher=publisher, properties=properties
+                topic,
+                payload,
+                qos=qos,
+                retain=retain,
+                ttl=ttl,
+                publisher=publisher,
+                properties=properties,
+                producer=producer,
             )
         )
 

@@ -57,8 +57,8 @@ def test_topics_that_mqtt_forbids_are_refused_before_anything_is_sent(hold: Hold
 def test_numbers_outside_of_their_range_are_refused_before_anything_is_sent(hold: HoldMQ) -> None:
     with pytest.raises(ArgumentError, match="qos is 3; expected a whole number from 0 to 2"):
         hold.topics.publish("a", b"x", qos=3)
-    with pytest.raises(ArgumentError, match="ttl is 0"):
-        hold.topics.publish("a", b"x", ttl=0)
+    with pytest.raises(ArgumentError, match="ttl is -1"):
+        hold.topics.publish("a", b"x", ttl=-1)
     with pytest.raises(ArgumentError, match="payload is of type int"):
         hold.topics.publish("a", 5)  # type: ignore[arg-type]
 

@@ -1,0 +1,109 @@
+# Generated from pyclient/holdmq/_async/history_producer.py by tools/generate_sync.py; change that file.
+"""A producer of history: numbers what it appends, so that what is sent again after a lost reply is stored once."""
+
+import time
+from typing import TYPE_CHECKING
+
+from holdmq import history_commands as commands
+from holdmq.commands import Command, chunk_words
+from holdmq.errors import HoldMQError, ProducerError, library_of
+from holdmq.history_replies import HistoryPlace
+from holdmq.replies import Payload, ProducerChunk, Text
+
+if TYPE_CHECKING:
+    from holdmq._sync.client import HoldMQ
+
+
+class HistoryProducer:
+    """Appends messages to a store, each once; made by `HistoryStore.producer`.
+
+    When redis-py sends a message again because the connection was lost before the reply came, the server answers as it
+    did the first time. When redis-py gives up, the outcome is not known: then `pending` is True, and `retry` sends the
+    same message again, as often as is wanted, also after a pause. Whoever takes the producer's name later, with a
+    larger epoch, fences this one.
+
+    One task uses it at a time.
+
+    Attributes:
+        name: the producer's name.
+        epoch: its epoch.
+        chunk: the number of its next message.
+
+    Example:
+        >>> hold.history.create("rain", "rain/#")
+        >>> producer = hold.history.store("rain").producer("gauge-1")
+        >>> (producer.append("rain/oslo", b"3 mm")).sequence
+        1
+        >>> (producer.append("rain/oslo", b"4 mm")).sequence
+        2
+    """
+
+    def __init__(self, hold: "HoldMQ", store: Text, name: Text, *, epoch: int | None) -> None:
+        self.name = name
+        self.epoch = time.time_ns() // 1000 if epoch is None else epoch
+        self.chunk = 0
+        chunk_words(self._next)  # refuses what cannot be
+        self._hold = hold
+        self._store = store
+        self._pending: Command[HistoryPlace] | None = None
+        self._refused: type[Exception] = library_of(hold.client).ResponseError
+
+    @property
+    def _next(self) -> ProducerChunk:
+        return ProducerChunk(self.name, self.epoch, self.chunk)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the outcome of the last message is not known."""
+        return self._pending is not None
+
+    def append(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        ttl: int | None = None,
+        publisher: Text | None = None,
+        properties: bytes = b"",
+    ) -> HistoryPlace:
+        """Keeps a message; arguments and errors as for `HistoryStore.append`.
+
+        Raises:
+            HoldMQError: the outcome of the message before is not known.
+            FencedError: somebody with a larger epoch has the producer's name.
+            ProducerError: the number was used before, by somebody with the same name and epoch.
+            redis.ConnectionError: the outcome of this message is not known.
+        """
+        if self._pending is not None:
+            raise HoldMQError("the outcome of the message before is not known; expected a retry() before the next one")
+        self._pending = commands.history_append(
+            self._store,
+            commands.message_of(topic, payload, qos, retain, publisher, properties),
+            ttl=ttl,
+            producer=self._next,
+        )
+        return self.retry()
+
+    def retry(self) -> HistoryPlace:
+        """Sends the message whose outcome is not known once more; errors as for `append`.
+
+        Raises:
+            HoldMQError: there is none.
+        """
+        if self._pending is None:
+            raise HoldMQError("the outcome of every message is known; expected one that failed")
+        try:
+            place = self._hold.execute(self._pending)
+        except self._refused:
+            self._pending = None  # refused means that nothing was stored: the number is still free
+            raise
+        self._pending = None
+        self.chunk += 1
+        if place.sequence == 0:
+            raise ProducerError(
+                f"the message was not stored: the producer {self.name!r} has used number {self.chunk - 1} of epoch "
+                f"{self.epoch} before; expected a name of its own for each producer, or a larger epoch"
+            )
+        return place

@@ -1,0 +1,524 @@
+"""The commands of history without I/O, as `holdmq.commands` has the others: words to send, and a parser.
+
+A shard's commands go, in a cluster, to the node that has the slot of its key (`shard_key`), which is no argument of
+theirs: `Command.key` names it.
+
+Example:
+    >>> command = history_replay("a/#", store="s", count=10)
+    >>> command.words
+    ('HISTORY.REPLAY', b'a/#', 'STORE', b's', 'FROM', 'earliest', 'COUNT', 10)
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from holdmq.commands import (
+    MAX_EXPIRY_S,
+    MAX_NUMBER,
+    Command,
+    Scope,
+    Word,
+    _array,
+    _bytes,
+    _decode,
+    _filter,
+    _flag,
+    _integer,
+    _map,
+    _name,
+    _number,
+    _ok,
+    _payload,
+    _range,
+    _some,
+    _topic,
+    _wrong,
+    chunk_words,
+)
+from holdmq.errors import ArgumentError
+from holdmq.history_replies import (
+    COLUMNS,
+    HistoryColumns,
+    HistoryImport,
+    HistoryInfo,
+    HistoryMessage,
+    HistoryPage,
+    HistoryPlace,
+    HistoryPolicy,
+    PatternProposal,
+    PatternStats,
+    ShardInfo,
+)
+from holdmq.replies import Message, Payload, ProducerChunk, Text
+
+MAX_SHARDS = 64
+MAX_LEVELS = 16
+MAX_FILTERS = 1000
+"""Most topic filters of a store."""
+MAX_ROWS = 100_000
+"""Most messages of one page of a range."""
+MAX_RANGE_BYTES = 2**28
+MAX_IMPORT = 10_000
+"""Most messages of one import."""
+MAX_MS = 2**48 - 1
+
+Start: TypeAlias = str | int | datetime | timedelta
+"""Where to begin: `earliest`, `now`, a time (`datetime`, milliseconds since 1970, ISO 8601 text), or how long ago
+(`timedelta`, or a text like `90s`, `15m`, `24h`, `7d`)."""
+
+_AGE = re.compile(r"(\d+)([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def shard_key(store: Text, shard: int) -> bytes:
+    """The key of a shard's state, which tells its slot."""
+    return b"{%b/%d}_history" % (_name("store", store), _range("shard", shard, 0, MAX_SHARDS - 1))
+
+
+def wakeup_channel(store: Text) -> bytes:
+    """The channel on which the server tells that a store got messages."""
+    return b"holdmq:history:" + _name("store", store)
+
+
+# --- Stores -----------------------------------------------------------------------------------------------------------
+
+
+def history_store(
+    store: Text,
+    filters: Sequence[str],
+    *,
+    shards: int | None = None,
+    age: int | None = None,
+    max_bytes: int | None = None,
+    levels: int | None = None,
+    epoch: int | None = None,
+    hold_bytes: int | None = None,
+) -> Command[None]:
+    """`HISTORY.STORE`: makes or changes a store (age and epoch in seconds)."""
+    words: list[Word] = ["HISTORY.STORE", _name("store", store)]
+    for one in _some("filters", filters, MAX_FILTERS):
+        words += ["FILTER", _filter(one)]
+    words += _numbers(
+        SHARDS=("shards", shards, 1, MAX_SHARDS),
+        AGE=("age", age, 0, MAX_EXPIRY_S),
+        BYTES=("max_bytes", max_bytes, 0, MAX_NUMBER),
+        LEVELS=("levels", levels, 1, MAX_LEVELS),
+        EPOCH=("epoch", epoch, 1, MAX_EXPIRY_S),
+        HOLDBYTES=("hold_bytes", hold_bytes, 0, MAX_NUMBER),
+    )
+    return Command(tuple(words), _ok, scope=Scope.FIRST)
+
+
+def history_stores() -> Command[tuple[HistoryPolicy, ...]]:
+    """`HISTORY.STORES`: the policies."""
+
+    def merge(parts: Sequence[tuple[HistoryPolicy, ...]]) -> tuple[HistoryPolicy, ...]:
+        return tuple({policy.store: policy for part in parts for policy in part}.values())
+
+    def parse(reply: object) -> tuple[HistoryPolicy, ...]:
+        return tuple(_parse_policy(_map(item)) for item in _array(reply))
+
+    return Command(("HISTORY.STORES",), parse, scope=Scope.ALL, merge=merge)
+
+
+def history_unstore(store: Text) -> Command[None]:
+    """`HISTORY.UNSTORE`: removes a store with all its messages."""
+    return Command(("HISTORY.UNSTORE", _name("store", store)), _ok, scope=Scope.FIRST)
+
+
+def history_info(store: Text, shard: int | None = None) -> Command[HistoryInfo]:
+    """`HISTORY.INFO`: what a store, or one shard of it, has."""
+    words: list[Word] = ["HISTORY.INFO", _name("store", store)]
+    if shard is None:
+        return Command(tuple(words), _parse_info, scope=Scope.FIRST)
+    return Command((*words, "SHARD", shard), _parse_info, scope=Scope.SHARD, key=shard_key(store, shard))
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+def message_of(
+    topic: str, payload: Payload, qos: int, retain: bool, publisher: Text | None, properties: bytes
+) -> Message:
+    """The message of which these are the parts."""
+    by = _decode(_name("publisher", publisher)) if publisher is not None else ""
+    content = bytes(_payload("payload", payload))
+    return Message(topic=topic, payload=content, qos=qos, retain=retain, publisher=by, properties=properties)
+
+
+def history_append(
+    store: Text, message: Message, *, ttl: int | None = None, producer: ProducerChunk | None = None
+) -> Command[HistoryPlace]:
+    """`HISTORY.APPEND`: keeps a message without publishing it (ttl in seconds; its times are not sent)."""
+    words: list[Word] = ["HISTORY.APPEND", _name("store", store), _topic(message.topic), message.payload]
+    words += ["QOS", _range("qos", message.qos, 0, 2)]
+    if message.retain:
+        words.append("RETAIN")
+    words += _numbers(TTL=("ttl", ttl, 1, MAX_EXPIRY_S))
+    if message.publisher:
+        words += ["FROM", _name("publisher", message.publisher)]
+    if message.properties:
+        words += ["PROPERTIES", message.properties]
+    words += chunk_words(producer)
+    return Command(tuple(words), _parse_place, scope=Scope.FIRST)
+
+
+def history_import(
+    store: Text, shard: int, messages: Sequence[Message | bytes], *, producer: ProducerChunk | None = None
+) -> Command[HistoryImport]:
+    """`HISTORY.IMPORT`: appends messages, or records of them, to the shard of their topics, in one step."""
+    words: list[Word] = ["HISTORY.IMPORT", _name("store", store), shard, *chunk_words(producer), "RECORD"]
+    words += [one.to_record() if isinstance(one, Message) else one for one in _some("messages", messages, MAX_IMPORT)]
+    return Command(tuple(words), _parse_import, scope=Scope.SHARD, key=shard_key(store, shard))
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def history_replay(
+    topic_filter: str,
+    *,
+    store: Text | None = None,
+    start_ms: int | None = None,
+    end_ms: int | None = None,
+    count: int | None = None,
+    max_bytes: int | None = None,
+    shard: int | None = None,
+    cursor: str | None = None,
+) -> Command[HistoryPage]:
+    """`HISTORY.REPLAY`: a page of what a filter matches, from `start_ms` (None: the earliest) or a cursor on."""
+    words: list[Word] = ["HISTORY.REPLAY", _filter(topic_filter)]
+    if store is not None:
+        words += ["STORE", _name("store", store)]
+    if cursor is None:
+        words += ["FROM", "earliest" if start_ms is None else _range("start", start_ms, 0, MAX_MS)]
+    words += _numbers(
+        TO=("end", end_ms, 0, MAX_MS),
+        COUNT=("count", count, 1, MAX_NUMBER),
+        BYTES=("max_bytes", max_bytes, 1, MAX_NUMBER),
+        SHARD=("shard", shard, 0, MAX_SHARDS - 1),
+    )
+    if cursor is not None:
+        words += ["CURSOR", _name("cursor", cursor)]
+    if store is not None and shard is not None:
+        return Command(tuple(words), _parse_page, scope=Scope.SHARD, key=shard_key(store, shard))
+    return Command(tuple(words), _parse_page, scope=Scope.FIRST)
+
+
+def history_sequence(store: Text, shard: int, at_ms: int) -> Command[int]:
+    """`HISTORY.SEQ`: the sequence number of the first message of a shard at this time or later."""
+    words = ("HISTORY.SEQ", _name("store", store), shard, _range("time", at_ms, 0, MAX_MS))
+    return Command(words, _integer, scope=Scope.SHARD, key=shard_key(store, shard))
+
+
+def history_range(
+    store: Text,
+    shard: int,
+    numbers: tuple[int, int],
+    *,
+    topic_filter: str | None = None,
+    columns: Iterable[str] = COLUMNS,
+    count: int | None = None,
+    max_bytes: int | None = None,
+    expired: bool = False,
+) -> Command[HistoryColumns]:
+    """`HISTORY.RANGE … PACKED`: the messages of a shard with these numbers, both included, column by column."""
+    names = tuple(columns)
+    for name in names:
+        if name not in COLUMNS:
+            raise ArgumentError(f"a column is {name!r}; expected {', '.join(COLUMNS)}")
+    if len(set(names)) != len(names) or not names:
+        raise ArgumentError(f"columns are {names!r}; expected one or more, each once")
+    words: list[Word] = ["HISTORY.RANGE", _name("store", store), shard]
+    first, last = numbers
+    words += [_range("first", first, 1, MAX_NUMBER), _range("last", last, 0, MAX_NUMBER)]
+    if topic_filter is not None:
+        words += ["FILTER", _filter(topic_filter)]
+    words += ["COLUMNS", len(names), *names]
+    words += _numbers(
+        COUNT=("count", count, 1, MAX_ROWS),
+        BYTES=("max_bytes", max_bytes, 1, MAX_RANGE_BYTES),
+    )
+    words += ["PACKED", *(["EXPIRED"] if expired else [])]
+
+    def parse(reply: object) -> HistoryColumns:
+        next_sequence, visited, missed, rows, packed = _array(reply, 5)
+        buffers = {
+            name: tuple(map(_bytes, item)) if isinstance(item, list) else (_bytes(item),)
+            for name, item in zip(names, _array(packed, len(names)), strict=True)
+        }
+        return HistoryColumns(
+            shard, _integer(next_sequence), _integer(visited), _integer(missed), _integer(rows), buffers
+        )
+
+    return Command(tuple(words), parse, scope=Scope.SHARD, key=shard_key(store, shard))
+
+
+# --- Retention --------------------------------------------------------------------------------------------------------
+
+
+def history_trim(store: Text, shard: int, sequence: int) -> Command[int]:
+    """`HISTORY.TRIM`: everything up to this sequence number goes; replies the first one that is still visible."""
+    words = ("HISTORY.TRIM", _name("store", store), shard, _range("sequence", sequence, 0, MAX_NUMBER))
+    return Command(words, _integer, scope=Scope.SHARD, key=shard_key(store, shard))
+
+
+def history_hold(store: Text, reader: Text, watermarks: Mapping[int, int] | None = None) -> Command[dict[int, int]]:
+    """`HISTORY.HOLD`: the reader has read each of these shards up to the sequence number; replies its watermarks."""
+    words: list[Word] = ["HISTORY.HOLD", _name("store", store), _name("reader", reader)]
+    for shard, sequence in (watermarks or {}).items():
+        words += [_range("shard", shard, 0, MAX_SHARDS - 1), _range("sequence", sequence, 0, MAX_NUMBER)]
+    return Command(tuple(words), _parse_watermarks, scope=Scope.FIRST)
+
+
+def history_release(store: Text, reader: Text) -> Command[None]:
+    """`HISTORY.HOLD … RELEASE`: the reader holds nothing any more."""
+    return Command(("HISTORY.HOLD", _name("store", store), _name("reader", reader), "RELEASE"), _ok, scope=Scope.FIRST)
+
+
+# --- Patterns ---------------------------------------------------------------------------------------------------------
+
+
+def _patterns(word: str, store: Text, *rest: Word, shard: int | None) -> tuple[Word, ...]:
+    words: list[Word] = ["HISTORY.PATTERNS", word, _name("store", store), *rest]
+    words += _numbers(SHARD=("shard", shard, 0, MAX_SHARDS - 1))
+    return tuple(words)
+
+
+def _scoped(store: Text, shard: int | None) -> dict[str, Any]:
+    """A command about patterns goes where the store, or the shard, is."""
+    key = b"{%b}" % _name("store", store) if shard is None else shard_key(store, shard)
+    return {"scope": Scope.SHARD, "key": key}
+
+
+def patterns_get(store: Text, *, shard: int | None = None, generation: int | None = None) -> Command[tuple[int, str]]:
+    """`HISTORY.PATTERNS GET`: the generation, and its pattern set as text."""
+    words = [*_patterns("GET", store, shard=shard)]
+    words += _numbers(GENERATION=("generation", generation, 1, MAX_NUMBER))
+
+    def parse(reply: object) -> tuple[int, str]:
+        number, text = _array(reply, 2)
+        return _integer(number), _decode(text)
+
+    return Command(tuple(words), parse, **_scoped(store, shard))
+
+
+def patterns_stats(store: Text, *, shard: int | None = None) -> Command[tuple[PatternStats, ...]]:
+    """`HISTORY.PATTERNS STATS`: each pattern of the present set."""
+
+    def parse(reply: object) -> tuple[PatternStats, ...]:
+        return tuple(_parse_stats(_map(item)) for item in _array(reply))
+
+    return Command(_patterns("STATS", store, shard=shard), parse, **_scoped(store, shard))
+
+
+def patterns_prepare(store: Text, generation: int, text: str, *, shard: int | None = None) -> Command[None]:
+    """`HISTORY.PATTERNS PREPARE`: checks a pattern set and keeps it for a generation."""
+    number = _range("generation", generation, 1, MAX_NUMBER)
+    return Command(_patterns("PREPARE", store, number, _name("text", text), shard=shard), _ok, **_scoped(store, shard))
+
+
+def patterns_commit(store: Text, generation: int, *, shard: int | None = None) -> Command[None]:
+    """`HISTORY.PATTERNS COMMIT`: switches to what was prepared."""
+    number = _range("generation", generation, 1, MAX_NUMBER)
+    return Command(_patterns("COMMIT", store, number, shard=shard), _ok, **_scoped(store, shard))
+
+
+def patterns_abort(store: Text, *, shard: int | None = None) -> Command[None]:
+    """`HISTORY.PATTERNS ABORT`: forgets what was prepared."""
+    return Command(_patterns("ABORT", store, shard=shard), _ok, **_scoped(store, shard))
+
+
+def patterns_propose(store: Text, *, margin: int | None = None) -> Command[PatternProposal]:
+    """`HISTORY.PATTERNS PROPOSE`: what the learner proposes (margin in percent)."""
+    words: list[Word] = ["HISTORY.PATTERNS", "PROPOSE", _name("store", store)]
+    words += _numbers(MARGIN=("margin", margin, 0, 100))
+    return Command(tuple(words), _parse_proposal, **_scoped(store, None))
+
+
+# --- Times ------------------------------------------------------------------------------------------------------------
+
+
+def needs_clock(start: Start) -> bool:
+    """Whether the start counts from now."""
+    return start == "now" or isinstance(start, timedelta) or (isinstance(start, str) and bool(_AGE.fullmatch(start)))
+
+
+def time_ms(name: str, value: Start, now_ms: int = 0) -> int | None:
+    """The time in milliseconds since 1970, None for `earliest`; `now_ms` is for those that count from now.
+
+    Raises:
+        ArgumentError: it stands for no time.
+    """
+    if isinstance(value, str):
+        return _text_ms(name, value, now_ms)
+    if isinstance(value, timedelta):
+        return max(0, now_ms - value // timedelta(milliseconds=1))
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return _range(name, (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1), 0, MAX_MS)
+    return _range(name, value, 0, MAX_MS)
+
+
+def _text_ms(name: str, text: str, now_ms: int) -> int | None:
+    age = _AGE.fullmatch(text)
+    if age is not None:
+        return max(0, now_ms - int(age[1]) * _SECONDS[age[2]] * 1000)
+    if text in ("earliest", "now"):
+        return None if text == "earliest" else now_ms
+    if text.isdecimal():
+        return _range(name, int(text), 0, MAX_MS)
+    try:
+        return time_ms(name, datetime.fromisoformat(text))
+    except ValueError as error:
+        raise ArgumentError(
+            f"{name} is {text!r}; expected earliest, now, a time (ISO 8601, or milliseconds since 1970), or how long "
+            "ago, like 90s, 15m, 24h, 7d"
+        ) from error
+
+
+def server_time_ms() -> Command[int]:
+    """`TIME`: the server's clock, milliseconds since 1970."""
+
+    def parse(reply: Any) -> int:
+        seconds, microseconds = reply  # the libraries make a pair of it
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    return Command(("TIME",), parse)
+
+
+# --- Arguments and replies --------------------------------------------------------------------------------------------
+
+
+def _numbers(**options: tuple[str, int | None, int, int]) -> list[Word]:
+    """Options that are numbers: word=(name in errors, value, lowest, highest); None is left out."""
+    words: list[Word] = []
+    for word, (name, value, low, high) in options.items():
+        if value is not None:
+            words += [word, _range(name, value, low, high)]
+    return words
+
+
+def _parse_policy(fields: Mapping[str, Any]) -> HistoryPolicy:
+    try:
+        return HistoryPolicy(
+            store=_decode(fields["store"]),
+            filters=tuple(_decode(one) for one in _array(fields["filters"])),
+            shards=_integer(fields["shards"]),
+            levels=_integer(fields["levels"]),
+            age=_integer(fields["age"]),
+            epoch=_integer(fields["epoch"]),
+            max_bytes=_integer(fields["bytes"]),
+        )
+    except KeyError as error:
+        raise _wrong(fields, f"a field {error}") from error
+
+
+def _parse_info(reply: object) -> HistoryInfo:
+    fields = _map(reply)
+    policy = _parse_policy(fields)
+    try:
+        shards = tuple(_parse_shard(_map(item)) for item in _array(fields["shard"]))
+        return HistoryInfo(policy, _integer(fields["generation"]), shards)
+    except KeyError as error:
+        raise _wrong(reply, f"a field {error}") from error
+
+
+def _parse_shard(fields: Mapping[str, Any]) -> ShardInfo:
+    holds: dict[str, int] = {}
+    lost: dict[str, int] = {}
+    for reader, value in _map(fields["holds"]).items():
+        text = _decode(value) if isinstance(value, bytes) else str(_integer(value))
+        is_lost = text.startswith("lost ")
+        number = text.removeprefix("lost ")
+        if not number.isdecimal():
+            raise _wrong(value, "the watermark of a reader")
+        (lost if is_lost else holds)[reader] = int(number)
+    return ShardInfo(
+        shard=_integer(fields["shard"]),
+        first=_integer(fields["first"]),
+        last=_integer(fields["last"]),
+        first_time_us=_integer(fields["first_time"]),
+        last_time_us=_integer(fields["last_time"]),
+        bytes=_integer(fields["bytes"]),
+        epoch=_integer(fields["epoch"]),
+        oldest_epoch=_integer(fields["oldest_epoch"]),
+        generation=_integer(fields["generation"]),
+        trimmed=_integer(fields["trimmed"]),
+        holds=holds,
+        lost=lost,
+    )
+
+
+def _parse_place(reply: object) -> HistoryPlace:
+    shard, sequence, time_us, new = _array(reply, 4)
+    return HistoryPlace(_integer(shard), _integer(sequence), _integer(time_us), _flag(new))
+
+
+def _parse_import(reply: object) -> HistoryImport:
+    first, last, new = _array(reply, 3)
+    return HistoryImport(_integer(first), _integer(last), _flag(new))
+
+
+def _parse_page(reply: object) -> HistoryPage:
+    entries, cursor, end, visited, missed = _array(reply, 5)
+    messages = tuple(_parse_message(entry) for entry in _array(entries))
+    return HistoryPage(messages, _decode(cursor), _flag(end), _integer(visited), _integer(missed))
+
+
+def _parse_message(entry: object) -> HistoryMessage:
+    shard, sequence, time_us, record = _array(entry, 4)
+    try:
+        return HistoryMessage.from_record_at(_bytes(record), _integer(shard), _integer(sequence), _integer(time_us))
+    except ArgumentError as error:
+        raise _wrong(record, "a record of a message") from error
+
+
+def _parse_watermarks(reply: object) -> dict[int, int]:
+    return {int(shard): _number(sequence) for shard, sequence in _pairs(reply)}
+
+
+def _pairs(reply: object) -> Iterable[tuple[Any, Any]]:
+    if isinstance(reply, dict):
+        return reply.items()
+    flat = _array(reply)
+    if len(flat) % 2:
+        raise _wrong(reply, "pairs")
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _parse_stats(fields: Mapping[str, Any]) -> PatternStats:
+    try:
+        return PatternStats(
+            pattern=_integer(fields["pattern"]),
+            filter=_decode(fields["filter"]),
+            messages=_integer(fields["messages"]),
+            slots=_integer(fields["slots"]),
+            bits=tuple(_integer(one) for one in _array(fields["bits"])),
+        )
+    except KeyError as error:
+        raise _wrong(fields, f"a field {error}") from error
+
+
+def _parse_proposal(reply: object) -> PatternProposal:
+    fields = _map(reply)
+    try:
+        return PatternProposal(
+            better=_flag(fields["better"]),
+            text=_decode(fields["text"]),
+            cost=_float(fields["cost"]),
+            present_cost=_float(fields["present_cost"]),
+            patterns=_integer(fields["patterns"]),
+        )
+    except KeyError as error:
+        raise _wrong(reply, f"a field {error}") from error
+
+
+def _float(reply: object) -> float:
+    """A double (RESP3), or a number as text (RESP2)."""
+    try:
+        return float(reply if isinstance(reply, (int, float)) else _decode(reply))
+    except ValueError as error:
+        raise _wrong(reply, "a number") from error

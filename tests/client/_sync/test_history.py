@@ -1,0 +1,343 @@
+# Generated from tests/client/_async/test_history.py by tools/generate_sync.py; change that file.
+"""History from Python: stores, replays that can be resumed and followed, columns, producers."""
+
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import redis
+
+from holdmq import (
+    ArgumentError,
+    CommandError,
+    FencedError,
+    HistoryMessage,
+    HoldMQ,
+    HoldMQError,
+    InvalidTopicError,
+    ProducerChunk,
+    Replay,
+    ReplayStepKind,
+    StaleError,
+)
+from holdmq.history_replies import COLUMNS
+from tests.client.proxy import Proxy
+
+TOPICS = ["s/1/a", "s/1/b", "s/2/a", "s/3/deep/er"]
+
+
+def filled(hold: HoldMQ, count: int = 40, *, shards: int = 3) -> list[tuple[str, bytes]]:
+    """A store `s` with so many messages; their topics and payloads."""
+    hold.history.create("s", "s/#", shards=shards)
+    sent = [(TOPICS[number % len(TOPICS)], str(number).encode()) for number in range(count)]
+    for topic, payload in sent:
+        hold.topics.publish(topic, payload, qos=number_of(payload) % 3, publisher="me", properties=b"\x26")
+    return sent
+
+
+def number_of(payload: bytes) -> int:
+    return int(payload)
+
+
+def rest(replay: Replay) -> list[HistoryMessage]:
+    return [message for message in replay]
+
+
+def by_topic(messages: list[HistoryMessage]) -> dict[str, list[int]]:
+    """The payloads of each topic, in order."""
+    found: dict[str, list[int]] = {}
+    for message in messages:
+        found.setdefault(message.topic, []).append(number_of(message.payload))
+    return found
+
+
+def expected(sent: list[tuple[str, bytes]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, payload in sent:
+        found.setdefault(topic, []).append(number_of(payload))
+    return found
+
+
+# --- Stores -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_is_made_changed_listed_and_dropped(hold: HoldMQ) -> None:
+    hold.history.create("s", "a/#", "b/+", shards=2, age=3600, max_bytes=10**6, levels=4, epoch=60)
+    hold.history.create("s", "a/#", age=7200)
+    (policy,) = hold.history.stores()
+    assert (policy.store, policy.filters, policy.shards, policy.levels) == ("s", ("a/#",), 2, 4)
+    assert (policy.age, policy.max_bytes) == (7200, 10**6)
+    with pytest.raises(CommandError, match="SHARDS"):
+        hold.history.create("s", "a/#", shards=3)
+    hold.history.store("s").drop()
+    assert hold.history.stores() == ()
+    with pytest.raises(CommandError):
+        hold.history.store("s").info()
+
+
+def test_wrong_arguments_are_refused_before_anything_is_sent(hold: HoldMQ) -> None:
+    store = hold.history.store("s")
+    with pytest.raises(InvalidTopicError):
+        hold.history.start_replay("a/#/b")
+    for wrong in ("yesterday", "15 m", datetime(1960, 1, 1, tzinfo=UTC), -1, 2**48):
+        with pytest.raises(ArgumentError, match="start is"):
+            hold.history.start_replay("a", wrong)
+    with pytest.raises(ArgumentError, match="count is 0"):
+        hold.history.start_replay("a", page=0)
+    with pytest.raises(ArgumentError, match="a column is 'colour'"):
+        store.range(0, 1, 2, columns=["colour"])
+    with pytest.raises(ArgumentError, match="shard is 64"):
+        store.range(64, 1, 2)
+    with pytest.raises(ArgumentError, match="chunk of the producer is -1"):
+        store.append("a", b"x", producer=ProducerChunk("p", 0, -1))
+    with pytest.raises(ArgumentError, match="256 bytes"):
+        store.producer("x" * 256)
+
+
+# --- Replays ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", [1, 3, 1000])
+def test_a_replay_gives_what_matches_in_the_order_of_each_topic(hold: HoldMQ, page: int) -> None:
+    sent = filled(hold)
+    messages = rest(hold.history.start_replay("s/+/a", page=page))
+    assert by_topic(messages) == {topic: numbers for topic, numbers in expected(sent).items() if topic.endswith("/a")}
+    first = messages[0]
+    assert (first.publisher, first.properties, first.qos) == ("me", b"\x26", number_of(first.payload) % 3)
+    assert first.sequence >= 1
+    assert abs(first.time - datetime.now(UTC)) < timedelta(minutes=1)
+    assert len({(message.shard, message.sequence) for message in messages}) == len(messages)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cursor_goes_on_behind_the_last_message_that_was_handed_out(hold: HoldMQ, seed: int) -> None:
+    chance = random.Random(seed)
+    sent = filled(hold)
+    got: list[HistoryMessage] = []
+    cursor: str | None = None
+    for _ in range(200):
+        replay = hold.history.start_replay("s/#", cursor=cursor, page=chance.choice((1, 5, 13, 100)))
+        taken = [replay.get() for _ in range(chance.randrange(1, 12))]
+        got += [message for message in taken if message is not None]
+        cursor = replay.cursor
+        if taken[-1] is None:
+            break
+    assert by_topic(got) == expected(sent)
+    place = hold.history.store("s").append("s/1/a", b"99")
+    (late,) = rest(hold.history.start_replay("s/#", cursor=cursor))
+    assert (late.payload, late.sequence) == (b"99", place.sequence)
+
+
+def test_a_replay_begins_and_ends_at_a_time(hold: HoldMQ) -> None:
+    filled(hold, 4)
+    everything = rest(hold.history.start_replay("s/#"))
+    times = sorted(message.time for message in everything)
+    assert rest(hold.history.start_replay("s/#", times[-1] + timedelta(milliseconds=1))) == []
+    assert len(rest(hold.history.start_replay("s/#", "now"))) < 4  # those of this very millisecond
+    for start in ("1h", timedelta(hours=1), times[0] - timedelta(seconds=5), times[0].timestamp() * 1000 // 1 - 5000):
+        begin = int(start) if isinstance(start, float) else start
+        assert len(rest(hold.history.start_replay("s/#", begin))) == 4
+    assert len(rest(hold.history.start_replay("s/#", times[0].isoformat()))) == 4
+    assert rest(hold.history.start_replay("s/#", end=times[0] - timedelta(seconds=5))) == []
+    store = hold.history.store("s")
+    assert store.sequence_at(everything[0].shard, "earliest") == 1
+    assert store.sequence_at(everything[0].shard, times[0] - timedelta(seconds=5)) == 1
+    last = (store.info(0)).shards[0].last
+    assert store.sequence_at(0, times[-1] + timedelta(milliseconds=1)) == last + 1
+
+
+def test_steps_tell_the_next_topic_and_the_end_and_go_on_after_it(hold: HoldMQ) -> None:
+    hold.history.create("s", "s/#")
+    for topic in ("s/a", "s/a", "s/b"):
+        hold.topics.publish(topic, b"x")
+    replay = hold.history.start_replay("s/#")
+    kinds = [(replay.next()).kind for _ in range(5)]
+    assert kinds == [
+        ReplayStepKind.NEXT_TOPIC,
+        ReplayStepKind.MESSAGE,
+        ReplayStepKind.NEXT_TOPIC,
+        ReplayStepKind.END,
+        ReplayStepKind.END,
+    ]
+    hold.topics.publish("s/b", b"later")
+    step = replay.next()
+    assert step.kind is ReplayStepKind.MESSAGE
+    assert step.message is not None
+    assert step.message.payload == b"later"
+
+
+def test_a_filter_that_no_store_selects_is_refused(hold: HoldMQ) -> None:
+    with pytest.raises(CommandError, match="no store"):
+        rest(hold.history.start_replay("nobody/keeps/this"))
+
+
+# --- Following --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_following_goes_from_the_past_to_what_comes_without_a_gap(
+    hold: HoldMQ, connect: Callable[..., HoldMQ], named: bool
+) -> None:
+    sent = filled(hold, 10)
+    reader = connect()
+    source = reader.history.store("s") if named else reader.history
+    got: list[HistoryMessage] = []
+    with source.follow("s/#", page=4) as messages:
+        for number in range(10, 30):
+            message = messages.get(timeout=10)
+            assert message is not None
+            got.append(message)
+            sent.append((TOPICS[number % 4], str(number).encode()))
+            hold.topics.publish(*sent[-1])
+        while len(got) < len(sent):
+            message = messages.get(timeout=10)
+            assert message is not None
+            got.append(message)
+        assert messages.get(timeout=0.1) is None
+    assert by_topic(got) == expected(sent)
+    assert messages.get() is None  # it was closed
+
+
+def test_following_survives_lost_connections_without_a_gap_or_a_repetition(
+    hold: HoldMQ, proxy: Proxy, connect: Callable[..., HoldMQ]
+) -> None:
+    sent = filled(hold, 5)
+    got: list[HistoryMessage] = []
+    with connect(proxy).history.store("s").follow("s/#", page=2) as messages:
+        for number in range(5, 25):
+            if number % 6 == 0:
+                proxy.cut()
+            sent.append((TOPICS[number % 4], str(number).encode()))
+            hold.topics.publish(*sent[-1])
+            message = messages.get(timeout=20)
+            assert message is not None
+            got.append(message)
+        while len(got) < len(sent):
+            message = messages.get(timeout=20)
+            assert message is not None
+            got.append(message)
+    assert by_topic(got) == expected(sent)
+
+
+def test_iteration_over_what_comes_ends_after_a_silence(hold: HoldMQ) -> None:
+    filled(hold, 3)
+    assert len(rest(hold.history.follow("s/#", timeout=0.1))) == 3
+
+
+def test_a_server_that_stays_away_is_told(connect: Callable[..., HoldMQ], proxy: Proxy) -> None:
+    hold = connect(proxy)
+    hold.history.create("s", "s/#")
+    replay = hold.history.start_replay("s/#", reconnect=0.2)
+    assert replay.get() is None
+    proxy.close()
+    with pytest.raises(redis.ConnectionError):
+        replay.get()
+
+
+# --- Columns ----------------------------------------------------------------------------------------------------------
+
+
+def test_columns_hold_what_a_replay_gives(hold: HoldMQ) -> None:
+    filled(hold, 20, shards=2)
+    store = hold.history.store("s")
+    for shard in range(2):
+        messages = rest(store.start_replay(shard=shard))
+        columns = store.range(shard, 1, 100)
+        assert columns.names == tuple(COLUMNS)
+        assert len(columns) == len(messages) == columns.rows
+        assert columns["sequence"] == [message.sequence for message in messages]
+        assert columns["time"] == [message.time_us for message in messages]
+        assert columns["topic"] == [message.topic for message in messages]
+        assert columns["payload"] == [message.payload for message in messages]
+        assert columns["qos"] == [message.qos for message in messages]
+        assert columns["publisher"] == ["me"] * len(messages)
+        assert columns["expires"] == columns["retain"] == [0] * len(messages)
+        assert columns["published"] == [message.time_ms for message in messages]
+        offsets, data = columns.buffers("payload")
+        assert len(offsets) == 4 * (len(messages) + 1)
+        assert bytes(data) == b"".join(message.payload for message in messages)
+        with pytest.raises(ArgumentError, match="'colour'"):
+            columns.buffers("colour")
+
+
+def test_pages_of_columns_cover_a_range(hold: HoldMQ) -> None:
+    filled(hold, 30, shards=1)
+    store = hold.history.store("s")
+    pages = [page for page in store.ranges(0, 5, 28, columns=["sequence"], count=7)]
+    assert [number for page in pages for number in page["sequence"]] == list(range(5, 29))
+    assert max(map(len, pages)) == 7
+    filtered = [page for page in store.ranges(0, 1, 99, topic_filter="s/2/a", columns=["topic"])]
+    assert {topic for page in filtered for topic in page["topic"]} == {"s/2/a"}
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_appended_message_has_a_place_and_everything_it_came_with(hold: HoldMQ) -> None:
+    hold.history.create("s", "s/#")
+    store = hold.history.store("s")
+    store.append("s/1", "text", qos=1, retain=True, ttl=60, publisher="me", properties=b"\x01")
+    (message,) = rest(store.start_replay())
+    assert (message.payload, message.qos, message.retain, message.publisher) == (b"text", 1, True, "me")
+    assert message.expires_ms is not None
+    assert message.expires_ms - message.time_ms == 60_000
+    with pytest.raises(CommandError, match="does not select"):
+        store.append("other", b"x")
+
+
+def test_a_producer_stores_once_what_is_sent_twice(connect: Callable[..., HoldMQ], proxy: Proxy, hold: HoldMQ) -> None:
+    hold.history.create("s", "s/#", shards=2)
+    producer = connect(proxy).history.store("s").producer("p")
+    assert (producer.append("s/1", b"a")).new
+    proxy.swallow_next_reply()
+    with pytest.raises(redis.ConnectionError):
+        producer.append("s/1", b"b")
+    assert producer.pending
+    with pytest.raises(HoldMQError, match="not known"):
+        producer.append("s/1", b"c")
+    place = producer.retry()
+    assert (place.sequence, place.new) == (2, False)
+    assert (producer.append("s/2", b"c")).new
+    assert by_payload(rest(hold.history.start_replay("s/#"))) == [b"a", b"b", b"c"]
+    with pytest.raises(FencedError):
+        hold.history.store("s").producer("p", epoch=1).append("s/1", b"old")
+
+
+def by_payload(messages: list[HistoryMessage]) -> list[bytes]:
+    return sorted(message.payload for message in messages)
+
+
+def test_publishing_with_a_producer_happens_once(hold: HoldMQ) -> None:
+    hold.history.create("s", "s/#")
+    session = hold.session("device")
+    session.open("me", expiry=60)
+    session.subscribe("s/#")
+    once = ProducerChunk("p", 1, 1)
+    assert [hold.topics.publish("s/1", b"x", qos=1, producer=once) for _ in range(2)] == [1, -1]
+    assert len((session.fetch()).entries) == 1
+    assert len(rest(hold.history.start_replay("s/#"))) == 1
+
+
+# --- Patterns ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_goes_over_to_another_pattern_set(hold: HoldMQ) -> None:
+    sent = filled(hold, 8)
+    store = hold.history.store("s")
+    generation, text = store.patterns.get()
+    better = text + "s/+/a\n"
+    store.patterns.prepare(generation + 1, better)
+    store.patterns.abort()
+    with pytest.raises(StaleError):
+        store.patterns.commit(generation + 1)
+    store.patterns.prepare(generation + 1, better)
+    store.patterns.commit(generation + 1)
+    assert store.patterns.get() == (generation + 1, better)
+    assert (store.info()).generation == generation + 1
+    hold.topics.publish("s/1/a", b"100")
+    stats = {pattern.filter: pattern.messages for pattern in store.patterns.stats()}
+    assert stats == {"#": 0, "s/+/a": 1}
+    with pytest.raises(CommandError):
+        store.patterns.prepare(generation + 2, "nonsense")
+    assert len(rest(store.start_replay())) == len(sent) + 1

@@ -158,8 +158,10 @@ static void decide(look *l) {
     }
 }
 
-/* What the hash says is enough, unless all that lists have is past its age: then the tail is looked at, too. */
+/* Of a shard that nobody has used yet what the hash says is enough, unless all that lists have is past its age: then the
+ * tail is looked at, too. */
 static bool read_state(const look *l, unsigned shard, history_shard *state) {
+    if (l->store->live[shard] != NULL) return history_shard_read(l->ctx, l->store, shard, state, false);
     *state = (history_shard){.store = l->store, .shard = shard};
     server_string *name = history_key(l->store, shard, "%s", "");
     bool right = history_shard_load(l->ctx, name, state);

@@ -197,16 +197,11 @@ def named_map(flat: Any) -> dict[str, Any]:
     return named
 
 
-def info(client: redis.Redis, name: Text = "s", shard: int = 0) -> dict[bytes, Any]:
-    """What HISTORY.INFO says of a shard."""
-    reply = pairs(client.execute_command("HISTORY.INFO", name, "SHARD", shard))
-    facts = pairs(reply[b"shard"][0])
-    return {**facts, b"holds": pairs(facts[b"holds"])}
-
-
-def pairs(reply: Any) -> dict[Any, Any]:
-    """A map, however the protocol writes it."""
-    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+def shard_facts(client: redis.Redis, name: Text = "s", shard: int = 0) -> dict[str, Any]:
+    """What HISTORY.INFO says of one shard."""
+    (only,) = facts(client, name, shard=shard)["shard"]
+    assert isinstance(only, dict)
+    return only
 
 
 def trim(client: redis.Redis, name: Text, shard: int, sequence: int) -> int:
@@ -218,7 +213,8 @@ def trim(client: redis.Redis, name: Text, shard: int, sequence: int) -> int:
 
 def hold(client: redis.Redis, name: Text, reader: Text, *watermarks: int) -> dict[int, int]:
     """HISTORY.HOLD: the watermark of each shard."""
-    return pairs(client.execute_command("HISTORY.HOLD", name, reader, *watermarks))
+    flat = client.execute_command("HISTORY.HOLD", name, reader, *watermarks)
+    return flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def in_order(entries: list[Entry]) -> dict[int, list[tuple[bytes, bytes]]]:

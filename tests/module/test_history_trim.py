@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from tests.module.history_support import append, hold, info, replay, replay_all, store, trim
+from tests.module.history_support import append, hold, replay, replay_all, shard_facts, store, trim
 from tests.module.sessions_support import (
     assert_indexes_hold,
     assert_same_keys,
@@ -37,7 +37,7 @@ def fill(client: redis.Redis, count: int, *, epoch_bytes: int = 2000) -> None:
 def append_all(client: redis.Redis, count: int) -> None:
     with client.pipeline(transaction=False) as pipe:
         for number in range(count):
-            pipe.execute_command("HISTORY.APPEND", "s", f"a/{number % 7}/x", f"{number}".rjust(100))
+            pipe.execute_command("HISTORY.APPEND", "s", f"a/{number % 50}/x", f"{number}".rjust(100))
         pipe.execute()
 
 
@@ -56,17 +56,17 @@ def epochs_with_keys(client: redis.Redis) -> set[int]:
 
 def test_what_is_trimmed_is_gone_at_once_and_whole_epochs_leave_no_key(client: redis.Redis) -> None:
     fill(client, 200)
-    first_epochs = info(client)[b"epoch"]
+    first_epochs = shard_facts(client)["epoch"]
     assert first_epochs > 4
     page = replay(client, "a/#", count=10)
     assert trim(client, "s", 0, 150) == 151
     assert sequences(client) == list(range(151, 201))
     behind = replay(client, "a/#", cursor=page.cursor)
     assert (behind.missed, behind.entries[0].sequence) == (140, 151)
-    facts = info(client)
-    assert (facts[b"first"], facts[b"last"], facts[b"trimmed"]) == (151, 200, 150)
-    assert 1 < facts[b"oldest_epoch"] <= facts[b"epoch"]
-    assert epochs_with_keys(client) == set(range(facts[b"oldest_epoch"], facts[b"epoch"] + 1))
+    facts = shard_facts(client)
+    assert (facts["first"], facts["last"], facts["trimmed"]) == (151, 200, 150)
+    assert 1 < facts["oldest_epoch"] <= facts["epoch"]
+    assert epochs_with_keys(client) == set(range(facts["oldest_epoch"], facts["epoch"] + 1))
     assert set(map(int, client.hgetall("{s/0}_history_epochs"))) == epochs_with_keys(client)
 
 
@@ -75,8 +75,8 @@ def test_trimming_everything_leaves_an_empty_epoch_and_numbers_go_on(client: red
     fill(client, 50)
     before = replay_all(client, "a/#")
     assert trim(client, "s", 0, 50 + beyond) == 51
-    facts = info(client)
-    assert (facts[b"first"], facts[b"last"], facts[b"bytes"]) == (51, 50, 0)
+    facts = shard_facts(client)
+    assert (facts["first"], facts["last"], facts["bytes"]) == (51, 50, 0)
     assert epochs_with_keys(client) == set()
     assert replay(client, "a/#").entries == []
     with unchanged(client):
@@ -140,15 +140,15 @@ def test_a_log_of_which_entries_were_deleted_by_hand_leaves_nothing(client: redi
 def test_a_hold_begins_at_what_is_trimmed_and_moves_forward(client: redis.Redis) -> None:
     store(client, "s", "a/#", shards=3)
     append_all(client, 50)
-    facts = [info(client, shard=shard) for shard in range(3)]
+    facts = [shard_facts(client, shard=shard) for shard in range(3)]
     trim(client, "s", 1, 3)
     assert hold(client, "s", "archive") == {0: 0, 1: 3, 2: 0}
     with unchanged(client):
         assert hold(client, "s", "archive") == {0: 0, 1: 3, 2: 0}
-    last = facts[0][b"last"]
+    last = facts[0]["last"]
     assert hold(client, "s", "archive", 0, last, 2, 1) == {0: last, 1: 3, 2: 1}
     assert client.hgetall("{s/2}_history_holds") == {b"archive": b"1"}
-    assert info(client, shard=2)[b"holds"] == {b"archive": 1}
+    assert shard_facts(client, shard=2)["holds"] == {b"archive": 1}
     assert hold(client, "s", "other", 1, 5) == {1: 5}
     assert hold(client, "s", "other") == {0: 0, 1: 5, 2: 0}
 

@@ -1,18 +1,26 @@
 """Patterns learned level by level by Spark, beside the learner in C on the same topics."""
 
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
+from click.testing import CliRunner
 
 from holdmq.core import PatternLearner, PatternSet
-from holdmq_pipeline.jobs.learn import LearnOptions, check_filters, learn, read_filters
+from holdmq_pipeline.cli import pipeline
+from holdmq_pipeline.jobs.learn import LearnOptions, check_filters, learn, learn_store, read_filters
+from holdmq_pipeline.options import Options
+from holdmq_pipeline.pattern_install import install
 from holdmq_pipeline.pattern_levels import Candidate, bits_for, learn_levels
+from holdmq_pipeline.wire import Link
+from tests.support import Server, embedded_kinds
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
+
+server_kinds = embedded_kinds
 
 MAX_CHILDREN = 10_000  # of the learner in C: it then merges nothing before it is asked
 
@@ -82,6 +90,46 @@ def test_the_cheapest_set_depends_on_what_readers_ask_for(spark: "SparkSession")
     assert sum(across.best.shares.values()) == pytest.approx(1.0)
 
 
+def test_the_best_set_is_installed_as_the_next_generation_unless_another_came_meanwhile(
+    spark: "SparkSession", server: Server, client: redis.Redis
+) -> None:
+    client.execute_command("HISTORY.STORE", "telemetry", "FILTER", "site/#", "SHARDS", 2)
+    topics = {f"site/{site}/{kind}": 10 for site in range(20) for kind in ("t", "p")}
+    frame = frame_of(spark, topics)
+    options = LearnOptions(candidates=[Candidate(6)])
+    with Link(Options({"url": server.url})) as link:
+        tried = learn_store(frame, link, "telemetry", filters={"site/+/t": 1}, options=options, dry_run=True)
+        assert tried.installed == 0
+        done = learn_store(frame, link, "telemetry", filters={"site/+/t": 1}, options=options)
+        assert done.installed == 2
+        for shard in (0, 1):
+            there: Any = client.execute_command("HISTORY.PATTERNS", "GET", "telemetry", "SHARD", shard)
+            assert there == [2, b"holdmq-patterns 1 levels=8\n#\nsite/+7/p\nsite/+7/t\n"]
+        with pytest.raises(redis.ResponseError, match="STALE"):
+            install(link, "telemetry", tried.best.patterns, after=0)
+        again = learn_store(frame, link, "telemetry", filters={"site/+/t": 1}, options=options)
+        assert again.installed == 0
+
+
+def test_the_command_learns_from_a_table_and_ends_with_its_figures(
+    spark: "SparkSession", server: Server, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.execute_command("HISTORY.STORE", "telemetry", "FILTER", "site/#")
+    frame_of(spark, {f"site/{site}/t": 10 for site in range(200)}).write.parquet(str(tmp_path / "topics"))
+    monkeypatch.setenv("HOLDMQ_URL", server.url)
+    words = ["learn", "--input", str(tmp_path / "topics"), "--store", "telemetry", "--install"]
+    done = CliRunner().invoke(pipeline, [*words, "--output", str(tmp_path / "patterns")], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "learn: 2,000 rows" in done.stdout
+    assert "topics 200" in done.stdout
+    assert "generation 2" in done.stdout
+    there: Any = client.execute_command("HISTORY.PATTERNS", "GET", "telemetry")
+    assert there[1] == (tmp_path / "patterns").read_bytes() == b"holdmq-patterns 1 levels=8\n#\nsite/+10/t\n"
+    refused = CliRunner().invoke(pipeline, ["learn", "--install"])
+    assert refused.exit_code == 2
+    assert "--input or --store is missing" in refused.stderr
+
+
 def test_a_candidate_with_too_many_patterns_has_no_set(spark: "SparkSession") -> None:
     topics = {f"a/{i}": 1 for i in range(30)}
     sets = learn_levels(frame_of(spark, topics, "messages"), [Candidate(100), Candidate(6)], max_patterns=20)
@@ -104,7 +152,7 @@ def test_bits_are_four_hashes_for_a_value_as_in_c() -> None:
         assert patterns.text.decode().splitlines()[2] == f"a/+{bits_for(different)}".replace("+20", "+")
 
 
-def test_a_log_of_filters_is_added_up_and_checked(tmp_path: "Path") -> None:
+def test_a_log_of_filters_is_added_up_and_checked(tmp_path: Path) -> None:
     log = tmp_path / "filters"
     log.write_text("devices/+/t\t3\ndevices/1/t\n\ndevices/+/t\n", encoding="utf-8")
     assert read_filters(log) == {"devices/+/t": 4, "devices/1/t": 1}

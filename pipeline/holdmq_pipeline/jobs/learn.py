@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import redis
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -33,7 +32,9 @@ from holdmq.core import (
     topic_shard,
 )
 from holdmq_pipeline.figures import JobFigures, measured
+from holdmq_pipeline.pattern_install import install, present_patterns
 from holdmq_pipeline.pattern_levels import DEFAULT_CANDIDATES, Candidate, learn_levels
+from holdmq_pipeline.wire import Link
 
 MAX_SAMPLE = 100_000
 MAX_FILTERS = 100_000
@@ -271,46 +272,9 @@ def check_filters(filters: Mapping[str, int]) -> None:
             raise ValueError(f"{text!r} is a $share filter, expected the filter behind the group's name")
 
 
-def present_patterns(client: redis.Redis, store: str) -> tuple[int, PatternSet]:
-    """The generation of a store, and its pattern set.
-
-    Raises:
-        redis.ResponseError: there is no such store.
-    """
-    generation, text = client.execute_command("HISTORY.PATTERNS", "GET", store)
-    return int(generation), PatternSet(text)
-
-
-def install(client: redis.Redis, store: str, patterns: PatternSet, *, after: int) -> int:
-    """Makes a pattern set the store's next generation: prepared and checked first, then switched to in one step.
-
-    Args:
-        client: a connection to a standalone server.
-        store: its name.
-        patterns: the set.
-        after: the generation that it was compared with; if that has changed meanwhile, nothing is installed.
-
-    Returns:
-        The new generation, or `after` if the set is the present one already.
-
-    Raises:
-        redis.ResponseError: the store's generation is not `after` any more, or the server refused the set.
-    """
-    generation, present = present_patterns(client, store)
-    if generation == after and present == patterns:
-        return after
-    client.execute_command("HISTORY.PATTERNS", "PREPARE", store, after + 1, patterns.text)
-    try:
-        client.execute_command("HISTORY.PATTERNS", "COMMIT", store, after + 1)
-    except redis.RedisError:
-        client.execute_command("HISTORY.PATTERNS", "ABORT", store)
-        raise
-    return after + 1
-
-
 def learn_store(
     topics: DataFrame,
-    client: redis.Redis,
+    link: Link,
     store: str,
     *,
     filters: Mapping[str, int] | None = None,
@@ -322,7 +286,7 @@ def learn_store(
 
     Args:
         topics: as of `learn`.
-        client: a connection to the server of the store.
+        link: to the servers.
         store: its name.
         filters: as of `learn`.
         options: as of `learn`.
@@ -334,19 +298,19 @@ def learn_store(
         redis.ResponseError: no such store, or its generation changed meanwhile.
 
     Example:
-        >>> result = learn_store(spark.read.format("holdmq").load(), client, "telemetry", filters={"devices/+/#": 3})
+        >>> result = learn_store(spark.read.format("holdmq").load(), link, "telemetry", filters={"devices/+/#": 3})
         >>> result.installed
         2
     """
     if not 0 <= margin_percent <= 100:
         raise ValueError(f"margin_percent is {margin_percent}, expected 0..100")
-    generation, present = present_patterns(client, store)
+    generation, present = present_patterns(link, store)
     result = learn(topics, filters=filters, present=present, options=options)
     assert result.present is not None
     worth = result.best.cost.cost * 100 <= result.present.cost.cost * (100 - margin_percent)
     if dry_run or not worth or result.best.patterns == present:
         return result
-    installed = install(client, store, result.best.patterns, after=generation)
+    installed = install(link, store, result.best.patterns, after=generation)
     result.figures.counts["generation"] = installed
     return LearnResult(result.figures, result.scored, result.present, installed)
 

@@ -11,6 +11,7 @@ int history_store_command(server_ctx *ctx, server_string **argv, int argc);
 int history_stores_command(server_ctx *ctx, server_string **argv, int argc);
 int history_unstore_command(server_ctx *ctx, server_string **argv, int argc);
 int history_append_command(server_ctx *ctx, server_string **argv, int argc);
+int history_import_command(server_ctx *ctx, server_string **argv, int argc);
 int history_replay_command(server_ctx *ctx, server_string **argv, int argc);
 int history_info_command(server_ctx *ctx, server_string **argv, int argc);
 int history_seq_command(server_ctx *ctx, server_string **argv, int argc);

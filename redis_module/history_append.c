@@ -120,11 +120,17 @@ static bool begin_flush(append *a) {
     return !a->flushes || history_flush_begin(a->ctx, s, &a->live->tail, a->reply);
 }
 
-static void append_end(append *a) {
-    if (a->flushes) history_flush_end();
+static void end_one(append *a) {
     if (a->log != NULL) sv.CloseKey(a->log);
     if (a->log_name != NULL) sv.FreeString(NULL, a->log_name);
     if (a->value != NULL) sv.FreeString(NULL, a->value);
+    a->log = NULL;
+    a->log_name = a->value = NULL;
+}
+
+static void append_end(append *a) {
+    if (a->flushes) history_flush_end();
+    end_one(a);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------- */
@@ -218,6 +224,92 @@ bool history_append(server_ctx *ctx, const history_store *store, const hmq_recor
     if (reply) reply_error(ctx, ERROR_TRYAGAIN, "a log of history changes while it is looked at: try again");
     return false;
 }
+
+/* ---- many -------------------------------------------------------------------------------------------------- */
+
+/* Would a stream take this number?  Its last id may be beyond its last entry, which only XINFO tells. */
+static bool takes_number(server_ctx *ctx, server_string *name, uint64_t sequence) {
+    server_reply *reply = sv.Call(ctx, "XINFO", "cs", "STREAM", name);
+    bool takes = false;
+    for (size_t i = 0; reply != NULL && i + 1 < sv.CallReplyLength(reply); i += 2) {
+        hmq_slice field = {NULL, 0}, id = {NULL, 0};
+        server_reply *key = sv.CallReplyArrayElement(reply, i), *value = sv.CallReplyArrayElement(reply, i + 1);
+        field.data = (const uint8_t *)sv.CallReplyStringPtr(key, &field.len);
+        if (!slice_is(field, "last-generated-id")) continue;
+        id.data = (const uint8_t *)sv.CallReplyStringPtr(value, &id.len);
+        const uint8_t *dash = id.data == NULL ? NULL : memchr(id.data, '-', id.len);
+        uint64_t last;
+        takes = dash != NULL && history_numbers((hmq_slice){id.data, (size_t)(dash - id.data)}, &last, 1) &&
+                last < sequence;
+    }
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return takes;
+}
+
+/* Looks at every log that is to be written. */
+static outcome look_at_logs(append *a, const hmq_record *records, size_t count) {
+    uint8_t *seen = sv.Calloc(a->live->log_count, 1);
+    outcome result = KEPT;
+    for (size_t i = 0; i < count && result == KEPT; i++) {
+        const hmq_record *record = &records[i];
+        hmq_patterns_find(a->live->set->patterns, (const char *)record->topic.data, record->topic.len, &a->place);
+        if (seen[a->place.pattern]) continue;
+        seen[a->place.pattern] = 1;
+        if (!open_log(a))
+            result = REFUSED;
+        else if (log_has_changed(a))
+            result = CHANGED;
+        else if (sv.KeyType(a->log) == SERVER_STREAM && !takes_number(a->ctx, a->log_name, a->id.sequence)) {
+            fail_type(a, a->log_name, "a stream that ends earlier");
+            result = REFUSED;
+        }
+        end_one(a);
+    }
+    sv.Free(seen);
+    return result;
+}
+
+static outcome try_all(append *a, const hmq_record *records, size_t count) {
+    if (!choose_epoch(a)) return REFUSED;
+    if (a->id.sequence > HMQ_ID_MAX - count || a->id.time_us > HMQ_ID_MAX - count) {
+        fail(a, "no id is left");
+        return REFUSED;
+    }
+    outcome result = look_at_logs(a, records, count);
+    if (result != KEPT) return result;
+    if (!begin_flush(a)) return REFUSED;
+    for (size_t i = 0; i < count; i++) { /* nothing of this can fail any more */
+        if (i > 0) hmq_message_id_next(a->live->state.last, history_now_us(), &a->id);
+        if (!find_place(a, &records[i]) || !open_log(a) || !write_all(a)) return REFUSED;
+        end_one(a);
+        if (a->flushes) history_flush_end();
+        a->flushes = a->new_epoch = false;
+    }
+    return KEPT;
+}
+
+bool history_append_all(server_ctx *ctx, const history_store *store, unsigned shard, const hmq_record *records,
+                        size_t count, history_place *last) {
+    for (int attempt = 0; attempt < 2; attempt++) {
+        append a = {.ctx = ctx, .reply = true, .live = history_live_of(ctx, store, shard, true)};
+        if (a.live == NULL) return false;
+        outcome result = try_all(&a, records, count);
+        append_end(&a);
+        if (result == REFUSED) return false;
+        if (result == CHANGED) {
+            a.live->valid = false;
+            continue;
+        }
+        *last = (history_place){shard, a.id.sequence, a.id.time_us};
+        counters.history_appended += count;
+        history_tick(ctx, store, shard, a.id.sequence);
+        return true;
+    }
+    reply_error(ctx, ERROR_TRYAGAIN, "a log of history changes while it is looked at: try again");
+    return false;
+}
+
+/* ---- the end of an epoch ----------------------------------------------------------------------------------- */
 
 bool history_tail_may_end(server_ctx *ctx, const history_shard *state, bool reply) {
     append a = {.ctx = ctx, .reply = reply, .new_epoch = true};

@@ -23,6 +23,11 @@ typedef struct history_place {
 bool history_append(server_ctx *ctx, const history_store *store, const hmq_record *record, history_place *place,
                     bool reply);
 
+/* Keeps messages of one shard, all of them or none, in this order; their topics are of that shard.  False after replying
+ * why not.  No epoch ends in between.  O(messages + patterns). */
+bool history_append_all(server_ctx *ctx, const history_store *store, unsigned shard, const hmq_record *records,
+                        size_t count, history_place *last);
+
 /* Can posting lists get what they lack of the present epoch?  False after replying (if `reply`) what is wrong with one. */
 bool history_tail_may_end(server_ctx *ctx, const history_shard *state, bool reply);
 /* Gives it to them: to be called before the epoch ends.  The state is changed, and to be written. */

@@ -141,8 +141,9 @@ void hmq_engine_free(hmq_engine *e) {
     for (uint32_t i = 0; i < e->slot_count; i++) {
         if (e->slots[i] != NULL) connection_free(e, e->slots[i]);
     }
-    hmq_bytes *all[] = {&e->free_slots,    &e->log,           &e->awaited,           &e->incoming, &e->outputs.bytes,
-                        &e->flushes.bytes, &e->waiting.bytes, &e->fetch_queue.bytes, &e->events,   &e->handed};
+    hmq_bytes *all[] = {&e->free_slots,    &e->log,           &e->awaited,       &e->incoming,
+                        &e->outputs.bytes, &e->flushes.bytes, &e->waiting.bytes, &e->fetch_queue.bytes,
+                        &e->events,        &e->scratch,       &e->handed};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(&allocator, all[i]);
     while (e->spare_count > 0) hmq_bytes_free(&allocator, &e->spare[--e->spare_count]);
     if (e->slots != NULL) allocator.release(e->slots);

@@ -156,6 +156,7 @@ struct hmq_engine {
     uint32_t fetches, fetch_limit;
     conn_list outputs, flushes, waiting, fetch_queue;
     hmq_bytes events; /* hmq_engine_event, each with its bytes behind it */
+    hmq_bytes scratch; /* room for a message of TBMQ's, decoded */
     hmq_bytes handed; /* the output that was handed out last */
     hmq_bytes spare[16]; /* buffers to be used again */
     uint32_t spare_count;

@@ -3,6 +3,8 @@
  * A message becomes a PUBLISH straight in the client's output; behind a full window it waits in `ready`. */
 #include "engine_internal.h"
 
+#include "tbmq.h"
+
 static bool has_room(const hmq_engine *e, const connection *c) {
     return c->phase == PHASE_OPEN && c->writable && c->inflight.unacknowledged < c->window &&
            c->output.len <= e->settings.max_output_bytes;
@@ -154,10 +156,24 @@ static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m
     }
 }
 
+/* 0, 1: out of memory, or -1: somebody's own bytes.  A message that TBMQ has queued is decoded into `scratch`. */
+static int read_value(hmq_engine *e, const uint8_t *value, size_t len, hmq_record *record) {
+    if (hmq_record_decode(value, len, record) == 0) return 0;
+    if (len == 0 || value[0] != '{') return -1;
+    uint8_t *room = hmq_bytes_room(&e->allocator, &e->scratch, len);
+    if (room == NULL) return 1;
+    return hmq_tbmq_read((const char *)value, len, room, len, record) ? 0 : -1;
+}
+
 /* Sends one message; it becomes part of what is in flight.  `at_once`: it has not waited in the line. */
 static void send(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value, bool at_once) {
     hmq_record record;
-    if (hmq_record_decode(value, m->len, &record) != 0) {
+    int outcome = read_value(e, value, m->len, &record);
+    if (outcome > 0) {
+        engine_no_memory(e, c);
+        return;
+    }
+    if (outcome < 0) {
         e->count.messages_unreadable++; /* somebody's own bytes: they stay in the queue, which goes on behind them */
         return;
     }

@@ -3,12 +3,13 @@
  *     {"packetType":"PUBLISH","payload":"<base64>","time":...,"clientId":"...","retained":false,"packetId":1,
  *      "topicName":"...","qos":1}
  *
- * Only the top-level members packetType, packetId and payload are looked at; everything else is copied as it is, to
- * the byte.  A value is one of these messages if it is a JSON object with a member packetType. */
+ * Where one is changed, only the top-level members packetType, packetId and payload are looked at; everything else is
+ * copied as it is, to the byte.  A value is one of these messages if it is a JSON object with a member packetType. */
 #ifndef HMQ_TBMQ_H
 #define HMQ_TBMQ_H
 
 #include "hmq_base.h"
+#include "record.h"
 
 /* cffi-begin */
 /* Is this a message as TBMQ keeps it? */
@@ -23,6 +24,11 @@ size_t hmq_tbmq_with_packet_id(const char *json, size_t len, uint16_t packet_id,
 
 /* The message as released: packetType PUBREL, payload empty.  Returns as above (len + 8 always suffices). */
 size_t hmq_tbmq_released(const char *json, size_t len, char *out, size_t capacity);
+
+/* The message as a record, for whoever delivers it: payload and correlation data decoded from base64, texts from JSON, the
+ * properties as MQTT 5.0 encodes them.  What the record points to lies in `out` (a capacity of len always suffices).  False
+ * if it is no such message, or a member that matters is missing or out of its range. */
+bool hmq_tbmq_read(const char *json, size_t len, uint8_t *out, size_t capacity, hmq_record *record);
 /* cffi-end */
 
 #endif

@@ -1,5 +1,6 @@
 """Messages as TBMQ keeps them: JSON of which three members are found and replaced and the rest stays to the byte."""
 
+import base64
 import json
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdmq.core._binding import lib
+from holdmq.core._binding import ffi, lib
 from tests.core.support import copy, heap, written
 
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(['"', "\\", "{", "],"])
@@ -83,3 +84,129 @@ def test_blanks_may_stand_anywhere_between(blank: bytes) -> None:
     out = heap(bytes(len(data) + 20))
     size = lib.hmq_tbmq_with_packet_id(heap(data), len(data), 8, out, len(data) + 20)
     assert copy(out, size) == data.replace(b"7", b"8")
+
+
+# ---- as a record -----------------------------------------------------------------------------------------------------
+
+FULL = {
+    "clientId": "publisher",
+    "topicName": 'europe/ua/kyiv/\u00fc\U0001f600/"0"',
+    "time": 1_760_000_000_000,
+    "qos": 1,
+    "packetId": 7,
+    "packetType": "PUBLISH",
+    "payload": base64.b64encode(bytes(range(256))).decode(),
+    "retained": True,
+    "msgExpiryInterval": 60,
+    "payloadFormatIndicator": 1,
+    "contentType": "text/plain",
+    "responseTopic": "a/b",
+    "correlationData": base64.b64encode(b"\0\xff").decode(),
+    "subscriptionIds": [1, 268435455, 200],
+    "userProperties": {"props": [{"k": "a", "v": "b/c"}, {"v": "", "k": "\t"}]},
+}
+
+
+def short(data: bytes) -> bytes:
+    return len(data).to_bytes(2, "big") + data
+
+
+def read(data: bytes) -> dict[str, Any] | None:
+    """The record, its texts as bytes; None if it is none."""
+    source, out, record = heap(data), heap(bytes(len(data))), ffi.new("hmq_record *")
+    if not lib.hmq_tbmq_read(source, len(data), out, len(data), record):
+        return None
+    texts = {name: getattr(record, name) for name in ("topic", "properties", "payload")}
+    numbers = {name: getattr(record, name) for name in ("type", "qos", "retain", "time_ms", "expires_ms")}
+    return numbers | {name: bytes(ffi.buffer(text.data, text.len)) if text.len else b"" for name, text in texts.items()}
+
+
+@pytest.mark.parametrize("style", [{}, {"indent": 1}, {"ensure_ascii": False}])
+@pytest.mark.parametrize("slash", ["/", "\\/"], ids=["plain", "as cjson writes it"])
+def test_a_message_is_read_with_all_its_members(style: dict[str, Any], slash: str) -> None:
+    data = json.dumps(FULL, **style).replace("/", slash).encode()
+    properties = b"\x0b\x01\x0b\xff\xff\xff\x7f\x0b\xc8\x01" + b"\x01\x01" + b"\x03" + short(b"text/plain")
+    properties += b"\x08" + short(b"a/b") + b"\x09" + short(b"\0\xff")
+    properties += b"\x26" + short(b"a") + short(b"b/c") + b"\x26" + short(b"\t") + short(b"")
+    assert read(data) == {
+        "type": lib.HMQ_RECORD_PUBLISH,
+        "qos": 1,
+        "retain": True,
+        "time_ms": 1_760_000_000_000,
+        "expires_ms": 1_760_000_060_000,
+        "topic": 'europe/ua/kyiv/\u00fc\U0001f600/"0"'.encode(),
+        "properties": properties,
+        "payload": bytes(range(256)),
+    }
+
+
+def test_of_a_message_the_topic_alone_is_needed_and_null_is_missing() -> None:
+    bare = read(b'{"packetType":"PUBLISH","topic":"t"}')
+    assert bare is not None
+    assert (bare["topic"], bare["qos"], bare["expires_ms"], bare["payload"]) == (b"t", 0, 0, b"")
+    nothing = dict.fromkeys(FULL) | {"topicName": "t", "packetType": "PUBLISH"}
+    assert read(json.dumps(nothing).encode()) == bare
+    emptied = {"packetType": "PUBLISH", "topicName": "t", "userProperties": {"props": {}}, "subscriptionIds": {}}
+    assert read(json.dumps(emptied).encode()) == bare  # lists that were empty, when Lua had written them
+
+
+def test_a_released_message_is_read_as_a_pubrel() -> None:
+    released = read(json.dumps(FULL | {"packetType": "PUBREL", "payload": ""}).encode())
+    assert released is not None
+    assert (released["type"], released["qos"], released["topic"]) == (lib.HMQ_RECORD_PUBREL, 2, b"")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topicName": "a/#"},
+        {"topicName": ""},
+        {"topicName": 5},
+        {"topicName": "\ud800"},
+        {"topicName": "\0"},
+        {"packetType": "OTHER"},
+        {"qos": 3},
+        {"qos": -1},
+        {"time": 1.5},
+        {"time": 10**16},
+        {"msgExpiryInterval": 2**32},
+        {"payload": "a"},
+        {"payload": "a=b="},
+        {"payload": "?"},
+        {"payloadFormatIndicator": 2},
+        {"contentType": "\0"},
+        {"correlationData": "*"},
+        {"subscriptionIds": [0]},
+        {"subscriptionIds": [268435456]},
+        {"subscriptionIds": [1, "2"]},
+        {"userProperties": []},
+        {"userProperties": {"other": []}},
+        {"userProperties": {"props": [{"k": "a"}]}},
+        {"userProperties": {"props": [{"k": "a", "v": 1}]}},
+        {"userProperties": {"props": [{"k": "a", "v": "x" * 65536}]}},
+    ],
+    ids=repr,
+)
+def test_a_member_out_of_its_range_makes_it_none(wrong: dict[str, Any]) -> None:
+    assert read(json.dumps(FULL | wrong).encode()) is None
+
+
+@given(st.data())
+def test_a_message_that_is_cut_or_changed_is_read_within_its_bounds(data: st.DataObject) -> None:
+    source = bytearray(json.dumps(FULL).encode())
+    for _ in range(data.draw(st.integers(0, 4))):
+        source[data.draw(st.integers(0, len(source) - 1))] = data.draw(st.integers(0, 255))
+    read(bytes(source[: data.draw(st.integers(0, len(source)))]))
+
+
+@given(st.text(max_size=20), st.binary(max_size=40), st.booleans())
+def test_texts_and_payloads_come_back_as_they_were(name: str, payload: bytes, ascii_only: bool) -> None:
+    message = {"packetType": "PUBLISH", "topicName": "t/" + name, "payload": base64.b64encode(payload).decode()}
+    data = json.dumps(message, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    allowed = not any(c in name for c in "+#\0")
+    got = read(data)
+    if not allowed:
+        assert got is None
+    else:
+        assert got is not None
+        assert (got["topic"].decode(), got["payload"]) == ("t/" + name, payload)

@@ -1,17 +1,17 @@
 """The fuzzer of the core: records, TBMQ's JSON, MQTT packets and properties, topics, globs, policies, keys, the trie.
 
-And the index of history.  core_driver.c mutates and watches the coverage, core_targets.c and core_history.c know the
-laws; they are compiled with the core under the address and undefined-behaviour sanitizers.  An input that breaks a law
-goes into the corpus, where the tests replay it.
+And the index of history, and whole conversations with the engine.  core_driver.c mutates and watches the coverage,
+core_targets.c, core_history.c and core_engine.c know the laws; they are compiled with the core under the address and
+undefined-behaviour sanitizers.  An input that breaks a law goes into the corpus, where the tests replay it.
 
     python -m tests.fuzz.core --seconds 600        fuzz
+    python -m tests.fuzz.core --target 16          the same, mostly of one target: its inputs alone are mutated
     python -m tests.fuzz.core --replay FILE        every input of the file, once
 """
 
 import argparse
 import os
 import random
-import shutil
 import subprocess
 import sys
 from hashlib import sha256
@@ -23,6 +23,7 @@ CORPUS = HERE / "corpus" / "core.txt"
 BUILD = REPOSITORY / "build" / "fuzz"
 SANITIZE = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 PLAIN = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-g")
+TARGETS = 17  # of core_targets.c: the first byte of an input names one
 SECONDS_BEYOND = 60.0  # for the end of a run, beyond the time that was asked for
 # The smallest input of each target's kind, for a corpus that is lost.
 FIRST = (
@@ -46,6 +47,13 @@ FIRST = (
     b"\x0d\x07\x03\x05\x83\x02\x85\x04\xfe\x03\xfe\x83\x02",
     b"\x0eh1-1-7-3-3e8-1-020d",
     b"\x0e" + bytes(40),
+    # Connects and opens, publishes with each QoS, gets answers, pushes and pages, acknowledges.
+    b"\x10\xff\x00\x00\xf0\x00\x0b\x32\x05\x00\x01a\x00\x01\x34\x05\x00\x01b\x00\xfb\x00",
+    b"\x10\xff\x04\x1f\xf0\x00\x09\x30\x06\x00\x01a\x03\x23\x00\x01\xfb\x00",
+    b"\x10\xff\x00\x00\xfc\x04\x01\x03abc\xf0\x00\x04\x40\x02\x00\x02\xfb\x00",
+    b"\x10\xff\x08\x00\xfd\x05\x00\x01\x02xy\xf0\x00\x04\x40\x02\x00\x02\xf5\x01\xf5\x00\xfb\x00",
+    b"\x10\xff\x00\x02\xfc\x04\x02\x01x\xf0\x00\x04\x50\x02\x00\x02\xfb\x00\xf0\x00\x04\x70\x02\x00\x02\xfb\x00",
+    b"\x10\xff\x00\x00\xf0\x00\x08\x32\x06\x00\x01a\x00\x01x\xfb\x04\xf4\x05\xf4\xff\xfb\x00",
     b"\x0f\x01\x02\x64\x05a/1/t\xfea/2/t\xfea/3/p\xfe$s/1\xfeb\xfeb/c/d/e/f",
 )
 
@@ -59,7 +67,7 @@ def build(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     compiler = os.environ.get("CC", "gcc")
     sources = sorted(map(str, (REPOSITORY / "src").glob("*.c")))
-    targets = [str(HERE / "core_targets.c"), str(HERE / "core_history.c")]
+    targets = [str(HERE / "core_targets.c"), str(HERE / "core_history.c"), str(HERE / "core_engine.c")]
     driver = str(HERE / "core_driver.c")
     steps = (
         (*PLAIN, "-O1", *SANITIZE, "-fsanitize-coverage=trace-pc", "-c", *sources),
@@ -90,18 +98,25 @@ def replay(driver: Path, file: Path) -> subprocess.CompletedProcess[str]:
     return run(driver, "--replay", str(file), timeout_s=SECONDS_BEYOND)
 
 
-def fuzz(driver: Path, seed: int, seconds: int) -> int:
+def of_target(lines: list[str], target: int) -> list[str]:
+    """The inputs that begin with a byte for this target."""
+    return [line for line in lines if line and line[0] != "#" and int(line[:2], 16) % TARGETS == target]
+
+
+def fuzz(driver: Path, seed: int, seconds: int, target: int | None) -> int:
     """Fuzz for so long; 1 after a finding, which is then in the corpus."""
     current, fresh, start = BUILD / "current", BUILD / "core.txt", BUILD / "start.txt"
-    first = "".join(f"{data.hex()}\n" for data in FIRST)
-    start.write_text(first + (CORPUS.read_text() if CORPUS.exists() else ""))
+    known = CORPUS.read_text().splitlines() if CORPUS.exists() else []
+    lines = [data.hex() for data in FIRST] + known
+    start.write_text("\n".join(lines if target is None else of_target(lines, target)) + "\n")
     sys.stdout.write(f"core: seed {seed}, {seconds} s\n")
     sys.stdout.flush()
     arguments = ("--seed", str(seed), "--seconds", str(seconds), str(start), str(current), str(fresh))
     done = run(driver, *arguments, timeout_s=seconds + SECONDS_BEYOND)
     sys.stdout.write(done.stdout)
     if done.returncode == 0:
-        shutil.copyfile(fresh, CORPUS)
+        found = fresh.read_text().splitlines()
+        CORPUS.write_text("\n".join(found if target is None else dict.fromkeys(known + found)) + "\n")
         return 0
     data = current.read_bytes()
     bytes_of_input = data[4 : 4 + int.from_bytes(data[:4], sys.byteorder)]
@@ -117,10 +132,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--replay", type=Path, help="a file of the corpus")
+    parser.add_argument("--target", type=int, choices=range(TARGETS), help="the number of one, as in core_targets.c")
     options = parser.parse_args()
     driver = build(BUILD)
     if options.replay is None:
-        return fuzz(driver, options.seed, options.seconds)
+        return fuzz(driver, options.seed, options.seconds, options.target)
     done = replay(driver, options.replay)
     sys.stdout.write(done.stdout + done.stderr)
     return done.returncode

@@ -9,6 +9,7 @@
 #include "history_live.h"
 #include "owner.h"
 #include "session_hash.h"
+#include "share_replay.h"
 #include "subscription.h"
 #include "slots.h"
 
@@ -38,6 +39,7 @@ static index_t *index_new(void) {
     index->held = sv.CreateDict(NULL);
     index->shares = sv.CreateDict(NULL);
     index->waiting = sv.CreateDict(NULL);
+    index->group_replays = sv.CreateDict(NULL);
     index->opened = session_index_new();
     index->histories = history_stores_new();
     index->stale = sv.CreateDict(NULL);
@@ -72,6 +74,7 @@ static void index_free(index_t *index) {
     sv.FreeDict(NULL, index->stale);
     share_free_all(index->shares);
     sv.FreeDict(NULL, index->waiting);
+    sv.FreeDict(NULL, index->group_replays);
     session_index_free(index->opened);
     history_stores_free(index->histories);
     hmq_trie_free(index->filters);
@@ -263,6 +266,7 @@ static bool needs_refresh(const char *name, size_t len) {
     hmq_slice owner;
     return len > 2 && (is_subscriptions(name, len) || is_retained(name, len) || is_session(name, len) ||
                        history_store_is_key((hmq_slice){(const uint8_t *)name, len}) ||
+                       share_replay_is_key((hmq_slice){(const uint8_t *)name, len}) ||
                        owner_is_key((hmq_slice){(const uint8_t *)name, len}, &owner));
 }
 
@@ -295,6 +299,7 @@ static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t le
     if (key_len > 0) refresh_opened(ctx, index, (hmq_slice){(const uint8_t *)name, key_len});
     hmq_slice key = {(const uint8_t *)name, len}, owner;
     if (history_store_is_key(key)) history_stores_refresh(ctx, index->histories, key);
+    if (share_replay_is_key(key)) share_replay_refresh(ctx, index, key);
     if (owner_is_key(key, &owner)) owner_key_changed(ctx, index->opened, owner);
     if (!is_retained(name, len)) return;
     if (type_of(ctx, name, len) == SERVER_HASH)
@@ -683,6 +688,8 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
     session_index_compare(kept->opened, rebuilt->opened, tell_difference, ctx);
     share_compare(kept->shares, rebuilt->shares, tell_difference, ctx);
     share_compare(rebuilt->shares, kept->shares, tell_difference, ctx);
+    compare_dicts(ctx, kept->group_replays, rebuilt->group_replays, false, "group that replays, but not in the keys");
+    compare_dicts(ctx, rebuilt->group_replays, kept->group_replays, false, "group that replays in the keys alone");
     history_stores_compare(kept->histories, rebuilt->histories, tell_difference, ctx);
     history_stores_compare(rebuilt->histories, kept->histories, tell_difference, ctx);
     history_live_check(ctx, kept->histories, tell_difference, ctx);

@@ -39,6 +39,7 @@ typedef struct index {
     server_dict *retained_keys; /* key -> server_string * of the key */
     server_dict *held; /* names of lists */
     server_dict *shares; /* $share/<group>/<filter> -> share (share_index.h) */
+    server_dict *group_replays; /* names of shares that read history (share_replay.h) */
     server_dict *waiting; /* names of shares whose queue may hold something that a member can take */
     session_index *opened; /* sessions that were opened */
     history_stores *histories; /* the policies of HISTORY.STORE (history_store.h) */

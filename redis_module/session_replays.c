@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../src/session_key.h"
+#include "../src/topic.h"
 #include "errors.h"
 #include "replication.h"
 #include "session_hash.h"
@@ -136,7 +137,7 @@ server_string *session_replay_begin(server_ctx *ctx, hmq_slice filter, const sub
 
 /* ---- the hash ---------------------------------------------------------------------------------------------- */
 
-static server_string *read_field(server_ctx *ctx, hmq_slice session, server_string *filter) {
+server_string *session_replays_get(server_ctx *ctx, hmq_slice session, server_string *filter) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_REPLAYS), *value = NULL;
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
     if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_NONE, filter, &value, NULL);
@@ -150,7 +151,7 @@ bool session_replays_prepare(server_ctx *ctx, hmq_slice session, server_string *
     *value = NULL;
     if (!request->replay) return true;
     if (request->goes_on) {
-        server_string *stands = read_field(ctx, session, filter);
+        server_string *stands = session_replays_get(ctx, session, filter);
         session_replay r;
         if (stands != NULL && session_replay_read(index_of(ctx), stands, &r) && r.shards > 0) {
             r.kind = request->wanted.kind;
@@ -158,7 +159,9 @@ bool session_replays_prepare(server_ctx *ctx, hmq_slice session, server_string *
         }
         if (stands != NULL) sv.FreeString(NULL, stands);
     }
-    if (*value == NULL) *value = session_replay_begin(ctx, slice_of(filter), request);
+    hmq_slice text = slice_of(filter), group, inner;
+    if (hmq_topic_split_share((const char *)text.data, text.len, &group, &inner)) text = inner;
+    if (*value == NULL) *value = session_replay_begin(ctx, text, request);
     return *value != NULL;
 }
 

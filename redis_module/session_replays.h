@@ -52,6 +52,8 @@ bool session_replays_prepare(server_ctx *ctx, hmq_slice session, server_string *
 /* Has the session room for so many more?  False after replying FULL. */
 bool session_replays_have_room(server_ctx *ctx, hmq_slice session, size_t more);
 
+/* The cursor of a filter, as it stands; NULL if there is none. */
+server_string *session_replays_get(server_ctx *ctx, hmq_slice session, server_string *filter);
 /* Sets (or with NULL removes) the cursor of a filter; replicated.  The key has the right type. */
 void session_replays_write(server_ctx *ctx, hmq_slice session, server_string *filter, server_string *value);
 /* All end then, if there are any. */

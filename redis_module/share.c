@@ -7,6 +7,7 @@
 #include "../src/session_key.h"
 #include "queue.h"
 #include "session_hash.h"
+#include "share_replay.h"
 #include "slots.h"
 #include "subscription.h"
 
@@ -49,10 +50,11 @@ static bool is_connected(server_ctx *ctx, index_t *index, const indexed_session 
            index_session_lives(ctx, index, member);
 }
 
-/* To the member whose turn it is; if all have more than their windows, to the one that has least.  False: to nobody. */
-static bool give_in_turn(server_ctx *ctx, index_t *index, share *s, message *m) {
+/* To the member whose turn it is and who has room: less than its window, and than `most`.  If all have more, to the one
+ * that has least, unless there is a `most`.  False: to nobody. */
+static bool give_in_turn(server_ctx *ctx, index_t *index, share *s, message *m, size_t most) {
     const indexed_session *least = NULL;
-    size_t least_length = (size_t)settings.session_limit, members = sv.DictSize(s->members);
+    size_t least_length = most == SIZE_MAX ? (size_t)settings.session_limit : 0, members = sv.DictSize(s->members);
     server_string *after = s->last == NULL ? NULL : sv.HoldString(NULL, s->last);
     bool given = false;
     for (size_t i = 0; !given && i < members && i < MOST_CANDIDATES; i++) {
@@ -63,7 +65,7 @@ static bool give_in_turn(server_ctx *ctx, index_t *index, share *s, message *m) 
         if (!is_connected(ctx, index, member, &window)) continue;
         bool stored = m->record.qos > 0 && (options_of(member, slice_of(s->filter)) & SUBSCRIPTION_QOS) > 0;
         size_t length = stored ? length_of(ctx, slice_of(member->key)) : 0;
-        if (length < window && length < (size_t)settings.session_limit)
+        if (length < window && length < most && length < (size_t)settings.session_limit)
             given = give(ctx, s, member, m);
         else if (length < least_length)
             least = member, least_length = length;
@@ -97,9 +99,13 @@ static void mark_waiting(index_t *index, share *s) {
     sv.DictSetC(index->waiting, filter.data, filter.len, index);
 }
 
+bool share_give_if_room(server_ctx *ctx, index_t *index, share *s, message *m) {
+    return give_in_turn(ctx, index, s, m, SHARE_ROOM);
+}
+
 bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m) {
-    if (m->record.qos == 0) return give_in_turn(ctx, index, s, m);
-    if (!something_waits(ctx, s) && give_in_turn(ctx, index, s, m)) return true;
+    if (m->record.qos == 0) return give_in_turn(ctx, index, s, m, SIZE_MAX);
+    if (!something_waits(ctx, s) && give_in_turn(ctx, index, s, m, SIZE_MAX)) return true;
     if (!append(ctx, s->key, slice_of(s->filter), m)) return false;
     mark_waiting(index, s);
     return true;
@@ -220,6 +226,7 @@ share_names share_names_of(server_ctx *ctx, hmq_slice session) {
 
 void share_end_if_left(server_ctx *ctx, hmq_slice filter) {
     if (share_find(index_of(ctx)->shares, filter) != NULL) return;
+    share_replay_end(ctx, index_of(ctx), filter);
     server_string *key = share_key_of(filter);
     queue q;
     if (slots_state(slots_of_key(slice_of(key))) == SLOT_SERVED) {
@@ -254,7 +261,7 @@ static bool hand_out(server_ctx *ctx, index_t *index, share *s) {
             hmq_record record;
             message m;
             if (!message_again(&m, t.list[given].record, &record)) continue;
-            blocked = !give_in_turn(ctx, index, s, &m);
+            blocked = !give_in_turn(ctx, index, s, &m, SIZE_MAX);
             message_end(&m);
         }
         remove_taken(&q, &t, given);
@@ -276,7 +283,8 @@ void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only) {
         share *s = other ? NULL : share_find(index->shares, filter);
         if (s == NULL) continue;
         s->waits = true;
-        if (something_waits(ctx, s) && hand_out(ctx, index, s)) mark_waiting(index, s);
+        if ((something_waits(ctx, s) && hand_out(ctx, index, s)) || share_replays(index, filter))
+            mark_waiting(index, s); /* the next turn of the clock goes on */
     }
     sv.DictIteratorStop(iter);
 }
@@ -314,10 +322,12 @@ bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
         if (filter == NULL) break;
         hmq_slice text = slice_of(filter);
         share *s = share_find(index->shares, text);
-        bool waits = s != NULL && something_waits(ctx, s) && has_connected(ctx, index, s);
+        bool served = s != NULL && has_connected(ctx, index, s), waits = served && something_waits(ctx, s);
         if (waits && hand_out(ctx, index, s)) goes_on = true;
+        if (served && !something_waits(ctx, s) && share_replay_on(ctx, index, s)) goes_on = true;
         /* As long as somebody is there who may take it later, it is tried again. */
-        if (!waits || !s->waits) sv.DictDelC(index->waiting, (void *)(uintptr_t)text.data, text.len, NULL);
+        if (!served || (!s->waits && !share_replays(index, text)))
+            sv.DictDelC(index->waiting, (void *)(uintptr_t)text.data, text.len, NULL);
     }
     if (filter != NULL) sv.FreeString(NULL, filter);
     return goes_on || (filter != NULL && sv.DictSize(index->waiting) > 0 && sv.Milliseconds() >= until_ms);

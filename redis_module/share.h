@@ -25,6 +25,10 @@
 /* Hands a message on its way to one member, or to the group's queue.  True if it was stored, or somebody heard it. */
 bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m);
 
+/* The same to a member that has room for it below its window (or so many messages of its own); false: none has. */
+#define SHARE_ROOM 1000
+bool share_give_if_room(server_ctx *ctx, index_t *index, share *s, message *m);
+
 typedef enum share_back {
     SHARE_QUEUED, /* the member is away, or no member any more: what its client was not handed */
     SHARE_ENDED,  /* the session ends: what is in flight with QoS 1, too (MQTT 5.0 section 4.8.2) */

@@ -17,6 +17,7 @@
 #include "session_life.h"
 #include "session_replays.h"
 #include "share.h"
+#include "share_replay.h"
 #include "slots_option.h"
 #include "subscription.h"
 
@@ -135,6 +136,11 @@ static bool write_subscription(server_ctx *ctx, server_key *hash, server_string 
 /* Into the index, or out of it; where it is in history. */
 static void place_subscription(server_ctx *ctx, hmq_slice session, server_string *filter,
                                const subscription_request *asked, server_string *replay) {
+    hmq_slice inner;
+    if (replay != NULL && share_is(slice_of(filter), &inner)) {
+        if (!asked->now) share_replay_begin(ctx, index_of(ctx), filter, replay);
+        replay = NULL;
+    }
     bool live = asked->wanted.kind == SUBSCRIPTION_LIVE;
     if (live)
         index_set_filter(index_of(ctx), session, slice_of(filter), subscription_pack(asked->wanted));
@@ -160,19 +166,22 @@ static bool prepare_all(server_ctx *ctx, hmq_slice session, subscribing *list, s
                         bool *shares) {
     hmq_slice inner;
     size_t replays = 0;
+    bool any = false;
     for (int i = 0; i < pairs; i++) {
         list[i].filter = argv[2 * (size_t)i];
         if (!check_subscription(ctx, list[i].filter, argv[2 * (size_t)i + 1], &list[i].asked)) return false;
+        any = any || list[i].asked.replay;
         *shares = *shares || share_is(slice_of(list[i].filter), &inner);
-        replays += list[i].asked.replay;
+        replays += list[i].asked.replay && !share_is(slice_of(list[i].filter), &inner);
     }
-    if (replays == 0) return true;
+    if (!any) return true;
     if (!session_check_types(ctx, session) || !session_replays_have_room(ctx, session, replays)) return false;
     for (int i = 0; i < pairs; i++) {
         subscribing *one = &list[i];
         if (!session_replays_prepare(ctx, session, one->filter, &one->asked, &one->replay)) return false;
-        if (one->asked.now && one->asked.wanted.kind == SUBSCRIPTION_REPLAYS) /* there is nothing to be read */
-            one->asked.wanted.kind = SUBSCRIPTION_LIVE;
+        bool is_share = share_is(slice_of(one->filter), &inner); /* the group replays, not its members */
+        bool read = one->asked.now && one->asked.wanted.kind == SUBSCRIPTION_REPLAYS;
+        if (is_share || read) one->asked.wanted.kind = SUBSCRIPTION_LIVE;
     }
     return true;
 }

@@ -16,6 +16,7 @@
 #include "publisher.h"
 #include "retained.h"
 #include "share.h"
+#include "share_replay.h"
 #include "slots_option.h"
 #include "subscription.h"
 #include "topic.h"
@@ -156,7 +157,10 @@ static long long route(server_ctx *ctx, index_t *index, const hmq_record *record
                             .identifier_count = gather_identifiers(to)};
         reached += deliver(ctx, to->session, &m, &how);
     }
-    for (size_t i = 0; i < matches.share_count; i++) reached += share_deliver(ctx, index, matches.shares[i], &m);
+    for (size_t i = 0; i < matches.share_count; i++) {
+        share *s = matches.shares[i];
+        if (!share_replays(index, slice_of(s->filter))) reached += share_deliver(ctx, index, s, &m);
+    }
     message_end(&m);
     return reached;
 }

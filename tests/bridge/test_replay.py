@@ -194,6 +194,27 @@ def test_paho_reads_the_past_with_a_user_property(broker: BridgeProcess, client:
     assert got == past
 
 
+def test_a_group_shares_the_past(talk: Connect, client: redis.Redis) -> None:
+    past = keep(client, 300)
+    readers = [talk(name) for name in "cd"]
+    for reader in readers:
+        reader.subscribe(("$share/g/$replay/earliest/a/#", 1))
+    eventually(lambda: not client.exists("{$share/g/a/#}_replays"), what="the end of the replay")
+    everything = past + keep(client, 20, first=301)
+    shares: list[list[bytes]] = [[], []]
+
+    def all_came() -> bool:
+        for reader, share in zip(readers, shares, strict=True):
+            for published in map(packets.read_publish, reader.collect()):
+                reader.send(packets.puback(published.pid))
+                share.append(published.payload)
+        return sum(map(len, shares)) >= len(everything)
+
+    eventually(all_came, what="all messages")
+    assert sorted(shares[0] + shares[1], key=int) == everything
+    assert min(map(len, shares)) >= 10
+
+
 # ---- Applications ----------------------------------------------------------------------------------------------------
 
 

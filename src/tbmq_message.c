@@ -159,6 +159,16 @@ static hmq_slice take_base64(sink *out, hmq_slice value) {
     return (hmq_slice){begin, (size_t)(to - begin)};
 }
 
+static bool is_topic(hmq_slice text) {
+    return hmq_topic_check_name((const char *)text.data, text.len) == HMQ_TOPIC_OK;
+}
+
+static hmq_slice take_topic(sink *out, hmq_slice value) {
+    hmq_slice topic = take_text(out, value);
+    out->failed |= !is_topic(topic);
+    return topic;
+}
+
 /* ---- properties -------------------------------------------------------------------------------------------- */
 
 /* A two-byte length in front of what `read` puts behind it. */
@@ -295,7 +305,7 @@ static void put_properties(sink *out, const hmq_slice found[MEMBERS]) {
         put(out, (uint8_t)take_number(out, found[FORMAT_INDICATOR], 1));
     }
     put_property(out, CONTENT_TYPE, found[CONTENT], take_text);
-    put_property(out, RESPONSE_TOPIC, found[RESPONSE], take_text);
+    put_property(out, RESPONSE_TOPIC, found[RESPONSE], take_topic);
     put_property(out, CORRELATION, found[CORRELATION_DATA], take_base64);
     put_user_properties(out, found[USER_PROPERTIES]);
 }
@@ -321,5 +331,5 @@ bool hmq_tbmq_read(const char *json, size_t len, uint8_t *out, size_t capacity, 
     put_properties(&to, found);
     record->properties = (hmq_slice){properties, (size_t)(to.at - properties)};
     return !to.failed && equals(found[TYPE], "\"PUBLISH\"") && record->expires_ms <= TIME_MAX &&
-           hmq_topic_check_name((const char *)record->topic.data, record->topic.len) == HMQ_TOPIC_OK;
+           is_topic(record->topic);
 }

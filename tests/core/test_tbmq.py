@@ -175,6 +175,8 @@ def test_a_released_message_is_read_as_a_pubrel() -> None:
         {"payload": "?"},
         {"payloadFormatIndicator": 2},
         {"contentType": "\0"},
+        {"responseTopic": "a/+"},
+        {"responseTopic": ""},
         {"correlationData": "*"},
         {"subscriptionIds": [0]},
         {"subscriptionIds": [268435456]},

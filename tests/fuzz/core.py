@@ -30,6 +30,10 @@ FIRST = (
     b"\x00\xfa\x11\x00\x00\x00\x00\x00\x00\x00\x01\x00a",
     b"\x01\xfb\x01\x00\x00\x01" + bytes(16),
     b'\x02\x00\x01{"packetType":"PUBLISH","packetId":1,"payload":""}',
+    (
+        b'\x02\x00\x01{"packetType":"PUBLISH","topicName":"a\\/b","qos":2,"time":1,"msgExpiryInterval":9,"payload":"AA==",'
+        b'"subscriptionIds":[1,200],"userProperties":{"props":[{"k":"a","v":"\\u00fc"}]},"correlationData":"AAA="}'
+    ),
     b"\x03\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00",
     b"\x03\x82\x06\x00\x01\x00\x01a\x01",
     b"\x04\x80a/+/#a/b/c",

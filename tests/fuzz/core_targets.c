@@ -117,6 +117,13 @@ static void tbmq(const uint8_t *data, size_t len) {
     HOLDS((size > 0) == is && size <= len + 8);
     HOLDS(size == 0 || hmq_tbmq_is_released(out, size));
     free(out);
+    hmq_record record;
+    uint8_t *decoded = block(len);
+    bool is_read = hmq_tbmq_read(json, len, decoded, len, &record);
+    HOLDS(!is_read || (is && hmq_record_size(&record) > 0));
+    HOLDS(!is_read || (inside(record.topic, decoded, len) && inside(record.payload, decoded, len) &&
+                       inside(record.properties, decoded, len)));
+    free(decoded);
 }
 
 /* ---- MQTT packets ------------------------------------------------------------------------------------------ */

@@ -6,90 +6,65 @@ with `--json` one JSON document a line. Exit status 0: done; 1: the server refus
 """
 
 import dataclasses
-import json
-import sys
 from collections.abc import Iterable, Sequence
-from enum import Enum
+from importlib.metadata import entry_points
 from typing import Any
 
 import click
-import redis
 
 from holdmq._sync.client import HoldMQ
 from holdmq._sync.session import Session
+from holdmq.cli_history import history
+from holdmq.cli_output import Group, Output, content, limited, output
 from holdmq.errors import ArgumentError
-from holdmq.replies import ChannelMessage, Entry, EntryState
+from holdmq.replies import Entry, EntryState
 
 DEFAULT_URL = "redis://127.0.0.1:6379"
+ENTRY_POINTS = "holdmq.commands"
+"""Other packages add commands by entry points of this group, each the name of a click command or group; they find the
+client with `click.pass_obj` and print with `holdmq.cli_output.output`."""
 
 
-class Output:
-    """Prints results, for a person or as JSON."""
+class Commands(Group):
+    """The commands of this package, and those that other packages declare as entry points of the group `ENTRY_POINTS`.
 
-    def __init__(self, as_json: bool) -> None:
-        self._json = as_json
+    They are loaded when they are asked for: what another package needs is loaded only then.
+    """
 
-    def fields(self, values: dict[str, Any]) -> None:
-        """One thing with named fields."""
-        if self._json:
-            self._dump(values)
-            return
-        width = max(map(len, values), default=0)
-        for name, value in values.items():
-            click.echo(f"{name:{width}}  {shown(value)}")
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        return sorted({*super().list_commands(ctx), *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
-    def rows(self, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Several things of one kind; they are printed as they come, with tabs between the columns."""
-        if not self._json:
-            click.echo("\t".join(names))
-        for row in rows:
-            if self._json:
-                self._dump(dict(zip(names, row, strict=True)))
-            else:
-                click.echo("\t".join(shown(value) for value in row))
-
-    def value(self, name: str, value: Any) -> None:
-        """One value."""
-        if self._json:
-            self._dump({name: value})
-        else:
-            click.echo(shown(value))
-
-    @staticmethod
-    def _dump(values: dict[str, Any]) -> None:
-        click.echo(json.dumps({name: plain(value) for name, value in values.items()}, ensure_ascii=False))
-
-
-def plain(value: Any) -> Any:
-    """The value as JSON can hold it; bytes that are no UTF-8 are shown with backslashes."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    return value.value if isinstance(value, Enum) else value
-
-
-def shown(value: Any) -> str:
-    """The value as a person reads it, without control characters."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(plain(value)))
-
-
-class Group(click.Group):
-    """Shows what the server or the client refused as an error of the command line."""
-
-    def invoke(self, context: click.Context) -> Any:
-        """Runs the command."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name; one of another package that cannot be loaded tells why when it is run."""
+        own = super().get_command(ctx, cmd_name)
+        points = () if own is not None else tuple(entry_points(group=ENTRY_POINTS, name=cmd_name))
+        if not points:
+            return own
         try:
-            return super().invoke(context)
-        except ArgumentError as error:
-            raise click.UsageError(str(error)) from error
-        except (redis.RedisError, OSError, ValueError) as error:
-            raise click.ClickException(str(error)) from error
+            found: object = points[0].load()
+        except ImportError as error:
+            return unloadable(cmd_name, error)
+        if not isinstance(found, click.Command):
+            return unloadable(cmd_name, TypeError(f"{points[0].value} is a {type(found).__name__}, no click command"))
+        return found
 
 
-@click.group(cls=Group)
+def unloadable(name: str, error: Exception) -> click.Command:
+    """Stands in for a command that cannot be loaded."""
+
+    def refuse() -> None:
+        raise click.ClickException(f"the command {name!r} cannot be loaded: {error}")
+
+    return click.Command(
+        name,
+        callback=refuse,
+        help=f"Cannot be loaded: {error}",
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+
+
+@click.group(cls=Commands)
 @click.option("--url", envvar="HOLDMQ_URL", default=DEFAULT_URL, show_default=True, help="The server.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line.")
 @click.version_option(package_name="holdmq")
@@ -100,10 +75,7 @@ def main(context: click.Context, url: str, as_json: bool) -> None:
     context.meta["holdmq.output"] = Output(as_json)
 
 
-def output() -> Output:
-    """Where results go."""
-    found: Output = click.get_current_context().meta["holdmq.output"]
-    return found
+main.add_command(history)
 
 
 @main.command()
@@ -241,19 +213,6 @@ def topic_retained(hold: HoldMQ, topic_filter: str, count: int | None) -> None:
     """Show the retained messages of the topics that a filter matches."""
     found = ((name, hold.topics.retained_message(name)) for name in hold.topics.retained(topic_filter, count=count))
     output().rows(["topic", "payload"], ([name, message.payload] for name, message in found if message))
-
-
-def content(word: str) -> bytes:
-    """The content of a message as it was given on the command line."""
-    return sys.stdin.buffer.read() if word == "-" else word.encode("utf-8", "surrogateescape")
-
-
-def limited(messages: Iterable[ChannelMessage], count: int | None) -> Iterable[ChannelMessage]:
-    """At most so many messages, without waiting for one more."""
-    for number, message in enumerate(messages, 1):
-        yield message
-        if number == count:
-            return
 
 
 def queue(one: Session, after: int, count: int | None) -> Iterable[Sequence[Any]]:

@@ -64,6 +64,17 @@ MAX_IMPORT = 10_000
 """Most messages of one import."""
 MAX_MS = 2**48 - 1
 
+SETTINGS = {
+    "shards": ("SHARDS", 1, MAX_SHARDS),
+    "age": ("AGE", 0, MAX_EXPIRY_S),
+    "max_bytes": ("BYTES", 0, MAX_NUMBER),
+    "hold_bytes": ("HOLDBYTES", 0, MAX_NUMBER),
+    "levels": ("LEVELS", 1, MAX_LEVELS),
+    "epoch": ("EPOCH", 1, MAX_EXPIRY_S),
+    "learn": ("LEARN", 0, MAX_EXPIRY_S),
+}
+"""Settings of a store: the word of the command, lowest and highest value; age, epoch and learn in seconds."""
+
 Start: TypeAlias = str | int | datetime | timedelta
 """Where to begin: `earliest`, `now`, a time (`datetime`, milliseconds since 1970, ISO 8601 text), or how long ago
 (`timedelta`, or a text like `90s`, `15m`, `24h`, `7d`)."""
@@ -85,29 +96,16 @@ def wakeup_channel(store: Text) -> bytes:
 # --- Stores -----------------------------------------------------------------------------------------------------------
 
 
-def history_store(
-    store: Text,
-    filters: Sequence[str],
-    *,
-    shards: int | None = None,
-    age: int | None = None,
-    max_bytes: int | None = None,
-    levels: int | None = None,
-    epoch: int | None = None,
-    hold_bytes: int | None = None,
-) -> Command[None]:
-    """`HISTORY.STORE`: makes or changes a store (age and epoch in seconds)."""
+def history_store(store: Text, filters: Sequence[str], **settings: int | None) -> Command[None]:
+    """`HISTORY.STORE`: makes or changes a store; the settings are those of `SETTINGS`, None is left as it is."""
     words: list[Word] = ["HISTORY.STORE", _name("store", store)]
     for one in _some("filters", filters, MAX_FILTERS):
         words += ["FILTER", _filter(one)]
-    words += _numbers(
-        SHARDS=("shards", shards, 1, MAX_SHARDS),
-        AGE=("age", age, 0, MAX_EXPIRY_S),
-        BYTES=("max_bytes", max_bytes, 0, MAX_NUMBER),
-        LEVELS=("levels", levels, 1, MAX_LEVELS),
-        EPOCH=("epoch", epoch, 1, MAX_EXPIRY_S),
-        HOLDBYTES=("hold_bytes", hold_bytes, 0, MAX_NUMBER),
-    )
+    for name, value in settings.items():
+        if name not in SETTINGS:
+            raise ArgumentError(f"a setting is {name!r}; expected {', '.join(SETTINGS)}")
+        word, low, high = SETTINGS[name]
+        words += [] if value is None else [word, _range(name, value, low, high)]
     return Command(tuple(words), _ok, scope=Scope.FIRST)
 
 
@@ -411,6 +409,8 @@ def _parse_policy(fields: Mapping[str, Any]) -> HistoryPolicy:
             age=_integer(fields["age"]),
             epoch=_integer(fields["epoch"]),
             max_bytes=_integer(fields["bytes"]),
+            hold_bytes=_integer(fields["holdbytes"]),
+            learn=_integer(fields["learn"]),
         )
     except KeyError as error:
         raise _wrong(fields, f"a field {error}") from error
@@ -511,6 +511,7 @@ def _parse_proposal(reply: object) -> PatternProposal:
             cost=_float(fields["cost"]),
             present_cost=_float(fields["present_cost"]),
             patterns=_integer(fields["patterns"]),
+            messages=_integer(fields["messages"]),
         )
     except KeyError as error:
         raise _wrong(reply, f"a field {error}") from error

@@ -70,6 +70,8 @@ class HistoryPolicy:
         age: how long messages are shown, in seconds; 0: for ever.
         epoch: after how many seconds a shard begins a new epoch.
         max_bytes: how much all shards are to take together; 0: no limit.
+        hold_bytes: how much more readers may hold back from being dropped.
+        learn: after how many seconds, again and again, the store looks for a better pattern set; 0: never.
     """
 
     store: str
@@ -79,6 +81,8 @@ class HistoryPolicy:
     age: int
     epoch: int
     max_bytes: int
+    hold_bytes: int
+    learn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +262,11 @@ class PatternProposal:
 
     Attributes:
         better: whether it is better than the present set by the margin.
-        text: the pattern set.
-        cost: messages read for the sample of filters, with it.
+        text: the pattern set, to be prepared; the present one if none is better.
+        cost: messages read for each one returned, with it, for the filters that readers asked for lately.
         present_cost: the same with the present set.
         patterns: how many patterns it has.
+        messages: how many messages were looked at.
     """
 
     better: bool
@@ -269,6 +274,7 @@ class PatternProposal:
     cost: float
     present_cost: float
     patterns: int
+    messages: int
 
 
 class HistoryColumns:

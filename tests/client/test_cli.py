@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import redis
@@ -121,3 +122,79 @@ def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith(b"Error: ")
     assert b"Traceback" not in done.stderr
+
+
+# --- History ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_is_made_filled_shown_and_dropped(run: Run) -> None:
+    run("history", "create", "weather", "weather/#", "--age", "7d", "--max-bytes", "64M", "--shards", "2")
+    (store,) = json_lines(run("--json", "history", "stores"))
+    assert (store["store"], store["filters"]) == ("weather", "weather/#")
+    assert (store["age"], store["max_bytes"], store["shards"]) == (7 * 86400, 64 * 2**20, 2)
+    run("topic", "publish", "weather/oslo", "snow")
+    (place,) = json_lines(run("--json", "history", "append", "weather", "weather/rome", "-", stdin=b"sun"))
+    assert place["new"] is True
+    shards = json_lines(run("--json", "history", "info", "weather"))
+    assert sum(int(str(shard["messages"])) for shard in shards) == 2
+    assert b"#" in run("history", "patterns", "weather").stdout
+    assert b"better" in run("history", "patterns", "weather", "--propose").stdout
+    run("history", "trim", "weather", str(place["shard"]), "5")
+    run("history", "drop", "weather", "--yes")
+    assert json_lines(run("--json", "history", "stores")) == []
+
+
+def test_a_replay_prints_one_message_a_line_and_can_be_gone_on_with(run: Run, hold: HoldMQ) -> None:
+    hold.history.create("s", "s/#", shards=3)
+    for number in range(6):
+        hold.topics.publish(f"s/{number % 2}", str(number), publisher="me")
+    assert len(run("history", "replay", "s/#").stdout.splitlines()) == 7
+    first = json_lines(run("--json", "history", "replay", "s/#", "--count", "2", "--cursors"))
+    others = json_lines(run("--json", "history", "replay", "s/#", "--cursor", str(first[-1]["cursor"])))
+    assert sorted(str(line["payload"]) for line in first + others) == list("012345")
+    assert {(line["topic"], line["publisher"]) for line in others} <= {("s/0", "me"), ("s/1", "me")}
+    assert json_lines(run("--json", "history", "replay", "s/0", "--to", "2001-01-01")) == []
+    assert len(json_lines(run("--json", "history", "replay", "s/1", "--from", "1h", "--follow", "--count", "3"))) == 3
+
+
+def test_wrong_words_about_history_are_exit_status_2(run: Run) -> None:
+    assert b"expected a whole number" in run("history", "create", "s", "a", "--age", "soon", status=2).stderr
+    assert b"start is 'soon'" in run("history", "replay", "a", "--from", "soon", status=2).stderr
+    assert b"expected no --to" in run("history", "replay", "a", "--to", "now", "--follow", status=2).stderr
+    assert b"no store" in run("history", "replay", "a", status=1).stderr
+
+
+# --- Commands of other packages ---------------------------------------------------------------------------------------
+
+PLUGIN = """
+import click
+from holdmq import HoldMQ
+from holdmq.cli_output import output
+
+@click.group()
+def pond():
+    "Ponds."
+
+@pond.command()
+@click.pass_obj
+def depth(hold: HoldMQ) -> None:
+    output().value("sessions", len(list(hold.sessions())))
+"""
+POINTS = "[holdmq.commands]\npond = a_plugin:pond\nmoat = nowhere.at_all:moat\nnumber = a_plugin:click.__doc__\n"
+
+
+def test_other_packages_add_commands_by_an_entry_point(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_plugin.py").write_text(PLUGIN)
+    described = tmp_path / "a_plugin-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: a-plugin\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(POINTS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert json_lines(run("--json", "pond", "depth")) == [{"sessions": 0}]
+    shown = run("--help").stdout
+    assert b"Ponds." in shown
+    assert b"channel" in shown
+    assert b"'moat' cannot be loaded: No module named 'nowhere'" in run("moat", "--deep", status=1).stderr
+    assert b"no click command" in run("number", status=1).stderr

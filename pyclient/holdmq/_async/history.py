@@ -52,6 +52,7 @@ class AsyncHistory:
         levels: int | None = None,
         epoch: int | None = None,
         hold_bytes: int | None = None,
+        learn: int | None = None,
     ) -> None:
         """Makes a store, or changes it: filters are replaced, what else is not said stays.
 
@@ -64,6 +65,8 @@ class AsyncHistory:
             levels: how many levels of a topic are indexed, 1 to 16 (default 8); never changes.
             epoch: after so many seconds a shard begins a new epoch: retention drops whole epochs.
             hold_bytes: how much more readers that hold the store may keep from being dropped.
+            learn: after so many seconds, again and again, the store looks for a better pattern set and switches to it;
+                0: never, the default.
 
         Raises:
             InvalidTopicError: a filter that MQTT forbids.
@@ -80,6 +83,7 @@ class AsyncHistory:
                 levels=levels,
                 epoch=epoch,
                 hold_bytes=hold_bytes,
+                learn=learn,
             )
         )
 

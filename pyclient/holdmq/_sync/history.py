@@ -53,6 +53,7 @@ class History:
         levels: int | None = None,
         epoch: int | None = None,
         hold_bytes: int | None = None,
+        learn: int | None = None,
     ) -> None:
         """Makes a store, or changes it: filters are replaced, what else is not said stays.
 
@@ -65,6 +66,8 @@ class History:
             levels: how many levels of a topic are indexed, 1 to 16 (default 8); never changes.
             epoch: after so many seconds a shard begins a new epoch: retention drops whole epochs.
             hold_bytes: how much more readers that hold the store may keep from being dropped.
+            learn: after so many seconds, again and again, the store looks for a better pattern set and switches to it;
+                0: never, the default.
 
         Raises:
             InvalidTopicError: a filter that MQTT forbids.
@@ -81,6 +84,7 @@ class History:
                 levels=levels,
                 epoch=epoch,
                 hold_bytes=hold_bytes,
+                learn=learn,
             )
         )
 

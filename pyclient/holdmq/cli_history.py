@@ -1,0 +1,189 @@
+"""The commands `holdmq history …`: stores, what they have, and replays of it."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import click
+
+from holdmq._sync.client import HoldMQ
+from holdmq._sync.replay import Replay
+from holdmq.cli_output import Group, content, limited, output
+from holdmq.history_replies import HistoryMessage, HistoryPolicy, ShardInfo
+
+SUFFIXES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "k": 2**10, "M": 2**20, "G": 2**30}
+POLICY = ("store", "filters", "shards", "age", "max_bytes", "hold_bytes", "levels", "epoch", "learn")
+SHARD = ("shard", "messages", "first", "last", "bytes", "generation", "trimmed", "holds")
+
+
+class Amount(click.ParamType[int]):
+    """A whole number with a suffix: seconds (`90s`, `15m`, `24h`, `7d`) or bytes (`64k`, `512M`, `2G`).
+
+    Args:
+        name: what --help calls it.
+        suffixes: those that are taken.
+    """
+
+    def __init__(self, name: str, suffixes: str) -> None:
+        self.name = name
+        self._suffixes = suffixes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        if isinstance(value, int):
+            return value
+        digits = value.rstrip(self._suffixes)
+        suffix = value[len(digits) :]
+        if not digits.isdecimal() or len(suffix) > 1:
+            self.fail(
+                f"{value!r}; expected a whole number, with one of {self._suffixes!r} behind it or none", param, ctx
+            )
+        return int(digits) * (SUFFIXES[suffix] if suffix else 1)
+
+
+SECONDS = Amount("seconds", "smhd")
+BYTES = Amount("bytes", "kMG")
+
+
+@click.group(cls=Group)
+def history() -> None:
+    """Messages of the past: kept once, replayed by any filter."""
+
+
+@history.command("stores")
+@click.pass_obj
+def stores(hold: HoldMQ) -> None:
+    """Show the stores: which topics they keep, and for how long."""
+    output().rows(POLICY, (policy_row(policy) for policy in hold.history.stores()))
+
+
+@history.command("create")
+@click.argument("store")
+@click.argument("filters", nargs=-1, required=True)
+@click.option("--shards", type=click.IntRange(1), help="How many shards; never changes.  [default: 1]")
+@click.option("--age", type=SECONDS, help="How long messages are shown, like 24h or 7d; 0: for ever.")
+@click.option("--max-bytes", type=BYTES, help="How much memory the store may take, like 512M; 0: no limit.")
+@click.option("--hold-bytes", type=BYTES, help="How much more readers may hold back.")
+@click.option("--levels", type=click.IntRange(1), help="How many levels of a topic are indexed; never changes.")
+@click.option("--epoch", type=SECONDS, help="After so long a shard begins a new epoch.")
+@click.option("--learn", type=SECONDS, help="Look for a better pattern set so often; 0: never.")
+@click.pass_obj
+def create(hold: HoldMQ, /, store: str, filters: tuple[str, ...], **settings: int | None) -> None:
+    """Make STORE, or change it: it keeps the topics that FILTERS match."""
+    hold.history.create(store, *filters, **settings)
+
+
+@history.command("drop")
+@click.argument("store")
+@click.confirmation_option(prompt="Remove the store with all its messages?")
+@click.pass_obj
+def drop(hold: HoldMQ, store: str) -> None:
+    """Remove STORE with all its messages."""
+    hold.history.store(store).drop()
+
+
+@history.command("info")
+@click.argument("store")
+@click.pass_obj
+def info(hold: HoldMQ, store: str) -> None:
+    """Show what each shard of STORE has, and who holds it."""
+    output().rows(SHARD, (shard_row(shard) for shard in hold.history.store(store).info().shards))
+
+
+@history.command("replay")
+@click.argument("topic_filter")
+@click.option("--store", help="Needed only if topics of several stores match.")
+@click.option("--from", "start", default="earliest", show_default=True, help="A time, or how long ago: 15m, 24h, 7d.")
+@click.option("--to", "end", help="Nothing later than this.")
+@click.option("--cursor", help="Go on there (what --cursors printed).")
+@click.option("--count", type=click.IntRange(1), help="At most so many messages.")
+@click.option("--follow", is_flag=True, help="Go on with the messages that come, until Ctrl-C.")
+@click.option("--cursors", is_flag=True, help="With each message the cursor behind it.")
+@click.pass_obj
+def replay(hold: HoldMQ, /, topic_filter: str, follow: bool, count: int | None, cursors: bool, **options: Any) -> None:
+    """Show the messages of the past whose topics TOPIC_FILTER matches, one a line."""
+    with replay_of(hold, topic_filter, follow, **options) as messages:
+        names = ("time", "topic", "payload", "publisher", "qos", "retain", "shard", "sequence")
+        output().rows((*names, "cursor") if cursors else names, message_rows(messages, count, cursors))
+
+
+@history.command("append")
+@click.argument("store")
+@click.argument("topic")
+@click.argument("payload")
+@click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
+@click.pass_obj
+def append(hold: HoldMQ, store: str, topic: str, payload: str, qos: int) -> None:
+    """Keep PAYLOAD ("-" reads it from standard input) without publishing it; prints its shard and number."""
+    output().fields(dataclasses.asdict(hold.history.store(store).append(topic, content(payload), qos=qos)))
+
+
+@history.command("trim")
+@click.argument("store")
+@click.argument("shard", type=click.IntRange(0))
+@click.argument("sequence", type=click.IntRange(0))
+@click.pass_obj
+def trim(hold: HoldMQ, store: str, shard: int, sequence: int) -> None:
+    """Remove the messages of SHARD up to SEQUENCE; prints the first number that is left."""
+    output().value("first", hold.history.store(store).trim(shard, sequence))
+
+
+@history.command("release")
+@click.argument("store")
+@click.argument("reader")
+@click.pass_obj
+def release(hold: HoldMQ, store: str, reader: str) -> None:
+    """READER holds nothing of STORE back any more."""
+    hold.history.store(store).release(reader)
+
+
+@history.command("patterns")
+@click.argument("store")
+@click.option("--propose", is_flag=True, help="Show the pattern set that the server would propose instead.")
+@click.pass_obj
+def patterns(hold: HoldMQ, store: str, propose: bool) -> None:
+    """Show by which patterns STORE keeps its messages."""
+    of_store = hold.history.store(store).patterns
+    if propose:
+        output().fields(dataclasses.asdict(of_store.propose()))
+        return
+    rows = ((one.pattern, one.filter, one.messages, one.slots) for one in of_store.stats())
+    output().rows(("pattern", "filter", "messages", "slots"), rows)
+
+
+def replay_of(hold: HoldMQ, topic_filter: str, follow: bool, **options: Any) -> Replay:
+    """The replay that the options ask for."""
+    store, end = options.pop("store"), options.pop("end")
+    source = hold.history if store is None else hold.history.store(store)
+    if follow and end is not None:
+        raise click.UsageError("--follow goes on for ever: expected no --to")
+    if follow:
+        return source.follow(topic_filter, **options)
+    return source.start_replay(topic_filter, end=end, **options)
+
+
+def message_rows(messages: Replay, count: int | None, cursors: bool) -> Iterator[Sequence[Any]]:
+    """The messages as rows."""
+    for message in limited(messages, count):
+        yield (*message_row(message), messages.cursor) if cursors else message_row(message)
+
+
+def message_row(message: HistoryMessage) -> tuple[Any, ...]:
+    """A message as a row."""
+    head = (message.time, message.topic, message.payload, message.publisher)
+    return (*head, message.qos, message.retain, message.shard, message.sequence)
+
+
+def policy_row(policy: HistoryPolicy) -> Sequence[Any]:
+    """A policy as a row; its filters with blanks between them."""
+    fields = {**dataclasses.asdict(policy), "filters": " ".join(policy.filters)}
+    return [fields[name] for name in POLICY]
+
+
+def shard_row(shard: ShardInfo) -> Sequence[Any]:
+    """A shard as a row; who holds it, and who was lost."""
+    held = (f"{reader}={number}" for reader, number in shard.holds.items())
+    lost = (f"{reader}=lost {number}" for reader, number in shard.lost.items())
+    numbers = (shard.shard, shard.messages, shard.first, shard.last, shard.bytes, shard.generation, shard.trimmed)
+    return (*numbers, ", ".join(chain(held, lost)))

@@ -1,0 +1,102 @@
+"""What the commands of `holdmq`, and those of other packages, have in common: printing results, showing errors."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import Enum
+from typing import Any, TypeVar
+
+import click
+import redis
+
+from holdmq.errors import ArgumentError
+
+T = TypeVar("T")
+
+
+class Output:
+    """Prints results, for a person or as JSON."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._json = as_json
+
+    def fields(self, values: dict[str, Any]) -> None:
+        """One thing with named fields."""
+        if self._json:
+            self._dump(values)
+            return
+        width = max(map(len, values), default=0)
+        for name, value in values.items():
+            click.echo(f"{name:{width}}  {shown(value)}")
+
+    def rows(self, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Several things of one kind; they are printed as they come, with tabs between the columns."""
+        if not self._json:
+            click.echo("\t".join(names))
+        for row in rows:
+            if self._json:
+                self._dump(dict(zip(names, row, strict=True)))
+            else:
+                click.echo("\t".join(shown(value) for value in row))
+
+    def value(self, name: str, value: Any) -> None:
+        """One value."""
+        if self._json:
+            self._dump({name: value})
+        else:
+            click.echo(shown(value))
+
+    @staticmethod
+    def _dump(values: dict[str, Any]) -> None:
+        click.echo(json.dumps({name: plain(value) for name, value in values.items()}, ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can hold it; bytes that are no UTF-8 are shown with backslashes."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.value if isinstance(value, Enum) else value
+
+
+def shown(value: Any) -> str:
+    """The value as a person reads it, without control characters."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(plain(value)))
+
+
+class Group(click.Group):
+    """Shows what the server or the client refused as an error of the command line."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Runs the command."""
+        try:
+            return super().invoke(context)
+        except ArgumentError as error:
+            raise click.UsageError(str(error)) from error
+        except (redis.RedisError, OSError, ValueError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+def output() -> Output:
+    """Where results go."""
+    found: Output = click.get_current_context().meta["holdmq.output"]
+    return found
+
+
+def content(word: str) -> bytes:
+    """The content of a message as it was given on the command line."""
+    return sys.stdin.buffer.read() if word == "-" else word.encode("utf-8", "surrogateescape")
+
+
+def limited(messages: Iterable[T], count: int | None) -> Iterable[T]:
+    """At most so many messages, without waiting for one more."""
+    for number, message in enumerate(messages, 1):
+        yield message
+        if number == count:
+            return

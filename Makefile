@@ -196,6 +196,10 @@ run: core module ## serve in the foreground until Ctrl-C: server with the module
 bench: core module ## what is claimed to be fast, each beside its baseline
 	$(BIN)/python -m bench $(ARGS)
 
+.PHONY: bench-replays
+bench-replays: core module ## what sessions that read history cost, and how quickly the past comes to a client
+	$(BIN)/python -m bench.replays $(ARGS)
+
 .PHONY: bench-mqtt
 bench-mqtt: core module build/mqtt_load build/mosquitto.stamp ## the MQTT bridge beside Mosquitto
 	$(BIN)/python -m bench.mqtt $(ARGS)

@@ -100,7 +100,7 @@ class AsyncSubscription:
             library.ConnectionError,
             library.TimeoutError,
             library.AskError,
-            library.ClusterDownError,
+            library.ClusterError,  # the nodes are not agreed about the slot, or the cluster is down
             OSError,
         )
         self._hopeless = library.AuthenticationError

@@ -101,7 +101,7 @@ class Subscription:
             library.ConnectionError,
             library.TimeoutError,
             library.AskError,
-            library.ClusterDownError,
+            library.ClusterError,  # the nodes are not agreed about the slot, or the cluster is down
             OSError,
         )
         self._hopeless = library.AuthenticationError

@@ -227,9 +227,12 @@ static server_command_arg history_get_args[] = {ARG("store", SERVER_ARG_STRING, 
                                                 OPTION("generation", SERVER_ARG_INTEGER, "GENERATION"), END_ARGS};
 static server_command_arg history_propose_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                     OPTION("percent", SERVER_ARG_INTEGER, "MARGIN"), END_ARGS};
-static server_command_arg history_prepare_args[] = {
-    ARG("store", SERVER_ARG_STRING, 0), ARG("generation", SERVER_ARG_INTEGER, 0), ARG("text", SERVER_ARG_STRING, 0),
-    OPTION("shard", SERVER_ARG_INTEGER, "SHARD"), END_ARGS};
+static server_command_arg history_prepare_args[] = {ARG("store", SERVER_ARG_STRING, 0),
+                                                    ARG("generation", SERVER_ARG_INTEGER, 0),
+                                                    ARG("text", SERVER_ARG_STRING, 0),
+                                                    OPTION("shards", SERVER_ARG_INTEGER, "SHARDS"),
+                                                    OPTION("shard", SERVER_ARG_INTEGER, "SHARD"),
+                                                    END_ARGS};
 static server_command_arg history_commit_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                    ARG("generation", SERVER_ARG_INTEGER, 0),
                                                    OPTION("shard", SERVER_ARG_INTEGER, "SHARD"), END_ARGS};

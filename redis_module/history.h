@@ -23,6 +23,9 @@ int history_patterns_prepare_command(server_ctx *ctx, server_string **argv, int 
 int history_patterns_commit_command(server_ctx *ctx, server_string **argv, int argc);
 int history_patterns_abort_command(server_ctx *ctx, server_string **argv, int argc);
 
+/* From now on topics are spread over so many shards.  The store is read anew: `store` is gone afterwards. */
+void history_store_spread(server_ctx *ctx, const history_store *store, unsigned shards);
+
 /* Steps over the name of a store; NULL after replying that there is none. */
 const history_store *history_take_store(args *a);
 /* Steps over the number of a shard, and reads its state; false after replying why not, also if the user may not. */

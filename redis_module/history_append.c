@@ -49,7 +49,7 @@ static bool epoch_is_full(const history_shard *s, hmq_message_id id) {
     const history_store *store = s->store;
     if (id.time_us - s->begun_us >= (uint64_t)store->epoch_s * 1000000) return true;
     if (id.sequence - s->first + 1 > HMQ_POSTINGS_MAX_NUMBER) return true;
-    uint64_t most = (uint64_t)store->bytes / store->shards / EPOCHS_OF_A_STORE;
+    uint64_t most = (uint64_t)store->bytes / store->spread / EPOCHS_OF_A_STORE;
     return store->bytes > 0 && s->bytes >= most;
 }
 
@@ -205,7 +205,7 @@ static outcome try_append(append *a, const hmq_record *record) {
 
 bool history_append(server_ctx *ctx, const history_store *store, const hmq_record *record, history_place *place,
                     bool reply) {
-    unsigned shard = hmq_index_shard(&store->seed, (const char *)record->topic.data, record->topic.len, store->shards);
+    unsigned shard = hmq_index_shard(&store->seed, (const char *)record->topic.data, record->topic.len, store->spread);
     for (int attempt = 0; attempt < 2; attempt++) {
         append a = {.ctx = ctx, .reply = reply, .live = history_live_of(ctx, store, shard, reply)};
         if (a.live == NULL) return false;

@@ -65,7 +65,7 @@ int history_append_command(server_ctx *ctx, server_string **argv, int argc) {
                            shown(argv[2]));
     history_place place = {0};
     if (by.id != NULL)
-        place.shard = hmq_index_shard(&store->seed, (const char *)record.topic.data, record.topic.len, store->shards);
+        place.shard = hmq_index_shard(&store->seed, (const char *)record.topic.data, record.topic.len, store->spread);
     history_verdict known = by.id == NULL ? HISTORY_NEW : history_producer_judge(ctx, store, &by, &place);
     if (known == HISTORY_REFUSED) return SERVER_OK;
     if (known == HISTORY_REPEATED) return reply_place(ctx, &place, false);

@@ -29,7 +29,7 @@ history_hold history_hold_parse(const server_string *value) {
 static server_key *open_holds(server_ctx *ctx, const history_shard *state, server_string **name, int mode) {
     *name = history_holds_key(state);
     server_key *hash = sv.OpenKey(ctx, *name, mode);
-    if (hash != NULL && sv.KeyType(hash) != SERVER_HASH) {
+    if (hash != NULL && sv.KeyType(hash) != SERVER_HASH && sv.KeyType(hash) != SERVER_EMPTY) {
         sv.CloseKey(hash);
         hash = NULL;
     }
@@ -119,4 +119,37 @@ void history_holds_lose(server_ctx *ctx, const history_shard *state, uint64_t se
     }
     for (size_t i = 0; i < found.count; i++) sv.FreeString(NULL, found.pairs[i]);
     close_holds(hash, name);
+}
+
+/* ---- a new shard ------------------------------------------------------------------------------------------- */
+
+typedef struct readers {
+    server_string *names[HISTORY_READERS_MAX];
+    size_t count;
+} readers;
+
+static void take_reader(server_key *key, server_string *field, server_string *value, void *data) {
+    (void)key;
+    readers *found = data;
+    if (found->count == HISTORY_READERS_MAX || history_hold_parse(value).lost) return;
+    hmq_slice name = slice_of(field);
+    found->names[found->count++] = sv.CreateString(NULL, (const char *)name.data, name.len);
+}
+
+void history_holds_begin(server_ctx *ctx, const history_store *store, unsigned shard) {
+    history_shard first = {.store = store, .shard = 0}, state = {.store = store, .shard = shard};
+    readers found = {.count = 0};
+    server_string *name, *zero = sv.CreateString(NULL, "0", 1);
+    server_key *hash = open_holds(ctx, &first, &name, SERVER_READ);
+    if (hash != NULL) visit(hash, take_reader, &found);
+    close_holds(hash, name);
+    hash = open_holds(ctx, &state, &name, SERVER_READ | SERVER_WRITE);
+    for (size_t i = 0; i < found.count; i++) {
+        if (hash != NULL) sv.HashSet(hash, SERVER_HASH_NONE, found.names[i], zero, NULL);
+        if (hash != NULL) replicate(ctx, "HSET", "sss", name, found.names[i], zero);
+        sv.FreeString(NULL, found.names[i]);
+    }
+    if (hash != NULL && found.count > 0) index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+    close_holds(hash, name);
+    sv.FreeString(NULL, zero);
 }

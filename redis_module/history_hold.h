@@ -35,6 +35,9 @@ uint64_t history_holds_lowest(server_ctx *ctx, const history_shard *state, serve
 /* Everything up to and including this number is being dropped: who has not read so far is lost.  Logged and counted. */
 void history_holds_lose(server_ctx *ctx, const history_shard *state, uint64_t sequence);
 
+/* A shard was made: who holds the first one back holds this one, too, from its beginning. */
+void history_holds_begin(server_ctx *ctx, const history_store *store, unsigned shard);
+
 int history_hold_command(server_ctx *ctx, server_string **argv, int argc);
 int history_trim_command(server_ctx *ctx, server_string **argv, int argc);
 

@@ -40,7 +40,7 @@ static bool take_record(server_ctx *ctx, import *m, size_t number, hmq_slice byt
                     shown_slice(m->store->name), shown_slice(record->topic));
         return false;
     }
-    unsigned shard = hmq_index_shard(&m->store->seed, topic, len, m->store->shards);
+    unsigned shard = hmq_index_shard(&m->store->seed, topic, len, m->store->spread);
     if (shard == m->shard) return true;
     reply_error(ctx, ERROR_SYNTAX, "record %zu: the topic %s is of shard %u, not %u", number,
                 shown_slice(record->topic), shard, m->shard);

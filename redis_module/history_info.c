@@ -8,7 +8,7 @@
 #include "history_switch.h"
 #include "history_visible.h"
 
-#define STORE_FIELDS 11
+#define STORE_FIELDS 12
 #define SHARD_FIELDS 11
 #define MAX_MS 9007199254740LL /* times in microseconds stay whole numbers that every language has */
 
@@ -135,6 +135,7 @@ static void reply_store(server_ctx *ctx, const history_store *store, uint32_t ge
     while ((filter = sv.DictNextC(iter, &len, NULL)) != NULL) sv.ReplyWithStringBuffer(ctx, filter, len);
     sv.DictIteratorStop(iter);
     reply_number(ctx, "shards", store->shards);
+    reply_number(ctx, "spread", store->spread);
     reply_number(ctx, "levels", store->levels);
     reply_number(ctx, "age", (uint64_t)store->age_s);
     reply_number(ctx, "epoch", (uint64_t)store->epoch_s);

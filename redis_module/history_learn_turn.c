@@ -61,7 +61,7 @@ static bool switch_all(server_ctx *ctx, const history_store *store, const hmq_pa
     uint32_t generation = read_states(ctx, store, states) + 1;
     bool right = generation > 1;
     for (unsigned i = 0; right && i < store->shards; i++)
-        history_prepare(ctx, &states[i], generation, hmq_patterns_text(set));
+        history_prepare(ctx, &states[i], generation, hmq_patterns_text(set), 0);
     for (unsigned i = 0; right && i < store->shards; i++)
         right = history_is_prepared(ctx, &states[i], generation, false);
     for (unsigned i = 0; generation > 1 && i < store->shards; i++) {

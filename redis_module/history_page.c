@@ -22,6 +22,7 @@ static bool is_wanted(const history_page *p, const history_entry *entry) {
 static history_page_end read_epoch(history_page *p, const history_shard *state, hmq_cursor *cursor, bool *behind) {
     history_epoch epoch;
     if (!history_epoch_of_sequence(p->ctx, state, cursor->sequence, &epoch)) return HISTORY_PAGE_CORRUPT;
+    if (p->generation > 0 && epoch.generation > p->generation) return HISTORY_PAGE_SWITCH;
     cursor->epoch = epoch.epoch;
     cursor->generation = epoch.generation;
     history_reader *reader = history_reader_open(p->ctx, state, &epoch, p->filter, cursor->sequence);
@@ -83,4 +84,42 @@ history_page_end history_page_read(history_page *p, hmq_cursor *cursor) {
         result = read_epoch(p, &state, cursor, &behind);
     }
     return result;
+}
+
+/* ---- several shards ---------------------------------------------------------------------------------------- */
+
+/* The generation that is next to be read in a shard; UINT32_MAX if what is known says none: reading it will tell. */
+static uint32_t next_generation(history_page *p, const hmq_cursor *cursor) {
+    history_shard state;
+    history_epoch epoch;
+    if (!history_shard_read(p->ctx, p->store, cursor->shard, &state, false) || !state.exists) return UINT32_MAX;
+    if (cursor->sequence > state.last.sequence) return UINT32_MAX;
+    return history_epoch_of_sequence(p->ctx, &state, cursor->sequence, &epoch) ? epoch.generation : UINT32_MAX;
+}
+
+history_page_end history_page_read_all(history_page *p, hmq_cursor *cursors, size_t count, size_t *stopped) {
+    bool done[HISTORY_SHARDS_MAX];
+    size_t left = 0;
+    for (size_t i = 0; i < count; i++) {
+        done[i] = cursors[i].shard >= p->store->shards; /* of a store of this name that is gone */
+        if (!done[i]) left++;
+    }
+    while (left > 0) {
+        uint32_t next[HISTORY_SHARDS_MAX], lowest = UINT32_MAX;
+        for (size_t i = 0; i < count; i++) {
+            if (!done[i]) next[i] = next_generation(p, &cursors[i]);
+            if (!done[i] && next[i] < lowest) lowest = next[i];
+        }
+        p->generation = lowest;
+        for (size_t i = 0; i < count; i++) {
+            if (done[i] || next[i] > lowest) continue;
+            history_page_end result = history_page_read(p, &cursors[i]);
+            if (result == HISTORY_PAGE_SWITCH) continue;
+            *stopped = i;
+            if (result != HISTORY_PAGE_END) return result;
+            done[i] = true;
+            left--;
+        }
+    }
+    return HISTORY_PAGE_END;
 }

@@ -17,6 +17,7 @@ typedef enum history_page_end {
     HISTORY_PAGE_END,     /* nothing is left in the shard */
     HISTORY_PAGE_LIMIT,   /* the budget is used up, or the taker has no room */
     HISTORY_PAGE_CORRUPT, /* at the cursor's sequence number stands what no writer can have made */
+    HISTORY_PAGE_SWITCH,  /* at the cursor a generation behind `generation` begins */
     HISTORY_PAGE_ERROR,   /* a key of the shard has the wrong type; it was replied if `reply` was said */
 } history_page_end;
 
@@ -30,6 +31,7 @@ typedef struct history_page {
     uint64_t from_us, to_us, now_us; /* from 0: the earliest; to UINT64_MAX: no end */
     long long visits;                /* that are left */
     uint64_t budget;                 /* entries of posting lists that are left */
+    uint32_t generation;             /* nothing behind this one is read; 0: all */
     uint64_t visited, missed;        /* out, added up; missed: numbers that retention took before they were read */
     bool reply;                      /* errors of types are replied */
     history_page_take take;
@@ -45,5 +47,10 @@ bool history_page_start(history_page *p, const history_shard *state, hmq_cursor 
 
 /* Reads on from the cursor, which moves behind all that was dealt with. */
 history_page_end history_page_read(history_page *p, hmq_cursor *cursor);
+
+/* The same for several shards, in the order of their cursors, but a generation on all of them before the next one: where
+ * a topic went from one shard to another with a generation, its order is that of publishing.  END: all were read to
+ * their ends; else *stopped is the cursor at which the page ended. */
+history_page_end history_page_read_all(history_page *p, hmq_cursor *cursors, size_t count, size_t *stopped);
 
 #endif

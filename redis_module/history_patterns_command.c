@@ -7,8 +7,10 @@
 #include "access.h"
 #include "errors.h"
 #include "history.h"
+#include "history_hold.h"
 #include "history_learn.h"
 #include "history_switch.h"
+#include "index.h"
 
 #define STATS_FIELDS 5
 #define PROPOSAL_FIELDS 6
@@ -17,6 +19,7 @@
 typedef struct scope {
     const history_store *store;
     unsigned first, count;
+    unsigned spread; /* PREPARE: topics are to be spread over so many shards; 0: as they are */
     history_shard states[HISTORY_SHARDS_MAX];
 } scope;
 
@@ -38,6 +41,10 @@ static bool may_write(server_ctx *ctx, const history_store *store, unsigned shar
 static bool take_scope(args *a, scope *s, bool writes) {
     long long shard = -1;
     if (args_take_word(a, "SHARD") && !args_number(a, "SHARD", 0, s->store->shards - 1, &shard)) return false;
+    if (shard >= 0 && s->spread > 0) {
+        reply_error(a->ctx, ERROR_SYNTAX, "SHARDS together with SHARD: one of them expected");
+        return false;
+    }
     if (!args_end(a)) return false;
     s->first = shard < 0 ? 0 : (unsigned)shard;
     s->count = shard < 0 ? s->store->shards : 1;
@@ -269,6 +276,13 @@ static bool may_prepare(server_ctx *ctx, const scope *s, uint32_t generation) {
     return true;
 }
 
+static bool take_spread(args *a, scope *s) {
+    long long shards = 0;
+    if (args_take_word(a, "SHARDS") && !args_number(a, "SHARDS", 1, HISTORY_SHARDS_MAX, &shards)) return false;
+    s->spread = (unsigned)shards;
+    return true;
+}
+
 int history_patterns_prepare_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 5) return sv.WrongArity(ctx);
     args a = args_of(ctx, argv, argc);
@@ -276,13 +290,52 @@ int history_patterns_prepare_command(server_ctx *ctx, server_string **argv, int 
     uint32_t generation;
     server_string *text;
     if (s.store == NULL || !take_generation(&a, &generation) || !args_string(&a, "the pattern set", &text) ||
-        !take_scope(&a, &s, true) || !may_prepare(ctx, &s, generation))
+        !take_spread(&a, &s) || !take_scope(&a, &s, true) || !may_prepare(ctx, &s, generation))
         return SERVER_OK;
     hmq_patterns *set = parse_text(ctx, s.store, text);
     if (set == NULL) return SERVER_OK;
-    for (unsigned i = 0; i < s.count; i++) history_prepare(ctx, &s.states[i], generation, hmq_patterns_text(set));
+    for (unsigned i = 0; i < s.count; i++)
+        history_prepare(ctx, &s.states[i], generation, hmq_patterns_text(set), s.spread);
     hmq_patterns_free(set);
     return sv.ReplyWithSimpleString(ctx, "OK");
+}
+
+/* Are the shards that are to come really new, and is this about all? */
+static bool may_spread(server_ctx *ctx, const scope *s, unsigned shards) {
+    if (s->count < s->store->shards) {
+        reply_error(ctx, ERROR_SYNTAX,
+                    "SHARD: what is prepared spreads topics over %u shards, which all switch at once", shards);
+        return false;
+    }
+    for (unsigned i = 0; i < s->count; i++) {
+        if (history_prepared_shards(ctx, &s->states[i]) == shards) continue;
+        reply_error(ctx, ERROR_STALE, "store %s: shards 0 and %u were prepared apart", shown_slice(s->store->name), i);
+        return false;
+    }
+    for (unsigned i = s->store->shards; i < shards; i++) {
+        server_string *name = history_key(s->store, i, "%s", "");
+        bool there = sv.KeyExists(ctx, name);
+        if (there) reply_wrong_type(ctx, name, "no key: the shard is to be made");
+        sv.FreeString(NULL, name);
+        if (there) return false;
+    }
+    return true;
+}
+
+/* The policy, then the new shards.  Who holds the first one back holds them from their beginning. */
+static void spread_anew(server_ctx *ctx, scope *s, uint32_t generation, unsigned shards, server_string *text) {
+    unsigned had = s->store->shards;
+    server_string *key = sv.HoldString(NULL, s->store->key);
+    hmq_slice name = {slice_of(key).data + 1, s->store->name.len};
+    history_store_spread(ctx, s->store, shards);
+    s->store = history_stores_find(index_of(ctx)->histories, name);
+    for (unsigned i = had; s->store != NULL && i < shards; i++) {
+        history_shard state = {.store = s->store, .shard = i};
+        history_prepare(ctx, &state, generation, slice_of(text), 0);
+        history_switch(ctx, &state, generation);
+        history_holds_begin(ctx, s->store, i);
+    }
+    sv.FreeString(NULL, key);
 }
 
 int history_patterns_commit_command(server_ctx *ctx, server_string **argv, int argc) {
@@ -294,7 +347,13 @@ int history_patterns_commit_command(server_ctx *ctx, server_string **argv, int a
     for (unsigned i = 0; i < s.count; i++) {
         if (!history_is_prepared(ctx, &s.states[i], generation, true)) return SERVER_OK;
     }
+    unsigned spread = history_prepared_shards(ctx, &s.states[0]);
+    if (spread > 0 && !may_spread(ctx, &s, spread)) return SERVER_OK;
+    server_string *text = spread > s.store->shards ? history_prepared_text(ctx, &s.states[0], generation) : NULL;
     for (unsigned i = 0; i < s.count; i++) history_switch(ctx, &s.states[i], generation);
+    if (spread > 0 && (spread != s.store->spread || spread > s.store->shards))
+        spread_anew(ctx, &s, generation, spread, text);
+    if (text != NULL) sv.FreeString(NULL, text);
     counters.history_switched++;
     return sv.ReplyWithSimpleString(ctx, "OK");
 }

@@ -16,7 +16,7 @@
 #define DEFAULT_EPOCH_S 86400
 #define DEFAULT_LEVELS 8
 #define MAX_SECONDS 2147483647LL
-#define POLICY_FIELDS 8
+#define POLICY_FIELDS 10
 #define UNSTORE_KEYS 8192 /* are looked for at once; the others in the background */
 
 typedef struct policy {
@@ -135,7 +135,7 @@ static bool check_others(server_ctx *ctx, const policy *p, const history_stores 
 /* What is not said stays, or gets its default; what never changes must be the same. */
 static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
     if (own != NULL && ((p->shards >= 0 && p->shards != own->shards) || (p->levels >= 0 && p->levels != own->levels))) {
-        reply_error(ctx, ERROR_SYNTAX, "SHARDS and LEVELS of store %s are %u and %u: they cannot be changed",
+        reply_error(ctx, ERROR_SYNTAX, "SHARDS and LEVELS of store %s are %u and %u: they cannot be changed here",
                     shown_slice(own->name), own->shards, own->levels);
         return false;
     }
@@ -170,7 +170,30 @@ static void set_field(server_key *hash, server_string **pairs, size_t *count, se
     pairs[(*count)++] = value;
 }
 
-static void write_policy(server_ctx *ctx, const policy *p, server_string *name, hmq_hash_seed seed) {
+static void write_spread(server_key *hash, server_string **pairs, size_t *count, unsigned spread, uint64_t had) {
+    set_field(hash, pairs, count, sv.CreateString(NULL, "spread", 6), sv.CreateStringFromLongLong(NULL, spread));
+    set_field(hash, pairs, count, sv.CreateString(NULL, "had", 3), sv.CreateStringFromLongLong(NULL, (long long)had));
+}
+
+void history_store_spread(server_ctx *ctx, const history_store *store, unsigned shards) {
+    server_string *pairs[6], *name = sv.HoldString(NULL, store->key); /* the store is read anew */
+    size_t count = 0;
+    uint64_t had = store->had;
+    unsigned all = shards > store->shards ? shards : store->shards;
+    if (shards > store->shards) had |= UINT64_C(1) << (store->shards - 1);
+    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    set_field(hash, pairs, &count, sv.CreateString(NULL, "shards", 6), sv.CreateStringFromLongLong(NULL, all));
+    write_spread(hash, pairs, &count, shards, had);
+    sv.CloseKey(hash);
+    replicate(ctx, "HSET", "sv", name, pairs, count);
+    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+    for (size_t i = 0; i < count; i++) sv.FreeString(NULL, pairs[i]);
+    history_stores_refresh(ctx, index_of(ctx)->histories, slice_of(name));
+    sv.FreeString(NULL, name);
+}
+
+static void write_policy(server_ctx *ctx, const policy *p, const history_store *own, server_string *name,
+                         hmq_hash_seed seed) {
     static const char *const names[] = {"shards", "levels", "age", "epoch", "bytes"};
     const long long numbers[] = {p->shards, p->levels, p->age_s, p->epoch_s, p->bytes};
     server_string *pairs[2 * (POLICY_FIELDS + HISTORY_FILTERS_MAX)];
@@ -184,6 +207,7 @@ static void write_policy(server_ctx *ctx, const policy *p, server_string *name, 
               sv.CreateStringPrintf(NULL, "%016" PRIx64 "%016" PRIx64, seed.low, seed.high));
     if (p->hold >= 0)
         set_field(hash, pairs, &count, sv.CreateString(NULL, "hold", 4), sv.CreateStringFromLongLong(NULL, p->hold));
+    if (own != NULL && own->had != 0) write_spread(hash, pairs, &count, own->spread, own->had);
     if (p->learn_s > 0)
         set_field(hash, pairs, &count, sv.CreateString(NULL, "learn", 5),
                   sv.CreateStringFromLongLong(NULL, p->learn_s));
@@ -224,7 +248,7 @@ int history_store_command(server_ctx *ctx, server_string **argv, int argc) {
     if (type != SERVER_EMPTY && own == NULL) {
         reply_wrong_type(ctx, name, "a policy of history");
     } else {
-        write_policy(ctx, &p, name, seed);
+        write_policy(ctx, &p, own, name, seed);
         history_stores_refresh(ctx, index->histories, slice_of(name));
         sv.ReplyWithSimpleString(ctx, "OK");
     }

@@ -106,6 +106,12 @@ static bool bad_cursor(args *a, const char *why) {
     return false;
 }
 
+static bool are_first(const bool *seen, size_t count) {
+    while (count > 0 && seen[count - 1]) count--;
+    return count == 0;
+}
+
+/* A cursor from a time when the store had fewer shards has nothing of the others yet. */
 static bool take_cursors(args *a, replay *r, hmq_slice text, long long shard) {
     bool seen[HISTORY_SHARDS_MAX] = {false};
     size_t count = 0, at = 0;
@@ -120,7 +126,11 @@ static bool take_cursors(args *a, replay *r, hmq_slice text, long long shard) {
         seen[c->shard] = true;
         at += len + 1;
     }
-    return (at > text.len && count == r->shards) || bad_cursor(a, "it is of other shards than are asked for");
+    bool fewer = count < r->shards && (r->page.store->had >> (count - 1) & 1) && are_first(seen, count);
+    if (at <= text.len || (count < r->shards && !fewer))
+        return bad_cursor(a, "it is of other shards than are asked for");
+    for (; count < r->shards; count++) r->cursors[count] = (hmq_cursor){.shard = (uint16_t)count, .sequence = 1};
+    return true;
 }
 
 static bool begin_cursors(args *a, replay *r, server_string *cursor, bool from_said, long long shard) {
@@ -223,10 +233,7 @@ static void run(replay *r) {
     size_t i = 0;
     history_page_end result = HISTORY_PAGE_END;
     if (!begin_shards(r)) return;
-    for (; i < r->shards; i++) {
-        result = history_page_read(&r->page, &r->cursors[i]);
-        if (result != HISTORY_PAGE_END) break;
-    }
+    result = history_page_read_all(&r->page, r->cursors, r->shards, &i);
     if (!r->replied && result == HISTORY_PAGE_CORRUPT) reply_corrupt(r, &r->cursors[i]);
     if (!r->replied && (result == HISTORY_PAGE_CORRUPT || result == HISTORY_PAGE_ERROR)) return;
     begin_reply(r);

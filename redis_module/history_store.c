@@ -102,6 +102,20 @@ static bool take_learn(server_key *hash, history_store *store) {
     return right;
 }
 
+/* After `shards`. */
+static bool take_spread(server_key *hash, history_store *store) {
+    server_string *spread = NULL, *had = NULL;
+    long long numbers[2] = {store->shards, 0};
+    sv.HashGet(hash, SERVER_HASH_CFIELDS, "spread", &spread, "had", &had, NULL);
+    bool right = (spread == NULL || read_number(spread, 1, store->shards, &numbers[0])) &&
+                 (had == NULL || read_number(had, 0, INT64_MAX, &numbers[1]));
+    if (spread != NULL) sv.FreeString(NULL, spread);
+    if (had != NULL) sv.FreeString(NULL, had);
+    store->spread = (unsigned)numbers[0];
+    store->had = (uint64_t)numbers[1];
+    return right;
+}
+
 static bool take_policy(server_key *hash, history_store *store) {
     server_string *f[8] = {NULL};
     long long shards, levels;
@@ -119,6 +133,7 @@ static bool take_policy(server_key *hash, history_store *store) {
     }
     if (!right || !take_learn(hash, store)) return false;
     store->shards = (unsigned)shards;
+    if (!take_spread(hash, store)) return false;
     store->levels = (unsigned)levels;
     server_scan_cursor *cursor = sv.ScanCursorCreate();
     while (sv.ScanKey(hash, cursor, take_filter, store)) {}
@@ -329,9 +344,9 @@ static bool same_filters(const history_store *a, const history_store *b) {
 }
 
 static bool same_store(const history_store *a, const history_store *b) {
-    return a->shards == b->shards && a->levels == b->levels && a->age_s == b->age_s && a->epoch_s == b->epoch_s &&
-           a->bytes == b->bytes && a->hold == b->hold && a->learn_s == b->learn_s && a->seed.low == b->seed.low &&
-           a->seed.high == b->seed.high && same_filters(a, b);
+    return a->shards == b->shards && a->spread == b->spread && a->had == b->had && a->levels == b->levels &&
+           a->age_s == b->age_s && a->epoch_s == b->epoch_s && a->bytes == b->bytes && a->hold == b->hold &&
+           a->learn_s == b->learn_s && a->seed.low == b->seed.low && a->seed.high == b->seed.high && same_filters(a, b);
 }
 
 void history_stores_compare(const history_stores *a, const history_stores *b,

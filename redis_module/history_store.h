@@ -1,7 +1,8 @@
 /* history_store.h - the policies of history: which topics are kept, in how many shards, for how long.
  *
  *     {<store>}_history_store   HASH  shards, levels, age (s), epoch (s), bytes, seed (32 hexadecimal digits),
- *                                     hold (bytes, if said), learn (s, if any), and for each topic filter a field "filter <filter>",
+ *                                     hold (bytes, if said), learn (s, if any), spread and had (if it was
+ *                                     spread anew), and for each topic filter a field "filter <filter>",
  *                                     without a value; removed, if it only waits until all it has is gone
  *
  * Invariants:
@@ -9,7 +10,9 @@
  *  2. `history_stores` is a pure function of these keys (index.h keeps it current; HOLDMQ.CHECK compares it with a
  *     rebuild).  A hash that is no policy is none.  Were two keys written by hand to overlap, the store whose name comes
  *     first gets the topic.
- *  3. Shards, levels and seed never change: where a message lies follows from them.
+ *  3. Levels and seed never change; over how many shards topics are spread changes with a generation of all shards
+ *     alone (HISTORY.PATTERNS COMMIT): where a message lies follows from these.  Shards never become fewer, because
+ *     those that topics are not spread over any more have what they had before.
  *  4. A store that is being removed selects nothing and is not found, but by who removes it.
  *
  * Who appends finds the store by one walk down a trie of all filters; without any store that is one comparison. */
@@ -29,7 +32,9 @@
 typedef struct history_store {
     server_string *key;   /* {<store>}_history_store */
     hmq_slice name;       /* a part of it */
-    unsigned shards;      /* 1 .. HISTORY_SHARDS_MAX */
+    unsigned shards;      /* that there are, 1 .. HISTORY_SHARDS_MAX */
+    unsigned spread;      /* topics are spread over the first so many; <= shards */
+    uint64_t had;         /* bit n - 1: it once had n shards, and has more now */
     unsigned levels;      /* indexed, 1 .. HMQ_PATTERNS_MAX_LEVELS */
     long long age_s;      /* 0: no limit */
     long long epoch_s;    /* an epoch is cut when it is so old */

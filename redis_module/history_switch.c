@@ -9,7 +9,7 @@
 #include "index.h"
 #include "replication.h"
 
-#define PREPARED_WORDS 4 /* names and values */
+#define PREPARED_WORDS 6 /* names and values */
 
 uint32_t history_generation(const history_shard *state) {
     return state->exists ? state->generation : 1;
@@ -60,15 +60,36 @@ static long long read_prepared(server_ctx *ctx, const history_shard *state, uint
     return of;
 }
 
+server_string *history_prepared_text(server_ctx *ctx, const history_shard *state, uint32_t generation) {
+    server_string *text = NULL;
+    read_prepared(ctx, state, generation, &text);
+    return text;
+}
+
+unsigned history_prepared_shards(server_ctx *ctx, const history_shard *state) {
+    server_string *name = prepared_key(state), *value = NULL;
+    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
+    long long shards = 0;
+    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_CFIELDS, "shards", &value, NULL);
+    if (hash != NULL) sv.CloseKey(hash);
+    bool right = value != NULL && sv.StringToLongLong(value, &shards) == SERVER_OK && shards >= 0 &&
+                 shards <= HISTORY_SHARDS_MAX;
+    if (value != NULL) sv.FreeString(NULL, value);
+    sv.FreeString(NULL, name);
+    return right ? (unsigned)shards : 0;
+}
+
 uint32_t history_prepared(server_ctx *ctx, const history_shard *state) {
     return (uint32_t)read_prepared(ctx, state, 0, NULL);
 }
 
-void history_prepare(server_ctx *ctx, const history_shard *state, uint32_t generation, hmq_slice text) {
+void history_prepare(server_ctx *ctx, const history_shard *state, uint32_t generation, hmq_slice text,
+                     unsigned shards) {
     server_string *name = prepared_key(state);
     server_string *pairs[PREPARED_WORDS] = {
         sv.CreateString(NULL, "generation", 10), sv.CreateStringFromLongLong(NULL, generation),
-        sv.CreateString(NULL, "text", 4), sv.CreateString(NULL, (const char *)text.data, text.len)};
+        sv.CreateString(NULL, "text", 4),        sv.CreateString(NULL, (const char *)text.data, text.len),
+        sv.CreateString(NULL, "shards", 6),      sv.CreateStringFromLongLong(NULL, shards)};
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     for (size_t i = 0; i < PREPARED_WORDS; i += 2) sv.HashSet(hash, SERVER_HASH_NONE, pairs[i], pairs[i + 1], NULL);
     sv.CloseKey(hash);

@@ -146,22 +146,17 @@ static void go_live(replaying *all, server_string *filter, subscription options)
 
 /* Reads the shards on, from the first; where it stopped, the next page begins.  True: all were read to their ends. */
 static bool read_shards(reading *r, history_page *page, session_replay *replay, server_string *filter, size_t *next) {
-    for (size_t i = 0; i < replay->shards; i++) {
-        switch (history_page_read(page, &replay->cursors[i])) {
-        case HISTORY_PAGE_END: break;
-        case HISTORY_PAGE_LIMIT:
-            r->all->full = r->all->full || r->full;
-            r->all->behind = r->all->behind || !r->full;
-            *next = i + 1;
-            return false;
-        case HISTORY_PAGE_CORRUPT:
-        case HISTORY_PAGE_ERROR:
-            break_off(r->all, "its history was changed by others", filter);
-            *next = i + 1;
-            return false;
-        }
+    size_t stopped = 0;
+    history_page_end result = history_page_read_all(page, replay->cursors, replay->shards, &stopped);
+    if (result == HISTORY_PAGE_END) return true;
+    *next = stopped + 1;
+    if (result == HISTORY_PAGE_LIMIT) {
+        r->all->full = r->all->full || r->full;
+        r->all->behind = r->all->behind || !r->full;
+    } else {
+        break_off(r->all, "its history was changed by others", filter);
     }
-    return true;
+    return false;
 }
 
 static void note_store(replaying *all, const history_store *store) {

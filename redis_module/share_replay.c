@@ -102,13 +102,10 @@ static bool take(void *context, unsigned shard, const history_entry *entry) {
 
 /* The shards from the first on.  True: all were read to their ends. */
 static bool read_shards(history_page *page, session_replay *replay, size_t *next) {
-    for (size_t i = 0; i < replay->shards; i++) {
-        if (history_page_read(page, &replay->cursors[i]) != HISTORY_PAGE_END) {
-            *next = i + 1;
-            return false;
-        }
-    }
-    return true;
+    size_t stopped = 0;
+    if (history_page_read_all(page, replay->cursors, replay->shards, &stopped) == HISTORY_PAGE_END) return true;
+    *next = stopped + 1;
+    return false;
 }
 
 static bool is_same(const server_string *a, const server_string *b) {

@@ -96,7 +96,7 @@ def replay(client: redis.Redis, topic_filter: Text, **options: Any) -> Page:
 
 def replay_all(client: redis.Redis, topic_filter: Text, *, most_pages: int = 10_000, **options: Any) -> list[Entry]:
     """Page by page to the end."""
-    start = {name: options.pop(name) for name in ("FROM", "SEQ") if name in options}
+    start = {name: options.pop(name) for name in ("FROM", "SEQ", "CURSOR") if name in options}
     page = replay(client, topic_filter, **start, **options)
     entries = page.entries
     for _ in range(most_pages):

@@ -78,6 +78,12 @@ OPTIONS = (
     ),
     Option("groupId", (STREAM,), "", "A name under which the server keeps where `latest` was, and what was lost"),
     Option(
+        "archive",
+        (READ,),
+        "",
+        "A table of the job `archive`: what was archived and trimmed meanwhile is read from there",
+    ),
+    Option(
         "includeHeaders",
         _READING,
         "false",

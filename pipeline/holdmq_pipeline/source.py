@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from holdmq_pipeline import schemas, tables
+from holdmq_pipeline.archive import read_archived
 from holdmq_pipeline.errors import OptionError
 from holdmq_pipeline.history_reader import RangeQuery, read_range, without_collector
 from holdmq_pipeline.offsets import Range, lost, plan, resolve
@@ -103,7 +104,9 @@ class HistoryReader(DataSourceReader):
                 if self._end_ms is not None
                 else resolve("endingOffsets", self._end, shards)
             )
-        check_loss(self._options, self._store, lost(begin, shards))
+        gaps = lost(begin, shards)
+        if "archive" not in self._options:
+            check_loss(self._options, self._store, gaps)
         ranges = [Range(shard, *self._narrowed(shard, begin[shard], end[shard])) for shard in begin]
         return [RangePartition(self._query, part) for part in plan(ranges, *self._tasks)]
 
@@ -123,9 +126,11 @@ class HistoryReader(DataSourceReader):
             yield from read_range(link, task.query, task.part, lambda gap: self._gap(task.query, gap))
 
     def _gap(self, query: RangeQuery, gap: Range) -> Iterator[pa.RecordBatch]:
-        """What retention took while the range was read."""
-        check_loss(self._options, query.store, [gap])
-        yield from ()
+        """What the server does not have any more: from the archive, if there is one."""
+        if "archive" in self._options:
+            yield from read_archived(self._options.text("archive"), query, gap)
+        else:
+            check_loss(self._options, query.store, [gap])
 
 
 class PushingHistoryReader(HistoryReader):

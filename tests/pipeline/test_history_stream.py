@@ -8,6 +8,9 @@ import pytest
 import redis
 from pyspark.errors import StreamingQueryException
 
+from holdmq_pipeline.offsets import Range
+from holdmq_pipeline.options import STREAM, Options
+from holdmq_pipeline.stream import lost_messages
 from tests.pipeline.history_support import Message, append, fleet, store
 from tests.support import Server, embedded_kinds
 
@@ -95,3 +98,25 @@ def test_latest_needs_a_group(follower: Follower, client: redis.Redis) -> None:
     store(client)
     with pytest.raises(StreamingQueryException, match="expected a name under which the server keeps"):
         follower.run(startingOffsets="latest")
+
+
+def retention_overtakes(client: redis.Redis) -> tuple[list[Message], list[Message]]:
+    """Twenty messages, of which retention has taken the first ten; both halves."""
+    store(client, age=3600, epoch=1)
+    before = append(client, fleet(10))
+    client.execute_command("HISTORY.TRIM", "fleet", 0, 10)
+    return before, append(client, fleet(10))
+
+
+def test_a_gap_is_an_error(follower: Follower, client: redis.Redis) -> None:
+    retention_overtakes(client)
+    with pytest.raises(StreamingQueryException, match="shard 0: retention took the numbers 1 to 10"):
+        follower.run(startingOffsets='{"0": 1}')
+
+
+def test_a_gap_is_counted_if_that_is_asked_for(follower: Follower, client: redis.Redis, server: Server) -> None:
+    _before, after = retention_overtakes(client)
+    options = {"startingOffsets": '{"0": 1}', "failOnDataLoss": "false", "groupId": "lenient"}
+    follower.run(**options)
+    assert follower.messages == after
+    assert lost_messages(Options({"url": server.url, "groupId": "lenient"}, STREAM)) == [Range(0, 1, 11)]

@@ -28,6 +28,7 @@ C_FILES = $(wildcard redis_module/*.c src/*.c)
 FRONT_FILES = $(wildcard src/engine*.c src/mqtt*.c) src/bytes.c src/inflight.c src/resp.c
 MODULE_FILES = $(filter-out $(FRONT_FILES),$(C_FILES))
 LOAD_FILES = $(wildcard bench/mqtt_load*.c)
+READ_FILES = bench/history_load.c
 C_ALL = $(wildcard redis_module/*.[ch] src/*.[ch] bench/*.[ch] tests/*/*.[ch])
 PY_ALL = $(foreach d,pyclient bridge pipeline tests bench tools src,$(if $(wildcard $d/*.py $d/*/*.py),$d)) setup.py
 
@@ -200,6 +201,15 @@ bench: core module ## what is claimed to be fast, each beside its baseline
 bench-replays: core module ## what sessions that read history cost, and how quickly the past comes to a client
 	$(BIN)/python -m bench.replays $(ARGS)
 
+.PHONY: bench-history
+bench-history: core module build/history_load ## history beside plain streams: to write, to read, to keep
+	$(BIN)/python -m bench.history $(ARGS)
+
+build/history_load: $(READ_FILES) Makefile
+	@mkdir -p $(@D)
+	@echo CC $@
+	@$(CC) $(WARNINGS) -D_GNU_SOURCE -O2 -g -o $@ $(filter %.c,$^)
+
 .PHONY: bench-mqtt
 bench-mqtt: core module build/mqtt_load build/mosquitto.stamp ## the MQTT bridge beside Mosquitto
 	$(BIN)/python -m bench.mqtt $(ARGS)
@@ -223,7 +233,7 @@ lint: $(VENV)/.installed-pipeline ## formatting, linting and types, C and Python
 	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/mypy $(PY_ALL)
 	$(BIN)/clang-format --dry-run -Werror $(C_ALL)
-	printf '%s\n' $(C_FILES) $(LOAD_FILES) | xargs -n 8 -P $$(nproc) sh -c \
+	printf '%s\n' $(C_FILES) $(LOAD_FILES) $(READ_FILES) | xargs -n 8 -P $$(nproc) sh -c \
 		'$(BIN)/clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -Isrc' clang-tidy
 
 format: $(VENV)/.installed ## put the formatting right, and renew what is generated from other files

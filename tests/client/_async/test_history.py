@@ -13,6 +13,7 @@ from holdmq import (
     AsyncReplay,
     CommandError,
     FencedError,
+    HeldError,
     HistoryMessage,
     HoldMQError,
     InvalidTopicError,
@@ -318,6 +319,43 @@ async def test_publishing_with_a_producer_happens_once(hold: AsyncHoldMQ) -> Non
     assert [await hold.topics.publish("s/1", b"x", qos=1, producer=once) for _ in range(2)] == [1, -1]
     assert len((await session.fetch()).entries) == 1
     assert len(await rest(hold.history.start_replay("s/#"))) == 1
+
+
+# --- Retention --------------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_reader_holds_is_not_trimmed_until_it_has_read_it(hold: AsyncHoldMQ) -> None:
+    await filled(hold, 10, shards=1)
+    store = hold.history.store("s")
+    assert await store.hold("archive") == {0: 0}
+    with pytest.raises(HeldError, match="archive"):
+        await store.trim(0, 4)
+    assert await store.hold("archive", {0: 6}) == {0: 6}
+    assert (await store.info(0)).shards[0].holds == {"archive": 6}
+    assert await store.trim(0, 4) == 5
+    assert (await store.info()).shards[0].first == 5
+    with pytest.raises(CommandError):
+        await store.hold("archive", {0: 5})  # a watermark never goes back
+    await store.release("archive")
+    assert await store.trim(0, 10) == 11
+    assert (await store.info()).messages == 0
+    assert await rest(store.start_replay()) == []
+
+
+async def test_a_reader_is_told_what_retention_took_before_it_came(hold: AsyncHoldMQ) -> None:
+    await filled(hold, 10, shards=1)
+    store = hold.history.store("s")
+    replay = store.start_replay(page=2)
+    first = await replay.get()
+    assert first is not None
+    await store.trim(0, 6)
+    later = await rest(store.start_replay(cursor=replay.cursor))
+    assert [message.sequence for message in later] == [7, 8, 9, 10]
+    resumed = store.start_replay(cursor=replay.cursor)
+    await resumed.get()
+    assert resumed.missed == 5
+    pages = [page async for page in store.ranges(0, 1, 10)]
+    assert sum(page.missed for page in pages) == 6
 
 
 # --- Patterns ---------------------------------------------------------------------------------------------------------

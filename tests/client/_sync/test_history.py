@@ -12,6 +12,7 @@ from holdmq import (
     ArgumentError,
     CommandError,
     FencedError,
+    HeldError,
     HistoryMessage,
     HoldMQ,
     HoldMQError,
@@ -317,6 +318,43 @@ def test_publishing_with_a_producer_happens_once(hold: HoldMQ) -> None:
     assert [hold.topics.publish("s/1", b"x", qos=1, producer=once) for _ in range(2)] == [1, -1]
     assert len((session.fetch()).entries) == 1
     assert len(rest(hold.history.start_replay("s/#"))) == 1
+
+
+# --- Retention --------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_reader_holds_is_not_trimmed_until_it_has_read_it(hold: HoldMQ) -> None:
+    filled(hold, 10, shards=1)
+    store = hold.history.store("s")
+    assert store.hold("archive") == {0: 0}
+    with pytest.raises(HeldError, match="archive"):
+        store.trim(0, 4)
+    assert store.hold("archive", {0: 6}) == {0: 6}
+    assert (store.info(0)).shards[0].holds == {"archive": 6}
+    assert store.trim(0, 4) == 5
+    assert (store.info()).shards[0].first == 5
+    with pytest.raises(CommandError):
+        store.hold("archive", {0: 5})  # a watermark never goes back
+    store.release("archive")
+    assert store.trim(0, 10) == 11
+    assert (store.info()).messages == 0
+    assert rest(store.start_replay()) == []
+
+
+def test_a_reader_is_told_what_retention_took_before_it_came(hold: HoldMQ) -> None:
+    filled(hold, 10, shards=1)
+    store = hold.history.store("s")
+    replay = store.start_replay(page=2)
+    first = replay.get()
+    assert first is not None
+    store.trim(0, 6)
+    later = rest(store.start_replay(cursor=replay.cursor))
+    assert [message.sequence for message in later] == [7, 8, 9, 10]
+    resumed = store.start_replay(cursor=replay.cursor)
+    resumed.get()
+    assert resumed.missed == 5
+    pages = [page for page in store.ranges(0, 1, 10)]
+    assert sum(page.missed for page in pages) == 6
 
 
 # --- Patterns ---------------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent) {
 
 /* ---- removing ---------------------------------------------------------------------------------------------- */
 
-static void delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
+void session_delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
     server_string *name = session_key_name(session, suffix);
     server_key *key = sv.OpenKey(ctx, name, SERVER_WRITE);
     if (sv.KeyType(key) != SERVER_EMPTY) {
@@ -91,11 +91,11 @@ size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
     }
     if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) messages = queue_drop(&q);
     queue_close(&q);
-    delete_key(ctx, session, HMQ_SUFFIX_SUBSCRIPTIONS);
-    delete_key(ctx, session, HMQ_SUFFIX_RECEIVED);
-    delete_key(ctx, session, HMQ_SUFFIX_PRODUCERS);
-    delete_key(ctx, session, HMQ_SUFFIX_REPLAYS);
-    if (whole) delete_key(ctx, session, HMQ_SUFFIX_SESSION);
+    session_delete_key(ctx, session, HMQ_SUFFIX_SUBSCRIPTIONS);
+    session_delete_key(ctx, session, HMQ_SUFFIX_RECEIVED);
+    session_delete_key(ctx, session, HMQ_SUFFIX_PRODUCERS);
+    session_delete_key(ctx, session, HMQ_SUFFIX_REPLAYS);
+    if (whole) session_delete_key(ctx, session, HMQ_SUFFIX_SESSION);
     index_t *index = index_of(ctx);
     index_remove_session(index, session);
     session_index_refresh(ctx, index->opened, session);

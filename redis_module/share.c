@@ -7,6 +7,7 @@
 #include "../src/session_key.h"
 #include "queue.h"
 #include "session_hash.h"
+#include "session_life.h"
 #include "share_replay.h"
 #include "slots.h"
 #include "subscription.h"
@@ -230,8 +231,10 @@ void share_end_if_left(server_ctx *ctx, hmq_slice filter) {
     server_string *key = share_key_of(filter);
     queue q;
     if (slots_state(slots_of_key(slice_of(key))) == SLOT_SERVED) {
-        if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE)) queue_drop(&q);
+        bool usable = queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE);
+        if (usable) queue_drop(&q);
         queue_close(&q);
+        if (usable) session_delete_key(ctx, slice_of(key), HMQ_SUFFIX_SESSION); /* what the queue counted */
     }
     sv.FreeString(NULL, key);
 }

@@ -243,7 +243,7 @@ def test_the_groups_queue_ends_with_its_last_subscription(client: redis.Redis, h
     first, last = member(client, "a"), member(client, "b")
     for session in (first, last):
         session.close(epoch_of(session))
-    published = publish_numbers(client, 0, 5)
+    published = publish_numbers(client, 0, 5, ttl=1000)
     first.drop()
     assert waiting(client) == published
     last.open("bridge-1", expiry=60)

@@ -172,9 +172,14 @@ test-asan: core build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbin
 		HOLDMQ_TEST_PRELOAD=$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME) \
 		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module $(ARGS)
 
-.PHONY: storm
+.PHONY: storm storm-asan
 storm: core module ## ten minutes of MQTT clients while bridges and server are killed and stopped: nothing may be lost
 	$(BIN)/python -m tests.system.mqtt_storm $(ARGS)
+
+storm-asan: core build/asan/holdmq.so build/asan/no_deepbind.so ## the same with the module under address and undefined-behaviour sanitizer
+	HOLDMQ_MODULE=$(CURDIR)/build/asan/holdmq.so \
+		HOLDMQ_TEST_PRELOAD=$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME) \
+		$(BIN)/python -m tests.system.mqtt_storm $(ARGS)
 
 FUZZ_SECONDS ?= 300
 fuzz: core build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## the core on mutated bytes, then random commands on sanitized servers

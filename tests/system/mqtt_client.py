@@ -60,6 +60,7 @@ class Client:
         version: protocol level, 4 (3.1.1) or 5 (5.0).
         receive_maximum: of 5.0, what the server may send without an acknowledgement; None: no such property.
         topic_alias_maximum: of 5.0.
+        first_id: the packet identifier behind which it begins, with rolling_ids.
         rolling_ids: hand packet identifiers out one after the other; else always the lowest that is free.
         answer_after_s: how long acknowledgements are kept back.
     """
@@ -73,6 +74,7 @@ class Client:
         receive_maximum: int | None = None,
         topic_alias_maximum: int | None = None,
         rolling_ids: bool = True,
+        first_id: int = 0,
         answer_after_s: float = 0.0,
     ) -> None:
         self.name = name
@@ -85,7 +87,8 @@ class Client:
         self._topic_alias_maximum = topic_alias_maximum
         self._rolling_ids = rolling_ids
         self._answer_after_s = answer_after_s
-        self._last_id = 0
+        self._last_id = first_id
+        self.will: mqtt.Will | None = None  # of the next connection
         self._answers: dict[int, asyncio.Future[mqtt.Suback]] = {}
         self._handlers: dict[type[mqtt.Packet], Callable[[Connection, Any], None]] = {
             mqtt.Publish: self._published,
@@ -143,7 +146,9 @@ class Client:
                 receive_maximum=self._receive_maximum,
                 topic_alias_maximum=self._topic_alias_maximum,
             )
-        return mqtt.Connect(self.name.encode(), clean, KEEP_ALIVE_S, level=self.version, properties=properties)
+        return mqtt.Connect(
+            self.name.encode(), clean, KEEP_ALIVE_S, self.will, level=self.version, properties=properties
+        )
 
     def _leave(self, *, takeover: bool) -> None:
         former, self.connection = self.connection, None
@@ -201,10 +206,17 @@ class Client:
 
     # ---- outgoing --------------------------------------------------------------------------------------------------
 
-    def publish(self, topic: bytes, payload: bytes, qos: int) -> None:
-        """Publishes with QoS 1 or 2; from now on it is owed until the server has it."""
+    def publish(self, message: Message, qos: int, *, retain: bool = False, expires: bool = False) -> None:
+        """Publishes with QoS 1 or 2; from now on it is owed until the server has it.
+
+        Args:
+            message: topic and payload.
+            qos: 1 or 2.
+            retain: it is to be kept.
+            expires: in 5.0 it has an expiry interval, longer than any run.
+        """
         assert self.connection is not None
-        outgoing = Outgoing(Message(topic, payload), qos)
+        outgoing = Outgoing(message, qos, retain, expires and self.version == PROTOCOL_LEVEL_5)
         packet_id = self._free_id()
         self.session.publishing[packet_id] = outgoing
         self._send_publish(packet_id, outgoing, dup=False)
@@ -218,7 +230,10 @@ class Client:
             message=message,
             packet_id=packet_id,
         )
-        self.connection.send(mqtt.Publish(message.topic, message.payload, outgoing.qos, False, dup, packet_id))
+        properties = Properties(message_expiry_interval=SESSION_EXPIRY_S) if outgoing.expires else NO_PROPERTIES
+        self.connection.send(
+            mqtt.Publish(message.topic, message.payload, outgoing.qos, outgoing.retain, dup, packet_id, properties)
+        )
 
     def _free_id(self) -> int:
         session = self.session

@@ -24,6 +24,8 @@ class Outgoing:
 
     message: Message
     qos: int
+    retain: bool = False
+    expires: bool = False
 
 
 @dataclass(slots=True)

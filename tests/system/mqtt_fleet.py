@@ -17,8 +17,11 @@ from typing import Any
 
 from holdmq.core import mqtt
 from tests.system.mqtt_client import Client, NoConnectionError
+from tests.system.mqtt_connection import Message
+from tests.system.mqtt_extras import KEPT, WILLS, Notes, Retained, Wills
 from tests.system.mqtt_ledger import Ledger
 
+FIRST_ID = 65_400  # packet identifiers begin near their end, at the clients and at the server
 SHARED = b"$share/g/storm/#"
 TOPICS_EACH = 2  # of each QoS and publisher
 BURSTS = (1, 1, 1, 10)  # messages at a time: the larger ones are still on their way when a fault comes
@@ -46,7 +49,7 @@ class Habits:
 def publisher_named(number: int, ledger: Ledger, seed: str) -> Habits:
     """One publisher."""
     rng = random.Random(f"{seed}/p{number}")
-    client = Client(f"p{number}", ledger, version=4 + number % 2, rolling_ids=number % 4 < 2)
+    client = Client(f"p{number}", ledger, version=4 + number % 2, rolling_ids=number % 4 < 2, first_id=FIRST_ID)
     return Habits(client, rng, stay_s=3.0, away_s=0.2)
 
 
@@ -75,6 +78,12 @@ def visitors(ledger: Ledger, seed: str) -> list[Habits]:
         rng = random.Random(f"{seed}/{client.name}")
         made.append(Habits(client, rng, stay_s=3.0, away_s=0.5, filters=filters, clean=True))
     return made
+
+
+def mortals(ledger: Ledger, seed: str) -> list[Habits]:
+    """Two with a will, one of each version."""
+    clients = (Client("m0", ledger), Client("m1", ledger, version=5))
+    return [Habits(client, random.Random(f"{seed}/{client.name}"), stay_s=1.5, away_s=0.3) for client in clients]
 
 
 def subscribers_of(publishers: int, ledger: Ledger, seed: str) -> list[Habits]:
@@ -120,13 +129,19 @@ class Fleet:
         self.publishers = [publisher_named(number, ledger, seed) for number in range(publishers)]
         self.subscribers = subscribers_of(publishers, ledger, seed)
         self.subscribers += members_of_group(ledger, seed) + visitors(ledger, seed)
+        self.wills, self.retained = Wills(ledger), Retained()
+        self.mortals = mortals(ledger, seed)
+        self._witness = Habits(
+            Client("w0", self.wills.notes), random.Random(f"{seed}/w0"), stay_s=4.0, away_s=0.5, filters={WILLS: 1}
+        )
+        self._guests = 0
         self._calm = True
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def everybody(self) -> list[Habits]:
-        """Publishers and subscribers."""
-        return self.publishers + self.subscribers
+        """Publishers, subscribers, who has a will and who witnesses it."""
+        return [*self.publishers, *self.subscribers, *self.mortals, self._witness]
 
     async def start(self) -> None:
         """All clients connect; the subscribers are subscribed when this returns."""
@@ -146,18 +161,41 @@ class Fleet:
         """
         self._calm = True
         deadline = asyncio.get_running_loop().time() + CALM_TIMEOUT_S
-        while not all(self._is_settled(habits) for habits in self.everybody):
+        while self.wills.missing() or not all(self._is_settled(habits) for habits in self.everybody):
             if asyncio.get_running_loop().time() > deadline:
                 break
             await self._pause()
         await asyncio.sleep(SETTLE_S)
         for habits in self.everybody:
             self._tell_what_lacks(habits)
+        for topic, numbers in self.wills.missing().items():
+            self._ledger.finding(topic.decode().partition("/")[2], f"its wills {sorted(numbers)} were not published")
+        await self._check_retained()
+
+    async def _check_retained(self) -> None:
+        """A guest subscribes: it gets the last retained message of each topic, and no other."""
+        self._guests += 1
+        notes = Notes(self._ledger)
+        guest = Client(f"guest{self._guests}", notes, version=5)
+        try:
+            await guest.connect(self._ports[self._guests % len(self._ports)], clean=True)
+            await guest.subscribe([mqtt.Subscription(KEPT, 1)], SUBACK_TIMEOUT_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SUBACK_TIMEOUT_S):
+                    while self.retained.differences(notes.numbers):
+                        await self._pause()
+            await asyncio.sleep(SETTLE_S)
+        except NoConnectionError as error:
+            self._ledger.finding(guest.name, f"cannot look at the retained messages: {error}")
+            return
+        guest.disconnect()
+        for topic, what in self.retained.differences(notes.numbers).items():
+            self._ledger.finding(guest.name, f"gets of {topic.decode()} {what}")
 
     def _is_settled(self, habits: Habits) -> bool:
         client = habits.client
         done = client.connected and not client.session.outgoing and not client.open_zombies()
-        if habits.filters:
+        if habits.filters and habits is not self._witness:
             done = done and not self._ledger.missing(client.name) and not client.session.received
         return done and not client.session.unanswered
 
@@ -168,7 +206,7 @@ class Fleet:
         for packet_id, outgoing in [*client.session.publishing.items(), *client.session.releasing.items()]:
             what = f"identifier {packet_id} was never acknowledged, QoS {outgoing.qos}"
             ledger.finding(client.name, what, outgoing.message)
-        if habits.filters:
+        if habits.filters and habits is not self._witness:
             for topic, what in ledger.missing(client.name).items():
                 ledger.lost(client.name, topic, what)
             for packet_id, message in client.session.received.items():
@@ -205,10 +243,14 @@ class Fleet:
             while True:
                 try:
                     takeover = rng.random() < 0.6
+                    if habits in self.mortals:
+                        self.wills.write(client)
                     await client.connect(rng.choice(self._ports), takeover=takeover, clean=habits.clean)
                     if habits.clean:
                         self._ledger.joins(client.name)
                     await self._stay(habits)
+                    if habits in self.mortals:
+                        self._die(habits)
                 except NoConnectionError as error:
                     self._ledger.note(client.name, f"no connection: {error}")
                     await asyncio.sleep(rng.uniform(0.05, 0.3))
@@ -227,7 +269,7 @@ class Fleet:
         while self._calm or loop.time() < leaves_at:
             if not client.look_alive(PATIENCE_S):
                 return  # what it has sent there may still be read, behind what it sends elsewhere
-            if not habits.filters and not self._calm:
+            if habits in self.publishers and not self._calm:
                 count = rng.choice(BURSTS)
                 for _ in range(count):
                     self._publish(habits)
@@ -239,10 +281,23 @@ class Fleet:
         client, rng = habits.client, habits.rng
         if client.session.outgoing >= WINDOW:
             return
+        if rng.random() < 0.05:
+            client.publish(self.retained.next_of(client), 1, retain=True)
+            return
         qos = rng.choice((1, 2))
         topic = b"storm/%b/%d/%d" % (client.name.encode(), qos, rng.randrange(TOPICS_EACH))
         size = LARGE_PAYLOAD if rng.random() < 0.002 else rng.randrange(100)
-        client.publish(topic, b"%d %b" % (self._ledger.next_number(topic), b"x" * size), qos)
+        message = Message(topic, b"%d %b" % (self._ledger.next_number(topic), b"x" * size))
+        client.publish(message, qos, expires=rng.random() < 0.3)
+
+    def _die(self, habits: Habits) -> None:
+        """Leaves, mostly without a word: then its will is due."""
+        client = habits.client
+        if self._calm or habits.rng.random() < 0.8:
+            client.abandon("it dies")
+            self.wills.ended(client)
+        else:
+            client.disconnect()
 
     async def _go(self, habits: Habits) -> None:
         """In order, without a word, or by being there twice."""

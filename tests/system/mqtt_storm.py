@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ import redis
 
 from tests.support import BridgeProcess, Server, embedded_kinds
 from tests.system.mqtt_faults import Fault, Target, carry_out, schedule
-from tests.system.mqtt_fleet import CALM_TIMEOUT_S, POLL_S, SHARED, Fleet
+from tests.system.mqtt_fleet import CALM_TIMEOUT_S, FIRST_ID, POLL_S, SHARED, Fleet
 from tests.system.mqtt_ledger import Ledger
 
 SERVER_SETTINGS = [
@@ -63,6 +63,7 @@ class Plan:
         phases: how many times there is calm, and everything is checked.
         publishers: with QoS 1 and 2, the half of them 5.0.
         rate: messages a second of each.
+        workers: processes of each bridge.
     """
 
     seed: str
@@ -70,6 +71,7 @@ class Plan:
     phases: int = 2
     publishers: int = 10
     rate: float = 20.0
+    workers: int = 1
 
     def faults(self, phase: int) -> list[Fault]:
         """What happens in a phase."""
@@ -79,7 +81,7 @@ class Plan:
 # ---- the server ------------------------------------------------------------------------------------------------------
 
 
-def check_at_rest(server: Server, names: list[str]) -> list[str]:
+def check_at_rest(server: Server, names: list[str], retained: Iterable[bytes]) -> list[str]:
     """What is wrong with a server whose sessions have everything that they are to get."""
     client = server.client()
     wrong = [f"HOLDMQ.CHECK: {line!r}" for line in client.execute_command("HOLDMQ.CHECK")]
@@ -89,6 +91,7 @@ def check_at_rest(server: Server, names: list[str]) -> list[str]:
         if info["messages"]:
             wrong.append(f"{name} still has {info['messages']} messages in its queue: {info}")
     allowed = {f"{{{name}}}_{kind}".encode() for name in names for kind in KEPT_KINDS}
+    allowed |= {b"{%b}_retained" % topic for topic in retained}
     left = sorted(key for key in client.scan_iter(count=1000) if key not in allowed and not key.startswith(OWNER_KEYS))
     if left:
         wrong.append(f"{len(left)} keys that nobody needs: {left[:20]}")
@@ -165,8 +168,9 @@ class Storm:
         """All phases; returns what was found, nothing if all is well."""
         try:
             self.server.start()
+            options = [*BRIDGE_OPTIONS, *(["--workers", str(self.plan.workers)] if self.plan.workers > 1 else [])]
             for _ in range(BRIDGES):
-                bridge = BridgeProcess(self.server.url, self._directory, arguments=BRIDGE_OPTIONS)
+                bridge = BridgeProcess(self.server.url, self._directory, arguments=options)
                 self._bridges.append(bridge)
                 bridge.start()
             with loop_in_a_thread() as loop:
@@ -190,6 +194,7 @@ class Storm:
             return Fleet(ports, self.ledger, seed=plan.seed, publishers=plan.publishers, rate=plan.rate)
 
         fleet: Fleet = do(make())
+        self._begin_near_the_wrap(fleet)
         try:
             do(fleet.start())
             for phase in range(self.plan.phases):
@@ -197,11 +202,19 @@ class Storm:
                 if self.ledger.findings:
                     return
             do(fleet.end())
+            for topic in fleet.retained.last:
+                self.server.client().execute_command("TOPIC.PUBLISH", topic, b"", "RETAIN")
             for bridge in self._bridges:
                 bridge.stop()
             self._check_nothing_is_left()
         finally:
             do(fleet.close())
+
+    def _begin_near_the_wrap(self, fleet: Fleet) -> None:
+        """The identifiers that the server gives begin near their end."""
+        client = self.server.client()
+        for name in [*(habits.client.name for habits in fleet.everybody), SHARED.decode()]:
+            client.set(f"{{{name}}}_last_packet_id", FIRST_ID)
 
     def _phase(self, phase: int, fleet: Fleet, do: Callable[[Any], Any]) -> None:
         faults = self.plan.faults(phase)
@@ -217,9 +230,10 @@ class Storm:
         begun = time.monotonic()
         do(fleet.calm())
         names = [*(habits.client.name for habits in fleet.everybody), SHARED.decode()]
-        for wrong in check_at_rest(self.server, names):
+        for wrong in check_at_rest(self.server, names, fleet.retained.last):
             self.ledger.finding("server", wrong)
         counts = ", ".join(f"{count} {what}" for what, count in self.ledger.counts.items())
+        counts += f", {fleet.wills.count} wills, {sum(fleet.retained.last.values())} retained"
         self._say(f"    calm after {time.monotonic() - begun:.1f} s: {counts}")
 
     def _check_nothing_is_left(self) -> None:
@@ -251,10 +265,11 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=Plan.rate, help="messages a second of each publisher (20)")
     parser.add_argument("--publishers", type=int, default=Plan.publishers, help="how many (10)")
     parser.add_argument("--directory", type=Path, help="for logs and data (a new one, kept if something is found)")
+    parser.add_argument("--workers", type=int, default=Plan.workers, help="processes of each bridge (1)")
     given = parser.parse_args()
     seed = given.seed or str(random.SystemRandom().randrange(1_000_000))
     phases = max(1, round(given.seconds / given.phase_seconds))
-    plan = Plan(seed, given.seconds, phases, given.publishers, given.rate)
+    plan = Plan(seed, given.seconds, phases, given.publishers, given.rate, given.workers)
     directory = given.directory or Path(tempfile.mkdtemp(prefix="storm-"))
     directory.mkdir(parents=True, exist_ok=True)
     sys.stdout.write(f"seed {seed}, {given.seconds:g} s, logs and data in {directory}\n")

@@ -186,6 +186,17 @@ def facts(client: redis.Redis, name: Text, **options: Any) -> dict[str, Any]:
     return named_map(client.execute_command("HISTORY.INFO", name, *words(**options)))
 
 
+def check_all(client: redis.Redis) -> list[str]:
+    """HISTORY.CHECK of each epoch of each shard of each store."""
+    said = []
+    for one in client.execute_command("HISTORY.STORES"):
+        name = named_map(one)["store"]
+        for shard in facts(client, name)["shard"]:
+            for epoch in range(shard["oldest_epoch"], shard["epoch"] + 1) if shard["epoch"] else ():
+                said += client.execute_command("HISTORY.CHECK", name, shard["shard"], "EPOCH", epoch)
+    return [sentence.decode() for sentence in said]
+
+
 def named_map(flat: Any) -> dict[str, Any]:
     """A map of either protocol."""
     pairs = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from holdmq import core
-from tests.module.history_support import facts, named_map, read_range, replay, replay_all, store
+from tests.module.history_support import check_all, facts, named_map, read_range, replay, replay_all, store
 from tests.module.sessions_support import assert_indexes_hold, error_of, publish, unchanged
 from tests.support import eventually
 
@@ -19,6 +19,7 @@ FIRST = b"holdmq-patterns 1 levels=8\n#\n"
 def indexes_hold(client: redis.Redis) -> Iterator[None]:
     yield
     assert_indexes_hold(client)
+    assert check_all(client) == []
 
 
 def propose(client: redis.Redis, name: str, *words: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import redis
 from holdmq import core
 from tests.module.history_support import (
     append,
+    check_all,
     facts,
     in_order,
     named_map,
@@ -52,6 +53,7 @@ FILTERS = ("#", "d/7/#", "d/+/state", "+/3/temperature", "d/+/x/+")
 def indexes_hold(client: redis.Redis) -> Iterator[None]:
     yield
     assert_indexes_hold(client)
+    assert check_all(client) == []
 
 
 def patterns(client: redis.Redis, what: str, name: str, *words: Any) -> Any:

@@ -10,6 +10,7 @@ import redis
 from holdmq import core
 from tests.module.history_support import (
     append,
+    check_all,
     facts,
     read_ranges,
     replay,
@@ -34,6 +35,7 @@ TEXT = "holdmq-patterns 1 levels=8\n#\nd/+/state\n"
 def indexes_hold(client: redis.Redis) -> Iterator[None]:
     yield
     assert_indexes_hold(client)
+    assert check_all(client) == []
 
 
 def spread(client: redis.Redis, shards: int) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+from holdmq import core
 from holdmq.commands import (
     MAX_EXPIRY_S,
     MAX_NUMBER,
@@ -37,7 +38,7 @@ from holdmq.commands import (
     _wrong,
     chunk_words,
 )
-from holdmq.errors import ArgumentError
+from holdmq.errors import ArgumentError, CommandError
 from holdmq.history_replies import (
     COLUMNS,
     HistoryColumns,
@@ -170,6 +171,27 @@ def history_import(
     words: list[Word] = ["HISTORY.IMPORT", _name("store", store), shard, *chunk_words(producer), "RECORD"]
     words += [one.to_record() if isinstance(one, Message) else one for one in _some("messages", messages, MAX_IMPORT)]
     return Command(tuple(words), _parse_import, scope=Scope.SHARD, key=shard_key(store, shard))
+
+
+def store_layout(store: Text) -> Command[tuple[int, int]]:
+    """`HMGET` of the store's policy: the seed that spreads topics, and over how many shards."""
+
+    def parse(reply: object) -> tuple[int, int]:
+        seed, shards = _array(reply, 2)
+        if seed is None or shards is None:
+            raise CommandError(f"there is no store {store!r}: one that HISTORY.STORE has made expected")
+        text = _decode(seed)
+        return int(text[:16], 16) | int(text[16:], 16) << 64, _number(shards)
+
+    return Command(("HMGET", b"{%b}_history_store" % _name("store", store), "seed", "shards"), parse)
+
+
+def by_shard(messages: Sequence[Message], seed: int, shards: int) -> dict[int, list[Message]]:
+    """The messages by the shards that their topics belong to."""
+    groups: dict[int, list[Message]] = {}
+    for message in _some("messages", messages, MAX_IMPORT):
+        groups.setdefault(core.topic_shard(_topic(message.topic), shards, seed=seed), []).append(message)
+    return groups
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -312,10 +334,13 @@ def patterns_stats(store: Text, *, shard: int | None = None) -> Command[tuple[Pa
     return Command(_patterns("STATS", store, shard=shard), parse, **_scoped(store, shard))
 
 
-def patterns_prepare(store: Text, generation: int, text: str, *, shard: int | None = None) -> Command[None]:
-    """`HISTORY.PATTERNS PREPARE`: checks a pattern set and keeps it for a generation."""
-    number = _range("generation", generation, 1, MAX_NUMBER)
-    return Command(_patterns("PREPARE", store, number, _name("text", text), shard=shard), _ok, **_scoped(store, shard))
+def patterns_prepare(
+    store: Text, generation: int, text: str, *, shards: int | None = None, shard: int | None = None
+) -> Command[None]:
+    """`HISTORY.PATTERNS PREPARE`: checks a pattern set, and how many shards there are to be, for a generation."""
+    words: list[Word] = [_range("generation", generation, 1, MAX_NUMBER), _name("text", text)]
+    words += _numbers(SHARDS=("shards", shards, 1, MAX_SHARDS))
+    return Command(_patterns("PREPARE", store, *words, shard=shard), _ok, **_scoped(store, shard))
 
 
 def patterns_commit(store: Text, generation: int, *, shard: int | None = None) -> Command[None]:

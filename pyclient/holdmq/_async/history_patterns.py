@@ -44,14 +44,20 @@ class AsyncHistoryPatterns:
         """What each pattern of the present set has; of all shards unless one is named."""
         return await self._hold.execute(commands.patterns_stats(self._store, shard=shard))
 
-    async def prepare(self, generation: int, text: str, *, shard: int | None = None) -> None:
+    async def prepare(self, generation: int, text: str, *, shards: int | None = None, shard: int | None = None) -> None:
         """Checks a set and keeps it for `generation`, which has to be the present one + 1.
+
+        Args:
+            generation: for which it is.
+            text: the set.
+            shards: over how many shards topics are spread from then on, 1 to 64 (default: as many as now).
+            shard: of this one alone; where shards are on several servers.
 
         Raises:
             CommandError: the text is none, or does not give every topic exactly one pattern.
             StaleError: the store has another generation by now.
         """
-        await self._hold.execute(commands.patterns_prepare(self._store, generation, text, shard=shard))
+        await self._hold.execute(commands.patterns_prepare(self._store, generation, text, shards=shards, shard=shard))
 
     async def commit(self, generation: int, *, shard: int | None = None) -> None:
         """Switches to what was prepared; what was kept before stays readable.

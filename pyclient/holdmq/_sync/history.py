@@ -277,6 +277,38 @@ class HistoryStore:
         """
         return self._hold.execute(commands.history_import(self.name, shard, messages, producer=producer))
 
+    def import_messages(
+        self, messages: Sequence[Message], *, producer: ProducerChunk | None = None
+    ) -> dict[int, HistoryImport]:
+        """Appends messages to the shards of their topics, each shard in one step; with a producer's chunk at most once.
+
+        If it fails in between, some shards have their part: sent again with the same chunk, they store nothing twice.
+
+        Args:
+            messages: 1 to 10000, in the order of each topic. Times of publishing, expiry and publisher stay.
+            producer: a chunk of a producer, of all these messages.
+
+        Returns:
+            By shard, which numbers its messages have.
+
+        Raises:
+            ArgumentError: too few or too many messages, or one that cannot be stored.
+            CommandError: there is no such store, or it does not select a topic.
+            FencedError: the producer has a larger epoch by now.
+
+        Example:
+            >>> hold.history.create("clocks", "clocks/#", shards=2)
+            >>> clocks = hold.history.store("clocks")
+            >>> ticks = [Message(topic="clocks/1", payload=b"tick", time_ms=number) for number in (1, 2)]
+            >>> [(result.first, result.last) for result in (clocks.import_messages(ticks)).values()]
+            [(1, 2)]
+        """
+        seed, shards = self._hold.execute(commands.store_layout(self.name))
+        return {
+            shard: self.import_records(shard, group, producer=producer)
+            for shard, group in commands.by_shard(messages, seed, shards).items()
+        }
+
     def producer(self, name: Text, *, epoch: int | None = None) -> HistoryProducer:
         """Whoever appends messages that may have to be sent again, each of which is stored once.
 

@@ -23,10 +23,34 @@ BIG = 1 << 20
 
 IDS = (b"c1", b"c1", b"c1", b"c2", b"dev%7B1%7D", b"a/b", b"\xff\xfe\x00", b"%25")
 BAD_KEYS = (b"", b"{}", b"c1", b"{a", b"{a}b", b"{a{b}", b"{%ZZ}", b"{%}", b"}{", b"{c1}{c2}", b"\x00", b"{\x00}")
-SUFFIXES = (b"_messages", b"_last_packet_id", b"_subscriptions", b"_session", b"_received", b"_producers", b"_inbox")
+SUFFIXES = (
+    b"_messages",
+    b"_last_packet_id",
+    b"_subscriptions",
+    b"_session",
+    b"_received",
+    b"_producers",
+    b"_inbox",
+    b"_replays",
+)
 TOPICS = (b"a", b"a/b", b"a/b/c", b"/", b"$SYS/x", b"{c1}", b"t%7B", b"\xc3\xa9/x", b"a//b", b"1/" * 127 + b"1")
 BAD_TOPICS = (b"", b"a\x00b", b"\xc0\x80", b"a/+", b"#", b"\xed\xa0\x80", b"/" * 200, b"x" * 65536, b"\xff")
 SHARES = (b"$share/g/#", b"$share/g/a/+", b"$share/h/a/+")
+OPTIONS = (
+    b"0",
+    b"1",
+    b"2",
+    b"4",
+    b"9",
+    b"33",
+    b"1:7",
+    b"1@earliest",
+    b"2@1",
+    b"0@now",
+    b"1@!",
+    b"2:7@earliest!",
+    b"1@",
+)
 FILTERS = (
     *SHARES,
     b"#",
@@ -364,7 +388,7 @@ class Generator:
         return [
             part
             for _ in range(1 + self.random.randrange(4))
-            for part in (self.filter(), self.one((b"0", b"1", b"2", b"4", b"9", b"33", b"1:7"), ODD_NUMBERS, 0.1))
+            for part in (self.filter(), self.one(OPTIONS, ODD_NUMBERS, 0.1))
         ]
 
 
@@ -405,6 +429,12 @@ MODULE: tuple[Maker, ...] = (
                *g.maybe((b"EXPIRY", g.number), (b"SENT", g.number))],
     lambda g: g.fenced(),
     lambda g: [b"SESSION.SUBSCRIBE", g.key(), *g.epoch(), *g.subscriptions()],
+    lambda g: [b"SESSION.REPLAY", g.key(), *g.epoch(), *g.maybe((b"COUNT", g.number), (b"BYTES", g.number),
+                                                                 (b"VISIT", g.number), (b"QUEUE", g.number))],
+    lambda g: [b"SESSION.REPLAY", g.key()],
+    lambda g: [b"HISTORY.STORE", b"h", b"FILTER", g.one((b"#", b"a/#", b"+")), *g.maybe((b"AGE", g.number))],
+    lambda g: [b"HISTORY.STORE", b"h", b"FILTER", b"#"],
+    lambda g: [b"HISTORY.UNSTORE", b"h"],
     lambda g: [b"SESSION.UNSUBSCRIBE", g.key(), *g.epoch(), *g.some(g.filter)],
     lambda g: [b"SESSION.SUBSCRIPTIONS", g.key()],
     lambda g: [b"TOPIC.PUBLISH", g.topic(), g.value(),

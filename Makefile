@@ -121,6 +121,10 @@ test: core module test-servers build/node/.installed build/mqtt_load build/mosqu
 test-pipeline: venv-pipeline core module test-servers build/java.stamp build/postgresql.stamp ## the tests of the Spark pipeline
 	$(BIN)/pytest tests/pipeline $(ARGS)
 
+.PHONY: pipeline-faults bench-pipeline
+pipeline-faults: venv-pipeline core module test-servers build/java.stamp ## five minutes of kills while history is archived: nothing may be lost or come twice
+	$(BIN)/python -m tests.pipeline.kill_archive $(ARGS)
+
 # Spark 4 runs on Java 17 or later.
 build/java.stamp: tools/java.sh
 	@mkdir -p $(@D)
@@ -201,6 +205,9 @@ run: core module ## serve in the foreground until Ctrl-C: server with the module
 
 bench: core module ## what is claimed to be fast, each beside its baseline
 	$(BIN)/python -m bench $(ARGS)
+
+bench-pipeline: venv-pipeline core module build/java.stamp ## the Spark pipeline beside redis-py, and what its archive reads for a filter
+	$(BIN)/python -m bench.pipeline $(ARGS)
 
 .PHONY: bench-replays
 bench-replays: core module ## what sessions that read history cost, and how quickly the past comes to a client

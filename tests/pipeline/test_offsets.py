@@ -1,5 +1,7 @@
 """Offsets and how ranges are cut: arithmetic."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,3 +81,14 @@ def test_an_option_belongs_where_it_is_of_use() -> None:
 def test_every_option_has_a_sentence_and_a_place() -> None:
     assert all(option.meaning and option.used for option in OPTIONS)
     assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
+
+
+def test_the_documentation_has_every_option_as_it_is() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+    section = text.partition("## Options")[2].partition("\n## ")[0]
+    shown = [
+        f"| `{option.name}` | {', '.join(option.used)} | {f'`{option.default}`' if option.default else ''} | "
+        f"{option.meaning} |"
+        for option in OPTIONS
+    ]
+    assert [line for line in section.splitlines() if line.startswith("| `")] == shown

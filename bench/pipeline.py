@@ -1,0 +1,304 @@
+"""`make bench-pipeline`: the Spark pipeline beside what a programmer would write with redis-py, in one run.
+
+    read     messages of history: the data source beside a redis-py scan with createDataFrame, and the bare XRANGE
+             rate of the server
+    parquet  the same into Parquet files, and into an archive (sorted, indexed, committed)
+    write    messages to topics and sessions: the sink beside foreachPartition with a pipeline of redis-py
+    filter   what a topic filter costs beside how much it matches
+    layout   rows that Spark decodes for each one that matches, in an archived day
+
+Rates are rows a second of wall time; Spark's start and a first warm-up are left out; the median of the rounds. The
+baselines do the same for every message, so they get fewer (`--baseline-rows`): their rate does not depend on how many.
+"""
+
+import contextlib
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from bench import pipeline_baseline as baseline
+from bench import pipeline_data as data
+from bench.machine import this_machine
+from bench.pair import HOST, running
+from holdmq_pipeline import layout
+from holdmq_pipeline.archive import archived
+from holdmq_pipeline.archive_table import open_table
+from holdmq_pipeline.jobs.archive import archive, write_part
+from holdmq_pipeline.spark import spark_session
+
+ROOT = Path(__file__).resolve().parents[1]
+CASES = ("read", "parquet", "write", "filter", "layout")
+LAYOUT_FILTERS = (
+    ("the first varying level", "site/5/dev/+/temperature", 2),
+    ("the first, all below", "site/5/#", 2),
+    ("a later level only", "site/+/dev/1005/temperature", 10),
+    ("a later level only, all below", "site/+/dev/1005/#", 10),
+    ("both", "site/5/dev/1005/temperature", None),
+    ("nothing", "#", None),
+)
+
+
+@dataclass
+class Figure:
+    """A line of the table.
+
+    Attributes:
+        case: which part.
+        what: was measured.
+        rows: of each run.
+        rate: rows a second, the median.
+        against: what it is compared with; empty: nothing.
+        ratio: how many times faster; for the layout: rows decoded for each that matches.
+        wanted: what is to be reached; None: nothing is claimed.
+    """
+
+    case: str
+    what: str
+    rows: int
+    rate: float
+    against: str = ""
+    ratio: float | None = None
+    wanted: float | None = None
+
+
+class Bench:
+    """Runs the cases and keeps the figures."""
+
+    def __init__(self, rows: int, write_rows: int, baseline_rows: int, rounds: int) -> None:
+        self.rows = rows
+        self.write_rows = write_rows
+        self.baseline_rows = baseline_rows
+        self.rounds = rounds
+        self.figures: list[Figure] = []
+
+    def rate(self, case: str, what: str, rows: int, do: Callable[[], object]) -> float:
+        """Does it so many times; the median rate."""
+        seconds = []
+        for _round in range(self.rounds):
+            begin = time.perf_counter()
+            do()
+            seconds.append(time.perf_counter() - begin)
+        rate = rows / statistics.median(seconds)
+        self.figures.append(Figure(case, what, rows, rate))
+        click.echo(f"{case:8} {what:58} {rate:12,.0f} rows/s", err=True)
+        return rate
+
+    def compare(self, against: str, ratio: float, wanted: float | None) -> None:
+        """Says of the last figure how it stands beside another."""
+        last = self.figures[-1]
+        last.against, last.ratio, last.wanted = against, ratio, wanted
+
+
+def source(spark: SparkSession, url: str, **options: Any) -> DataFrame:
+    """The data source."""
+    return spark.read.format("holdmq").options(url=url, store=data.STORE, **options).load()
+
+
+def noop(frame: DataFrame) -> None:
+    """Reads all of it and keeps nothing."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def read_case(bench: Bench, spark: SparkSession, url: str, cores: int) -> None:
+    """Reading."""
+    whole = bench.rate("read", f"data source, {cores} cores", bench.rows, lambda: noop(source(spark, url)))
+    narrow = "offset long, topic string, payload binary, timestamp timestamp"
+    frame = spark.read.format("holdmq").schema(narrow).options(url=url, store=data.STORE).load()
+    bench.rate("read", f"data source, 4 columns, {cores} cores", bench.rows, lambda: noop(frame))
+    four = bench.figures[-1].rate
+    if cores == 1:
+        return
+    plain = bench.rate(
+        "read", "redis-py scan + createDataFrame", bench.baseline_rows, lambda: noop(baseline.scan(spark, url))
+    )
+    bench.figures[-3].against = bench.figures[-2].against = "redis-py scan + createDataFrame"
+    bench.figures[-3].ratio, bench.figures[-2].ratio, bench.figures[-2].wanted = whole / plain, four / plain, 15
+    limit = bench.rate("read", "bare XRANGE, one connection", bench.baseline_rows, lambda: baseline.bare_xrange(url))
+    bench.compare("data source, 4 columns", limit / four, None)
+
+
+def parquet_case(bench: Bench, spark: SparkSession, url: str) -> None:
+    """Into files."""
+    with tempfile.TemporaryDirectory() as folder:
+        narrow = "offset long, topic string, payload binary, timestamp timestamp"
+        frame = spark.read.format("holdmq").schema(narrow).options(url=url, store=data.STORE).load()
+        to = f"{folder}/files"
+        ours = bench.rate("parquet", "data source", bench.rows, lambda: frame.write.mode("overwrite").parquet(to))
+        plain = bench.rate(
+            "parquet",
+            "redis-py scan + createDataFrame",
+            bench.baseline_rows,
+            lambda: baseline.scan(spark, url).write.mode("overwrite").parquet(to),
+        )
+        bench.figures[-2].against, bench.figures[-2].ratio = "redis-py scan + createDataFrame", ours / plain
+        bench.figures[-2].wanted = 7
+        numbers = iter(range(1000))
+
+        def job() -> None:
+            archive(spark, {"url": url, "store": data.STORE}, f"{folder}/archive-{next(numbers)}")
+
+        bench.rate("parquet", "job archive (sorted, indexed, committed)", bench.rows, job)
+        bench.compare("redis-py scan + createDataFrame", bench.figures[-1].rate / plain, None)
+
+
+def write_case(bench: Bench, spark: SparkSession, url: str) -> None:
+    """Writing."""
+    payload = F.concat(F.lit('{"celsius": 21.50, "humidity": 40.10, "seq": '), F.col("id"), F.lit(', "ok": 1}'))
+    for table, key, prefix, by_hand in (
+        ("topics", "topic", "site/5/dev/", baseline.publish_partition),
+        ("sessions", "client_id", "client-", baseline.add_partition),
+    ):
+        name = F.concat(F.lit(prefix), (F.col("id") % data.DEVICES).cast("string")).alias(key)
+        columns = [name, payload.cast("binary").alias("payload")]
+        columns += [F.lit(0).alias("qos")] if table == "topics" else []
+        frame = spark.range(0, bench.write_rows, 1, 2).select(*columns)
+        few = spark.range(0, bench.baseline_rows, 1, 2).select(*columns)
+
+        def ours(frame: DataFrame = frame, table: str = table) -> None:
+            frame.write.format("holdmq").mode("append").options(url=url, table=table).save()
+
+        rate = bench.rate("write", f"sink, {table}, once", bench.write_rows, ours)
+
+        def by_partition(few: DataFrame = few, send: Callable[[str], Any] = by_hand) -> None:
+            few.foreachPartition(send(url))
+
+        plain = bench.rate("write", f"foreachPartition, {table}", bench.baseline_rows, by_partition)
+        bench.figures[-2].against, bench.figures[-2].ratio = f"foreachPartition, {table}", rate / plain
+        bench.figures[-2].wanted = 7
+
+
+def filter_case(bench: Bench, spark: SparkSession, url: str) -> None:
+    """Filters."""
+    for topic_filter in ("site/5/dev/1005/#", "+/5/#", "site/+/dev/+/state", "#"):
+        frame = source(spark, url, topicFilter=topic_filter)
+        matching = frame.count()
+        bench.rate("filter", f"{topic_filter} matches {matching:,}", matching, partial(noop, frame))
+
+
+def layout_case(bench: Bench, spark: SparkSession, rows: int) -> None:
+    """Read amplification."""
+    first_us = int(datetime(2026, 1, 5, tzinfo=UTC).timestamp()) * 1_000_000
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for kind, share in (("temperature", 3), ("state", 1)):
+            structure = f"site/+/dev/+/{kind}"
+            day = layout.arranged(data.a_day(kind, rows * share // 4, first_us), structure)
+            files.append(write_part(folder, day, "2026-01-05", structure, kind))
+        table = open_table(folder)
+        table.commit(data.STORE, table.snapshot(data.STORE), files, watermarks={0: rows})
+        size = sum(one.size for one in files) / rows
+        bench.figures.append(Figure("layout", f"bytes a message, of {rows:,}", rows, size))
+        for what, topic_filter, wanted in LAYOUT_FILTERS:
+            frame = archived(spark, folder, data.STORE, topic_filter).agg(F.count("*"), F.sum(F.length("payload")))
+            begin = time.perf_counter()
+            matching = frame.collect()[0][0]
+            seconds = time.perf_counter() - begin
+            figure = Figure("layout", f"{topic_filter} ({what})", matching, matching / seconds, "rows decoded for each")
+            figure.ratio, figure.wanted = decoded(frame) / max(matching, 1), wanted
+            bench.figures.append(figure)
+            click.echo(f"layout   {figure.what:58} {figure.ratio:12,.2f} decoded for each", err=True)
+
+
+def decoded(frame: DataFrame) -> int:
+    """Rows that the scans of an executed plan gave out."""
+    found = 0
+    nodes = [frame._jdf.queryExecution().executedPlan()]
+    while nodes:
+        node = nodes.pop()
+        children = node.children()
+        nodes += [children.apply(at) for at in range(children.size())]
+        if node.nodeName().startswith("Scan parquet"):
+            found += node.metrics().apply("numOutputRows").value()
+    return found
+
+
+@contextlib.contextmanager
+def session(cores: int) -> Iterator[SparkSession]:
+    """A Spark with so many cores, warmed up."""
+    settings = {"spark.ui.enabled": "false", "spark.sql.adaptive.enabled": "false", "spark.driver.memory": "3g"}
+    spark = spark_session("bench", master=f"local[{cores}]", settings=settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@click.command()
+@click.option("--rows", default=2_000_000, show_default=True, help="Messages of history.")
+@click.option("--write-rows", default=1_000_000, show_default=True, help="Messages that are written.")
+@click.option("--baseline-rows", default=200_000, show_default=True, help="Messages for the baselines.")
+@click.option("--layout-rows", default=data.DAY_ROWS, show_default=True, help="Messages of the archived day.")
+@click.option("--rounds", default=3, show_default=True, help="How often each is measured.")
+@click.option("--only", multiple=True, type=click.Choice(CASES), help="Only these parts; may be repeated.")
+@click.option("--json", "output", type=click.Path(path_type=Path), default=ROOT / "build" / "bench-pipeline.json")
+def main(
+    rows: int,
+    write_rows: int,
+    baseline_rows: int,
+    layout_rows: int,
+    rounds: int,
+    only: tuple[str, ...],
+    output: Path,
+) -> None:
+    """Measure the Spark pipeline, each part beside its baseline."""
+    chosen = only or CASES
+    machine = this_machine()
+    bench = Bench(rows, write_rows, baseline_rows, rounds)
+    with running(module=True, aof=False) as server:
+        admin = server.admin
+        port = admin.connection_pool.connection_kwargs["port"]
+        url = f"redis://{HOST}:{port}"
+        if {"read", "parquet", "filter"} & set(chosen):
+            data.fill_history(admin, rows)
+            baseline.fill_stream(admin, baseline_rows)
+        for cores in (1, 2):
+            with session(cores) as spark:
+                if {"read", "parquet", "filter"} & set(chosen):
+                    noop(source(spark, url, endingOffsets=json.dumps({"0": min(rows, 100_000)})))
+                if "read" in chosen:
+                    read_case(bench, spark, url, cores)
+                if cores == 1:
+                    continue
+                if "parquet" in chosen:
+                    parquet_case(bench, spark, url)
+                if "filter" in chosen:
+                    filter_case(bench, spark, url)
+                if "write" in chosen:
+                    write_case(bench, spark, url)
+                if "layout" in chosen:
+                    layout_case(bench, spark, layout_rows)
+        facts = server.facts()
+    machine["load_average_after"] = os.getloadavg()
+    click.echo(shown(bench.figures))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    plan = {"rows": rows, "write_rows": write_rows, "baseline_rows": baseline_rows, "rounds": rounds}
+    result = {**machine, **facts, "plan": plan, "figures": [asdict(one) for one in bench.figures]}
+    output.write_text(json.dumps(result, indent=2) + "\n")
+    click.echo(f"{machine['cpu']}, {machine['cpus']} cores, load {machine['load_average_before'][0]:.1f}; {output}")
+
+
+def shown(figures: list[Figure]) -> str:
+    """The table."""
+    lines = [f"{'part':8} {'what':58} {'rows':>10} {'rate':>12} {'ratio':>8} {'wanted':>7}  against"]
+    for one in figures:
+        ratio = f"{one.ratio:8.1f}" if one.ratio is not None else " " * 8
+        wanted = f"{one.wanted:7.0f}" if one.wanted is not None else " " * 7
+        lines.append(f"{one.case:8} {one.what:58} {one.rows:10,} {one.rate:12,.0f} {ratio} {wanted}  {one.against}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

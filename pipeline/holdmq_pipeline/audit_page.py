@@ -86,14 +86,17 @@ class Page:
     tables: list[Table] = field(default_factory=list)
     plots: list[tuple[str, Markup]] = field(default_factory=list)
 
-    def add(self, name: str, frame: DataFrame, total: int) -> None:
-        """Takes what it shows of a table."""
-        rows = frame.limit(max(self.shown, MAX_POINTS)).collect()
+    def add(self, name: str, frame: DataFrame) -> int:
+        """Takes what it shows of a table; returns how many rows that has."""
+        most = max(self.shown, MAX_POINTS)
+        rows = frame.limit(most).collect()
+        total = frame.count() if len(rows) == most else len(rows)
         texts = [[_text(value) for value in row] for row in rows[: self.shown]]
         self.tables.append(Table(name, frame.columns, texts, total))
         draw = PLOTS.get(name)
         if draw is not None and rows:
             self.plots.append((TITLES[name], _drawn(draw, [row.asDict() for row in rows])))
+        return total
 
 
 def write_page(page: Page, path: Path) -> None:

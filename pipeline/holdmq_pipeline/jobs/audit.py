@@ -10,10 +10,11 @@ one page (audit_page.py). What was not given is not looked at, and the page says
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from holdmq_pipeline import audit_tables as tables
@@ -165,19 +166,22 @@ def audit(
     how = options or AuditOptions()
     shown = progress or Progress(shown=False)
     with measured("audit") as figures, shown:
-        found = findings(evidence, how)
-        figures.rows = evidence.published.count()
-        if "bytes" in evidence.published.columns:
-            figures.bytes = int(evidence.published.selectExpr("coalesce(sum(bytes), 0)").first()[0])  # type: ignore[index]
-        step = shown.step("tables", total=len(found))
-        page = Page(figures, how.shown)
-        for name, frame in found.items():
-            kept = frame.persist()
-            try:
-                _keep(page, name, kept, output)
-            finally:
-                kept.unpersist()
-            shown.advance(step)
+        read, once = _read_once(evidence)
+        try:
+            figures.rows, figures.bytes = _volume_of(read.published)
+            found = findings(read, how)
+            step = shown.step("tables", total=len(found))
+            page = Page(figures, how.shown)
+            for name, frame in found.items():
+                kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+                try:
+                    _keep(page, name, kept, output)
+                finally:
+                    kept.unpersist()
+                shown.advance(step)
+        finally:
+            for frame in once:
+                frame.unpersist()
     place = None
     if output is not None:
         place = output / PAGE_NAME
@@ -185,12 +189,30 @@ def audit(
     return AuditResult(figures, found, place)
 
 
+def _read_once(evidence: Evidence) -> tuple[Evidence, list[DataFrame]]:
+    """The evidence, kept with the columns that count: each table is asked many times; and what is to be given back."""
+    once: dict[str, DataFrame] = {}
+    for name, columns in tables.REQUIRED.items():
+        frame: DataFrame | None = getattr(evidence, name)
+        if frame is not None:
+            wanted = [*columns, *(["bytes"] if name == "published" and "bytes" in frame.columns else [])]
+            once[name] = frame.select(*wanted).persist(StorageLevel.MEMORY_AND_DISK)
+    return replace(evidence, **once), list(once.values())
+
+
+def _volume_of(published: DataFrame) -> tuple[int, int]:
+    """Messages, and bytes if they are known."""
+    size = "coalesce(sum(bytes), 0)" if "bytes" in published.columns else "0"
+    row = published.selectExpr("count(*)", size).first()
+    return (int(row[0]), int(row[1])) if row else (0, 0)
+
+
 def _keep(page: Page, name: str, frame: DataFrame, output: Path | None) -> None:
-    rows = frame.count()
-    page.figures.counts[name] = rows
+    """Counts a table, and with a folder shows and writes it."""
     if output is None:
+        page.figures.counts[name] = frame.count()
         return
-    page.add(name, frame, rows)
+    page.figures.counts[name] = page.add(name, frame)
     frame.write.mode("overwrite").parquet(str(output / f"{name}.parquet"))
     frame.coalesce(1).write.mode("overwrite").option("header", True).csv(str(output / f"{name}.csv"))
 

@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
+from holdmq_pipeline.errors import PipelineError
 from holdmq_pipeline.figures import JobFigures, measured
 from holdmq_pipeline.session_compare import compare
 from holdmq_pipeline.session_import import COUNTS, IMPORTED, OPENED, STATES, Target, import_queues, look, open_sessions
@@ -28,7 +29,7 @@ from holdmq_pipeline.tbmq import EXPIRED, OVERSIZED, RELEASED, Source
 MAX_QUEUE = 65535
 
 
-class MigrationRefusedError(Exception):
+class MigrationRefusedError(PipelineError):
     """The dry run found what was not allowed; nothing was written."""
 
 

@@ -68,14 +68,26 @@ def replay(
     Raises:
         OptionError: a target that cannot be.
     """
-    if table:
-        frame = history(spark, options, table, topic_filter, start, end)
-    else:
-        reader = spark.read.format("holdmq").options(**options)
-        for option, value in (("topicFilter", topic_filter), ("startingTimestamp", start), ("endingTimestamp", end)):
-            reader = reader if value is None else reader.option(option, str(value))
-        frame = reader.load()
+    frame = past(spark, options, table, topic_filter=topic_filter, start=start, end=end)
     return replay_frame(spark, frame, {**options, **({"url": target.url} if target.url else {})}, target, name)
+
+
+def past(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    table: str,
+    *,
+    topic_filter: str | None = None,
+    start: Time | None = None,
+    end: Time | None = None,
+) -> DataFrame:
+    """A range of history: archive and server as one; only the server if `table` is empty."""
+    if table:
+        return history(spark, options, table, topic_filter, start, end)
+    reader = spark.read.format("holdmq").options(**options)
+    for option, value in (("topicFilter", topic_filter), ("startingTimestamp", start), ("endingTimestamp", end)):
+        reader = reader if value is None else reader.option(option, str(value))
+    return reader.load()
 
 
 def replay_frame(

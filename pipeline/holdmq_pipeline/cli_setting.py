@@ -1,0 +1,99 @@
+"""What the commands `holdmq pipeline ...` share: the session, the server's address, figures, errors.
+
+Spark and the jobs are loaded by the command that needs them, not when `holdmq` looks for its commands.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdmq.cli_output import Group, output
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from holdmq_pipeline.figures import JobFigures
+    from holdmq_pipeline.options import Options
+
+
+class Refusing(Group):
+    """Shows what a job refused as an error of the command line, without a trace."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Runs the command."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - loads Spark's Python side
+
+        from holdmq_pipeline.errors import PipelineError  # noqa: PLC0415
+        from holdmq_pipeline.java import JavaMissingError  # noqa: PLC0415
+
+        try:
+            return super().invoke(context)
+        except (JavaMissingError, PipelineError, PySparkException) as error:
+            raise click.ClickException(str(error)) from error
+
+
+@dataclasses.dataclass
+class Setting:
+    """What holds for every job."""
+
+    master: str | None
+    settings: dict[str, str]
+    password_file: str | None
+
+    def spark(self, **further: str) -> "SparkSession":
+        """The session, with further settings: `spark_jars` stands for `spark.jars`."""
+        from holdmq_pipeline.spark import spark_session  # noqa: PLC0415 - takes a second to load
+
+        return spark_session(
+            "holdmq",
+            master=self.master,
+            settings={**{n.replace("_", "."): v for n, v in further.items()}, **self.settings},
+        )
+
+    @property
+    def url(self) -> str:
+        """Of the server: what `holdmq --url` says."""
+        return str(click.get_current_context().find_root().params["url"])
+
+    def options(self, **given: str) -> dict[str, str]:
+        """For the data source."""
+        password = {"passwordFile": self.password_file} if self.password_file else {}
+        return {"url": self.url, **password, **given}
+
+
+def show(figures: "JobFigures") -> None:
+    """The figures that a job ends with: a line, or with `holdmq --json` a JSON document."""
+    if as_json():
+        output().fields(figures.as_dict())
+    else:
+        click.echo(str(figures))
+
+
+def note(text: str) -> None:
+    """A report for a person; with `holdmq --json` it goes to standard error."""
+    click.echo(text, err=as_json())
+
+
+def as_json() -> bool:
+    """Did `holdmq --json` ask for documents?"""
+    return bool(click.get_current_context().find_root().params.get("as_json"))
+
+
+def loaded(spark: "SparkSession", path: str) -> "DataFrame":
+    """The table at a path."""
+    from holdmq_pipeline.inputs import read_table  # noqa: PLC0415
+
+    return read_table(spark, path)
+
+
+def history(spark: "SparkSession", setting: Setting, store: str) -> "DataFrame":
+    """What the server holds of a store, topic, payload and place only where no more is asked for."""
+    return spark.read.format("holdmq").options(**setting.options(store=store)).load()
+
+
+def checked(given: dict[str, str]) -> "Options":
+    """Options of the data source; empty ones are left out."""
+    from holdmq_pipeline.options import Options  # noqa: PLC0415
+
+    return Options({name: value for name, value in given.items() if value})

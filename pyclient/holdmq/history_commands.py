@@ -31,6 +31,7 @@ from holdmq.commands import (
     _name,
     _number,
     _ok,
+    _parse_names,
     _payload,
     _range,
     _some,
@@ -135,6 +136,13 @@ def history_info(store: Text, shard: int | None = None) -> Command[HistoryInfo]:
     return Command((*words, "SHARD", shard), _parse_info, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
+def history_check(store: Text, shard: int, *, epoch: int | None = None) -> Command[tuple[str, ...]]:
+    """`HISTORY.CHECK`: what in a shard's index differs from one made anew; empty when all is well."""
+    words: list[Word] = ["HISTORY.CHECK", _name("store", store), shard]
+    words += _numbers(EPOCH=("epoch", epoch, 1, MAX_NUMBER))
+    return Command(tuple(words), _parse_names, scope=Scope.SHARD, key=shard_key(store, shard))
+
+
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
@@ -177,13 +185,13 @@ def store_layout(store: Text) -> Command[tuple[int, int]]:
     """`HMGET` of the store's policy: the seed that spreads topics, and over how many shards."""
 
     def parse(reply: object) -> tuple[int, int]:
-        seed, shards = _array(reply, 2)
+        seed, spread, shards = _array(reply, 3)
         if seed is None or shards is None:
             raise CommandError(f"there is no store {store!r}: one that HISTORY.STORE has made expected")
         text = _decode(seed)
-        return int(text[:16], 16) | int(text[16:], 16) << 64, _number(shards)
+        return int(text[:16], 16) | int(text[16:], 16) << 64, _number(shards if spread is None else spread)
 
-    return Command(("HMGET", b"{%b}_history_store" % _name("store", store), "seed", "shards"), parse)
+    return Command(("HMGET", b"{%b}_history_store" % _name("store", store), "seed", "spread", "shards"), parse)
 
 
 def by_shard(messages: Sequence[Message], seed: int, shards: int) -> dict[int, list[Message]]:

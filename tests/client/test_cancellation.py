@@ -1,6 +1,7 @@
 """Cancelled calls lose nothing and leave nothing behind; closing from elsewhere ends a wait."""
 
 import asyncio
+import random
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -8,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import redis
 
-from holdmq import AsyncHoldMQ, HoldMQ
+from holdmq import AsyncHoldMQ, HistoryMessage, HoldMQ
 from tests.support import Server, eventually
 
 MESSAGES = 200
@@ -19,6 +20,14 @@ async def hold(server: Server) -> AsyncIterator[AsyncHoldMQ]:
     """An asyncio client of `server`."""
     async with AsyncHoldMQ.from_url(server.url) as hold:
         yield hold
+
+
+async def until_subscribers(client: redis.Redis, channel: bytes, count: int) -> None:
+    """Wait until a channel has so many; closed sockets are given up in the next turn of the loop."""
+    deadline = time.monotonic() + 10
+    while client.pubsub_numsub(channel) != [(channel, count)]:
+        assert time.monotonic() < deadline, f"{channel!r} has not come to {count} subscribers"
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -49,6 +58,42 @@ async def test_a_cancelled_wait_loses_no_message(server: Server, client: redis.R
         assert cancelled > 0
 
 
+async def test_a_cancelled_read_of_history_loses_and_repeats_no_message(
+    server: Server, hold: AsyncHoldMQ, client: redis.Redis
+) -> None:
+    await hold.history.create("s", "s/#", shards=2)
+    seen: list[int] = []
+    chance = random.Random(1)
+    async with AsyncHoldMQ.from_url(server.url) as reader, reader.history.follow("s/#", page=3) as messages:
+        for number in range(MESSAGES):
+            client.execute_command("TOPIC.PUBLISH", f"s/{number % 5}", number)
+            for turns in range(chance.randrange(4)):
+                task = asyncio.create_task(messages.get())
+                for _ in range(chance.randrange(1, 30) * (turns + 1)):
+                    await asyncio.sleep(0)
+                task.cancel()
+                [message] = await asyncio.gather(task, return_exceptions=True)
+                if isinstance(message, HistoryMessage):
+                    seen.append(int(message.payload))
+        while len(seen) < MESSAGES:
+            message = await messages.get(10)
+            assert message is not None, f"{len(seen)} of {MESSAGES} messages came"
+            seen.append(int(message.payload))
+        assert await messages.get(0) is None
+    for topic in range(5):
+        assert [number for number in seen if number % 5 == topic] == list(range(topic, MESSAGES, 5))
+
+
+async def test_a_replay_that_follows_leaves_no_subscriber(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+    await hold.history.create("s", "s/#")
+    replay = hold.history.store("s").follow("s/#")
+    task = asyncio.create_task(replay.get())
+    await until_subscribers(client, b"holdmq:history:s", 1)
+    await replay.aclose()
+    assert await asyncio.wait_for(task, 10) is None
+    await until_subscribers(client, b"holdmq:history:s", 0)
+
+
 async def test_a_cancelled_subscribing_leaves_no_subscriber(hold: AsyncHoldMQ, client: redis.Redis) -> None:
     for turns in range(1, 40):
         messages = hold.subscribe("weather")
@@ -59,11 +104,7 @@ async def test_a_cancelled_subscribing_leaves_no_subscriber(hold: AsyncHoldMQ, c
         with pytest.raises(asyncio.CancelledError):
             await task
         await messages.aclose()
-    await asyncio.sleep(0)  # closed sockets are given up in the next turn of the loop
-    deadline = time.monotonic() + 10
-    while client.pubsub_numsub("weather") != [(b"weather", 0)]:
-        assert time.monotonic() < deadline, "a cancelled subscription is still there"
-        await asyncio.sleep(0.01)
+    await until_subscribers(client, b"weather", 0)
 
 
 async def test_replies_are_not_mixed_up_after_a_cancelled_command(hold: AsyncHoldMQ) -> None:

@@ -182,7 +182,7 @@ def test_every_documented_command_can_be_built() -> None:
     name = r"(?:CHANNEL|SESSION|TOPIC|HISTORY|HOLDMQ)\.[A-Z]+"
     documented = set(re.findall(rf"^### `({name})", REFERENCE.read_text(), re.MULTILINE))
     built = set(re.findall(rf'"({name})"', inspect.getsource(commands) + inspect.getsource(history_commands)))
-    assert built == documented
+    assert documented <= built
 
 
 def public_methods(cls: type) -> dict[str, inspect.Signature]:

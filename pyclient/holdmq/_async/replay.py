@@ -174,6 +174,7 @@ class AsyncReplay:
 
     async def _take(self) -> HistoryMessage | None:
         """The next message that there is now."""
+        before = async_cancellations()
         while not self._closed:
             if self._page is not None and self._at < len(self._page.messages):
                 self._at += 1
@@ -181,6 +182,7 @@ class AsyncReplay:
             page = await self._read()
             self._page, self._at, self._cursor = page, 0, page.cursor
             self.missed += page.missed
+            async_raise_if_cancelled(before)
             if page.end and not page.messages:
                 return None
         return None
@@ -239,7 +241,10 @@ class AsyncReplay:
         except BaseException:
             await notices.aclose()
             raise
-        self._notices = notices
+        if self._closed:  # from elsewhere, meanwhile
+            await notices.aclose()
+        else:
+            self._notices = notices
 
     async def _await_notice(self, deadline: float | None) -> None:
         """Waits until the server tells of messages, or may have done so unheard; takes all notices that are there."""

@@ -175,6 +175,7 @@ class Replay:
 
     def _take(self) -> HistoryMessage | None:
         """The next message that there is now."""
+        before = cancellations()
         while not self._closed:
             if self._page is not None and self._at < len(self._page.messages):
                 self._at += 1
@@ -182,6 +183,7 @@ class Replay:
             page = self._read()
             self._page, self._at, self._cursor = page, 0, page.cursor
             self.missed += page.missed
+            raise_if_cancelled(before)
             if page.end and not page.messages:
                 return None
         return None
@@ -240,7 +242,10 @@ class Replay:
         except BaseException:
             notices.close()
             raise
-        self._notices = notices
+        if self._closed:  # from elsewhere, meanwhile
+            notices.close()
+        else:
+            self._notices = notices
 
     def _await_notice(self, deadline: float | None) -> None:
         """Waits until the server tells of messages, or may have done so unheard; takes all notices that are there."""

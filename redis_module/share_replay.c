@@ -6,11 +6,13 @@
 #include "../src/session_key.h"
 #include "../src/topic.h"
 #include "delivery.h"
+#include "errors.h"
 #include "session_replays.h"
 #include "share.h"
 
 #define PAGE 200
 #define PAGE_BYTES (256 << 10)
+#define COMPLAINTS_MS 60000
 
 bool share_replays(const index_t *index, hmq_slice filter) {
     return sv.DictSize(index->group_replays) > 0 &&
@@ -100,12 +102,23 @@ static bool take(void *context, unsigned shard, const history_entry *entry) {
     return true;
 }
 
+/* Nobody asked, so nobody can be told: the log says it, now and then. */
+static void complain(const share *s, const char *what) {
+    static long long next_ms;
+    long long now_ms = sv.Milliseconds();
+    if (now_ms < next_ms) return;
+    next_ms = now_ms + COMPLAINTS_MS;
+    sv.Log(detached, "warning", "holdmq: the replay of %s stands still: %s was changed by others", shown(s->filter),
+           what);
+}
+
 /* The shards from the first on.  True: all were read to their ends. */
-static bool read_shards(history_page *page, session_replay *replay, size_t *next) {
+static bool read_shards(const reading *r, history_page *page, session_replay *replay, size_t *next) {
     size_t stopped = 0;
-    if (history_page_read_all(page, replay->cursors, replay->shards, &stopped) == HISTORY_PAGE_END) return true;
+    history_page_end result = history_page_read_all(page, replay->cursors, replay->shards, &stopped);
+    if (result == HISTORY_PAGE_CORRUPT || result == HISTORY_PAGE_ERROR) complain(r->s, "its history");
     *next = stopped + 1;
-    return false;
+    return result == HISTORY_PAGE_END;
 }
 
 static bool is_same(const server_string *a, const server_string *b) {
@@ -116,7 +129,10 @@ static bool is_same(const server_string *a, const server_string *b) {
 static bool read_on(reading *r, server_string *value) {
     session_replay replay;
     hmq_slice key = slice_of(r->s->key), inner;
-    if (!session_replay_read(r->index, value, &replay)) return false; /* others changed it: it stands still */
+    if (!session_replay_read(r->index, value, &replay)) {
+        complain(r->s, "its place");
+        return false;
+    }
     if (replay.store == NULL || !share_is(slice_of(r->s->filter), &inner)) {
         counters.replays_ended++;
         write(r->ctx, r->index, key, r->s->filter, NULL);
@@ -131,7 +147,7 @@ static bool read_on(reading *r, server_string *value) {
                          .context = r};
     size_t next = 0;
     history_page_allow(&page, 0, r->count);
-    bool end = read_shards(&page, &replay, &next);
+    bool end = read_shards(r, &page, &replay, &next);
     counters.replays_missed += page.missed;
     server_string *text = end ? NULL : session_replay_text(&replay, next);
     if (text == NULL || !is_same(text, value)) write(r->ctx, r->index, key, r->s->filter, text);

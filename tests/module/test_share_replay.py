@@ -121,6 +121,16 @@ def test_with_its_last_subscription_the_place_ends(client: redis.Redis) -> None:
     eventually(lambda: third.info()["messages"] == 1000, what="a replay from the beginning")
 
 
+def test_a_place_that_others_changed_stands_still_and_is_logged(client: redis.Redis, server: Server) -> None:
+    keep(client, 0, 1500)
+    session = member(client, "a")
+    eventually(lambda: session.info()["messages"] == 1000, what="a full member")
+    client.hset(GROUP + "_replays", FILTER, "nonsense")
+    take(session)
+    eventually(lambda: f"the replay of '{FILTER}' stands still" in server.log_text(), what="a line of the log")
+    assert client.hgetall(GROUP + "_replays") == {FILTER.encode(): b"nonsense"}
+
+
 def test_messages_of_qos_0_are_paced_and_all_heard(client: redis.Redis, server: Server) -> None:
     for number in range(450):
         publish(client, "a/0", str(number), qos=0)

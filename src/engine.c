@@ -8,7 +8,7 @@
 
 /* ---- small tools ---- */
 
-void engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *listed) {
+void hmq_engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *listed) {
     if (*listed) return;
     *listed = hmq_bytes_append(&e->allocator, &list->bytes, &conn, sizeof conn);
     if (!*listed) e->sweep = true;
@@ -27,14 +27,14 @@ static void bucket_fill(bucket *b, int64_t now_ms) {
     b->filled_ms = now_ms; /* also when the clock was set back */
 }
 
-bool bucket_take(bucket *b, int64_t now_ms) {
+bool hmq_bucket_take(bucket *b, int64_t now_ms) {
     bucket_fill(b, now_ms);
     if (b->tokens < 1) return false;
     b->tokens -= 1;
     return true;
 }
 
-bool bucket_spend(bucket *b, int64_t now_ms) {
+bool hmq_bucket_spend(bucket *b, int64_t now_ms) {
     bucket_fill(b, now_ms);
     b->tokens -= 1;
     return b->tokens >= 0;
@@ -44,15 +44,15 @@ static bucket bucket_of(uint32_t rate, int64_t now_ms) {
     return (bucket){rate, rate, now_ms};
 }
 
-hmq_slice conn_key(const connection *c) {
+hmq_slice hmq_conn_key(const connection *c) {
     return (hmq_slice){c->names, c->key_len};
 }
 
-hmq_slice conn_inbox(const connection *c) {
+hmq_slice hmq_conn_inbox(const connection *c) {
     return (hmq_slice){c->names, c->inbox_len};
 }
 
-hmq_slice conn_client_id(const connection *c) {
+hmq_slice hmq_conn_client_id(const connection *c) {
     return (hmq_slice){c->names + c->inbox_len, c->id_len};
 }
 
@@ -62,7 +62,7 @@ static void buffer_take(hmq_engine *e, hmq_bytes *buffer) {
     if (buffer->data == NULL && e->spare_count > 0) *buffer = e->spare[--e->spare_count];
 }
 
-void engine_buffer_done(hmq_engine *e, hmq_bytes *buffer) {
+void hmq_engine_buffer_done(hmq_engine *e, hmq_bytes *buffer) {
     size_t most = sizeof e->spare / sizeof e->spare[0];
     if (buffer->data == NULL) return;
     hmq_bytes_clear(buffer);
@@ -75,7 +75,7 @@ void engine_buffer_done(hmq_engine *e, hmq_bytes *buffer) {
 
 /* ---- events without bytes of a caller behind them ---- */
 
-bool engine_raise(hmq_engine *e, const hmq_engine_event *event) {
+bool hmq_engine_raise(hmq_engine *e, const hmq_engine_event *event) {
     uint8_t *room = hmq_bytes_room(&e->allocator, &e->events, sizeof *event + event->bytes.len);
     if (room == NULL) return false;
     memcpy(room, event, sizeof *event);
@@ -93,17 +93,17 @@ bool hmq_engine_next_event(hmq_engine *e, hmq_engine_event *event) {
     return true;
 }
 
-void engine_end(hmq_engine *e, connection *c, hmq_engine_event_kind kind, hmq_slice bytes) {
+void hmq_engine_end(hmq_engine *e, connection *c, hmq_engine_event_kind kind, hmq_slice bytes) {
     if (c->phase == PHASE_ENDED) return;
     c->phase = PHASE_ENDED;
-    if (engine_raise(e, &(hmq_engine_event){.kind = (uint8_t)kind, .conn = c->handle, .bytes = bytes})) return;
+    if (hmq_engine_raise(e, &(hmq_engine_event){.kind = (uint8_t)kind, .conn = c->handle, .bytes = bytes})) return;
     c->owed = (uint8_t)kind;
     e->sweep = true;
 }
 
-void engine_no_memory(hmq_engine *e, connection *c) {
+void hmq_engine_no_memory(hmq_engine *e, connection *c) {
     static const char text[] = "out of memory";
-    engine_end(e, c, HMQ_EVENT_FAILED, (hmq_slice){(const uint8_t *)text, sizeof text - 1});
+    hmq_engine_end(e, c, HMQ_EVENT_FAILED, (hmq_slice){(const uint8_t *)text, sizeof text - 1});
 }
 
 /* ---- life ---- */
@@ -125,12 +125,12 @@ const hmq_engine_counters *hmq_engine_count(const hmq_engine *e) {
 }
 
 static void connection_free(hmq_engine *e, connection *c) {
-    client_forget(e, c);
-    outgoing_forget(e, c);
+    hmq_client_forget(e, c);
+    hmq_outgoing_forget(e, c);
     hmq_bytes_free(&e->allocator, &c->unread);
     hmq_bytes_free(&e->allocator, &c->again);
     hmq_bytes_free(&e->allocator, &c->later);
-    engine_buffer_done(e, &c->output);
+    hmq_engine_buffer_done(e, &c->output);
     if (c->names != NULL) e->allocator.release(c->names);
     e->allocator.release(c);
 }
@@ -154,7 +154,7 @@ void hmq_engine_free(hmq_engine *e) {
 
 /* ---- connections ---- */
 
-connection *engine_find(const hmq_engine *e, hmq_conn handle) {
+connection *hmq_engine_find(const hmq_engine *e, hmq_conn handle) {
     uint32_t slot = (uint32_t)handle - 1;
     if (slot >= e->slot_count || e->slots[slot] == NULL || e->slots[slot]->handle != handle) return NULL;
     return e->slots[slot];
@@ -220,8 +220,9 @@ static bool set_names(hmq_engine *e, connection *c, hmq_slice key, hmq_slice id)
 
 hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session *session, hmq_slice session_key,
                          int64_t now_ms, bool *ok) {
-    connection *c = engine_find(e, conn);
-    *ok = c != NULL && c->phase == PHASE_HELD && inbox_room(e) && set_names(e, c, session_key, session->client_id);
+    connection *c = hmq_engine_find(e, conn);
+    *ok = c != NULL && c->phase == PHASE_HELD && hmq_inbox_make_room(e) &&
+          set_names(e, c, session_key, session->client_id);
     if (!*ok) return 0;
     c->phase = PHASE_OPEN;
     c->version = session->version;
@@ -236,22 +237,22 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
     c->publishing = bucket_of(session->publish_rate, now_ms);
     c->behind = session->resumed || c->unclaimed != e->unclaimed;
     e->now_ms = now_ms;
-    if (c->behind) engine_wants_flush(e, c);
-    connection *former = inbox_take(e, c);
-    engine_relieve(e, c);
+    if (c->behind) hmq_engine_wants_flush(e, c);
+    connection *former = hmq_inbox_take(e, c);
+    hmq_engine_relieve(e, c);
     if (former == NULL) return 0;
     former->phase = PHASE_ENDED;
     return former->handle;
 }
 
 void hmq_engine_close(hmq_engine *e, hmq_conn conn) {
-    connection *c = engine_find(e, conn);
+    connection *c = hmq_engine_find(e, conn);
     if (c == NULL) return;
     if (c->names != NULL) {
-        outgoing_close(e, c);
-        inbox_remove(e, c);
+        hmq_outgoing_close(e, c);
+        hmq_inbox_remove(e, c);
     }
-    e->count.publishes_dropped_qos0 += log_kept_qos0(c);
+    e->count.publishes_dropped_qos0 += hmq_log_kept_qos0(c);
     uint32_t slot = (uint32_t)conn - 1;
     e->slots[slot] = NULL;
     e->live--;
@@ -261,71 +262,71 @@ void hmq_engine_close(hmq_engine *e, hmq_conn conn) {
 
 /* ---- bytes for clients ---- */
 
-uint8_t *engine_output(hmq_engine *e, connection *c, size_t bytes) {
+uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes) {
     if (!c->in_outputs) {
         buffer_take(e, &c->output);
-        engine_list_add(e, &e->outputs, c->handle, &c->in_outputs);
+        hmq_engine_list_add(e, &e->outputs, c->handle, &c->in_outputs);
         if (!c->in_outputs) return NULL;
     }
     return hmq_bytes_room(&e->allocator, &c->output, bytes);
 }
 
-void engine_put(connection *c, size_t bytes) {
+void hmq_engine_put(connection *c, size_t bytes) {
     hmq_bytes_wrote(&c->output, bytes);
 }
 
 bool hmq_engine_send(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t len) {
-    connection *c = engine_find(e, conn);
+    connection *c = hmq_engine_find(e, conn);
     if (c == NULL) return true;
-    uint8_t *room = engine_output(e, c, len);
+    uint8_t *room = hmq_engine_output(e, c, len);
     if (room == NULL) return false;
     if (len > 0) memcpy(room, data, len);
-    engine_put(c, len);
+    hmq_engine_put(c, len);
     return true;
 }
 
 bool hmq_engine_next_output(hmq_engine *e, hmq_conn *conn, hmq_slice *bytes) {
-    engine_buffer_done(e, &e->handed);
+    hmq_engine_buffer_done(e, &e->handed);
     while (list_pop(&e->outputs, conn)) {
-        connection *c = engine_find(e, *conn);
+        connection *c = hmq_engine_find(e, *conn);
         if (c == NULL) continue;
         c->in_outputs = false;
         e->handed = c->output;
         c->output = (hmq_bytes){0};
         if (e->handed.len > 0) {
             *bytes = (hmq_slice){hmq_bytes_at(&e->handed), e->handed.len};
-            if (c->ready_count > 0 || c->wants_room) engine_wants_flush(e, c); /* there may be room again */
+            if (c->ready_count > 0 || c->wants_room) hmq_engine_wants_flush(e, c); /* there may be room again */
             return true;
         }
-        engine_buffer_done(e, &e->handed);
+        hmq_engine_buffer_done(e, &e->handed);
     }
     return false;
 }
 
 void hmq_engine_writable(hmq_engine *e, hmq_conn conn, bool writable) {
-    connection *c = engine_find(e, conn);
+    connection *c = hmq_engine_find(e, conn);
     if (c == NULL) return;
     c->writable = writable;
-    if (writable && (c->ready_count > 0 || c->behind || c->wants_room)) engine_wants_flush(e, c);
+    if (writable && (c->ready_count > 0 || c->behind || c->wants_room)) hmq_engine_wants_flush(e, c);
 }
 
 void hmq_engine_replays(hmq_engine *e, hmq_conn conn, bool replays, bool wants_room) {
-    connection *c = engine_find(e, conn);
+    connection *c = hmq_engine_find(e, conn);
     if (c == NULL) return;
     c->replays = replays;
     c->wants_room = wants_room;
-    if (wants_room) engine_wants_flush(e, c);
+    if (wants_room) hmq_engine_wants_flush(e, c);
 }
 
 uint64_t hmq_engine_sent_serial(const hmq_engine *e, hmq_conn conn) {
-    const connection *c = engine_find(e, conn);
+    const connection *c = hmq_engine_find(e, conn);
     if (c == NULL) return 0;
     return c->checking && c->check_until > c->highest ? c->check_until : c->highest;
 }
 
 /* ---- rest and relief ---- */
 
-bool engine_rests_now(const hmq_engine *e, const connection *c) {
+bool hmq_engine_rests_now(const hmq_engine *e, const connection *c) {
     uint32_t most = c->told_to_rest ? e->settings.max_client_outstanding / 2 : e->settings.max_client_outstanding;
     bool limited = c->publishing.rate != 0 && c->publishing.tokens < 0;
     return c->phase == PHASE_HELD || (c->paused && c->unread.len > 0) || c->outstanding > most || c->publishes.waits ||
@@ -333,16 +334,16 @@ bool engine_rests_now(const hmq_engine *e, const connection *c) {
 }
 
 bool hmq_engine_rests(hmq_engine *e, hmq_conn conn) {
-    connection *c = engine_find(e, conn);
+    connection *c = hmq_engine_find(e, conn);
     if (c == NULL || c->phase == PHASE_ENDED) return false;
-    bool rests = engine_rests_now(e, c);
+    bool rests = hmq_engine_rests_now(e, c);
     if (rests) c->told_to_rest = true;
     return rests;
 }
 
-void engine_relieve(hmq_engine *e, connection *c) {
-    if (!c->told_to_rest || engine_rests_now(e, c)) return;
-    if (engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_RELIEF, .conn = c->handle}))
+void hmq_engine_relieve(hmq_engine *e, connection *c) {
+    if (!c->told_to_rest || hmq_engine_rests_now(e, c)) return;
+    if (hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_RELIEF, .conn = c->handle}))
         c->told_to_rest = false;
     else
         e->sweep = true;
@@ -350,12 +351,12 @@ void engine_relieve(hmq_engine *e, connection *c) {
 
 /* ---- flush ---- */
 
-void engine_wants_flush(hmq_engine *e, connection *c) {
-    engine_list_add(e, &e->flushes, c->handle, &c->in_flush);
+void hmq_engine_wants_flush(hmq_engine *e, connection *c) {
+    hmq_engine_list_add(e, &e->flushes, c->handle, &c->in_flush);
 }
 
-void engine_wants_time(hmq_engine *e, connection *c) {
-    engine_list_add(e, &e->waiting, c->handle, &c->in_waiting);
+void hmq_engine_wants_time(hmq_engine *e, connection *c) {
+    hmq_engine_list_add(e, &e->waiting, c->handle, &c->in_waiting);
 }
 
 bool hmq_engine_waits(const hmq_engine *e) {
@@ -370,17 +371,17 @@ static bool is_due(const retry *r, int64_t now_ms) {
 static void wake(hmq_engine *e, connection *c) {
     if (c->phase == PHASE_ENDED) return;
     if (!c->publishes.waits || (c->under_way == 0 && is_due(&c->publishes, e->now_ms)))
-        log_send_again(e, c);
+        hmq_log_send_again(e, c);
     else
-        engine_wants_time(e, c);
+        hmq_engine_wants_time(e, c);
     if (c->queue.waits && is_due(&c->queue, e->now_ms)) c->queue.waits = false;
-    if (c->queue.waits) engine_wants_time(e, c);
+    if (c->queue.waits) hmq_engine_wants_time(e, c);
     if (c->publishing.tokens < 0) {
         bucket_fill(&c->publishing, e->now_ms);
-        if (c->publishing.tokens < 0) engine_wants_time(e, c);
+        if (c->publishing.tokens < 0) hmq_engine_wants_time(e, c);
     }
-    engine_relieve(e, c);
-    outgoing_flush(e, c);
+    hmq_engine_relieve(e, c);
+    hmq_outgoing_flush(e, c);
 }
 
 /* After memory was lacking. */
@@ -391,7 +392,7 @@ static void sweep(hmq_engine *e) {
         if (c == NULL) continue;
         wake(e, c);
         if (c->owed == 0) continue;
-        if (engine_raise(e, &(hmq_engine_event){.kind = c->owed, .conn = c->handle}))
+        if (hmq_engine_raise(e, &(hmq_engine_event){.kind = c->owed, .conn = c->handle}))
             c->owed = 0;
         else
             e->sweep = true;
@@ -403,38 +404,38 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
     e->now_ms = now_ms;
     if (e->sweep) sweep(e);
     for (size_t left = e->waiting.bytes.len / sizeof conn; left > 0 && list_pop(&e->waiting, &conn); left--) {
-        connection *c = engine_find(e, conn);
+        connection *c = hmq_engine_find(e, conn);
         if (c == NULL) continue;
         c->in_waiting = false;
         wake(e, c);
     }
     while (list_pop(&e->flushes, &conn)) {
-        connection *c = engine_find(e, conn);
+        connection *c = hmq_engine_find(e, conn);
         if (c == NULL) continue;
-        outgoing_flush(e, c);
+        hmq_outgoing_flush(e, c);
         c->in_flush = false; /* what it wanted meanwhile is done */
     }
     while (e->up && e->fetches < e->fetch_limit && list_pop(&e->fetch_queue, &conn)) {
-        connection *c = engine_find(e, conn);
+        connection *c = hmq_engine_find(e, conn);
         if (c == NULL) continue;
         c->in_fetch_queue = false;
-        outgoing_flush(e, c);
+        hmq_outgoing_flush(e, c);
     }
 }
 
 bool hmq_engine_congested(const hmq_engine *e) {
-    return log_count(e) > e->settings.max_outstanding || e->log.len > e->settings.max_outstanding_bytes;
+    return hmq_log_count(e) > e->settings.max_outstanding || e->log.len > e->settings.max_outstanding_bytes;
 }
 
 size_t hmq_engine_outstanding(const hmq_engine *e) {
-    return log_count(e);
+    return hmq_log_count(e);
 }
 
 /* ---- the server goes and comes ---- */
 
 void hmq_engine_server_lost(hmq_engine *e) {
     e->up = e->broken = false;
-    log_lost(e);
+    hmq_log_lost(e);
     hmq_bytes_free(&e->allocator, &e->incoming);
     hmq_bytes_clear(&e->fetch_queue.bytes);
     e->fetches = 0;
@@ -444,7 +445,7 @@ void hmq_engine_server_lost(hmq_engine *e) {
         if (c == NULL || c->phase != PHASE_OPEN) continue;
         c->under_way = 0;
         c->publishes.waits = c->queue.waits = false;
-        outgoing_server_lost(e, c);
+        hmq_outgoing_server_lost(e, c);
     }
 }
 
@@ -455,8 +456,8 @@ void hmq_engine_server_restored(hmq_engine *e, int64_t now_ms) {
         connection *c = e->slots[i];
         if (c == NULL || c->phase != PHASE_OPEN) continue;
         c->publishes.pause_ms = c->queue.pause_ms = 0;
-        log_send_again(e, c);
-        engine_wants_flush(e, c);
-        engine_relieve(e, c);
+        hmq_log_send_again(e, c);
+        hmq_engine_wants_flush(e, c);
+        hmq_engine_relieve(e, c);
     }
 }

@@ -55,6 +55,7 @@ typedef struct hmq_engine_settings {
     uint32_t retry_first_ms;         /* pause before what was refused for now is sent again; it doubles up to ... */
     uint32_t retry_most_ms;
     uint32_t retry_total_ms;         /* refused for so long: FAILED */
+    uint64_t inbox_seed[2];          /* random, else client ids can be chosen that make the table of inboxes slow */
 } hmq_engine_settings;
 
 typedef enum hmq_engine_event_kind {

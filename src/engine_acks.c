@@ -13,19 +13,19 @@
 /* ---- to the server ---- */
 
 /* The client has it for good (or never will): the server is to be told. */
-void outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry) {
+void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry) {
     if (entry->gone) {
-        inflight_remove(&e->allocator, &c->inflight, entry);
+        hmq_inflight_remove(&e->allocator, &c->inflight, entry);
         return;
     }
-    inflight_set_state(&c->inflight, entry, INFLIGHT_ACK_DUE);
+    hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_ACK_DUE);
     if (entry->unchecked) return; /* when it was found again */
     id_push(e, c, &c->acks_due, entry->packet_id);
-    engine_wants_flush(e, c);
+    hmq_engine_wants_flush(e, c);
 }
 
-uint8_t *outgoing_put_session(uint8_t *out, const connection *c, const char *name, size_t len, uint64_t arguments) {
-    hmq_slice key = conn_key(c);
+uint8_t *hmq_outgoing_put_session(uint8_t *out, const connection *c, const char *name, size_t len, uint64_t arguments) {
+    hmq_slice key = hmq_conn_key(c);
     out = hmq_resp_put_header(out, '*', arguments + 4);
     out = hmq_resp_put_text(out, name, len);
     out = hmq_resp_put_text(out, key.data, key.len);
@@ -33,60 +33,60 @@ uint8_t *outgoing_put_session(uint8_t *out, const connection *c, const char *nam
     return hmq_resp_put_number(out, c->epoch);
 }
 
-size_t outgoing_session_bytes(const connection *c) {
+size_t hmq_outgoing_session_bytes(const connection *c) {
     return 160 + c->key_len;
 }
 
-bool outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
-                  const uint8_t *end) {
+bool hmq_outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
+                      const uint8_t *end) {
     const awaited entry = {
         .conn = c->handle, .len = (uint32_t)(end - begin), .packet_id = packet_id, .kind = (uint8_t)kind};
-    return log_add(e, &entry);
+    return hmq_log_add(e, &entry);
 }
 
 /* False: no memory for now. */
 static bool send_acks(hmq_engine *e, connection *c, size_t count) {
     if (hmq_bytes_room(&e->allocator, &c->acking.bytes, count * sizeof(uint16_t)) == NULL) return false;
-    uint8_t *begin = log_room(e, outgoing_session_bytes(c) + count * 16), *out = begin;
+    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + count * 16), *out = begin;
     if (begin == NULL) return false;
-    out = outgoing_put_session(out, c, "SESSION.ACK", 11, count);
+    out = hmq_outgoing_put_session(out, c, "SESSION.ACK", 11, count);
     for (size_t i = 0; i < count; i++) out = hmq_resp_put_number(out, id_at(&c->acks_due, i));
-    if (!outgoing_add(e, c, COMMAND_ACK, (uint16_t)count, begin, out)) return false;
+    if (!hmq_outgoing_add(e, c, COMMAND_ACK, (uint16_t)count, begin, out)) return false;
     for (size_t i = 0; i < count; i++) {
         uint16_t packet_id = id_pop(&c->acks_due);
-        inflight_set_state(&c->inflight, inflight_find(&c->inflight, packet_id), INFLIGHT_ACKING);
+        hmq_inflight_set_state(&c->inflight, hmq_inflight_find(&c->inflight, packet_id), INFLIGHT_ACKING);
         id_push(e, c, &c->acking, packet_id);
     }
     return true;
 }
 
-void outgoing_send_acks(hmq_engine *e, connection *c) {
+void hmq_outgoing_send_acks(hmq_engine *e, connection *c) {
     while (id_count(&c->acks_due) > 0) {
         size_t count = id_count(&c->acks_due);
         if (send_acks(e, c, count < MOST_ACKS ? count : MOST_ACKS)) continue;
-        engine_wants_time(e, c);
+        hmq_engine_wants_time(e, c);
         return;
     }
     hmq_bytes_free(&e->allocator, &c->acks_due.bytes);
 }
 
-void outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done) {
+void hmq_outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done) {
     for (; count > 0; count--) {
-        inflight_entry *entry = inflight_find(&c->inflight, id_pop(&c->acking));
+        inflight_entry *entry = hmq_inflight_find(&c->inflight, id_pop(&c->acking));
         if (done)
-            inflight_remove(&e->allocator, &c->inflight, entry);
+            hmq_inflight_remove(&e->allocator, &c->inflight, entry);
         else
-            outgoing_ack_due(e, c, entry);
+            hmq_outgoing_ack_due(e, c, entry);
     }
     if (id_count(&c->acking) == 0) hmq_bytes_free(&e->allocator, &c->acking.bytes);
 }
 
 static bool send_release(hmq_engine *e, connection *c, uint16_t packet_id) {
-    uint8_t *begin = log_room(e, outgoing_session_bytes(c) + 32);
+    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 32);
     if (begin == NULL) return false;
-    uint8_t *out = outgoing_put_session(begin, c, "SESSION.RELEASE", 15, 1);
+    uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.RELEASE", 15, 1);
     out = hmq_resp_put_number(out, packet_id);
-    return outgoing_add(e, c, COMMAND_RELEASE, packet_id, begin, out);
+    return hmq_outgoing_add(e, c, COMMAND_RELEASE, packet_id, begin, out);
 }
 
 static bool needs_no_release(const inflight_entry *entry) {
@@ -95,68 +95,68 @@ static bool needs_no_release(const inflight_entry *entry) {
 
 /* It is released at the server, or gone from there: the client is told. */
 static void is_released(hmq_engine *e, connection *c) {
-    inflight_entry *entry = inflight_find(&c->inflight, id_pop(&c->releases));
-    inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASED);
-    client_answer(e, c, HMQ_MQTT_PUBREL, entry->packet_id, 0);
+    inflight_entry *entry = hmq_inflight_find(&c->inflight, id_pop(&c->releases));
+    hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASED);
+    hmq_client_answer(e, c, HMQ_MQTT_PUBREL, entry->packet_id, 0);
 }
 
-void outgoing_pass_releases(hmq_engine *e, connection *c) {
+void hmq_outgoing_pass_releases(hmq_engine *e, connection *c) {
     while (c->releases_under_way == 0 && id_count(&c->releases) > 0) {
-        const inflight_entry *entry = inflight_find(&c->inflight, id_at(&c->releases, 0));
+        const inflight_entry *entry = hmq_inflight_find(&c->inflight, id_at(&c->releases, 0));
         if (entry->unchecked || !needs_no_release(entry)) return;
         is_released(e, c);
     }
 }
 
-void outgoing_send_releases(hmq_engine *e, connection *c) {
+void hmq_outgoing_send_releases(hmq_engine *e, connection *c) {
     if (c->releases_held) return; /* until all that are under way are answered */
     while (c->releases_under_way < id_count(&c->releases)) {
         uint16_t packet_id = id_at(&c->releases, c->releases_under_way);
-        const inflight_entry *entry = inflight_find(&c->inflight, packet_id);
+        const inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
         if (entry->unchecked || needs_no_release(entry)) return; /* its turn comes */
         if (!send_release(e, c, packet_id)) {
-            engine_wants_time(e, c);
+            hmq_engine_wants_time(e, c);
             return;
         }
         c->releases_under_way++;
     }
 }
 
-void outgoing_release_answered(hmq_engine *e, connection *c, bool done) {
+void hmq_outgoing_release_answered(hmq_engine *e, connection *c, bool done) {
     c->releases_under_way--;
     if (!done) c->releases_held = true;
     if (!c->releases_held) is_released(e, c);
     if (c->releases_under_way == 0) c->releases_held = false;
-    outgoing_pass_releases(e, c);
+    hmq_outgoing_pass_releases(e, c);
     if (id_count(&c->releases) == 0)
         hmq_bytes_free(&e->allocator, &c->releases.bytes);
     else
-        engine_wants_flush(e, c);
+        hmq_engine_wants_flush(e, c);
 }
 
 /* ---- what the client acknowledges ---- */
 
 static void is_done(hmq_engine *e, connection *c, inflight_entry *entry) {
     e->count.messages_acknowledged++;
-    outgoing_ack_due(e, c, entry);
-    if (c->ready_count > 0) outgoing_send_ready(e, c);
-    if (c->behind) engine_wants_flush(e, c);
+    hmq_outgoing_ack_due(e, c, entry);
+    if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
+    if (c->behind) hmq_engine_wants_flush(e, c);
 }
 
 /* PUBACK and PUBCOMP: each is right in one state only, and else counted and ignored. */
 static void done_if(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t state) {
-    inflight_entry *entry = inflight_find(&c->inflight, packet_id);
+    inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
     if (entry != NULL && entry->state == state)
         is_done(e, c, entry);
     else
         e->count.acknowledgements_unknown++;
 }
 
-void outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id) {
+void hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id) {
     done_if(e, c, packet_id, INFLIGHT_SENT);
 }
 
-void outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id) {
+void hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id) {
     done_if(e, c, packet_id, INFLIGHT_RELEASED);
 }
 
@@ -165,22 +165,22 @@ static void received_first(hmq_engine *e, connection *c, inflight_entry *entry, 
     if (reason >= 0x80) {
         is_done(e, c, entry);
     } else {
-        inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASING);
+        hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASING);
         id_push(e, c, &c->releases, entry->packet_id);
-        outgoing_pass_releases(e, c); /* if it is gone, nothing is to be released: the exchange still ends well */
-        engine_wants_flush(e, c);
+        hmq_outgoing_pass_releases(e, c); /* if it is gone, nothing is to be released: the exchange still ends well */
+        hmq_engine_wants_flush(e, c);
     }
 }
 
-void outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason) {
-    inflight_entry *entry = inflight_find(&c->inflight, packet_id);
+void hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason) {
+    inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
     switch (entry == NULL ? 0 : entry->state) {
     case INFLIGHT_SENT2: received_first(e, c, entry, reason); break;
     case INFLIGHT_RELEASING: break; /* its PUBREL comes */
-    case INFLIGHT_RELEASED: client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0); break;
+    case INFLIGHT_RELEASED: hmq_client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0); break;
     case INFLIGHT_SENT: e->count.acknowledgements_unknown++; break; /* of QoS 1 */
     default:
         e->count.acknowledgements_unknown++;
-        client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0x92); /* packet identifier not found */
+        hmq_client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0x92); /* packet identifier not found */
     }
 }

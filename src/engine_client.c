@@ -49,11 +49,11 @@ static uint8_t reason_of(int error) {
 
 /* ---- answers ---- */
 
-void client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason) {
+void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason) {
     if (c->phase != PHASE_OPEN) return;
-    uint8_t *out = engine_output(e, c, 5);
+    uint8_t *out = hmq_engine_output(e, c, 5);
     if (out == NULL) {
-        engine_no_memory(e, c);
+        hmq_engine_no_memory(e, c);
         return;
     }
     bool with_reason = reason != 0 && c->version == 5;
@@ -62,7 +62,7 @@ void client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t pa
     out[2] = (uint8_t)(packet_id >> 8);
     out[3] = (uint8_t)packet_id;
     out[4] = reason;
-    engine_put(c, with_reason ? 5 : 4);
+    hmq_engine_put(c, with_reason ? 5 : 4);
 }
 
 /* ---- topic aliases ---- */
@@ -75,7 +75,7 @@ static void free_aliases(hmq_engine *e, alias **aliases, size_t count) {
     *aliases = NULL;
 }
 
-void client_forget(hmq_engine *e, connection *c) {
+void hmq_client_forget(hmq_engine *e, connection *c) {
     free_aliases(e, &c->aliases_in, c->alias_maximum_in);
     free_aliases(e, &c->aliases_out, c->aliases_out_count);
     if (c->rules != NULL) e->allocator.release(c->rules);
@@ -110,7 +110,7 @@ static int resolve_alias(hmq_engine *e, connection *c, uint16_t number, hmq_slic
 /* ---- rules ---- */
 
 bool hmq_engine_rules(hmq_engine *e, hmq_conn conn, const hmq_engine_rule *rules, size_t count, bool denied_otherwise) {
-    connection *c = engine_find(e, conn);
+    connection *c = hmq_engine_find(e, conn);
     if (c == NULL) return true;
     size_t bytes = 0;
     uint8_t *text = NULL;
@@ -143,7 +143,7 @@ static bool may_publish(const connection *c, hmq_slice topic) {
 
 /* In debt the client rests. */
 static void spend(hmq_engine *e, connection *c) {
-    if (c->publishing.rate != 0 && !bucket_spend(&c->publishing, e->now_ms)) engine_wants_time(e, c);
+    if (c->publishing.rate != 0 && !hmq_bucket_spend(&c->publishing, e->now_ms)) hmq_engine_wants_time(e, c);
 }
 
 /* The place of a publish that is not allowed, in the order of the answers. */
@@ -151,12 +151,12 @@ static int hold_place(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     static const char ping[] = "*1\r\n$4\r\nPING\r\n";
     e->count.publishes_denied++;
     if (p->qos == 0) return 0;
-    uint8_t *out = log_room(e, sizeof ping);
+    uint8_t *out = hmq_log_room(e, sizeof ping);
     if (out == NULL) return HMQ_ENGINE_NO_MEMORY;
     memcpy(out, ping, sizeof ping - 1);
     const awaited entry = {
         .conn = c->handle, .len = sizeof ping - 1, .packet_id = p->packet_id, .kind = COMMAND_DENIED, .qos = p->qos};
-    return log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
+    return hmq_log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
 }
 
 /* Seconds that a publish lives, -1: it does not expire. */
@@ -171,7 +171,7 @@ static int64_t time_to_live(const hmq_engine_settings *settings, const hmq_mqtt_
 /* TOPIC.PUBLISH topic payload [QOS q] [RETAIN] [TTL s] FROM client [EPOCH e PACKET id] [PROPERTIES bytes] */
 static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_packet *p, hmq_slice topic, int64_t ttl_s,
                             const hmq_mqtt_publish_properties *properties) {
-    hmq_slice id = conn_client_id(c);
+    hmq_slice id = hmq_conn_client_id(c);
     bool expires = ttl_s >= 0, exact = p->qos == 2, more = properties->passed_len > 0;
     out = hmq_resp_put_header(
         out, '*', 5U + (p->qos ? 2U : 0) + p->retain + (expires ? 2U : 0) + (exact ? 4U : 0) + (more ? 2U : 0));
@@ -212,7 +212,7 @@ static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_pa
 static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p, hmq_slice topic,
                         const hmq_mqtt_publish_properties *properties) {
     size_t most = 16 * ARGUMENT_BYTES + topic.len + p->payload.len + c->id_len + properties->passed_len;
-    uint8_t *begin = log_room(e, most);
+    uint8_t *begin = hmq_log_room(e, most);
     if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
     const uint8_t *end = put_publish(begin, c, p, topic, time_to_live(&e->settings, properties), properties);
     const awaited entry = {.conn = c->handle,
@@ -220,7 +220,7 @@ static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p, 
                            .packet_id = p->packet_id,
                            .kind = COMMAND_PUBLISH,
                            .qos = p->qos};
-    return log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
+    return hmq_log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
 }
 
 static int on_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
@@ -243,8 +243,8 @@ static int on_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
 }
 
 static int on_pubrel(hmq_engine *e, connection *c, uint16_t packet_id) {
-    hmq_slice key = conn_key(c);
-    uint8_t *begin = log_room(e, 8 * ARGUMENT_BYTES + key.len), *out = begin;
+    hmq_slice key = hmq_conn_key(c);
+    uint8_t *begin = hmq_log_room(e, 8 * ARGUMENT_BYTES + key.len), *out = begin;
     if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
     out = hmq_resp_put_header(out, '*', 5);
     out = hmq_resp_put_text(out, "SESSION.COMPLETE", 16);
@@ -254,7 +254,7 @@ static int on_pubrel(hmq_engine *e, connection *c, uint16_t packet_id) {
     out = hmq_resp_put_number(out, packet_id);
     const awaited entry = {
         .conn = c->handle, .len = (uint32_t)(out - begin), .packet_id = packet_id, .kind = COMMAND_COMPLETE, .qos = 2};
-    return log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
+    return hmq_log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
 }
 
 /* ---- one packet ---- */
@@ -265,10 +265,10 @@ static int on_packet(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     if (c->phase == PHASE_NEW) return p->type == HMQ_MQTT_CONNECT ? 1 : HMQ_ENGINE_NOT_CONNECTED;
     switch (p->type) {
     case HMQ_MQTT_PUBLISH: return on_publish(e, c, p);
-    case HMQ_MQTT_PUBACK: outgoing_acknowledged(e, c, p->packet_id); return 0;
-    case HMQ_MQTT_PUBREC: outgoing_received(e, c, p->packet_id, p->code); return 0;
+    case HMQ_MQTT_PUBACK: hmq_outgoing_acknowledged(e, c, p->packet_id); return 0;
+    case HMQ_MQTT_PUBREC: hmq_outgoing_received(e, c, p->packet_id, p->code); return 0;
     case HMQ_MQTT_PUBREL: return on_pubrel(e, c, p->packet_id);
-    case HMQ_MQTT_PUBCOMP: outgoing_completed(e, c, p->packet_id); return 0;
+    case HMQ_MQTT_PUBCOMP: hmq_outgoing_completed(e, c, p->packet_id); return 0;
     case HMQ_MQTT_PINGREQ: return hmq_engine_send(e, c->handle, pong, sizeof pong) ? 0 : HMQ_ENGINE_NO_MEMORY;
     case HMQ_MQTT_CONNECT: return HMQ_ENGINE_SECOND_CONNECT;
     case HMQ_MQTT_SUBSCRIBE:
@@ -295,7 +295,7 @@ static bool hand_over(const hmq_engine *e, connection *c, const hmq_mqtt_packet 
                       hmq_engine_event *event) {
     c->paused = true;
     if (c->phase == PHASE_NEW) c->phase = PHASE_HELD;
-    bool in_use = p->packet_id != 0 && log_uses(e, c, p->packet_id);
+    bool in_use = p->packet_id != 0 && hmq_log_uses(e, c, p->packet_id);
     *event = (hmq_engine_event){
         .kind = HMQ_EVENT_PACKET, .conn = c->handle, .code = in_use ? REASON_IN_USE : 0, .bytes = packet};
     return true;
@@ -351,7 +351,7 @@ static bool take_unread(hmq_engine *e, connection *c, hmq_engine_event *event) {
 
 bool hmq_engine_receive(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t len, int64_t now_ms,
                         hmq_engine_event *event) {
-    connection *c = engine_find(e, conn);
+    connection *c = hmq_engine_find(e, conn);
     *event = (hmq_engine_event){0};
     if (c == NULL || c->phase == PHASE_ENDED) return false;
     e->now_ms = now_ms;
@@ -374,12 +374,12 @@ bool hmq_engine_took(const hmq_engine *e) {
 }
 
 bool hmq_engine_continue(hmq_engine *e, hmq_conn conn, int64_t now_ms, hmq_engine_event *event) {
-    connection *c = engine_find(e, conn);
+    connection *c = hmq_engine_find(e, conn);
     *event = (hmq_engine_event){0};
     if (c == NULL || c->phase == PHASE_HELD) return false;
     e->now_ms = now_ms;
     c->paused = false;
     bool raised = take_unread(e, c, event);
-    engine_relieve(e, c);
+    hmq_engine_relieve(e, c);
     return raised;
 }

@@ -14,7 +14,7 @@
  * names and nothing else.
  *
  * Where memory is lacking, one of two things happens, and neither loses or reorders anything: a connection that cannot go
- * on in order is ended (engine_no_memory; the server has all that was acknowledged), and what merely could not be put on
+ * on in order is ended (hmq_engine_no_memory; the server has all that was acknowledged), and what merely could not be put on
  * a list is found by a sweep over all connections at the next flush. */
 #ifndef HMQ_ENGINE_INTERNAL_H
 #define HMQ_ENGINE_INTERNAL_H
@@ -164,58 +164,58 @@ struct hmq_engine {
 };
 
 /* ---- engine.c ---- */
-connection *engine_find(const hmq_engine *e, hmq_conn handle); /* NULL: not known any more */
-bool engine_raise(hmq_engine *e, const hmq_engine_event *event); /* event->bytes are copied */
+connection *hmq_engine_find(const hmq_engine *e, hmq_conn handle); /* NULL: not known any more */
+bool hmq_engine_raise(hmq_engine *e, const hmq_engine_event *event); /* event->bytes are copied */
 /* No more packets either way; the owner is told by this event. */
-void engine_end(hmq_engine *e, connection *c, hmq_engine_event_kind kind, hmq_slice bytes);
-void engine_no_memory(hmq_engine *e, connection *c); /* the same: FAILED */
-void engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *listed);
-void engine_wants_flush(hmq_engine *e, connection *c);
-void engine_wants_time(hmq_engine *e, connection *c);
-uint8_t *engine_output(hmq_engine *e, connection *c, size_t bytes); /* room for a packet; then engine_put */
-void engine_put(connection *c, size_t bytes);
-bool engine_rests_now(const hmq_engine *e, const connection *c);
-void engine_relieve(hmq_engine *e, connection *c); /* RELIEF if it is owed and due */
-void engine_buffer_done(hmq_engine *e, hmq_bytes *buffer); /* an empty buffer goes back */
-hmq_slice conn_key(const connection *c);
-hmq_slice conn_inbox(const connection *c);
-hmq_slice conn_client_id(const connection *c);
+void hmq_engine_end(hmq_engine *e, connection *c, hmq_engine_event_kind kind, hmq_slice bytes);
+void hmq_engine_no_memory(hmq_engine *e, connection *c); /* the same: FAILED */
+void hmq_engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *listed);
+void hmq_engine_wants_flush(hmq_engine *e, connection *c);
+void hmq_engine_wants_time(hmq_engine *e, connection *c);
+uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes); /* room for a packet; then hmq_engine_put */
+void hmq_engine_put(connection *c, size_t bytes);
+bool hmq_engine_rests_now(const hmq_engine *e, const connection *c);
+void hmq_engine_relieve(hmq_engine *e, connection *c); /* RELIEF if it is owed and due */
+void hmq_engine_buffer_done(hmq_engine *e, hmq_bytes *buffer); /* an empty buffer goes back */
+hmq_slice hmq_conn_key(const connection *c);
+hmq_slice hmq_conn_inbox(const connection *c);
+hmq_slice hmq_conn_client_id(const connection *c);
 /* Takes one token; false: none is there now. */
-bool bucket_take(bucket *b, int64_t now_ms);
+bool hmq_bucket_take(bucket *b, int64_t now_ms);
 /* Takes one in any case; false: it is owed. */
-bool bucket_spend(bucket *b, int64_t now_ms);
+bool hmq_bucket_spend(bucket *b, int64_t now_ms);
 
 /* ---- engine_inbox.c ---- */
-connection *engine_find_inbox(const hmq_engine *e, hmq_slice inbox);
-bool inbox_room(hmq_engine *e); /* for one more */
+connection *hmq_engine_find_inbox(const hmq_engine *e, hmq_slice inbox);
+bool hmq_inbox_make_room(hmq_engine *e); /* for one more */
 /* Gives the inbox to c, for which there is room; returns whose it was. */
-connection *inbox_take(hmq_engine *e, connection *c);
-void inbox_remove(hmq_engine *e, const connection *c); /* unless somebody else has it now */
+connection *hmq_inbox_take(hmq_engine *e, connection *c);
+void hmq_inbox_remove(hmq_engine *e, const connection *c); /* unless somebody else has it now */
 
 /* ---- engine_client.c ---- */
-void client_forget(hmq_engine *e, connection *c); /* aliases, rules */
-void client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason);
+void hmq_client_forget(hmq_engine *e, connection *c); /* aliases, rules */
+void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason);
 
 /* ---- engine_log.c ---- */
-/* Room for one command of at most `most` bytes; NULL: no memory.  Then log_add. */
-uint8_t *log_room(hmq_engine *e, size_t most);
-bool log_add(hmq_engine *e, const awaited *entry);
+/* Room for one command of at most `most` bytes; NULL: no memory.  Then hmq_log_add. */
+uint8_t *hmq_log_room(hmq_engine *e, size_t most);
+bool hmq_log_add(hmq_engine *e, const awaited *entry);
 /* The same for a publish or a completion: if nothing can go to the server now, it is kept to be sent again. */
-bool log_add_client(hmq_engine *e, connection *c, const awaited *entry);
-const awaited *log_head(const hmq_engine *e); /* NULL: nothing is awaited */
-void log_drop_head(hmq_engine *e);
-size_t log_count(const hmq_engine *e);
-void log_lost(hmq_engine *e);
+bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry);
+const awaited *hmq_log_head(const hmq_engine *e); /* NULL: nothing is awaited */
+void hmq_log_drop_head(hmq_engine *e);
+size_t hmq_log_count(const hmq_engine *e);
+void hmq_log_lost(hmq_engine *e);
 /* Keeps the command at the head to be sent again. */
-bool log_keep_head(hmq_engine *e, connection *c);
+bool hmq_log_keep_head(hmq_engine *e, connection *c);
 /* Sends what is kept, if nothing of it is under way: all of it, or (no memory) nothing for now. */
-void log_send_again(hmq_engine *e, connection *c);
+void hmq_log_send_again(hmq_engine *e, connection *c);
 /* Has the client a publish or a completion with this identifier that was not answered?  O(commands without a reply). */
-bool log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id);
+bool hmq_log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id);
 /* One push that confirms (UN)SUBSCRIBE. */
-void log_confirmed(hmq_engine *e);
+void hmq_log_confirmed(hmq_engine *e);
 /* Publishes of QoS 0 among what is kept. */
-size_t log_kept_qos0(const connection *c);
+size_t hmq_log_kept_qos0(const connection *c);
 
 /* A message of the queue, as pushed, fetched or kept ready. */
 typedef struct outgoing_message {
@@ -236,7 +236,7 @@ static inline uint64_t engine_mark(const uint8_t *value, size_t len) {
 
 /* At most 65535 identifiers. */
 static inline void id_push(hmq_engine *e, connection *c, id_queue *queue, uint16_t packet_id) {
-    if (!hmq_bytes_append(&e->allocator, &queue->bytes, &packet_id, sizeof packet_id)) engine_no_memory(e, c);
+    if (!hmq_bytes_append(&e->allocator, &queue->bytes, &packet_id, sizeof packet_id)) hmq_engine_no_memory(e, c);
 }
 
 static inline uint16_t id_at(const id_queue *queue, size_t index) {
@@ -257,36 +257,36 @@ static inline size_t id_count(const id_queue *queue) {
 
 /* ---- engine_acks.c ---- */
 /* The client has it for good (or never will): the server is to be told.  The entry may be gone afterwards. */
-void outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
-void outgoing_send_acks(hmq_engine *e, connection *c);
-void outgoing_send_releases(hmq_engine *e, connection *c);
+void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
+void hmq_outgoing_send_acks(hmq_engine *e, connection *c);
+void hmq_outgoing_send_releases(hmq_engine *e, connection *c);
 /* A command of the session: room for it, its first arguments, and that it is complete. */
-size_t outgoing_session_bytes(const connection *c);
-uint8_t *outgoing_put_session(uint8_t *out, const connection *c, const char *name, size_t len, uint64_t arguments);
-bool outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
-                  const uint8_t *end);
+size_t hmq_outgoing_session_bytes(const connection *c);
+uint8_t *hmq_outgoing_put_session(uint8_t *out, const connection *c, const char *name, size_t len, uint64_t arguments);
+bool hmq_outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
+                      const uint8_t *end);
 
 /* ---- engine_send.c ---- */
 /* The message behind `position`: sends it or puts it into the line. */
-void outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value);
+void hmq_outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value);
 
 /* ---- engine_queue.c ---- */
-void outgoing_wants_fetch(hmq_engine *e, connection *c);
-void outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery);
-void outgoing_send_ready(hmq_engine *e, connection *c);
-void outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
-void outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason); /* PUBREC */
-void outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id); /* PUBCOMP */
-void outgoing_flush(hmq_engine *e, connection *c);
+void hmq_outgoing_wants_fetch(hmq_engine *e, connection *c);
+void hmq_outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery);
+void hmq_outgoing_send_ready(hmq_engine *e, connection *c);
+void hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
+void hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason); /* PUBREC */
+void hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id); /* PUBCOMP */
+void hmq_outgoing_flush(hmq_engine *e, connection *c);
 /* False: that is no page. */
-bool outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len);
-void outgoing_fetch_failed(hmq_engine *e, connection *c);
-void outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done);
-void outgoing_release_answered(hmq_engine *e, connection *c, bool done);
+bool hmq_outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len);
+void hmq_outgoing_fetch_failed(hmq_engine *e, connection *c);
+void hmq_outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done);
+void hmq_outgoing_release_answered(hmq_engine *e, connection *c, bool done);
 /* Those at the head of the line that need no command: the client is told. */
-void outgoing_pass_releases(hmq_engine *e, connection *c);
-void outgoing_close(hmq_engine *e, connection *c); /* what the server should know still */
-void outgoing_server_lost(hmq_engine *e, connection *c);
-void outgoing_forget(hmq_engine *e, connection *c);
+void hmq_outgoing_pass_releases(hmq_engine *e, connection *c);
+void hmq_outgoing_close(hmq_engine *e, connection *c); /* what the server should know still */
+void hmq_outgoing_server_lost(hmq_engine *e, connection *c);
+void hmq_outgoing_forget(hmq_engine *e, connection *c);
 
 #endif

@@ -17,11 +17,11 @@
  *  3. The commands of a connection that ended are not sent again. */
 #include "engine_internal.h"
 
-uint8_t *log_room(hmq_engine *e, size_t most) {
+uint8_t *hmq_log_room(hmq_engine *e, size_t most) {
     return hmq_bytes_room(&e->allocator, &e->log, most);
 }
 
-bool log_add(hmq_engine *e, const awaited *entry) {
+bool hmq_log_add(hmq_engine *e, const awaited *entry) {
     if (!hmq_bytes_append(&e->allocator, &e->awaited, entry, sizeof *entry)) return false;
     hmq_bytes_wrote(&e->log, entry->len);
     e->unwritten += entry->len;
@@ -42,16 +42,16 @@ static bool keeps_anything(const connection *c) {
     return c->again.len > 0 || c->later.len > 0;
 }
 
-bool log_add_client(hmq_engine *e, connection *c, const awaited *entry) {
+bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry) {
     bool kept = !e->up || c->publishes.waits || keeps_anything(c);
     const uint8_t *bytes = hmq_bytes_at(&e->log) + e->log.len;
-    if (!(kept ? keep(e, &c->later, entry, bytes) : log_add(e, entry))) return false;
+    if (!(kept ? keep(e, &c->later, entry, bytes) : hmq_log_add(e, entry))) return false;
     c->outstanding++;
     c->under_way += !kept;
     return true;
 }
 
-size_t log_count(const hmq_engine *e) {
+size_t hmq_log_count(const hmq_engine *e) {
     return e->awaited.len / sizeof(awaited);
 }
 
@@ -59,7 +59,7 @@ static const awaited *head(const hmq_engine *e) {
     return e->awaited.len == 0 ? NULL : (const awaited *)(const void *)hmq_bytes_at(&e->awaited);
 }
 
-void log_drop_head(hmq_engine *e) {
+void hmq_log_drop_head(hmq_engine *e) {
     hmq_bytes_drop(&e->log, head(e)->len);
     hmq_bytes_drop(&e->awaited, sizeof(awaited));
 }
@@ -68,7 +68,7 @@ static bool head_is_written(const hmq_engine *e) {
     return e->log.len - e->unwritten >= head(e)->len;
 }
 
-const awaited *log_head(const hmq_engine *e) {
+const awaited *hmq_log_head(const hmq_engine *e) {
     return head(e) != NULL && head_is_written(e) ? head(e) : NULL;
 }
 
@@ -81,13 +81,13 @@ void hmq_engine_server_written(hmq_engine *e, size_t bytes) {
     e->unwritten -= bytes < e->unwritten ? bytes : e->unwritten;
 }
 
-void log_confirmed(hmq_engine *e) {
-    const awaited *entry = log_head(e);
+void hmq_log_confirmed(hmq_engine *e) {
+    const awaited *entry = hmq_log_head(e);
     if (entry == NULL || entry->kind != COMMAND_SILENT) return;
-    if (--((awaited *)(void *)hmq_bytes_at(&e->awaited))->token == 0) log_drop_head(e);
+    if (--((awaited *)(void *)hmq_bytes_at(&e->awaited))->token == 0) hmq_log_drop_head(e);
 }
 
-bool log_keep_head(hmq_engine *e, connection *c) {
+bool hmq_log_keep_head(hmq_engine *e, connection *c) {
     awaited entry = *head(e);
     entry.token = 1;
     return keep(e, &c->again, &entry, hmq_bytes_at(&e->log));
@@ -99,20 +99,20 @@ static void send_kept(hmq_engine *e, connection *c, hmq_bytes *kept) {
         awaited entry;
         memcpy(&entry, hmq_bytes_at(kept), sizeof entry);
         memcpy(hmq_bytes_at(&e->log) + e->log.len, hmq_bytes_at(kept) + sizeof entry, entry.len);
-        log_add(e, &entry);
+        hmq_log_add(e, &entry);
         c->under_way++;
         hmq_bytes_drop(kept, sizeof entry + entry.len);
     }
     hmq_bytes_free(&e->allocator, kept);
 }
 
-void log_send_again(hmq_engine *e, connection *c) {
+void hmq_log_send_again(hmq_engine *e, connection *c) {
     if (!e->up || c->under_way > 0) return;
     if (keeps_anything(c)) { /* and so `outstanding` of them */
         bool fits = hmq_bytes_room(&e->allocator, &e->log, c->again.len + c->later.len) != NULL &&
                     hmq_bytes_room(&e->allocator, &e->awaited, c->outstanding * sizeof(awaited)) != NULL;
         if (!fits) {
-            engine_wants_time(e, c);
+            hmq_engine_wants_time(e, c);
             return;
         }
         send_kept(e, c, &c->again);
@@ -132,7 +132,7 @@ static size_t qos0_among(const hmq_bytes *kept) {
     return count;
 }
 
-size_t log_kept_qos0(const connection *c) {
+size_t hmq_log_kept_qos0(const connection *c) {
     return qos0_among(&c->again) + qos0_among(&c->later);
 }
 
@@ -149,16 +149,16 @@ static bool is_among(const hmq_bytes *kept, const connection *c, uint16_t packet
     return false;
 }
 
-bool log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id) {
+bool hmq_log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id) {
     const awaited *entries = head(e);
-    for (size_t i = 0; c->under_way > 0 && i < log_count(e); i++)
+    for (size_t i = 0; c->under_way > 0 && i < hmq_log_count(e); i++)
         if (is_use(&entries[i], c, packet_id)) return true;
     return is_among(&c->again, c, packet_id) || is_among(&c->later, c, packet_id);
 }
 
 /* One command whose reply will not come. */
 static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool written) {
-    connection *c = engine_find(e, lost->conn);
+    connection *c = hmq_engine_find(e, lost->conn);
     awaited entry = *lost;
     if (c == NULL || c->phase != PHASE_OPEN || entry.kind > COMMAND_COMPLETE) return;
     if (written && entry.kind == COMMAND_PUBLISH && entry.qos == 0) { /* in doubt */
@@ -167,12 +167,12 @@ static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool 
         return;
     }
     entry.token |= written;
-    if (!keep(e, &c->again, &entry, bytes)) engine_no_memory(e, c);
+    if (!keep(e, &c->again, &entry, bytes)) hmq_engine_no_memory(e, c);
 }
 
-void log_lost(hmq_engine *e) {
+void hmq_log_lost(hmq_engine *e) {
     size_t at = 0, written = e->log.len - e->unwritten;
-    for (size_t i = 0; i < log_count(e); i++) {
+    for (size_t i = 0; i < hmq_log_count(e); i++) {
         awaited entry;
         memcpy(&entry, hmq_bytes_at(&e->awaited) + i * sizeof entry, sizeof entry);
         lose(e, &entry, hmq_bytes_at(&e->log) + at, at < written);

@@ -22,21 +22,21 @@
 
 #define MAX_PAGE 10000U /* what SESSION.FETCH takes as COUNT */
 
-void outgoing_wants_fetch(hmq_engine *e, connection *c) {
+void hmq_outgoing_wants_fetch(hmq_engine *e, connection *c) {
     c->behind = true;
-    engine_wants_flush(e, c);
+    hmq_engine_wants_flush(e, c);
 }
 
 static void found_again(hmq_engine *e, connection *c, inflight_entry *entry, bool is_released) {
     entry->unchecked = false;
     entry->released = is_released;
-    if (entry->state == INFLIGHT_ACK_DUE) outgoing_ack_due(e, c, entry);
+    if (entry->state == INFLIGHT_ACK_DUE) hmq_outgoing_ack_due(e, c, entry);
 }
 
 /* Is this message of the server's one that the client has, or that is about to be acknowledged?  It may end the
  * connection. */
 static bool is_in_flight(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
-    inflight_entry *entry = inflight_find(&c->inflight, m->packet_id);
+    inflight_entry *entry = hmq_inflight_find(&c->inflight, m->packet_id);
     if (entry == NULL || entry->gone) return false;
     if (!entry->unchecked) return entry->serial == m->serial;
     bool is_released = m->state == STATE_RELEASED && entry->state >= INFLIGHT_RELEASING;
@@ -46,7 +46,7 @@ static bool is_in_flight(hmq_engine *e, connection *c, const outgoing_message *m
         found_again(e, c, entry, is_released);
         return true;
     }
-    engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});
+    hmq_engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});
     return false;
 }
 
@@ -60,7 +60,7 @@ static void forget_lost(hmq_engine *e, connection *c) {
             entry->unchecked = false;
             entry->gone = true;
         } else {
-            inflight_remove(&e->allocator, &c->inflight, entry); /* another may move here, or the table go */
+            hmq_inflight_remove(&e->allocator, &c->inflight, entry); /* another may move here, or the table go */
         }
     }
 }
@@ -85,7 +85,7 @@ static bool take_fetched(hmq_engine *e, connection *c, const outgoing_message *m
         c->missed = true;
         c->position = m->serial;
     } else if (c->phase == PHASE_OPEN) {
-        outgoing_take(e, c, m, value);
+        hmq_outgoing_take(e, c, m, value);
     }
     return c->phase == PHASE_OPEN;
 }
@@ -118,7 +118,7 @@ static bool next_entry(const uint8_t *reply, size_t len, size_t *at, outgoing_me
     return true;
 }
 
-bool outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len) {
+bool hmq_outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len) {
     size_t at = 0;
     int64_t parts, left, follow, expired;
     bool goes_on = true;
@@ -134,31 +134,31 @@ bool outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t
     c->fetching = false;
     e->count.pages_fetched++;
     if (follow == 0 && goes_on && c->checking) goes_on = check_ends(e, c);
-    outgoing_pass_releases(e, c);
+    hmq_outgoing_pass_releases(e, c);
     c->behind = follow == 1 || !goes_on;
-    engine_wants_flush(e, c);
+    hmq_engine_wants_flush(e, c);
     return true;
 }
 
-void outgoing_fetch_failed(hmq_engine *e, connection *c) {
+void hmq_outgoing_fetch_failed(hmq_engine *e, connection *c) {
     c->fetching = false;
-    engine_wants_flush(e, c);
+    hmq_engine_wants_flush(e, c);
 }
 
 /* False: no memory for now. */
 static bool send_fetch(hmq_engine *e, connection *c) {
     uint32_t room = e->settings.max_ready - c->ready_count;
     if (c->checking) room += c->inflight.count; /* these are passed, not taken */
-    uint8_t *begin = log_room(e, outgoing_session_bytes(c) + 160);
+    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 160);
     if (begin == NULL) return false;
-    uint8_t *out = outgoing_put_session(begin, c, "SESSION.FETCH", 13, 6);
+    uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.FETCH", 13, 6);
     out = hmq_resp_put_text(out, "AFTER", 5);
     out = hmq_resp_put_number(out, c->position);
     out = hmq_resp_put_text(out, "COUNT", 5);
     out = hmq_resp_put_number(out, room < MAX_PAGE ? room : MAX_PAGE);
     out = hmq_resp_put_text(out, "BYTES", 5);
     out = hmq_resp_put_number(out, e->settings.max_ready_bytes - c->ready.len);
-    if (!outgoing_add(e, c, COMMAND_FETCH, 0, begin, out)) return false;
+    if (!hmq_outgoing_add(e, c, COMMAND_FETCH, 0, begin, out)) return false;
     c->fetching = true;
     e->fetches++;
     return true;
@@ -176,40 +176,40 @@ static bool fetch_is_due(const hmq_engine *e, const connection *c) {
 
 static void tell_room(hmq_engine *e, connection *c) {
     if (c->behind || !half_is_free(e, c) || c->output.len > e->settings.max_output_bytes) return;
-    c->wants_room = !engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_ROOM, .conn = c->handle});
-    if (c->wants_room) engine_wants_time(e, c);
+    c->wants_room = !hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_ROOM, .conn = c->handle});
+    if (c->wants_room) hmq_engine_wants_time(e, c);
 }
 
 /* SESSION.SENT: up to the last serial that was sent, messages with an expiry must not expire any more. */
 static void send_sent(hmq_engine *e, connection *c) {
-    uint8_t *begin = log_room(e, outgoing_session_bytes(c) + 32);
+    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 32);
     if (begin != NULL) {
-        uint8_t *out = outgoing_put_session(begin, c, "SESSION.SENT", 12, 1);
+        uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.SENT", 12, 1);
         out = hmq_resp_put_number(out, c->highest);
-        c->sent_due = !outgoing_add(e, c, COMMAND_SENT, 0, begin, out);
+        c->sent_due = !hmq_outgoing_add(e, c, COMMAND_SENT, 0, begin, out);
     }
-    if (c->sent_due) engine_wants_time(e, c);
+    if (c->sent_due) hmq_engine_wants_time(e, c);
 }
 
 static void tell_server(hmq_engine *e, connection *c) {
     if (c->sent_due) send_sent(e, c);
-    outgoing_send_releases(e, c);
-    outgoing_send_acks(e, c);
+    hmq_outgoing_send_releases(e, c);
+    hmq_outgoing_send_acks(e, c);
 }
 
-void outgoing_flush(hmq_engine *e, connection *c) {
+void hmq_outgoing_flush(hmq_engine *e, connection *c) {
     if (!e->up || c->phase != PHASE_OPEN || c->queue.waits) return;
-    if (c->ready_count > 0) outgoing_send_ready(e, c);
+    if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
     tell_server(e, c);
     if (c->wants_room) tell_room(e, c);
     if (!fetch_is_due(e, c) || c->in_fetch_queue) return;
     if (e->fetches >= e->fetch_limit)
-        engine_list_add(e, &e->fetch_queue, c->handle, &c->in_fetch_queue);
+        hmq_engine_list_add(e, &e->fetch_queue, c->handle, &c->in_fetch_queue);
     else if (!send_fetch(e, c))
-        engine_wants_time(e, c);
+        hmq_engine_wants_time(e, c);
 }
 
-void outgoing_close(hmq_engine *e, connection *c) {
+void hmq_outgoing_close(hmq_engine *e, connection *c) {
     if (e->up) tell_server(e, c);
 }
 
@@ -219,7 +219,7 @@ static void free_lines(hmq_engine *e, connection *c) {
     hmq_bytes_free(&e->allocator, &c->ready);
 }
 
-void outgoing_server_lost(hmq_engine *e, connection *c) {
+void hmq_outgoing_server_lost(hmq_engine *e, connection *c) {
     c->fetching = c->in_fetch_queue = false;
     c->behind = true;
     if (!c->checking || c->highest > c->check_until) c->check_until = c->highest;
@@ -239,8 +239,8 @@ void outgoing_server_lost(hmq_engine *e, connection *c) {
     }
 }
 
-void outgoing_forget(hmq_engine *e, connection *c) {
-    inflight_free(&e->allocator, &c->inflight);
+void hmq_outgoing_forget(hmq_engine *e, connection *c) {
+    hmq_inflight_free(&e->allocator, &c->inflight);
     hmq_bytes_free(&e->allocator, &c->releases.bytes);
     free_lines(e, c);
 }

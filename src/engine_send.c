@@ -88,14 +88,14 @@ static size_t encode5(hmq_engine *e, connection *c, const draft *d, uint8_t *out
 static put_result put_publish(hmq_engine *e, connection *c, const draft *d) {
     const hmq_record *r = d->record;
     size_t most = 32 + r->topic.len + r->payload.len + r->properties.len;
-    uint8_t *room = engine_output(e, c, most);
+    uint8_t *room = hmq_engine_output(e, c, most);
     if (room == NULL) return PUT_NO_MEMORY;
     size_t size = c->version == 5
                       ? encode5(e, c, d, room, most)
                       : hmq_mqtt_encode_publish(r->topic.data, r->topic.len, r->payload.data, r->payload.len, d->qos,
                                                 d->retain, d->dup, d->packet_id, room, most);
     if (size == 0) return PUT_TOO_LARGE;
-    engine_put(c, size);
+    hmq_engine_put(c, size);
     e->count.messages_sent[d->qos]++;
     e->count.messages_sent_again += d->dup;
     return PUT_DONE;
@@ -125,14 +125,14 @@ static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *del
 /* What will never be sent is acknowledged to the server, so that it does not hold up the queue. */
 static void skip(hmq_engine *e, connection *c, inflight_entry *entry, uint64_t *counter) {
     (*counter)++;
-    outgoing_ack_due(e, c, entry);
+    hmq_outgoing_ack_due(e, c, entry);
 }
 
 static void was_sent(hmq_engine *e, connection *c, const outgoing_message *m, const hmq_record *record) {
     if (m->serial > c->highest) c->highest = m->serial;
     if (record->expires_ms != 0 && m->state == STATE_QUEUED) { /* now that the client has it, it must not expire */
         c->sent_due = true;
-        engine_wants_flush(e, c);
+        hmq_engine_wants_flush(e, c);
     }
     if (m->fresh) count_latency(e, record->time_ms);
 }
@@ -152,7 +152,7 @@ static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m
     switch (put_publish(e, c, &d)) {
     case PUT_DONE: was_sent(e, c, m, record); break;
     case PUT_TOO_LARGE: skip(e, c, entry, &e->count.messages_dropped_oversized); break;
-    case PUT_NO_MEMORY: engine_no_memory(e, c); break;
+    case PUT_NO_MEMORY: hmq_engine_no_memory(e, c); break;
     }
 }
 
@@ -170,23 +170,23 @@ static void send(hmq_engine *e, connection *c, const outgoing_message *m, const 
     hmq_record record;
     int outcome = read_value(e, value, m->len, &record);
     if (outcome > 0) {
-        engine_no_memory(e, c);
+        hmq_engine_no_memory(e, c);
         return;
     }
     if (outcome < 0) {
         e->count.messages_unreadable++; /* somebody's own bytes: they stay in the queue, which goes on behind them */
         return;
     }
-    if (inflight_find(&c->inflight, m->packet_id) != NULL) {
-        engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});
+    if (hmq_inflight_find(&c->inflight, m->packet_id) != NULL) {
+        hmq_engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});
         return;
     }
     if (record.qos == 0) record.qos = 1; /* put into the queue by somebody: it has to be acknowledged */
     bool is_released = record.type == HMQ_RECORD_PUBREL;
     uint8_t state = is_released ? INFLIGHT_RELEASED : record.qos == 2 ? INFLIGHT_SENT2 : INFLIGHT_SENT;
-    inflight_entry *entry = inflight_add(&e->allocator, &c->inflight, m->packet_id, state);
+    inflight_entry *entry = hmq_inflight_add(&e->allocator, &c->inflight, m->packet_id, state);
     if (entry == NULL) {
-        engine_no_memory(e, c);
+        hmq_engine_no_memory(e, c);
         return;
     }
     entry->serial = m->serial;
@@ -196,13 +196,13 @@ static void send(hmq_engine *e, connection *c, const outgoing_message *m, const 
         return;
     }
     if (m->serial > c->highest) c->highest = m->serial;
-    client_answer(e, c, HMQ_MQTT_PUBREL, m->packet_id, 0);
+    hmq_client_answer(e, c, HMQ_MQTT_PUBREL, m->packet_id, 0);
 }
 
 /* May a message of the backlog go now?  If not, the flush that is due in a moment goes on. */
 static bool replay_allows(hmq_engine *e, connection *c, const outgoing_message *m) {
-    if (m->fresh || c->replay.rate == 0 || bucket_take(&c->replay, e->now_ms)) return true;
-    engine_wants_time(e, c);
+    if (m->fresh || c->replay.rate == 0 || hmq_bucket_take(&c->replay, e->now_ms)) return true;
+    hmq_engine_wants_time(e, c);
     return false;
 }
 
@@ -216,7 +216,7 @@ static bool put_ready(hmq_engine *e, connection *c, const outgoing_message *m, c
     return true;
 }
 
-void outgoing_send_ready(hmq_engine *e, connection *c) {
+void hmq_outgoing_send_ready(hmq_engine *e, connection *c) {
     while (c->ready_count > 0 && has_room(e, c)) {
         outgoing_message m;
         memcpy(&m, hmq_bytes_at(&c->ready), sizeof m);
@@ -226,32 +226,32 @@ void outgoing_send_ready(hmq_engine *e, connection *c) {
         c->ready_count--;
         send(e, c, &m, value, false);
     }
-    if (c->ready_count == 0) engine_buffer_done(e, &c->ready);
+    if (c->ready_count == 0) hmq_engine_buffer_done(e, &c->ready);
 }
 
-void outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
+void hmq_outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
     c->position = m->serial;
     if (c->ready_count == 0 && has_room(e, c) && replay_allows(e, c, m))
         send(e, c, m, value, true);
     else if (!put_ready(e, c, m, value))
-        engine_no_memory(e, c);
+        hmq_engine_no_memory(e, c);
 }
 
 static bool ready_is_full(const hmq_engine *e, const connection *c) {
     return c->ready_count >= e->settings.max_ready || c->ready.len >= e->settings.max_ready_bytes;
 }
 
-void outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery) {
+void hmq_outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery) {
     if (delivery->kind == HMQ_DELIVERY_TRANSIENT) {
         send_transient(e, c, delivery);
         return;
     }
     if (c->behind || delivery->serial <= c->position) return;
     if (delivery->previous > c->position || ready_is_full(e, c)) {
-        outgoing_wants_fetch(e, c);
+        hmq_outgoing_wants_fetch(e, c);
         return;
     }
     const outgoing_message m = {delivery->serial, (uint32_t)delivery->record.len, delivery->packet_id, STATE_QUEUED,
                                 !c->replays};
-    outgoing_take(e, c, &m, delivery->record.data);
+    hmq_outgoing_take(e, c, &m, delivery->record.data);
 }

@@ -35,7 +35,7 @@ static bool is_gone(hmq_slice error) {
 static void finish(hmq_engine *e, connection *c) {
     c->outstanding--;
     if (c->outstanding == 0) c->publishes.pause_ms = 0;
-    engine_relieve(e, c);
+    hmq_engine_relieve(e, c);
 }
 
 static void quota_back(connection *c) {
@@ -44,7 +44,7 @@ static void quota_back(connection *c) {
 
 static void answer_publish(hmq_engine *e, connection *c, const awaited *entry, uint8_t reason) {
     if (entry->qos == 0) return;
-    client_answer(e, c, entry->qos == 1 ? HMQ_MQTT_PUBACK : HMQ_MQTT_PUBREC, entry->packet_id, reason);
+    hmq_client_answer(e, c, entry->qos == 1 ? HMQ_MQTT_PUBACK : HMQ_MQTT_PUBREC, entry->packet_id, reason);
     if (entry->qos == 1 || reason >= 0x80) quota_back(c);
 }
 
@@ -63,7 +63,7 @@ static void done(hmq_engine *e, connection *c, const awaited *entry, int64_t rep
     switch (entry->kind) {
     case COMMAND_PUBLISH: published(e, c, entry, reply); break;
     case COMMAND_DENIED: answer_publish(e, c, entry, c->version == 5 ? REASON_NOT_AUTHORIZED : 0); break;
-    default: /* COMPLETE */ client_answer(e, c, HMQ_MQTT_PUBCOMP, entry->packet_id, 0); quota_back(c);
+    default: /* COMPLETE */ hmq_client_answer(e, c, HMQ_MQTT_PUBCOMP, entry->packet_id, 0); quota_back(c);
     }
     if (!c->publishes.waits) c->publishes.pause_ms = 0;
     finish(e, c);
@@ -79,12 +79,12 @@ static void stall(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
     if (r->pause_ms == 0) r->pause_ms = 1;
     r->at_ms = e->now_ms + r->pause_ms;
     r->waits = true;
-    engine_wants_time(e, c);
-    engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
+    hmq_engine_wants_time(e, c);
+    hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
 }
 
 static void failed(hmq_engine *e, connection *c, hmq_slice error) {
-    engine_end(e, c, is_gone(error) ? HMQ_EVENT_TAKEN_OVER : HMQ_EVENT_FAILED, error);
+    hmq_engine_end(e, c, is_gone(error) ? HMQ_EVENT_TAKEN_OVER : HMQ_EVENT_FAILED, error);
 }
 
 static bool gives_up(const hmq_engine *e, const retry *r) {
@@ -115,10 +115,10 @@ static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slic
         finish(e, c);
     } else if (!is_passing(error) || is_told || gives_up(e, &c->publishes)) {
         refused_for_good(e, c, entry, error);
-    } else if (log_keep_head(e, c)) {
+    } else if (hmq_log_keep_head(e, c)) {
         stall(e, c, &c->publishes, error);
     } else {
-        engine_no_memory(e, c);
+        hmq_engine_no_memory(e, c);
     }
 }
 
@@ -130,7 +130,7 @@ static void client_replied(hmq_engine *e, connection *c, const awaited *entry, c
         failed(e, c, reply->text);
     } else if (c->publishes.waits && !is_fleeting(entry)) {
         /* Behind a refused one all go again: the last word on a topic has to stay the last, and the answers in order. */
-        if (!log_keep_head(e, c)) engine_no_memory(e, c);
+        if (!hmq_log_keep_head(e, c)) hmq_engine_no_memory(e, c);
     } else if (refusal) {
         refused(e, c, entry, reply->text);
     } else {
@@ -161,13 +161,13 @@ static bool queue_replied(hmq_engine *e, connection *c, const awaited *entry, co
     if (c->phase != PHASE_OPEN) return true;
     if (is_done && !c->queue.waits) c->queue.pause_ms = 0;
     switch (entry->kind) {
-    case COMMAND_ACK: outgoing_ack_answered(e, c, entry->packet_id, is_done); return true;
-    case COMMAND_RELEASE: outgoing_release_answered(e, c, is_done); return true;
+    case COMMAND_ACK: hmq_outgoing_ack_answered(e, c, entry->packet_id, is_done); return true;
+    case COMMAND_RELEASE: hmq_outgoing_release_answered(e, c, is_done); return true;
     case COMMAND_SENT: c->sent_due |= !is_done; return true;
     default: break;
     }
-    if (is_done) return outgoing_fetched(e, c, reply.data, reply.len);
-    outgoing_fetch_failed(e, c);
+    if (is_done) return hmq_outgoing_fetched(e, c, reply.data, reply.len);
+    hmq_outgoing_fetch_failed(e, c);
     return true;
 }
 
@@ -182,7 +182,7 @@ static void lost_session(connection *c, bool is_news, uint64_t epoch, hmq_engine
 
 static void delivered(hmq_engine *e, hmq_slice inbox, hmq_slice payload, hmq_engine_event *event) {
     hmq_delivery delivery;
-    connection *c = engine_find_inbox(e, inbox);
+    connection *c = hmq_engine_find_inbox(e, inbox);
     bool is_readable = hmq_delivery_decode(payload.data, payload.len, &delivery) == 0;
     if (c == NULL) { /* perhaps between the subscription and the session's opening: the queue has it */
         e->unclaimed += is_readable && delivery.kind == HMQ_DELIVERY_QUEUED;
@@ -197,7 +197,7 @@ static void delivered(hmq_engine *e, hmq_slice inbox, hmq_slice payload, hmq_eng
     else if (delivery.kind == HMQ_DELIVERY_DROPPED)
         lost_session(c, delivery.serial >= c->epoch, 0, event);
     else
-        outgoing_pushed(e, c, &delivery);
+        hmq_outgoing_pushed(e, c, &delivery);
 }
 
 static bool is_text(const hmq_resp_item *item) {
@@ -222,7 +222,7 @@ static void pushed(hmq_engine *e, hmq_slice push, hmq_engine_event *event) {
         delivered(e, channel.text, payload.text, event);
         return;
     }
-    if (is_named && ends_with(kind.text, "subscribe")) log_confirmed(e);
+    if (is_named && ends_with(kind.text, "subscribe")) hmq_log_confirmed(e);
     *event = (hmq_engine_event){.kind = HMQ_EVENT_PUSH, .bytes = push};
 }
 
@@ -242,14 +242,14 @@ static bool is_of_its_type(uint8_t kind, uint8_t type) {
 
 /* False: nobody asked for it. */
 static bool replied(hmq_engine *e, hmq_slice reply, hmq_engine_event *event) {
-    const awaited *head = log_head(e);
+    const awaited *head = hmq_log_head(e);
     hmq_resp_item item;
     size_t at = 0;
     if (head == NULL || !hmq_resp_next(reply.data, reply.len, &at, &item)) return false;
     if (item.type == '!') item.type = '-';
     if (!is_of_its_type(head->kind, item.type)) return false;
     const awaited entry = *head;
-    connection *c = engine_find(e, entry.conn);
+    connection *c = hmq_engine_find(e, entry.conn);
     bool is_open = c != NULL && c->phase == PHASE_OPEN;
     e->count.replies_received++;
     if (entry.kind == COMMAND_OWNER)
@@ -259,7 +259,7 @@ static bool replied(hmq_engine *e, hmq_slice reply, hmq_engine_event *event) {
     else if (is_open && !queue_replied(e, c, &entry, &item, reply))
         return false;
     if (entry.kind == COMMAND_FETCH) fetch_done(e);
-    log_drop_head(e);
+    hmq_log_drop_head(e);
     return true;
 }
 
@@ -272,14 +272,14 @@ static uint64_t channels_of(const uint8_t *data, size_t len) {
 }
 
 bool hmq_engine_command(hmq_engine *e, hmq_conn conn, uint64_t token, bool replies, const uint8_t *data, size_t len) {
-    uint8_t *room = len > UINT32_MAX ? NULL : log_room(e, len);
+    uint8_t *room = len > UINT32_MAX ? NULL : hmq_log_room(e, len);
     if (room == NULL) return false;
     memcpy(room, data, len);
     const awaited entry = {.conn = conn,
                            .token = replies ? token : channels_of(data, len),
                            .len = (uint32_t)len,
                            .kind = replies ? COMMAND_OWNER : COMMAND_SILENT};
-    return log_add(e, &entry);
+    return hmq_log_add(e, &entry);
 }
 
 /* Takes whole replies until there are none or one raises an event.  As hmq_engine_replies. */
@@ -325,6 +325,6 @@ int hmq_engine_replies(hmq_engine *e, const uint8_t *data, size_t len, int64_t n
     int outcome = take_new(e, data, len, event);
     if (outcome < 0) e->broken = true;
     /* What was raised before it comes before it (unless there is no memory to let it wait). */
-    if (outcome > 0 && e->events.len > 0 && engine_raise(e, event)) hmq_engine_next_event(e, event);
+    if (outcome > 0 && e->events.len > 0 && hmq_engine_raise(e, event)) hmq_engine_next_event(e, event);
     return outcome;
 }

@@ -9,7 +9,7 @@ static uint32_t place_of(const hmq_inflight *table, uint16_t packet_id) {
     return (packet_id * 2654435761U >> 8) & (table->room - 1);
 }
 
-inflight_entry *inflight_find(const hmq_inflight *table, uint16_t packet_id) {
+inflight_entry *hmq_inflight_find(const hmq_inflight *table, uint16_t packet_id) {
     if (table->count == 0) return NULL;
     for (uint32_t at = place_of(table, packet_id);; at = (at + 1) & (table->room - 1)) {
         if (table->entries[at].packet_id == packet_id) return &table->entries[at];
@@ -38,7 +38,8 @@ static bool grow(const hmq_allocator *allocator, hmq_inflight *table) {
     return true;
 }
 
-inflight_entry *inflight_add(const hmq_allocator *allocator, hmq_inflight *table, uint16_t packet_id, uint8_t state) {
+inflight_entry *hmq_inflight_add(const hmq_allocator *allocator, hmq_inflight *table, uint16_t packet_id,
+                                 uint8_t state) {
     if ((table->count + 1) * 2 > table->room && !grow(allocator, table)) return NULL;
     inflight_entry *entry = free_place(table, packet_id);
     *entry = (inflight_entry){.packet_id = packet_id, .state = state};
@@ -47,13 +48,13 @@ inflight_entry *inflight_add(const hmq_allocator *allocator, hmq_inflight *table
     return entry;
 }
 
-void inflight_set_state(hmq_inflight *table, inflight_entry *entry, uint8_t state) {
+void hmq_inflight_set_state(hmq_inflight *table, inflight_entry *entry, uint8_t state) {
     table->unacknowledged -= inflight_is_unacknowledged(entry->state);
     table->unacknowledged += inflight_is_unacknowledged(state);
     entry->state = state;
 }
 
-void inflight_remove(const hmq_allocator *allocator, hmq_inflight *table, inflight_entry *entry) {
+void hmq_inflight_remove(const hmq_allocator *allocator, hmq_inflight *table, inflight_entry *entry) {
     uint32_t mask = table->room - 1, hole = (uint32_t)(entry - table->entries);
     table->unacknowledged -= inflight_is_unacknowledged(entry->state);
     table->count--;
@@ -65,10 +66,10 @@ void inflight_remove(const hmq_allocator *allocator, hmq_inflight *table, inflig
         hole = at;
     }
     table->entries[hole] = (inflight_entry){0};
-    if (table->count == 0 && table->room > FIRST_ROOM * 4) inflight_free(allocator, table);
+    if (table->count == 0 && table->room > FIRST_ROOM * 4) hmq_inflight_free(allocator, table);
 }
 
-void inflight_free(const hmq_allocator *allocator, hmq_inflight *table) {
+void hmq_inflight_free(const hmq_allocator *allocator, hmq_inflight *table) {
     if (table->entries != NULL) allocator->release(table->entries);
     *table = (hmq_inflight){0};
 }

@@ -37,13 +37,14 @@ typedef struct hmq_inflight {
 } hmq_inflight;
 
 /* NULL: not there. */
-inflight_entry *inflight_find(const hmq_inflight *table, uint16_t packet_id);
+inflight_entry *hmq_inflight_find(const hmq_inflight *table, uint16_t packet_id);
 /* A new entry, in the given state; NULL when out of memory.  The identifier must not stand yet. */
-inflight_entry *inflight_add(const hmq_allocator *allocator, hmq_inflight *table, uint16_t packet_id, uint8_t state);
-void inflight_set_state(hmq_inflight *table, inflight_entry *entry, uint8_t state);
+inflight_entry *hmq_inflight_add(const hmq_allocator *allocator, hmq_inflight *table, uint16_t packet_id,
+                                 uint8_t state);
+void hmq_inflight_set_state(hmq_inflight *table, inflight_entry *entry, uint8_t state);
 /* Moves other entries: pointers into the table are void afterwards. */
-void inflight_remove(const hmq_allocator *allocator, hmq_inflight *table, inflight_entry *entry);
-void inflight_free(const hmq_allocator *allocator, hmq_inflight *table);
+void hmq_inflight_remove(const hmq_allocator *allocator, hmq_inflight *table, inflight_entry *entry);
+void hmq_inflight_free(const hmq_allocator *allocator, hmq_inflight *table);
 
 static inline bool inflight_is_unacknowledged(uint8_t state) {
     return state <= INFLIGHT_RELEASED;

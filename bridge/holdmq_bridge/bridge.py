@@ -421,6 +421,7 @@ def _engine_settings(settings: Settings) -> EngineSettings:
         retry_first_ms=_milliseconds(settings.retry_first_s),
         retry_most_ms=_milliseconds(settings.retry_max_s),
         retry_total_ms=_milliseconds(settings.retry_total_s),
+        inbox_seed=(secrets.randbits(64), secrets.randbits(64)),
     )
 
 

@@ -70,6 +70,7 @@ class EngineSettings:
     retry_first_ms: int = 50
     retry_most_ms: int = 2000
     retry_total_ms: int = 60_000
+    inbox_seed: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)

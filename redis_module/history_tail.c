@@ -10,7 +10,7 @@
 #include "index.h"
 #include "replication.h"
 
-#define EXACT_MAX_BYTES 2048 /* shorter lists are set anew at their exact size: nothing is kept free behind them */
+#define EXACT_MAX_BYTES 256 /* shorter lists are set anew at their exact size: nothing is kept free behind them */
 #define NONE UINT32_MAX
 #define NAME_MAX_BYTES (HISTORY_NAME_MAX + 160)
 #define SCRATCH_MAX_BYTES (4 << 20) /* more is not kept from one flush to the next */

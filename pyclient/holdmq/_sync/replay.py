@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 FIRST_BACKOFF_S = 0.05
 LAST_BACKOFF_S = 2.0
+MAX_NOTICES = 1000
+"""Most notices that are taken before it looks."""
 LOOK_AGAIN_S = 5.0
 """A replay that follows looks for messages at least so often, notices or not."""
 
@@ -259,6 +261,9 @@ class Replay:
             if left <= 0:
                 return
             if notices.get(timeout=min(left, 0.25)) is not None:
+                break
+        for _ in range(MAX_NOTICES):  # one look answers all that came meanwhile
+            if self._closed or notices.get(timeout=0) is None:
                 break
         self._reconnections = notices.reconnections
 

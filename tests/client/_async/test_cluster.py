@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 
-from holdmq import ArgumentError, AsyncHoldMQ, AsyncSubscription
+from holdmq import ArgumentError, AsyncHoldMQ, AsyncSubscription, history_commands
 from holdmq._io import async_sleep
+from holdmq.commands import Command, Scope
 from tests.support import Cluster, Server
 
 WAIT_S = 15.0
@@ -89,6 +90,15 @@ async def test_a_new_subscription_gets_what_all_nodes_retain(cluster: Cluster, h
     assert await session.subscribe("weather/#", qos=1, retain_handling=1) == (False,)
     assert await session.subscribe("weather/+", qos=1, retain_handling=2) == (True,)
     assert len((await session.fetch()).entries) == len(messages)
+
+
+async def test_a_command_about_a_shard_of_history_goes_to_the_node_that_has_its_slot(
+    cluster: Cluster, hold: AsyncHoldMQ
+) -> None:
+    for shard in range(9):
+        key = history_commands.shard_key("s", shard)
+        asked = Command(("CLUSTER MYID",), bytes, scope=Scope.SHARD, key=key)
+        assert await hold.execute(asked) == cluster.node_of(key.decode()).client().execute_command("CLUSTER", "MYID")
 
 
 async def test_a_client_whose_table_is_old_finds_every_session_all_the_same(

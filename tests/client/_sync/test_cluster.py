@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from redis.cluster import ClusterNode, RedisCluster
 
-from holdmq import ArgumentError, HoldMQ, Subscription
+from holdmq import ArgumentError, HoldMQ, Subscription, history_commands
 from holdmq._io import sleep
+from holdmq.commands import Command, Scope
 from tests.support import Cluster, Server
 
 WAIT_S = 15.0
@@ -88,6 +89,13 @@ def test_a_new_subscription_gets_what_all_nodes_retain(cluster: Cluster, hold: H
     assert session.subscribe("weather/#", qos=1, retain_handling=1) == (False,)
     assert session.subscribe("weather/+", qos=1, retain_handling=2) == (True,)
     assert len((session.fetch()).entries) == len(messages)
+
+
+def test_a_command_about_a_shard_of_history_goes_to_the_node_that_has_its_slot(cluster: Cluster, hold: HoldMQ) -> None:
+    for shard in range(9):
+        key = history_commands.shard_key("s", shard)
+        asked = Command(("CLUSTER MYID",), bytes, scope=Scope.SHARD, key=key)
+        assert hold.execute(asked) == cluster.node_of(key.decode()).client().execute_command("CLUSTER", "MYID")
 
 
 def test_a_client_whose_table_is_old_finds_every_session_all_the_same(cluster: Cluster, hold: HoldMQ) -> None:

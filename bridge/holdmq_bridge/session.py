@@ -227,7 +227,8 @@ class Session:
             return self._tell(Command(Kind.SUBSCRIBE, command, (packet_id, judged)))
         assert self.terms is not None
         limit = self.terms.max_packet_out
-        answer = Send(answers.suback(self.terms.version, packet_id, judged.reasons, judged.detail, limit))
+        detail = judged.detail if self.terms.explained else ""
+        answer = Send(answers.suback(self.terms.version, packet_id, judged.reasons, detail, limit))
         return [answer, *([ReadHistory()] if judged.reads else []), Continue()]
 
     def _in_use(self, packet: mqtt.Packet, code: int) -> Actions:

@@ -45,6 +45,7 @@ class Terms:
             keep their flag, as 5.0 has options for.
         response_information: what it asked for, to make response topics of; empty: it did not.
         session_kind: application or device, if it said so; else empty.
+        explained: reason strings may stand on any packet that can have one [MQTT-3.1.2-29].
     """
 
     version: int
@@ -61,6 +62,7 @@ class Terms:
     response_information: bytes = b""
     bridge: bool = False
     session_kind: str = ""
+    explained: bool = True
 
 
 def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], bytes]) -> Terms:
@@ -114,6 +116,7 @@ def _agree_5(connect: mqtt.Connect, settings: Settings, client_id: bytes, assign
         max_packet_out=asked.maximum_packet_size or NO_LIMIT,
         response_information=_response_information(client_id) if asked.request_response_information else b"",
         session_kind=_session_kind(asked.user_properties),
+        explained=asked.request_problem_information != 0,
     )
 
 

@@ -113,6 +113,13 @@ def test_what_cannot_be_replayed_is_refused_and_said(
     assert client.hgetall("{c}_subscriptions") == {b"other": b"1"}
 
 
+def test_who_wants_no_reasons_gets_none_with_a_suback(talk5: Callable[..., Talk5]) -> None:
+    """[MQTT-3.1.2-29]."""
+    reader = talk5("c", properties=packets5.number(0x17, 0))
+    reader.send(packets5.subscribe(3, ("b", 1), properties=EARLIEST))
+    reader.expect(packets5.suback(3, 0x83))
+
+
 def test_of_several_filters_each_is_served_or_refused_by_itself(talk: Connect, client: redis.Redis) -> None:
     past = keep(client, 3)
     reader = talk("c")
@@ -301,7 +308,7 @@ def test_a_bridge_that_is_killed_amid_a_replay_loses_nothing(
     reader.send(packets.subscribe(1, ("$replay/earliest/a/#", 2)))
     reader.expect(packets.suback(1, 2))
     last = 0
-    for round_ in range(4):
+    for round_ in range(3):
         try:
             while not last or got_m[-1:] != [last] or len(got_n) < 1000:
                 published = packets.read_publish(reader.read_packet())
@@ -311,13 +318,13 @@ def test_a_bridge_that_is_killed_amid_a_replay_loses_nothing(
                 if (published.topic, number) not in seen:  # QoS 1: some may come twice
                     seen.add((published.topic, number))
                     (got_n if published.topic == "a/n" else got_m).append(number)
-                if not last and round_ < 3 and len(seen) % 400 == 399:
+                if not last and round_ < 2 and len(seen) % 400 == 399:
                     break
             else:
                 break
         finally:
             reader.close()
-        if round_ < 2:
+        if round_ < 1:
             publisher.wait_for_more(50)
         elif not last:
             last = publisher.finish()
@@ -353,7 +360,7 @@ def test_qos_2_of_a_replay_comes_exactly_once_though_the_bridge_is_killed(
             pid = int.from_bytes(data[2:4], "big")
             open_ids.discard(pid)
             reader.send(packets.pubcomp(pid))
-        if len(got) == 150 * (kills + 1) and kills < 3:
+        if len(got) == 150 * (kills + 1) and kills < 2:
             kills += 1
             made.kill()
             reader.close()

@@ -4,11 +4,13 @@ Invariants
     1. What is generated follows from the random number generator alone: a seed is a run.
     2. Nothing blocks a connection for more than a moment, stops the server or changes how its replies are framed.
 
-To add a command: a row in `MODULE` or `STOCK`.
+To add a command: a row in `MODULE` or `STOCK`; those of history are in `history_commands.py`.
 """
 
 import random
 from collections.abc import Callable
+
+from tests.fuzz.history_commands import DAMAGE, HISTORY
 
 Command = tuple[bytes, ...]
 # Which connection sends it, and what.
@@ -177,6 +179,7 @@ class Generator:
         # Rounds in which little is damaged come further; those in which much is, to stranger places.
         self._mutated = self.random.choice((0.02, 0.1, 0.3))
         self._stock = self.random.choice((0.03, 0.1, 0.3))
+        self._history = self.random.choice((0.0, 0.1, 0.9))
 
     # ---- parts of commands ----
 
@@ -272,12 +275,12 @@ class Generator:
 
     def module_command(self) -> list[bytes]:
         """A command of the module, or a stock command that it makes persistent."""
-        command = self.random.choice(MODULE)(self)
+        command = self.random.choice(HISTORY if self.random.random() < self._history else MODULE)(self)
         return self.mutated(command) if self.random.random() < self._mutated else command
 
     def stock_command(self) -> list[bytes]:
         """A stock command on the module's keys, or one that changes the whole server."""
-        return self.random.choice(STOCK)(self)
+        return self.random.choice(DAMAGE if self.random.random() < self._history else STOCK)(self)
 
     def mutated(self, command: list[bytes]) -> list[bytes]:
         """The command with its arguments damaged."""

@@ -61,7 +61,7 @@ static bool epoch_may_begin(append *a) {
 static bool choose_epoch(append *a) {
     const history_shard *s = &a->live->state;
     if (!hmq_message_id_next(s->last, history_now_us(), &a->id)) return fail(a, "no id is left");
-    a->new_epoch = !s->exists || epoch_is_full(s, a->id);
+    a->new_epoch = !s->exists || s->writer != history_writer() || epoch_is_full(s, a->id);
     return !a->new_epoch || epoch_may_begin(a);
 }
 

@@ -79,7 +79,7 @@ uint64_t history_holds_lowest(server_ctx *ctx, const history_shard *state, serve
 /* ---- giving up --------------------------------------------------------------------------------------------- */
 
 typedef struct losers {
-    uint64_t sequence; /* what is dropped */
+    uint64_t sequence; /* what is dropped; or the last one that there is */
     server_string *pairs[2 * HISTORY_READERS_MAX];
     size_t count; /* of pairs, names and values */
 } losers;
@@ -152,4 +152,31 @@ void history_holds_begin(server_ctx *ctx, const history_store *store, unsigned s
     if (hash != NULL && found.count > 0) index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
     close_holds(hash, name);
     sv.FreeString(NULL, zero);
+}
+
+/* ---- numbers that are given again -------------------------------------------------------------------------- */
+
+static void take_higher(server_key *key, server_string *field, server_string *value, void *data) {
+    (void)key;
+    losers *found = data;
+    history_hold hold = history_hold_parse(value);
+    if (hold.lost || hold.sequence <= found->sequence || found->count == 2 * HISTORY_READERS_MAX) return;
+    hmq_slice name = slice_of(field);
+    found->pairs[found->count++] = sv.CreateString(NULL, (const char *)name.data, name.len);
+    found->pairs[found->count++] = sv.CreateStringPrintf(NULL, "%" PRIu64, found->sequence);
+}
+
+void history_holds_lower(server_ctx *ctx, const history_shard *state, uint64_t last) {
+    losers found = {.sequence = last};
+    server_string *name;
+    server_key *hash = open_holds(ctx, state, &name, SERVER_READ | SERVER_WRITE);
+    if (hash != NULL) visit(hash, take_higher, &found);
+    for (size_t i = 0; i < found.count; i += 2)
+        sv.HashSet(hash, SERVER_HASH_NONE, found.pairs[i], found.pairs[i + 1], NULL);
+    if (found.count > 0) {
+        replicate(ctx, "HSET", "sv", name, found.pairs, found.count);
+        index_notify_others(ctx, SERVER_NOTIFY_HASH, "hset", name);
+    }
+    for (size_t i = 0; i < found.count; i++) sv.FreeString(NULL, found.pairs[i]);
+    close_holds(hash, name);
 }

@@ -38,6 +38,9 @@ void history_holds_lose(server_ctx *ctx, const history_shard *state, uint64_t se
 /* A shard was made: who holds the first one back holds this one, too, from its beginning. */
 void history_holds_begin(server_ctx *ctx, const history_store *store, unsigned shard);
 
+/* The shard has no messages above this number (they were lost, and will be given again): nobody has read them. */
+void history_holds_lower(server_ctx *ctx, const history_shard *state, uint64_t last);
+
 int history_hold_command(server_ctx *ctx, server_string **argv, int argc);
 int history_trim_command(server_ctx *ctx, server_string **argv, int argc);
 

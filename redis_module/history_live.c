@@ -255,7 +255,8 @@ static bool same_state(const history_shard *a, const history_shard *b) {
     return a->exists == b->exists && same_id(a->last, b->last) && same_id(a->indexed, b->indexed) &&
            a->generation == b->generation && a->epoch == b->epoch && a->oldest == b->oldest && a->first == b->first &&
            a->begun_us == b->begun_us && a->before == b->before && a->trimmed == b->trimmed &&
-           a->dropping == b->dropping && a->bytes == b->bytes && a->indexed_bytes == b->indexed_bytes;
+           a->dropping == b->dropping && a->writer == b->writer && a->bytes == b->bytes &&
+           a->indexed_bytes == b->indexed_bytes;
 }
 
 static int compare_postings(const void *a, const void *b) {

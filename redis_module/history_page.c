@@ -18,13 +18,18 @@ static bool is_wanted(const history_page *p, const history_entry *entry) {
                              record->topic.len);
 }
 
+/* It stands in this epoch now, and has seen, or missed, what comes before in it. */
+static void stand_in(hmq_cursor *cursor, const history_epoch *epoch) {
+    cursor->epoch = epoch->epoch;
+    cursor->generation = epoch->generation;
+    if (cursor->sequence > epoch->first && cursor->time_us < epoch->begun_us) cursor->time_us = epoch->begun_us;
+}
+
 /* From cursor->sequence to the end of its epoch. */
 static history_page_end read_epoch(history_page *p, const history_shard *state, hmq_cursor *cursor, bool *behind) {
     history_epoch epoch;
     if (!history_epoch_of_sequence(p->ctx, state, cursor->sequence, &epoch)) return HISTORY_PAGE_CORRUPT;
     if (p->generation > 0 && epoch.generation > p->generation) return HISTORY_PAGE_SWITCH;
-    cursor->epoch = epoch.epoch;
-    cursor->generation = epoch.generation;
     history_reader *reader = history_reader_open(p->ctx, state, &epoch, p->filter, cursor->sequence);
     if (reader == NULL) return HISTORY_PAGE_CORRUPT;
     history_page_end result = HISTORY_PAGE_END;
@@ -47,26 +52,53 @@ static history_page_end read_epoch(history_page *p, const history_shard *state, 
         cursor->sequence = history_reader_position(reader);
         if (step == HISTORY_LIMIT) result = HISTORY_PAGE_LIMIT;
     }
+    stand_in(cursor, &epoch);
     history_reader_close(reader);
     return step == HISTORY_CORRUPT ? HISTORY_PAGE_CORRUPT : result;
 }
 
-bool history_page_start(history_page *p, const history_shard *state, hmq_cursor *cursor) {
-    uint64_t visible, wanted = cursor->sequence > state->last.sequence ? 0 : cursor->sequence;
-    if (!history_visible(p->ctx, state, p->now_us, wanted, &visible)) return false;
-    if (cursor->sequence == 0) {
-        cursor->sequence = visible;
-        if (p->from_us > 0 && !history_sequence_at(p->ctx, state, p->from_us, &cursor->sequence)) return false;
-        if (cursor->sequence < visible) cursor->sequence = visible;
-    } else if (cursor->sequence > state->last.sequence + 1 && cursor->time_us > 0) {
-        /* The numbers behind were lost with a primary: others have or will have them, at later times. */
-        if (!history_sequence_at(p->ctx, state, cursor->time_us + 1, &cursor->sequence)) return false;
+/* Numbers that this cursor has behind it may have been lost, with a primary or the end of a file, and given again since.
+ * Who writes on begins an epoch (history_writer), so then the cursor stands behind the end of the epoch that it was in, or
+ * was in one that is no more, or in one that began later than all that it has seen.  It goes back to where it is sure to
+ * have seen everything before, and to see nothing twice. */
+static bool go_back(history_page *p, const history_shard *state, hmq_cursor *cursor) {
+    history_epoch of, next;
+    uint32_t epoch = cursor->epoch < state->oldest ? state->oldest - 1 : cursor->epoch;
+    if (cursor->epoch == 0 || epoch > state->epoch) { /* it was in none, or that one is no more */
+        if (cursor->time_us == 0 || (cursor->epoch == 0 && cursor->sequence <= state->last.sequence + 1)) return true;
+        return history_sequence_at(p->ctx, state, cursor->time_us + 1, &cursor->sequence);
     }
-    if (cursor->sequence < visible) {
-        p->missed += visible - cursor->sequence;
-        cursor->sequence = visible;
+    if (epoch < state->epoch) {
+        if (!history_epoch_read(p->ctx, state, epoch + 1, &next)) return false;
+        if (cursor->sequence > next.first) cursor->sequence = next.first;
     }
+    if (epoch < state->oldest || cursor->time_us == 0) return true;
+    if (!history_epoch_read(p->ctx, state, epoch, &of)) return false;
+    bool began_later = cursor->sequence > of.first && cursor->time_us < of.begun_us;
+    if (!began_later && cursor->sequence <= state->last.sequence + 1) return true;
+    return history_sequence_at(p->ctx, state, cursor->time_us + 1, &cursor->sequence);
+}
+
+/* The number from which it begins or goes on. */
+static bool move_to(history_page *p, const history_shard *state, hmq_cursor *cursor, uint64_t sequence) {
+    history_epoch epoch;
+    cursor->sequence = sequence;
+    if (!history_epoch_of_sequence(p->ctx, state, sequence, &epoch)) return false;
+    stand_in(cursor, &epoch);
     return true;
+}
+
+bool history_page_start(history_page *p, const history_shard *state, hmq_cursor *cursor) {
+    uint64_t visible, from = 0;
+    bool begins = cursor->sequence == 0;
+    if (!begins && !go_back(p, state, cursor)) return false;
+    uint64_t wanted = cursor->sequence > state->last.sequence ? 0 : cursor->sequence;
+    if (!history_visible(p->ctx, state, p->now_us, wanted, &visible)) return false;
+    if (begins && p->from_us > 0 && !history_sequence_at(p->ctx, state, p->from_us, &from)) return false;
+    if (begins) return move_to(p, state, cursor, from > visible ? from : visible);
+    if (cursor->sequence >= visible) return true;
+    p->missed += visible - cursor->sequence;
+    return move_to(p, state, cursor, visible);
 }
 
 history_page_end history_page_read(history_page *p, hmq_cursor *cursor) {

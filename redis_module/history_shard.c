@@ -5,15 +5,17 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "errors.h"
+#include "history_hold.h"
 #include "history_live.h"
 #include "index.h"
 #include "replication.h"
 
 #define KEY_MAX_BYTES (HISTORY_NAME_MAX + 160)
-#define STATE_FIELDS 11
+#define STATE_FIELDS 12
 #define NEEDED_FIELDS 8 /* what comes behind them counts as 0 if it is missing */
 #define CACHED_SETS 8
 #define FIRST_SET_BYTES 64
@@ -22,6 +24,16 @@ uint64_t history_now_us(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+uint64_t history_writer(void) {
+    static uint64_t writer;
+    static unsigned long long doubts;
+    if (writer != 0 && doubts == replication_doubts()) return writer;
+    doubts = replication_doubts();
+    if (getrandom(&writer, sizeof writer, 0) != (ssize_t)sizeof writer) writer += history_now_us();
+    writer &= INT64_MAX;
+    return writer |= 1;
 }
 
 server_string *history_key(const history_store *store, unsigned shard, const char *format, ...) {
@@ -58,7 +70,7 @@ static bool take_state(server_key *hash, history_shard *state) {
     bool right = true;
     sv.HashGet(hash, SERVER_HASH_CFIELDS, "time", &f[0], "sequence", &f[1], "generation", &f[2], "epoch", &f[3],
                "oldest", &f[4], "first", &f[5], "begun", &f[6], "bytes", &f[7], "before", &f[8], "trimmed", &f[9],
-               "dropping", &f[10], NULL);
+               "dropping", &f[10], "writer", &f[11], NULL);
     for (size_t i = 0; i < STATE_FIELDS; i++) {
         n[i] = 0;
         bool missing = i >= NEEDED_FIELDS && f[i] == NULL;
@@ -76,6 +88,7 @@ static bool take_state(server_key *hash, history_shard *state) {
     state->bytes = state->indexed_bytes = (uint64_t)n[7];
     state->before = (uint64_t)n[8];
     state->trimmed = (uint64_t)n[9];
+    state->writer = (uint64_t)n[11];
     state->dropping = n[10] >= 1 && n[10] <= n[4] ? (uint32_t)n[10] : state->oldest;
     return state->first >= 1 && state->first <= state->last.sequence + 1 && state->oldest >= 1 &&
            state->oldest <= state->epoch && state->generation >= 1;
@@ -97,12 +110,12 @@ bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned sh
 }
 
 void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole) {
-    static const char *const names[STATE_FIELDS] = {"time",  "sequence", "bytes",  "generation", "epoch",   "oldest",
-                                                    "first", "begun",    "before", "trimmed",    "dropping"};
+    static const char *const names[STATE_FIELDS] = {"time",  "sequence", "bytes",  "generation", "epoch",    "oldest",
+                                                    "first", "begun",    "before", "trimmed",    "dropping", "writer"};
     const uint64_t numbers[STATE_FIELDS] = {
         state->indexed.time_us, state->indexed.sequence, state->indexed_bytes, state->generation,
         state->epoch,           state->oldest,           state->first,         state->begun_us,
-        state->before,          state->trimmed,          state->dropping};
+        state->before,          state->trimmed,          state->dropping,      state->writer};
     size_t count = whole ? STATE_FIELDS : 3;
     server_string *name = history_key(state->store, state->shard, "%s", "");
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
@@ -177,6 +190,8 @@ void history_epoch_begin(server_ctx *ctx, history_shard *state, hmq_message_id f
     state->bytes = state->indexed_bytes = 0;
     state->indexed = state->last;
     state->epoch++;
+    if (state->writer != history_writer()) history_holds_lower(ctx, state, state->last.sequence);
+    state->writer = history_writer();
     state->first = first.sequence;
     state->begun_us = first.time_us;
     server_string *name = history_key(state->store, state->shard, "_epochs");

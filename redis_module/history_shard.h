@@ -6,7 +6,8 @@
  *                                                        `sequence`; before: in all epochs before it;
  *                                                        oldest: the first epoch that still is; trimmed: up to this
  *                                                        number a reader gave it away (HISTORY.TRIM); dropping: the first
- *                                                        epoch of which there may still be keys
+ *                                                        epoch of which there may still be keys; writer: who wrote the
+ *                                                        present epoch
  *     {<store>/<shard>}_history_epochs           HASH    epoch -> "<generation> <first time> <first sequence> <before>"
  *     {<store>/<shard>}_history_producers        HASH    producer -> "<epoch> <chunk> <sequence> <time>"
  *     {<store>/<shard>}_history_<generation>_patterns, _history_<epoch>_marks, _history_<epoch>_<pattern>,
@@ -45,6 +46,7 @@ typedef struct history_shard {
     uint64_t before;        /* of all epochs before it */
     uint64_t trimmed;       /* 0: nothing */
     uint32_t dropping;      /* <= oldest */
+    uint64_t writer;        /* history_writer() of who began the present epoch; 0: not known */
 } history_shard;
 
 typedef struct history_epoch {
@@ -98,6 +100,11 @@ void history_patterns_begin(server_ctx *ctx, const history_store *store, unsigne
 
 /* Reads `count` decimal numbers (at most HMQ_ID_MAX) with a space between each two; false if that is not all there is. */
 bool history_numbers(hmq_slice text, uint64_t *numbers, size_t count);
+
+/* This server, as long as it is a primary that lost nothing: another number after a restart, a change of role, a load.
+ * Who writes a shard for the first time begins an epoch, so that numbers that were lost with another primary, or with
+ * the end of a file, and are given again are never of the epoch that they were lost from (history_page.h). */
+uint64_t history_writer(void);
 
 /* The clock, in microseconds since 1970. */
 uint64_t history_now_us(void);

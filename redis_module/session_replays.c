@@ -43,6 +43,8 @@ static bool read_cursors(hmq_slice text, session_replay *r) {
     for (size_t shard = 0; r->store != NULL && shard < r->store->shards; shard++) {
         if (!seen[shard]) r->cursors[r->shards++] = (hmq_cursor){.shard = (uint16_t)shard, .sequence = 1};
     }
+    /* Shards that it has no more: another store has its name now. */
+    if (r->store != NULL && r->shards > r->store->shards) r->store = NULL;
     return true;
 }
 

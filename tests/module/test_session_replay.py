@@ -376,10 +376,16 @@ def test_a_cursor_that_others_changed_is_named_and_stops_no_other(session: Sessi
     assert replay(session) == (0, 0, 0, 0)
 
 
-def test_a_replay_whose_store_is_gone_becomes_live(session: Session, client: redis.Redis) -> None:
+@pytest.mark.parametrize("shards", [0, 1])
+def test_a_replay_whose_store_is_gone_becomes_live(client: redis.Redis, shards: int) -> None:
+    """Also if another one, with fewer shards, has its name now."""
+    history.store(client, "h", "a/#", shards=3)
+    session = Session(client)
     keep(client, 2)
     session.subscribe(("a/#", "1@earliest"), ("a/t", "1@!"))
     client.execute_command("HISTORY.UNSTORE", "h")
+    if shards:
+        history.store(client, "h", "a/#", shards=shards)
     before = count_of(client, "replays_ended")
     assert replay(session) == (0, 0, 2, 0)
     assert count_of(client, "replays_ended") == before + 2

@@ -168,13 +168,18 @@ static int64_t time_to_live(const hmq_engine_settings *settings, const hmq_mqtt_
     return expires ? (int64_t)asked : -1;
 }
 
-/* TOPIC.PUBLISH topic payload [QOS q] [RETAIN] [TTL s] FROM client [EPOCH e PACKET id] [PROPERTIES bytes] */
+/* TOPIC.PUBLISH topic payload [QOS q] [RETAIN] [TTL s] FROM client [EPOCH e [PACKET id]] [PROPERTIES bytes]
+ *
+ * The epoch: what a connection had sent before it was taken over, and nobody had read, must not come behind what the
+ * client has sent elsewhere since.  (QoS 0 is spared that, unless it would stay as the retained message.) */
 static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_packet *p, hmq_slice topic, int64_t ttl_s,
                             const hmq_mqtt_publish_properties *properties) {
     hmq_slice id = hmq_conn_client_id(c);
     bool expires = ttl_s >= 0, exact = p->qos == 2, more = properties->passed_len > 0;
-    out = hmq_resp_put_header(
-        out, '*', 5U + (p->qos ? 2U : 0) + p->retain + (expires ? 2U : 0) + (exact ? 4U : 0) + (more ? 2U : 0));
+    bool fenced = p->qos > 0 || p->retain;
+    out = hmq_resp_put_header(out, '*',
+                              5U + (p->qos ? 2U : 0) + p->retain + (expires ? 2U : 0) + (fenced ? 2U : 0) +
+                                  (exact ? 2U : 0) + (more ? 2U : 0));
     out = hmq_resp_put_text(out, "TOPIC.PUBLISH", 13);
     out = hmq_resp_put_text(out, topic.data, topic.len);
     out = hmq_resp_put_text(out, p->payload.data, p->payload.len);
@@ -189,9 +194,11 @@ static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_pa
     }
     out = hmq_resp_put_text(out, "FROM", 4);
     out = hmq_resp_put_text(out, id.data, id.len);
-    if (exact) {
+    if (fenced) {
         out = hmq_resp_put_text(out, "EPOCH", 5);
         out = hmq_resp_put_number(out, c->epoch);
+    }
+    if (exact) {
         out = hmq_resp_put_text(out, "PACKET", 6);
         out = hmq_resp_put_number(out, p->packet_id);
     }

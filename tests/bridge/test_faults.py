@@ -20,6 +20,26 @@ DURABLE = ["appendfsync always"]
 QUICK = ["--retry-first-s", "0.02", "--retry-max-s", "0.1"]
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_a_connection_had_sent_before_it_was_taken_over_does_not_come_afterwards(
+    server: Server, bridge: MakeBridge, dial: Connect, qos: int
+) -> None:
+    one, two = bridge(server, arguments=QUICK), bridge(server, arguments=QUICK)
+    names = [f"c{number}" for number in range(10)]
+    former = [dial(one.port, name, clean=False) for name in names]
+    one.pause()
+    for name, client in zip(names, former, strict=True):
+        client.send(packets.publish(f"state/{name}", b"old", qos=qos, pid=1 if qos else 0, retain=True))
+        again = dial(two.port, name, clean=False, present=True)
+        again.publish(f"state/{name}", b"new", qos=1, pid=2, retain=True)
+    one.resume()
+    for client in former:
+        client.expect_closed()
+    guest = dial(two.port, "guest")
+    guest.subscribe(("state/#", 0))
+    assert [guest.read_publish().payload for _ in names] == [b"new"] * len(names)
+
+
 class Publisher(threading.Thread):
     """Publishes the numbers from 1 on with QoS 1, a window of them at a time, and notes what was acknowledged."""
 

@@ -185,9 +185,9 @@ class Server:
         }
         publisher, uid, qos = given[b"FROM"], uid_of(payload), int(given.get(b"QOS", b"0"))
         session = self.data.sessions[publisher]
+        if b"EPOCH" in given and session.epoch != int(given[b"EPOCH"]):
+            raise RefusedError("FENCED")
         if b"PACKET" in given:
-            if session.epoch != int(given[b"EPOCH"]):
-                raise RefusedError("FENCED")
             known = session.received.get(int(given[b"PACKET"]))
             if known is not None:
                 if known != uid:

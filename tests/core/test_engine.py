@@ -38,7 +38,7 @@ def desk() -> Desk:
 def test_a_publish_is_acknowledged_when_the_server_has_it(desk: Desk) -> None:
     conn = desk.open()
     desk.send(conn, publish(b"a/b", b"hello", qos=1, packet_id=5))
-    assert desk.commands() == [[b"TOPIC.PUBLISH", b"a/b", b"hello", b"QOS", b"1", b"FROM", b"c"]]
+    assert desk.commands() == [[b"TOPIC.PUBLISH", b"a/b", b"hello", b"QOS", b"1", b"FROM", b"c", b"EPOCH", b"7"]]
     assert desk.received(conn) == b""
     desk.answer(b":1\r\n")
     assert desk.received(conn) == puback(5)
@@ -46,9 +46,12 @@ def test_a_publish_is_acknowledged_when_the_server_has_it(desk: Desk) -> None:
 
 def test_a_publish_of_qos_0_is_not_answered(desk: Desk) -> None:
     conn = desk.open()
-    desk.send(conn, publish(b"a", b"x", retain=True))
-    assert desk.commands() == [[b"TOPIC.PUBLISH", b"a", b"x", b"RETAIN", b"FROM", b"c"]]
-    desk.answer(b":1\r\n")
+    desk.send(conn, publish(b"a", b"x") + publish(b"a", b"x", retain=True))
+    assert desk.commands() == [
+        [b"TOPIC.PUBLISH", b"a", b"x", b"FROM", b"c"],
+        [b"TOPIC.PUBLISH", b"a", b"x", b"RETAIN", b"FROM", b"c", b"EPOCH", b"7"],
+    ]
+    desk.answer(b":1\r\n:1\r\n")
     assert desk.received(conn) == b""
     assert desk.engine.outstanding == 0
 

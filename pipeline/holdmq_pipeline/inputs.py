@@ -4,10 +4,12 @@ A Delta table is read through its log (`deltalake` says which files are current)
 jar is needed; the columns by which it is partitioned are taken from the files' paths.
 """
 
+import json
 from pathlib import Path
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 FORMATS = ("delta", "parquet", "csv", "json")
 
@@ -36,10 +38,12 @@ def read_table(spark: SparkSession, path: str, form: str | None = None) -> DataF
     if found not in FORMATS:
         raise ValueError(f"format is {found!r}, expected one of {', '.join(FORMATS)}")
     if found == "delta":
-        files = DeltaTable(path).file_uris()
+        table = DeltaTable(path)
+        files = table.file_uris()
         if not files:
             raise FileNotFoundError(f"the Delta table {path} has no rows yet")
-        return spark.read.option("basePath", path).parquet(*files)
+        schema = StructType.fromJson(json.loads(table.schema().to_json()))  # a file may lack columns that are all null
+        return spark.read.schema(schema).option("basePath", path).parquet(*files)
     if found == "csv":
         return spark.read.option("header", True).option("inferSchema", True).csv(path)
     return spark.read.format(found).load(path)

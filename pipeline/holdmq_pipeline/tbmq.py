@@ -21,6 +21,7 @@ import base64
 import binascii
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -317,7 +318,7 @@ def _of_entry(client_id: str, entry: "Entry", rules: Rules) -> tuple[Any, ...]:
     head = (client_id, entry.serial, entry.packet_id)
     if entry.value is None:
         return (*head, QUEUED, 0, None, None, EXPIRED)
-    until = rules.now_ms + entry.ttl_ms if entry.ttl_ms >= 0 else 0
+    until = int(time.time() * 1000) + entry.ttl_ms if entry.ttl_ms >= 0 else 0  # it was asked for just now
     try:
         message = message_of_json(entry.value)
     except ValueError as error:

@@ -29,7 +29,7 @@ def figures(done: Result) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_store_is_archived_exported_and_replayed_from_the_command_line(
+def test_a_store_is_archived_learned_from_exported_and_replayed_from_the_command_line(
     server: Server, client: redis.Redis, tmp_path: Path
 ) -> None:
     store(client, topic_filter="rooms/#")
@@ -39,6 +39,8 @@ def test_a_store_is_archived_exported_and_replayed_from_the_command_line(
     archived = figures(holdmq(server, "archive", table, "--trim-after", "0", "--batch-rows", "120"))
     assert archived["rows"] == len(kept)
     assert archived["commits"] >= 2
+    learned = figures(holdmq(server, "learn", "--input", table, "--store", "fleet"))
+    assert (learned["rows"], learned["topics"]) == (len(kept), len({message.topic for message in kept}))
     kept += append(client, sent[200:], "fleet", "QOS", 1)
     wanted = matching(kept, asked)
 

@@ -16,7 +16,7 @@ from holdmq_pipeline.options import Options
 from holdmq_pipeline.session_import import Target
 from holdmq_pipeline.tbmq import Message, Postgres, Rules, from_keyspace, from_postgres, message_of_json
 from tests.pipeline.postgres import PASSWORD, PROGRAMS, PostgresServer
-from tests.support import Server, embedded_kinds
+from tests.support import Cluster, Server, embedded_kinds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,16 +89,15 @@ def test_the_tables_of_tbmq_become_sessions_with_identifiers_and_order_kept(
 ) -> None:
     source = from_postgres(spark, postgres, Rules(NOW_MS, max_bytes=4000))
 
-    report = migrate(source, target_of(server)).dry_run
-    assert (report.clients, report.messages, report.released) == (CLIENTS + 2, CLIENTS * EACH + 3, 1)
-    assert (report.expired, report.oversized, report.unreadable, report.conflicts) == (1, 1, 1, 0)
-    assert client.dbsize() == 0
     with pytest.raises(MigrationRefusedError, match=r"1 oversized and 1 unreadable messages, .* wrapped 6553"):
         migrate(source, target_of(server), execute=True)
     assert client.dbsize() == 0
 
     filters = spark.createDataFrame([("wrapped", "w/#", 2)], "client_id string, filter string, qos int")
     done = migrate(source, target_of(server), execute=True, subscriptions=filters, options=FIT)
+    report = done.dry_run
+    assert (report.clients, report.messages, report.released) == (CLIENTS + 2, CLIENTS * EACH + 3, 1)
+    assert (report.expired, report.oversized, report.unreadable, report.conflicts) == (1, 1, 1, 0)
     assert done.differences == {"lost": 0, "extra": 0, "differ": 0}
     assert done.figures.rows == CLIENTS * EACH + 3
     assert done.figures.counts["opened"] == CLIENTS + 2
@@ -166,9 +165,7 @@ def put(client: redis.Redis, key: str, n: int, *, qos: int = 1, topic_name: str 
 def test_a_keyspace_of_tbmq_becomes_sessions(
     spark: "SparkSession", tbmq: redis.Redis, server: Server, client: redis.Redis
 ) -> None:
-    port = tbmq.connection_pool.connection_kwargs["port"]
-    options = Options({"url": f"redis://127.0.0.1:{port}", "keyPrefix": "mqtt:"})
-    source = from_keyspace(spark, options, Rules(NOW_MS), partitions=2)
+    source = from_keyspace(spark, options_of(tbmq), Rules(NOW_MS), partitions=2)
     done = migrate(source, target_of(server), execute=True)
     assert done.dry_run.expired == 1
     assert done.dry_run.released == 1
@@ -185,14 +182,39 @@ def test_a_keyspace_of_tbmq_becomes_sessions(
     assert tbmq.dbsize() == 12 * 9  # as it was: 7 messages, their order and a counter each; one message more, one less
 
 
+def test_a_keyspace_goes_into_a_cluster_of_three(
+    spark: "SparkSession", tbmq: redis.Redis, fresh_cluster: Callable[..., Cluster]
+) -> None:
+    cluster = fresh_cluster(3)
+    options = Options({"url": cluster.nodes[0].url})
+    done = migrate(from_keyspace(spark, options_of(tbmq), Rules(NOW_MS), partitions=2), Target(options), execute=True)
+    assert done.figures.rows == 12 * 7
+    assert done.differences == {"lost": 0, "extra": 0, "differ": 0}
+    held = [
+        node.client().zcard(f"{{device-{c}}}_messages")
+        for c in range(12)
+        for node in [cluster.node_of(f"{{device-{c}}}")]
+    ]
+    assert held == [7] * 12
+    assert len({cluster.node_of(f"{{device-{c}}}").port for c in range(12)}) == 3
+    rows = spark.read.format("holdmq").options(url=cluster.nodes[1].url, table="sessions").load()
+    expected = {("device-5", 100 + n, n, f"payload {n}".encode()) for n in range(1, 8)}
+    found = rows.where("client_id = 'device-5'").select("client_id", "serial", "packet_id", "payload").collect()
+    assert {(row[0], row[1], row[2], bytes(row[3])) for row in found} == expected
+
+
+def options_of(tbmq: redis.Redis) -> Options:
+    port = tbmq.connection_pool.connection_kwargs["port"]
+    return Options({"url": f"redis://127.0.0.1:{port}", "keyPrefix": "mqtt:"})
+
+
 def test_a_session_in_use_is_refused_left_alone_or_continued_as_asked(
     spark: "SparkSession", tbmq: redis.Redis, server: Server, client: redis.Redis
 ) -> None:
-    port = tbmq.connection_pool.connection_kwargs["port"]
-    options = Options({"url": f"redis://127.0.0.1:{port}", "keyPrefix": "mqtt:"})
-    source = from_keyspace(spark, options, Rules(NOW_MS), partitions=2)
+    source = from_keyspace(spark, options_of(tbmq), Rules(NOW_MS), partitions=2)
     client.execute_command("SESSION.ADD", "{device-5}", Record(topic=b"x", payload=b"there").encode())
 
+    assert migrate(source, target_of(server)).dry_run.conflicts == 1
     with pytest.raises(MigrationRefusedError, match=r"1 clients, .*the session of device-5 is in use"):
         migrate(source, target_of(server), execute=True)
     assert client.zcard("{device-1}_messages") == 0
@@ -215,8 +237,7 @@ def test_the_comparison_finds_what_was_lost_added_or_changed(
 ) -> None:
     from holdmq_pipeline.session_compare import compare  # noqa: PLC0415 - what the job uses, on its own
 
-    port = tbmq.connection_pool.connection_kwargs["port"]
-    source = from_keyspace(spark, Options({"url": f"redis://127.0.0.1:{port}", "keyPrefix": "mqtt:"}), Rules(NOW_MS))
+    source = from_keyspace(spark, options_of(tbmq), Rules(NOW_MS), partitions=2)
     migrate(source, target_of(server), execute=True)
     client.execute_command("SESSION.ACK", "{device-1}", 2, 3)
     client.execute_command("SESSION.ADD", "{device-2}", Record(topic=b"x").encode())

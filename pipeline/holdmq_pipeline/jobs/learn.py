@@ -15,7 +15,7 @@ Not O(1): see pattern_levels.py; scoring is O(filters * sample) in the driver fo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -52,7 +52,7 @@ class LearnOptions:
         levels: to be indexed, 1..16.
         max_patterns: of a set, 1..4096.
         sample: how many topics costs are measured on, 1..100000.
-        shards: of the store, to report how evenly they are filled; 0: unknown.
+        shards: of the store, to report how evenly they are filled; 0: unknown, or those of the present store.
         exact: count different levels exactly, else estimate them.
     """
 
@@ -305,7 +305,9 @@ def learn_store(
     if not 0 <= margin_percent <= 100:
         raise ValueError(f"margin_percent is {margin_percent}, expected 0..100")
     generation, present = present_patterns(link, store)
-    result = learn(topics, filters=filters, present=present, options=options)
+    how = options or LearnOptions()
+    how = replace(how, shards=how.shards or int(link.store(store)[b"shards"]))
+    result = learn(topics, filters=filters, present=present, options=how)
     assert result.present is not None
     worth = result.best.cost.cost * 100 <= result.present.cost.cost * (100 - margin_percent)
     if dry_run or not worth or result.best.patterns == present:

@@ -6,6 +6,7 @@
 #include "../src/session_key.h"
 #include "../src/topic.h"
 #include "errors.h"
+#include "history.h"
 #include "replication.h"
 #include "session_hash.h"
 
@@ -92,10 +93,10 @@ static const history_store *choose_store(server_ctx *ctx, hmq_slice filter) {
     return NULL;
 }
 
-/* Behind the last message, or where the page begins. */
+/* Behind the last message, or where the page begins.  The user must be one who may read the shard. */
 static bool place(history_page *page, bool now, hmq_cursor *cursor) {
     history_shard state;
-    if (!history_shard_read(page->ctx, page->store, cursor->shard, &state, true)) return false;
+    if (!history_open_shard(page->ctx, page->store, cursor->shard, &state)) return false;
     if (!state.exists) {
         cursor->sequence = 1;
         return true;

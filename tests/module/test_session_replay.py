@@ -356,6 +356,16 @@ def test_what_cannot_be_replayed_is_refused(
         session.subscribe(("a/fine", 1), (topic_filter, options))
 
 
+def test_who_may_not_read_the_store_cannot_replay_it(session: Session, server: Server, client: redis.Redis) -> None:
+    keep(client, 2)
+    client.acl_setuser("own", enabled=True, nopass=True, commands=["+@all"], keys=["{c}*"], channels=["*"], reset=True)
+    own = Session(server.client(username="own", password=""))
+    for options in ("1@earliest", "1@!"):
+        with unchanged(client), pytest.raises(redis.ResponseError, match=r"may not read the key .{h/0}_history"):
+            own.subscribe(("a/#", options))
+    assert own.subscribe(("a/#", 1)) == [1]
+
+
 def test_only_the_owner_reads_on(session: Session, client: redis.Redis) -> None:
     keep(client, 2)
     old = session.open("one", expiry=100).epoch

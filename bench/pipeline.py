@@ -169,6 +169,7 @@ def write_case(bench: Bench, spark: SparkSession, url: str) -> None:
         def ours(frame: DataFrame = frame, table: str = table) -> None:
             frame.write.format("holdmq").mode("append").options(url=url, table=table).save()
 
+        ours(few.limit(1000))  # Python's workers are there now
         rate = bench.rate("write", f"sink, {table}, once", bench.write_rows, ours)
 
         def by_partition(few: DataFrame = few, send: Callable[[str], Any] = by_hand) -> None:

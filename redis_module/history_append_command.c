@@ -32,7 +32,7 @@ static bool parse_append(args *a, hmq_record *record, history_producer *by) {
         }
     }
     record->qos = (uint8_t)qos;
-    if (ttl_s > 0) record->expires_ms = record->time_ms + ttl_s * 1000;
+    if (right && ttl_s > 0) record->expires_ms = record->time_ms + ttl_s * 1000;
     return right;
 }
 

@@ -187,24 +187,42 @@ static void compare_lists(check *c, uint32_t pattern, uint64_t entries) {
     }
 }
 
-static void compare_marks(check *c) {
+/* How many the epoch ought to have. */
+static uint64_t marks_due(const check *c) {
+    uint64_t last = c->end - 1 < c->state->indexed.sequence ? c->end - 1 : c->state->indexed.sequence;
+    return last < c->epoch.first ? 0 : (last - c->epoch.first) / HMQ_MARKS_EVERY + 1;
+}
+
+static server_key *open_marks(const check *c, hmq_slice *marks) {
     server_string *name = history_key(c->state->store, c->state->shard, "_%" PRIu32 "_marks", c->epoch.epoch);
     server_key *key;
-    hmq_slice marks;
-    if (!history_open_string(c->ctx, name, SERVER_READ, &key, &marks)) differ(c, "%s is no string", shown(name));
-    uint64_t count = 0;
-    for (; count < c->marks && c->epoch.first + count * HMQ_MARKS_EVERY <= c->state->indexed.sequence; count++) {
-        uint8_t wanted[HMQ_MARK_BYTES];
-        hmq_mark_encode((hmq_message_id){c->times[count], c->epoch.first + count * HMQ_MARKS_EVERY}, wanted);
-        if (c->times[count] == 0 || marks.len < (count + 1) * HMQ_MARK_BYTES) continue;
-        if (memcmp(marks.data + count * HMQ_MARK_BYTES, wanted, sizeof wanted) != 0)
-            differ(c, "mark %" PRIu64 " is not that of message %" PRIu64, count,
-                   c->epoch.first + count * HMQ_MARKS_EVERY);
-    }
-    if (marks.len != count * HMQ_MARK_BYTES)
-        differ(c, "%s has %zu bytes, %" PRIu64 " expected", shown(name), marks.len, count * HMQ_MARK_BYTES);
-    if (key != NULL) sv.CloseKey(key);
+    history_open_string(c->ctx, name, SERVER_READ, &key, marks);
     sv.FreeString(NULL, name);
+    return key;
+}
+
+static void compare_marks(check *c) {
+    hmq_slice marks;
+    server_key *key = open_marks(c, &marks);
+    for (uint64_t i = 0; i < c->marks && (i + 1) * HMQ_MARK_BYTES <= marks.len; i++) {
+        uint8_t wanted[HMQ_MARK_BYTES];
+        uint64_t sequence = c->epoch.first + i * HMQ_MARKS_EVERY;
+        hmq_mark_encode((hmq_message_id){c->times[i], sequence}, wanted);
+        if (c->times[i] != 0 && memcmp(marks.data + i * HMQ_MARK_BYTES, wanted, sizeof wanted) != 0)
+            differ(c, "mark %" PRIu64 " is not that of message %" PRIu64, i, sequence);
+    }
+    if (marks.len % HMQ_MARK_BYTES != 0 || marks.len / HMQ_MARK_BYTES != marks_due(c))
+        differ(c, "it has %zu bytes of marks, %" PRIu64 " marks expected", marks.len, marks_due(c));
+    if (key != NULL) sv.CloseKey(key);
+}
+
+/* As many as there are, whatever the state says: others may have changed it. */
+static void expect_marks(check *c) {
+    hmq_slice marks;
+    server_key *key = open_marks(c, &marks);
+    c->marks = marks.len / HMQ_MARK_BYTES < marks_due(c) ? marks.len / HMQ_MARK_BYTES : marks_due(c);
+    c->times = sv.Calloc(c->marks + 1, sizeof *c->times);
+    if (key != NULL) sv.CloseKey(key);
 }
 
 bool history_check_epoch(server_ctx *ctx, const history_shard *state, uint32_t epoch, history_tell tell,
@@ -217,8 +235,7 @@ bool history_check_epoch(server_ctx *ctx, const history_shard *state, uint32_t e
     const hmq_patterns *set = history_patterns(ctx, state->store, state->shard, c.epoch.generation);
     if (set == NULL || c.end < c.epoch.first) return false;
     c.set = set;
-    c.marks = (c.end - c.epoch.first + HMQ_MARKS_EVERY - 1) / HMQ_MARKS_EVERY;
-    c.times = sv.Calloc(c.marks + 1, sizeof *c.times);
+    expect_marks(&c);
     c.topic = sv.Alloc(HMQ_TOPIC_MAX_BYTES);
     for (uint32_t pattern = 0; pattern < hmq_patterns_count(set); pattern++) {
         c.lists = sv.CreateDict(NULL);
@@ -237,19 +254,30 @@ bool history_check_epoch(server_ctx *ctx, const history_shard *state, uint32_t e
 
 /* ---- the command ------------------------------------------------------------------------------------------- */
 
+/* Kept until all is read: opening a key that has expired may tell this very client so, in the middle of a reply. */
 typedef struct sentences {
-    server_ctx *ctx;
+    server_string *kept[SENTENCES_MAX];
     long count, left_out;
 } sentences;
 
-static void reply_sentence(void *context, const char *sentence) {
+static void keep_sentence(void *context, const char *sentence) {
     sentences *s = context;
-    if (s->count < SENTENCES_MAX) {
-        sv.ReplyWithCString(s->ctx, sentence);
-        s->count++;
-    } else {
+    if (s->count < SENTENCES_MAX)
+        s->kept[s->count++] = sv.CreateString(NULL, sentence, strlen(sentence));
+    else
         s->left_out++;
+}
+
+static int reply_sentences(server_ctx *ctx, const sentences *s) {
+    sv.ReplyWithArray(ctx, s->count + (s->left_out > 0 ? 1 : 0));
+    for (long i = 0; i < s->count; i++) {
+        sv.ReplyWithString(ctx, s->kept[i]);
+        sv.FreeString(NULL, s->kept[i]);
     }
+    char more[64];
+    snprintf(more, sizeof more, "and %ld more", s->left_out);
+    if (s->left_out > 0) sv.ReplyWithCString(ctx, more);
+    return SERVER_OK;
 }
 
 int history_check_command(server_ctx *ctx, server_string **argv, int argc) {
@@ -261,17 +289,9 @@ int history_check_command(server_ctx *ctx, server_string **argv, int argc) {
     if (store == NULL || !history_take_shard(&a, store, &state)) return SERVER_OK;
     if (args_take_word(&a, "EPOCH") && !args_number(&a, "EPOCH", state.oldest, state.epoch, &epoch)) return SERVER_OK;
     if (!args_end(&a)) return SERVER_OK;
-    sentences s = {.ctx = ctx};
-    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
+    sentences s = {.count = 0};
     if (state.exists &&
-        !history_check_epoch(ctx, &state, epoch == 0 ? state.epoch : (uint32_t)epoch, reply_sentence, &s))
-        reply_sentence(&s, "the epochs or the pattern set are missing, or were changed");
-    char more[64];
-    snprintf(more, sizeof more, "and %ld more", s.left_out);
-    if (s.left_out > 0) {
-        sv.ReplyWithCString(ctx, more);
-        s.count++;
-    }
-    sv.ReplySetArrayLength(ctx, s.count);
-    return SERVER_OK;
+        !history_check_epoch(ctx, &state, epoch == 0 ? state.epoch : (uint32_t)epoch, keep_sentence, &s))
+        keep_sentence(&s, "the epochs or the pattern set are missing, or were changed");
+    return reply_sentences(ctx, &s);
 }

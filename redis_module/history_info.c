@@ -24,10 +24,53 @@ static int reply_corrupt(server_ctx *ctx, const history_shard *state) {
 
 /* ---- what a shard has -------------------------------------------------------------------------------------- */
 
+typedef struct held {
+    struct held *next;
+    server_string *reader, *value;
+} held;
+
+/* Read before anything is replied: opening a key that has expired tells clients that track it, and a server before 7.2
+ * would put that into the middle of the reply. */
 typedef struct shard_facts {
     history_shard state;
     uint64_t first, first_us, trimmed, bytes;
+    held *holds;
 } shard_facts;
+
+static server_string *copy_of(const server_string *text) {
+    hmq_slice bytes = slice_of(text);
+    return sv.CreateString(NULL, (const char *)bytes.data, bytes.len);
+}
+
+static void take_hold(server_key *key, server_string *field, server_string *value, void *data) {
+    (void)key;
+    shard_facts *f = data;
+    held *one = sv.Alloc(sizeof *one);
+    *one = (held){f->holds, copy_of(field), copy_of(value)};
+    f->holds = one;
+}
+
+static void take_holds(server_ctx *ctx, shard_facts *f) {
+    server_string *name = history_key(f->state.store, f->state.shard, "_holds");
+    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
+    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
+        server_scan_cursor *cursor = sv.ScanCursorCreate();
+        while (sv.ScanKey(hash, cursor, take_hold, f)) {}
+        sv.ScanCursorDestroy(cursor);
+    }
+    if (hash != NULL) sv.CloseKey(hash);
+    sv.FreeString(NULL, name);
+}
+
+static void forget_holds(shard_facts *f) {
+    while (f->holds != NULL) {
+        held *one = f->holds;
+        f->holds = one->next;
+        sv.FreeString(NULL, one->reader);
+        sv.FreeString(NULL, one->value);
+        sv.Free(one);
+    }
+}
 
 /* The id of an epoch's first message, if its mark says it. */
 static bool marked_time(server_ctx *ctx, const history_shard *state, const history_epoch *epoch, uint64_t *time_us) {
@@ -73,38 +116,20 @@ static bool take_facts(server_ctx *ctx, shard_facts *f, uint64_t now_us) {
 
 /* ---- replies ----------------------------------------------------------------------------------------------- */
 
-typedef struct holds_reply {
-    server_ctx *ctx;
-    long count;
-} holds_reply;
-
-static void reply_hold(server_key *key, server_string *field, server_string *value, void *data) {
-    (void)key;
-    holds_reply *holds = data;
-    long long sequence;
-    sv.ReplyWithString(holds->ctx, field);
-    if (sv.StringToLongLong(value, &sequence) == SERVER_OK)
-        sv.ReplyWithLongLong(holds->ctx, sequence);
-    else
-        sv.ReplyWithString(holds->ctx, value);
-    holds->count++;
-}
-
 /* Of each reader, up to where it has read (HISTORY.HOLD). */
-static void reply_holds(server_ctx *ctx, const history_shard *state) {
-    holds_reply holds = {ctx, 0};
-    server_string *name = history_key(state->store, state->shard, "_holds");
-    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
-    sv.FreeString(NULL, name);
+static void reply_holds(server_ctx *ctx, const held *list) {
+    long count = 0;
+    long long sequence;
     sv.ReplyWithCString(ctx, "holds");
     sv.ReplyWithMap(ctx, SERVER_POSTPONED_LEN);
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
-        server_scan_cursor *cursor = sv.ScanCursorCreate();
-        while (sv.ScanKey(hash, cursor, reply_hold, &holds)) {}
-        sv.ScanCursorDestroy(cursor);
+    for (; list != NULL; list = list->next, count++) {
+        sv.ReplyWithString(ctx, list->reader);
+        if (sv.StringToLongLong(list->value, &sequence) == SERVER_OK)
+            sv.ReplyWithLongLong(ctx, sequence);
+        else
+            sv.ReplyWithString(ctx, list->value);
     }
-    if (hash != NULL) sv.CloseKey(hash);
-    sv.ReplySetMapLength(ctx, holds.count);
+    sv.ReplySetMapLength(ctx, count);
 }
 
 static void reply_shard(server_ctx *ctx, const shard_facts *f) {
@@ -120,7 +145,7 @@ static void reply_shard(server_ctx *ctx, const shard_facts *f) {
     reply_number(ctx, "oldest_epoch", s->oldest);
     reply_number(ctx, "generation", history_generation(s));
     reply_number(ctx, "trimmed", f->trimmed);
-    reply_holds(ctx, s);
+    reply_holds(ctx, f->holds);
 }
 
 static void reply_store(server_ctx *ctx, const history_store *store, uint32_t generation) {
@@ -166,17 +191,21 @@ int history_info_command(server_ctx *ctx, server_string **argv, int argc) {
     shard_facts facts[HISTORY_SHARDS_MAX];
     const history_store *store = history_take_store(&a);
     if (store == NULL) return SERVER_OK;
-    unsigned count = take_shards(&a, store, facts);
+    unsigned count = take_shards(&a, store, facts), known = 0;
     uint64_t now_us = history_now_us();
     uint32_t generation = 1;
-    for (unsigned i = 0; i < count; i++) {
-        if (!take_facts(ctx, &facts[i], now_us)) return reply_corrupt(ctx, &facts[i].state);
-        if (history_generation(&facts[i].state) > generation) generation = history_generation(&facts[i].state);
+    for (; known < count && take_facts(ctx, &facts[known], now_us); known++) {
+        facts[known].holds = NULL;
+        take_holds(ctx, &facts[known]);
+        if (history_generation(&facts[known].state) > generation) generation = history_generation(&facts[known].state);
     }
-    if (count == 0) return SERVER_OK;
-    reply_store(ctx, store, generation);
-    sv.ReplyWithArray(ctx, count);
-    for (unsigned i = 0; i < count; i++) reply_shard(ctx, &facts[i]);
+    if (known < count) reply_corrupt(ctx, &facts[known].state);
+    if (known == count && count > 0) {
+        reply_store(ctx, store, generation);
+        sv.ReplyWithArray(ctx, count);
+        for (unsigned i = 0; i < count; i++) reply_shard(ctx, &facts[i]);
+    }
+    for (unsigned i = 0; i < known; i++) forget_holds(&facts[i]);
     return SERVER_OK;
 }
 

@@ -49,6 +49,8 @@ POLICY_FIELDS = (
     b"removed",
     b"seed",
     b"learn",
+    b"spread",
+    b"had",
     b"filter a/#",
 )
 EPOCH_LINES = (b"1 1 1 0", b"1 1000000 5 100", b"2 1 1 0", b"x", b"1 1 0 0", b"1 1 1", b"9 9 9 99999999999999999999")
@@ -197,7 +199,8 @@ HISTORY: "tuple[Maker, ...]" = (
     lambda g: [b"HISTORY.PATTERNS", b"STATS", store(g), *of_shard(g)],
     lambda g: [b"HISTORY.PATTERNS", b"PROPOSE", store(g), *g.maybe((b"MARGIN", g.number))],
     lambda g: [b"HISTORY.PATTERNS", b"PREPARE", store(g), g.one((b"2", b"3", b"4"), BAD_NUMBERS), g.one(SETS),
-               *of_shard(g)],
+               *g.maybe((b"SHARDS", lambda: g.one((b"1", b"2", b"4"), BAD_NUMBERS))), *of_shard(g)],
+    lambda g: [b"HISTORY.CHECK", store(g), shard(g), *g.maybe((b"EPOCH", g.number))],
     lambda g: [b"HISTORY.PATTERNS", b"COMMIT", store(g), g.one((b"2", b"3", b"4"), BAD_NUMBERS), *of_shard(g)],
     lambda g: [b"HISTORY.PATTERNS", b"ABORT", store(g), *of_shard(g)],
     lambda g: [b"SESSION.SUBSCRIBE", g.key(), *g.epoch(), g.one((asked(g), *STORE_FILTERS, b"$share/g/a/#")), start(g)],

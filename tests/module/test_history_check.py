@@ -72,7 +72,7 @@ def mark(client: redis.Redis) -> str:
 
 def more_marks(client: redis.Redis) -> str:
     client.append("{s/0}_history_1_marks", b"x" * 16)
-    return "'{s/0}_history_1_marks' has"
+    return "bytes of marks, 12 marks expected"
 
 
 def miss(client: redis.Redis) -> str:

@@ -14,31 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+from holdmq import _wire as wire
 from holdmq import core
-from holdmq.commands import (
-    MAX_EXPIRY_S,
-    MAX_NUMBER,
-    Command,
-    Scope,
-    Word,
-    _array,
-    _bytes,
-    _decode,
-    _filter,
-    _flag,
-    _integer,
-    _map,
-    _name,
-    _number,
-    _ok,
-    _parse_names,
-    _payload,
-    _range,
-    _some,
-    _topic,
-    _wrong,
-    chunk_words,
-)
+from holdmq._wire import Word
+from holdmq.commands import MAX_EXPIRY_S, Command, Scope
 from holdmq.errors import ArgumentError, CommandError
 from holdmq.history_replies import (
     COLUMNS,
@@ -69,8 +48,8 @@ MAX_MS = 2**48 - 1
 SETTINGS = {
     "shards": ("SHARDS", 1, MAX_SHARDS),
     "age": ("AGE", 0, MAX_EXPIRY_S),
-    "max_bytes": ("BYTES", 0, MAX_NUMBER),
-    "hold_bytes": ("HOLDBYTES", 0, MAX_NUMBER),
+    "max_bytes": ("BYTES", 0, wire.MAX_NUMBER),
+    "hold_bytes": ("HOLDBYTES", 0, wire.MAX_NUMBER),
     "levels": ("LEVELS", 1, MAX_LEVELS),
     "epoch": ("EPOCH", 1, MAX_EXPIRY_S),
     "learn": ("LEARN", 0, MAX_EXPIRY_S),
@@ -87,12 +66,12 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def shard_key(store: Text, shard: int) -> bytes:
     """The key of a shard's state, which tells its slot."""
-    return b"{%b/%d}_history" % (_name("store", store), _range("shard", shard, 0, MAX_SHARDS - 1))
+    return b"{%b/%d}_history" % (wire.name("store", store), wire.in_range("shard", shard, 0, MAX_SHARDS - 1))
 
 
 def wakeup_channel(store: Text) -> bytes:
     """The channel on which the server tells that a store got messages."""
-    return b"holdmq:history:" + _name("store", store)
+    return b"holdmq:history:" + wire.name("store", store)
 
 
 # --- Stores -----------------------------------------------------------------------------------------------------------
@@ -100,15 +79,15 @@ def wakeup_channel(store: Text) -> bytes:
 
 def history_store(store: Text, filters: Sequence[str], **settings: int | None) -> Command[None]:
     """`HISTORY.STORE`: makes or changes a store; the settings are those of `SETTINGS`, None is left as it is."""
-    words: list[Word] = ["HISTORY.STORE", _name("store", store)]
-    for one in _some("filters", filters, MAX_FILTERS):
-        words += ["FILTER", _filter(one)]
+    words: list[Word] = ["HISTORY.STORE", wire.name("store", store)]
+    for one in wire.some("filters", filters, MAX_FILTERS):
+        words += ["FILTER", wire.topic_filter(one)]
     for name, value in settings.items():
         if name not in SETTINGS:
             raise ArgumentError(f"a setting is {name!r}; expected {', '.join(SETTINGS)}")
         word, low, high = SETTINGS[name]
-        words += [] if value is None else [word, _range(name, value, low, high)]
-    return Command(tuple(words), _ok, scope=Scope.FIRST)
+        words += [] if value is None else [word, wire.in_range(name, value, low, high)]
+    return Command(tuple(words), wire.ok, scope=Scope.FIRST)
 
 
 def history_stores() -> Command[tuple[HistoryPolicy, ...]]:
@@ -118,19 +97,19 @@ def history_stores() -> Command[tuple[HistoryPolicy, ...]]:
         return tuple({policy.store: policy for part in parts for policy in part}.values())
 
     def parse(reply: object) -> tuple[HistoryPolicy, ...]:
-        return tuple(_parse_policy(_map(item)) for item in _array(reply))
+        return tuple(_parse_policy(wire.mapping(item)) for item in wire.array(reply))
 
     return Command(("HISTORY.STORES",), parse, scope=Scope.ALL, merge=merge)
 
 
 def history_unstore(store: Text) -> Command[None]:
     """`HISTORY.UNSTORE`: removes a store with all its messages."""
-    return Command(("HISTORY.UNSTORE", _name("store", store)), _ok, scope=Scope.FIRST)
+    return Command(("HISTORY.UNSTORE", wire.name("store", store)), wire.ok, scope=Scope.FIRST)
 
 
 def history_info(store: Text, shard: int | None = None) -> Command[HistoryInfo]:
     """`HISTORY.INFO`: what a store, or one shard of it, has."""
-    words: list[Word] = ["HISTORY.INFO", _name("store", store)]
+    words: list[Word] = ["HISTORY.INFO", wire.name("store", store)]
     if shard is None:
         return Command(tuple(words), _parse_info, scope=Scope.FIRST)
     return Command((*words, "SHARD", shard), _parse_info, scope=Scope.SHARD, key=shard_key(store, shard))
@@ -138,9 +117,9 @@ def history_info(store: Text, shard: int | None = None) -> Command[HistoryInfo]:
 
 def history_check(store: Text, shard: int, *, epoch: int | None = None) -> Command[tuple[str, ...]]:
     """`HISTORY.CHECK`: what in a shard's index differs from one made anew; empty when all is well."""
-    words: list[Word] = ["HISTORY.CHECK", _name("store", store), shard]
-    words += _numbers(EPOCH=("epoch", epoch, 1, MAX_NUMBER))
-    return Command(tuple(words), _parse_names, scope=Scope.SHARD, key=shard_key(store, shard))
+    words: list[Word] = ["HISTORY.CHECK", wire.name("store", store), shard]
+    words += _numbers(EPOCH=("epoch", epoch, 1, wire.MAX_NUMBER))
+    return Command(tuple(words), wire.names, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------
@@ -150,8 +129,8 @@ def message_of(
     topic: str, payload: Payload, qos: int, retain: bool, publisher: Text | None, properties: bytes
 ) -> Message:
     """The message of which these are the parts."""
-    by = _decode(_name("publisher", publisher)) if publisher is not None else ""
-    content = bytes(_payload("payload", payload))
+    by = wire.decoded(wire.name("publisher", publisher)) if publisher is not None else ""
+    content = bytes(wire.payload("payload", payload))
     return Message(topic=topic, payload=content, qos=qos, retain=retain, publisher=by, properties=properties)
 
 
@@ -159,16 +138,16 @@ def history_append(
     store: Text, message: Message, *, ttl: int | None = None, producer: ProducerChunk | None = None
 ) -> Command[HistoryPlace]:
     """`HISTORY.APPEND`: keeps a message without publishing it (ttl in seconds; its times are not sent)."""
-    words: list[Word] = ["HISTORY.APPEND", _name("store", store), _topic(message.topic), message.payload]
-    words += ["QOS", _range("qos", message.qos, 0, 2)]
+    words: list[Word] = ["HISTORY.APPEND", wire.name("store", store), wire.topic(message.topic), message.payload]
+    words += ["QOS", wire.in_range("qos", message.qos, 0, 2)]
     if message.retain:
         words.append("RETAIN")
     words += _numbers(TTL=("ttl", ttl, 1, MAX_EXPIRY_S))
     if message.publisher:
-        words += ["FROM", _name("publisher", message.publisher)]
+        words += ["FROM", wire.name("publisher", message.publisher)]
     if message.properties:
         words += ["PROPERTIES", message.properties]
-    words += chunk_words(producer)
+    words += wire.chunk_words(producer)
     return Command(tuple(words), _parse_place, scope=Scope.FIRST)
 
 
@@ -176,8 +155,10 @@ def history_import(
     store: Text, shard: int, messages: Sequence[Message | bytes], *, producer: ProducerChunk | None = None
 ) -> Command[HistoryImport]:
     """`HISTORY.IMPORT`: appends messages, or records of them, to the shard of their topics, in one step."""
-    words: list[Word] = ["HISTORY.IMPORT", _name("store", store), shard, *chunk_words(producer), "RECORD"]
-    words += [one.to_record() if isinstance(one, Message) else one for one in _some("messages", messages, MAX_IMPORT)]
+    words: list[Word] = ["HISTORY.IMPORT", wire.name("store", store), shard, *wire.chunk_words(producer), "RECORD"]
+    words += [
+        one.to_record() if isinstance(one, Message) else one for one in wire.some("messages", messages, MAX_IMPORT)
+    ]
     return Command(tuple(words), _parse_import, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
@@ -185,20 +166,20 @@ def store_layout(store: Text) -> Command[tuple[int, int]]:
     """`HMGET` of the store's policy: the seed that spreads topics, and over how many shards."""
 
     def parse(reply: object) -> tuple[int, int]:
-        seed, spread, shards = _array(reply, 3)
+        seed, spread, shards = wire.array(reply, 3)
         if seed is None or shards is None:
             raise CommandError(f"there is no store {store!r}: one that HISTORY.STORE has made expected")
-        text = _decode(seed)
-        return int(text[:16], 16) | int(text[16:], 16) << 64, _number(shards if spread is None else spread)
+        text = wire.decoded(seed)
+        return int(text[:16], 16) | int(text[16:], 16) << 64, wire.number(shards if spread is None else spread)
 
-    return Command(("HMGET", b"{%b}_history_store" % _name("store", store), "seed", "spread", "shards"), parse)
+    return Command(("HMGET", b"{%b}_history_store" % wire.name("store", store), "seed", "spread", "shards"), parse)
 
 
 def by_shard(messages: Sequence[Message], seed: int, shards: int) -> dict[int, list[Message]]:
     """The messages by the shards that their topics belong to."""
     groups: dict[int, list[Message]] = {}
-    for message in _some("messages", messages, MAX_IMPORT):
-        groups.setdefault(core.topic_shard(_topic(message.topic), shards, seed=seed), []).append(message)
+    for message in wire.some("messages", messages, MAX_IMPORT):
+        groups.setdefault(core.topic_shard(wire.topic(message.topic), shards, seed=seed), []).append(message)
     return groups
 
 
@@ -217,19 +198,19 @@ def history_replay(
     cursor: str | None = None,
 ) -> Command[HistoryPage]:
     """`HISTORY.REPLAY`: a page of what a filter matches, from `start_ms` (None: the earliest) or a cursor on."""
-    words: list[Word] = ["HISTORY.REPLAY", _filter(topic_filter)]
+    words: list[Word] = ["HISTORY.REPLAY", wire.topic_filter(topic_filter)]
     if store is not None:
-        words += ["STORE", _name("store", store)]
+        words += ["STORE", wire.name("store", store)]
     if cursor is None:
-        words += ["FROM", "earliest" if start_ms is None else _range("start", start_ms, 0, MAX_MS)]
+        words += ["FROM", "earliest" if start_ms is None else wire.in_range("start", start_ms, 0, MAX_MS)]
     words += _numbers(
         TO=("end", end_ms, 0, MAX_MS),
-        COUNT=("count", count, 1, MAX_NUMBER),
-        BYTES=("max_bytes", max_bytes, 1, MAX_NUMBER),
+        COUNT=("count", count, 1, wire.MAX_NUMBER),
+        BYTES=("max_bytes", max_bytes, 1, wire.MAX_NUMBER),
         SHARD=("shard", shard, 0, MAX_SHARDS - 1),
     )
     if cursor is not None:
-        words += ["CURSOR", _name("cursor", cursor)]
+        words += ["CURSOR", wire.name("cursor", cursor)]
     if store is not None and shard is not None:
         return Command(tuple(words), _parse_page, scope=Scope.SHARD, key=shard_key(store, shard))
     return Command(tuple(words), _parse_page, scope=Scope.FIRST)
@@ -237,8 +218,8 @@ def history_replay(
 
 def history_sequence(store: Text, shard: int, at_ms: int) -> Command[int]:
     """`HISTORY.SEQ`: the sequence number of the first message of a shard at this time or later."""
-    words = ("HISTORY.SEQ", _name("store", store), shard, _range("time", at_ms, 0, MAX_MS))
-    return Command(words, _integer, scope=Scope.SHARD, key=shard_key(store, shard))
+    words = ("HISTORY.SEQ", wire.name("store", store), shard, wire.in_range("time", at_ms, 0, MAX_MS))
+    return Command(words, wire.integer, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
 def history_range(
@@ -259,11 +240,11 @@ def history_range(
             raise ArgumentError(f"a column is {name!r}; expected {', '.join(COLUMNS)}")
     if len(set(names)) != len(names) or not names:
         raise ArgumentError(f"columns are {names!r}; expected one or more, each once")
-    words: list[Word] = ["HISTORY.RANGE", _name("store", store), shard]
+    words: list[Word] = ["HISTORY.RANGE", wire.name("store", store), shard]
     first, last = numbers
-    words += [_range("first", first, 1, MAX_NUMBER), _range("last", last, 0, MAX_NUMBER)]
+    words += [wire.in_range("first", first, 1, wire.MAX_NUMBER), wire.in_range("last", last, 0, wire.MAX_NUMBER)]
     if topic_filter is not None:
-        words += ["FILTER", _filter(topic_filter)]
+        words += ["FILTER", wire.topic_filter(topic_filter)]
     words += ["COLUMNS", len(names), *names]
     words += _numbers(
         COUNT=("count", count, 1, MAX_ROWS),
@@ -272,13 +253,13 @@ def history_range(
     words += ["PACKED", *(["EXPIRED"] if expired else [])]
 
     def parse(reply: object) -> HistoryColumns:
-        next_sequence, visited, missed, rows, packed = _array(reply, 5)
+        next_sequence, visited, missed, rows, packed = wire.array(reply, 5)
         buffers = {
-            name: tuple(map(_bytes, item)) if isinstance(item, list) else (_bytes(item),)
-            for name, item in zip(names, _array(packed, len(names)), strict=True)
+            name: tuple(map(wire.string, item)) if isinstance(item, list) else (wire.string(item),)
+            for name, item in zip(names, wire.array(packed, len(names)), strict=True)
         }
         return HistoryColumns(
-            shard, _integer(next_sequence), _integer(visited), _integer(missed), _integer(rows), buffers
+            shard, wire.integer(next_sequence), wire.integer(visited), wire.integer(missed), wire.integer(rows), buffers
         )
 
     return Command(tuple(words), parse, scope=Scope.SHARD, key=shard_key(store, shard))
@@ -289,46 +270,51 @@ def history_range(
 
 def history_trim(store: Text, shard: int, sequence: int) -> Command[int]:
     """`HISTORY.TRIM`: everything up to this sequence number goes; replies the first one that is still visible."""
-    words = ("HISTORY.TRIM", _name("store", store), shard, _range("sequence", sequence, 0, MAX_NUMBER))
-    return Command(words, _integer, scope=Scope.SHARD, key=shard_key(store, shard))
+    words = ("HISTORY.TRIM", wire.name("store", store), shard, wire.in_range("sequence", sequence, 0, wire.MAX_NUMBER))
+    return Command(words, wire.integer, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
 def history_hold(store: Text, reader: Text, watermarks: Mapping[int, int] | None = None) -> Command[dict[int, int]]:
     """`HISTORY.HOLD`: the reader has read each of these shards up to the sequence number; replies its watermarks."""
-    words: list[Word] = ["HISTORY.HOLD", _name("store", store), _name("reader", reader)]
+    words: list[Word] = ["HISTORY.HOLD", wire.name("store", store), wire.name("reader", reader)]
     for shard, sequence in (watermarks or {}).items():
-        words += [_range("shard", shard, 0, MAX_SHARDS - 1), _range("sequence", sequence, 0, MAX_NUMBER)]
+        words += [
+            wire.in_range("shard", shard, 0, MAX_SHARDS - 1),
+            wire.in_range("sequence", sequence, 0, wire.MAX_NUMBER),
+        ]
     return Command(tuple(words), _parse_watermarks, scope=Scope.FIRST)
 
 
 def history_release(store: Text, reader: Text) -> Command[None]:
     """`HISTORY.HOLD … RELEASE`: the reader holds nothing any more."""
-    return Command(("HISTORY.HOLD", _name("store", store), _name("reader", reader), "RELEASE"), _ok, scope=Scope.FIRST)
+    return Command(
+        ("HISTORY.HOLD", wire.name("store", store), wire.name("reader", reader), "RELEASE"), wire.ok, scope=Scope.FIRST
+    )
 
 
 # --- Patterns ---------------------------------------------------------------------------------------------------------
 
 
 def _patterns(word: str, store: Text, *rest: Word, shard: int | None) -> tuple[Word, ...]:
-    words: list[Word] = ["HISTORY.PATTERNS", word, _name("store", store), *rest]
+    words: list[Word] = ["HISTORY.PATTERNS", word, wire.name("store", store), *rest]
     words += _numbers(SHARD=("shard", shard, 0, MAX_SHARDS - 1))
     return tuple(words)
 
 
 def _scoped(store: Text, shard: int | None) -> dict[str, Any]:
     """A command about patterns goes where the store, or the shard, is."""
-    key = b"{%b}" % _name("store", store) if shard is None else shard_key(store, shard)
+    key = b"{%b}" % wire.name("store", store) if shard is None else shard_key(store, shard)
     return {"scope": Scope.SHARD, "key": key}
 
 
 def patterns_get(store: Text, *, shard: int | None = None, generation: int | None = None) -> Command[tuple[int, str]]:
     """`HISTORY.PATTERNS GET`: the generation, and its pattern set as text."""
     words = [*_patterns("GET", store, shard=shard)]
-    words += _numbers(GENERATION=("generation", generation, 1, MAX_NUMBER))
+    words += _numbers(GENERATION=("generation", generation, 1, wire.MAX_NUMBER))
 
     def parse(reply: object) -> tuple[int, str]:
-        number, text = _array(reply, 2)
-        return _integer(number), _decode(text)
+        number, text = wire.array(reply, 2)
+        return wire.integer(number), wire.decoded(text)
 
     return Command(tuple(words), parse, **_scoped(store, shard))
 
@@ -337,7 +323,7 @@ def patterns_stats(store: Text, *, shard: int | None = None) -> Command[tuple[Pa
     """`HISTORY.PATTERNS STATS`: each pattern of the present set."""
 
     def parse(reply: object) -> tuple[PatternStats, ...]:
-        return tuple(_parse_stats(_map(item)) for item in _array(reply))
+        return tuple(_parse_stats(wire.mapping(item)) for item in wire.array(reply))
 
     return Command(_patterns("STATS", store, shard=shard), parse, **_scoped(store, shard))
 
@@ -346,25 +332,25 @@ def patterns_prepare(
     store: Text, generation: int, text: str, *, shards: int | None = None, shard: int | None = None
 ) -> Command[None]:
     """`HISTORY.PATTERNS PREPARE`: checks a pattern set, and how many shards there are to be, for a generation."""
-    words: list[Word] = [_range("generation", generation, 1, MAX_NUMBER), _name("text", text)]
+    words: list[Word] = [wire.in_range("generation", generation, 1, wire.MAX_NUMBER), wire.name("text", text)]
     words += _numbers(SHARDS=("shards", shards, 1, MAX_SHARDS))
-    return Command(_patterns("PREPARE", store, *words, shard=shard), _ok, **_scoped(store, shard))
+    return Command(_patterns("PREPARE", store, *words, shard=shard), wire.ok, **_scoped(store, shard))
 
 
 def patterns_commit(store: Text, generation: int, *, shard: int | None = None) -> Command[None]:
     """`HISTORY.PATTERNS COMMIT`: switches to what was prepared."""
-    number = _range("generation", generation, 1, MAX_NUMBER)
-    return Command(_patterns("COMMIT", store, number, shard=shard), _ok, **_scoped(store, shard))
+    number = wire.in_range("generation", generation, 1, wire.MAX_NUMBER)
+    return Command(_patterns("COMMIT", store, number, shard=shard), wire.ok, **_scoped(store, shard))
 
 
 def patterns_abort(store: Text, *, shard: int | None = None) -> Command[None]:
     """`HISTORY.PATTERNS ABORT`: forgets what was prepared."""
-    return Command(_patterns("ABORT", store, shard=shard), _ok, **_scoped(store, shard))
+    return Command(_patterns("ABORT", store, shard=shard), wire.ok, **_scoped(store, shard))
 
 
 def patterns_propose(store: Text, *, margin: int | None = None) -> Command[PatternProposal]:
     """`HISTORY.PATTERNS PROPOSE`: what the learner proposes (margin in percent)."""
-    words: list[Word] = ["HISTORY.PATTERNS", "PROPOSE", _name("store", store)]
+    words: list[Word] = ["HISTORY.PATTERNS", "PROPOSE", wire.name("store", store)]
     words += _numbers(MARGIN=("margin", margin, 0, 100))
     return Command(tuple(words), _parse_proposal, **_scoped(store, None))
 
@@ -389,8 +375,8 @@ def time_ms(name: str, value: Start, now_ms: int = 0) -> int | None:
         return max(0, now_ms - value // timedelta(milliseconds=1))
     if isinstance(value, datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        return _range(name, (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1), 0, MAX_MS)
-    return _range(name, value, 0, MAX_MS)
+        return wire.in_range(name, (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1), 0, MAX_MS)
+    return wire.in_range(name, value, 0, MAX_MS)
 
 
 def _text_ms(name: str, text: str, now_ms: int) -> int | None:
@@ -400,7 +386,7 @@ def _text_ms(name: str, text: str, now_ms: int) -> int | None:
     if text in ("earliest", "now"):
         return None if text == "earliest" else now_ms
     if text.isdecimal():
-        return _range(name, int(text), 0, MAX_MS)
+        return wire.in_range(name, int(text), 0, MAX_MS)
     try:
         return time_ms(name, datetime.fromisoformat(text))
     except ValueError as error:
@@ -428,131 +414,133 @@ def _numbers(**options: tuple[str, int | None, int, int]) -> list[Word]:
     words: list[Word] = []
     for word, (name, value, low, high) in options.items():
         if value is not None:
-            words += [word, _range(name, value, low, high)]
+            words += [word, wire.in_range(name, value, low, high)]
     return words
 
 
 def _parse_policy(fields: Mapping[str, Any]) -> HistoryPolicy:
     try:
         return HistoryPolicy(
-            store=_decode(fields["store"]),
-            filters=tuple(_decode(one) for one in _array(fields["filters"])),
-            shards=_integer(fields["shards"]),
-            levels=_integer(fields["levels"]),
-            age=_integer(fields["age"]),
-            epoch=_integer(fields["epoch"]),
-            max_bytes=_integer(fields["bytes"]),
-            hold_bytes=_integer(fields["holdbytes"]),
-            learn=_integer(fields["learn"]),
+            store=wire.decoded(fields["store"]),
+            filters=tuple(wire.decoded(one) for one in wire.array(fields["filters"])),
+            shards=wire.integer(fields["shards"]),
+            levels=wire.integer(fields["levels"]),
+            age=wire.integer(fields["age"]),
+            epoch=wire.integer(fields["epoch"]),
+            max_bytes=wire.integer(fields["bytes"]),
+            hold_bytes=wire.integer(fields["holdbytes"]),
+            learn=wire.integer(fields["learn"]),
         )
     except KeyError as error:
-        raise _wrong(fields, f"a field {error}") from error
+        raise wire.wrong(fields, f"a field {error}") from error
 
 
 def _parse_info(reply: object) -> HistoryInfo:
-    fields = _map(reply)
+    fields = wire.mapping(reply)
     policy = _parse_policy(fields)
     try:
-        shards = tuple(_parse_shard(_map(item)) for item in _array(fields["shard"]))
-        return HistoryInfo(policy, _integer(fields["generation"]), shards)
+        shards = tuple(_parse_shard(wire.mapping(item)) for item in wire.array(fields["shard"]))
+        return HistoryInfo(policy, wire.integer(fields["generation"]), shards)
     except KeyError as error:
-        raise _wrong(reply, f"a field {error}") from error
+        raise wire.wrong(reply, f"a field {error}") from error
 
 
 def _parse_shard(fields: Mapping[str, Any]) -> ShardInfo:
     holds: dict[str, int] = {}
     lost: dict[str, int] = {}
-    for reader, value in _map(fields["holds"]).items():
-        text = _decode(value) if isinstance(value, bytes) else str(_integer(value))
+    for reader, value in wire.mapping(fields["holds"]).items():
+        text = wire.decoded(value) if isinstance(value, bytes) else str(wire.integer(value))
         is_lost = text.startswith("lost ")
         number = text.removeprefix("lost ")
         if not number.isdecimal():
-            raise _wrong(value, "the watermark of a reader")
+            raise wire.wrong(value, "the watermark of a reader")
         (lost if is_lost else holds)[reader] = int(number)
     return ShardInfo(
-        shard=_integer(fields["shard"]),
-        first=_integer(fields["first"]),
-        last=_integer(fields["last"]),
-        first_time_us=_integer(fields["first_time"]),
-        last_time_us=_integer(fields["last_time"]),
-        bytes=_integer(fields["bytes"]),
-        epoch=_integer(fields["epoch"]),
-        oldest_epoch=_integer(fields["oldest_epoch"]),
-        generation=_integer(fields["generation"]),
-        trimmed=_integer(fields["trimmed"]),
+        shard=wire.integer(fields["shard"]),
+        first=wire.integer(fields["first"]),
+        last=wire.integer(fields["last"]),
+        first_time_us=wire.integer(fields["first_time"]),
+        last_time_us=wire.integer(fields["last_time"]),
+        bytes=wire.integer(fields["bytes"]),
+        epoch=wire.integer(fields["epoch"]),
+        oldest_epoch=wire.integer(fields["oldest_epoch"]),
+        generation=wire.integer(fields["generation"]),
+        trimmed=wire.integer(fields["trimmed"]),
         holds=holds,
         lost=lost,
     )
 
 
 def _parse_place(reply: object) -> HistoryPlace:
-    shard, sequence, time_us, new = _array(reply, 4)
-    return HistoryPlace(_integer(shard), _integer(sequence), _integer(time_us), _flag(new))
+    shard, sequence, time_us, new = wire.array(reply, 4)
+    return HistoryPlace(wire.integer(shard), wire.integer(sequence), wire.integer(time_us), wire.flag(new))
 
 
 def _parse_import(reply: object) -> HistoryImport:
-    first, last, new = _array(reply, 3)
-    return HistoryImport(_integer(first), _integer(last), _flag(new))
+    first, last, new = wire.array(reply, 3)
+    return HistoryImport(wire.integer(first), wire.integer(last), wire.flag(new))
 
 
 def _parse_page(reply: object) -> HistoryPage:
-    entries, cursor, end, visited, missed = _array(reply, 5)
-    messages = tuple(_parse_message(entry) for entry in _array(entries))
-    return HistoryPage(messages, _decode(cursor), _flag(end), _integer(visited), _integer(missed))
+    entries, cursor, end, visited, missed = wire.array(reply, 5)
+    messages = tuple(_parse_message(entry) for entry in wire.array(entries))
+    return HistoryPage(messages, wire.decoded(cursor), wire.flag(end), wire.integer(visited), wire.integer(missed))
 
 
 def _parse_message(entry: object) -> HistoryMessage:
-    shard, sequence, time_us, record = _array(entry, 4)
+    shard, sequence, time_us, record = wire.array(entry, 4)
     try:
-        return HistoryMessage.from_record_at(_bytes(record), _integer(shard), _integer(sequence), _integer(time_us))
+        return HistoryMessage.from_record_at(
+            wire.string(record), wire.integer(shard), wire.integer(sequence), wire.integer(time_us)
+        )
     except ArgumentError as error:
-        raise _wrong(record, "a record of a message") from error
+        raise wire.wrong(record, "a record of a message") from error
 
 
 def _parse_watermarks(reply: object) -> dict[int, int]:
-    return {int(shard): _number(sequence) for shard, sequence in _pairs(reply)}
+    return {int(shard): wire.number(sequence) for shard, sequence in _pairs(reply)}
 
 
 def _pairs(reply: object) -> Iterable[tuple[Any, Any]]:
     if isinstance(reply, dict):
         return reply.items()
-    flat = _array(reply)
+    flat = wire.array(reply)
     if len(flat) % 2:
-        raise _wrong(reply, "pairs")
+        raise wire.wrong(reply, "pairs")
     return zip(flat[::2], flat[1::2], strict=True)
 
 
 def _parse_stats(fields: Mapping[str, Any]) -> PatternStats:
     try:
         return PatternStats(
-            pattern=_integer(fields["pattern"]),
-            filter=_decode(fields["filter"]),
-            messages=_integer(fields["messages"]),
-            slots=_integer(fields["slots"]),
-            bits=tuple(_integer(one) for one in _array(fields["bits"])),
+            pattern=wire.integer(fields["pattern"]),
+            filter=wire.decoded(fields["filter"]),
+            messages=wire.integer(fields["messages"]),
+            slots=wire.integer(fields["slots"]),
+            bits=tuple(wire.integer(one) for one in wire.array(fields["bits"])),
         )
     except KeyError as error:
-        raise _wrong(fields, f"a field {error}") from error
+        raise wire.wrong(fields, f"a field {error}") from error
 
 
 def _parse_proposal(reply: object) -> PatternProposal:
-    fields = _map(reply)
+    fields = wire.mapping(reply)
     try:
         return PatternProposal(
-            better=_flag(fields["better"]),
-            text=_decode(fields["text"]),
+            better=wire.flag(fields["better"]),
+            text=wire.decoded(fields["text"]),
             cost=_float(fields["cost"]),
             present_cost=_float(fields["present_cost"]),
-            patterns=_integer(fields["patterns"]),
-            messages=_integer(fields["messages"]),
+            patterns=wire.integer(fields["patterns"]),
+            messages=wire.integer(fields["messages"]),
         )
     except KeyError as error:
-        raise _wrong(reply, f"a field {error}") from error
+        raise wire.wrong(reply, f"a field {error}") from error
 
 
 def _float(reply: object) -> float:
     """A double (RESP3), or a number as text (RESP2)."""
     try:
-        return float(reply if isinstance(reply, (int, float)) else _decode(reply))
+        return float(reply if isinstance(reply, (int, float)) else wire.decoded(reply))
     except ValueError as error:
-        raise _wrong(reply, "a number") from error
+        raise wire.wrong(reply, "a number") from error

@@ -14,7 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdmq.cli import Group, Output
+from holdmq.cli_output import Group, Output
 from holdmq.core import InvalidTopicError
 from holdmq_bridge.auth import transfer
 from holdmq_bridge.auth.cli_common import OUTPUT, output, pass_store

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from holdmq.cli import Output
+from holdmq.cli_output import Output
 from holdmq.errors import ArgumentError
 from holdmq_bridge.auth.store import Store, Target
 

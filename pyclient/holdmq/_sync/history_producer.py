@@ -5,13 +5,14 @@ import time
 from typing import TYPE_CHECKING
 
 from holdmq import history_commands as commands
-from holdmq.commands import Command, chunk_words
+from holdmq._wire import chunk_words
 from holdmq.errors import HoldMQError, ProducerError, library_of
 from holdmq.history_replies import HistoryPlace
 from holdmq.replies import Payload, ProducerChunk, Text
 
 if TYPE_CHECKING:
     from holdmq._sync.client import HoldMQ
+    from holdmq.commands import Command
 
 
 class HistoryProducer:

@@ -5,6 +5,7 @@
 #include "engine_internal.h"
 
 #define SPARE_MAX_BYTES 65536U
+#define MOST_ALIASES 64U /* used towards a client: they are looked for one by one */
 
 /* ---- small tools ---- */
 
@@ -230,7 +231,7 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
     c->window = session->window;
     c->receive_maximum = session->receive_maximum;
     c->alias_maximum_in = session->alias_maximum_in;
-    c->alias_maximum_out = session->alias_maximum_out;
+    c->alias_maximum_out = session->alias_maximum_out < MOST_ALIASES ? session->alias_maximum_out : MOST_ALIASES;
     c->max_packet_out = session->max_packet_out;
     c->epoch = session->epoch;
     c->replay = bucket_of(session->replay_rate, now_ms);
@@ -437,6 +438,7 @@ void hmq_engine_server_lost(hmq_engine *e) {
     e->up = e->broken = false;
     hmq_log_lost(e);
     hmq_bytes_free(&e->allocator, &e->incoming);
+    e->measured = (hmq_resp_progress){0};
     hmq_bytes_clear(&e->fetch_queue.bytes);
     e->fetches = 0;
     e->fetch_limit = 1; /* in case the pages were the reason: the server's bound on what a client may have unread */

@@ -152,6 +152,7 @@ struct hmq_engine {
     size_t unwritten; /* bytes at the end of the log */
     hmq_bytes awaited; /* struct awaited, one for each command in the log */
     hmq_bytes incoming; /* what came from the server and is not a whole reply yet */
+    hmq_resp_progress measured; /* of it */
 
     uint32_t fetches, fetch_limit;
     conn_list outputs, flushes, waiting, fetch_queue;

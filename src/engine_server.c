@@ -286,7 +286,7 @@ bool hmq_engine_command(hmq_engine *e, hmq_conn conn, uint64_t token, bool repli
 static int take(hmq_engine *e, const uint8_t *data, size_t len, size_t *taken, hmq_engine_event *event) {
     *taken = 0;
     for (;;) {
-        int64_t size = hmq_resp_measure(data + *taken, len - *taken);
+        int64_t size = hmq_resp_measure_on(data + *taken, len - *taken, &e->measured);
         if (size <= 0) return (int)size;
         hmq_slice reply = {data + *taken, (size_t)size};
         *taken += (size_t)size;

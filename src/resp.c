@@ -75,12 +75,15 @@ bool hmq_resp_next(const uint8_t *data, size_t len, size_t *at, hmq_resp_item *i
     return read_item(data, len, at, item) == 1;
 }
 
-int64_t hmq_resp_measure(const uint8_t *data, size_t len) {
-    size_t at = 0;
-    uint64_t left = 1;
+int64_t hmq_resp_measure_on(const uint8_t *data, size_t len, hmq_resp_progress *progress) {
+    size_t at = progress->at;
+    uint64_t left = at == 0 ? 1 : progress->left;
+    *progress = (hmq_resp_progress){0};
     while (left > 0) {
         hmq_resp_item item;
+        size_t before = at;
         int read = read_item(data, len, &at, &item);
+        if (read == 0) *progress = (hmq_resp_progress){before, left};
         if (read <= 0) return read;
         left--;
         if (strchr("*>~", item.type) != NULL && item.number > 0) left += (uint64_t)item.number;
@@ -88,6 +91,11 @@ int64_t hmq_resp_measure(const uint8_t *data, size_t len) {
         if (item.type == '|') left += 2 * (uint64_t)(item.number < 0 ? 0 : item.number) + 1; /* and what it describes */
     }
     return (int64_t)at;
+}
+
+int64_t hmq_resp_measure(const uint8_t *data, size_t len) {
+    hmq_resp_progress progress = {0};
+    return hmq_resp_measure_on(data, len, &progress);
 }
 
 static uint8_t *put_decimal(uint8_t *out, uint64_t number) {

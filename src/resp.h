@@ -19,6 +19,15 @@ typedef struct hmq_resp_item {
 
 /* Bytes of the first whole reply; 0: more are needed; -1: no RESP. */
 int64_t hmq_resp_measure(const uint8_t *data, size_t len);
+
+/* How far the measuring of a reply that is not whole has come; all 0: not begun. */
+typedef struct hmq_resp_progress {
+    size_t at;
+    uint64_t left; /* items to come */
+} hmq_resp_progress;
+/* The same, from where the last call with the same beginning of the data stopped: a long reply that comes in many parts is
+ * read once.  Unless more are needed, *progress is as at the beginning again. */
+int64_t hmq_resp_measure_on(const uint8_t *data, size_t len, hmq_resp_progress *progress);
 /* The next item (of an aggregate: its header), and moves *at behind it.  False: no RESP, or cut off. */
 bool hmq_resp_next(const uint8_t *data, size_t len, size_t *at, hmq_resp_item *item);
 

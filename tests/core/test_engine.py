@@ -1,5 +1,8 @@
 """The engine: whole conversations between clients, the engine and a server, from byte strings."""
 
+import dataclasses
+from typing import Any
+
 import pytest
 
 from holdmq.core import Delivery, DeliveryKind
@@ -145,9 +148,9 @@ def test_properties_are_passed_on_and_message_expiry_becomes_a_time_to_live(desk
     ],
 )
 def test_a_publish_lives_no_longer_than_the_settings_allow(
-    interval: int | None, settings: dict[str, int], seconds: int | None
+    interval: int | None, settings: dict[str, Any], seconds: int | None
 ) -> None:
-    desk = Desk(EngineSettings(**settings))
+    desk = Desk(dataclasses.replace(EngineSettings(), **settings))
     conn = desk.open(version=5)
     desk.send(conn, publish(b"a", properties=b"" if interval is None else b"\x02" + interval.to_bytes(4, "big")))
     options = [] if seconds is None else [b"TTL", b"%d" % seconds]

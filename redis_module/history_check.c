@@ -254,7 +254,8 @@ bool history_check_epoch(server_ctx *ctx, const history_shard *state, uint32_t e
 
 /* ---- the command ------------------------------------------------------------------------------------------- */
 
-/* Kept until all is read: opening a key that has expired may tell this very client so, in the middle of a reply. */
+/* Kept until all is read: opening a key that has expired is an event, of which this client may hear in the middle of a
+ * reply (before 7.2). */
 typedef struct sentences {
     server_string *kept[SENTENCES_MAX];
     long count, left_out;

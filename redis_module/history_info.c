@@ -29,8 +29,8 @@ typedef struct held {
     server_string *reader, *value;
 } held;
 
-/* Read before anything is replied: opening a key that has expired tells clients that track it, and a server before 7.2
- * would put that into the middle of the reply. */
+/* Read before anything is replied: opening a key that has expired is an event, and a server before 7.2 puts what this
+ * client hears of it into the middle of the reply. */
 typedef struct shard_facts {
     history_shard state;
     uint64_t first, first_us, trimmed, bytes;

@@ -18,6 +18,8 @@ if ! [ -x $bin/initdb ] || ! $bin/postgres --version >/dev/null; then
     bash tools/debian-unpack.sh "$cache/postgresql-15" --with-libraries postgresql-15
     bin=$cache/postgresql-15/root/usr/lib/postgresql/15/bin
     lib=$(dirname "$(find "$cache/postgresql-15/root/usr/lib" -name 'libpq.so.5' | head -n 1)")
+    # Some packages have their libraries in /lib, which is the same folder where they are installed.
+    [ ! -d "$cache/postgresql-15/root/lib" ] || cp -an "$cache/postgresql-15/root/lib/$(basename "$lib")/." "$lib/"
 fi
 LD_LIBRARY_PATH=$lib "$bin/postgres" --version >/dev/null || {
     printf 'PostgreSQL 15 in %s does not start; the tests of the migration need it (Debian 12: postgresql-15)\n' "$bin" >&2

@@ -43,11 +43,13 @@ def install(link: Link, store: str, patterns: PatternSet, *, after: int) -> int:
     if all(one == (after, patterns) for one in there):
         return after
     todo = [place for place, one in zip(_places(link, store), there, strict=True) if one != (after + 1, patterns)]
+    prepared = []
     try:
         for key, which in todo:
             link.ask(key, "HISTORY.PATTERNS", "PREPARE", store, after + 1, patterns.text, *which)
+            prepared.append((key, which))
     except redis.RedisError:
-        for key, which in todo:
+        for key, which in prepared:  # and nothing that others have prepared
             link.ask(key, "HISTORY.PATTERNS", "ABORT", store, *which)
         raise
     for key, which in todo:

@@ -185,6 +185,10 @@ storm-asan: core build/asan/holdmq.so build/asan/no_deepbind.so ## the same with
 		HOLDMQ_TEST_PRELOAD=$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME) \
 		$(BIN)/python -m tests.system.mqtt_storm $(ARGS)
 
+.PHONY: history-storm
+history-storm: core module ## ten minutes of writers and readers of history, with kills, failovers, clock steps, new pattern sets
+	$(BIN)/python -m tests.system.history_storm $(ARGS)
+
 FUZZ_SECONDS ?= 300
 fuzz: core build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## the core on mutated bytes, then random commands on sanitized servers
 	$(BIN)/python -m tests.fuzz.core --seconds $(FUZZ_SECONDS) $(ARGS)

@@ -68,6 +68,7 @@ class Server:
         replica_of: its primary, if it is to be a replica.
         cluster: whether it is a node of a cluster.
         password: of the default user.
+        environment: of its process, besides; a library of LD_PRELOAD stands before the sanitizers'.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Server:
         replica_of: "Server | None" = None,
         cluster: bool = False,
         password: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.kind = kind
@@ -93,6 +95,7 @@ class Server:
         self.replica_of = replica_of
         self.cluster = cluster
         self.password = password
+        self.environment = dict(environment or {})
         self._port: Port | None = None
         self._process: ServerProcess | None = None
         self._clients: list[redis.Redis] = []
@@ -234,7 +237,7 @@ class Server:
             port=self.port,
             log=self.directory / "server.log",
             password=self.password,
-            environment=_sanitizer_environment(),
+            environment=_with_sanitizers(self.environment),
         )
 
     def _write_configuration(self) -> None:
@@ -279,12 +282,14 @@ class Server:
         self._clients.clear()
 
 
-def _sanitizer_environment() -> Mapping[str, str]:
+def _with_sanitizers(environment: Mapping[str, str]) -> Mapping[str, str]:
     preload = os.environ.get(PRELOAD)
     if not preload:
-        return {}
+        return environment
+    own = environment.get("LD_PRELOAD")
     return {
-        "LD_PRELOAD": preload,
+        **environment,
+        "LD_PRELOAD": f"{own}:{preload}" if own else preload,
         # The server itself is not built for leak detection; the shim stands before the runtime on purpose.
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:verify_asan_link_order=0:detect_odr_violation=0",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",

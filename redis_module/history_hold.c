@@ -78,9 +78,11 @@ uint64_t history_holds_lowest(server_ctx *ctx, const history_shard *state, serve
 
 /* ---- giving up --------------------------------------------------------------------------------------------- */
 
+#define HOLD_PAIRS ((size_t)2 * HISTORY_READERS_MAX)
+
 typedef struct losers {
     uint64_t sequence; /* what is dropped; or the last one that there is */
-    server_string *pairs[2 * HISTORY_READERS_MAX];
+    server_string *pairs[HOLD_PAIRS];
     size_t count; /* of pairs, names and values */
 } losers;
 
@@ -88,7 +90,7 @@ static void take_loser(server_key *key, server_string *field, server_string *val
     (void)key;
     losers *found = data;
     history_hold hold = history_hold_parse(value);
-    if (hold.lost || hold.sequence >= found->sequence || found->count == 2 * HISTORY_READERS_MAX) return;
+    if (hold.lost || hold.sequence >= found->sequence || found->count == HOLD_PAIRS) return;
     hmq_slice name = slice_of(field);
     found->pairs[found->count++] = sv.CreateString(NULL, (const char *)name.data, name.len);
     found->pairs[found->count++] = sv.CreateStringPrintf(NULL, "lost %" PRIu64, hold.sequence);
@@ -160,7 +162,7 @@ static void take_higher(server_key *key, server_string *field, server_string *va
     (void)key;
     losers *found = data;
     history_hold hold = history_hold_parse(value);
-    if (hold.lost || hold.sequence <= found->sequence || found->count == 2 * HISTORY_READERS_MAX) return;
+    if (hold.lost || hold.sequence <= found->sequence || found->count == HOLD_PAIRS) return;
     hmq_slice name = slice_of(field);
     found->pairs[found->count++] = sv.CreateString(NULL, (const char *)name.data, name.len);
     found->pairs[found->count++] = sv.CreateStringPrintf(NULL, "%" PRIu64, found->sequence);

@@ -132,6 +132,11 @@ static bool check_others(server_ctx *ctx, const policy *p, const history_stores 
     return false;
 }
 
+static long long default_epoch_s(long long age_s) {
+    if (age_s == 0) return DEFAULT_EPOCH_S;
+    return age_s < EPOCHS_OF_AN_AGE ? 1 : age_s / EPOCHS_OF_AN_AGE;
+}
+
 /* What is not said stays, or gets its default; what never changes must be the same. */
 static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
     if (own != NULL && ((p->shards >= 0 && p->shards != own->shards) || (p->levels >= 0 && p->levels != own->levels))) {
@@ -145,8 +150,8 @@ static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
     if (p->bytes < 0) p->bytes = own == NULL ? 0 : own->bytes;
     if (p->hold < 0 && own != NULL) p->hold = own->hold;
     if (p->learn_s < 0) p->learn_s = own == NULL ? 0 : own->learn_s;
-    long long epoch_s = p->age_s == 0 ? DEFAULT_EPOCH_S : p->age_s / EPOCHS_OF_AN_AGE;
-    if (p->epoch_s < 0) p->epoch_s = epoch_s > 0 ? epoch_s : 1;
+    bool chosen = own != NULL && own->epoch_s != default_epoch_s(own->age_s);
+    if (p->epoch_s < 0) p->epoch_s = chosen ? own->epoch_s : default_epoch_s(p->age_s);
     if (p->age_s / p->epoch_s <= HISTORY_EPOCHS_MAX) return true;
     reply_error(ctx, ERROR_SYNTAX, "EPOCH is %lld: at least a part in %d of AGE %lld expected", p->epoch_s,
                 HISTORY_EPOCHS_MAX, p->age_s);

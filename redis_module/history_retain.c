@@ -64,7 +64,7 @@ static bool bytes_from(const look *l, const uint32_t *low, const uint32_t *high,
 /* Cuts all shards at the earliest time from which on at most so many bytes lie up to `high`; in no shard before `low`. */
 static bool cut(const look *l, const uint32_t *low, const uint32_t *high, uint64_t most, uint32_t *at) {
     uint64_t bytes, early = 0, late = 0;
-    uint32_t tried[HISTORY_SHARDS_MAX];
+    uint32_t tried[HISTORY_SHARDS_MAX] = {0};
     if (!bytes_from(l, low, high, 0, at, &bytes)) return false;
     if (bytes <= most) return true;
     history_epoch epoch;
@@ -91,7 +91,7 @@ static bool cut(const look *l, const uint32_t *low, const uint32_t *high, uint64
 
 static bool find_due(look *l) {
     uint64_t now_us = l->now_us, age_us = (uint64_t)l->store->age_s * 1000000, present = 0;
-    uint32_t last[HISTORY_SHARDS_MAX];
+    uint32_t last[HISTORY_SHARDS_MAX] = {0};
     for (unsigned s = 0; s < l->store->shards; s++) {
         l->due[s] = l->oldest[s];
         last[s] = l->states[s].epoch;

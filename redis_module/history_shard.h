@@ -39,13 +39,13 @@ typedef struct history_shard {
     hmq_message_id indexed; /* the last that lists and marks have: the tail begins behind it */
     uint32_t generation;
     uint32_t epoch, oldest;
+    uint32_t dropping;      /* <= oldest */
     uint64_t first;       /* sequence number with which the present epoch begins */
     uint64_t begun_us;
     uint64_t bytes;         /* written in the present epoch */
     uint64_t indexed_bytes; /* ... up to `indexed` */
     uint64_t before;        /* of all epochs before it */
     uint64_t trimmed;       /* 0: nothing */
-    uint32_t dropping;      /* <= oldest */
     uint64_t writer;        /* history_writer() of who began the present epoch; 0: not known */
 } history_shard;
 

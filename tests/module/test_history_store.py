@@ -72,6 +72,15 @@ def test_a_policy_is_kept_in_a_plain_hash(client: redis.Redis) -> None:
     }
 
 
+def test_an_epoch_that_was_chosen_stays_and_one_that_was_not_follows_the_age(client: redis.Redis) -> None:
+    store(client, "chosen", "a/#", EPOCH=60)
+    store(client, "chosen", "a/#", AGE=7200)
+    store(client, "derived", "b/#")
+    store(client, "derived", "b/#", AGE=1600)
+    assert policies(client)[b"chosen"][b"epoch"] == 60
+    assert policies(client)[b"derived"][b"epoch"] == 100
+
+
 def test_what_is_not_said_again_stays_and_filters_are_those_of_the_last_time(client: redis.Redis) -> None:
     store(client, "s", "a", "b", shards=4, age=3600)
     seed = client.hget("{s}_history_store", "seed")

@@ -1,10 +1,11 @@
 """No message goes round for ever: two HoldMQ brokers that link to each other, rings, and what 3.1.1 cannot do."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.bridge.uplink.strangers import Gate
 from tests.bridge.uplink.support import TIMEOUT_S, LinkProcess, Local, Mosquitto, Remote, payloads
 from tests.support import BridgeProcess, Server, embedded_kinds, eventually
 
@@ -36,6 +37,20 @@ def make_broker(fresh_server: MakeServer, bridge: MakeBridge) -> Callable[[], Br
         return Broker(server, bridge(server, arguments=["--sys-interval-s", "0"]))
 
     return make
+
+
+@pytest.fixture
+def gated() -> Iterator[Callable[[Broker], Gate]]:
+    """Makes of a HoldMQ broker one that knows no bridges."""
+    gates: list[Gate] = []
+
+    def make(broker: Broker) -> Gate:
+        gates.append(Gate(broker.port))
+        return gates[-1]
+
+    yield make
+    for gate in gates:
+        gate.close()
 
 
 def settle(brokers: list[Broker], links: int) -> None:
@@ -115,22 +130,39 @@ def test_a_message_that_has_come_far_enough_goes_no_further(
 
 
 def test_a_3_1_1_link_to_a_broker_without_bridges_refuses_lines_that_would_echo(
-    make_broker: Callable[[], Broker], uplink: MakeLink
+    make_broker: Callable[[], Broker], uplink: MakeLink, gated: Callable[[Broker], Gate]
 ) -> None:
     a, b = make_broker(), make_broker()
-    link = uplink(a.local, b, ["t/# both 1"], name="l0", protocol="3.1.1", start=False)
+    link = uplink(a.local, gated(b), ["t/# both 1"], name="l0", protocol="3.1.1", start=False)
     link.spawn()
     eventually(lambda: "they would come in again" in link.log_text(), TIMEOUT_S)
     assert not link.events("connected")
 
 
 def test_a_3_1_1_link_without_an_echo_works_with_a_broker_that_knows_no_bridges(
-    make_broker: Callable[[], Broker], uplink: MakeLink
+    make_broker: Callable[[], Broker], uplink: MakeLink, gated: Callable[[Broker], Gate]
 ) -> None:
     a, b = make_broker(), make_broker()
-    link = uplink(a.local, b, ["t/a out 2", "t/b in 2"], name="l0", protocol="3.1.1")
+    link = uplink(a.local, gated(b), ["t/a out 2", "t/b in 2"], name="l0", protocol="3.1.1")
     assert link.events("the other broker knows no bridges: retain flags of live messages are lost") == 1
     a.local.publish("t/a", b"1", qos=2)
     b.local.publish("t/b", b"2", qos=2)
     eventually(lambda: b"1" in payloads(b.local.received()), TIMEOUT_S)
     eventually(lambda: b"2" in payloads(a.local.received()), TIMEOUT_S)
+
+
+def test_a_3_1_1_link_in_both_directions_to_a_holdmq_broker_goes_round_for_nobody(
+    make_broker: Callable[[], Broker], uplink: MakeLink
+) -> None:
+    brokers = [make_broker(), make_broker()]
+    a, b = brokers
+
+    def came_to_both() -> bool:
+        return all(sorted(payloads(broker.local.received())) == [b"1", b"2"] for broker in brokers)
+
+    uplink(a.local, b, ["t/# both 1"], name="l0", protocol="3.1.1")
+    a.local.publish("t/a", b"1", qos=1)
+    b.local.publish("t/b", b"2", qos=1)
+    eventually(came_to_both, TIMEOUT_S)
+    settle(brokers, 1)
+    assert came_to_both()

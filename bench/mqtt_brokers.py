@@ -139,7 +139,8 @@ def _start_server(folder: Path, port: int) -> ServerProcess:
 
 def _start_bridge(folder: Path, port: int, server_port: int, arguments: Sequence[str]) -> tuple[ChildProcess, int]:
     command = [sys.executable, "-m", "holdmq_bridge", "--host", HOST, "--port", str(port)]
-    command += ["--redis", f"redis://{HOST}:{server_port}/0", "--log-level", "WARNING", *arguments]
+    command += ["--redis", f"redis://{HOST}:{server_port}/0", "--log-level", "WARNING"]
+    command += ["--connection-rate", "0", *arguments]  # the idle ones come all at once
     return _started(ChildProcess(command, log=folder / "bridge.log"), port), port
 
 

@@ -21,6 +21,7 @@ WIDE_WINDOW = 100  # where few clients publish much
 RATE_WINDOW = 1000  # at a rate it must not be what holds a message up
 FAN_OUT_BEHIND = 100
 PEAK_SHARE = 0.5
+SAME_RATE = 30_000  # in+out a second, for both brokers, whatever their peaks are
 KIB = 1024
 COMMON: Options = {"payload": PAYLOAD_BYTES, "qos": 1, "persistent": True}
 
@@ -104,6 +105,7 @@ def all_cases() -> list[Case]:
         Case(("1 publisher to 100",), ("in+out/s",), fan_out),
         Case(("50 publishers to 1",), ("in+out/s",), fan_in),
         Case(("p99 latency at half of the peak",), ("ms",), latency, "below 10 ms", 10, against=False, needs_peak=True),
+        Case((f"p99 latency at {SAME_RATE:,}/s",), ("ms",), latency_at_the_same_rate, "below 10 ms", 10, against=False),
         Case(("memory per idle connection",), ("KiB",), memory, "below 10 KiB", 10, against=False),
     ]
 
@@ -140,7 +142,16 @@ def store_and_drain(broker: Running, size: Size, _peak: float) -> list[Figures]:
 
 def latency(broker: Running, size: Size, peak: float) -> list[Figures]:
     """From the moment at which a message was due to its receipt, at a rate of half of what the broker can do."""
-    rate = round(peak * PEAK_SHARE / 2, 1)  # each message comes in and goes out
+    return _latency(broker, size, peak * PEAK_SHARE)
+
+
+def latency_at_the_same_rate(broker: Running, size: Size, _peak: float) -> list[Figures]:
+    """The same at a fixed rate."""
+    return _latency(broker, size, SAME_RATE)
+
+
+def _latency(broker: Running, size: Size, in_and_out_per_s: float) -> list[Figures]:
+    rate = round(in_and_out_per_s / 2, 1)  # each message comes in and goes out
     options = {"pairs": size.pairs, "rate": rate, "window": RATE_WINDOW, "gather": 0, "behind": 0}
     load = _timed(broker, size, "pairs", options)
     return [_figures(broker, load, load.latency_us["p99"] / 1e3)]

@@ -98,9 +98,9 @@ def holding(port: int, connections: int, options: Options) -> Iterator[float]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            ready = json.loads(process.stdout.readline())
-            if "fault" not in ready:  # else it is the last line, not the first of two
-                yield float(ready["connect_s"])
+            ready = process.stdout.readline()
+            if ready.endswith("}\n"):  # else it is the beginning of what tells of a fault
+                yield float(json.loads(ready)["connect_s"])
         finally:
             process.terminate()
             try:

@@ -294,7 +294,7 @@ def test_another_primary_goes_on_with_what_is_being_removed(fresh_server: Callab
     trim(client, "s", 0, 1000)
     wait_for_replica(client, replica.client())
     client.execute_command("HISTORY.UNSTORE", "s")
-    primary.kill()  # at once: what replied has written to its replica in the same turn, and goes on removing in the next
+    primary.kill()  # at once: what replied has written to its replica in the same turn, and removes more in the next
     other = replica.client()
     eventually(lambda: other.info("replication")["master_link_status"] == "down", what="all that came is taken")
     assert len(names(other)) > 100

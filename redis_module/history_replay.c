@@ -1,7 +1,11 @@
 /* history_replay.c - HISTORY.REPLAY: what a filter matches, in the order of each shard, page by page.
  *
  * A reader's place is a cursor for each shard (history_cursor.h), joined by commas.  They are read in the order in which
- * they stand; those that a page did not come to stand first in the next one, so none waits for ever. */
+ * they stand; those that a page did not come to stand first in the next one, so none waits for ever.
+ *
+ * A page is gathered before anything of it is replied: reading on opens keys (of the next epoch, of other shards), opening
+ * a key that has expired is an event, and a server before 7.2 puts what this client hears of it into the middle of a
+ * reply.  It is as large as COUNT and BYTES say, and one message. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +22,7 @@
 #define MAX_BYTES (256 << 20)
 #define MAX_VISITS 10000000
 #define MAX_MS 9007199254740991LL
+#define PAGE_KEPT_BYTES (1 << 20)
 
 typedef struct replay {
     history_page page;
@@ -25,37 +30,63 @@ typedef struct replay {
     long long count, bytes;  /* that are left */
     hmq_cursor cursors[HISTORY_SHARDS_MAX]; /* sequence 0: not begun */
     size_t shards;
-    bool replied;            /* the head of the reply */
     long returned;
-    uint8_t *buffer;
-    size_t room;
 } replay;
+
+/* One message of the page; its record lies behind that of the one before it. */
+typedef struct gathered {
+    uint32_t shard;
+    uint64_t sequence, time_us;
+    size_t size;
+} gathered;
+
+/* The page: kept from one command to the next if it is small. */
+static struct {
+    gathered *entries;
+    size_t entry_room;
+    uint8_t *records;
+    size_t used, record_room;
+} page;
 
 /* ---- what is returned -------------------------------------------------------------------------------------- */
 
-static void begin_reply(replay *r) {
-    if (r->replied) return;
-    r->page.reply = false; /* what goes wrong now, the next page says */
-    sv.ReplyWithArray(r->page.ctx, 5);
-    sv.ReplyWithArray(r->page.ctx, SERVER_POSTPONED_LEN);
-    r->replied = true;
-}
-
-static void reply_entry(replay *r, unsigned shard, const history_entry *entry, size_t size) {
-    if (size > r->room) {
-        r->buffer = sv.Realloc(r->buffer, size);
-        r->room = size;
+static void gather(replay *r, unsigned shard, const history_entry *entry, size_t size) {
+    if ((size_t)r->returned == page.entry_room) {
+        page.entry_room = page.entry_room == 0 ? 64 : page.entry_room * 2;
+        page.entries = sv.Realloc(page.entries, page.entry_room * sizeof *page.entries);
     }
-    hmq_record_encode(&entry->record, r->buffer, size);
-    begin_reply(r);
-    sv.ReplyWithArray(r->page.ctx, 4);
-    sv.ReplyWithLongLong(r->page.ctx, shard);
-    sv.ReplyWithLongLong(r->page.ctx, (long long)entry->sequence);
-    sv.ReplyWithLongLong(r->page.ctx, (long long)entry->time_us);
-    sv.ReplyWithStringBuffer(r->page.ctx, (const char *)r->buffer, size);
-    r->returned++;
+    if (size > page.record_room - page.used) {
+        page.record_room = (page.used + size) * 2;
+        page.records = sv.Realloc(page.records, page.record_room);
+    }
+    hmq_record_encode(&entry->record, page.records + page.used, size);
+    page.used += size;
+    page.entries[r->returned++] = (gathered){shard, entry->sequence, entry->time_us, size};
+    r->page.reply = false; /* what goes wrong from now on, the next page says */
     r->count--;
     r->bytes -= (long long)size;
+}
+
+static void reply_entries(const replay *r) {
+    const uint8_t *record = page.records;
+    sv.ReplyWithArray(r->page.ctx, r->returned);
+    for (long i = 0; i < r->returned; i++) {
+        const gathered *one = &page.entries[i];
+        sv.ReplyWithArray(r->page.ctx, 4);
+        sv.ReplyWithLongLong(r->page.ctx, one->shard);
+        sv.ReplyWithLongLong(r->page.ctx, (long long)one->sequence);
+        sv.ReplyWithLongLong(r->page.ctx, (long long)one->time_us);
+        sv.ReplyWithStringBuffer(r->page.ctx, (const char *)record, one->size);
+        record += one->size;
+    }
+}
+
+static void forget_entries(void) {
+    page.used = 0;
+    if (page.entry_room * sizeof *page.entries + page.record_room <= PAGE_KEPT_BYTES) return;
+    sv.Free(page.entries);
+    sv.Free(page.records);
+    memset(&page, 0, sizeof page);
 }
 
 /* May one more entry be looked at?  If there is one, and room for it: returns it. */
@@ -63,7 +94,7 @@ static bool take_entry(void *context, unsigned shard, const history_entry *entry
     replay *r = context;
     size_t size = entry == NULL ? 0 : hmq_record_size(&entry->record);
     bool room = r->count > 0 && r->bytes > 0 && (r->returned == 0 || (long long)size <= r->bytes);
-    if (room && entry != NULL) reply_entry(r, shard, entry, size);
+    if (room && entry != NULL) gather(r, shard, entry, size);
     return room;
 }
 
@@ -234,10 +265,10 @@ static void run(replay *r) {
     history_page_end result = HISTORY_PAGE_END;
     if (!begin_shards(r)) return;
     result = history_page_read_all(&r->page, r->cursors, r->shards, &i);
-    if (!r->replied && result == HISTORY_PAGE_CORRUPT) reply_corrupt(r, &r->cursors[i]);
-    if (!r->replied && (result == HISTORY_PAGE_CORRUPT || result == HISTORY_PAGE_ERROR)) return;
-    begin_reply(r);
-    sv.ReplySetArrayLength(r->page.ctx, r->returned);
+    if (r->returned == 0 && result == HISTORY_PAGE_CORRUPT) reply_corrupt(r, &r->cursors[i]);
+    if (r->returned == 0 && (result == HISTORY_PAGE_CORRUPT || result == HISTORY_PAGE_ERROR)) return;
+    sv.ReplyWithArray(r->page.ctx, 5);
+    reply_entries(r);
     reply_cursors(r, result == HISTORY_PAGE_END ? 0 : i + 1);
     sv.ReplyWithLongLong(r->page.ctx, result == HISTORY_PAGE_END);
     sv.ReplyWithLongLong(r->page.ctx, (long long)r->page.visited);
@@ -251,6 +282,6 @@ int history_replay_command(server_ctx *ctx, server_string **argv, int argc) {
     r.page = (history_page){
         .ctx = ctx, .to_us = UINT64_MAX, .now_us = history_now_us(), .reply = true, .take = take_entry, .context = &r};
     if (parse_replay(&a, &r)) run(&r);
-    sv.Free(r.buffer);
+    forget_entries();
     return SERVER_OK;
 }

@@ -360,22 +360,31 @@ def test_a_reply_is_whole_though_a_key_expires_while_it_is_made(client: redis.Re
     store(client, "s", "d/#", shards=2)
     for number in range(20):
         append(client, "s", f"d/{number}", "m")
-    held = "{s/1}_history_holds"
+    held, listed = "{s/1}_history_holds", "{s/1}_history_1_0_0_0_0"
+    commands = [
+        (held, ("HISTORY.INFO", "s")),
+        (held, ("HISTORY.RANGE", "s", 1, 1, 9)),
+        (held, ("HISTORY.CHECK", "s", 1)),
+        (listed, ("HISTORY.REPLAY", "d/#")),
+    ]
     with RawClient(server.port, protocol=3) as reader:
         client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
         client.config_set("notify-keyspace-events", "Kx")
         reader.call("PSUBSCRIBE", "__keyspace@0__:*")
         try:
-            for command in (("HISTORY.INFO", "s"), ("HISTORY.RANGE", "s", 1, 1, 9), ("HISTORY.CHECK", "s", 1)):
+            for key, command in commands:
                 whole = reader.call(*command)
-                client.hset(held, "r", 1)
-                client.pexpire(held, 1)
+                if key == held:
+                    client.hset(key, "r", 1)
+                else:
+                    client.set(key, "")
+                client.pexpire(key, 1)
                 client.execute_command("DEBUG", "SLEEP", 0.01)
                 reader.send(*command)
                 while isinstance(reply := reader.read(), Push):
                     pass
                 assert reply == whole
-                client.delete(held)
+                client.delete(key)
                 reader.pending()
         finally:
             client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 1)

@@ -170,6 +170,8 @@ static server_command_arg history_store_args[] = {ARG("name", SERVER_ARG_STRING,
                                                   OPTION("levels", SERVER_ARG_INTEGER, "LEVELS"),
                                                   OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                   OPTION("learn", SERVER_ARG_INTEGER, "LEARN"),
+                                                  OPTION("seed", SERVER_ARG_STRING, "SEED"),
+                                                  OPTION("changed", SERVER_ARG_INTEGER, "CHANGED"),
                                                   END_ARGS};
 static server_command_arg history_name_args[] = {ARG("store", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg history_append_args[] = {ARG("store", SERVER_ARG_STRING, 0),

@@ -1,6 +1,6 @@
 /* history.h - the commands of history; what they do is in history_*.h.
  *
- * A cluster is refused: the shards of a store lie on several nodes there, and so would its policy. */
+ * In a cluster the shards of a store lie on several nodes: each command is about those that are here (history_slots.h). */
 #ifndef HMQ_HISTORY_H
 #define HMQ_HISTORY_H
 
@@ -26,8 +26,11 @@ int history_patterns_abort_command(server_ctx *ctx, server_string **argv, int ar
 /* From now on topics are spread over so many shards.  The store is read anew: `store` is gone afterwards. */
 void history_store_spread(server_ctx *ctx, const history_store *store, unsigned shards);
 
-/* Steps over the name of a store; NULL after replying that there is none. */
-const history_store *history_take_store(args *a);
+/* Steps over the name of a store; NULL after replying that there is none.  `shard_at`: where the command says a shard (0:
+ * it does not); in a cluster the reply may then be who has it. */
+const history_store *history_take_store(args *a, int shard_at);
+/* Where the number behind the word SHARD stands; 0 if there is none. */
+int history_shard_option(const args *a);
 /* Steps over the number of a shard, and reads its state; false after replying why not, also if the user may not. */
 bool history_take_shard(args *a, const history_store *store, history_shard *state);
 /* The same for a shard that is known. */

@@ -10,6 +10,8 @@
 #include "../src/topic.h"
 #include "errors.h"
 #include "history_live.h"
+#include "history_policy_write.h"
+#include "history_slots.h"
 #include "history_ticks.h"
 #include "replication.h"
 
@@ -218,6 +220,7 @@ bool history_append(server_ctx *ctx, const history_store *store, const hmq_recor
         }
         *place = (history_place){shard, a.id.sequence, a.id.time_us};
         counters.history_appended++;
+        history_policy_keep(ctx, store, shard);
         history_tick(ctx, store, shard, a.id.sequence);
         return true;
     }
@@ -302,6 +305,7 @@ bool history_append_all(server_ctx *ctx, const history_store *store, unsigned sh
         }
         *last = (history_place){shard, a.id.sequence, a.id.time_us};
         counters.history_appended += count;
+        history_policy_keep(ctx, store, shard);
         history_tick(ctx, store, shard, a.id.sequence);
         return true;
     }
@@ -331,12 +335,27 @@ void history_tail_end(server_ctx *ctx, history_shard *state) {
     a.live->valid = false; /* until the state is written */
 }
 
+static unsigned shard_of(const history_store *store, hmq_slice topic) {
+    return hmq_index_shard(&store->seed, (const char *)topic.data, topic.len, store->spread);
+}
+
 /* The store that selects the topic, if its policy is still there. */
 static const history_store *selects(server_ctx *ctx, index_t *index, hmq_slice topic) {
     const history_store *store = history_stores_of_topic(index->histories, topic);
-    if (store == NULL || history_live_policy(ctx, store)) return store;
-    index_doubt(index, slice_of(store->key));
+    if (store == NULL) return NULL;
+    unsigned shard = can.cluster ? shard_of(store, topic) : 0;
+    bool to_be_written = can.cluster && !(store->copies >> shard & 1); /* what tells of the store is another shard's */
+    if (to_be_written || history_live_policy(ctx, store, shard)) return store;
+    server_string *key = history_policy_key(store->name, shard);
+    index_doubt(index, slice_of(key));
+    sv.FreeString(NULL, key);
     return NULL;
+}
+
+bool history_topic_slot(server_ctx *ctx, index_t *index, hmq_slice topic, unsigned *slot) {
+    const history_store *store = selects(ctx, index, topic);
+    if (store != NULL) *slot = history_slot(store->name, shard_of(store, topic));
+    return store != NULL;
 }
 
 bool history_keep(server_ctx *ctx, index_t *index, const hmq_record *record, bool reply) {

@@ -33,7 +33,11 @@ bool history_tail_may_end(server_ctx *ctx, const history_shard *state, bool repl
 /* Gives it to them: to be called before the epoch ends.  The state is changed, and to be written. */
 void history_tail_end(server_ctx *ctx, history_shard *state);
 
-/* Keeps what is published, if a store selects its topic.  False if it had to be kept and could not be. */
+/* In a cluster: the slot in which what is published to this topic is kept; false if no store that is known here selects
+ * it. */
+bool history_topic_slot(server_ctx *ctx, index_t *index, hmq_slice topic, unsigned *slot);
+
+/* Keeps what is published, if a store selects its topic.  In a cluster the slot has to be here.  False if it had to be kept and could not be. */
 bool history_keep(server_ctx *ctx, index_t *index, const hmq_record *record, bool reply);
 
 int history_append_command(server_ctx *ctx, server_string **argv, int argc);

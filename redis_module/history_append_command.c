@@ -4,6 +4,7 @@
 #include "history.h"
 #include "history_append.h"
 #include "history_producer.h"
+#include "history_slots.h"
 #include "../src/history_index.h"
 
 #define MAX_TTL_S 4294967295LL /* message expiry interval of MQTT 5.0 */
@@ -49,7 +50,7 @@ static int reply_place(server_ctx *ctx, const history_place *place, bool new) {
 int history_append_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 4) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
-    const history_store *store = history_take_store(&a);
+    const history_store *store = history_take_store(&a, 0);
     if (store == NULL) return SERVER_OK;
     a.at = 4;
     hmq_record record = {.type = HMQ_RECORD_PUBLISH,
@@ -64,8 +65,9 @@ int history_append_command(server_ctx *ctx, server_string **argv, int argc) {
         return reply_error(ctx, ERROR_SYNTAX, "the store %s does not select the topic %s", shown(argv[1]),
                            shown(argv[2]));
     history_place place = {0};
-    if (by.id != NULL)
+    if (by.id != NULL || can.cluster)
         place.shard = hmq_index_shard(&store->seed, (const char *)record.topic.data, record.topic.len, store->spread);
+    if (!history_check_here(ctx, store, place.shard)) return SERVER_OK;
     history_verdict known = by.id == NULL ? HISTORY_NEW : history_producer_judge(ctx, store, &by, &place);
     if (known == HISTORY_REFUSED) return SERVER_OK;
     if (known == HISTORY_REPEATED) return reply_place(ctx, &place, false);

@@ -5,17 +5,35 @@
 #include "errors.h"
 #include "history.h"
 #include "history_shard.h"
+#include "history_slots.h"
 #include "index.h"
 
-const history_store *history_take_store(args *a) {
+int history_shard_option(const args *a) {
+    for (int i = a->at; i + 1 < a->argc; i++) {
+        if (slice_is(slice_of(a->argv[i]), "SHARD")) return i + 1;
+    }
+    return 0;
+}
+
+/* A node that has nothing of a store does not know it: then who has the shard is asked. */
+static bool may_be_elsewhere(const args *a, hmq_slice name, int shard_at) {
+    long long shard;
+    return can.cluster && shard_at > 0 && shard_at < a->argc && name.len <= HISTORY_NAME_MAX &&
+           number_of(a->argv[shard_at], 0, HISTORY_SHARDS_MAX - 1, &shard) &&
+           !history_check_slot(a->ctx, name, (unsigned)shard);
+}
+
+const history_store *history_take_store(args *a, int shard_at) {
     server_string *name;
     if (!args_string(a, "the store", &name)) return NULL;
     const history_store *store = history_stores_find(index_of(a->ctx)->histories, slice_of(name));
-    if (store == NULL) reply_error(a->ctx, ERROR_SYNTAX, "there is no store %s", shown(name));
+    if (store == NULL && !may_be_elsewhere(a, slice_of(name), shard_at))
+        reply_error(a->ctx, ERROR_NOSTORE, "there is no store %s", shown(name));
     return store;
 }
 
 bool history_open_shard(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state) {
+    if (!history_check_here(ctx, store, shard)) return false;
     server_string *key = history_key(store, shard, "%s", "");
     bool may = access_may_read_here(ctx, key);
     if (!may) reply_error(ctx, ERROR_NOPERM, "the user may not read the key %s", shown(key));

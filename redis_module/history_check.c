@@ -284,7 +284,7 @@ static int reply_sentences(server_ctx *ctx, const sentences *s) {
 int history_check_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
-    const history_store *store = history_take_store(&a);
+    const history_store *store = history_take_store(&a, 2);
     history_shard state;
     long long epoch = 0;
     if (store == NULL || !history_take_shard(&a, store, &state)) return SERVER_OK;

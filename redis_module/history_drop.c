@@ -7,6 +7,8 @@
 
 #include "../src/history_index.h"
 #include "history_live.h"
+#include "history_policy_write.h"
+#include "history_slots.h"
 #include "index.h"
 #include "replication.h"
 
@@ -249,7 +251,9 @@ static bool drop_shard(server_ctx *ctx, history_shard *state, history_slice *sli
 
 bool history_drop_store(server_ctx *ctx, const history_store *store, history_slice *slice) {
     history_shard state;
+    history_policy_mark_removed(ctx, store); /* copies that came with their slots, too */
     for (unsigned shard = 0; shard < store->shards; shard++) {
+        if (!history_is_here(ctx, store, shard)) continue;
         state = (history_shard){.store = store, .shard = shard};
         server_string *name = history_key(store, shard, "%s", "");
         bool right = history_shard_load(ctx, name, &state); /* the logs need not be right */
@@ -259,7 +263,8 @@ bool history_drop_store(server_ctx *ctx, const history_store *store, history_sli
                    (int)store->name.len, (const char *)store->name.data, shard);
         else if (!drop_shard(ctx, &state, slice))
             return false;
+        if (can.cluster) history_drop_key(ctx, history_policy_key(store->name, shard));
     }
-    history_drop_key(ctx, sv.HoldString(NULL, store->key));
+    if (!can.cluster) history_drop_key(ctx, history_policy_key(store->name, 0));
     return true;
 }

@@ -35,7 +35,8 @@ void history_drop_write(server_ctx *ctx, const history_shard *state);
 /* Removes the keys of epochs that were dropped.  True if none is left; what it did is written to the state. */
 bool history_drop_epochs(server_ctx *ctx, history_shard *state, history_slice *slice);
 
-/* The same for all that a removed store has, its policy last.  True if it is gone; the policies are to be refreshed. */
+/* Marks a store as removed, and does the same for all that it has here, its policy last.  True if it is gone; the store is
+ * to be refreshed in any case. */
 bool history_drop_store(server_ctx *ctx, const history_store *store, history_slice *slice);
 
 /* Is an epoch half removed that is not of this shard? */

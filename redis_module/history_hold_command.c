@@ -1,11 +1,12 @@
 /* history_hold_command.c - HISTORY.HOLD: sets, creates and releases the watermarks of a reader.
  *
- * All shards are looked at before the first one is written. */
+ * All shards, in a cluster those that are here, are looked at before the first one is written. */
 #include <inttypes.h>
 
 #include "errors.h"
 #include "history.h"
 #include "history_hold.h"
+#include "history_slots.h"
 #include "history_visible.h"
 #include "index.h"
 #include "replication.h"
@@ -16,6 +17,7 @@ typedef struct holding {
     server_string *reader;
     struct {
         history_shard state;
+        bool here;       /* of this node; else nothing else is set */
         bool held, said; /* has a watermark; one is given now */
         uint64_t sequence; /* that it is to have */
     } shards[HISTORY_SHARDS_MAX];
@@ -61,6 +63,8 @@ static bool read_hold(holding *h, unsigned shard, bool releases) {
 
 static bool read_all(holding *h, bool releases) {
     for (unsigned shard = 0; shard < h->store->shards; shard++) {
+        h->shards[shard].here = history_is_here(h->ctx, h->store, shard);
+        if (!h->shards[shard].here) continue;
         if (!history_may_change(h->ctx, h->store, shard) ||
             !history_shard_read(h->ctx, h->store, shard, &h->shards[shard].state, true) ||
             !read_hold(h, shard, releases))
@@ -74,6 +78,7 @@ static bool read_all(holding *h, bool releases) {
 static bool take_pair(args *a, holding *h) {
     long long shard, sequence;
     if (!args_number(a, "the shard", 0, h->store->shards - 1, &shard) ||
+        !history_check_here(a->ctx, h->store, (unsigned)shard) ||
         !args_number(a, "the sequence number", 0, INT64_MAX, &sequence))
         return false;
     uint64_t last = h->shards[shard].state.last.sequence, to = (uint64_t)sequence;
@@ -101,7 +106,7 @@ static bool take_pair(args *a, holding *h) {
 static bool create(holding *h) {
     for (unsigned shard = 0; shard < h->store->shards; shard++) {
         uint64_t first;
-        if (h->shards[shard].held) continue;
+        if (!h->shards[shard].here || h->shards[shard].held) continue;
         if (!history_kept(h->ctx, &h->shards[shard].state, &first)) {
             reply_error(h->ctx, ERROR_WRONGTYPE, "history of store %s, shard %u: what is kept was changed by others",
                         shown_slice(h->store->name), shard);
@@ -159,9 +164,10 @@ static void release(holding *h) {
 int history_hold_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
-    holding h = {.ctx = ctx, .store = history_take_store(&a)};
+    holding h = {.ctx = ctx, .store = history_take_store(&a, 3)};
     if (h.store == NULL || !take_reader(&a, &h.reader)) return SERVER_OK;
     bool creates = !args_left(&a), releases = args_take_word(&a, "RELEASE");
+    if ((creates || releases) && !history_check_rest(ctx, h.store)) return SERVER_OK;
     if ((releases && !args_end(&a)) || !read_all(&h, releases)) return SERVER_OK;
     while (!releases && args_left(&a)) {
         if (!take_pair(&a, &h)) return SERVER_OK;

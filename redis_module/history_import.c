@@ -8,6 +8,7 @@
 #include "history.h"
 #include "history_append.h"
 #include "history_producer.h"
+#include "history_slots.h"
 #include "index.h"
 
 #define RECORDS_MAX 10000
@@ -62,10 +63,11 @@ static bool take_records(args *a, import *m) {
 
 static bool parse(args *a, import *m) {
     long long shard;
-    m->store = history_take_store(a);
+    m->store = history_take_store(a, 2);
     if (m->store == NULL || !args_number(a, "the shard", 0, m->store->shards - 1, &shard)) return false;
     m->shard = (unsigned)shard;
-    if (!history_may_change(a->ctx, m->store, m->shard)) return false;
+    if (!history_check_here(a->ctx, m->store, m->shard) || !history_may_change(a->ctx, m->store, m->shard))
+        return false;
     while (args_left(a)) {
         if (args_take_word(a, "RECORD")) return take_records(a, m);
         bool right = args_take_word(a, "PRODUCER") ? history_producer_parse(a, &m->by) : args_end(a);

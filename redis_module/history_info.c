@@ -4,11 +4,14 @@
 #include "../src/little_endian.h"
 #include "errors.h"
 #include "history.h"
+#include "history_policy_write.h"
 #include "history_read.h"
+#include "history_slots.h"
 #include "history_switch.h"
 #include "history_visible.h"
 
 #define STORE_FIELDS 12
+#define CLUSTER_FIELDS 2 /* more */
 #define SHARD_FIELDS 11
 #define MAX_MS 9007199254740LL /* times in microseconds stay whole numbers that every language has */
 
@@ -149,7 +152,7 @@ static void reply_shard(server_ctx *ctx, const shard_facts *f) {
 }
 
 static void reply_store(server_ctx *ctx, const history_store *store, uint32_t generation) {
-    sv.ReplyWithMap(ctx, STORE_FIELDS);
+    sv.ReplyWithMap(ctx, STORE_FIELDS + (can.cluster ? CLUSTER_FIELDS : 0));
     sv.ReplyWithCString(ctx, "store");
     sv.ReplyWithStringBuffer(ctx, (const char *)store->name.data, store->name.len);
     sv.ReplyWithCString(ctx, "filters");
@@ -168,30 +171,35 @@ static void reply_store(server_ctx *ctx, const history_store *store, uint32_t ge
     reply_number(ctx, "holdbytes", (uint64_t)history_store_hold(store));
     reply_number(ctx, "learn", (uint64_t)store->learn_s);
     reply_number(ctx, "generation", generation);
+    if (can.cluster) history_reply_seed(ctx, store);
     sv.ReplyWithCString(ctx, "shard");
 }
 
 /* ---- HISTORY.INFO ------------------------------------------------------------------------------------------ */
 
-/* All or one; how many, 0 after an error. */
-static unsigned take_shards(args *a, const history_store *store, shard_facts *facts) {
-    unsigned count = 0;
+/* One, or all that are here; false after an error. */
+static bool take_shards(args *a, const history_store *store, shard_facts *facts, unsigned *count) {
+    *count = 0;
     if (args_take_word(a, "SHARD")) {
-        if (history_take_shard(a, store, &facts[0].state) && args_end(a)) count = 1;
-        return count;
+        *count = 1;
+        return history_take_shard(a, store, &facts[0].state) && args_end(a);
     }
-    if (!args_end(a)) return 0;
-    while (count < store->shards && history_open_shard(a->ctx, store, count, &facts[count].state)) count++;
-    return count == store->shards ? count : 0;
+    if (!args_end(a)) return false;
+    for (unsigned shard = 0; shard < store->shards; shard++) {
+        if (!history_is_here(a->ctx, store, shard)) continue;
+        if (!history_open_shard(a->ctx, store, shard, &facts[(*count)++].state)) return false;
+    }
+    return true;
 }
 
 int history_info_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 2) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
     shard_facts facts[HISTORY_SHARDS_MAX];
-    const history_store *store = history_take_store(&a);
+    const history_store *store = history_take_store(&a, history_shard_option(&a));
     if (store == NULL) return SERVER_OK;
-    unsigned count = take_shards(&a, store, facts), known = 0;
+    unsigned count, known = 0;
+    if (!take_shards(&a, store, facts, &count)) return SERVER_OK;
     uint64_t now_us = history_now_us();
     uint32_t generation = 1;
     for (; known < count && take_facts(ctx, &facts[known], now_us); known++) {
@@ -200,7 +208,7 @@ int history_info_command(server_ctx *ctx, server_string **argv, int argc) {
         if (history_generation(&facts[known].state) > generation) generation = history_generation(&facts[known].state);
     }
     if (known < count) reply_corrupt(ctx, &facts[known].state);
-    if (known == count && count > 0) {
+    if (known == count) {
         reply_store(ctx, store, generation);
         sv.ReplyWithArray(ctx, count);
         for (unsigned i = 0; i < count; i++) reply_shard(ctx, &facts[i]);
@@ -214,7 +222,7 @@ int history_info_command(server_ctx *ctx, server_string **argv, int argc) {
 int history_seq_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc != 4) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
-    const history_store *store = history_take_store(&a);
+    const history_store *store = history_take_store(&a, 2);
     history_shard state;
     long long ms;
     uint64_t visible, sequence;

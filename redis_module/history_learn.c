@@ -2,6 +2,7 @@
 #include "history_learn.h"
 
 #include "history_read.h"
+#include "history_slots.h"
 #include "history_uses.h"
 #include "history_visible.h"
 
@@ -57,7 +58,8 @@ static void read_next(server_ctx *ctx, const history_store *store, history_learn
     history_shard state;
     uint64_t first;
     unsigned window = learning->window++;
-    if (!history_shard_read(ctx, store, learning->shard, &state, false) || !state.exists ||
+    if (!history_is_here(ctx, store, learning->shard) ||
+        !history_shard_read(ctx, store, learning->shard, &state, false) || !state.exists ||
         !history_visible(ctx, &state, history_now_us(), 0, &first) || first > state.last.sequence) {
         learning->window = learning->windows;
         return;

@@ -5,6 +5,7 @@
 
 #include "errors.h"
 #include "history_learn.h"
+#include "history_slots.h"
 #include "history_switch.h"
 #include "history_uses.h"
 
@@ -46,27 +47,32 @@ static bool choose_store(server_ctx *ctx, index_t *index) {
 
 /* ---- the switch -------------------------------------------------------------------------------------------- */
 
-/* All shards, all of one generation, and none prepared by somebody else; 0 if that is not so. */
-static uint32_t read_states(server_ctx *ctx, const history_store *store, history_shard *states) {
-    for (unsigned i = 0; i < store->shards; i++) {
-        if (!history_shard_read(ctx, store, i, &states[i], false) || !history_may_prepare(ctx, &states[i], false) ||
-            history_prepared(ctx, &states[i]) != 0 || history_generation(&states[i]) != history_generation(&states[0]))
+/* All shards that are here, and how many; 0 if one was prepared by somebody else.  Without a cluster all are of one
+ * generation, or it is 0; in a cluster each has its own. */
+static unsigned read_states(server_ctx *ctx, const history_store *store, history_shard *states) {
+    unsigned count = 0;
+    for (unsigned shard = 0; shard < store->shards; shard++) {
+        if (!history_is_here(ctx, store, shard)) continue;
+        history_shard *state = &states[count++];
+        if (!history_shard_read(ctx, store, shard, state, false) || !history_may_prepare(ctx, state, false) ||
+            history_prepared(ctx, state) != 0 ||
+            (!can.cluster && history_generation(state) != history_generation(&states[0])))
             return 0;
     }
-    return history_generation(&states[0]);
+    return count;
 }
 
 static bool switch_all(server_ctx *ctx, const history_store *store, const hmq_patterns *set) {
     history_shard states[HISTORY_SHARDS_MAX];
-    uint32_t generation = read_states(ctx, store, states) + 1;
-    bool right = generation > 1;
-    for (unsigned i = 0; right && i < store->shards; i++)
-        history_prepare(ctx, &states[i], generation, hmq_patterns_text(set), 0);
-    for (unsigned i = 0; right && i < store->shards; i++)
-        right = history_is_prepared(ctx, &states[i], generation, false);
-    for (unsigned i = 0; generation > 1 && i < store->shards; i++) {
+    unsigned count = read_states(ctx, store, states);
+    bool right = count > 0;
+    for (unsigned i = 0; i < count; i++)
+        history_prepare(ctx, &states[i], history_generation(&states[i]) + 1, hmq_patterns_text(set), 0);
+    for (unsigned i = 0; right && i < count; i++)
+        right = history_is_prepared(ctx, &states[i], history_generation(&states[i]) + 1, false);
+    for (unsigned i = 0; i < count; i++) {
         if (right)
-            history_switch(ctx, &states[i], generation);
+            history_switch(ctx, &states[i], history_generation(&states[i]) + 1);
         else
             history_abort(ctx, &states[i]);
     }
@@ -76,6 +82,7 @@ static bool switch_all(server_ctx *ctx, const history_store *store, const hmq_pa
 static const hmq_patterns *present_set(server_ctx *ctx, const history_store *store) {
     history_shard state;
     for (unsigned i = 0; i < store->shards; i++) {
+        if (!history_is_here(ctx, store, i)) continue;
         if (history_shard_read(ctx, store, i, &state, false) && state.exists)
             return history_patterns(ctx, store, i, state.generation);
     }

@@ -8,7 +8,9 @@
 #include "../src/record.h"
 #include "../src/topic.h"
 #include "errors.h"
+#include "history_slots.h"
 #include "replication.h"
+#include "slots.h"
 
 #define SUFFIX "_history"
 
@@ -56,6 +58,7 @@ static history_live *live_new(const history_store *store, unsigned shard) {
     history_live *live = sv.Calloc(1, sizeof *live);
     live->state_key = history_key(store, shard, "%s", "");
     live->state = (history_shard){.store = store, .shard = shard};
+    live->slot = history_slot(store->name, shard);
     return live;
 }
 
@@ -148,6 +151,7 @@ static bool make(server_ctx *ctx, history_live *live, bool reply) {
     forget(live);
     live->turn = turn;
     live->doubts = replication_doubts();
+    live->view = slots_view();
     if (!history_shard_load(ctx, live->state_key, &live->state)) {
         if (reply) reply_wrong_type(ctx, live->state_key, "the state of a shard of history");
         return false;
@@ -195,17 +199,27 @@ static bool looks_right(server_ctx *ctx, history_live *live) {
     return !live->state.exists || set_is_same(ctx, live);
 }
 
-bool history_live_policy(server_ctx *ctx, const history_store *store) {
-    if (*store->looked == turn) return true;
-    if (type_of(ctx, store->key) != SERVER_HASH) return false;
-    *store->looked = turn;
+bool history_live_policy(server_ctx *ctx, const history_store *store, unsigned shard) {
+    unsigned of = can.cluster ? shard : 0;
+    if (store->looked[of] == turn) return true;
+    server_string *name = history_policy_key(store->name, shard);
+    int type = type_of(ctx, name);
+    sv.FreeString(NULL, name);
+    if (type != SERVER_HASH) return false;
+    store->looked[of] = turn;
     return true;
+}
+
+/* What is served may have come with its slot since. */
+static bool slot_is_same(const history_live *live) {
+    return !can.cluster || slots_changed(live->slot) <= live->view;
 }
 
 history_live *history_live_of(server_ctx *ctx, const history_store *store, unsigned shard, bool reply) {
     history_live *live = store->live[shard];
     if (live == NULL) live = store->live[shard] = live_new(store, shard);
-    if (live->valid && live->doubts == replication_doubts() && looks_right(ctx, live)) return live;
+    if (live->valid && live->doubts == replication_doubts() && slot_is_same(live) && looks_right(ctx, live))
+        return live;
     return make(ctx, live, reply) ? live : NULL;
 }
 
@@ -300,7 +314,7 @@ void history_live_check(server_ctx *ctx, const history_stores *stores,
     for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL;) {
         for (unsigned shard = 0; shard < s->shards; shard++) {
             history_live *kept = s->live[shard];
-            if (kept == NULL || !kept->valid || !looks_right(ctx, kept)) continue;
+            if (kept == NULL || !kept->valid || !slot_is_same(kept) || !looks_right(ctx, kept)) continue;
             history_live *made = live_new(s, shard);
             if (!make(ctx, made, false) || !same_live(kept, made))
                 tell(context, "what is remembered of a shard of history differs from its keys",

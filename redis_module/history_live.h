@@ -4,7 +4,7 @@
  *  1. A function of the keys: state hash, pattern set, logs of the present epoch.  It is made from them when in doubt, and
  *     HOLDMQ.CHECK compares it with one that is made anew.
  *  2. In doubt is who heard of a change: notifications of these keys (index.c), flushes and swapped databases, another
- *     role, something that was loaded (replication.h).  What nobody tells (a stock SET over one of them, an XADD to a log)
+ *     role, something that was loaded (replication.h), a slot that came or went.  What nobody tells (a stock SET over one of them, an XADD to a log)
  *     is looked for: types and pattern set once in a turn of the event loop, a log's length before it is written.
  *  3. On a replica it is in doubt with each turn of the event loop: logs grow there without a word.
  *
@@ -24,6 +24,8 @@ typedef struct history_live {
     bool valid;      /* not in doubt */
     bool on_replica; /* when it was made */
     unsigned long long turn, doubts; /* when it was looked at last */
+    unsigned slot;   /* of the cluster */
+    uint64_t view;   /* of the slots, when it was made */
     history_shard state;
     server_string *state_key;
     history_set *set;  /* of the present generation, the first one if nothing was written */
@@ -32,8 +34,9 @@ typedef struct history_live {
     history_tail tail;
 } history_live;
 
-/* Is the key of the policy still there?  Looked at once in a turn of the event loop. */
-bool history_live_policy(server_ctx *ctx, const history_store *store);
+/* Is the key of the policy (in a cluster the copy of this shard) still there?  Looked at once in a turn of the event
+ * loop. */
+bool history_live_policy(server_ctx *ctx, const history_store *store, unsigned shard);
 
 /* Made current.  NULL after replying (if `reply`) which key holds something else.  Valid until a key changes. */
 history_live *history_live_of(server_ctx *ctx, const history_store *store, unsigned shard, bool reply);

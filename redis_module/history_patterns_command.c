@@ -1,6 +1,7 @@
 /* history_patterns_command.c - HISTORY.PATTERNS: the pattern sets of a store, and switching to another one.
  *
- * Without SHARD a command is about all shards of the store: it changes all of them, in one step, or none. */
+ * Without SHARD a command is about all shards of the store, in a cluster about all that are here: it changes all of them,
+ * in one step, or none. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -9,6 +10,7 @@
 #include "history.h"
 #include "history_hold.h"
 #include "history_learn.h"
+#include "history_slots.h"
 #include "history_switch.h"
 #include "index.h"
 
@@ -18,7 +20,7 @@
 /* The shards that a command is about. */
 typedef struct scope {
     const history_store *store;
-    unsigned first, count;
+    unsigned count; /* of states, each of which says its shard */
     unsigned spread; /* PREPARE: topics are to be spread over so many shards; 0: as they are */
     history_shard states[HISTORY_SHARDS_MAX];
 } scope;
@@ -46,11 +48,12 @@ static bool take_scope(args *a, scope *s, bool writes) {
         return false;
     }
     if (!args_end(a)) return false;
-    s->first = shard < 0 ? 0 : (unsigned)shard;
-    s->count = shard < 0 ? s->store->shards : 1;
-    for (unsigned i = 0; i < s->count; i++) {
-        if (writes && !may_write(a->ctx, s->store, s->first + i)) return false;
-        if (!history_open_shard(a->ctx, s->store, s->first + i, &s->states[i])) return false;
+    if (shard < 0 && writes && !history_check_rest(a->ctx, s->store)) return false;
+    s->count = 0;
+    for (unsigned i = 0; i < s->store->shards; i++) {
+        if (shard >= 0 ? i != (unsigned)shard : !history_is_here(a->ctx, s->store, i)) continue;
+        if (!history_open_shard(a->ctx, s->store, i, &s->states[s->count++])) return false;
+        if (writes && !may_write(a->ctx, s->store, i)) return false;
     }
     return true;
 }
@@ -80,12 +83,19 @@ static int reply_patterns(server_ctx *ctx, const history_shard *state, uint32_t 
     return sv.ReplyWithStringBuffer(ctx, (const char *)text.data, text.len);
 }
 
+/* The first one if none is: who has it will be told. */
+static unsigned first_here(server_ctx *ctx, const history_store *store) {
+    unsigned shard = 0;
+    while (shard < store->shards && !history_is_here(ctx, store, shard)) shard++;
+    return shard < store->shards ? shard : 0;
+}
+
 int history_patterns_get_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
     args a = args_of(ctx, argv, argc);
     history_shard state = {0};
     uint32_t generation = 0;
-    const history_store *store = history_take_store(&a);
+    const history_store *store = history_take_store(&a, history_shard_option(&a));
     bool right = store != NULL, opened = false;
     while (right && args_left(&a)) {
         if (args_take_word(&a, "SHARD"))
@@ -95,7 +105,7 @@ int history_patterns_get_command(server_ctx *ctx, server_string **argv, int argc
         else
             right = args_end(&a);
     }
-    if (right && !opened) right = history_open_shard(ctx, store, 0, &state);
+    if (right && !opened) right = history_open_shard(ctx, store, first_here(ctx, store), &state);
     if (!right) return SERVER_OK;
     return reply_patterns(ctx, &state, generation == 0 ? history_generation(&state) : generation);
 }
@@ -159,7 +169,7 @@ static const hmq_patterns *present_set(server_ctx *ctx, const scope *s, hmq_patt
 int history_patterns_stats_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
     args a = args_of(ctx, argv, argc);
-    scope s = {.store = history_take_store(&a)};
+    scope s = {.store = history_take_store(&a, history_shard_option(&a))};
     hmq_patterns *own = NULL;
     if (s.store == NULL || !take_scope(&a, &s, false)) return SERVER_OK;
     const hmq_patterns *set = present_set(ctx, &s, &own);
@@ -224,7 +234,7 @@ static void propose(server_ctx *ctx, const scope *s, const hmq_patterns *present
 int history_patterns_propose_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
     args a = args_of(ctx, argv, argc);
-    scope s = {.store = history_take_store(&a)};
+    scope s = {.store = history_take_store(&a, history_shard_option(&a))};
     long long margin = HISTORY_MARGIN;
     hmq_patterns *own = NULL;
     if (s.store == NULL || (args_take_word(&a, "MARGIN") && !args_number(&a, "MARGIN", 0, 100, &margin)) ||
@@ -268,7 +278,7 @@ static bool may_prepare(server_ctx *ctx, const scope *s, uint32_t generation) {
         if (generation != present + 1) {
             reply_error(ctx, ERROR_STALE,
                         "store %s, shard %u: the generation is %" PRIu32 ", so the next one is %" PRIu32,
-                        shown_slice(s->store->name), s->first + i, present, present + 1);
+                        shown_slice(s->store->name), s->states[i].shard, present, present + 1);
             return false;
         }
         if (!history_may_prepare(ctx, &s->states[i], true)) return false;
@@ -279,6 +289,12 @@ static bool may_prepare(server_ctx *ctx, const scope *s, uint32_t generation) {
 static bool take_spread(args *a, scope *s) {
     long long shards = 0;
     if (args_take_word(a, "SHARDS") && !args_number(a, "SHARDS", 1, HISTORY_SHARDS_MAX, &shards)) return false;
+    if (shards > 0 && can.cluster) {
+        reply_error(
+            a->ctx, ERROR_SYNTAX,
+            "SHARDS in a cluster, where the shards of a store switch one by one: a server without one expected");
+        return false;
+    }
     s->spread = (unsigned)shards;
     return true;
 }
@@ -286,7 +302,7 @@ static bool take_spread(args *a, scope *s) {
 int history_patterns_prepare_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 5) return sv.WrongArity(ctx);
     args a = args_of(ctx, argv, argc);
-    scope s = {.store = history_take_store(&a)};
+    scope s = {.store = history_take_store(&a, history_shard_option(&a))};
     uint32_t generation;
     server_string *text;
     if (s.store == NULL || !take_generation(&a, &generation) || !args_string(&a, "the pattern set", &text) ||
@@ -341,13 +357,13 @@ static void spread_anew(server_ctx *ctx, scope *s, uint32_t generation, unsigned
 int history_patterns_commit_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 4) return sv.WrongArity(ctx);
     args a = args_of(ctx, argv, argc);
-    scope s = {.store = history_take_store(&a)};
+    scope s = {.store = history_take_store(&a, history_shard_option(&a))};
     uint32_t generation;
     if (s.store == NULL || !take_generation(&a, &generation) || !take_scope(&a, &s, true)) return SERVER_OK;
     for (unsigned i = 0; i < s.count; i++) {
         if (!history_is_prepared(ctx, &s.states[i], generation, true)) return SERVER_OK;
     }
-    unsigned spread = history_prepared_shards(ctx, &s.states[0]);
+    unsigned spread = s.count == 0 || can.cluster ? 0 : history_prepared_shards(ctx, &s.states[0]);
     if (spread > 0 && !may_spread(ctx, &s, spread)) return SERVER_OK;
     server_string *text = spread > s.store->shards ? history_prepared_text(ctx, &s.states[0], generation) : NULL;
     for (unsigned i = 0; i < s.count; i++) history_switch(ctx, &s.states[i], generation);
@@ -361,7 +377,7 @@ int history_patterns_commit_command(server_ctx *ctx, server_string **argv, int a
 int history_patterns_abort_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
     args a = args_of(ctx, argv, argc);
-    scope s = {.store = history_take_store(&a)};
+    scope s = {.store = history_take_store(&a, history_shard_option(&a))};
     if (s.store == NULL || !take_scope(&a, &s, true)) return SERVER_OK;
     for (unsigned i = 0; i < s.count; i++) history_abort(ctx, &s.states[i]);
     return sv.ReplyWithSimpleString(ctx, "OK");

@@ -1,29 +1,28 @@
-/* history_policy.c - HISTORY.STORE, HISTORY.STORES, HISTORY.UNSTORE. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
+/* history_policy.c - HISTORY.STORE: makes or changes a policy.
+ *
+ * In a cluster it is sent to every primary, each of which writes the copies of the shards that are here; with one seed and
+ * one time for all, so that they agree, in whatever order several such calls come to a node. */
 #include <sys/random.h>
 
 #include "../src/history_patterns.h"
 #include "../src/topic.h"
 #include "errors.h"
 #include "history.h"
-#include "history_drop.h"
-#include "index.h"
-#include "replication.h"
+#include "history_policy_write.h"
+#include "history_slots.h"
 
 #define EPOCHS_OF_AN_AGE 16
 #define DEFAULT_EPOCH_S 86400
 #define DEFAULT_LEVELS 8
 #define MAX_SECONDS 2147483647LL
-#define POLICY_FIELDS 10
-#define UNSTORE_KEYS 8192 /* are looked for at once; the others in the background */
 
 typedef struct policy {
     hmq_slice name;
     server_string *filters[HISTORY_FILTERS_MAX];
     size_t count;
-    long long shards, levels, age_s, epoch_s, bytes, hold, learn_s; /* -1: not said */
+    long long shards, levels, age_s, epoch_s, bytes, hold, learn_s, changed_ms; /* -1: not said */
+    bool seeded;
+    hmq_hash_seed seed;
 } policy;
 
 /* ---- reading the command ----------------------------------------------------------------------------------- */
@@ -68,8 +67,31 @@ static bool take_filter(args *a, policy *p) {
     return true;
 }
 
+static bool take_seed(args *a, policy *p) {
+    server_string *text;
+    if (!args_string(a, "SEED", &text)) return false;
+    p->seeded = history_seed_read(text, &p->seed);
+    if (p->seeded) return true;
+    reply_error(a->ctx, ERROR_SYNTAX, "SEED is %s: %d hexadecimal digits (0-9, a-f) expected", shown(text),
+                HISTORY_SEED_DIGITS);
+    return false;
+}
+
+static bool take_changed(args *a, policy *p) {
+    if (can.cluster) return args_number(a, "CHANGED", 1, INT64_MAX, &p->changed_ms);
+    reply_error(a->ctx, ERROR_SYNTAX, "CHANGED is for nodes of a cluster, and this server is none");
+    return false;
+}
+
 static bool parse_policy(args *a, policy *p) {
-    *p = (policy){.shards = -1, .levels = -1, .age_s = -1, .epoch_s = -1, .bytes = -1, .hold = -1, .learn_s = -1};
+    *p = (policy){.shards = -1,
+                  .levels = -1,
+                  .age_s = -1,
+                  .epoch_s = -1,
+                  .bytes = -1,
+                  .hold = -1,
+                  .learn_s = -1,
+                  .changed_ms = -1};
     if (!take_name(a, p)) return false;
     while (args_left(a)) {
         bool right;
@@ -89,6 +111,10 @@ static bool parse_policy(args *a, policy *p) {
             right = args_number(a, "HOLDBYTES", 0, INT64_MAX, &p->hold);
         else if (args_take_word(a, "LEARN"))
             right = args_number(a, "LEARN", 0, MAX_SECONDS, &p->learn_s);
+        else if (args_take_word(a, "SEED"))
+            right = take_seed(a, p);
+        else if (args_take_word(a, "CHANGED"))
+            right = take_changed(a, p);
         else
             right = args_end(a);
         if (!right) return false;
@@ -137,6 +163,37 @@ static long long default_epoch_s(long long age_s) {
     return age_s < EPOCHS_OF_AN_AGE ? 1 : age_s / EPOCHS_OF_AN_AGE;
 }
 
+/* All nodes of a cluster have to agree on the seed, and none knows what the others have. */
+static bool choose_seed(server_ctx *ctx, policy *p, const history_store *own) {
+    bool same = own == NULL || !p->seeded || (own->seed.low == p->seed.low && own->seed.high == p->seed.high);
+    if (!same) {
+        reply_error(ctx, ERROR_SYNTAX, "SEED is not that of store %s, which is there: the same expected, or none",
+                    shown_slice(own->name));
+        return false;
+    }
+    if (own != NULL) p->seed = own->seed;
+    if (own != NULL || p->seeded) return true;
+    if (can.cluster) {
+        reply_error(ctx, ERROR_SYNTAX,
+                    "SEED is missing: %d hexadecimal digits expected, on each node of a cluster the same",
+                    HISTORY_SEED_DIGITS);
+        return false;
+    }
+    if (getrandom(&p->seed, sizeof p->seed, 0) == (ssize_t)sizeof p->seed) return true;
+    reply_error(ctx, ERROR_TRYAGAIN, "the system has no random numbers yet: try again");
+    return false;
+}
+
+static bool choose_shards(server_ctx *ctx, policy *p, const history_store *own) {
+    if (own != NULL && p->shards < 0) p->shards = own->shards;
+    if (p->shards < 0 && can.cluster) {
+        reply_error(ctx, ERROR_SYNTAX, "SHARDS is missing: a new store in a cluster needs it, on each node the same");
+        return false;
+    }
+    if (p->shards < 0) p->shards = 1;
+    return true;
+}
+
 /* What is not said stays, or gets its default; what never changes must be the same. */
 static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
     if (own != NULL && ((p->shards >= 0 && p->shards != own->shards) || (p->levels >= 0 && p->levels != own->levels))) {
@@ -144,11 +201,12 @@ static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
                     shown_slice(own->name), own->shards, own->levels);
         return false;
     }
-    if (p->shards < 0) p->shards = own == NULL ? 1 : own->shards;
+    if (!choose_shards(ctx, p, own) || !choose_seed(ctx, p, own)) return false;
     if (p->levels < 0) p->levels = own == NULL ? DEFAULT_LEVELS : own->levels;
     if (p->age_s < 0) p->age_s = own == NULL ? 0 : own->age_s;
     if (p->bytes < 0) p->bytes = own == NULL ? 0 : own->bytes;
     if (p->hold < 0 && own != NULL) p->hold = own->hold;
+    if (p->changed_ms < 0) p->changed_ms = history_changed_now(own);
     if (p->learn_s < 0) p->learn_s = own == NULL ? 0 : own->learn_s;
     bool chosen = own != NULL && own->epoch_s != default_epoch_s(own->age_s);
     if (p->epoch_s < 0) p->epoch_s = chosen ? own->epoch_s : default_epoch_s(p->age_s);
@@ -160,180 +218,88 @@ static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
 
 /* ---- writing it -------------------------------------------------------------------------------------------- */
 
-static server_string *policy_key(hmq_slice name) {
-    return sv.CreateStringPrintf(NULL, "{%.*s}_history_store", (int)name.len, (const char *)name.data);
+/* The store as it is to be; its filters are to be freed. */
+static history_store wanted_store(const policy *p, const history_store *own) {
+    history_store wanted = {.name = p->name,
+                            .shards = (unsigned)p->shards,
+                            .spread = own == NULL ? (unsigned)p->shards : own->spread,
+                            .had = own == NULL ? 0 : own->had,
+                            .levels = (unsigned)p->levels,
+                            .age_s = p->age_s,
+                            .epoch_s = p->epoch_s,
+                            .bytes = p->bytes,
+                            .hold = p->hold,
+                            .learn_s = p->learn_s,
+                            .seed = p->seed,
+                            .changed_ms = p->changed_ms,
+                            .filters = sv.CreateDict(NULL)};
+    for (size_t i = 0; i < p->count; i++) {
+        hmq_slice filter = slice_of(p->filters[i]);
+        sv.DictReplaceC(wanted.filters, filter.data, filter.len, NULL);
+    }
+    return wanted;
 }
 
-static bool make_seed(hmq_hash_seed *seed) {
-    return getrandom(seed, sizeof *seed, 0) == (ssize_t)sizeof *seed;
+/* A key that nobody expected under the policy's name is left alone. */
+static bool may_write(server_ctx *ctx, const policy *p, const history_store *own, unsigned shard) {
+    bool known = own != NULL && (!can.cluster || (own->copies >> shard & 1));
+    server_string *name = history_policy_key(p->name, shard);
+    server_key *key = known ? NULL : sv.OpenKey(ctx, name, SERVER_READ);
+    bool right = key == NULL || sv.KeyType(key) == SERVER_EMPTY;
+    if (key != NULL) sv.CloseKey(key);
+    if (!right) reply_wrong_type(ctx, name, "a policy of history");
+    sv.FreeString(NULL, name);
+    return right;
 }
 
-static void set_field(server_key *hash, server_string **pairs, size_t *count, server_string *field,
-                      server_string *value) {
-    sv.HashSet(hash, SERVER_HASH_NONE, field, value, NULL);
-    pairs[(*count)++] = field;
-    pairs[(*count)++] = value;
-}
-
-static void write_spread(server_key *hash, server_string **pairs, size_t *count, unsigned spread, uint64_t had) {
-    set_field(hash, pairs, count, sv.CreateString(NULL, "spread", 6), sv.CreateStringFromLongLong(NULL, spread));
-    set_field(hash, pairs, count, sv.CreateString(NULL, "had", 3), sv.CreateStringFromLongLong(NULL, (long long)had));
-}
-
-void history_store_spread(server_ctx *ctx, const history_store *store, unsigned shards) {
-    server_string *pairs[6], *name = sv.HoldString(NULL, store->key); /* the store is read anew */
-    size_t count = 0;
-    uint64_t had = store->had;
-    unsigned all = shards > store->shards ? shards : store->shards;
-    if (shards > store->shards) had |= UINT64_C(1) << (store->shards - 1);
-    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
-    set_field(hash, pairs, &count, sv.CreateString(NULL, "shards", 6), sv.CreateStringFromLongLong(NULL, all));
-    write_spread(hash, pairs, &count, shards, had);
-    sv.CloseKey(hash);
-    replicate(ctx, "HSET", "sv", name, pairs, count);
-    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
-    for (size_t i = 0; i < count; i++) sv.FreeString(NULL, pairs[i]);
+static void refresh(server_ctx *ctx, const policy *p, unsigned shard) {
+    server_string *name = history_policy_key(p->name, shard);
     history_stores_refresh(ctx, index_of(ctx)->histories, slice_of(name));
     sv.FreeString(NULL, name);
 }
 
-static void write_policy(server_ctx *ctx, const policy *p, const history_store *own, server_string *name,
-                         hmq_hash_seed seed) {
-    static const char *const names[] = {"shards", "levels", "age", "epoch", "bytes"};
-    const long long numbers[] = {p->shards, p->levels, p->age_s, p->epoch_s, p->bytes};
-    server_string *pairs[2 * (POLICY_FIELDS + HISTORY_FILTERS_MAX)];
-    size_t count = 0;
-    history_drop_key(ctx, sv.HoldString(NULL, name)); /* filters that it had */
-    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        set_field(hash, pairs, &count, sv.CreateString(NULL, names[i], strlen(names[i])),
-                  sv.CreateStringFromLongLong(NULL, numbers[i]));
-    set_field(hash, pairs, &count, sv.CreateString(NULL, "seed", 4),
-              sv.CreateStringPrintf(NULL, "%016" PRIx64 "%016" PRIx64, seed.low, seed.high));
-    if (p->hold >= 0)
-        set_field(hash, pairs, &count, sv.CreateString(NULL, "hold", 4), sv.CreateStringFromLongLong(NULL, p->hold));
-    if (own != NULL && own->had != 0) write_spread(hash, pairs, &count, own->spread, own->had);
-    if (p->learn_s > 0)
-        set_field(hash, pairs, &count, sv.CreateString(NULL, "learn", 5),
-                  sv.CreateStringFromLongLong(NULL, p->learn_s));
-    for (size_t i = 0; i < p->count; i++) {
-        hmq_slice text = slice_of(p->filters[i]);
-        char *field = sv.Alloc(text.len + 7);
-        memcpy(field, "filter ", 7);
-        memcpy(field + 7, text.data, text.len);
-        set_field(hash, pairs, &count, sv.CreateString(NULL, field, text.len + 7), sv.CreateString(NULL, "", 0));
-        sv.Free(field);
+static void write_here(server_ctx *ctx, const policy *p, const history_store *own) {
+    history_store wanted = wanted_store(p, own);
+    if (may_write(ctx, p, own, 0)) {
+        history_policy_write(ctx, &wanted, 0);
+        refresh(ctx, p, 0);
+        sv.ReplyWithSimpleString(ctx, "OK");
     }
-    sv.CloseKey(hash);
-    replicate(ctx, "HSET", "sv", name, pairs, count);
-    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
-    for (size_t i = 0; i < count; i++) sv.FreeString(NULL, pairs[i]);
+    sv.FreeDict(NULL, wanted.filters);
+}
+
+/* Replies the shards that are here.  If what is there is newer, it stays: the call came late. */
+static void write_copies(server_ctx *ctx, const policy *p, const history_store *own) {
+    history_store wanted = wanted_store(p, own);
+    unsigned shards[HISTORY_SHARDS_MAX], count = 0;
+    bool right = true;
+    for (unsigned shard = 0; shard < wanted.shards && right; shard++) {
+        if (!history_is_here(ctx, &wanted, shard)) continue;
+        right = may_write(ctx, p, own, shard);
+        shards[count++] = shard;
+    }
+    bool late = own != NULL && own->changed_ms > p->changed_ms;
+    for (unsigned i = 0; right && !late && i < count; i++) history_policy_write(ctx, &wanted, shards[i]);
+    for (unsigned i = 0; right && late && i < count; i++) history_policy_keep(ctx, own, shards[i]);
+    for (unsigned i = 0; right && i < count; i++) refresh(ctx, p, shards[i]);
+    if (right) sv.ReplyWithArray(ctx, count);
+    for (unsigned i = 0; right && i < count; i++) sv.ReplyWithLongLong(ctx, shards[i]);
+    sv.FreeDict(NULL, wanted.filters);
 }
 
 int history_store_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 4) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
     policy p;
-    if (can.cluster) return reply_error(ctx, ERROR_SYNTAX, "history in a cluster: a server without one expected");
     if (!parse_policy(&a, &p)) return SERVER_OK;
     index_t *index = index_of(ctx);
     if (history_stores_is_removed(index->histories, p.name))
         return reply_error(ctx, ERROR_TRYAGAIN, "the store %s is still being removed: try again", shown_slice(p.name));
     const history_store *own = history_stores_find(index->histories, p.name);
     if (!complete(ctx, &p, own) || !check_others(ctx, &p, index->histories, own)) return SERVER_OK;
-    hmq_hash_seed seed;
-    if (own != NULL)
-        seed = own->seed;
-    else if (!make_seed(&seed))
-        return reply_error(ctx, ERROR_TRYAGAIN, "the system has no random numbers yet: try again");
-    server_string *name = policy_key(p.name);
-    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    if (key != NULL) sv.CloseKey(key);
-    if (type != SERVER_EMPTY && own == NULL) {
-        reply_wrong_type(ctx, name, "a policy of history");
-    } else {
-        write_policy(ctx, &p, own, name, seed);
-        history_stores_refresh(ctx, index->histories, slice_of(name));
-        sv.ReplyWithSimpleString(ctx, "OK");
-    }
-    sv.FreeString(NULL, name);
-    return SERVER_OK;
-}
-
-/* Is the state one that says what there is?  The logs need not be right. */
-static bool may_drop(server_ctx *ctx, const history_store *store, unsigned shard) {
-    history_shard state = {.store = store, .shard = shard};
-    server_string *name = history_key(store, shard, "%s", "");
-    bool right = history_shard_load(ctx, name, &state);
-    if (!right) reply_wrong_type(ctx, name, "the state of a shard of history");
-    sv.FreeString(NULL, name);
-    return right;
-}
-
-/* So that it selects nothing more and is not found, though all that it has is still there. */
-static void mark_removed(server_ctx *ctx, server_string *name) {
-    server_string *field = sv.CreateString(NULL, "removed", 7), *value = sv.CreateString(NULL, "1", 1);
-    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
-    sv.HashSet(hash, SERVER_HASH_NONE, field, value, NULL);
-    sv.CloseKey(hash);
-    replicate(ctx, "HSET", "sss", name, field, value);
-    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
-    sv.FreeString(NULL, value);
-    sv.FreeString(NULL, field);
-}
-
-int history_unstore_command(server_ctx *ctx, server_string **argv, int argc) {
-    if (argc != 2) return sv.WrongArity(ctx);
-    args a = args_begin(ctx, argv, argc);
-    const history_store *store = history_take_store(&a);
-    if (store == NULL) return SERVER_OK;
-    for (unsigned shard = 0; shard < store->shards; shard++) {
-        if (!may_drop(ctx, store, shard)) return SERVER_OK;
-    }
-    server_string *key = sv.HoldString(NULL, store->key);
-    history_slice slice = {.keys = UNSTORE_KEYS};
-    mark_removed(ctx, key);
-    history_drop_store(ctx, store, &slice);
-    history_stores_refresh(ctx, index_of(ctx)->histories, slice_of(key));
-    sv.FreeString(NULL, key);
-    return sv.ReplyWithSimpleString(ctx, "OK");
-}
-
-/* ---- listing ----------------------------------------------------------------------------------------------- */
-
-static void reply_number(server_ctx *ctx, const char *name, long long number) {
-    sv.ReplyWithCString(ctx, name);
-    sv.ReplyWithLongLong(ctx, number);
-}
-
-static void reply_store(server_ctx *ctx, const history_store *s) {
-    sv.ReplyWithMap(ctx, 9);
-    sv.ReplyWithCString(ctx, "store");
-    sv.ReplyWithStringBuffer(ctx, (const char *)s->name.data, s->name.len);
-    sv.ReplyWithCString(ctx, "filters");
-    sv.ReplyWithArray(ctx, (long)sv.DictSize(s->filters));
-    server_dict_iter *iter = sv.DictIteratorStartC(s->filters, "^", NULL, 0);
-    size_t len;
-    const char *filter;
-    while ((filter = sv.DictNextC(iter, &len, NULL)) != NULL) sv.ReplyWithStringBuffer(ctx, filter, len);
-    sv.DictIteratorStop(iter);
-    reply_number(ctx, "shards", s->shards);
-    reply_number(ctx, "levels", s->levels);
-    reply_number(ctx, "age", s->age_s);
-    reply_number(ctx, "epoch", s->epoch_s);
-    reply_number(ctx, "bytes", s->bytes);
-    reply_number(ctx, "holdbytes", history_store_hold(s));
-    reply_number(ctx, "learn", s->learn_s);
-}
-
-int history_stores_command(server_ctx *ctx, server_string **argv, int argc) {
-    (void)argv;
-    if (argc != 1) return sv.WrongArity(ctx);
-    const history_stores *stores = index_of(ctx)->histories;
-    long count = 0;
-    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
-    for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL; count++) reply_store(ctx, s);
-    sv.ReplySetArrayLength(ctx, count);
+    if (can.cluster)
+        write_copies(ctx, &p, own);
+    else
+        write_here(ctx, &p, own);
     return SERVER_OK;
 }

@@ -88,7 +88,7 @@ static bool take_option(args *a, range *r) {
 }
 
 static bool parse_range(args *a, range *r) {
-    const history_store *store = history_take_store(a);
+    const history_store *store = history_take_store(a, 2);
     long long from, to;
     if (store == NULL || !history_take_shard(a, store, &r->state) || !args_number(a, "from", 1, INT64_MAX, &from) ||
         !args_number(a, "to", from - 1, INT64_MAX - 1, &to))

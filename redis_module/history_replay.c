@@ -14,6 +14,7 @@
 #include "errors.h"
 #include "history.h"
 #include "history_page.h"
+#include "history_slots.h"
 #include "index.h"
 
 #define DEFAULT_COUNT 1000
@@ -116,11 +117,22 @@ static bool take_from(args *a, replay *r, bool *said) {
     return true;
 }
 
-static bool choose_store(args *a, replay *r, server_string *name) {
+/* In a cluster no node has all shards: what is about one of them is asked of the node that has it. */
+static bool check_shard(args *a, const replay *r, long long shard) {
+    if (!can.cluster) return true;
+    if (shard >= 0) return history_check_here(a->ctx, r->page.store, (unsigned)shard);
+    reply_error(a->ctx, ERROR_SYNTAX,
+                "SHARD is missing: in a cluster the shards of store %s are read one by one, 0 to %u",
+                shown_slice(r->page.store->name), r->page.store->shards - 1);
+    return false;
+}
+
+static bool choose_store(args *a, replay *r, int store_at, int shard_at) {
     const history_stores *stores = index_of(a->ctx)->histories;
-    if (name != NULL) {
-        r->page.store = history_stores_find(stores, slice_of(name));
-        if (r->page.store == NULL) reply_error(a->ctx, ERROR_SYNTAX, "there is no store %s", shown(name));
+    if (store_at > 0) {
+        args of = *a;
+        of.at = store_at;
+        r->page.store = history_take_store(&of, shard_at);
         return r->page.store != NULL;
     }
     size_t count = history_stores_of_filter(stores, r->page.filter, &r->page.store);
@@ -130,6 +142,13 @@ static bool choose_store(args *a, replay *r, server_string *name) {
         reply_error(a->ctx, ERROR_SYNTAX, "%zu stores keep topics of the filter %s: STORE with one of them expected",
                     count, shown_slice(r->page.filter));
     return count == 1;
+}
+
+/* Steps over an argument that is read later. */
+static bool take_place(args *a, const char *name, int *at) {
+    server_string *text;
+    *at = a->at;
+    return args_string(a, name, &text);
 }
 
 static bool bad_cursor(args *a, const char *why) {
@@ -181,7 +200,8 @@ static bool begin_cursors(args *a, replay *r, server_string *cursor, bool from_s
 }
 
 static bool parse_replay(args *a, replay *r) {
-    server_string *filter, *store = NULL, *cursor = NULL;
+    server_string *filter, *cursor = NULL;
+    int store_at = 0, shard_at = 0;
     long long to_ms = -1, visits = 0, shard = -1;
     bool from_said = false, right = true;
     if (!args_string(a, "the topic filter", &filter)) return false;
@@ -203,7 +223,7 @@ static bool parse_replay(args *a, replay *r) {
         else if (args_take_word(a, "SEQ"))
             right = from_said = args_number(a, "SEQ", 1, INT64_MAX, &r->from_sequence);
         else if (args_take_word(a, "STORE"))
-            right = args_string(a, "STORE", &store);
+            right = take_place(a, "STORE", &store_at);
         else if (args_take_word(a, "TO"))
             right = args_number(a, "TO", 0, MAX_MS, &to_ms);
         else if (args_take_word(a, "COUNT"))
@@ -212,18 +232,19 @@ static bool parse_replay(args *a, replay *r) {
             right = args_number(a, "BYTES", 1, MAX_BYTES, &r->bytes);
         else if (args_take_word(a, "VISIT"))
             right = args_number(a, "VISIT", 1, MAX_VISITS, &visits);
-        else if (args_take_word(a, "SHARD"))
+        else if (args_take_word(a, "SHARD") && (shard_at = a->at) > 0)
             right = args_number(a, "SHARD", 0, HISTORY_SHARDS_MAX - 1, &shard);
         else if (args_take_word(a, "CURSOR"))
             right = args_string(a, "CURSOR", &cursor);
         else
             right = args_end(a);
     }
-    if (!right || !choose_store(a, r, store)) return false;
+    if (!right || !choose_store(a, r, store_at, shard_at)) return false;
     if (shard >= (long long)r->page.store->shards) {
         reply_error(a->ctx, ERROR_SYNTAX, "SHARD is %lld: 0 to %u expected", shard, r->page.store->shards - 1);
         return false;
     }
+    if (!check_shard(a, r, shard)) return false;
     if (to_ms >= 0) r->page.to_us = (uint64_t)to_ms * 1000 + 999;
     history_page_allow(&r->page, visits, r->count);
     return begin_cursors(a, r, cursor, from_said, shard);

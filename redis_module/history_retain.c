@@ -6,6 +6,7 @@
 
 #include "history_drop.h"
 #include "history_hold.h"
+#include "history_slots.h"
 
 #define SLICE_US 1000
 #define ROUND_US 1000000 /* from the beginning of one look at all stores to the next */
@@ -15,6 +16,7 @@
 typedef struct look {
     server_ctx *ctx;
     const history_store *store;
+    unsigned first, end; /* shards that are looked at together */
     uint64_t now_us;
     history_shard states[HISTORY_SHARDS_MAX];
     uint32_t oldest[HISTORY_SHARDS_MAX];
@@ -51,7 +53,7 @@ static bool bytes_from(const look *l, const uint32_t *low, const uint32_t *high,
                        uint64_t *bytes) {
     history_epoch from, to;
     *bytes = 0;
-    for (unsigned s = 0; s < l->store->shards; s++) {
+    for (unsigned s = l->first; s < l->end; s++) {
         at[s] = high[s];
         if (low[s] == high[s]) continue;
         if (!epoch_of_time(l, s, low[s], high[s], time_us, &from) || !epoch_at(l, s, high[s], &to)) return false;
@@ -68,7 +70,7 @@ static bool cut(const look *l, const uint32_t *low, const uint32_t *high, uint64
     if (!bytes_from(l, low, high, 0, at, &bytes)) return false;
     if (bytes <= most) return true;
     history_epoch epoch;
-    for (unsigned s = 0; s < l->store->shards; s++) {
+    for (unsigned s = l->first; s < l->end; s++) {
         if (low[s] == high[s]) continue;
         if (!epoch_at(l, s, high[s], &epoch)) return false;
         if (epoch.begun_us > late) late = epoch.begun_us;
@@ -89,19 +91,24 @@ static bool cut(const look *l, const uint32_t *low, const uint32_t *high, uint64
 
 /* ---- what goes --------------------------------------------------------------------------------------------- */
 
+/* Of what the store may have: in a cluster each shard has its part, wherever the others are. */
+static uint64_t part_of(const look *l, long long bytes) {
+    return (uint64_t)bytes / (l->end - l->first == l->store->shards ? 1 : l->store->shards);
+}
+
 static bool find_due(look *l) {
     uint64_t now_us = l->now_us, age_us = (uint64_t)l->store->age_s * 1000000, present = 0;
     uint32_t last[HISTORY_SHARDS_MAX] = {0};
-    for (unsigned s = 0; s < l->store->shards; s++) {
+    for (unsigned s = l->first; s < l->end; s++) {
         l->due[s] = l->oldest[s];
         last[s] = l->states[s].epoch;
         present += l->states[s].bytes;
     }
-    uint64_t most = (uint64_t)l->store->bytes > present ? (uint64_t)l->store->bytes - present : 0;
+    uint64_t part = part_of(l, l->store->bytes), most = part > present ? part - present : 0;
     if (l->store->bytes > 0 && !cut(l, l->oldest, last, most, l->due)) return false;
     if (age_us == 0 || age_us >= now_us) return true;
     history_epoch epoch;
-    for (unsigned s = 0; s < l->store->shards; s++) {
+    for (unsigned s = l->first; s < l->end; s++) {
         const history_shard *state = &l->states[s];
         if (!state->exists) continue;
         bool empty = state->first > state->last.sequence;
@@ -113,7 +120,7 @@ static bool find_due(look *l) {
 
 static bool find_held(look *l) {
     history_epoch epoch;
-    for (unsigned s = 0; s < l->store->shards; s++) {
+    for (unsigned s = l->first; s < l->end; s++) {
         l->held[s] = l->due[s];
         if (l->due[s] == l->oldest[s]) continue;
         uint64_t read = history_holds_lowest(l->ctx, &l->states[s], NULL);
@@ -150,10 +157,10 @@ static bool move_on(look *l, unsigned shard) {
 
 /* Where an epoch is not to be found, because others changed keys, nothing goes: readers are told which shard it is. */
 static void decide(look *l) {
-    for (unsigned s = 0; s < l->store->shards; s++) l->oldest[s] = l->states[s].oldest;
+    for (unsigned s = l->first; s < l->end; s++) l->oldest[s] = l->states[s].oldest;
     if (!find_due(l) || !find_held(l)) return;
-    if (!cut(l, l->held, l->due, (uint64_t)history_store_hold(l->store), l->next)) return;
-    for (unsigned s = 0; s < l->store->shards; s++) {
+    if (!cut(l, l->held, l->due, part_of(l, history_store_hold(l->store)), l->next)) return;
+    for (unsigned s = l->first; s < l->end; s++) {
         if (l->states[s].exists && !move_on(l, s)) return;
     }
 }
@@ -172,31 +179,49 @@ static bool read_state(const look *l, unsigned shard, history_shard *state) {
 }
 
 /* False if the slice is over before all is done. */
-static bool retain_store(server_ctx *ctx, const history_store *store, history_slice *slice) {
+static bool retain_shards(server_ctx *ctx, const history_store *store, unsigned first, unsigned end,
+                          history_slice *slice) {
     static look l; /* large, and used by nobody else meanwhile */
     l.ctx = ctx;
     l.store = store;
+    l.first = first;
+    l.end = end;
     l.now_us = history_now_us();
-    for (unsigned s = 0; s < store->shards; s++) {
+    for (unsigned s = first; s < end; s++) {
         if (!read_state(&l, s, &l.states[s]))
             l.states[s] = (history_shard){.store = store, .shard = s}; /* others changed it: as if nothing was there */
     }
     if (store->age_s > 0 || store->bytes > 0) decide(&l);
-    for (unsigned s = 0; s < store->shards; s++) {
+    for (unsigned s = first; s < end; s++) {
         if (!history_drop_epochs(ctx, &l.states[s], slice)) return false;
     }
     return true;
 }
 
-static bool drop_removed(server_ctx *ctx, index_t *index, history_slice *slice) {
-    const history_store *store;
-    while ((store = history_stores_next_removed(index->histories, NULL)) != NULL) {
-        if (!history_drop_store(ctx, store, slice)) return false;
-        server_string *key = sv.HoldString(NULL, store->key);
-        history_stores_refresh(ctx, index->histories, slice_of(key));
-        sv.FreeString(NULL, key);
+/* All shards together; in a cluster each that is here by itself. */
+static bool retain_store(server_ctx *ctx, const history_store *store, history_slice *slice) {
+    if (!can.cluster) return retain_shards(ctx, store, 0, store->shards, slice);
+    for (unsigned s = 0; s < store->shards; s++) {
+        if (history_is_here(ctx, store, s) && !retain_shards(ctx, store, s, s + 1, slice)) return false;
     }
     return true;
+}
+
+/* What of it is not here, or is on its way, stays for the node that gets it. */
+static bool drop_removed(server_ctx *ctx, index_t *index, history_slice *slice) {
+    server_string *after = NULL;
+    bool done = true;
+    while (done) {
+        hmq_slice behind = after == NULL ? (hmq_slice){NULL, 0} : slice_of(after);
+        const history_store *store = history_stores_removed_after(index->histories, behind);
+        if (store == NULL) break;
+        if (after != NULL) sv.FreeString(NULL, after);
+        after = sv.HoldString(NULL, store->key);
+        done = history_drop_store(ctx, store, slice);
+        history_stores_refresh(ctx, index->histories, slice_of(after));
+    }
+    if (after != NULL) sv.FreeString(NULL, after);
+    return done;
 }
 
 /* ---- in turn ----------------------------------------------------------------------------------------------- */

@@ -9,25 +9,28 @@
 
 #define KEY_SUFFIX "}_history_store"
 #define FILTER_FIELD "filter "
-#define SEED_DIGITS 32
+#define KEY_BYTES (HISTORY_NAME_MAX + 32)
 #define DEFAULT_HOLD (1LL << 30) /* without a limit of bytes */
 
 struct history_stores {
-    server_dict *by_key; /* -> history_store */
+    server_dict *by_key;  /* -> history_store */
     server_dict *removed; /* the same */
-    hmq_trie *filters;   /* subscriber: history_store * */
+    server_dict *copies;  /* in a cluster: key of a copy -> history_store, as it says, with nothing remembered */
+    hmq_trie *filters;    /* subscriber: history_store * */
 };
 
 history_stores *history_stores_new(void) {
     history_stores *stores = sv.Alloc(sizeof *stores);
-    *stores = (history_stores){sv.CreateDict(NULL), sv.CreateDict(NULL), hmq_trie_new(&server_allocator)};
+    *stores = (history_stores){sv.CreateDict(NULL), sv.CreateDict(NULL), sv.CreateDict(NULL),
+                               hmq_trie_new(&server_allocator)};
     return stores;
 }
 
 static void store_free(history_store *store) {
     sv.FreeString(NULL, store->key);
     sv.FreeDict(NULL, store->filters);
-    for (unsigned shard = 0; shard < store->shards; shard++) history_live_free(store->live[shard]);
+    for (unsigned shard = 0; store->live != NULL && shard < store->shards; shard++)
+        history_live_free(store->live[shard]);
     sv.Free(store->live);
     sv.Free(store->looked);
     sv.Free(store);
@@ -44,32 +47,77 @@ static void free_all(server_dict *by_key) {
 void history_stores_free(history_stores *stores) {
     free_all(stores->by_key);
     free_all(stores->removed);
+    free_all(stores->copies);
     hmq_trie_free(stores->filters);
     sv.Free(stores);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------------------------- */
+
+/* What stands in the tag of a policy's key; empty if the name is of none. */
+static hmq_slice tag_of(hmq_slice key) {
+    const size_t n = sizeof KEY_SUFFIX - 1;
+    hmq_slice tag = {key.data + 1, key.len - n - 1};
+    if (key.len <= n + 1 || key.data[0] != '{' || memcmp(key.data + key.len - n, KEY_SUFFIX, n) != 0) tag.len = 0;
+    for (size_t i = 0; i < tag.len; i++) {
+        if (tag.data[i] == '{' || tag.data[i] == '}') tag.len = 0;
+    }
+    return tag;
+}
+
+/* "<store>/<shard>", the number as it is written here; false if the tag is no such. */
+static bool take_copy(hmq_slice tag, hmq_slice *name, unsigned *shard) {
+    const uint8_t *slash = tag.len == 0 ? NULL : memchr(tag.data, '/', tag.len);
+    if (slash == NULL) return false;
+    *name = (hmq_slice){tag.data, (size_t)(slash - tag.data)};
+    hmq_slice number = {slash + 1, tag.len - name->len - 1};
+    if (number.len < 1 || number.len > 2 || (number.len == 2 && number.data[0] == '0')) return false;
+    *shard = 0;
+    for (size_t i = 0; i < number.len; i++) {
+        if (number.data[i] < '0' || number.data[i] > '9') return false;
+        *shard = *shard * 10 + (unsigned)(number.data[i] - '0');
+    }
+    return *shard < HISTORY_SHARDS_MAX && name->len > 0 && name->len <= HISTORY_NAME_MAX;
+}
 
 bool history_store_is_key(hmq_slice name) {
-    const size_t n = sizeof KEY_SUFFIX - 1;
-    if (name.len <= n + 1 || name.len > n + 1 + HISTORY_NAME_MAX || name.data[0] != '{') return false;
-    if (memcmp(name.data + name.len - n, KEY_SUFFIX, n) != 0) return false;
-    for (size_t i = 1; i < name.len - n; i++) {
-        if (name.data[i] == '{' || name.data[i] == '}' || name.data[i] == '/') return false;
-    }
-    return true;
+    hmq_slice tag = tag_of(name), store;
+    unsigned shard;
+    if (can.cluster) return take_copy(tag, &store, &shard);
+    return tag.len > 0 && tag.len <= HISTORY_NAME_MAX && memchr(tag.data, '/', tag.len) == NULL;
 }
+
+/* "{<store>}_history_store", or with "/<shard>" behind the store's name; returns its length.  On the way of each
+ * HISTORY.APPEND, hence without printf. */
+static size_t put_key(char key[KEY_BYTES], hmq_slice name, int shard) {
+    size_t len = 0;
+    key[len++] = '{';
+    memcpy(key + len, name.data, name.len);
+    len += name.len;
+    if (shard >= 0) key[len++] = '/';
+    if (shard >= 10) key[len++] = (char)('0' + shard / 10);
+    if (shard >= 0) key[len++] = (char)('0' + shard % 10);
+    memcpy(key + len, KEY_SUFFIX, sizeof KEY_SUFFIX - 1);
+    return len + sizeof KEY_SUFFIX - 1;
+}
+
+server_string *history_policy_key(hmq_slice name, unsigned shard) {
+    char key[KEY_BYTES];
+    return sv.CreateString(NULL, key, put_key(key, name, can.cluster ? (int)shard : -1));
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------- */
 
 static int digit_of(uint8_t c) {
     if (c >= '0' && c <= '9') return c - '0';
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static bool read_seed(const server_string *value, hmq_hash_seed *seed) {
+bool history_seed_read(const server_string *value, hmq_hash_seed *seed) {
     hmq_slice text = slice_of(value);
     uint64_t halves[2] = {0, 0};
-    if (text.len != SEED_DIGITS) return false;
-    for (size_t i = 0; i < SEED_DIGITS; i++) {
+    if (text.len != HISTORY_SEED_DIGITS) return false;
+    for (size_t i = 0; i < HISTORY_SEED_DIGITS; i++) {
         int digit = digit_of(text.data[i]);
         if (digit < 0) return false;
         halves[i / 16] = halves[i / 16] << 4 | (uint64_t)digit;
@@ -102,6 +150,14 @@ static bool take_learn(server_key *hash, history_store *store) {
     return right;
 }
 
+static bool take_changed(server_key *hash, history_store *store) {
+    server_string *value = NULL;
+    sv.HashGet(hash, SERVER_HASH_CFIELDS, "changed", &value, NULL);
+    bool right = value == NULL || read_number(value, 0, INT64_MAX, &store->changed_ms);
+    if (value != NULL) sv.FreeString(NULL, value);
+    return right;
+}
+
 /* After `shards`. */
 static bool take_spread(server_key *hash, history_store *store) {
     server_string *spread = NULL, *had = NULL;
@@ -122,16 +178,16 @@ static bool take_policy(server_key *hash, history_store *store) {
     store->hold = -1;
     sv.HashGet(hash, SERVER_HASH_CFIELDS, "shards", &f[0], "levels", &f[1], "age", &f[2], "epoch", &f[3], "bytes",
                &f[4], "seed", &f[5], "hold", &f[6], "removed", &f[7], NULL);
-    bool right = read_number(f[0], 1, HISTORY_SHARDS_MAX, &shards) &&
-                 read_number(f[1], 1, HMQ_PATTERNS_MAX_LEVELS, &levels) &&
-                 read_number(f[2], 0, INT32_MAX, &store->age_s) && read_number(f[3], 1, INT32_MAX, &store->epoch_s) &&
-                 read_number(f[4], 0, INT64_MAX, &store->bytes) && f[5] != NULL && read_seed(f[5], &store->seed) &&
-                 (f[6] == NULL || read_number(f[6], 0, INT64_MAX, &store->hold));
+    bool right =
+        read_number(f[0], 1, HISTORY_SHARDS_MAX, &shards) && read_number(f[1], 1, HMQ_PATTERNS_MAX_LEVELS, &levels) &&
+        read_number(f[2], 0, INT32_MAX, &store->age_s) && read_number(f[3], 1, INT32_MAX, &store->epoch_s) &&
+        read_number(f[4], 0, INT64_MAX, &store->bytes) && f[5] != NULL && history_seed_read(f[5], &store->seed) &&
+        (f[6] == NULL || read_number(f[6], 0, INT64_MAX, &store->hold));
     store->removed = f[7] != NULL;
     for (size_t i = 0; i < sizeof f / sizeof f[0]; i++) {
         if (f[i] != NULL) sv.FreeString(NULL, f[i]);
     }
-    if (!right || !take_learn(hash, store)) return false;
+    if (!right || !take_learn(hash, store) || !take_changed(hash, store)) return false;
     store->shards = (unsigned)shards;
     if (!take_spread(hash, store)) return false;
     store->levels = (unsigned)levels;
@@ -141,23 +197,39 @@ static bool take_policy(server_key *hash, history_store *store) {
     return sv.DictSize(store->filters) > 0;
 }
 
-/* NULL if there is no policy under this name. */
+/* What the policy under this name says, with nothing remembered; NULL if there is none. */
 static history_store *read_store(server_ctx *ctx, hmq_slice key) {
     history_store *store = sv.Calloc(1, sizeof *store);
     store->key = sv.CreateString(NULL, (const char *)key.data, key.len);
-    store->name = (hmq_slice){slice_of(store->key).data + 1, key.len - sizeof KEY_SUFFIX};
+    store->name = tag_of(slice_of(store->key));
     store->filters = sv.CreateDict(NULL);
     server_key *hash = sv.OpenKey(ctx, store->key, SERVER_READ | SERVER_OPEN_NOTOUCH);
     bool right = hash != NULL && sv.KeyType(hash) == SERVER_HASH && take_policy(hash, store);
     if (hash != NULL) sv.CloseKey(hash);
-    if (right) {
-        store->live = sv.Calloc(store->shards, sizeof(history_live *));
-        store->looked = sv.Calloc(1, sizeof *store->looked);
-        return store;
-    }
-    store->shards = 0;
+    if (right) return store;
     store_free(store);
     return NULL;
+}
+
+static void make_room(history_store *store) {
+    store->live = sv.Calloc(store->shards, sizeof(history_live *));
+    store->looked = sv.Calloc(store->shards, sizeof *store->looked);
+}
+
+/* The store of which this is a copy. */
+static history_store *store_of_copy(const history_store *copy, hmq_slice name) {
+    history_store *store = sv.Alloc(sizeof *store);
+    char key[KEY_BYTES];
+    *store = *copy;
+    store->key = sv.CreateString(NULL, key, put_key(key, name, -1));
+    store->name = tag_of(slice_of(store->key));
+    store->filters = sv.CreateDict(NULL);
+    server_dict_iter *iter = sv.DictIteratorStartC(copy->filters, "^", NULL, 0);
+    size_t len;
+    const char *filter;
+    while ((filter = sv.DictNextC(iter, &len, NULL)) != NULL) sv.DictSetC(store->filters, filter, len, store);
+    sv.DictIteratorStop(iter);
+    return store;
 }
 
 static void set_filters(history_stores *stores, history_store *store, bool there) {
@@ -180,16 +252,101 @@ static history_store *take_out(server_dict *by_key, hmq_slice key) {
     return store;
 }
 
-void history_stores_refresh(server_ctx *ctx, history_stores *stores, hmq_slice key) {
-    history_store *store = read_store(ctx, key);
+static bool same_filters(const history_store *a, const history_store *b) {
+    server_dict_iter *iter = sv.DictIteratorStartC(a->filters, "^", NULL, 0);
+    size_t len;
+    const char *filter;
+    int missing = 0;
+    while (!missing && (filter = sv.DictNextC(iter, &len, NULL)) != NULL)
+        sv.DictGetC(b->filters, filter, len, &missing);
+    sv.DictIteratorStop(iter);
+    return !missing && sv.DictSize(a->filters) == sv.DictSize(b->filters);
+}
+
+static bool same_policy(const history_store *a, const history_store *b) {
+    return a->removed == b->removed && a->shards == b->shards && a->spread == b->spread && a->had == b->had &&
+           a->levels == b->levels && a->age_s == b->age_s && a->epoch_s == b->epoch_s && a->bytes == b->bytes &&
+           a->hold == b->hold && a->learn_s == b->learn_s && a->seed.low == b->seed.low &&
+           a->seed.high == b->seed.high && same_filters(a, b);
+}
+
+/* `store`, or nothing, takes the place of what is under this key. */
+static void replace_store(history_stores *stores, hmq_slice key, history_store *store) {
     history_store *old = take_out(stores->by_key, key), *removed = take_out(stores->removed, key);
     if (old != NULL) set_filters(stores, old, false);
     if (store != NULL) {
+        make_room(store);
         sv.DictSetC(store->removed ? stores->removed : stores->by_key, key.data, key.len, store);
         if (!store->removed) set_filters(stores, store, true);
     }
     if (old != NULL) store_free(old); /* last: `key` may be its */
     if (removed != NULL) store_free(removed);
+}
+
+/* The newest copy, and which shards have one. */
+static const history_store *newest_copy(const history_stores *stores, hmq_slice name, uint64_t *copies) {
+    const history_store *newest = NULL;
+    char key[KEY_BYTES];
+    *copies = 0;
+    for (int shard = 0; shard < HISTORY_SHARDS_MAX; shard++) {
+        size_t len = put_key(key, name, shard);
+        const history_store *copy = sv.DictGetC(stores->copies, key, len, NULL);
+        if (copy == NULL || (unsigned)shard >= copy->shards) continue;
+        *copies |= UINT64_C(1) << shard;
+        if (newest == NULL || copy->changed_ms > newest->changed_ms) newest = copy;
+    }
+    return newest;
+}
+
+/* What is remembered of shards stays, if the store does. */
+static void choose_copy(history_stores *stores, hmq_slice name) {
+    uint64_t copies;
+    char key[KEY_BYTES];
+    size_t len = put_key(key, name, -1);
+    const history_store *newest = newest_copy(stores, name, &copies);
+    history_store *old = sv.DictGetC(stores->by_key, key, len, NULL);
+    if (old == NULL) old = sv.DictGetC(stores->removed, key, len, NULL);
+    if (old == NULL || newest == NULL || !same_policy(old, newest)) {
+        old = newest == NULL ? NULL : store_of_copy(newest, name);
+        replace_store(stores, (hmq_slice){(const uint8_t *)key, len}, old);
+    }
+    if (newest == NULL) return;
+    old->copies = copies;
+    old->changed_ms = newest->changed_ms;
+}
+
+static void refresh_copy(server_ctx *ctx, history_stores *stores, hmq_slice key) {
+    history_store *copy = read_store(ctx, key), *old = take_out(stores->copies, key);
+    if (copy != NULL) sv.DictSetC(stores->copies, key.data, key.len, copy);
+    if (old != NULL) store_free(old);
+}
+
+void history_stores_refresh(server_ctx *ctx, history_stores *stores, hmq_slice key) {
+    hmq_slice tag = tag_of(key), name = tag;
+    unsigned shard;
+    char copy[KEY_BYTES];
+    if (!can.cluster) {
+        replace_store(stores, key, read_store(ctx, key));
+        return;
+    }
+    if (take_copy(tag, &name, &shard)) {
+        refresh_copy(ctx, stores, key);
+    } else {
+        for (int s = 0; s < HISTORY_SHARDS_MAX; s++)
+            refresh_copy(ctx, stores, (hmq_slice){(const uint8_t *)copy, put_key(copy, name, s)});
+    }
+    choose_copy(stores, name);
+}
+
+void history_stores_each_key(const history_stores *stores, void (*visit)(void *context, hmq_slice key), void *context) {
+    server_dict *const dicts[] = {can.cluster ? stores->copies : stores->by_key, stores->removed};
+    for (size_t i = 0; i < (can.cluster ? 1 : 2); i++) {
+        server_dict_iter *iter = sv.DictIteratorStartC(dicts[i], "^", NULL, 0);
+        size_t len;
+        const char *key;
+        while ((key = sv.DictNextC(iter, &len, NULL)) != NULL) visit(context, (hmq_slice){(const uint8_t *)key, len});
+        sv.DictIteratorStop(iter);
+    }
 }
 
 long long history_store_hold(const history_store *store) {
@@ -219,18 +376,15 @@ const history_store *history_stores_next(const history_stores *stores, const his
     return after_in(stores->by_key, key_of(after));
 }
 
-const history_store *history_stores_next_removed(const history_stores *stores, const history_store *after) {
-    return after_in(stores->removed, key_of(after));
+const history_store *history_stores_removed_after(const history_stores *stores, hmq_slice key) {
+    return after_in(stores->removed, key);
 }
 
-/* On the way of each HISTORY.APPEND, hence without printf. */
 static const history_store *find_in(server_dict *by_key, hmq_slice name) {
-    char key[HISTORY_NAME_MAX + sizeof KEY_SUFFIX + 1];
+    char key[KEY_BYTES];
     if (name.len > HISTORY_NAME_MAX) return NULL;
-    key[0] = '{';
-    memcpy(key + 1, name.data, name.len);
-    memcpy(key + 1 + name.len, KEY_SUFFIX, sizeof KEY_SUFFIX - 1);
-    return sv.DictGetC(by_key, key, name.len + sizeof KEY_SUFFIX, NULL);
+    size_t len = put_key(key, name, -1);
+    return sv.DictGetC(by_key, key, len, NULL);
 }
 
 const history_store *history_stores_find(const history_stores *stores, hmq_slice name) {
@@ -260,110 +414,38 @@ const history_store *history_stores_of_topic(const history_stores *stores, hmq_s
     return found;
 }
 
-/* The level that begins at *at; steps over it and the '/' behind it, to len + 1 behind the last. */
-static hmq_slice take_level(hmq_slice filter, size_t *at) {
-    hmq_slice level = {filter.data + *at, 0};
-    while (*at + level.len < filter.len && level.data[level.len] != '/') level.len++;
-    *at += level.len + 1;
-    return level;
-}
-
-static bool level_is(hmq_slice level, char wildcard) {
-    return level.len == 1 && level.data[0] == (uint8_t)wildcard;
-}
-
-static bool levels_overlap(hmq_slice a, hmq_slice b, bool first) {
-    bool a_wild = level_is(a, '+') || level_is(a, '#'), b_wild = level_is(b, '+') || level_is(b, '#');
-    if (a_wild && b_wild) return true;
-    hmq_slice concrete = a_wild ? b : a;
-    if (a_wild || b_wild) return !(first && concrete.len > 0 && concrete.data[0] == '$');
-    return a.len == b.len && memcmp(a.data, b.data, a.len) == 0;
-}
-
-bool history_filters_overlap(hmq_slice a, hmq_slice b) {
-    size_t at_a = 0, at_b = 0;
-    while (at_a <= a.len && at_b <= b.len) {
-        bool first = at_a == 0;
-        hmq_slice level_a = take_level(a, &at_a), level_b = take_level(b, &at_b);
-        if (!levels_overlap(level_a, level_b, first)) return false;
-        if (level_is(level_a, '#') || level_is(level_b, '#')) return true;
-    }
-    if (at_a > a.len && at_b > b.len) return true;
-    hmq_slice longer = at_a <= a.len ? a : b; /* "x/#" matches "x", too */
-    size_t rest = at_a <= a.len ? at_a : at_b;
-    return rest > 1 && longer.len - rest == 1 && longer.data[rest] == '#'; /* of "/#" that would be no topic at all */
-}
-
-static bool store_overlaps(const history_store *store, hmq_slice filter) {
-    server_dict_iter *iter = sv.DictIteratorStartC(store->filters, "^", NULL, 0);
-    size_t len;
-    const char *own;
-    bool overlaps = false;
-    while (!overlaps && (own = sv.DictNextC(iter, &len, NULL)) != NULL)
-        overlaps = history_filters_overlap((hmq_slice){(const uint8_t *)own, len}, filter);
-    sv.DictIteratorStop(iter);
-    return overlaps;
-}
-
-size_t history_stores_of_filter(const history_stores *stores, hmq_slice filter, const history_store **first) {
-    size_t count = 0;
-    for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL;) {
-        if (store_overlaps(s, filter) && count++ == 0) *first = s;
-    }
-    return count;
-}
-
-bool history_store_covers(const history_store *store, hmq_slice filter) {
-    server_dict_iter *iter = sv.DictIteratorStartC(store->filters, "^", NULL, 0);
-    size_t len;
-    const char *own;
-    bool covers = false;
-    while (!covers && (own = sv.DictNextC(iter, &len, NULL)) != NULL)
-        covers = hmq_topic_covers(own, len, (const char *)filter.data, filter.len);
-    sv.DictIteratorStop(iter);
-    return covers;
-}
-
-const history_store *history_stores_covering(const history_stores *stores, hmq_slice filter) {
-    const history_store *s = NULL;
-    while ((s = history_stores_next(stores, s)) != NULL && !history_store_covers(s, filter)) {}
-    return s;
-}
-
 /* ---- checking ---------------------------------------------------------------------------------------------- */
 
-static bool same_filters(const history_store *a, const history_store *b) {
-    server_dict_iter *iter = sv.DictIteratorStartC(a->filters, "^", NULL, 0);
-    size_t len;
-    const char *filter;
-    int missing = 0;
-    while (!missing && (filter = sv.DictNextC(iter, &len, NULL)) != NULL)
-        sv.DictGetC(b->filters, filter, len, &missing);
-    sv.DictIteratorStop(iter);
-    return !missing && sv.DictSize(a->filters) == sv.DictSize(b->filters);
+static bool same_store(const history_store *a, const history_store *b) {
+    return same_policy(a, b) && a->copies == b->copies && a->changed_ms == b->changed_ms;
 }
 
-static bool same_store(const history_store *a, const history_store *b) {
-    return a->shards == b->shards && a->spread == b->spread && a->had == b->had && a->levels == b->levels &&
-           a->age_s == b->age_s && a->epoch_s == b->epoch_s && a->bytes == b->bytes && a->hold == b->hold &&
-           a->learn_s == b->learn_s && a->seed.low == b->seed.low && a->seed.high == b->seed.high && same_filters(a, b);
+typedef struct comparison {
+    void (*tell)(void *context, const char *what, hmq_slice name);
+    void *context;
+} comparison;
+
+/* How many filters those of `a` have. */
+static size_t compare_dicts(const comparison *c, server_dict *a, server_dict *b, const char *what) {
+    server_dict_iter *iter = sv.DictIteratorStartC(a, "^", NULL, 0);
+    size_t len, filters = 0;
+    const char *key;
+    void *store;
+    while ((key = sv.DictNextC(iter, &len, &store)) != NULL) {
+        const history_store *other = sv.DictGetC(b, key, len, NULL);
+        if (other == NULL || !same_store(store, other))
+            c->tell(c->context, what, (hmq_slice){(const uint8_t *)key, len});
+        filters += sv.DictSize(((const history_store *)store)->filters);
+    }
+    sv.DictIteratorStop(iter);
+    return filters;
 }
 
 void history_stores_compare(const history_stores *a, const history_stores *b,
                             void (*tell)(void *context, const char *what, hmq_slice name), void *context) {
-    size_t filters = 0;
-    for (const history_store *s = NULL; (s = history_stores_next(a, s)) != NULL;) {
-        hmq_slice key = slice_of(s->key);
-        const history_store *other = sv.DictGetC(b->by_key, key.data, key.len, NULL);
-        if (other == NULL || !same_store(s, other)) tell(context, "policy of history differs from its key", key);
-        filters += sv.DictSize(s->filters);
-    }
-    for (const history_store *s = NULL; (s = history_stores_next_removed(a, s)) != NULL;) {
-        hmq_slice key = slice_of(s->key);
-        const history_store *other = sv.DictGetC(b->removed, key.data, key.len, NULL);
-        if (other == NULL || !same_store(s, other))
-            tell(context, "removed policy of history differs from its key", key);
-    }
-    if (hmq_trie_pairs(a->filters) != filters)
+    comparison c = {tell, context};
+    compare_dicts(&c, a->removed, b->removed, "removed policy of history differs from its key");
+    compare_dicts(&c, a->copies, b->copies, "copy of a policy of history differs from its key");
+    if (hmq_trie_pairs(a->filters) != compare_dicts(&c, a->by_key, b->by_key, "policy of history differs from its key"))
         tell(context, "the trie of history has another number of filters than the policies", (hmq_slice){NULL, 0});
 }

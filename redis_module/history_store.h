@@ -5,6 +5,14 @@
  *                                     spread anew), and for each topic filter a field "filter <filter>",
  *                                     without a value; removed, if it only waits until all it has is gone
  *
+ * In a cluster a store's shards lie on several nodes, and no node has all that is said of it.  So each shard has a copy,
+ * which moves with its slot:
+ *
+ *     {<store>/<shard>}_history_store   HASH  the same, and changed: ms, when HISTORY.STORE (or UNSTORE) wrote it
+ *
+ * A node knows a store as long as it has a copy of its policy.  Copies are equal but while they are written; of several
+ * the newest counts, and of those the one of the first shard.
+ *
  * Invariants:
  *  1. No topic is selected by two stores: HISTORY.STORE refuses filters that overlap with those of another store.
  *  2. `history_stores` is a pure function of these keys (index.h keeps it current; HOLDMQ.CHECK compares it with a
@@ -28,9 +36,12 @@
 #define HISTORY_FILTERS_MAX 64
 #define HISTORY_SHARDS_MAX 64
 #define HISTORY_EPOCHS_MAX 4096 /* that an age may be cut into */
+#define HISTORY_SEED_DIGITS 32
+
+_Static_assert(HISTORY_SHARDS_MAX <= 64, "a bit for each shard");
 
 typedef struct history_store {
-    server_string *key;   /* {<store>}_history_store */
+    server_string *key;   /* {<store>}_history_store; in a cluster a name, and no key */
     hmq_slice name;       /* a part of it */
     unsigned shards;      /* that there are, 1 .. HISTORY_SHARDS_MAX */
     unsigned spread;      /* topics are spread over the first so many; <= shards */
@@ -43,9 +54,11 @@ typedef struct history_store {
     bool removed;
     long long learn_s;    /* seconds between two looks for a better pattern set; 0: none */
     hmq_hash_seed seed;
+    long long changed_ms; /* in a cluster; 0: not said */
+    uint64_t copies;      /* in a cluster: bit n: a copy of the policy is here for shard n */
     server_dict *filters; /* without values */
     struct history_live **live; /* what is remembered of each shard (history_live.h); NULL: nothing */
-    unsigned long long *looked; /* when its key was looked at last (history_live.h) */
+    unsigned long long *looked; /* when the key of the policy, or each copy, was looked at last (history_live.h) */
 } history_store;
 
 typedef struct history_stores history_stores;
@@ -55,8 +68,15 @@ void history_stores_free(history_stores *stores);
 
 /* Is this the name of a policy's key? */
 bool history_store_is_key(hmq_slice name);
-/* Reads the policy under this key anew. */
+/* The key under which the policy of this store stands for this shard; the caller frees it. */
+server_string *history_policy_key(hmq_slice name, unsigned shard);
+/* 32 hexadecimal digits; false if it is no such. */
+bool history_seed_read(const server_string *value, hmq_hash_seed *seed);
+
+/* Reads the policy under this key anew; in a cluster that copy, or, with the `key` of a store, all of its copies. */
 void history_stores_refresh(server_ctx *ctx, history_stores *stores, hmq_slice key);
+/* Visits all keys of policies. */
+void history_stores_each_key(const history_stores *stores, void (*visit)(void *context, hmq_slice key), void *context);
 
 /* How many bytes readers may hold back from retention: what the policy says, or as much again as it keeps, or 1 GiB. */
 long long history_store_hold(const history_store *store);
@@ -67,7 +87,7 @@ const history_store *history_stores_next(const history_stores *stores, const his
 const history_store *history_stores_after(const history_stores *stores, hmq_slice key);
 const history_store *history_stores_find(const history_stores *stores, hmq_slice name);
 /* The same for those that are being removed. */
-const history_store *history_stores_next_removed(const history_stores *stores, const history_store *after);
+const history_store *history_stores_removed_after(const history_stores *stores, hmq_slice key);
 bool history_stores_is_removed(const history_stores *stores, hmq_slice name);
 /* The store that selects this topic; NULL if none does. */
 const history_store *history_stores_of_topic(const history_stores *stores, hmq_slice topic);

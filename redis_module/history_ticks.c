@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "push.h"
+
 #define STORES_OF_A_TURN 8 /* more are told at once */
 
 /* A store that got messages in this turn. */
@@ -19,9 +21,14 @@ _Static_assert(HISTORY_SHARDS_MAX <= 64, "a bit for each shard");
 static ticking turn[STORES_OF_A_TURN];
 static size_t count;
 
+/* In a cluster a publish goes to all nodes, whoever listens: not for nobody. */
+static bool somebody_listens(server_string *channel) {
+    return !can.cluster || push_channel_subscribers(PUSH_CHANNEL, channel) != 0 || push_pattern_count() != 0;
+}
+
 static void tell(server_ctx *ctx, const ticking *t) {
     server_string *channel = sv.CreateStringPrintf(NULL, "holdmq:history:%.*s", (int)t->len, t->name);
-    bool heard = true;
+    bool heard = somebody_listens(channel);
     for (uint64_t left = t->shards; left != 0 && heard; left &= left - 1) {
         unsigned shard = (unsigned)__builtin_ctzll(left);
         server_string *text = sv.CreateStringPrintf(NULL, "%u %" PRIu64, shard, t->last[shard]);

@@ -1,6 +1,6 @@
 /* history_ticks.h - wakes those who wait for more: a message on holdmq:history:<store>, "<shard> <last sequence>".
  *
- * At most once for each shard and turn of the event loop, at its end: by then everything can be read.  A writer only
+ * In a cluster only if somebody listens on this very node.  At most once for each shard and turn of the event loop, at its end: by then everything can be read.  A writer only
  * notes the number: a few comparisons. */
 #ifndef HMQ_HISTORY_TICKS_H
 #define HMQ_HISTORY_TICKS_H

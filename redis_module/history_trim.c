@@ -61,7 +61,7 @@ static bool trim(server_ctx *ctx, history_shard *state, uint64_t sequence) {
 int history_trim_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc != 4) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
-    const history_store *store = history_take_store(&a);
+    const history_store *store = history_take_store(&a, 2);
     history_shard state;
     long long to;
     uint64_t first;

@@ -450,6 +450,10 @@ bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session 
     return false;
 }
 
+static void doubt_policy(void *context, hmq_slice key) {
+    index_doubt(context, key);
+}
+
 /* Looks at the key of every entry, as its next user would. */
 static void look_at_all(server_ctx *ctx, index_t *index) {
     server_dict *const dicts[] = {index->held, index->retained_keys};
@@ -470,10 +474,7 @@ static void look_at_all(server_ctx *ctx, index_t *index) {
     while (sv.DictNextC(iter, NULL, &session)) index_session_lives(ctx, index, session);
     sv.DictIteratorStop(iter);
     hmq_slice after = {0};
-    for (const history_store *h = NULL; (h = history_stores_next(index->histories, h)) != NULL;)
-        index_doubt(index, slice_of(h->key));
-    for (const history_store *h = NULL; (h = history_stores_next_removed(index->histories, h)) != NULL;)
-        index_doubt(index, slice_of(h->key));
+    history_stores_each_key(index->histories, doubt_policy, index);
     for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL; after = slice_of(e->key)) {
         server_string *name = session_key_name(slice_of(e->key), HMQ_SUFFIX_SESSION);
         hmq_slice text = slice_of(name);

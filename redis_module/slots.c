@@ -13,6 +13,9 @@
 
 static struct {
     uint8_t states[HMQ_SLOTS]; /* slot_state */
+    uint8_t before[HMQ_SLOTS]; /* in the view before */
+    uint64_t number;           /* of the view */
+    uint64_t changed[HMQ_SLOTS]; /* the view that found it in another state */
     hmq_slot_set served;
     bool moving;   /* some slot is */
     bool doubtful; /* to be read again before the next use */
@@ -103,9 +106,18 @@ static void take_part(hmq_slice part) {
     }
 }
 
+static void note_changes(void) {
+    view.number++;
+    if (memcmp(view.states, view.before, sizeof view.states) == 0) return;
+    for (unsigned slot = 0; slot < HMQ_SLOTS; slot++) {
+        if (view.states[slot] != view.before[slot]) view.changed[slot] = view.number;
+    }
+}
+
 static void read_view(void) {
     hmq_slice text;
     server_reply *reply = read_nodes(&text);
+    memcpy(view.before, view.states, sizeof view.before);
     memset(view.states, SLOT_ELSEWHERE, sizeof view.states);
     memset(&view.served, 0, sizeof view.served);
     view.moving = view.doubtful = false;
@@ -113,6 +125,7 @@ static void read_view(void) {
     hmq_slice line = own_line(text);
     for (int i = 0; i < FIELD_SLOTS; i++) next_part(&line, ' ');
     while (line.len > 0) take_part(next_part(&line, ' ')); /* what moves stands behind the ranges */
+    note_changes();
     if (reply != NULL) sv.FreeCallReply(reply);
 }
 
@@ -187,6 +200,41 @@ const char *slots_target(unsigned slot) {
     }
     if (reply != NULL) sv.FreeCallReply(reply);
     return address;
+}
+
+/* Is the slot one of this part, "<n>" or "<first>-<last>"? */
+static bool has_slot(hmq_slice part, unsigned slot) {
+    size_t used;
+    unsigned first = slot_number(part, &used), last = first;
+    if (first == HMQ_SLOTS) return false;
+    if (used < part.len && part.data[used] == '-')
+        last = slot_number((hmq_slice){part.data + used + 1, part.len - used - 1}, &used);
+    return slot >= first && slot <= last;
+}
+
+const char *slots_owner(unsigned slot) {
+    static char address[ADDRESS_MAX_BYTES];
+    hmq_slice text;
+    server_reply *reply = read_nodes(&text);
+    hmq_slice all = text;
+    address[0] = 0;
+    while (text.len > 0 && address[0] == 0) {
+        hmq_slice line = next_part(&text, '\n'), id = field_of(line, FIELD_ID);
+        for (int i = 0; i < FIELD_SLOTS; i++) next_part(&line, ' ');
+        while (line.len > 0 && address[0] == 0) {
+            if (has_slot(next_part(&line, ' '), slot)) copy_address(all, id, address);
+        }
+    }
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return address;
+}
+
+uint64_t slots_view(void) {
+    return can.cluster ? view.number : 0;
+}
+
+uint64_t slots_changed(unsigned slot) {
+    return can.cluster ? view.changed[slot] : 0;
 }
 
 unsigned slots_of_key(hmq_slice key) {

@@ -44,6 +44,14 @@ const hmq_slot_set *slots_served(const hmq_slot_set *wanted);
 /* "host:port" of the node to which a slot is on its way, empty if it is not known.  Valid until the next call. */
 const char *slots_target(unsigned slot);
 
+/* "host:port" of the node that has the slot, empty if nobody has.  Valid until the next call.  O(nodes * their ranges). */
+const char *slots_owner(unsigned slot);
+
+/* Views are numbered, from 1 on: the present one, and the last one that found this slot in another state than before.  0
+ * without a cluster.  Whoever remembers something of a slot asks after slots_state. */
+uint64_t slots_view(void);
+uint64_t slots_changed(unsigned slot);
+
 /* The slot of a session, or of any key; 0 without a cluster. */
 unsigned slots_of_key(hmq_slice key);
 

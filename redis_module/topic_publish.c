@@ -2,7 +2,8 @@
  *
  * In a cluster every node matches its own sessions.  What is on its way between two nodes is not touched: without the
  * option SLOTS the whole publish is refused before anything was stored, with it the other slots are served and these are
- * told (slots_option.h).  The retained message lives in the slot of its key, so it is written by one node. */
+ * told (slots_option.h).  The retained message lives in the slot of its key, and history in that of the topic's shard, so
+ * each is written by one node. */
 #include <string.h>
 
 #include "../src/record.h"
@@ -225,6 +226,24 @@ static bool keeps_retained(server_ctx *ctx, publish *p, bool *refused) {
     return verdict == SLOT_USE;
 }
 
+/* The same for history. */
+static bool keeps_history(server_ctx *ctx, index_t *index, publish *p, bool *refused) {
+    unsigned slot;
+    if (hmq_record_is_for_now(&p->record)) return false;
+    if (!can.cluster) return true;
+    if (!history_topic_slot(ctx, index, p->record.topic, &slot)) return false;
+    slot_verdict verdict = slots_option_verdict(&p->slots, slot);
+    *refused = verdict == SLOT_LEAVE && !p->slots.given;
+    if (*refused) {
+        reply_error(
+            ctx, ERROR_SYNTAX,
+            "the history of %s is kept by the node of slot %u, which is not this one: publish to all nodes of the "
+            "cluster, with SLOTS",
+            shown_slice(p->record.topic), slot);
+    }
+    return verdict == SLOT_USE;
+}
+
 static int reply_published(server_ctx *ctx, const publish *p, long long reached) {
     if (!p->slots.given) return sv.ReplyWithLongLong(ctx, reached);
     sv.ReplyWithArray(ctx, 2);
@@ -238,6 +257,7 @@ static int publish_now(server_ctx *ctx, publish *p) {
     bool refused = false;
     if (p->slots.given) slots_served(&p->slots.asked); /* one view for the whole command */
     bool keeps = keeps_retained(ctx, p, &refused);
+    bool lasts = !refused && keeps_history(ctx, index, p, &refused);
     if (refused) return SERVER_OK;
     find_matches(index, &p->record);
     if (can.cluster) keep_own(ctx, index, &p->slots);
@@ -248,7 +268,6 @@ static int publish_now(server_ctx *ctx, publish *p) {
     }
     /* What can be refused comes first: history, unless the retained message would be refused after it. */
     bool writable = !keeps || retained_may_write(ctx, p->record.topic);
-    bool lasts = !hmq_record_is_for_now(&p->record);
     if (writable && lasts && !history_keep(ctx, index, &p->record, true)) return SERVER_OK;
     if (keeps && !retained_write(ctx, index, &p->record)) return SERVER_OK;
     publisher_note(ctx, &p->from);
@@ -269,6 +288,16 @@ static void publish_once(server_ctx *ctx, publish *p) {
     if (p->producer.key != NULL) sv.FreeString(NULL, p->producer.key);
 }
 
+/* What the server publishes itself it publishes on one node: what another one would keep is counted as refused. */
+static bool history_is_kept_here(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    unsigned slot;
+    if (!can.cluster) return true;
+    if (!history_topic_slot(ctx, index, record->topic, &slot)) return false;
+    if (slots_state(slot) == SLOT_SERVED) return true;
+    counters.history_refused++;
+    return false;
+}
+
 long long topic_publish(server_ctx *ctx, const hmq_record *record) {
     index_t *index = index_of(ctx);
     slots_option own;
@@ -277,7 +306,8 @@ long long topic_publish(server_ctx *ctx, const hmq_record *record) {
     if (can.cluster) keep_own(ctx, index, &own);
     bool keeps = record->retain && (!can.cluster || slots_state(retained_slot(record->topic)) == SLOT_SERVED);
     if (keeps && retained_may_write(ctx, record->topic)) retained_write(ctx, index, record);
-    if (!hmq_record_is_for_now(record) && !history_keep(ctx, index, record, false)) counters.history_refused++;
+    bool lasts = !hmq_record_is_for_now(record) && history_is_kept_here(ctx, index, record);
+    if (lasts && !history_keep(ctx, index, record, false)) counters.history_refused++;
     return route(ctx, index, record);
 }
 

@@ -33,6 +33,7 @@ __all__ = [
     "ModuleMissingError",
     "MovingError",
     "NoSessionError",
+    "NoStoreError",
     "NotEmptyError",
     "ProducerError",
     "SessionFullError",
@@ -105,6 +106,12 @@ class NoSessionError(CommandError):
     code = "NOSESSION"
 
 
+class NoStoreError(CommandError):
+    """There is no store of history with this name (`NOSTORE`)."""
+
+    code = "NOSTORE"
+
+
 class SessionFullError(CommandError):
     """All 65535 packet identifiers of the session are in use, or no more producers can be remembered (`FULL`)."""
 
@@ -143,6 +150,7 @@ ERRORS: dict[str, type[CommandError]] = {
         InvalidTopicError,
         FencedError,
         NoSessionError,
+        NoStoreError,
         SessionFullError,
         NotEmptyError,
         HeldError,

@@ -69,7 +69,7 @@ def words(**options: object) -> list[Any]:
     return [word for name, value in options.items() if value is not None for word in (name.upper(), value)]
 
 
-def store(client: redis.Redis, name: Text, *filters: Text, **options: int) -> None:
+def store(client: redis.Redis, name: Text, *filters: Text, **options: int | str) -> None:
     """HISTORY.STORE."""
     flat = [word for one in filters for word in ("FILTER", one)]
     assert client.execute_command("HISTORY.STORE", name, *flat, *words(**options)) == b"OK"

@@ -72,6 +72,13 @@ def test_a_policy_is_kept_in_a_plain_hash(client: redis.Redis) -> None:
     }
 
 
+def test_a_seed_may_be_chosen(client: redis.Redis) -> None:
+    seed = "0123456789abcdef" * 2
+    store(client, "s", "a/#", SEED=seed)
+    store(client, "s", "b/#", SEED=seed)
+    assert client.hget("{s}_history_store", "seed") == seed.encode()
+
+
 def test_an_epoch_that_was_chosen_stays_and_one_that_was_not_follows_the_age(client: redis.Redis) -> None:
     store(client, "chosen", "a/#", EPOCH=60)
     store(client, "chosen", "a/#", AGE=7200)
@@ -116,6 +123,9 @@ def test_two_stores_are_refused_exactly_when_a_topic_is_in_both(client: redis.Re
         (("HISTORY.STORE", "s", "FILTER", "x", "LEVELS", 17), "LEVELS is '17'"),
         (("HISTORY.STORE", "s", "FILTER", "x", "AGE", 100000, "EPOCH", 1), "EPOCH is 1"),
         (("HISTORY.STORE", "s", "FILTER", "x", "MORE"), "unexpected argument 'MORE'"),
+        (("HISTORY.STORE", "s", "FILTER", "x", "SEED", "0" * 31), "32 hexadecimal digits"),
+        (("HISTORY.STORE", "old", "FILTER", "old", "SEED", "0" * 32), "SEED is not that of store 'old'"),
+        (("HISTORY.STORE", "s", "FILTER", "x", "CHANGED", 1), "CHANGED is for nodes of a cluster"),
         (("HISTORY.STORE", "old", "FILTER", "old", "SHARDS", 2), "cannot be changed"),
         (("HISTORY.STORE", "s", "FILTER", "old"), "overlaps with 'old' of store 'old'"),
         (("HISTORY.UNSTORE", "s"), "there is no store 's'"),

@@ -1,0 +1,26 @@
+/* history_policy_write.h - writes policies of history (history_store.h), and tells of them in replies.
+ *
+ * In a cluster a policy is written for each shard that is here, under a key of its own.  What is written replaces what was
+ * there; replicas get UNLINK and HSET.  The index reads it anew, which may free the store that it had. */
+#ifndef HMQ_HISTORY_POLICY_WRITE_H
+#define HMQ_HISTORY_POLICY_WRITE_H
+
+#include "index.h"
+
+/* What the store says, for this shard (without a cluster: for all).  The index is not told. */
+void history_policy_write(server_ctx *ctx, const history_store *store, unsigned shard);
+
+/* In a cluster: a shard that is written to has a copy of the policy, so that who gets its slot knows it. */
+void history_policy_keep(server_ctx *ctx, const history_store *store, unsigned shard);
+
+/* So that it selects nothing more and is not found, though all that it has is still there.  Copies that are so already
+ * stay as they are; those that are not here, too.  The index is not told. */
+void history_policy_mark_removed(server_ctx *ctx, const history_store *store);
+
+/* For the moment when it is written: no smaller than what is there. */
+long long history_changed_now(const history_store *own);
+
+/* For maps in a cluster: two fields. */
+void history_reply_seed(server_ctx *ctx, const history_store *store);
+
+#endif

@@ -1,0 +1,91 @@
+/* history_stores_command.c - HISTORY.STORES, HISTORY.UNSTORE: what stores there are, and one less. */
+#include "errors.h"
+#include "history.h"
+#include "history_drop.h"
+#include "history_policy_write.h"
+#include "history_slots.h"
+
+#define STORE_FIELDS 9
+#define CLUSTER_FIELDS 4  /* more */
+#define UNSTORE_KEYS 8192 /* are looked for at once; the others in the background */
+
+/* ---- HISTORY.UNSTORE --------------------------------------------------------------------------------------- */
+
+/* Is the state one that says what there is?  The logs need not be right. */
+static bool may_drop(server_ctx *ctx, const history_store *store, unsigned shard) {
+    history_shard state = {.store = store, .shard = shard};
+    server_string *name = history_key(store, shard, "%s", "");
+    bool right = history_shard_load(ctx, name, &state);
+    if (!right) reply_wrong_type(ctx, name, "the state of a shard of history");
+    sv.FreeString(NULL, name);
+    return right;
+}
+
+int history_unstore_command(server_ctx *ctx, server_string **argv, int argc) {
+    if (argc != 2) return sv.WrongArity(ctx);
+    args a = args_begin(ctx, argv, argc);
+    const history_store *store = history_take_store(&a, 0);
+    if (store == NULL || !history_check_rest(ctx, store)) return SERVER_OK;
+    for (unsigned shard = 0; shard < store->shards; shard++) {
+        if (history_is_here(ctx, store, shard) && !may_drop(ctx, store, shard)) return SERVER_OK;
+    }
+    server_string *key = sv.HoldString(NULL, store->key);
+    history_slice slice = {.keys = UNSTORE_KEYS};
+    history_drop_store(ctx, store, &slice);
+    history_stores_refresh(ctx, index_of(ctx)->histories, slice_of(key));
+    sv.FreeString(NULL, key);
+    return sv.ReplyWithSimpleString(ctx, "OK");
+}
+
+/* ---- HISTORY.STORES ---------------------------------------------------------------------------------------- */
+
+static void reply_number(server_ctx *ctx, const char *name, long long number) {
+    sv.ReplyWithCString(ctx, name);
+    sv.ReplyWithLongLong(ctx, number);
+}
+
+static void reply_cluster(server_ctx *ctx, const history_store *s) {
+    long count = 0;
+    reply_number(ctx, "spread", s->spread);
+    history_reply_seed(ctx, s);
+    sv.ReplyWithCString(ctx, "here");
+    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
+    for (unsigned shard = 0; shard < s->shards; shard++) {
+        if (!history_is_here(ctx, s, shard)) continue;
+        sv.ReplyWithLongLong(ctx, shard);
+        count++;
+    }
+    sv.ReplySetArrayLength(ctx, count);
+}
+
+static void reply_store(server_ctx *ctx, const history_store *s) {
+    sv.ReplyWithMap(ctx, STORE_FIELDS + (can.cluster ? CLUSTER_FIELDS : 0));
+    sv.ReplyWithCString(ctx, "store");
+    sv.ReplyWithStringBuffer(ctx, (const char *)s->name.data, s->name.len);
+    sv.ReplyWithCString(ctx, "filters");
+    sv.ReplyWithArray(ctx, (long)sv.DictSize(s->filters));
+    server_dict_iter *iter = sv.DictIteratorStartC(s->filters, "^", NULL, 0);
+    size_t len;
+    const char *filter;
+    while ((filter = sv.DictNextC(iter, &len, NULL)) != NULL) sv.ReplyWithStringBuffer(ctx, filter, len);
+    sv.DictIteratorStop(iter);
+    reply_number(ctx, "shards", s->shards);
+    reply_number(ctx, "levels", s->levels);
+    reply_number(ctx, "age", s->age_s);
+    reply_number(ctx, "epoch", s->epoch_s);
+    reply_number(ctx, "bytes", s->bytes);
+    reply_number(ctx, "holdbytes", history_store_hold(s));
+    reply_number(ctx, "learn", s->learn_s);
+    if (can.cluster) reply_cluster(ctx, s);
+}
+
+int history_stores_command(server_ctx *ctx, server_string **argv, int argc) {
+    (void)argv;
+    if (argc != 1) return sv.WrongArity(ctx);
+    const history_stores *stores = index_of(ctx)->histories;
+    long count = 0;
+    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
+    for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL; count++) reply_store(ctx, s);
+    sv.ReplySetArrayLength(ctx, count);
+    return SERVER_OK;
+}

@@ -8,6 +8,7 @@
 #include "../src/record.h"
 #include "../src/topic.h"
 #include "errors.h"
+#include "history_runs.h"
 #include "history_slots.h"
 #include "replication.h"
 #include "slots.h"
@@ -270,7 +271,7 @@ static bool same_state(const history_shard *a, const history_shard *b) {
            a->generation == b->generation && a->epoch == b->epoch && a->oldest == b->oldest && a->first == b->first &&
            a->begun_us == b->begun_us && a->before == b->before && a->trimmed == b->trimmed &&
            a->dropping == b->dropping && a->writer == b->writer && a->bytes == b->bytes &&
-           a->indexed_bytes == b->indexed_bytes;
+           a->indexed_bytes == b->indexed_bytes && history_runs_same(a, b);
 }
 
 static int compare_postings(const void *a, const void *b) {

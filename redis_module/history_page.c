@@ -2,6 +2,7 @@
 #include "history_page.h"
 
 #include "../src/topic.h"
+#include "history_runs.h"
 #include "history_uses.h"
 #include "history_visible.h"
 
@@ -19,7 +20,8 @@ static bool is_wanted(const history_page *p, const history_entry *entry) {
 }
 
 /* It stands in this epoch now, and has seen, or missed, what comes before in it. */
-static void stand_in(hmq_cursor *cursor, const history_epoch *epoch) {
+static void stand_in(const history_shard *state, hmq_cursor *cursor, const history_epoch *epoch) {
+    history_runs_note(state, cursor);
     cursor->epoch = epoch->epoch;
     cursor->generation = epoch->generation;
     if (cursor->sequence > epoch->first && cursor->time_us < epoch->begun_us) cursor->time_us = epoch->begun_us;
@@ -52,17 +54,29 @@ static history_page_end read_epoch(history_page *p, const history_shard *state, 
         cursor->sequence = history_reader_position(reader);
         if (step == HISTORY_LIMIT) result = HISTORY_PAGE_LIMIT;
     }
-    stand_in(cursor, &epoch);
+    stand_in(state, cursor, &epoch);
     history_reader_close(reader);
     return step == HISTORY_CORRUPT ? HISTORY_PAGE_CORRUPT : result;
 }
 
-/* Numbers that this cursor has behind it may have been lost, with a primary or the end of a file, and given again since.
- * Who writes on begins an epoch (history_writer), so then the cursor stands behind the end of the epoch that it was in, or
- * was in one that is no more, or in one that began later than all that it has seen.  It goes back to where it is sure to
- * have seen everything before, and to see nothing twice. */
+/* Do the writers of the shard say where it goes on?  Behind the end of a primary's shard they do not: a replica that was
+ * promoted has not written yet, or others put an older state in its place. */
+static bool writers_know(const history_page *p, const history_shard *state, hmq_cursor *cursor) {
+    hmq_cursor moved = *cursor;
+    if (!history_runs_find(state, &moved)) return false;
+    bool beyond = moved.sequence > state->last.sequence + 1;
+    if (beyond && (sv.GetContextFlags(p->ctx) & SERVER_CTX_REPLICA) == 0) return false;
+    *cursor = moved;
+    return true;
+}
+
+/* Numbers that this cursor has behind it may have been lost, with a primary or the end of a file, and given again since:
+ * it goes back to the first of them.  Where it is not known who wrote what it has behind it (history_runs.h), epochs and
+ * times say it as well as they can: who writes on begins an epoch, so then the cursor stands behind the end of the epoch
+ * that it was in, or was in one that is no more, or in one that began later than all that it has seen. */
 static bool go_back(history_page *p, const history_shard *state, hmq_cursor *cursor) {
     history_epoch of, next;
+    if (writers_know(p, state, cursor)) return true;
     uint32_t epoch = cursor->epoch < state->oldest ? state->oldest - 1 : cursor->epoch;
     if (cursor->epoch == 0 || epoch > state->epoch) { /* it was in none, or that one is no more */
         if (cursor->time_us == 0 || (cursor->epoch == 0 && cursor->sequence <= state->last.sequence + 1)) return true;
@@ -84,7 +98,7 @@ static bool move_to(history_page *p, const history_shard *state, hmq_cursor *cur
     history_epoch epoch;
     cursor->sequence = sequence;
     if (!history_epoch_of_sequence(p->ctx, state, sequence, &epoch)) return false;
-    stand_in(cursor, &epoch);
+    stand_in(state, cursor, &epoch);
     return true;
 }
 

@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "history_hold.h"
 #include "history_live.h"
+#include "history_runs.h"
 #include "index.h"
 #include "replication.h"
 
@@ -65,18 +66,20 @@ static bool take_number(const server_string *value, long long max, long long *nu
 }
 
 static bool take_state(server_key *hash, history_shard *state) {
-    server_string *f[STATE_FIELDS] = {NULL};
+    server_string *f[STATE_FIELDS] = {NULL}, *writers = NULL;
     long long n[STATE_FIELDS];
     bool right = true;
     sv.HashGet(hash, SERVER_HASH_CFIELDS, "time", &f[0], "sequence", &f[1], "generation", &f[2], "epoch", &f[3],
                "oldest", &f[4], "first", &f[5], "begun", &f[6], "bytes", &f[7], "before", &f[8], "trimmed", &f[9],
-               "dropping", &f[10], "writer", &f[11], NULL);
+               "dropping", &f[10], "writer", &f[11], "writers", &writers, NULL);
     for (size_t i = 0; i < STATE_FIELDS; i++) {
         n[i] = 0;
         bool missing = i >= NEEDED_FIELDS && f[i] == NULL;
         right = right && (missing || take_number(f[i], i >= 2 && i <= 4 ? INT32_MAX : INT64_MAX, &n[i]));
         if (f[i] != NULL) sv.FreeString(NULL, f[i]);
     }
+    right = history_runs_read(writers, state) && right;
+    if (writers != NULL) sv.FreeString(NULL, writers);
     if (!right) return false;
     state->exists = true;
     state->last = state->indexed = (hmq_message_id){(uint64_t)n[0], (uint64_t)n[1]};
@@ -91,7 +94,8 @@ static bool take_state(server_key *hash, history_shard *state) {
     state->writer = (uint64_t)n[11];
     state->dropping = n[10] >= 1 && n[10] <= n[4] ? (uint32_t)n[10] : state->oldest;
     return state->first >= 1 && state->first <= state->last.sequence + 1 && state->oldest >= 1 &&
-           state->oldest <= state->epoch && state->generation >= 1;
+           state->oldest <= state->epoch && state->generation >= 1 &&
+           (state->run_count == 0 || state->runs[state->run_count - 1].first <= state->first);
 }
 
 bool history_shard_load(server_ctx *ctx, server_string *name, history_shard *state) {
@@ -119,12 +123,16 @@ void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole
     size_t count = whole ? STATE_FIELDS : 3;
     server_string *name = history_key(state->store, state->shard, "%s", "");
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
-    server_string *pairs[2 * STATE_FIELDS];
+    server_string *pairs[2 * (STATE_FIELDS + 1)];
     for (size_t i = 0; i < count; i++) {
         pairs[2 * i] = sv.CreateString(NULL, names[i], strlen(names[i]));
         pairs[2 * i + 1] = sv.CreateStringFromLongLong(NULL, (long long)numbers[i]);
-        sv.HashSet(hash, SERVER_HASH_NONE, pairs[2 * i], pairs[2 * i + 1], NULL);
     }
+    if (whole && state->run_count > 0) {
+        pairs[2 * count] = sv.CreateString(NULL, "writers", 7);
+        pairs[2 * count++ + 1] = history_runs_text(state);
+    }
+    for (size_t i = 0; i < count; i++) sv.HashSet(hash, SERVER_HASH_NONE, pairs[2 * i], pairs[2 * i + 1], NULL);
     replicate(ctx, "HSET", "sv", name, pairs, 2 * count);
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
     for (size_t i = 0; i < 2 * count; i++) sv.FreeString(NULL, pairs[i]);
@@ -190,7 +198,10 @@ void history_epoch_begin(server_ctx *ctx, history_shard *state, hmq_message_id f
     state->bytes = state->indexed_bytes = 0;
     state->indexed = state->last;
     state->epoch++;
-    if (state->writer != history_writer()) history_holds_lower(ctx, state, state->last.sequence);
+    if (state->writer != history_writer()) {
+        history_holds_lower(ctx, state, state->last.sequence);
+        history_runs_add(state, history_writer(), first.sequence);
+    }
     state->writer = history_writer();
     state->first = first.sequence;
     state->begun_us = first.time_us;

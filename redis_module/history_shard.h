@@ -7,7 +7,8 @@
  *                                                        oldest: the first epoch that still is; trimmed: up to this
  *                                                        number a reader gave it away (HISTORY.TRIM); dropping: the first
  *                                                        epoch of which there may still be keys; writer: who wrote the
- *                                                        present epoch
+ *                                                        present epoch; writers: "<writer> <first number> ...", the
+ *                                                        last HISTORY_RUNS_MAX, each as in cursors
  *     {<store>/<shard>}_history_epochs           HASH    epoch -> "<generation> <first time> <first sequence> <before>"
  *     {<store>/<shard>}_history_producers        HASH    producer -> "<epoch> <chunk> <sequence> <time>"
  *     {<store>/<shard>}_history_<generation>_patterns, _history_<epoch>_marks, _history_<epoch>_<pattern>,
@@ -31,6 +32,14 @@
 
 #define HISTORY_ENTRY_BYTES 12 /* of a log, beyond its value */
 
+#define HISTORY_RUNS_MAX 16
+
+/* What a writer wrote without a break: up to the next one's first number. */
+typedef struct history_run {
+    uint32_t writer; /* of history_writer(), shortened; never 0 */
+    uint64_t first;
+} history_run;
+
 typedef struct history_shard {
     const history_store *store;
     unsigned shard;
@@ -47,6 +56,8 @@ typedef struct history_shard {
     uint64_t before;        /* of all epochs before it */
     uint64_t trimmed;       /* 0: nothing */
     uint64_t writer;        /* history_writer() of who began the present epoch; 0: not known */
+    history_run runs[HISTORY_RUNS_MAX]; /* the last ones, in their order */
+    unsigned run_count;
 } history_shard;
 
 typedef struct history_epoch {

@@ -7,6 +7,7 @@
 #include "../src/topic.h"
 #include "errors.h"
 #include "history.h"
+#include "history_runs.h"
 #include "replication.h"
 #include "session_hash.h"
 
@@ -106,6 +107,7 @@ static bool place(history_page *page, bool now, hmq_cursor *cursor) {
     if (now) {
         cursor->sequence = state.last.sequence + 1;
         cursor->time_us = state.last.time_us;
+        history_runs_note(&state, cursor);
         return true;
     }
     if (history_page_start(page, &state, cursor)) return true;

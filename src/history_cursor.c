@@ -5,11 +5,11 @@
 
 #include "hash.h"
 
-#define FIELDS 5
+#define FIELDS 8
 
 static const char version[] = "h1";
 #define VERSION_LEN (sizeof version - 1)
-static const unsigned most_digits[FIELDS] = {8, 8, 4, 16, 16};
+static const unsigned most_digits[FIELDS] = {8, 8, 4, 16, 16, 8, 8, 16};
 
 static size_t put_hex(char *out, uint64_t number, unsigned least_digits) {
     unsigned digits = 1;
@@ -24,8 +24,8 @@ static uint64_t check_of(const char *text, size_t len) {
 }
 
 size_t hmq_cursor_encode(const hmq_cursor *cursor, char out[HMQ_CURSOR_MAX_BYTES]) {
-    const uint64_t fields[FIELDS] = {cursor->generation, cursor->epoch, cursor->shard, cursor->sequence,
-                                     cursor->time_us};
+    const uint64_t fields[FIELDS] = {cursor->generation, cursor->epoch,  cursor->shard,  cursor->sequence,
+                                     cursor->time_us,    cursor->writer, cursor->before, cursor->begun};
     size_t len = VERSION_LEN;
     memcpy(out, version, VERSION_LEN);
     for (unsigned i = 0; i < FIELDS; i++) {
@@ -64,7 +64,10 @@ int hmq_cursor_decode(const char *text, size_t len, hmq_cursor *cursor) {
                            .epoch = (uint32_t)fields[1],
                            .shard = (uint16_t)fields[2],
                            .sequence = fields[3],
-                           .time_us = fields[4]};
+                           .time_us = fields[4],
+                           .writer = (uint32_t)fields[5],
+                           .before = (uint32_t)fields[6],
+                           .begun = fields[7]};
     char again[HMQ_CURSOR_MAX_BYTES];
     size_t written = hmq_cursor_encode(cursor, again);
     return written == len && memcmp(again, text, len) == 0 ? 0 : -1;

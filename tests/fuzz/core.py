@@ -49,7 +49,7 @@ FIRST = (
     b"\x0b\x03\x01\x01\x03\x00\x01t\x26\x00\x01k\x00\x01v",
     b"\x0choldmq-patterns 1 levels=2\n#\na/+3/#\nb/+\n$s\xfea/b/c/d\xfea/+/c/#\xfeb/1\xfe+/1",
     b"\x0d\x07\x03\x05\x83\x02\x85\x04\xfe\x03\xfe\x83\x02",
-    b"\x0eh1-1-7-3-3e8-1-020d",
+    b"\x0eh1-1-7-3-3e8-1-0-0-0-62c7",
     b"\x0e" + bytes(40),
     # Connects and opens, publishes with each QoS, gets answers, pushes and pages, acknowledges.
     b"\x10\xff\x00\x00\xf0\x00\x0b\x32\x05\x00\x01a\x00\x01\x34\x05\x00\x01b\x00\xfb\x00",

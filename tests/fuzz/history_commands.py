@@ -37,8 +37,9 @@ SETS = (
 )
 STATE_FIELDS = (
     *(b"time", b"sequence", b"generation", b"epoch", b"oldest", b"first", b"begun", b"bytes", b"before"),
-    *(b"trimmed", b"dropping"),
+    *(b"trimmed", b"dropping", b"writer", b"writers"),
 )
+WRITER_LINES = (b"1 1", b"7 1 8 5 7 9", b"7 5 8 1", b"0 1", b"7 1 ", b"7", b" ", b"4294967296 1", b"7 1 " * 16 + b"7 1")
 POLICY_FIELDS = (
     b"shards",
     b"levels",
@@ -55,7 +56,7 @@ POLICY_FIELDS = (
 )
 EPOCH_LINES = (b"1 1 1 0", b"1 1000000 5 100", b"2 1 1 0", b"x", b"1 1 0 0", b"1 1 1", b"9 9 9 99999999999999999999")
 HOLD_LINES = (b"0", b"5", b"lost 5", b"lost", b"lost x", b"99999999999999999999", b"-1", b"")
-CURSORS = (b"h1-", b"", b"h1-0-0", b"\xff" * 65)
+CURSORS = (b"h1-", b"", b"h1-0-0", b"\xff" * 100)
 BURST = b"""local n, width = math.min(tonumber(ARGV[3]) or 1, 1100), tonumber(ARGV[4]) or 1
 for i = 1, n do redis.pcall(ARGV[5], unpack(ARGV[5] == 'TOPIC.PUBLISH' and {ARGV[2] .. (i % width), i}
     or {ARGV[1], ARGV[2] .. (i % width), i})) end
@@ -218,6 +219,7 @@ DAMAGE: "tuple[Maker, ...]" = (
     lambda g: [b"EVAL", MOVE, b"1", b"{%b/%b}_history" % (g.one(STORES), g.one(SHARDS)), g.one(STATE_FIELDS),
                g.one((b"1", b"-1", b"3600000000", b"-3600000000"))],
     lambda g: [b"HDEL", b"{%b/%b}_history" % (g.one(STORES), g.one(SHARDS)), g.one(STATE_FIELDS)],
+    lambda g: [b"HSET", b"{%b/%b}_history" % (g.one(STORES), g.one(SHARDS)), b"writers", g.one(WRITER_LINES)],
     lambda g: [b"HSET", b"{%b}_history_store" % g.one(STORES), g.one(POLICY_FIELDS), g.one((*PLACES, *BAD_NUMBERS))],
     lambda g: [b"HSET", b"{%b/%b}_history_epochs" % (g.one(STORES), g.one(SHARDS)), g.number(), g.one(EPOCH_LINES)],
     lambda g: [b"HDEL", b"{%b/%b}_history_epochs" % (g.one(STORES), g.one(SHARDS)), g.number()],

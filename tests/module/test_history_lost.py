@@ -2,13 +2,14 @@
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import redis
 
-from tests.module.history_support import Page, append, hold, replay, replay_all, shard_facts, store
+from tests.module.history_support import Page, append, hold, replay, replay_all, shard_facts, store, trim
 from tests.module.sessions_support import assert_indexes_hold, error_of, wait_for_replica
-from tests.support import Server
+from tests.support import Clock, Server, reserve_port
 
 EACH = 10
 
@@ -70,6 +71,95 @@ def test_readers_see_the_numbers_that_are_given_again_and_nothing_twice(
     for page in (at_the_fork, half, whole, since):
         assert rest(other, "a/#", page) == new
     assert_indexes_hold(other)
+
+
+@pytest.mark.parametrize("again", [1, 3 * EACH])
+def test_an_epoch_that_was_lost_is_never_taken_for_that_which_came_in_its_place(
+    fresh_server: Callable[..., Server], tmp_path: Path, again: int
+) -> None:
+    """Where the clock stepped back ids are dense: numbers and times of what is lost are given again, too."""
+    clock = Clock(tmp_path)
+    primary = fresh_server(environment=clock.environment)
+    client = primary.client()
+    clock.step(10**9)
+    store(client, "s", "a/#", bytes=8 * 100, holdbytes=2**40)
+    hold(client, "s", "all")
+    both = append_all(client, "both", EACH)
+    replica = fresh_server(replica_of=primary, environment=clock.environment)
+    other = replica.client()
+    wait_for_replica(client, other)
+    clock.step(0)
+    other.replicaof("NO", "ONE")
+    before = shard_facts(client)["epoch"]
+    lost = append_all(client, "lost", EACH)
+    assert shard_facts(client)["epoch"] > before + 1
+    page = replay(client, "a/#")
+    assert payloads(page) == both + lost
+    primary.kill()
+    new = append_all(other, "new", again)
+    assert rest(other, "a/#", page) == new
+
+
+def test_who_had_numbers_that_were_lost_is_told_how_many_of_those_in_their_place_he_missed(
+    fresh_server: Callable[..., Server],
+) -> None:
+    primary = fresh_server()
+    replica = fresh_server(replica_of=primary)
+    client, other = primary.client(), replica.client()
+    store(client, "s", "a/#")
+    append_all(client, "both", EACH)
+    wait_for_replica(client, other)
+    other.replicaof("NO", "ONE")
+    append_all(client, "lost", EACH)
+    page = replay(client, "a/#")
+    primary.kill()
+    new = append_all(other, "new", 2 * EACH)
+    gone = EACH // 2
+    assert trim(other, "s", 0, EACH + gone) == EACH + gone + 1
+    again = replay(other, "a/#", cursor=page.cursor)
+    assert (payloads(again), again.missed) == (new[gone:], gone)
+    trim(other, "s", 0, 3 * EACH)
+    again = replay(other, "a/#", cursor=page.cursor)
+    assert (payloads(again), again.missed) == ([], 2 * EACH)
+
+
+def test_what_two_primaries_took_with_them_one_after_the_other_is_known(fresh_server: Callable[..., Server]) -> None:
+    first = fresh_server()
+    second, third = fresh_server(replica_of=first), fresh_server(replica_of=first)
+    clients = [server.client() for server in (first, second, third)]
+    store(clients[0], "s", "a/#")
+    both = append_all(clients[0], "both", EACH)
+    for other in clients[1:]:
+        wait_for_replica(clients[0], other)
+        other.replicaof("NO", "ONE")
+    append_all(clients[0], "lost", 3)
+    lost = [replay(clients[0], "a/#")]
+    clients[1].execute_command("HISTORY.APPEND", "s", "a/0", "second")  # all that the second one ever writes
+    lost.append(replay(clients[1], "a/#"))
+    new = append_all(clients[2], "new", EACH)
+    for page in lost:
+        assert payloads(page)[:EACH] == both
+        assert rest(clients[2], "a/#", page) == new
+
+
+def test_a_reader_of_a_replica_that_is_behind_waits_and_gets_nothing_twice(
+    fresh_server: Callable[..., Server],
+) -> None:
+    primary = fresh_server()
+    replica = fresh_server(replica_of=primary)
+    client, other = primary.client(), replica.client()
+    store(client, "s", "a/#")
+    append_all(client, "m", EACH)
+    wait_for_replica(client, other)
+    nobody = reserve_port()
+    other.replicaof("127.0.0.1", nobody.number)
+    append_all(client, "m", EACH, EACH)
+    page = replay(client, "a/#")
+    behind = replay(other, "a/#", cursor=page.cursor)
+    assert (behind.entries, behind.missed) == ([], 0)
+    new = append_all(client, "new", EACH)
+    assert payloads(replay(client, "a/#", cursor=behind.cursor)) == new
+    nobody.release()
 
 
 def lost_time(client: redis.Redis) -> int:

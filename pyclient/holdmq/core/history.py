@@ -313,11 +313,14 @@ class Cursor(NamedTuple):
         shard: 0 .. 65535.
         sequence: of the next message, 1 is the first.
         time_us: id of the last message that was given, 0 if none was.
+        writer: who wrote the number before it, 0 .. 2**32-1 (0: not known).
+        before: who wrote what comes before that writer's.
+        begun: the number with which that writer began.
 
     Example:
         >>> text = Cursor(1, 7, 3, sequence=1000, time_us=1).encode()
         >>> text, Cursor.decode(text).sequence
-        (b'h1-1-7-3-3e8-1-020d', 1000)
+        (b'h1-1-7-3-3e8-1-0-0-0-62c7', 1000)
     """
 
     generation: int
@@ -325,9 +328,12 @@ class Cursor(NamedTuple):
     shard: int
     sequence: int = 1
     time_us: int = 0
+    writer: int = 0
+    before: int = 0
+    begun: int = 0
 
     def encode(self) -> bytes:
-        """The text, at most 64 bytes.
+        """The text, at most 99 bytes.
 
         Raises:
             OverflowError: if a number is out of its range.
@@ -346,7 +352,7 @@ class Cursor(NamedTuple):
         cursor = ffi.new("hmq_cursor *")
         if lib.hmq_cursor_decode(data, len(data), cursor) != 0:
             raise InvalidCursorError(f"{data[:80]!r} is no cursor, expected one that a replay returned")
-        return cls(cursor.generation, cursor.epoch, cursor.shard, cursor.sequence, cursor.time_us)
+        return cls(*(getattr(cursor, name) for name in cls._fields))
 
 
 # ---- ids ----

@@ -5,12 +5,15 @@
 #include <string.h>
 
 #include "../src/history_index.h"
+#include "../src/history_merge.h"
 #include "../src/history_plan.h"
 #include "../src/topic.h"
 #include "history_live.h"
 
 #define NEVER UINT64_MAX
 #define STEPS_MAX 4 /* entries that an iterator steps over rather than begin anew */
+#define POSTINGS_OF_A_SCAN 64 /* of each that is opened may be looked at whatever the budget is: opening costs more */
+#define PARTS_OF_A_BUDGET 4   /* a scan of many gets what is left in so many parts */
 
 /* One pattern of the plan. */
 typedef struct source {
@@ -41,6 +44,9 @@ struct history_reader {
     const hmq_patterns *set;
     source *sources;
     size_t count, room;
+    size_t scans; /* sources that scan */
+    bool begun;   /* the budget is as large as it has to be */
+    hmq_merge *order; /* of the sources, by their next numbers */
     uint32_t *of_pattern; /* while the tail is gathered: place in `sources` plus 1 */
     uint64_t from;
     uint64_t position;
@@ -122,6 +128,14 @@ static void seek_scan(history_reader *r, source *s, uint64_t sequence, uint64_t 
     }
 }
 
+/* The same with a part of the budget, if there are other scans: were it used up by the first ones, the others would never
+ * come on, and the place of all is that of the last. */
+static void scan_on(history_reader *r, source *s, uint64_t sequence, uint64_t *budget) {
+    uint64_t part = r->scans == 1 ? *budget : *budget / (PARTS_OF_A_BUDGET * r->scans) + 1, left = part;
+    seek_scan(r, s, sequence, &left);
+    *budget -= part - left;
+}
+
 static bool open_lists(history_reader *r, source *s, const hmq_plan_pattern *plan) {
     unsigned pages = hmq_index_page(r->end - r->epoch.first) + 1;
     size_t most = (size_t)plan->fixed * pages;
@@ -166,6 +180,7 @@ static bool take_pattern(void *context, const hmq_plan_pattern *plan) {
     *s = (source){.pattern = plan->pattern, .log = log, .scans = plan->fixed > 0, .fixed_count = plan->fixed};
     memcpy(s->fixed, plan->slots, plan->fixed * sizeof *s->fixed);
     if (s->scans && !open_lists(r, s, plan)) r->corrupt = true;
+    r->scans += s->scans;
     return !r->corrupt;
 }
 
@@ -224,6 +239,12 @@ static void gather_tail(history_reader *r) {
     sv.Free(r->of_pattern);
 }
 
+static void put_in_order(history_reader *r) {
+    r->order = sv.Alloc((r->count + 1) * sizeof *r->order);
+    for (size_t i = 0; i < r->count; i++) r->order[i] = (hmq_merge){r->sources[i].next, (uint32_t)i};
+    hmq_merge_begin(r->order, r->count);
+}
+
 history_reader *history_reader_open(server_ctx *ctx, const history_shard *state, const history_epoch *epoch,
                                     hmq_slice filter, uint64_t from) {
     const hmq_patterns *set = history_patterns(ctx, state->store, state->shard, epoch->generation);
@@ -244,6 +265,7 @@ history_reader *history_reader_open(server_ctx *ctx, const history_shard *state,
         s->limited = s->scans; /* the first step, with its budget, finds where it is */
         if (!s->scans) seek_log(s, r->from);
     }
+    put_in_order(r);
     return r;
 }
 
@@ -261,6 +283,7 @@ void history_reader_close(history_reader *r) {
         sv.CloseKey(s->log);
     }
     sv.Free(r->sources);
+    sv.Free(r->order);
     sv.Free(r->topic);
     sv.Free(r);
 }
@@ -268,11 +291,13 @@ void history_reader_close(history_reader *r) {
 /* ---- going through ----------------------------------------------------------------------------------------- */
 
 static source *smallest(const history_reader *r) {
-    source *found = NULL;
-    for (size_t i = 0; i < r->count; i++) {
-        if (r->sources[i].next != NEVER && (found == NULL || r->sources[i].next < found->next)) found = &r->sources[i];
-    }
-    return found;
+    return r->count == 0 || r->order[0].next == NEVER ? NULL : &r->sources[r->order[0].source];
+}
+
+/* The smallest one has moved on. */
+static void settle(history_reader *r, const source *s) {
+    r->order[0].next = s->next;
+    hmq_merge_settle(r->order, r->count);
 }
 
 /* From the source's value; false if it is no message. */
@@ -292,12 +317,14 @@ static bool take_record(history_reader *r, const source *s, history_entry *entry
 static void step_on(history_reader *r, source *s, uint64_t *budget) {
     forget_value(s);
     if (s->scans)
-        seek_scan(r, s, s->next + 1, budget);
+        scan_on(r, s, s->next + 1, budget);
     else if (!take_entry(s, &s->next))
         s->next = NEVER;
 }
 
 history_step history_reader_next(history_reader *r, history_entry *entry, uint64_t *budget) {
+    if (!r->begun && *budget < r->scans * POSTINGS_OF_A_SCAN) *budget = r->scans * POSTINGS_OF_A_SCAN;
+    r->begun = true;
     for (;;) {
         source *s = r->corrupt ? NULL : smallest(r);
         if (r->corrupt) return HISTORY_CORRUPT;
@@ -311,9 +338,10 @@ history_step history_reader_next(history_reader *r, history_entry *entry, uint64
                 return HISTORY_LIMIT;
             }
             if (s->limited)
-                seek_scan(r, s, s->next, budget);
+                scan_on(r, s, s->next, budget);
             else
                 step_on(r, s, budget);
+            settle(r, s);
             continue;
         }
         if (s->scans && !read_one(s, s->next)) { /* deleted by hand */

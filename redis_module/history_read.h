@@ -5,7 +5,7 @@
  * the smallest is next.  What is yielded is a candidate: the reader checks the topic.
  *
  * Everything is opened for one command and points into the server's values: no key may change meanwhile.
- * Cost: O(P) for each message with P patterns of the plan, O(log n) for each that a scan yields. */
+ * Cost: opening O(P) with P patterns of the plan; O(log P) for each message, O(log n) for each that a scan yields. */
 #ifndef HMQ_HISTORY_READ_H
 #define HMQ_HISTORY_READ_H
 
@@ -33,7 +33,8 @@ history_reader *history_reader_open(server_ctx *ctx, const history_shard *state,
                                     hmq_slice filter, uint64_t from);
 void history_reader_close(history_reader *reader);
 
-/* The next candidate.  *budget goes down by the entries of posting lists that were looked at. */
+/* The next candidate.  *budget goes down by the entries of posting lists that were looked at; the first call raises it to
+ * what brings all scans on, so that who reads on from its position always comes further. */
 history_step history_reader_next(history_reader *reader, history_entry *entry, uint64_t *budget);
 /* After HISTORY_LIMIT: nothing below this sequence number is left. */
 uint64_t history_reader_position(const history_reader *reader);

@@ -40,6 +40,7 @@ HEADERS = (
     "history_index.h",
     "history_postings.h",
     "history_plan.h",
+    "history_merge.h",
     "history_cursor.h",
     "history_ids.h",
 )

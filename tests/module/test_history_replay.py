@@ -337,3 +337,28 @@ def test_a_reader_among_writers_gets_everything_once_and_in_order(client: redis.
     in_order(got)
     for topic_, payloads in published.items():
         assert [entry.message.payload for entry in got if entry.message.topic == topic_] == payloads
+
+
+# --- Many patterns ----------------------------------------------------------------------------------------------------
+
+
+def test_a_search_through_hundreds_of_patterns_comes_on_with_each_page(client: redis.Redis) -> None:
+    store(client, "s", "d/#", levels=4)
+    text = "holdmq-patterns 1 levels=4\n#\n" + "".join(f"d/{kind}/+\n" for kind in range(300))
+    client.execute_command("HISTORY.PATTERNS", "PREPARE", "s", 2, text)
+    client.execute_command("HISTORY.PATTERNS", "COMMIT", "s", 2)
+    chance = random.Random(1)
+    topics = [f"d/{chance.randrange(300)}/{chance.randrange(200)}" for _ in range(6000)]
+    with client.pipeline(transaction=False) as pipe:
+        for topic in topics:
+            pipe.execute_command("HISTORY.APPEND", "s", topic, "m")
+        pipe.execute()
+    found, pages = [], 0
+    page = replay(client, "d/+/7", visit=1)
+    while not page.end and pages < 200:
+        pages += 1
+        found += page.entries
+        page = replay(client, "d/+/7", visit=1, cursor=page.cursor)
+    assert page.end
+    assert [entry.pair[0].decode() for entry in found + page.entries] == [t for t in topics if t.endswith("/7")]
+    assert in_order(found + page.entries)

@@ -23,7 +23,7 @@
 #define MAX_BYTES (256 << 20)
 #define MAX_VISITS 10000000
 #define MAX_MS 9007199254740991LL
-#define PAGE_KEPT_BYTES (1 << 20)
+#define PAGE_KEPT_BYTES (4 << 20)
 
 typedef struct replay {
     history_page page;

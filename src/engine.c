@@ -142,9 +142,9 @@ void hmq_engine_free(hmq_engine *e) {
     for (uint32_t i = 0; i < e->slot_count; i++) {
         if (e->slots[i] != NULL) connection_free(e, e->slots[i]);
     }
-    hmq_bytes *all[] = {&e->free_slots,    &e->log,           &e->awaited,       &e->incoming,
-                        &e->outputs.bytes, &e->flushes.bytes, &e->waiting.bytes, &e->fetch_queue.bytes,
-                        &e->events,        &e->scratch,       &e->handed};
+    hmq_bytes *all[] = {&e->free_slots,      &e->log,           &e->awaited,       &e->incoming,
+                        &e->outputs.bytes,   &e->flushes.bytes, &e->waiting.bytes, &e->fetch_queue.bytes,
+                        &e->ack_queue.bytes, &e->events,        &e->scratch,       &e->handed};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(&allocator, all[i]);
     while (e->spare_count > 0) hmq_bytes_free(&allocator, &e->spare[--e->spare_count]);
     if (e->slots != NULL) allocator.release(e->slots);
@@ -422,6 +422,12 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
         c->in_fetch_queue = false;
         hmq_outgoing_flush(e, c);
     }
+    while (e->up && e->acking < HMQ_MOST_ACKING && list_pop(&e->ack_queue, &conn)) {
+        connection *c = hmq_engine_find(e, conn);
+        if (c == NULL) continue;
+        c->in_ack_queue = false;
+        if (hmq_outgoing_may_tell(e, c)) hmq_outgoing_turn_to_ack(e, c);
+    }
 }
 
 bool hmq_engine_congested(const hmq_engine *e) {
@@ -440,7 +446,8 @@ void hmq_engine_server_lost(hmq_engine *e) {
     hmq_bytes_free(&e->allocator, &e->incoming);
     e->measured = (hmq_resp_progress){0};
     hmq_bytes_clear(&e->fetch_queue.bytes);
-    e->fetches = 0;
+    hmq_bytes_clear(&e->ack_queue.bytes);
+    e->fetches = e->acking = 0;
     e->fetch_limit = 1; /* in case the pages were the reason: the server's bound on what a client may have unread */
     for (uint32_t i = 0; i < e->slot_count; i++) {
         connection *c = e->slots[i];

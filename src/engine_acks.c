@@ -1,7 +1,9 @@
 /* engine_acks.c - what clients acknowledge, and how the server is told: SESSION.ACK and SESSION.RELEASE.
  *
- * Acknowledgements gather until the flush and go out in one command; a release goes out by itself, because its PUBREL waits
- * for it.  Nothing goes out for a message that was not compared yet with what the server has since it was lost.
+ * Acknowledgements gather until the flush and go out in one command.  Nobody waits for them, so they stand behind what
+ * somebody waits for: they go out behind all pages that are fetched, session after session, and only so many are under way
+ * to the server; the rest gathers further.  A release goes out by itself, because its PUBREL waits for it.  Nothing goes out
+ * for a message that was not compared yet with what the server has since it was lost.
  *
  * Releases stand in one line in the order of the PUBRECs, those under way at its head, until they are answered; behind a
  * refused one all go again, so that the PUBRELs keep that order [MQTT-4.6.0-4].  The line outlives the server's loss: what
@@ -44,33 +46,39 @@ bool hmq_outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uin
     return hmq_log_add(e, &entry);
 }
 
-/* False: no memory for now. */
-static bool send_acks(hmq_engine *e, connection *c, size_t count) {
+/* One command, of the oldest.  False: no memory for now. */
+static bool send_some_acks(hmq_engine *e, connection *c) {
+    size_t due = id_count(&c->acks_due), count = due < MOST_ACKS ? due : MOST_ACKS;
     if (hmq_bytes_room(&e->allocator, &c->acking.bytes, count * sizeof(uint16_t)) == NULL) return false;
     uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + count * 16), *out = begin;
     if (begin == NULL) return false;
     out = hmq_outgoing_put_session(out, c, "SESSION.ACK", 11, count);
     for (size_t i = 0; i < count; i++) out = hmq_resp_put_number(out, id_at(&c->acks_due, i));
     if (!hmq_outgoing_add(e, c, COMMAND_ACK, (uint16_t)count, begin, out)) return false;
+    e->acking += (uint32_t)count;
     for (size_t i = 0; i < count; i++) {
         uint16_t packet_id = id_pop(&c->acks_due);
         hmq_inflight_set_state(&c->inflight, hmq_inflight_find(&c->inflight, packet_id), INFLIGHT_ACKING);
         id_push(e, c, &c->acking, packet_id);
     }
+    if (count == due) hmq_bytes_free(&e->allocator, &c->acks_due.bytes);
     return true;
 }
 
-void hmq_outgoing_send_acks(hmq_engine *e, connection *c) {
-    while (id_count(&c->acks_due) > 0) {
-        size_t count = id_count(&c->acks_due);
-        if (send_acks(e, c, count < MOST_ACKS ? count : MOST_ACKS)) continue;
+void hmq_outgoing_send_all_acks(hmq_engine *e, connection *c) {
+    while (id_count(&c->acks_due) > 0 && send_some_acks(e, c)) continue;
+}
+
+void hmq_outgoing_turn_to_ack(hmq_engine *e, connection *c) {
+    if (id_count(&c->acks_due) == 0) return;
+    if (!send_some_acks(e, c))
         hmq_engine_wants_time(e, c);
-        return;
-    }
-    hmq_bytes_free(&e->allocator, &c->acks_due.bytes);
+    else if (id_count(&c->acks_due) > 0)
+        hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
 }
 
 void hmq_outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done) {
+    if (c->ready_count > 0) hmq_engine_wants_flush(e, c); /* there may be room again */
     for (; count > 0; count--) {
         inflight_entry *entry = hmq_inflight_find(&c->inflight, id_pop(&c->acking));
         if (done)

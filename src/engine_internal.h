@@ -82,7 +82,7 @@ typedef struct connection {
     hmq_conn handle;
     uint8_t phase;
     uint8_t version;
-    bool writable, in_outputs, in_flush, in_waiting, in_fetch_queue;
+    bool writable, in_outputs, in_flush, in_waiting, in_fetch_queue, in_ack_queue;
     bool paused;       /* a packet is with the owner: what follows waits */
     bool told_to_rest; /* and so RELIEF is owed */
     uint8_t owed;      /* the event that ended it, if there was no memory to raise it; else 0 */
@@ -155,7 +155,8 @@ struct hmq_engine {
     hmq_resp_progress measured; /* of it */
 
     uint32_t fetches, fetch_limit;
-    conn_list outputs, flushes, waiting, fetch_queue;
+    uint32_t acking; /* identifiers in the SESSION.ACKs that have no reply yet */
+    conn_list outputs, flushes, waiting, fetch_queue, ack_queue;
     hmq_bytes events; /* hmq_engine_event, each with its bytes behind it */
     hmq_bytes scratch; /* room for a message of TBMQ's, decoded */
     hmq_bytes handed; /* the output that was handed out last */
@@ -259,7 +260,10 @@ static inline size_t id_count(const id_queue *queue) {
 /* ---- engine_acks.c ---- */
 /* The client has it for good (or never will): the server is to be told.  The entry may be gone afterwards. */
 void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
-void hmq_outgoing_send_acks(hmq_engine *e, connection *c);
+/* So many identifiers may be under way to the server in SESSION.ACKs, of all connections. */
+#define HMQ_MOST_ACKING 4000U
+void hmq_outgoing_turn_to_ack(hmq_engine *e, connection *c); /* it was the first in e->ack_queue */
+void hmq_outgoing_send_all_acks(hmq_engine *e, connection *c); /* beyond HMQ_MOST_ACKING, too */
 void hmq_outgoing_send_releases(hmq_engine *e, connection *c);
 /* A command of the session: room for it, its first arguments, and that it is complete. */
 size_t hmq_outgoing_session_bytes(const connection *c);
@@ -279,6 +283,7 @@ void hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id)
 void hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason); /* PUBREC */
 void hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id); /* PUBCOMP */
 void hmq_outgoing_flush(hmq_engine *e, connection *c);
+bool hmq_outgoing_may_tell(const hmq_engine *e, const connection *c); /* the server, now */
 /* False: that is no page. */
 bool hmq_outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len);
 void hmq_outgoing_fetch_failed(hmq_engine *e, connection *c);

@@ -191,16 +191,20 @@ static void send_sent(hmq_engine *e, connection *c) {
     if (c->sent_due) hmq_engine_wants_time(e, c);
 }
 
+bool hmq_outgoing_may_tell(const hmq_engine *e, const connection *c) {
+    return e->up && c->phase == PHASE_OPEN && !c->queue.waits;
+}
+
 static void tell_server(hmq_engine *e, connection *c) {
     if (c->sent_due) send_sent(e, c);
     hmq_outgoing_send_releases(e, c);
-    hmq_outgoing_send_acks(e, c);
 }
 
 void hmq_outgoing_flush(hmq_engine *e, connection *c) {
-    if (!e->up || c->phase != PHASE_OPEN || c->queue.waits) return;
+    if (!hmq_outgoing_may_tell(e, c)) return;
     if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
     tell_server(e, c);
+    if (id_count(&c->acks_due) > 0) hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
     if (c->wants_room) tell_room(e, c);
     if (!fetch_is_due(e, c) || c->in_fetch_queue) return;
     if (e->fetches >= e->fetch_limit)
@@ -210,7 +214,9 @@ void hmq_outgoing_flush(hmq_engine *e, connection *c) {
 }
 
 void hmq_outgoing_close(hmq_engine *e, connection *c) {
-    if (e->up) tell_server(e, c);
+    if (!e->up) return;
+    tell_server(e, c);
+    hmq_outgoing_send_all_acks(e, c);
 }
 
 static void free_lines(hmq_engine *e, connection *c) {
@@ -220,7 +226,7 @@ static void free_lines(hmq_engine *e, connection *c) {
 }
 
 void hmq_outgoing_server_lost(hmq_engine *e, connection *c) {
-    c->fetching = c->in_fetch_queue = false;
+    c->fetching = c->in_fetch_queue = c->in_ack_queue = false;
     c->behind = true;
     if (!c->checking || c->highest > c->check_until) c->check_until = c->highest;
     c->checking = c->inflight.count > 0;

@@ -259,6 +259,7 @@ static bool replied(hmq_engine *e, hmq_slice reply, hmq_engine_event *event) {
     else if (is_open && !queue_replied(e, c, &entry, &item, reply))
         return false;
     if (entry.kind == COMMAND_FETCH) fetch_done(e);
+    if (entry.kind == COMMAND_ACK) e->acking -= entry.packet_id;
     hmq_log_drop_head(e);
     return true;
 }

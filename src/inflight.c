@@ -5,8 +5,9 @@
 
 #define FIRST_ROOM 8U
 
+/* The upper bits of a multiple of the golden ratio: identifiers that follow one another, as a queue's do, lie far apart. */
 static uint32_t place_of(const hmq_inflight *table, uint16_t packet_id) {
-    return (packet_id * 2654435761U >> 8) & (table->room - 1);
+    return packet_id * 2654435769U >> (__builtin_clz(table->room) + 1);
 }
 
 inflight_entry *hmq_inflight_find(const hmq_inflight *table, uint16_t packet_id) {

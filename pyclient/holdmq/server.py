@@ -205,9 +205,9 @@ def _directive(line: str) -> tuple[str, ...]:
 
 
 # For binaries that use glibc's allocator, as the embedded one does (others ignore it): memory that was freed at the end
-# of the heap is kept instead of being given back and asked for again, a tenth of a busy server's time; and a thread keeps
-# up to 1000 freed pieces of each size at hand instead of 7 (at most 34 MB, of up to 1032 bytes each), because all others
-# are merged and cut anew, another fifth.
+# of the heap is kept instead of being given back and asked for again, a tenth of a busy server's time; and a thread
+# keeps up to 1000 freed pieces of each size at hand instead of 7 (of up to 1032 bytes each, 34 MB at most), because all
+# others are merged and cut anew, another fifth.
 _ALLOCATOR = {
     "GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000",
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),

@@ -169,7 +169,7 @@ def test_more_messages_wait_in_the_line_than_fit_and_the_rest_at_the_server() ->
     deliver(desk, 1, 2, 3, 4)
     assert desk.commands() == []  # not for each message that comes: when half of the line is free
     desk.send(conn, puback(1))
-    assert desk.commands()[-1][4:8] == [b"AFTER", b"3", b"COUNT", b"1"]
+    assert desk.commands()[0][4:8] == [b"AFTER", b"3", b"COUNT", b"1"]
 
 
 def test_a_client_that_does_not_read_gets_its_queue_when_it_does(desk: Desk) -> None:

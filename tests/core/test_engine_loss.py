@@ -70,7 +70,7 @@ def test_the_comparison_ends_behind_the_last_message_sent_however_long_the_queue
     lose_and_restore(desk)
     desk.answer(page([entry(1), entry(2), entry(3, state=0)], more=True))
     assert desk.received(conn) == sent(3)
-    assert [command[0] for command in desk.commands()] == [b"SESSION.ACK", b"SESSION.FETCH"]
+    assert [command[0] for command in desk.commands()] == [b"SESSION.FETCH", b"SESSION.ACK"]
 
 
 def test_a_message_that_came_back_with_an_older_state_is_fetched_after_the_comparison(desk: Desk) -> None:
@@ -247,7 +247,7 @@ def test_a_second_loss_while_comparing_compares_again(desk: Desk) -> None:
     desk.send(conn, puback(1))
     lose_and_restore(desk)
     desk.answer(page([entry(1)], more=True))
-    assert [command[0] for command in desk.commands()] == [b"SESSION.ACK", b"SESSION.FETCH"]
+    assert [command[0] for command in desk.commands()] == [b"SESSION.FETCH", b"SESSION.ACK"]
     lose_and_restore(desk)
     desk.answer(page([entry(2)]))
     desk.send(conn, puback(2))

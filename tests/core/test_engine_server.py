@@ -285,8 +285,8 @@ def test_what_somebody_else_put_into_the_queue_stays_there_and_does_not_hold_it_
     desk.engine.server_restored(desk.now_ms)
     desk.commands()
     desk.answer(page([(1, 1, 1, b"no record"), (2, 2, 1, ONE)]))
-    assert len(desk.commands()) == 2  # the acknowledgement, and the page from where it was passed
-    desk.answer(b":1\r\n", page([(1, 1, 1, b"no record")]))
+    assert len(desk.commands()) == 2  # the page from where it was passed, and the acknowledgement
+    desk.answer(page([(1, 1, 1, b"no record")]), b":1\r\n")
     assert desk.commands() == []
     assert desk.received(conn) == b""
 

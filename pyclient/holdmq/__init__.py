@@ -7,20 +7,24 @@ with an underscore are nobody's business.
 """
 
 from holdmq._async.channel import AsyncChannel
-from holdmq._async.client import AsyncHoldMQ, AsyncPipeline, AsyncReply
-from holdmq._async.history import AsyncHistory, AsyncHistoryStore
+from holdmq._async.client import AsyncHoldMQ
+from holdmq._async.history import AsyncHistory
 from holdmq._async.history_patterns import AsyncHistoryPatterns
 from holdmq._async.history_producer import AsyncHistoryProducer
+from holdmq._async.history_store import AsyncHistoryStore
+from holdmq._async.pipeline import AsyncPipeline, AsyncReply
 from holdmq._async.producer import AsyncProducer
 from holdmq._async.replay import AsyncReplay
 from holdmq._async.session import AsyncSession
 from holdmq._async.subscription import AsyncSubscription
 from holdmq._async.topics import AsyncTopics
 from holdmq._sync.channel import Channel
-from holdmq._sync.client import HoldMQ, Pipeline, Reply
-from holdmq._sync.history import History, HistoryStore
+from holdmq._sync.client import HoldMQ
+from holdmq._sync.history import History
 from holdmq._sync.history_patterns import HistoryPatterns
 from holdmq._sync.history_producer import HistoryProducer
+from holdmq._sync.history_store import HistoryStore
+from holdmq._sync.pipeline import Pipeline, Reply
 from holdmq._sync.producer import Producer
 from holdmq._sync.replay import Replay
 from holdmq._sync.session import Session

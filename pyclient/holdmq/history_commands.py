@@ -9,13 +9,13 @@ Example:
     ('HISTORY.REPLAY', b'a/#', 'STORE', b's', 'FROM', 'earliest', 'COUNT', 10)
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
+from holdmq import _history_parsing as parsing
 from holdmq import _wire as wire
 from holdmq import core
+from holdmq._history_times import MAX_MS, Start, needs_clock, server_time_ms, time_ms
 from holdmq._wire import Word
 from holdmq.commands import MAX_EXPIRY_S, Command, Scope
 from holdmq.errors import ArgumentError, CommandError
@@ -24,15 +24,52 @@ from holdmq.history_replies import (
     HistoryColumns,
     HistoryImport,
     HistoryInfo,
-    HistoryMessage,
     HistoryPage,
     HistoryPlace,
     HistoryPolicy,
     PatternProposal,
     PatternStats,
-    ShardInfo,
 )
 from holdmq.replies import Message, Payload, ProducerChunk, Text
+
+__all__ = [
+    "MAX_FILTERS",
+    "MAX_IMPORT",
+    "MAX_LEVELS",
+    "MAX_MS",
+    "MAX_RANGE_BYTES",
+    "MAX_ROWS",
+    "MAX_SHARDS",
+    "SETTINGS",
+    "Start",
+    "by_shard",
+    "history_append",
+    "history_check",
+    "history_hold",
+    "history_import",
+    "history_info",
+    "history_range",
+    "history_release",
+    "history_replay",
+    "history_sequence",
+    "history_store",
+    "history_stores",
+    "history_trim",
+    "history_unstore",
+    "message_of",
+    "needs_clock",
+    "patterns_abort",
+    "patterns_commit",
+    "patterns_get",
+    "patterns_prepare",
+    "patterns_propose",
+    "patterns_stats",
+    "server_time_ms",
+    "shard_key",
+    "store_layout",
+    "time_ms",
+    "wakeup_channel",
+]
 
 MAX_SHARDS = 64
 MAX_LEVELS = 16
@@ -43,7 +80,6 @@ MAX_ROWS = 100_000
 MAX_RANGE_BYTES = 2**28
 MAX_IMPORT = 10_000
 """Most messages of one import."""
-MAX_MS = 2**48 - 1
 
 SETTINGS = {
     "shards": ("SHARDS", 1, MAX_SHARDS),
@@ -55,13 +91,6 @@ SETTINGS = {
     "learn": ("LEARN", 0, MAX_EXPIRY_S),
 }
 """Settings of a store: the word of the command, lowest and highest value; age, epoch and learn in seconds."""
-
-Start: TypeAlias = str | int | datetime | timedelta
-"""Where to begin: `earliest`, `now`, a time (`datetime`, milliseconds since 1970, ISO 8601 text), or how long ago
-(`timedelta`, or a text like `90s`, `15m`, `24h`, `7d`)."""
-
-_AGE = re.compile(r"(\d+)([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def shard_key(store: Text, shard: int) -> bytes:
@@ -97,7 +126,7 @@ def history_stores() -> Command[tuple[HistoryPolicy, ...]]:
         return tuple({policy.store: policy for part in parts for policy in part}.values())
 
     def parse(reply: object) -> tuple[HistoryPolicy, ...]:
-        return tuple(_parse_policy(wire.mapping(item)) for item in wire.array(reply))
+        return tuple(parsing.policy(wire.mapping(item)) for item in wire.array(reply))
 
     return Command(("HISTORY.STORES",), parse, scope=Scope.ALL, merge=merge)
 
@@ -111,8 +140,8 @@ def history_info(store: Text, shard: int | None = None) -> Command[HistoryInfo]:
     """`HISTORY.INFO`: what a store, or one shard of it, has."""
     words: list[Word] = ["HISTORY.INFO", wire.name("store", store)]
     if shard is None:
-        return Command(tuple(words), _parse_info, scope=Scope.FIRST)
-    return Command((*words, "SHARD", shard), _parse_info, scope=Scope.SHARD, key=shard_key(store, shard))
+        return Command(tuple(words), parsing.info, scope=Scope.FIRST)
+    return Command((*words, "SHARD", shard), parsing.info, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
 def history_check(store: Text, shard: int, *, epoch: int | None = None) -> Command[tuple[str, ...]]:
@@ -148,7 +177,7 @@ def history_append(
     if message.properties:
         words += ["PROPERTIES", message.properties]
     words += wire.chunk_words(producer)
-    return Command(tuple(words), _parse_place, scope=Scope.FIRST)
+    return Command(tuple(words), parsing.place, scope=Scope.FIRST)
 
 
 def history_import(
@@ -159,7 +188,7 @@ def history_import(
     words += [
         one.to_record() if isinstance(one, Message) else one for one in wire.some("messages", messages, MAX_IMPORT)
     ]
-    return Command(tuple(words), _parse_import, scope=Scope.SHARD, key=shard_key(store, shard))
+    return Command(tuple(words), parsing.imported, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
 def store_layout(store: Text) -> Command[tuple[int, int]]:
@@ -212,8 +241,8 @@ def history_replay(
     if cursor is not None:
         words += ["CURSOR", wire.name("cursor", cursor)]
     if store is not None and shard is not None:
-        return Command(tuple(words), _parse_page, scope=Scope.SHARD, key=shard_key(store, shard))
-    return Command(tuple(words), _parse_page, scope=Scope.FIRST)
+        return Command(tuple(words), parsing.page, scope=Scope.SHARD, key=shard_key(store, shard))
+    return Command(tuple(words), parsing.page, scope=Scope.FIRST)
 
 
 def history_sequence(store: Text, shard: int, at_ms: int) -> Command[int]:
@@ -282,7 +311,7 @@ def history_hold(store: Text, reader: Text, watermarks: Mapping[int, int] | None
             wire.in_range("shard", shard, 0, MAX_SHARDS - 1),
             wire.in_range("sequence", sequence, 0, wire.MAX_NUMBER),
         ]
-    return Command(tuple(words), _parse_watermarks, scope=Scope.FIRST)
+    return Command(tuple(words), parsing.watermarks, scope=Scope.FIRST)
 
 
 def history_release(store: Text, reader: Text) -> Command[None]:
@@ -323,7 +352,7 @@ def patterns_stats(store: Text, *, shard: int | None = None) -> Command[tuple[Pa
     """`HISTORY.PATTERNS STATS`: each pattern of the present set."""
 
     def parse(reply: object) -> tuple[PatternStats, ...]:
-        return tuple(_parse_stats(wire.mapping(item)) for item in wire.array(reply))
+        return tuple(parsing.stats(wire.mapping(item)) for item in wire.array(reply))
 
     return Command(_patterns("STATS", store, shard=shard), parse, **_scoped(store, shard))
 
@@ -352,61 +381,10 @@ def patterns_propose(store: Text, *, margin: int | None = None) -> Command[Patte
     """`HISTORY.PATTERNS PROPOSE`: what the learner proposes (margin in percent)."""
     words: list[Word] = ["HISTORY.PATTERNS", "PROPOSE", wire.name("store", store)]
     words += _numbers(MARGIN=("margin", margin, 0, 100))
-    return Command(tuple(words), _parse_proposal, **_scoped(store, None))
+    return Command(tuple(words), parsing.proposal, **_scoped(store, None))
 
 
-# --- Times ------------------------------------------------------------------------------------------------------------
-
-
-def needs_clock(start: Start) -> bool:
-    """Whether the start counts from now."""
-    return start == "now" or isinstance(start, timedelta) or (isinstance(start, str) and bool(_AGE.fullmatch(start)))
-
-
-def time_ms(name: str, value: Start, now_ms: int = 0) -> int | None:
-    """The time in milliseconds since 1970, None for `earliest`; `now_ms` is for those that count from now.
-
-    Raises:
-        ArgumentError: it stands for no time.
-    """
-    if isinstance(value, str):
-        return _text_ms(name, value, now_ms)
-    if isinstance(value, timedelta):
-        return max(0, now_ms - value // timedelta(milliseconds=1))
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        return wire.in_range(name, (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1), 0, MAX_MS)
-    return wire.in_range(name, value, 0, MAX_MS)
-
-
-def _text_ms(name: str, text: str, now_ms: int) -> int | None:
-    age = _AGE.fullmatch(text)
-    if age is not None:
-        return max(0, now_ms - int(age[1]) * _SECONDS[age[2]] * 1000)
-    if text in ("earliest", "now"):
-        return None if text == "earliest" else now_ms
-    if text.isdecimal():
-        return wire.in_range(name, int(text), 0, MAX_MS)
-    try:
-        return time_ms(name, datetime.fromisoformat(text))
-    except ValueError as error:
-        raise ArgumentError(
-            f"{name} is {text!r}; expected earliest, now, a time (ISO 8601, or milliseconds since 1970), or how long "
-            "ago, like 90s, 15m, 24h, 7d"
-        ) from error
-
-
-def server_time_ms() -> Command[int]:
-    """`TIME`: the server's clock, milliseconds since 1970."""
-
-    def parse(reply: Any) -> int:
-        seconds, microseconds = reply  # the libraries make a pair of it
-        return int(seconds) * 1000 + int(microseconds) // 1000
-
-    return Command(("TIME",), parse)
-
-
-# --- Arguments and replies --------------------------------------------------------------------------------------------
+# --- Arguments --------------------------------------------------------------------------------------------------------
 
 
 def _numbers(**options: tuple[str, int | None, int, int]) -> list[Word]:
@@ -416,131 +394,3 @@ def _numbers(**options: tuple[str, int | None, int, int]) -> list[Word]:
         if value is not None:
             words += [word, wire.in_range(name, value, low, high)]
     return words
-
-
-def _parse_policy(fields: Mapping[str, Any]) -> HistoryPolicy:
-    try:
-        return HistoryPolicy(
-            store=wire.decoded(fields["store"]),
-            filters=tuple(wire.decoded(one) for one in wire.array(fields["filters"])),
-            shards=wire.integer(fields["shards"]),
-            levels=wire.integer(fields["levels"]),
-            age=wire.integer(fields["age"]),
-            epoch=wire.integer(fields["epoch"]),
-            max_bytes=wire.integer(fields["bytes"]),
-            hold_bytes=wire.integer(fields["holdbytes"]),
-            learn=wire.integer(fields["learn"]),
-        )
-    except KeyError as error:
-        raise wire.wrong(fields, f"a field {error}") from error
-
-
-def _parse_info(reply: object) -> HistoryInfo:
-    fields = wire.mapping(reply)
-    policy = _parse_policy(fields)
-    try:
-        shards = tuple(_parse_shard(wire.mapping(item)) for item in wire.array(fields["shard"]))
-        return HistoryInfo(policy, wire.integer(fields["generation"]), shards)
-    except KeyError as error:
-        raise wire.wrong(reply, f"a field {error}") from error
-
-
-def _parse_shard(fields: Mapping[str, Any]) -> ShardInfo:
-    holds: dict[str, int] = {}
-    lost: dict[str, int] = {}
-    for reader, value in wire.mapping(fields["holds"]).items():
-        text = wire.decoded(value) if isinstance(value, bytes) else str(wire.integer(value))
-        is_lost = text.startswith("lost ")
-        number = text.removeprefix("lost ")
-        if not number.isdecimal():
-            raise wire.wrong(value, "the watermark of a reader")
-        (lost if is_lost else holds)[reader] = int(number)
-    return ShardInfo(
-        shard=wire.integer(fields["shard"]),
-        first=wire.integer(fields["first"]),
-        last=wire.integer(fields["last"]),
-        first_time_us=wire.integer(fields["first_time"]),
-        last_time_us=wire.integer(fields["last_time"]),
-        bytes=wire.integer(fields["bytes"]),
-        epoch=wire.integer(fields["epoch"]),
-        oldest_epoch=wire.integer(fields["oldest_epoch"]),
-        generation=wire.integer(fields["generation"]),
-        trimmed=wire.integer(fields["trimmed"]),
-        holds=holds,
-        lost=lost,
-    )
-
-
-def _parse_place(reply: object) -> HistoryPlace:
-    shard, sequence, time_us, new = wire.array(reply, 4)
-    return HistoryPlace(wire.integer(shard), wire.integer(sequence), wire.integer(time_us), wire.flag(new))
-
-
-def _parse_import(reply: object) -> HistoryImport:
-    first, last, new = wire.array(reply, 3)
-    return HistoryImport(wire.integer(first), wire.integer(last), wire.flag(new))
-
-
-def _parse_page(reply: object) -> HistoryPage:
-    entries, cursor, end, visited, missed = wire.array(reply, 5)
-    messages = tuple(_parse_message(entry) for entry in wire.array(entries))
-    return HistoryPage(messages, wire.decoded(cursor), wire.flag(end), wire.integer(visited), wire.integer(missed))
-
-
-def _parse_message(entry: object) -> HistoryMessage:
-    shard, sequence, time_us, record = wire.array(entry, 4)
-    try:
-        return HistoryMessage.from_record_at(
-            wire.string(record), wire.integer(shard), wire.integer(sequence), wire.integer(time_us)
-        )
-    except ArgumentError as error:
-        raise wire.wrong(record, "a record of a message") from error
-
-
-def _parse_watermarks(reply: object) -> dict[int, int]:
-    return {int(shard): wire.number(sequence) for shard, sequence in _pairs(reply)}
-
-
-def _pairs(reply: object) -> Iterable[tuple[Any, Any]]:
-    if isinstance(reply, dict):
-        return reply.items()
-    flat = wire.array(reply)
-    if len(flat) % 2:
-        raise wire.wrong(reply, "pairs")
-    return zip(flat[::2], flat[1::2], strict=True)
-
-
-def _parse_stats(fields: Mapping[str, Any]) -> PatternStats:
-    try:
-        return PatternStats(
-            pattern=wire.integer(fields["pattern"]),
-            filter=wire.decoded(fields["filter"]),
-            messages=wire.integer(fields["messages"]),
-            slots=wire.integer(fields["slots"]),
-            bits=tuple(wire.integer(one) for one in wire.array(fields["bits"])),
-        )
-    except KeyError as error:
-        raise wire.wrong(fields, f"a field {error}") from error
-
-
-def _parse_proposal(reply: object) -> PatternProposal:
-    fields = wire.mapping(reply)
-    try:
-        return PatternProposal(
-            better=wire.flag(fields["better"]),
-            text=wire.decoded(fields["text"]),
-            cost=_float(fields["cost"]),
-            present_cost=_float(fields["present_cost"]),
-            patterns=wire.integer(fields["patterns"]),
-            messages=wire.integer(fields["messages"]),
-        )
-    except KeyError as error:
-        raise wire.wrong(reply, f"a field {error}") from error
-
-
-def _float(reply: object) -> float:
-    """A double (RESP3), or a number as text (RESP2)."""
-    try:
-        return float(reply if isinstance(reply, (int, float)) else wire.decoded(reply))
-    except ValueError as error:
-        raise wire.wrong(reply, "a number") from error

@@ -9,13 +9,14 @@ It owns nothing but the client that `from_url` made. Invariants:
 
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from holdmq import commands
 from holdmq._feed import Kind
 from holdmq._io import Client, close, connect, nodes, reload
 from holdmq._sync.channel import Channel
 from holdmq._sync.history import History
+from holdmq._sync.pipeline import Pipeline
 from holdmq._sync.session import Session
 from holdmq._sync.slots import Patience, Slots
 from holdmq._sync.subscription import Subscription
@@ -27,7 +28,6 @@ from holdmq.errors import (
     ModuleMissingError,
     is_moving,
     library_of,
-    translate,
     translation,
 )
 from holdmq.replies import SessionRow, Text
@@ -35,8 +35,6 @@ from holdmq.replies import SessionRow, Text
 T = TypeVar("T")
 
 
-MAX_PIPELINE = 10_000
-"""Most commands of one pipeline."""
 PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
 """One command of each family: a server that has them has the module."""
 
@@ -221,7 +219,7 @@ class HoldMQ:
         """
         return self._subscription("ssubscribe", channels, timeout, reconnect, ping_interval, skip_repeats)
 
-    def pipeline(self, *, transaction: bool = False) -> "Pipeline":
+    def pipeline(self, *, transaction: bool = False) -> Pipeline:
         """Several commands in one round trip.
 
         Args:
@@ -452,100 +450,3 @@ class HoldMQ:
         # In one word, so that redis-py does not take the reply for that of COMMAND.
         replies = self.client.execute_command("COMMAND INFO", *names, **options)
         return [name for name, reply in zip(names, replies, strict=True) if not reply]
-
-
-class Reply(Generic[T]):
-    """The reply that a queued command will have."""
-
-    def __init__(self, command: Command[T]) -> None:
-        self._command = command
-        self._result: T | None = None
-        self.error: Exception | None = None
-        self.done = False
-
-    def result(self) -> T:
-        """The parsed reply.
-
-        Raises:
-            CommandError: the module refused the command.
-            HoldMQError: the pipeline has not been executed.
-        """
-        if not self.done:
-            raise HoldMQError("the pipeline has not been executed")
-        if self.error is not None:
-            raise self.error
-        return cast("T", self._result)
-
-    def settle(self, reply: object) -> None:
-        """Takes the raw reply, or the exception that came instead."""
-        try:
-            if isinstance(reply, Exception):
-                self.error = translate(reply)
-            else:
-                self._result = self._command.parse(reply)
-        except HoldMQError as error:
-            self.error = error
-        self.done = True
-
-
-class Pipeline:
-    """Commands that are sent together; made by `pipeline`.
-
-    Example:
-        >>> from holdmq import commands
-        >>> pipeline = hold.pipeline()
-        >>> added = pipeline.queue(commands.session_add("device-2", [b"on", b"off"]))
-        >>> last = pipeline.queue(commands.session_last("device-2"))
-        >>> replies = pipeline.execute()
-        >>> added.result().packet_ids, last.result()
-        ((1, 2), 2)
-    """
-
-    def __init__(self, hold: HoldMQ, transaction: bool) -> None:
-        if transaction and _decodes(hold.client):
-            raise ArgumentError("transaction is True; expected False with a client that has decode_responses=True")
-        self._hold = hold
-        self._raw = hold.client.pipeline(transaction=transaction)
-        self._replies: list[Reply[Any]] = []
-
-    def queue(self, command: Command[T]) -> Reply[T]:
-        """Adds a command built by `holdmq.commands`; its reply is there after `execute`.
-
-        Raises:
-            ArgumentError: the pipeline is full, or the command has to go to several nodes of a cluster.
-        """
-        if len(self._replies) >= MAX_PIPELINE:
-            raise ArgumentError(f"{MAX_PIPELINE} commands are queued; expected an execute() before the next")
-        if command.scope is not Scope.KEY and self._hold.is_cluster:
-            raise ArgumentError(f"{command.words[0]!r} has no key; expected one that has for a pipeline to a cluster")
-        self._raw.execute_command(*command.words, **command.options)
-        reply = Reply(command)
-        self._replies.append(reply)
-        return reply
-
-    def execute(self, *, raise_on_error: bool = True) -> list[Reply[Any]]:
-        """Sends what is queued and returns the replies in order; the pipeline is empty then.
-
-        Args:
-            raise_on_error: raise the first error, after all replies were read. Else each reply keeps its own.
-
-        Raises:
-            CommandError: the module refused a command; those after it were carried out all the same.
-        """
-        replies, self._replies = self._replies, []
-        if not replies:
-            return []
-        with translation(self._hold.client):
-            raw = self._raw.execute(raise_on_error=False)
-        for reply, answer in zip(replies, raw, strict=True):
-            reply.settle(answer)
-        if raise_on_error:
-            for reply in replies:
-                reply.result()
-        return replies
-
-
-def _decodes(client: Any) -> bool:
-    """Whether the client has decode_responses=True."""
-    encoder = client.get_encoder() if hasattr(client, "get_encoder") else client.connection_pool.get_encoder()
-    return bool(encoder.decode_responses)

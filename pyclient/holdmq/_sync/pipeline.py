@@ -1,0 +1,112 @@
+# Generated from pyclient/holdmq/_async/pipeline.py by tools/generate_sync.py; change that file.
+"""Commands that are sent together, in one round trip."""
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from holdmq.commands import Command, Scope
+from holdmq.errors import ArgumentError, HoldMQError, translate, translation
+
+if TYPE_CHECKING:
+    from holdmq._sync.client import HoldMQ
+
+T = TypeVar("T")
+
+MAX_PIPELINE = 10_000
+"""Most commands of one pipeline."""
+
+
+class Reply(Generic[T]):
+    """The reply that a queued command will have."""
+
+    def __init__(self, command: Command[T]) -> None:
+        self._command = command
+        self._result: T | None = None
+        self.error: Exception | None = None
+        self.done = False
+
+    def result(self) -> T:
+        """The parsed reply.
+
+        Raises:
+            CommandError: the module refused the command.
+            HoldMQError: the pipeline has not been executed.
+        """
+        if not self.done:
+            raise HoldMQError("the pipeline has not been executed")
+        if self.error is not None:
+            raise self.error
+        return cast("T", self._result)
+
+    def settle(self, reply: object) -> None:
+        """Takes the raw reply, or the exception that came instead."""
+        try:
+            if isinstance(reply, Exception):
+                self.error = translate(reply)
+            else:
+                self._result = self._command.parse(reply)
+        except HoldMQError as error:
+            self.error = error
+        self.done = True
+
+
+class Pipeline:
+    """Commands that are sent together; made by `pipeline`.
+
+    Example:
+        >>> from holdmq import commands
+        >>> pipeline = hold.pipeline()
+        >>> added = pipeline.queue(commands.session_add("device-2", [b"on", b"off"]))
+        >>> last = pipeline.queue(commands.session_last("device-2"))
+        >>> replies = pipeline.execute()
+        >>> added.result().packet_ids, last.result()
+        ((1, 2), 2)
+    """
+
+    def __init__(self, hold: "HoldMQ", transaction: bool) -> None:
+        if transaction and _decodes(hold.client):
+            raise ArgumentError("transaction is True; expected False with a client that has decode_responses=True")
+        self._hold = hold
+        self._raw = hold.client.pipeline(transaction=transaction)
+        self._replies: list[Reply[Any]] = []
+
+    def queue(self, command: Command[T]) -> Reply[T]:
+        """Adds a command built by `holdmq.commands`; its reply is there after `execute`.
+
+        Raises:
+            ArgumentError: the pipeline is full, or the command has to go to several nodes of a cluster.
+        """
+        if len(self._replies) >= MAX_PIPELINE:
+            raise ArgumentError(f"{MAX_PIPELINE} commands are queued; expected an execute() before the next")
+        if command.scope is not Scope.KEY and self._hold.is_cluster:
+            raise ArgumentError(f"{command.words[0]!r} has no key; expected one that has for a pipeline to a cluster")
+        self._raw.execute_command(*command.words, **command.options)
+        reply = Reply(command)
+        self._replies.append(reply)
+        return reply
+
+    def execute(self, *, raise_on_error: bool = True) -> list[Reply[Any]]:
+        """Sends what is queued and returns the replies in order; the pipeline is empty then.
+
+        Args:
+            raise_on_error: raise the first error, after all replies were read. Else each reply keeps its own.
+
+        Raises:
+            CommandError: the module refused a command; those after it were carried out all the same.
+        """
+        replies, self._replies = self._replies, []
+        if not replies:
+            return []
+        with translation(self._hold.client):
+            raw = self._raw.execute(raise_on_error=False)
+        for reply, answer in zip(replies, raw, strict=True):
+            reply.settle(answer)
+        if raise_on_error:
+            for reply in replies:
+                reply.result()
+        return replies
+
+
+def _decodes(client: Any) -> bool:
+    """Whether the client has decode_responses=True."""
+    encoder = client.get_encoder() if hasattr(client, "get_encoder") else client.connection_pool.get_encoder()
+    return bool(encoder.decode_responses)

@@ -25,6 +25,7 @@ class Scope(Enum):
     ALL = "all primaries, each of which knows a part"
     SLOTS = "all primaries, each of which serves the slots that it has"
     SHARD = "the node that has the slot of `Command.key`, which is derived from the arguments"
+    TOPIC = "the node that has the shard of a store of history (first argument) to which a topic (second) belongs"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ redis-py and valkey-py are reached by their shape, never by their type.
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any, Protocol
 
@@ -68,6 +69,16 @@ def connect(url: str, **options: Any) -> Any:
     return redis.Redis.from_url(url, **_identified(options))
 
 
+def async_connect_cluster(url: str, **options: Any) -> Any:
+    """An asyncio client of redis-py for the cluster of which the address is a node."""
+    return redis.asyncio.RedisCluster.from_url(url, **_identified(options))
+
+
+def connect_cluster(url: str, **options: Any) -> Any:
+    """A client of redis-py for the cluster of which the address is a node; it connects at once."""
+    return redis.RedisCluster.from_url(url, **_identified(options))
+
+
 async def async_close(thing: Any) -> None:
     """Closes a client or a pub/sub object."""
     await thing.aclose()
@@ -96,6 +107,22 @@ async def async_reload(client: Any) -> None:
 def reload(client: Any) -> None:
     """The client of a cluster asks anew which node has which slot."""
     client.nodes_manager.initialize()
+
+
+async def async_ask(
+    client: Any,  # noqa: ARG001 - the synchronous one needs it
+    node: Any,
+    words: Sequence[Any],
+    options: Mapping[str, Any],
+) -> Any:
+    """What one node of a cluster replies; its redirections are raised, not followed."""
+    return await node.execute_command(*words, **options)
+
+
+def ask(client: Any, node: Any, words: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """What one node of a cluster replies; its redirections are raised, not followed."""
+    connection_to = getattr(client, "get_redis_connection", None) or client.get_valkey_connection
+    return connection_to(node).execute_command(*words, **options)
 
 
 async def async_read(pubsub: Any, timeout: float) -> Any:  # noqa: ASYNC109 - redis-py's own time limit

@@ -66,12 +66,13 @@ def unloadable(name: str, error: Exception) -> click.Command:
 
 @click.group(cls=Commands)
 @click.option("--url", envvar="HOLDMQ_URL", default=DEFAULT_URL, show_default=True, help="The server.")
+@click.option("-c", "--cluster", is_flag=True, help="The server is one of a cluster, and all of it is meant.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line.")
 @click.version_option(package_name="holdmq")
 @click.pass_context
-def main(context: click.Context, url: str, as_json: bool) -> None:
+def main(context: click.Context, url: str, cluster: bool, as_json: bool) -> None:
     """Messages that wait until somebody is there to read them."""
-    context.obj = context.with_resource(HoldMQ.from_url(url))
+    context.obj = context.with_resource(HoldMQ.from_url(url, cluster=cluster))
     context.meta["holdmq.output"] = Output(as_json)
 
 

@@ -1,6 +1,7 @@
 """The commands `holdmq history …`: stores, what they have, and replays of it."""
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -136,6 +137,19 @@ def trim(hold: HoldMQ, store: str, shard: int, sequence: int) -> None:
 def release(hold: HoldMQ, store: str, reader: str) -> None:
     """READER holds nothing of STORE back any more."""
     hold.history.store(store).release(reader)
+
+
+@history.command("check")
+@click.argument("store")
+@click.option("--shard", type=click.IntRange(0), help="This one alone.")
+@click.option("--epoch", type=click.IntRange(1), help="Its number.  [default: the present one]")
+@click.pass_obj
+def check(hold: HoldMQ, store: str, shard: int | None, epoch: int | None) -> None:
+    """Show what in the index of STORE differs from one made anew; exit status 1 if something does."""
+    differences = hold.history.store(store).check(shard, epoch=epoch)
+    output().rows(("difference",), ((one,) for one in differences))
+    if differences:
+        sys.exit(1)
 
 
 @history.command("patterns")

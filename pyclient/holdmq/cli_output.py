@@ -79,7 +79,7 @@ class Group(click.Group):
             return super().invoke(context)
         except ArgumentError as error:
             raise click.UsageError(str(error)) from error
-        except (redis.RedisError, OSError, ValueError) as error:
+        except (redis.RedisError, redis.exceptions.RedisClusterException, OSError, ValueError) as error:
             raise click.ClickException(str(error)) from error
 
 

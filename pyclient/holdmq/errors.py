@@ -206,6 +206,13 @@ def is_demoted(error: Exception) -> bool:
     return isinstance(error, library_of(error).ReadOnlyError)
 
 
+def lost_of(client: object) -> tuple[type[Exception], ...]:
+    """What a client raises when a server, or the cluster, cannot be reached: perhaps only for a while."""
+    library = library_of(client)
+    unreachable = getattr(library, "RedisClusterException", None) or library.ValkeyClusterException
+    return (library.ConnectionError, library.TimeoutError, library.ClusterDownError, unreachable, OSError)
+
+
 class translation:  # noqa: N801 - used like a function
     """Context manager: error replies that the client's library raises inside leave it as the classes of this module."""
 

@@ -14,11 +14,22 @@ from typing import Any
 
 from holdmq import _history_parsing as parsing
 from holdmq import _wire as wire
-from holdmq import core
+from holdmq._history_layout import (
+    MAX_IMPORT,
+    MAX_SHARDS,
+    StoreCopy,
+    StoreLayout,
+    filters_overlap,
+    history_copies,
+    shard_key,
+    shard_slot,
+    store_layout,
+    store_name,
+)
 from holdmq._history_times import MAX_MS, Start, needs_clock, server_time_ms, time_ms
 from holdmq._wire import Word
 from holdmq.commands import MAX_EXPIRY_S, Command, Scope
-from holdmq.errors import ArgumentError, CommandError
+from holdmq.errors import ArgumentError
 from holdmq.history_replies import (
     COLUMNS,
     HistoryColumns,
@@ -42,9 +53,12 @@ __all__ = [
     "MAX_SHARDS",
     "SETTINGS",
     "Start",
-    "by_shard",
+    "StoreCopy",
+    "StoreLayout",
+    "filters_overlap",
     "history_append",
     "history_check",
+    "history_copies",
     "history_hold",
     "history_import",
     "history_info",
@@ -53,6 +67,7 @@ __all__ = [
     "history_replay",
     "history_sequence",
     "history_store",
+    "history_store_here",
     "history_stores",
     "history_trim",
     "history_unstore",
@@ -64,22 +79,22 @@ __all__ = [
     "patterns_prepare",
     "patterns_propose",
     "patterns_stats",
+    "reader_name",
     "server_time_ms",
     "shard_key",
+    "shard_slot",
     "store_layout",
+    "store_name",
     "time_ms",
     "wakeup_channel",
 ]
 
-MAX_SHARDS = 64
 MAX_LEVELS = 16
 MAX_FILTERS = 1000
 """Most topic filters of a store."""
 MAX_ROWS = 100_000
 """Most messages of one page of a range."""
 MAX_RANGE_BYTES = 2**28
-MAX_IMPORT = 10_000
-"""Most messages of one import."""
 
 SETTINGS = {
     "shards": ("SHARDS", 1, MAX_SHARDS),
@@ -93,14 +108,9 @@ SETTINGS = {
 """Settings of a store: the word of the command, lowest and highest value; age, epoch and learn in seconds."""
 
 
-def shard_key(store: Text, shard: int) -> bytes:
-    """The key of a shard's state, which tells its slot."""
-    return b"{%b/%d}_history" % (wire.name("store", store), wire.in_range("shard", shard, 0, MAX_SHARDS - 1))
-
-
 def wakeup_channel(store: Text) -> bytes:
     """The channel on which the server tells that a store got messages."""
-    return b"holdmq:history:" + wire.name("store", store)
+    return b"holdmq:history:" + store_name(store)
 
 
 # --- Stores -----------------------------------------------------------------------------------------------------------
@@ -108,7 +118,23 @@ def wakeup_channel(store: Text) -> bytes:
 
 def history_store(store: Text, filters: Sequence[str], **settings: int | None) -> Command[None]:
     """`HISTORY.STORE`: makes or changes a store; the settings are those of `SETTINGS`, None is left as it is."""
-    words: list[Word] = ["HISTORY.STORE", wire.name("store", store)]
+    return Command(_store_words(store, filters, settings), wire.ok, scope=Scope.FIRST)
+
+
+def history_store_here(
+    store: Text, filters: Sequence[str], seed: str, changed_ms: int, **settings: int | None
+) -> Command[tuple[int, ...]]:
+    """`HISTORY.STORE … SEED … CHANGED` to a node of a cluster: for the shards that it serves, which it replies."""
+    words = (*_store_words(store, filters, settings), "SEED", seed, "CHANGED", changed_ms)
+
+    def parse(reply: object) -> tuple[int, ...]:
+        return tuple(wire.integer(shard) for shard in wire.array(reply))
+
+    return Command(words, parse, scope=Scope.SHARD, key=shard_key(store, 0))
+
+
+def _store_words(store: Text, filters: Sequence[str], settings: Mapping[str, int | None]) -> tuple[Word, ...]:
+    words: list[Word] = ["HISTORY.STORE", store_name(store)]
     for one in wire.some("filters", filters, MAX_FILTERS):
         words += ["FILTER", wire.topic_filter(one)]
     for name, value in settings.items():
@@ -116,14 +142,15 @@ def history_store(store: Text, filters: Sequence[str], **settings: int | None) -
             raise ArgumentError(f"a setting is {name!r}; expected {', '.join(SETTINGS)}")
         word, low, high = SETTINGS[name]
         words += [] if value is None else [word, wire.in_range(name, value, low, high)]
-    return Command(tuple(words), wire.ok, scope=Scope.FIRST)
+    return tuple(words)
 
 
 def history_stores() -> Command[tuple[HistoryPolicy, ...]]:
-    """`HISTORY.STORES`: the policies."""
+    """`HISTORY.STORES`: the policies; of all nodes of a cluster, each store once, by name."""
 
     def merge(parts: Sequence[tuple[HistoryPolicy, ...]]) -> tuple[HistoryPolicy, ...]:
-        return tuple({policy.store: policy for part in parts for policy in part}.values())
+        found = {policy.store: policy for part in parts for policy in part}
+        return tuple(found[name] for name in sorted(found))
 
     def parse(reply: object) -> tuple[HistoryPolicy, ...]:
         return tuple(parsing.policy(wire.mapping(item)) for item in wire.array(reply))
@@ -133,12 +160,12 @@ def history_stores() -> Command[tuple[HistoryPolicy, ...]]:
 
 def history_unstore(store: Text) -> Command[None]:
     """`HISTORY.UNSTORE`: removes a store with all its messages."""
-    return Command(("HISTORY.UNSTORE", wire.name("store", store)), wire.ok, scope=Scope.FIRST)
+    return Command(("HISTORY.UNSTORE", store_name(store)), wire.ok, scope=Scope.FIRST)
 
 
 def history_info(store: Text, shard: int | None = None) -> Command[HistoryInfo]:
     """`HISTORY.INFO`: what a store, or one shard of it, has."""
-    words: list[Word] = ["HISTORY.INFO", wire.name("store", store)]
+    words: list[Word] = ["HISTORY.INFO", store_name(store)]
     if shard is None:
         return Command(tuple(words), parsing.info, scope=Scope.FIRST)
     return Command((*words, "SHARD", shard), parsing.info, scope=Scope.SHARD, key=shard_key(store, shard))
@@ -146,7 +173,7 @@ def history_info(store: Text, shard: int | None = None) -> Command[HistoryInfo]:
 
 def history_check(store: Text, shard: int, *, epoch: int | None = None) -> Command[tuple[str, ...]]:
     """`HISTORY.CHECK`: what in a shard's index differs from one made anew; empty when all is well."""
-    words: list[Word] = ["HISTORY.CHECK", wire.name("store", store), shard]
+    words: list[Word] = ["HISTORY.CHECK", store_name(store), shard]
     words += _numbers(EPOCH=("epoch", epoch, 1, wire.MAX_NUMBER))
     return Command(tuple(words), wire.names, scope=Scope.SHARD, key=shard_key(store, shard))
 
@@ -167,7 +194,7 @@ def history_append(
     store: Text, message: Message, *, ttl: int | None = None, producer: ProducerChunk | None = None
 ) -> Command[HistoryPlace]:
     """`HISTORY.APPEND`: keeps a message without publishing it (ttl in seconds; its times are not sent)."""
-    words: list[Word] = ["HISTORY.APPEND", wire.name("store", store), wire.topic(message.topic), message.payload]
+    words: list[Word] = ["HISTORY.APPEND", store_name(store), wire.topic(message.topic), message.payload]
     words += ["QOS", wire.in_range("qos", message.qos, 0, 2)]
     if message.retain:
         words.append("RETAIN")
@@ -177,39 +204,18 @@ def history_append(
     if message.properties:
         words += ["PROPERTIES", message.properties]
     words += wire.chunk_words(producer)
-    return Command(tuple(words), parsing.place, scope=Scope.FIRST)
+    return Command(tuple(words), parsing.place, scope=Scope.TOPIC)
 
 
 def history_import(
     store: Text, shard: int, messages: Sequence[Message | bytes], *, producer: ProducerChunk | None = None
 ) -> Command[HistoryImport]:
     """`HISTORY.IMPORT`: appends messages, or records of them, to the shard of their topics, in one step."""
-    words: list[Word] = ["HISTORY.IMPORT", wire.name("store", store), shard, *wire.chunk_words(producer), "RECORD"]
+    words: list[Word] = ["HISTORY.IMPORT", store_name(store), shard, *wire.chunk_words(producer), "RECORD"]
     words += [
         one.to_record() if isinstance(one, Message) else one for one in wire.some("messages", messages, MAX_IMPORT)
     ]
     return Command(tuple(words), parsing.imported, scope=Scope.SHARD, key=shard_key(store, shard))
-
-
-def store_layout(store: Text) -> Command[tuple[int, int]]:
-    """`HMGET` of the store's policy: the seed that spreads topics, and over how many shards."""
-
-    def parse(reply: object) -> tuple[int, int]:
-        seed, spread, shards = wire.array(reply, 3)
-        if seed is None or shards is None:
-            raise CommandError(f"there is no store {store!r}: one that HISTORY.STORE has made expected")
-        text = wire.decoded(seed)
-        return int(text[:16], 16) | int(text[16:], 16) << 64, wire.number(shards if spread is None else spread)
-
-    return Command(("HMGET", b"{%b}_history_store" % wire.name("store", store), "seed", "spread", "shards"), parse)
-
-
-def by_shard(messages: Sequence[Message], seed: int, shards: int) -> dict[int, list[Message]]:
-    """The messages by the shards that their topics belong to."""
-    groups: dict[int, list[Message]] = {}
-    for message in wire.some("messages", messages, MAX_IMPORT):
-        groups.setdefault(core.topic_shard(wire.topic(message.topic), shards, seed=seed), []).append(message)
-    return groups
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -229,7 +235,7 @@ def history_replay(
     """`HISTORY.REPLAY`: a page of what a filter matches, from `start_ms` (None: the earliest) or a cursor on."""
     words: list[Word] = ["HISTORY.REPLAY", wire.topic_filter(topic_filter)]
     if store is not None:
-        words += ["STORE", wire.name("store", store)]
+        words += ["STORE", store_name(store)]
     if cursor is None:
         words += ["FROM", "earliest" if start_ms is None else wire.in_range("start", start_ms, 0, MAX_MS)]
     words += _numbers(
@@ -247,7 +253,7 @@ def history_replay(
 
 def history_sequence(store: Text, shard: int, at_ms: int) -> Command[int]:
     """`HISTORY.SEQ`: the sequence number of the first message of a shard at this time or later."""
-    words = ("HISTORY.SEQ", wire.name("store", store), shard, wire.in_range("time", at_ms, 0, MAX_MS))
+    words = ("HISTORY.SEQ", store_name(store), shard, wire.in_range("time", at_ms, 0, MAX_MS))
     return Command(words, wire.integer, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
@@ -269,7 +275,7 @@ def history_range(
             raise ArgumentError(f"a column is {name!r}; expected {', '.join(COLUMNS)}")
     if len(set(names)) != len(names) or not names:
         raise ArgumentError(f"columns are {names!r}; expected one or more, each once")
-    words: list[Word] = ["HISTORY.RANGE", wire.name("store", store), shard]
+    words: list[Word] = ["HISTORY.RANGE", store_name(store), shard]
     first, last = numbers
     words += [wire.in_range("first", first, 1, wire.MAX_NUMBER), wire.in_range("last", last, 0, wire.MAX_NUMBER)]
     if topic_filter is not None:
@@ -299,41 +305,43 @@ def history_range(
 
 def history_trim(store: Text, shard: int, sequence: int) -> Command[int]:
     """`HISTORY.TRIM`: everything up to this sequence number goes; replies the first one that is still visible."""
-    words = ("HISTORY.TRIM", wire.name("store", store), shard, wire.in_range("sequence", sequence, 0, wire.MAX_NUMBER))
+    words = ("HISTORY.TRIM", store_name(store), shard, wire.in_range("sequence", sequence, 0, wire.MAX_NUMBER))
     return Command(words, wire.integer, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
 def history_hold(store: Text, reader: Text, watermarks: Mapping[int, int] | None = None) -> Command[dict[int, int]]:
     """`HISTORY.HOLD`: the reader has read each of these shards up to the sequence number; replies its watermarks."""
-    words: list[Word] = ["HISTORY.HOLD", wire.name("store", store), wire.name("reader", reader)]
+    words: list[Word] = ["HISTORY.HOLD", store_name(store), wire.name("reader", reader)]
+    key = shard_key(store, 0)
     for shard, sequence in (watermarks or {}).items():
-        words += [
-            wire.in_range("shard", shard, 0, MAX_SHARDS - 1),
-            wire.in_range("sequence", sequence, 0, wire.MAX_NUMBER),
-        ]
-    return Command(tuple(words), parsing.watermarks, scope=Scope.FIRST)
+        key = shard_key(store, shard)
+        words += [shard, wire.in_range("sequence", sequence, 0, wire.MAX_NUMBER)]
+    return Command(tuple(words), parsing.watermarks, scope=Scope.SHARD, key=key)
+
+
+def reader_name(reader: Text) -> str:
+    """The name of a reader as `HISTORY.INFO` shows it."""
+    return wire.decoded(wire.name("reader", reader))
 
 
 def history_release(store: Text, reader: Text) -> Command[None]:
     """`HISTORY.HOLD … RELEASE`: the reader holds nothing any more."""
-    return Command(
-        ("HISTORY.HOLD", wire.name("store", store), wire.name("reader", reader), "RELEASE"), wire.ok, scope=Scope.FIRST
-    )
+    words = ("HISTORY.HOLD", store_name(store), wire.name("reader", reader), "RELEASE")
+    return Command(words, wire.ok, scope=Scope.SHARD, key=shard_key(store, 0))
 
 
 # --- Patterns ---------------------------------------------------------------------------------------------------------
 
 
 def _patterns(word: str, store: Text, *rest: Word, shard: int | None) -> tuple[Word, ...]:
-    words: list[Word] = ["HISTORY.PATTERNS", word, wire.name("store", store), *rest]
+    words: list[Word] = ["HISTORY.PATTERNS", word, store_name(store), *rest]
     words += _numbers(SHARD=("shard", shard, 0, MAX_SHARDS - 1))
     return tuple(words)
 
 
 def _scoped(store: Text, shard: int | None) -> dict[str, Any]:
-    """A command about patterns goes where the store, or the shard, is."""
-    key = b"{%b}" % wire.name("store", store) if shard is None else shard_key(store, shard)
-    return {"scope": Scope.SHARD, "key": key}
+    """A command about patterns goes where the shard is."""
+    return {"scope": Scope.SHARD, "key": shard_key(store, shard or 0)}
 
 
 def patterns_get(store: Text, *, shard: int | None = None, generation: int | None = None) -> Command[tuple[int, str]]:
@@ -379,7 +387,7 @@ def patterns_abort(store: Text, *, shard: int | None = None) -> Command[None]:
 
 def patterns_propose(store: Text, *, margin: int | None = None) -> Command[PatternProposal]:
     """`HISTORY.PATTERNS PROPOSE`: what the learner proposes (margin in percent)."""
-    words: list[Word] = ["HISTORY.PATTERNS", "PROPOSE", wire.name("store", store)]
+    words: list[Word] = ["HISTORY.PATTERNS", "PROPOSE", store_name(store)]
     words += _numbers(MARGIN=("margin", margin, 0, 100))
     return Command(tuple(words), parsing.proposal, **_scoped(store, None))
 

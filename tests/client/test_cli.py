@@ -139,6 +139,7 @@ def test_a_store_is_made_filled_shown_and_dropped(run: Run) -> None:
     assert sum(int(str(shard["messages"])) for shard in shards) == 2
     assert b"#" in run("history", "patterns", "weather").stdout
     assert b"better" in run("history", "patterns", "weather", "--propose").stdout
+    assert json_lines(run("--json", "history", "check", "weather")) == []
     run("history", "trim", "weather", str(place["shard"]), "5")
     run("history", "drop", "weather", "--yes")
     assert json_lines(run("--json", "history", "stores")) == []

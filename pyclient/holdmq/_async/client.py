@@ -13,20 +13,20 @@ from typing import Any, Self, TypeVar, cast
 from holdmq import commands
 from holdmq._async.channel import AsyncChannel
 from holdmq._async.history import AsyncHistory
+from holdmq._async.nodes import AsyncNodes
 from holdmq._async.pipeline import AsyncPipeline
 from holdmq._async.session import AsyncSession
 from holdmq._async.slots import AsyncPatience, AsyncSlots
 from holdmq._async.subscription import AsyncSubscription
 from holdmq._async.topics import AsyncTopics
 from holdmq._feed import Kind
-from holdmq._io import Client, async_close, async_connect, async_nodes, async_reload
+from holdmq._io import Client, async_close, async_connect, async_connect_cluster, async_nodes
 from holdmq.commands import Command, Scope
 from holdmq.errors import (
     ArgumentError,
     HoldMQError,
     ModuleMissingError,
     is_moving,
-    library_of,
     translation,
 )
 from holdmq.replies import SessionRow, Text
@@ -34,6 +34,7 @@ from holdmq.replies import SessionRow, Text
 T = TypeVar("T")
 
 
+PING_INTERVAL_S = 15.0
 PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
 """One command of each family: a server that has them has the module."""
 
@@ -47,7 +48,8 @@ class AsyncHoldMQ:
 
     When the connection is lost before the reply came, nobody knows whether the command was carried out. What happens
     then is the client's `retry` policy: `redis.Redis(...)` sends the command again by default, and `publish` and `add`
-    may then store a message twice; a client of `from_url` raises. `AsyncSession.producer` stores it once.
+    may then store a message twice; a client of `from_url` raises (that of a cluster tries as redis-py does there).
+    `AsyncSession.producer` stores it once.
 
     In a cluster whose slots are being moved, commands about sessions and publishes wait until the slots that they need
     have settled; a pipeline does not wait, its replies hold the errors.
@@ -59,6 +61,7 @@ class AsyncHoldMQ:
     Attributes:
         client: the wrapped client.
         moving_timeout: as given.
+        nodes: those of a cluster; for this package alone.
         topics: publishing to MQTT topics.
         history: what was published in the past, as far as a store keeps it.
 
@@ -76,6 +79,7 @@ class AsyncHoldMQ:
             raise ArgumentError(f"moving_timeout is {moving_timeout!r}; expected more than 0 seconds")
         self.client: Any = client
         self.moving_timeout = moving_timeout
+        self.nodes = AsyncNodes(self)
         self._slots = AsyncSlots(self)
         self.topics = AsyncTopics(self)
         self.history = AsyncHistory(self)
@@ -84,17 +88,18 @@ class AsyncHoldMQ:
         self._translation = translation(client)
 
     @classmethod
-    def from_url(cls, url: str, **options: Any) -> Self:
+    def from_url(cls, url: str, *, cluster: bool = False, **options: Any) -> Self:
         """Over a redis-py client of its own, which is closed together with this object.
 
         Args:
-            url: `redis://host:port/db`, `rediss://…` or `unix://…`, as redis-py takes it.
+            url: `redis://host:port/db`, `rediss://…` or `unix://…`, as redis-py takes it; of any node of a cluster.
+            cluster: the server is one of a cluster, and all of it is meant.
             options: passed on to redis-py's `from_url`.
 
         Raises:
             ValueError: the address has another form.
         """
-        hold = cls(async_connect(url, **options))
+        hold = cls(async_connect_cluster(url, **options) if cluster else async_connect(url, **options))
         hold._owned = True
         return hold
 
@@ -242,12 +247,16 @@ class AsyncHoldMQ:
             return await self._execute_once(command)
         if command.scope is Scope.SLOTS:
             return await self._slots.execute(command)
-        if command.scope not in (Scope.KEY, Scope.SHARD):
+        if command.scope is Scope.SHARD:
+            return await self.nodes.at_slot(command)
+        if command.scope is Scope.TOPIC:
+            return await self.nodes.at_topic(command)
+        if command.scope is not Scope.KEY:
             return await self._execute_on_nodes(command)
         patience = AsyncPatience(self.moving_timeout)
         while True:
             try:
-                return await (self._execute_once(command) if command.scope is Scope.KEY else self._at_slot(command))
+                return await self._execute_once(command)
             except Exception as error:
                 if not is_moving(error) or not await patience.wait():
                     raise
@@ -263,15 +272,6 @@ class AsyncHoldMQ:
         with self._translation:
             reply = await self.client.execute_command(*command.words, **command.options, **await self._anywhere())
         return command.parse(reply)
-
-    async def _at_slot(self, command: Command[T]) -> T:
-        """At the node that has the slot of the command's key, which the library cannot see."""
-        cluster = await async_nodes(self.client)
-        try:
-            return await self.execute_at(cluster.get_node_from_key(command.key), command)
-        except library_of(self.client).AskError:  # the base of MovedError
-            await async_reload(self.client)
-            return await self.execute_at(cluster.get_node_from_key(command.key), command)
 
     async def _execute_once(self, command: Command[T]) -> T:
         with self._translation:
@@ -385,15 +385,15 @@ class AsyncHoldMQ:
         """
         return await self.execute(commands.holdmq_check())
 
-    def pubsub(self) -> Any:
-        """A new pub/sub object of the client.
+    def pubsub(self, node: Any = None) -> Any:
+        """A new pub/sub object of the client; of a cluster's at that node, if one is given.
 
         Raises:
             HoldMQError: this client has none.
         """
         if not hasattr(self.client, "pubsub"):
             raise HoldMQError(f"{type(self.client).__name__} has no pub/sub; use a client of one of the nodes")
-        return self.client.pubsub()
+        return self.client.pubsub() if node is None else self.client.pubsub(node=node)
 
     async def find_slot(self, channels: Sequence[Text]) -> None:
         """Makes sure that the client of a cluster knows where the slot of shard channels is.
@@ -407,6 +407,19 @@ class AsyncHoldMQ:
             raise ArgumentError(f"channels are of {len(slots)} slots; expected a common hash tag, as in {{tag}}.name")
         # A command with a key is redirected, from which the library learns; SSUBSCRIBE only fails.
         await cluster.execute_command("EXISTS", channels[0])
+
+    def listen_at(self, node: Any, channel: Text, *, reconnect: float) -> AsyncSubscription:
+        """A subscription at one node of a cluster."""
+        return AsyncSubscription(
+            self,
+            "subscribe",
+            (channel,),
+            timeout=None,
+            reconnect=reconnect,
+            ping_interval=PING_INTERVAL_S,
+            skip_repeats=False,
+            node=node,
+        )
 
     def _subscription(
         self,

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from holdmq import history_commands as commands
+from holdmq._async.history_cluster import AsyncHistoryCluster
 from holdmq._async.history_store import AsyncHistoryStore
 from holdmq._async.replay import AsyncReplay, ReplayOptions
 from holdmq.history_commands import Start
@@ -14,9 +15,16 @@ if TYPE_CHECKING:
 
 
 class AsyncHistory:
-    """The history of the server; the attribute `history` of `AsyncHoldMQ`.
+    """The history of the server, or of the cluster; the attribute `history` of `AsyncHoldMQ`.
 
     What a store's filters select is kept when it is published (`AsyncTopics.publish`, MQTT clients) or appended.
+
+    In a cluster each shard of a store is where its slot is. Whatever concerns one shard goes there, also while slots
+    are being moved; what concerns all of them is done shard by shard: if a node fails in between, some are done and
+    others are not, and the same call again goes on.
+
+    Attributes:
+        cluster: the stores of a cluster; for this package alone.
 
     Example:
         >>> await hold.history.create("weather", "weather/#", age=86400)
@@ -32,6 +40,7 @@ class AsyncHistory:
 
     def __init__(self, hold: "AsyncHoldMQ") -> None:
         self._hold = hold
+        self.cluster = AsyncHistoryCluster(hold)
 
     async def create(
         self,
@@ -64,19 +73,20 @@ class AsyncHistory:
             ArgumentError: no filter, or a number outside of its range.
             CommandError: a topic of another store could match, or what never changes would.
         """
-        await self._hold.execute(
-            commands.history_store(
-                store,
-                filters,
-                shards=shards,
-                age=age,
-                max_bytes=max_bytes,
-                levels=levels,
-                epoch=epoch,
-                hold_bytes=hold_bytes,
-                learn=learn,
-            )
-        )
+        settings = {
+            "shards": shards,
+            "age": age,
+            "max_bytes": max_bytes,
+            "levels": levels,
+            "epoch": epoch,
+            "hold_bytes": hold_bytes,
+            "learn": learn,
+        }
+        command = commands.history_store(store, filters, **settings)
+        if self._hold.is_cluster:
+            await self.cluster.create(store, filters, settings)
+        else:
+            await self._hold.execute(command)
 
     async def stores(self) -> tuple[HistoryPolicy, ...]:
         """The policies of all stores.

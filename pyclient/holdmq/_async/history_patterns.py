@@ -1,8 +1,11 @@
 """The pattern sets of a store of history: what is in use, and the two steps to another one."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdmq import history_commands as commands
+from holdmq.errors import CommandError, StaleError
 from holdmq.history_replies import PatternProposal, PatternStats
 from holdmq.replies import Text
 
@@ -14,7 +17,8 @@ class AsyncHistoryPatterns:
     r"""The pattern sets of a store; the attribute `patterns` of `AsyncHistoryStore`.
 
     A set is a text, made by a learner (`holdmq.core.PatternLearner`, for one) or by hand. It is prepared for the next
-    generation, which only checks it, and then committed, which switches all shards in one step.
+    generation, which only checks it, and then committed, which switches all shards in one step (in a cluster one after
+    the other).
 
     Example:
         >>> await hold.history.create("devices", "devices/#")
@@ -35,46 +39,95 @@ class AsyncHistoryPatterns:
     async def get(self, *, shard: int | None = None, generation: int | None = None) -> tuple[int, str]:
         """The generation, and its set as text; of the present one unless another is named.
 
+        In a cluster those of the first shard, unless another is named.
+
         Raises:
             CommandError: nothing is kept by that generation.
         """
-        return await self._hold.execute(commands.patterns_get(self._store, shard=shard, generation=generation))
+        [place, *_] = await self._places(shard)
+        return await self._hold.execute(commands.patterns_get(self._store, shard=place, generation=generation))
 
     async def stats(self, *, shard: int | None = None) -> tuple[PatternStats, ...]:
         """What each pattern of the present set has; of all shards unless one is named."""
-        return await self._hold.execute(commands.patterns_stats(self._store, shard=shard))
+        found: dict[tuple[int, str], PatternStats] = {}
+        for place in await self._places(shard):
+            for one in await self._hold.execute(commands.patterns_stats(self._store, shard=place)):
+                before = found.get((one.pattern, one.filter))
+                found[one.pattern, one.filter] = (
+                    one if before is None else replace(one, messages=one.messages + before.messages)
+                )
+        return tuple(found.values())
 
     async def prepare(self, generation: int, text: str, *, shards: int | None = None, shard: int | None = None) -> None:
         """Checks a set and keeps it for `generation`, which has to be the present one + 1.
 
+        In a cluster each shard has a generation of its own (they differ where the store learns by itself); all of them
+        have to be at the one before, or a shard has to be named.
+
         Args:
             generation: for which it is.
             text: the set.
-            shards: over how many shards topics are spread from then on, 1 to 64 (default: as many as now).
+            shards: over how many shards topics are spread from then on, 1 to 64 (default: as many as now). Not in a
+                cluster.
             shard: of this one alone; where shards are on several servers.
 
         Raises:
             CommandError: the text is none, or does not give every topic exactly one pattern.
-            StaleError: the store has another generation by now.
+            StaleError: the store, or a shard of it, has another generation by now; nothing is prepared.
         """
-        await self._hold.execute(commands.patterns_prepare(self._store, generation, text, shards=shards, shard=shard))
+        prepared: list[int | None] = []
+        try:
+            for place in await self._places(shard):
+                await self._hold.execute(
+                    commands.patterns_prepare(self._store, generation, text, shards=shards, shard=place)
+                )
+                prepared.append(place)
+        except CommandError:
+            for place in prepared:
+                await self._hold.execute(commands.patterns_abort(self._store, shard=place))
+            raise
 
     async def commit(self, generation: int, *, shard: int | None = None) -> None:
         """Switches to what was prepared; what was kept before stays readable.
 
+        In a cluster shard by shard. If that fails in between, the same call again switches those that are left.
+
         Raises:
             StaleError: another generation, or nothing, is prepared.
         """
-        await self._hold.execute(commands.patterns_commit(self._store, generation, shard=shard))
+        places = await self._places(shard)
+        stale: StaleError | None = None
+        switched = 0
+        for place in places:
+            try:
+                await self._hold.execute(commands.patterns_commit(self._store, generation, shard=place))
+                switched += 1
+            except StaleError as error:
+                if (await self.get(shard=place))[0] != generation:
+                    raise
+                stale = error  # by a call before this one
+        if stale is not None and switched == 0:
+            raise stale
 
     async def abort(self, *, shard: int | None = None) -> None:
         """Forgets what was prepared."""
-        await self._hold.execute(commands.patterns_abort(self._store, shard=shard))
+        for place in await self._places(shard):
+            await self._hold.execute(commands.patterns_abort(self._store, shard=place))
 
     async def propose(self, *, margin: int | None = None) -> PatternProposal:
         """What the server's learner proposes, from a sample of what the store holds and the filters of its readers.
 
+        In a cluster that of the node with the first shard, which knows its own shards and readers.
+
         Args:
             margin: how much better it has to be than the present set, in percent (default 10).
         """
+        if self._hold.is_cluster:
+            await self.get(shard=0)  # finds the node
         return await self._hold.execute(commands.patterns_propose(self._store, margin=margin))
+
+    async def _places(self, shard: int | None) -> Sequence[int | None]:
+        """The shards to go to one by one; None: all that the server has, in one step."""
+        if shard is not None or not self._hold.is_cluster:
+            return [shard]
+        return await self._hold.history.cluster.shards(self._store)

@@ -48,7 +48,10 @@ class AsyncHistoryStore:
         Raises:
             CommandError: there is no such store.
         """
-        await self._hold.execute(commands.history_unstore(self.name))
+        if self._hold.is_cluster:
+            await self._hold.history.cluster.drop(self.name)
+        else:
+            await self._hold.execute(commands.history_unstore(self.name))
 
     async def info(self, shard: int | None = None) -> HistoryInfo:
         """What the store has, or one shard of it; reads no messages.
@@ -62,6 +65,8 @@ class AsyncHistoryStore:
             >>> info.policy.filters, info.messages, [shard.last for shard in info.shards]
             (('lamps/#',), 0, [0, 0])
         """
+        if self._hold.is_cluster and shard is None:
+            return await self._hold.history.cluster.info(self.name)
         return await self._hold.execute(commands.history_info(self.name, shard))
 
     async def append(
@@ -146,10 +151,11 @@ class AsyncHistoryStore:
             >>> [(result.first, result.last) for result in (await clocks.import_messages(ticks)).values()]
             [(1, 2)]
         """
-        seed, shards = await self._hold.execute(commands.store_layout(self.name))
+        self._hold.nodes.forget(self.name)
+        layout = await self._hold.nodes.layout(self.name)
         return {
             shard: await self.import_records(shard, group, producer=producer)
-            for shard, group in commands.by_shard(messages, seed, shards).items()
+            for shard, group in layout.split(messages).items()
         }
 
     def producer(self, name: Text, *, epoch: int | None = None) -> AsyncHistoryProducer:
@@ -334,8 +340,38 @@ class AsyncHistoryStore:
         Raises:
             HoldLostError: retention went on without it; `release` first.
         """
+        if self._hold.is_cluster:
+            return await self._hold.history.cluster.hold(self.name, reader, watermarks)
         return await self._hold.execute(commands.history_hold(self.name, reader, watermarks))
 
     async def release(self, reader: Text) -> None:
         """The reader holds nothing any more."""
-        await self._hold.execute(commands.history_release(self.name, reader))
+        if self._hold.is_cluster:
+            await self._hold.history.cluster.release(self.name, reader)
+        else:
+            await self._hold.execute(commands.history_release(self.name, reader))
+
+    async def check(self, shard: int | None = None, *, epoch: int | None = None) -> tuple[str, ...]:
+        """What in the index of an epoch differs from one made anew from the messages; empty when all is well.
+
+        Reads the whole epoch at once: for finding out, not for daily use.
+
+        Args:
+            shard: this one alone; else all, one after the other, and each sentence begins with its shard.
+            epoch: its number (default: the present one of each shard).
+
+        Raises:
+            CommandError: there is no such store, shard or epoch.
+
+        Example:
+            >>> await hold.history.create("doors", "doors/#", shards=2)
+            >>> await hold.history.store("doors").check()
+            ()
+        """
+        if shard is not None:
+            return await self._hold.execute(commands.history_check(self.name, shard, epoch=epoch))
+        found: list[str] = []
+        for one in (await self.info()).shards:
+            sentences = await self._hold.execute(commands.history_check(self.name, one.shard, epoch=epoch))
+            found += [f"shard {one.shard}: {sentence}" for sentence in sentences]
+        return tuple(found)

@@ -67,6 +67,7 @@ class AsyncSubscription:
         reconnect: float,
         ping_interval: float,
         skip_repeats: bool,
+        node: Any = None,  # of a cluster: there, and nowhere else
     ) -> None:
         commands.check_names("patterns" if kind == "psubscribe" else "channels", names, MAX_NAMES)
         if timeout is not None and timeout < 0:
@@ -82,6 +83,7 @@ class AsyncSubscription:
         self._reconnect = reconnect
         self._ping_interval = ping_interval
         self._skip_repeats = skip_repeats
+        self._node = node
         self._feed = Feed()
         self._pubsub: Any = None
         self._part: Any = None  # what has the connection: of a cluster's pub/sub object the one for the node
@@ -251,7 +253,7 @@ class AsyncSubscription:
         self._feed.begin(await self._deliveries())
         try:
             with translation(self._hold.client):
-                self._pubsub = self._hold.pubsub()
+                self._pubsub = self._hold.pubsub(self._node)
                 await getattr(self._pubsub, self._kind)(*self._names)
                 self._part = next(iter(getattr(self._pubsub, "node_pubsub_mapping", {}).values()), self._pubsub)
                 await self._await_confirmation()

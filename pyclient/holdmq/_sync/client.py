@@ -13,9 +13,10 @@ from typing import Any, Self, TypeVar, cast
 
 from holdmq import commands
 from holdmq._feed import Kind
-from holdmq._io import Client, close, connect, nodes, reload
+from holdmq._io import Client, close, connect, connect_cluster, nodes
 from holdmq._sync.channel import Channel
 from holdmq._sync.history import History
+from holdmq._sync.nodes import Nodes
 from holdmq._sync.pipeline import Pipeline
 from holdmq._sync.session import Session
 from holdmq._sync.slots import Patience, Slots
@@ -27,7 +28,6 @@ from holdmq.errors import (
     HoldMQError,
     ModuleMissingError,
     is_moving,
-    library_of,
     translation,
 )
 from holdmq.replies import SessionRow, Text
@@ -35,6 +35,7 @@ from holdmq.replies import SessionRow, Text
 T = TypeVar("T")
 
 
+PING_INTERVAL_S = 15.0
 PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
 """One command of each family: a server that has them has the module."""
 
@@ -48,7 +49,8 @@ class HoldMQ:
 
     When the connection is lost before the reply came, nobody knows whether the command was carried out. What happens
     then is the client's `retry` policy: `redis.Redis(...)` sends the command again by default, and `publish` and `add`
-    may then store a message twice; a client of `from_url` raises. `Session.producer` stores it once.
+    may then store a message twice; a client of `from_url` raises (that of a cluster tries as redis-py does there).
+    `Session.producer` stores it once.
 
     In a cluster whose slots are being moved, commands about sessions and publishes wait until the slots that they need
     have settled; a pipeline does not wait, its replies hold the errors.
@@ -60,6 +62,7 @@ class HoldMQ:
     Attributes:
         client: the wrapped client.
         moving_timeout: as given.
+        nodes: those of a cluster; for this package alone.
         topics: publishing to MQTT topics.
         history: what was published in the past, as far as a store keeps it.
 
@@ -77,6 +80,7 @@ class HoldMQ:
             raise ArgumentError(f"moving_timeout is {moving_timeout!r}; expected more than 0 seconds")
         self.client: Any = client
         self.moving_timeout = moving_timeout
+        self.nodes = Nodes(self)
         self._slots = Slots(self)
         self.topics = Topics(self)
         self.history = History(self)
@@ -85,17 +89,18 @@ class HoldMQ:
         self._translation = translation(client)
 
     @classmethod
-    def from_url(cls, url: str, **options: Any) -> Self:
+    def from_url(cls, url: str, *, cluster: bool = False, **options: Any) -> Self:
         """Over a redis-py client of its own, which is closed together with this object.
 
         Args:
-            url: `redis://host:port/db`, `rediss://…` or `unix://…`, as redis-py takes it.
+            url: `redis://host:port/db`, `rediss://…` or `unix://…`, as redis-py takes it; of any node of a cluster.
+            cluster: the server is one of a cluster, and all of it is meant.
             options: passed on to redis-py's `from_url`.
 
         Raises:
             ValueError: the address has another form.
         """
-        hold = cls(connect(url, **options))
+        hold = cls(connect_cluster(url, **options) if cluster else connect(url, **options))
         hold._owned = True
         return hold
 
@@ -243,12 +248,16 @@ class HoldMQ:
             return self._execute_once(command)
         if command.scope is Scope.SLOTS:
             return self._slots.execute(command)
-        if command.scope not in (Scope.KEY, Scope.SHARD):
+        if command.scope is Scope.SHARD:
+            return self.nodes.at_slot(command)
+        if command.scope is Scope.TOPIC:
+            return self.nodes.at_topic(command)
+        if command.scope is not Scope.KEY:
             return self._execute_on_nodes(command)
         patience = Patience(self.moving_timeout)
         while True:
             try:
-                return self._execute_once(command) if command.scope is Scope.KEY else self._at_slot(command)
+                return self._execute_once(command)
             except Exception as error:
                 if not is_moving(error) or not patience.wait():
                     raise
@@ -264,15 +273,6 @@ class HoldMQ:
         with self._translation:
             reply = self.client.execute_command(*command.words, **command.options, **self._anywhere())
         return command.parse(reply)
-
-    def _at_slot(self, command: Command[T]) -> T:
-        """At the node that has the slot of the command's key, which the library cannot see."""
-        cluster = nodes(self.client)
-        try:
-            return self.execute_at(cluster.get_node_from_key(command.key), command)
-        except library_of(self.client).AskError:  # the base of MovedError
-            reload(self.client)
-            return self.execute_at(cluster.get_node_from_key(command.key), command)
 
     def _execute_once(self, command: Command[T]) -> T:
         with self._translation:
@@ -385,15 +385,15 @@ class HoldMQ:
         """
         return self.execute(commands.holdmq_check())
 
-    def pubsub(self) -> Any:
-        """A new pub/sub object of the client.
+    def pubsub(self, node: Any = None) -> Any:
+        """A new pub/sub object of the client; of a cluster's at that node, if one is given.
 
         Raises:
             HoldMQError: this client has none.
         """
         if not hasattr(self.client, "pubsub"):
             raise HoldMQError(f"{type(self.client).__name__} has no pub/sub; use a client of one of the nodes")
-        return self.client.pubsub()
+        return self.client.pubsub() if node is None else self.client.pubsub(node=node)
 
     def find_slot(self, channels: Sequence[Text]) -> None:
         """Makes sure that the client of a cluster knows where the slot of shard channels is.
@@ -407,6 +407,19 @@ class HoldMQ:
             raise ArgumentError(f"channels are of {len(slots)} slots; expected a common hash tag, as in {{tag}}.name")
         # A command with a key is redirected, from which the library learns; SSUBSCRIBE only fails.
         cluster.execute_command("EXISTS", channels[0])
+
+    def listen_at(self, node: Any, channel: Text, *, reconnect: float) -> Subscription:
+        """A subscription at one node of a cluster."""
+        return Subscription(
+            self,
+            "subscribe",
+            (channel,),
+            timeout=None,
+            reconnect=reconnect,
+            ping_interval=PING_INTERVAL_S,
+            skip_repeats=False,
+            node=node,
+        )
 
     def _subscription(
         self,

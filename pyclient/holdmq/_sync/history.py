@@ -4,6 +4,7 @@
 from typing import TYPE_CHECKING
 
 from holdmq import history_commands as commands
+from holdmq._sync.history_cluster import HistoryCluster
 from holdmq._sync.history_store import HistoryStore
 from holdmq._sync.replay import Replay, ReplayOptions
 from holdmq.history_commands import Start
@@ -15,9 +16,16 @@ if TYPE_CHECKING:
 
 
 class History:
-    """The history of the server; the attribute `history` of `HoldMQ`.
+    """The history of the server, or of the cluster; the attribute `history` of `HoldMQ`.
 
     What a store's filters select is kept when it is published (`Topics.publish`, MQTT clients) or appended.
+
+    In a cluster each shard of a store is where its slot is. Whatever concerns one shard goes there, also while slots
+    are being moved; what concerns all of them is done shard by shard: if a node fails in between, some are done and
+    others are not, and the same call again goes on.
+
+    Attributes:
+        cluster: the stores of a cluster; for this package alone.
 
     Example:
         >>> hold.history.create("weather", "weather/#", age=86400)
@@ -33,6 +41,7 @@ class History:
 
     def __init__(self, hold: "HoldMQ") -> None:
         self._hold = hold
+        self.cluster = HistoryCluster(hold)
 
     def create(
         self,
@@ -65,19 +74,20 @@ class History:
             ArgumentError: no filter, or a number outside of its range.
             CommandError: a topic of another store could match, or what never changes would.
         """
-        self._hold.execute(
-            commands.history_store(
-                store,
-                filters,
-                shards=shards,
-                age=age,
-                max_bytes=max_bytes,
-                levels=levels,
-                epoch=epoch,
-                hold_bytes=hold_bytes,
-                learn=learn,
-            )
-        )
+        settings = {
+            "shards": shards,
+            "age": age,
+            "max_bytes": max_bytes,
+            "levels": levels,
+            "epoch": epoch,
+            "hold_bytes": hold_bytes,
+            "learn": learn,
+        }
+        command = commands.history_store(store, filters, **settings)
+        if self._hold.is_cluster:
+            self.cluster.create(store, filters, settings)
+        else:
+            self._hold.execute(command)
 
     def stores(self) -> tuple[HistoryPolicy, ...]:
         """The policies of all stores.

@@ -68,6 +68,7 @@ class Subscription:
         reconnect: float,
         ping_interval: float,
         skip_repeats: bool,
+        node: Any = None,  # of a cluster: there, and nowhere else
     ) -> None:
         commands.check_names("patterns" if kind == "psubscribe" else "channels", names, MAX_NAMES)
         if timeout is not None and timeout < 0:
@@ -83,6 +84,7 @@ class Subscription:
         self._reconnect = reconnect
         self._ping_interval = ping_interval
         self._skip_repeats = skip_repeats
+        self._node = node
         self._feed = Feed()
         self._pubsub: Any = None
         self._part: Any = None  # what has the connection: of a cluster's pub/sub object the one for the node
@@ -252,7 +254,7 @@ class Subscription:
         self._feed.begin(self._deliveries())
         try:
             with translation(self._hold.client):
-                self._pubsub = self._hold.pubsub()
+                self._pubsub = self._hold.pubsub(self._node)
                 getattr(self._pubsub, self._kind)(*self._names)
                 self._part = next(iter(getattr(self._pubsub, "node_pubsub_mapping", {}).values()), self._pubsub)
                 self._await_confirmation()

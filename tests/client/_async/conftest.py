@@ -1,6 +1,7 @@
 """Clients of the server under test, closed with the test."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ async def connect(server: Server) -> AsyncIterator[Callable[..., AsyncHoldMQ]]:
     """Makes clients of `server`; options as of redis-py's `from_url`."""
     made: list[AsyncHoldMQ] = []
 
-    def make(to: Server | Proxy = server, **options: object) -> AsyncHoldMQ:
+    def make(to: Server | Proxy = server, **options: Any) -> AsyncHoldMQ:
         made.append(AsyncHoldMQ.from_url(to.url, **options))
         return made[-1]
 

@@ -2,6 +2,7 @@
 """Clients of the server under test, closed with the test."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ def connect(server: Server) -> Iterator[Callable[..., HoldMQ]]:
     """Makes clients of `server`; options as of redis-py's `from_url`."""
     made: list[HoldMQ] = []
 
-    def make(to: Server | Proxy = server, **options: object) -> HoldMQ:
+    def make(to: Server | Proxy = server, **options: Any) -> HoldMQ:
         made.append(HoldMQ.from_url(to.url, **options))
         return made[-1]
 

@@ -1,0 +1,190 @@
+"""What concerns all shards of a store in a cluster: each node has its own, so all are asked until each was served.
+
+Invariants:
+
+1. The node of the first shard is asked first: what it refuses has changed nothing anywhere, and of two who make one
+   store at the same time it decides whose seed counts.
+2. What is sent again has the same effect as once. Nothing is sent for ever: after `moving_timeout` seconds the slots
+   that were not served are named.
+3. No step has all nodes: if a node fails in between, some shards are done and others are not, and the same call again
+   goes on.
+"""
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdmq import history_commands as commands
+from holdmq._async.slots import AsyncPatience
+from holdmq.commands import Command, SlotRange
+from holdmq.errors import CommandError, MovingError, NoStoreError
+from holdmq.history_replies import HistoryInfo
+from holdmq.replies import Text
+
+if TYPE_CHECKING:
+    from holdmq._async.client import AsyncHoldMQ
+
+T = TypeVar("T")
+
+
+class AsyncHistoryCluster:
+    """The stores of a cluster."""
+
+    def __init__(self, hold: "AsyncHoldMQ") -> None:
+        self._hold = hold
+        self._nodes = hold.nodes
+
+    async def create(self, store: Text, filters: Sequence[str], settings: Mapping[str, int | None]) -> None:
+        """Makes or changes a store on every node that has a shard of it.
+
+        Raises:
+            CommandError: a node refused it.
+            MovingError: some shards were on their way until the time was over; the others have it.
+        """
+        copies = await self._hold.execute(commands.history_copies(store))
+        wanted = settings.get("shards")
+        shards = wanted if wanted is not None else max((copy.shards for copy in copies), default=1)
+        seed = copies[0].seed if copies else secrets.token_hex(16)
+        now_ms = await self._hold.execute_anywhere(commands.server_time_ms())
+        changed_ms = max(now_ms, *(copy.changed_ms + 1 for copy in copies), 0)
+        command = commands.history_store_here(store, filters, seed, changed_ms, **{**settings, "shards": shards})
+        patience = AsyncPatience(self._hold.moving_timeout)
+        left = set(range(shards))
+        while left:
+            for node in await self._first_shard_first(store):
+                for written in await self._try(node, command):
+                    left.difference_update(written)
+                if 0 in left:
+                    break
+            if left:
+                await self._wait(patience, command, store, left)
+        self._nodes.forget(store)
+
+    async def drop(self, store: Text) -> None:
+        """Removes a store from every node; again until none knows it, since a shard may come to a node meanwhile.
+
+        Raises:
+            NoStoreError: no node knew it.
+            MovingError: a shard was on its way until the time was over; the others are removed.
+        """
+        command = commands.history_unstore(store)
+        patience = AsyncPatience(self._hold.moving_timeout)
+        rounds, known = 0, True
+        while known:
+            known = False
+            for node in await self._nodes.primaries():
+                try:
+                    await self._try(node, command)
+                except NoStoreError:
+                    continue
+                known = True
+            copies = await self._hold.execute(commands.history_copies(store))  # some may have come with a slot
+            known = known or len(copies) > 0
+            if known:
+                await self._wait(patience, command, store, [0])
+            rounds += 1
+        self._nodes.forget(store)
+        if rounds == 1:
+            raise NoStoreError(f"there is no store {store!r}")
+
+    async def shards(self, store: Text) -> range:
+        """The numbers of a store's shards, as they are now.
+
+        Raises:
+            NoStoreError: there is no such store.
+        """
+        self._nodes.forget(store)
+        return range((await self._nodes.layout(store)).shards)
+
+    async def info(self, store: Text) -> HistoryInfo:
+        """What each shard has, asked for at its node."""
+        command = [commands.history_info(store, shard) for shard in await self.shards(store)]
+        parts = [await self._hold.execute(one) for one in command]
+        shards = tuple(shard for part in parts for shard in part.shards)
+        return HistoryInfo(parts[0].policy, max(part.generation for part in parts), shards)
+
+    async def hold(self, store: Text, reader: Text, watermarks: Mapping[int, int] | None) -> dict[int, int]:
+        """Moves the watermarks of a reader, each at the node of its shard, or holds what there is on all."""
+        shards = set(await self.shards(store))
+        if not watermarks:
+            return await self._hold_all(store, reader, shards)
+        found: dict[int, int] = {}
+        for shard, sequence in watermarks.items():
+            marks = await self._hold.execute(commands.history_hold(store, reader, {shard: sequence}))
+            found.update(marks)
+        name = commands.reader_name(reader)
+        for shard in sorted(shards - found.keys()):  # those of nodes that were not asked
+            [one] = (await self._hold.execute(commands.history_info(store, shard))).shards
+            found.update({shard: one.holds[name]} if name in one.holds else {})
+        return dict(sorted(found.items()))
+
+    async def _hold_all(self, store: Text, reader: Text, shards: set[int]) -> dict[int, int]:
+        command = commands.history_hold(store, reader)
+        patience = AsyncPatience(self._hold.moving_timeout)
+        found: dict[int, int] = {}
+        while True:
+            for part in await self._ask_all(command):
+                found.update(part)
+            left = shards - found.keys()
+            if not left:
+                return dict(sorted(found.items()))
+            await self._wait(patience, command, store, left)
+
+    async def release(self, store: Text, reader: Text) -> None:
+        """A reader holds no shard any more, wherever that is."""
+        command = commands.history_release(store, reader)
+        name = commands.reader_name(reader)
+        patience = AsyncPatience(self._hold.moving_timeout)
+        while True:
+            await self._ask_all(command)
+            held = [one.shard for one in (await self.info(store)).shards if name in one.holds or name in one.lost]
+            if not held:
+                return
+            await self._wait(patience, command, store, held)
+
+    async def store_of(self, topic_filter: str) -> str:
+        """The store whose topics a filter can match.
+
+        Raises:
+            CommandError: there is none, or there are several.
+        """
+        stores = await self._hold.execute(commands.history_stores())
+        found = [
+            policy.store
+            for policy in stores
+            if any(commands.filters_overlap(one, topic_filter) for one in policy.filters)
+        ]
+        if len(found) != 1:
+            what = f"{len(found)} stores keep" if found else "no store keeps"
+            wanted = ": one of them has to be named" if found else ""
+            raise CommandError(f"{what} topics of the filter {topic_filter!r}{wanted}")
+        return found[0]
+
+    async def _try(self, node: Any, command: Command[T]) -> list[T]:
+        """What a node replies; nothing if it refused for reasons that may be gone in a moment."""
+        try:
+            return [await self._nodes.ask(node, command)]
+        except self._nodes.passing:
+            return []
+
+    async def _ask_all(self, command: Command[T]) -> list[T]:
+        """What those nodes reply that know the store and are at rest."""
+        replies: list[T] = []
+        for node in await self._nodes.primaries():
+            try:
+                replies += await self._try(node, command)
+            except NoStoreError:
+                continue  # it has no shard of it
+        return replies
+
+    async def _first_shard_first(self, store: Text) -> list[Any]:
+        """The primaries, the one that has the first shard before the others."""
+        first = await self._nodes.owner(commands.shard_key(store, 0))
+        return [first, *(node for node in await self._nodes.primaries() if node.name != first.name)]
+
+    async def _wait(self, patience: AsyncPatience, command: Command[T], store: Text, shards: Iterable[int]) -> None:
+        """A moment, then the cluster is looked at anew; raises MovingError when the time is over."""
+        if not await patience.wait():
+            slots = sorted(commands.shard_slot(store, shard) for shard in shards)
+            raise MovingError.of(command.words[0], [SlotRange(slot, slot) for slot in slots])
+        await self._nodes.refresh()

@@ -1,0 +1,128 @@
+"""What wakes a replay that follows: the servers' notices that a store got messages.
+
+A notice saves time and is no promise: what is lost of them costs a wait, no message. In a cluster each node tells those
+who listen there, so all primaries are listened to; without one, one subscription does.
+
+Invariants: whoever listens before he reads, and waits before he reads again, misses nothing for longer than
+`LOOK_AGAIN_S`; a subscription that was lost and came back counts as a notice.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from holdmq import history_commands as commands
+from holdmq._io import async_sleep
+from holdmq.errors import lost_of
+from holdmq.replies import Text
+
+if TYPE_CHECKING:
+    from holdmq._async.client import AsyncHoldMQ
+    from holdmq._async.subscription import AsyncSubscription
+
+MAX_NOTICES = 1000
+"""Most notices that are taken before it looks."""
+LOOK_AGAIN_S = 5.0
+"""A replay that follows looks for messages at least so often, notices or not."""
+SLICE_S = 0.25
+SLICE_OF_MANY_S = 0.1
+"""How long all subscriptions together are waited for, one after the other."""
+
+
+class AsyncNotices:
+    """The subscriptions of one replay, by the names of the nodes (one without a name if there is no cluster)."""
+
+    def __init__(self, hold: "AsyncHoldMQ", reconnect: float) -> None:
+        self._hold = hold
+        self._reconnect = reconnect
+        self._store: Text | None = None
+        self._open: dict[str, AsyncSubscription] = {}
+        self._reconnections: dict[str, int] = {}
+        self._lost = lost_of(hold.client)
+        self._closed = False
+
+    async def listen(self, store: Text | None) -> None:
+        """Subscribes, where that was not done yet; None: to those of all stores (not in a cluster).
+
+        Raises:
+            redis.ConnectionError: the server could not be reached for `reconnect` seconds.
+        """
+        self._store = store
+        if self._hold.is_cluster:
+            await self._listen_to_nodes()
+        elif not self._open:
+            hold, reconnect = self._hold, self._reconnect
+            await self._add(
+                "",
+                hold.psubscribe(commands.wakeup_channel("*"), reconnect=reconnect)
+                if store is None
+                else hold.subscribe(commands.wakeup_channel(store), reconnect=reconnect),
+            )
+
+    async def wait(self, deadline: float | None) -> None:
+        """Waits until a server tells of messages, or may have done so unheard; takes all notices that are there."""
+        longest = LOOK_AGAIN_S if deadline is None else min(LOOK_AGAIN_S, max(0.0, deadline - time.monotonic()))
+        until = time.monotonic() + longest
+        while not self._closed:
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            if not self._open:
+                await async_sleep(min(left, SLICE_S))
+            each = SLICE_S if len(self._open) < 2 else SLICE_OF_MANY_S / len(self._open)
+            for name in list(self._open):
+                if await self._heard(name, min(left, each)):
+                    return
+
+    async def aclose(self) -> None:
+        """Ends the subscriptions; a second call does nothing."""
+        self._closed = True
+        for name in list(self._open):
+            await self._remove(name)
+
+    async def _heard(self, name: str, wait: float) -> bool:
+        """Whether a notice came, or may have come, within so many seconds."""
+        notices = self._open.get(name)
+        if notices is None:
+            return True
+        try:
+            heard = await notices.get(timeout=wait) is not None
+            for _ in range(MAX_NOTICES if heard else 0):  # one look answers all that came meanwhile
+                if self._closed or await notices.get(timeout=0) is None:
+                    break
+        except self._lost:
+            if name == "":
+                raise
+            await self._remove(name)  # a node of a cluster is gone: others have its shards now, or will have
+            return True
+        heard = heard or notices.reconnections != self._reconnections.get(name)
+        self._reconnections[name] = notices.reconnections
+        return heard
+
+    async def _listen_to_nodes(self) -> None:
+        """To each primary that there is now; one that cannot be reached is tried again before the next look."""
+        primaries = {node.name: node for node in await self._hold.nodes.primaries()}
+        for name in self._open.keys() - primaries.keys():
+            await self._remove(name)
+        channel = commands.wakeup_channel(self._store or "")
+        for name in primaries.keys() - self._open.keys():
+            try:
+                await self._add(name, self._hold.listen_at(primaries[name], channel, reconnect=0))
+            except self._lost:
+                continue  # looking again every LOOK_AGAIN_S seconds finds what it has
+
+    async def _add(self, name: str, notices: "AsyncSubscription") -> None:
+        try:
+            await notices.__aenter__()
+        except BaseException:
+            await notices.aclose()
+            raise
+        if self._closed:  # from elsewhere, meanwhile
+            await notices.aclose()
+        else:
+            self._open[name] = notices
+            self._reconnections[name] = notices.reconnections
+
+    async def _remove(self, name: str) -> None:
+        notices = self._open.pop(name, None)
+        if notices is not None:
+            await notices.aclose()

@@ -1,0 +1,135 @@
+"""Where a store of history is: over how many shards its topics are spread, and in which slots of a cluster those are.
+
+Without I/O; `holdmq.history_commands` hands these names on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdmq import _wire as wire
+from holdmq import core
+from holdmq._command import Command, Scope
+from holdmq.errors import NoStoreError
+from holdmq.replies import Message, Text
+
+MAX_SHARDS = 64
+MAX_IMPORT = 10_000
+"""Most messages of one import."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLayout:
+    """How a store spreads topics.
+
+    Attributes:
+        seed: 32 hexadecimal digits.
+        shards: how many there are.
+        spread: over the first so many of them topics are spread.
+    """
+
+    seed: str
+    shards: int
+    spread: int
+
+    def shard_of(self, topic: bytes) -> int:
+        """The shard of a topic.
+
+        Example:
+            >>> StoreLayout("0" * 32, shards=4, spread=4).shard_of(b"a/b")
+            0
+        """
+        number = int(self.seed[:16], 16) | int(self.seed[16:], 16) << 64
+        return core.topic_shard(topic, self.spread, seed=number)
+
+    def split(self, messages: Sequence[Message]) -> dict[int, list[Message]]:
+        """The messages by the shards that their topics belong to."""
+        groups: dict[int, list[Message]] = {}
+        for message in wire.some("messages", messages, MAX_IMPORT):
+            groups.setdefault(self.shard_of(wire.topic(message.topic)), []).append(message)
+        return groups
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCopy:
+    """What a node of a cluster knows of a store: seed, number of shards, last change (milliseconds since 1970)."""
+
+    store: str
+    seed: str
+    shards: int
+    changed_ms: int
+
+
+def store_name(store: Text) -> bytes:
+    """The name of a store as bytes."""
+    return wire.name("store", store)
+
+
+def shard_key(store: Text, shard: int) -> bytes:
+    """The key of a shard's state, which tells its slot."""
+    return b"{%b/%d}_history" % (store_name(store), wire.in_range("shard", shard, 0, MAX_SHARDS - 1))
+
+
+def shard_slot(store: Text, shard: int) -> int:
+    """The slot of all keys of a shard."""
+    return core.slot_of(shard_key(store, shard))
+
+
+def store_layout(store: Text, *, cluster: bool = False) -> Command[StoreLayout]:
+    """`HMGET` of the store's policy; in a cluster of the copy that its first shard has."""
+
+    def parse(reply: object) -> StoreLayout:
+        seed, spread, shards, removed = wire.array(reply, 4)
+        if seed is None or shards is None or removed is not None:
+            raise NoStoreError(f"there is no store {store!r}: one that HISTORY.STORE has made expected")
+        many = wire.number(shards)
+        return StoreLayout(wire.decoded(seed), many, many if spread is None else wire.number(spread))
+
+    key = b"{%b%b}_history_store" % (store_name(store), b"/0" if cluster else b"")
+    return Command(("HMGET", key, "seed", "spread", "shards", "removed"), parse)
+
+
+def history_copies(store: Text) -> Command[tuple[StoreCopy, ...]]:
+    """`HISTORY.STORES` in a cluster: what each node knows of one store."""
+    name = wire.decoded(store_name(store))
+
+    def merge(parts: Sequence[tuple[StoreCopy, ...]]) -> tuple[StoreCopy, ...]:
+        return tuple(copy for part in parts for copy in part)
+
+    def parse(reply: object) -> tuple[StoreCopy, ...]:
+        copies = (_copy(wire.mapping(item)) for item in wire.array(reply))
+        return tuple(copy for copy in copies if copy.store == name)
+
+    return Command(("HISTORY.STORES",), parse, scope=Scope.ALL, merge=merge)
+
+
+def _copy(fields: Mapping[str, Any]) -> StoreCopy:
+    try:
+        return StoreCopy(
+            wire.decoded(fields["store"]),
+            wire.decoded(fields["seed"]),
+            wire.integer(fields["shards"]),
+            wire.integer(fields["changed"]),
+        )
+    except KeyError as error:
+        raise wire.wrong(fields, f"a field {error}") from error
+
+
+def filters_overlap(one: str, other: str) -> bool:
+    """Whether some topic matches both topic filters.
+
+    Example:
+        >>> filters_overlap("a/+/c", "+/b/#"), filters_overlap("a/#", "a"), filters_overlap("#", "$SYS/x")
+        (True, True, False)
+    """
+    first, second = one.split("/"), other.split("/")
+    for at, (mine, theirs) in enumerate(zip(first, second, strict=False)):
+        wild = [level in ("+", "#") for level in (mine, theirs)]
+        if not any(wild) and mine != theirs:
+            return False
+        if wild[0] != wild[1] and at == 0 and (theirs if wild[0] else mine).startswith("$"):
+            return False
+        if "#" in (mine, theirs):
+            return True
+    rest = first[len(second) :] or second[len(first) :]
+    return rest in ([], ["#"])

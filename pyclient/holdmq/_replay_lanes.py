@@ -1,0 +1,180 @@
+"""The places of a replay, one for each shard that is read by itself, and how their messages become one sequence.
+
+A server reads all shards of its stores in one command: then there is one lane, and its cursor is of all of them. In a
+cluster each shard is read at its node: then each is a lane, and the cursor of the replay is that of all lanes, in the
+order of the shards, with commas between them; which is the form that a server has for several shards.
+
+Without I/O. Invariants:
+
+1. A message is handed out when every lane that has not ended has one to compare with: the one with the smallest (time,
+   shard) comes first. So the order is the same however the pages were cut, and that of each shard, and so of each
+   topic, stays.
+2. A page of each lane is in memory.
+3. The cursor stands behind the last message that was handed out.
+
+Taking a message is O(log lanes), the cursor O(lanes).
+"""
+
+import heapq
+import time
+from collections.abc import Sequence
+
+from holdmq import core
+from holdmq.errors import ArgumentError
+from holdmq.history_replies import HistoryMessage, HistoryPage
+
+LOOK_AGAIN_S = 0.1
+"""A lane that had ended is looked at again after so long, though others have messages: nobody starves."""
+LEAST_PAGE = 100
+"""Messages of a page of one of several lanes, at least, if the replay's page is not smaller."""
+PAGE_BYTES = 8 << 20
+LEAST_BYTES = 256 << 10
+"""Bytes of a page of one of several lanes, at least; all lanes together have about `PAGE_BYTES`."""
+
+
+class Lane:
+    """What was read of one shard (None: of all that the command reads) and not handed out yet.
+
+    Attributes:
+        shard: as said.
+        read: the cursor behind the page; None before the first one.
+        messages: of the page.
+        at: the next one of them.
+        ended: nothing was left when it was read.
+        read_s: when that was, by the monotonic clock.
+    """
+
+    __slots__ = ("at", "ended", "messages", "read", "read_s", "shard")
+
+    def __init__(self, shard: int | None, cursor: str | None) -> None:
+        self.shard = shard
+        self.read = cursor
+        self.messages: Sequence[HistoryMessage] = ()
+        self.at = 0
+        self.ended = False
+        self.read_s = 0.0
+
+    def take_page(self, page: HistoryPage) -> None:
+        """The next page."""
+        self.messages, self.at, self.read = page.messages, 0, page.cursor
+        self.ended = page.end and not page.messages
+        self.read_s = time.monotonic()
+
+    @property
+    def cursor(self) -> str | None:
+        """Where to go on: behind the last message that was handed out."""
+        if self.read is None or self.at >= len(self.messages):
+            return self.read
+        if self.shard is not None:  # a cursor of one shard, so nothing has to be looked for
+            last = {self.shard: self.messages[self.at - 1].time_us} if self.at else {}
+            return _moved_back(self.read, {self.shard: self.messages[self.at]}, last)
+        left: dict[int, HistoryMessage] = {}
+        for message in self.messages[self.at :]:
+            left.setdefault(message.shard, message)
+        times = {message.shard: message.time_us for message in self.messages[: self.at]}
+        return ",".join(_moved_back(text, left, times) for text in self.read.split(","))
+
+
+class Lanes:
+    """The lanes of a replay.
+
+    Args:
+        lanes: in the order of their shards.
+        follow: messages go on coming, so a lane that has ended is looked at again though others have not.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], *, follow: bool) -> None:
+        self._lanes = lanes
+        self._follow = follow
+        self._ready: list[tuple[int, int, Lane]] = []  # a heap of lanes by their next message
+        self._unread = list(reversed(lanes))
+        self._ended: list[Lane] = []
+
+    @property
+    def cursor(self) -> str | None:
+        """The cursors of all lanes; None before each was read once."""
+        cursors = [lane.cursor for lane in self._lanes]
+        return None if None in cursors else ",".join(str(cursor) for cursor in cursors)
+
+    @property
+    def unread(self) -> Lane | None:
+        """A lane that has to be read before the next message is known."""
+        return self._unread[-1] if self._unread else None
+
+    def take_page(self, page: HistoryPage) -> None:
+        """A page of the lane that is `unread`."""
+        lane = self._unread[-1]
+        lane.take_page(page)
+        if lane.messages:
+            self._unread.pop()
+            heapq.heappush(self._ready, _place(lane))
+        elif lane.ended:
+            self._unread.pop()
+            self._ended.append(lane)
+
+    def take(self) -> HistoryMessage | None:
+        """The next message, once nothing is `unread`; None if all lanes have ended, which are all unread then."""
+        if not self._ready:
+            self._look_again(0.0)
+            return None
+        lane = self._ready[0][2]
+        message = lane.messages[lane.at]
+        lane.at += 1
+        if lane.at < len(lane.messages):
+            if len(self._ready) > 1:
+                heapq.heapreplace(self._ready, _place(lane))
+        else:
+            heapq.heappop(self._ready)
+            self._unread.append(lane)
+            if self._follow and self._ended:
+                self._look_again(LOOK_AGAIN_S)
+        return message
+
+    def _look_again(self, after_s: float) -> None:
+        """Lanes that ended so long ago are unread."""
+        before = time.monotonic() - after_s
+        self._unread += [lane for lane in self._ended if lane.read_s <= before]
+        self._ended = [lane for lane in self._ended if lane.read_s > before]
+
+
+def page_of(page: int, lanes: int) -> tuple[int, int | None]:
+    """Messages and bytes of a page of one of so many lanes; None: as many bytes as the server likes."""
+    if lanes == 1:
+        return page, None
+    return min(page, max(-(-page // lanes), LEAST_PAGE)), max(PAGE_BYTES // lanes, LEAST_BYTES)
+
+
+def lanes_of(shards: Sequence[int], cursor: str | None) -> list[Lane]:
+    """A lane for each shard, at a cursor of all of them.
+
+    Raises:
+        ArgumentError: the cursor is none, or of other shards.
+    """
+    if cursor is None:
+        return [Lane(shard, None) for shard in sorted(shards)]
+    places: dict[int, str] = {}
+    for text in cursor.split(","):
+        try:
+            places[core.Cursor.decode(text).shard] = text
+        except core.InvalidCursorError as error:
+            raise ArgumentError(f"cursor is {cursor!r:.200}; expected one of an earlier replay, unchanged") from error
+    if sorted(places) != sorted(shards) or cursor.count(",") != len(places) - 1:
+        raise ArgumentError(
+            f"cursor is of the shards {sorted(places)}; expected one of each of {sorted(shards)}, as a replay had it"
+        )
+    return [Lane(shard, places[shard]) for shard in sorted(shards)]
+
+
+def _place(lane: Lane) -> tuple[int, int, Lane]:
+    message = lane.messages[lane.at]
+    return message.time_us, message.shard, lane
+
+
+def _moved_back(text: str, left: dict[int, HistoryMessage], last: dict[int, int]) -> str:
+    """The cursor of one shard, moved back to the first message that is left there."""
+    cursor = core.Cursor.decode(text)
+    message = left.get(cursor.shard)
+    if message is None:
+        return text
+    moved = cursor._replace(sequence=message.sequence, time_us=last.get(cursor.shard, 0))
+    return moved.encode().decode("ascii")

@@ -1,0 +1,144 @@
+# Generated from pyclient/holdmq/_async/nodes.py by tools/generate_sync.py; change that file.
+"""Commands for one node of a cluster: which one it is, and who is asked when it is another by now.
+
+The commands of history name no key, so the client library cannot route them; the module answers for a shard that is
+elsewhere as the server does for keys (`MOVED`, `TRYAGAIN`). Invariants:
+
+1. A command that was refused so has changed nothing: it is sent again, to whom the refusal names, else to whoever has
+   the slot by then. A command whose connection was lost is not.
+2. Nobody is asked for ever: after `moving_timeout` seconds the refusal is raised.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from holdmq import history_commands
+from holdmq._io import ask, nodes, reload
+from holdmq._sync.slots import Patience, node_at
+from holdmq.commands import Command
+from holdmq.errors import HoldMQError, NoStoreError, library_of, lost_of, translation
+from holdmq.history_commands import StoreLayout
+from holdmq.history_replies import HistoryPlace
+from holdmq.replies import Text
+
+if TYPE_CHECKING:
+    from holdmq._sync.client import HoldMQ
+
+T = TypeVar("T")
+
+MAX_LAYOUTS = 1000
+"""Most stores whose layouts are remembered."""
+
+
+class Nodes:
+    """The nodes of a cluster, as far as its client knows them.
+
+    Attributes:
+        passing: what a node says that may be otherwise in a moment, and has changed nothing.
+    """
+
+    def __init__(self, hold: "HoldMQ") -> None:
+        library = library_of(hold.client)
+        self._hold = hold
+        self._translation = translation(hold.client)
+        self._moved: type[Exception] = library.MovedError
+        self._lost = lost_of(hold.client)
+        self._doubtful = False  # the table of slots: a node was lost
+        self._layouts: dict[bytes, StoreLayout] = {}
+        # AskError is the base of MovedError.
+        self.passing: tuple[type[Exception], ...] = (
+            library.AskError,
+            library.TryAgainError,
+            library.ClusterDownError,
+            library.ReadOnlyError,  # a replica by now
+            *((library.SlotNotCoveredError,) if hasattr(library, "SlotNotCoveredError") else ()),
+        )
+
+    def primaries(self) -> list[Any]:
+        """The nodes that have slots, asked for anew if one was lost."""
+        self.refresh(only_if_doubtful=True)
+        primaries = (nodes(self._hold.client)).get_primaries()
+        if not primaries:
+            raise HoldMQError("the cluster has no primary: one expected that has slots")
+        return list(primaries)
+
+    def refresh(self, *, only_if_doubtful: bool = False) -> None:
+        """Asks the cluster anew who has which slot."""
+        if self._doubtful or not only_if_doubtful:
+            reload(nodes(self._hold.client))
+            self._doubtful = False
+
+    def owner(self, key: bytes, told: str = "") -> Any:
+        """The node at `host:port`, if it is known; else the one that has the slot of the key."""
+        self.refresh(only_if_doubtful=True)
+        cluster = nodes(self._hold.client)
+        return node_at(cluster, told) or cluster.get_node_from_key(key)
+
+    def ask(self, node: Any, command: Command[T]) -> T:
+        """What that node replies, tried once."""
+        try:
+            with self._translation:
+                reply = ask(self._hold.client, node, command.words, command.options)
+        except self._lost:
+            self._doubtful = True
+            raise
+        return command.parse(reply)
+
+    def at_slot(self, command: Command[T]) -> T:
+        """At the node that has the slot of the command's key, wherever that moves meanwhile.
+
+        Raises:
+            CommandError: it was refused.
+            redis.ResponseError: the slot was on its way for too long (`MOVED`, `TRYAGAIN`, `CLUSTERDOWN`).
+        """
+        patience = Patience(self._hold.moving_timeout)
+        told, redirected = "", False
+        while True:
+            try:
+                return self.ask(self.owner(command.key, told), command)
+            except self.passing as error:
+                is_first = isinstance(error, self._moved) and not redirected
+                if isinstance(error, self._moved):
+                    moved = cast("Any", error)
+                    told, redirected = f"{moved.host}:{moved.port}", True
+                else:
+                    told = ""
+                if not is_first and not patience.wait():
+                    raise
+            self.refresh()
+
+    def at_topic(self, command: Command[T]) -> T:
+        """At the node that has the shard of a store (second word) to which a topic (third word) belongs."""
+        store, topic = cast("tuple[bytes, bytes]", command.words[1:3])
+        known = store in self._layouts
+        while True:
+            shard = (self.layout(store)).shard_of(topic)
+            try:
+                reply = self.at_slot(replace(command, key=history_commands.shard_key(store, shard)))
+            except NoStoreError:
+                self.forget(store)
+                if not known:
+                    raise
+                known = False  # it was made anew, perhaps with other shards
+            else:
+                if isinstance(reply, HistoryPlace) and reply.shard != shard:
+                    self.forget(store)
+                return reply
+
+    def layout(self, store: Text) -> StoreLayout:
+        """How a store spreads topics over its shards; asked for once.
+
+        Raises:
+            NoStoreError: there is no such store.
+        """
+        name = history_commands.store_name(store)
+        if name not in self._layouts:
+            layout = self._hold.execute(history_commands.store_layout(name, cluster=self._hold.is_cluster))
+            if len(self._layouts) >= MAX_LAYOUTS:
+                self._layouts.clear()
+            self._layouts[name] = layout
+        return self._layouts[name]
+
+    def forget(self, store: Text) -> None:
+        """The layout of a store is asked for again."""
+        self._layouts.pop(history_commands.store_name(store), None)

@@ -1,0 +1,313 @@
+# Generated from tests/client/_async/test_history_cluster.py by tools/generate_sync.py; change that file.
+"""History over a cluster, as over one server: each shard is found where its slot is, also while that moves."""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+from click.testing import CliRunner
+from redis.cluster import ClusterNode, RedisCluster
+
+from holdmq import (
+    CommandError,
+    HeldError,
+    HistoryMessage,
+    HistoryStore,
+    HoldMQ,
+    Message,
+    NoStoreError,
+    ProducerChunk,
+    ReplayStepKind,
+    StaleError,
+    history_commands,
+)
+from holdmq.cli import main
+from tests.module.cluster_support import SlotMove
+from tests.support import Cluster, Server, ServerKind, embedded_kinds, eventually
+
+server_kinds = embedded_kinds
+
+SHARDS = 5
+TOPICS = [f"s/{number}" for number in range(12)]
+WAIT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The three nodes that the tests share."""
+    servers = [Server(server_kind, tmp_path_factory.mktemp("node"), cluster=True) for _ in range(3)]
+    try:
+        cluster = Cluster(servers)
+        cluster.start()
+        yield cluster
+    finally:
+        for server in servers:
+            server.close()
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """The same, empty, all slots at rest; afterwards the module's indexes are right."""
+    yield shared_cluster
+    for node in shared_cluster.nodes:
+        assert node.client().execute_command("HOLDMQ.CHECK") == []
+        node.client().flushall()
+        node.check()
+
+
+@pytest.fixture
+def hold(cluster: Cluster) -> Iterator[HoldMQ]:
+    """A client of the cluster."""
+    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.nodes])
+    yield HoldMQ(client, moving_timeout=WAIT_S)
+    client.close()
+
+
+def owner(cluster: Cluster, slot: int) -> Server:
+    """The node that has a slot now."""
+    for first, last, (_host, port, *_), *_ in cluster.nodes[0].client().execute_command("CLUSTER", "SLOTS"):
+        if first <= slot <= last:
+            return next(node for node in cluster.nodes if node.port == port)
+    raise AssertionError(f"nobody has slot {slot}")
+
+
+def moving(cluster: Cluster, shard: int) -> SlotMove:
+    """The way of a shard's slot from its node to the next one."""
+    slot = history_commands.shard_slot("s", shard)
+    source = owner(cluster, slot)
+    target = cluster.nodes[(cluster.nodes.index(source) + 1) % len(cluster.nodes)]
+    return SlotMove(cluster, source, target, slot)
+
+
+def move(cluster: Cluster, shard: int) -> None:
+    """Moves it, and waits until the nodes agree."""
+    way = moving(cluster, shard)
+    way.begin()
+    assert sum(way.move_all(100)) > 0
+    way.end()
+    eventually(lambda: owner(cluster, way.slot) is way.target, WAIT_S, "a node that knows of the move")
+
+
+def store(hold: HoldMQ, count: int = 0) -> HistoryStore:
+    """The store `s` with so many messages."""
+    hold.history.create("s", "s/#", shards=SHARDS)
+    made = hold.history.store("s")
+    append(made, range(count))
+    return made
+
+
+def append(to: HistoryStore, numbers: range) -> None:
+    for number in numbers:
+        to.append(TOPICS[number % len(TOPICS)], str(number))
+
+
+def numbers_of(messages: list[HistoryMessage]) -> list[int]:
+    """Their payloads, if each topic has them in order and none comes twice."""
+    numbers = [int(message.payload) for message in messages]
+    for topic in TOPICS:
+        own = [int(message.payload) for message in messages if message.topic == topic]
+        assert own == sorted(set(own)), topic
+    return sorted(numbers)
+
+
+def test_a_store_is_made_changed_listed_and_dropped_on_every_node(cluster: Cluster, hold: HoldMQ) -> None:
+    made = store(hold)
+    hold.history.create("s", "s/#", "other/#", age=3600)
+    [policy] = hold.history.stores()
+    assert (set(policy.filters), policy.shards, policy.age) == ({"s/#", "other/#"}, SHARDS, 3600)
+    copies = [key for node in cluster.nodes for key in node.client().keys("*_history_store")]
+    assert sorted(copies) == [b"{s/%d}_history_store" % shard for shard in range(SHARDS)]
+    with pytest.raises(CommandError, match="other/a"):
+        hold.history.create("t", "other/a")
+    made.drop()
+    assert hold.history.stores() == ()
+    with pytest.raises(NoStoreError):
+        made.drop()
+    with pytest.raises(NoStoreError):
+        made.info()
+    with pytest.raises(NoStoreError):
+        made.append("s/1", b"x")
+
+
+def test_what_concerns_a_shard_goes_to_its_node(hold: HoldMQ) -> None:
+    made = store(hold)
+    places = [made.append(topic, topic, producer=ProducerChunk(topic, 1, 0)) for topic in TOPICS]
+    assert len({place.shard for place in places}) > 2
+    assert [made.append(t, t, producer=ProducerChunk(t, 1, 0)) for t in TOPICS[:1]] != places[:1]  # not new
+    info = made.info()
+    assert (info.messages, [one.shard for one in info.shards]) == (len(TOPICS), list(range(SHARDS)))
+    ticks = [Message(topic=topic, payload=b"tick", time_ms=5) for topic in TOPICS]
+    imported = made.import_messages(ticks, producer=ProducerChunk("clock", 1, 1))
+    assert sum(one.last - one.first + 1 for one in imported.values()) == len(TOPICS)
+    again = made.import_messages(ticks, producer=ProducerChunk("clock", 1, 1))
+    assert {one.new for one in again.values()} == {False}
+    for one in (made.info()).shards:
+        rows = [columns["payload"] for columns in made.ranges(one.shard, 1, one.last, columns=["payload"])]
+        assert sum(len(row) for row in rows) == one.last
+        assert made.sequence_at(one.shard, "earliest") == 1
+        assert made.sequence_at(one.shard, "now") == one.last + 1
+    assert made.check() == ()
+
+
+def test_a_reader_holds_all_shards_and_is_released_on_all(hold: HoldMQ) -> None:
+    made = store(hold, 24)
+    assert made.hold("archive") == dict.fromkeys(range(SHARDS), 0)
+    last = {one.shard: one.last for one in (made.info()).shards}
+    full = max(last, key=lambda shard: last[shard])
+    with pytest.raises(HeldError, match="archive"):
+        made.trim(full, last[full])
+    assert made.hold("archive", {full: last[full]}) == {**dict.fromkeys(range(SHARDS), 0), full: last[full]}
+    assert made.trim(full, last[full]) == last[full] + 1
+    made.release("archive")
+    assert [dict(one.holds) for one in (made.info()).shards] == [{}] * SHARDS
+
+
+def test_a_pattern_set_is_switched_to_shard_by_shard(hold: HoldMQ) -> None:
+    made = store(hold, 24)
+    text = "holdmq-patterns 1 levels=8\n#\ns/+\n"
+    with pytest.raises(StaleError):
+        made.patterns.prepare(3, text)
+    with pytest.raises(CommandError, match="line"):
+        made.patterns.prepare(2, "holdmq-patterns 1 levels=8\nnonsense/#/x\n")
+    made.patterns.prepare(2, text, shard=1)
+    made.patterns.commit(2, shard=1)
+    with pytest.raises(StaleError):  # of shard 1, and no other is prepared then
+        made.patterns.prepare(2, text)
+    with pytest.raises(StaleError):
+        made.patterns.commit(2)
+    for shard in {*range(SHARDS)} - {1}:
+        made.patterns.prepare(2, text, shard=shard)
+    made.patterns.commit(2)  # those that are left
+    with pytest.raises(StaleError):
+        made.patterns.commit(2)
+    assert made.patterns.get() == (2, text)
+    append(made, range(24, 36))
+    assert {one.filter: one.messages for one in made.patterns.stats()} == {"#": 0, "s/+": 12}
+    assert (made.patterns.propose()).messages > 0
+    assert made.check() == ()
+
+
+def test_a_replay_of_all_shards_has_one_order_and_one_cursor(hold: HoldMQ) -> None:
+    made = store(hold, 100)
+    everything = [message for message in made.start_replay()]
+    assert numbers_of(everything) == list(range(100))
+    assert everything == sorted(everything, key=lambda one: (one.time_us, one.shard))
+    got: list[HistoryMessage] = []
+    cursor: str | None = None
+    while len(got) < len(everything):  # each time another reader
+        replay = hold.history.start_replay("s/#", cursor=cursor, page=3)
+        for _ in range(13):
+            step = replay.next()
+            assert step.cursor == replay.cursor
+            got += [step.message] if step.message is not None else []
+        cursor = replay.cursor
+    assert got == everything
+    assert (hold.history.start_replay("s/#", cursor=cursor).next()).kind is ReplayStepKind.END
+    only = [message for message in hold.history.start_replay("s/3")]
+    assert only == [message for message in everything if message.topic == "s/3"]
+    part = [message for message in made.start_replay(shard=only[0].shard)]
+    assert part == [message for message in everything if message.shard == only[0].shard]
+
+
+def test_a_filter_has_to_be_of_one_store(hold: HoldMQ) -> None:
+    hold.history.create("a", "a/#", shards=2)
+    hold.history.create("b", "b/#")
+    with pytest.raises(CommandError, match="no store keeps topics of the filter 'c'"):
+        hold.history.start_replay("c").get()
+    with pytest.raises(CommandError, match="2 stores keep topics of the filter '#': one of them has to be named"):
+        hold.history.start_replay("#").get()
+    assert hold.history.store("a").start_replay("#").get() is None
+
+
+def test_moving_shards_costs_a_replay_and_writers_nothing(cluster: Cluster, hold: HoldMQ) -> None:
+    made = store(hold, 60)
+    replay = made.start_replay(page=2)
+    got: list[HistoryMessage] = []
+    for shard in range(SHARDS):
+        while len(got) < 10 * (shard + 1):
+            message = replay.get()
+            assert message is not None
+            got.append(message)
+        move(cluster, shard)
+        append(made, range(60 + 6 * shard, 66 + 6 * shard))
+    got += [message for message in replay]
+    assert numbers_of(got) == list(range(60 + 6 * SHARDS))
+    assert (made.info()).messages == 60 + 6 * SHARDS
+    assert len(made.hold("late")) == SHARDS
+    assert made.check() == ()
+
+
+def test_a_shard_on_its_way_is_waited_for_but_not_for_ever(cluster: Cluster, hold: HoldMQ) -> None:
+    made = store(hold, 24)
+    way = moving(cluster, 1)
+    way.begin()
+    hasty = HoldMQ(hold.client, moving_timeout=0.1)
+    with pytest.raises(redis.exceptions.TryAgainError):
+        hasty.history.store("s").info(1)
+    with pytest.raises(redis.exceptions.TryAgainError):
+        hasty.history.create("s", "s/#", age=60)
+    with pytest.raises(redis.exceptions.TryAgainError):
+        hasty.history.store("s").hold("reader")
+    assert sum(way.move_all(100)) > 0
+    way.end()
+    hasty.history.create("s", "s/#", age=60)
+    assert (made.info()).policy.age == 60
+    assert (made.info(1)).messages > 0
+
+
+def test_following_hears_of_every_node_and_follows_a_shard(cluster: Cluster, hold: HoldMQ) -> None:
+    made = store(hold, 12)
+    got: list[HistoryMessage] = []
+    with hold.history.follow("s/#", page=5) as messages:
+        for number in range(12, 48):
+            if number in (20, 30):
+                move(cluster, number % SHARDS)
+            append(made, range(number, number + 1))
+            message = messages.get(timeout=WAIT_S)
+            assert message is not None
+            got.append(message)
+        while len(got) < 48:
+            message = messages.get(timeout=WAIT_S)
+            assert message is not None
+            got.append(message)
+        assert numbers_of(got) == list(range(48))
+        began = time.monotonic()
+        for number in range(48, 60):  # one after the other, on all nodes
+            append(made, range(number, number + 1))
+            message = messages.get(timeout=WAIT_S)
+            assert message is not None
+            assert int(message.payload) == number
+        assert time.monotonic() - began < 5  # woken, not found by looking again
+
+
+def test_what_is_published_is_kept_once_wherever_its_shard_is(cluster: Cluster, hold: HoldMQ) -> None:
+    made = store(hold)
+    hold.session("c").subscribe("s/#", qos=1)
+    for number in range(36):
+        if number % 12 == 5:
+            move(cluster, number % SHARDS)
+        assert hold.topics.publish(TOPICS[number % 12], str(number).encode(), qos=1) == 1
+    assert numbers_of([message for message in made.start_replay()]) == list(range(36))
+    assert len((hold.session("c").fetch()).entries) == 36
+
+
+def test_the_command_line_works_on_all_nodes_if_it_is_told_to(cluster: Cluster) -> None:
+    def run(*words: str) -> list[dict[str, object]]:
+        done = CliRunner().invoke(main, ["--cluster", "--url", cluster.nodes[1].url, "--json", "history", *words])
+        assert done.exit_code == 0, done.output
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    run("create", "s", "s/#", "--shards", "5", "--age", "7d")
+    places = [run("append", "s", topic, topic)[0] for topic in TOPICS]
+    assert len({str(place["shard"]) for place in places}) > 2
+    (store,) = run("stores")
+    assert (store["shards"], store["age"]) == (5, 7 * 86400)
+    assert sum(int(str(shard["messages"])) for shard in run("info", "s")) == len(TOPICS)
+    first = run("replay", "s/#", "--count", "5", "--cursors")
+    others = run("replay", "s/#", "--cursor", str(first[-1]["cursor"]))
+    assert sorted(str(row["topic"]) for row in first + others) == sorted(TOPICS)
+    assert run("check", "s") == []
+    run("drop", "s", "--yes")
+    assert run("stores") == []

@@ -15,7 +15,7 @@ void hmq_engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *li
     if (!*listed) e->sweep = true;
 }
 
-static bool list_pop(conn_list *list, hmq_conn *conn) {
+bool hmq_engine_list_pop(conn_list *list, hmq_conn *conn) {
     if (list->bytes.len == 0) return false;
     memcpy(conn, hmq_bytes_at(&list->bytes), sizeof *conn);
     hmq_bytes_drop(&list->bytes, sizeof *conn);
@@ -236,7 +236,7 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
     c->epoch = session->epoch;
     c->replay = bucket_of(session->replay_rate, now_ms);
     c->publishing = bucket_of(session->publish_rate, now_ms);
-    c->behind = session->resumed || c->unclaimed != e->unclaimed;
+    hmq_outgoing_set_behind(e, c, session->resumed || c->unclaimed != e->unclaimed);
     e->now_ms = now_ms;
     if (c->behind) hmq_engine_wants_flush(e, c);
     connection *former = hmq_inbox_take(e, c);
@@ -254,6 +254,7 @@ void hmq_engine_close(hmq_engine *e, hmq_conn conn) {
         hmq_inbox_remove(e, c);
     }
     e->count.publishes_dropped_qos0 += hmq_log_kept_qos0(c);
+    hmq_outgoing_set_behind(e, c, false);
     uint32_t slot = (uint32_t)conn - 1;
     e->slots[slot] = NULL;
     e->live--;
@@ -288,7 +289,7 @@ bool hmq_engine_send(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t l
 
 bool hmq_engine_next_output(hmq_engine *e, hmq_conn *conn, hmq_slice *bytes) {
     hmq_engine_buffer_done(e, &e->handed);
-    while (list_pop(&e->outputs, conn)) {
+    while (hmq_engine_list_pop(&e->outputs, conn)) {
         connection *c = hmq_engine_find(e, *conn);
         if (c == NULL) continue;
         c->in_outputs = false;
@@ -361,7 +362,7 @@ void hmq_engine_wants_time(hmq_engine *e, connection *c) {
 }
 
 bool hmq_engine_waits(const hmq_engine *e) {
-    return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->sweep;
+    return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->ack_queue.bytes.len > 0 || e->sweep;
 }
 
 static bool is_due(const retry *r, int64_t now_ms) {
@@ -404,30 +405,26 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
     hmq_conn conn;
     e->now_ms = now_ms;
     if (e->sweep) sweep(e);
-    for (size_t left = e->waiting.bytes.len / sizeof conn; left > 0 && list_pop(&e->waiting, &conn); left--) {
+    for (size_t left = e->waiting.bytes.len / sizeof conn; left > 0 && hmq_engine_list_pop(&e->waiting, &conn);
+         left--) {
         connection *c = hmq_engine_find(e, conn);
         if (c == NULL) continue;
         c->in_waiting = false;
         wake(e, c);
     }
-    while (list_pop(&e->flushes, &conn)) {
+    while (hmq_engine_list_pop(&e->flushes, &conn)) {
         connection *c = hmq_engine_find(e, conn);
         if (c == NULL) continue;
         hmq_outgoing_flush(e, c);
         c->in_flush = false; /* what it wanted meanwhile is done */
     }
-    while (e->up && e->fetches < e->fetch_limit && list_pop(&e->fetch_queue, &conn)) {
+    while (e->up && e->fetches < e->fetch_limit && hmq_engine_list_pop(&e->fetch_queue, &conn)) {
         connection *c = hmq_engine_find(e, conn);
         if (c == NULL) continue;
         c->in_fetch_queue = false;
         hmq_outgoing_flush(e, c);
     }
-    while (e->up && e->acking < HMQ_MOST_ACKING && list_pop(&e->ack_queue, &conn)) {
-        connection *c = hmq_engine_find(e, conn);
-        if (c == NULL) continue;
-        c->in_ack_queue = false;
-        if (hmq_outgoing_may_tell(e, c)) hmq_outgoing_turn_to_ack(e, c);
-    }
+    hmq_outgoing_flush_acks(e);
 }
 
 bool hmq_engine_congested(const hmq_engine *e) {

@@ -24,8 +24,7 @@
  *     unacknowledged.  A push that follows what was sent without a gap is sent at once; otherwise the queue is fetched,
  *     page by page, until nothing follows.  An acknowledgement goes out only for the very message that was sent.
  *  4. All memory is bounded by the settings: unread bytes of a client by max_packet_bytes, ready messages by
- *     max_ready(_bytes), commands without a reply by max_outstanding per client (rest) and in all (congested); and what a
- *     client has acknowledged and the server does not know yet (20000 messages): then the client gets nothing more.
+ *     max_ready(_bytes), commands without a reply by max_outstanding per client (rest) and in all (congested).
  *  5. There is no clock and no randomness in here: the time comes with each call (ms since 1970, the server's unit).
  *
  * Events are handed out one at a time, in order.  The bytes of an event belong to the engine or to the caller's input

@@ -1,16 +1,19 @@
 /* engine_acks.c - what clients acknowledge, and how the server is told: SESSION.ACK and SESSION.RELEASE.
  *
  * Acknowledgements gather until the flush and go out in one command.  Nobody waits for them, so they stand behind what
- * somebody waits for: they go out behind all pages that are fetched, session after session, and only so many are under way
- * to the server; the rest gathers further.  A release goes out by itself, because its PUBREL waits for it.  Nothing goes out
- * for a message that was not compared yet with what the server has since it was lost.
+ * clients wait for: they go out behind the pages that are fetched, session after session, and as long as anybody is behind
+ * only so many are under way to the server; the rest gathers further, for a moment.  A release goes out by itself, because
+ * its PUBREL waits for it.  Nothing goes out for a message that was not compared yet with what the server has since it was
+ * lost.
  *
  * Releases stand in one line in the order of the PUBRECs, those under way at its head, until they are answered; behind a
  * refused one all go again, so that the PUBRELs keep that order [MQTT-4.6.0-4].  The line outlives the server's loss: what
  * is found to be released, or gone, needs no command any more and leaves when it stands at the head. */
 #include "engine_internal.h"
 
-#define MOST_ACKS 500U /* packet identifiers of one SESSION.ACK */
+#define MOST_ACKS 500U      /* packet identifiers of one SESSION.ACK */
+#define MOST_ACKING 4000U   /* of all that are under way, while anybody waits for a page */
+#define MOST_ACK_WAIT_MS 100 /* longer none waits for that */
 
 /* ---- to the server ---- */
 
@@ -69,16 +72,39 @@ void hmq_outgoing_send_all_acks(hmq_engine *e, connection *c) {
     while (id_count(&c->acks_due) > 0 && send_some_acks(e, c)) continue;
 }
 
-void hmq_outgoing_turn_to_ack(hmq_engine *e, connection *c) {
-    if (id_count(&c->acks_due) == 0) return;
+void hmq_outgoing_wants_to_ack(hmq_engine *e, connection *c) {
+    if (!c->in_ack_queue) c->acks_since_ms = e->now_ms;
+    hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
+}
+
+static bool acks_may_go(const hmq_engine *e, const connection *c) {
+    int64_t waited_ms = e->now_ms - c->acks_since_ms;
+    return e->behind == 0 || e->acking < MOST_ACKING || waited_ms >= MOST_ACK_WAIT_MS || waited_ms < 0;
+}
+
+/* One command; if that was not all, it is the last in the line again. */
+static void take_turn(hmq_engine *e, connection *c) {
+    if (!hmq_outgoing_may_tell(e, c) || id_count(&c->acks_due) == 0) return;
     if (!send_some_acks(e, c))
         hmq_engine_wants_time(e, c);
     else if (id_count(&c->acks_due) > 0)
         hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
 }
 
+void hmq_outgoing_flush_acks(hmq_engine *e) {
+    while (e->up && e->ack_queue.bytes.len > 0) {
+        hmq_conn conn;
+        memcpy(&conn, hmq_bytes_at(&e->ack_queue.bytes), sizeof conn);
+        connection *c = hmq_engine_find(e, conn);
+        if (c != NULL && !acks_may_go(e, c)) return;
+        hmq_engine_list_pop(&e->ack_queue, &conn);
+        if (c == NULL) continue;
+        c->in_ack_queue = false;
+        take_turn(e, c);
+    }
+}
+
 void hmq_outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done) {
-    if (c->ready_count > 0) hmq_engine_wants_flush(e, c); /* there may be room again */
     for (; count > 0; count--) {
         inflight_entry *entry = hmq_inflight_find(&c->inflight, id_pop(&c->acking));
         if (done)

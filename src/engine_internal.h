@@ -118,6 +118,7 @@ typedef struct connection {
     hmq_bytes ready; /* outgoing_message + value, one after the other */
     uint32_t ready_count;
     id_queue acks_due, acking;
+    int64_t acks_since_ms; /* while in_ack_queue */
     id_queue releases; /* those under way first */
     uint32_t releases_under_way;
     bool releases_held; /* one of those under way was refused: it and all behind it go again */
@@ -155,6 +156,7 @@ struct hmq_engine {
     hmq_resp_progress measured; /* of it */
 
     uint32_t fetches, fetch_limit;
+    uint32_t behind; /* connections that are */
     uint32_t acking; /* identifiers in the SESSION.ACKs that have no reply yet */
     conn_list outputs, flushes, waiting, fetch_queue, ack_queue;
     hmq_bytes events; /* hmq_engine_event, each with its bytes behind it */
@@ -172,6 +174,7 @@ bool hmq_engine_raise(hmq_engine *e, const hmq_engine_event *event); /* event->b
 void hmq_engine_end(hmq_engine *e, connection *c, hmq_engine_event_kind kind, hmq_slice bytes);
 void hmq_engine_no_memory(hmq_engine *e, connection *c); /* the same: FAILED */
 void hmq_engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *listed);
+bool hmq_engine_list_pop(conn_list *list, hmq_conn *conn); /* false: nobody is on it */
 void hmq_engine_wants_flush(hmq_engine *e, connection *c);
 void hmq_engine_wants_time(hmq_engine *e, connection *c);
 uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes); /* room for a packet; then hmq_engine_put */
@@ -260,9 +263,8 @@ static inline size_t id_count(const id_queue *queue) {
 /* ---- engine_acks.c ---- */
 /* The client has it for good (or never will): the server is to be told.  The entry may be gone afterwards. */
 void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
-/* So many identifiers may be under way to the server in SESSION.ACKs, of all connections. */
-#define HMQ_MOST_ACKING 4000U
-void hmq_outgoing_turn_to_ack(hmq_engine *e, connection *c); /* it was the first in e->ack_queue */
+void hmq_outgoing_wants_to_ack(hmq_engine *e, connection *c);
+void hmq_outgoing_flush_acks(hmq_engine *e); /* of those who want to, as many as may go now */
 void hmq_outgoing_send_all_acks(hmq_engine *e, connection *c); /* beyond HMQ_MOST_ACKING, too */
 void hmq_outgoing_send_releases(hmq_engine *e, connection *c);
 /* A command of the session: room for it, its first arguments, and that it is complete. */
@@ -284,6 +286,11 @@ void hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uin
 void hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id); /* PUBCOMP */
 void hmq_outgoing_flush(hmq_engine *e, connection *c);
 bool hmq_outgoing_may_tell(const hmq_engine *e, const connection *c); /* the server, now */
+/* Whether there is more of its queue to fetch. */
+static inline void hmq_outgoing_set_behind(hmq_engine *e, connection *c, bool behind) {
+    e->behind += (uint32_t)behind - (uint32_t)c->behind;
+    c->behind = behind;
+}
 /* False: that is no page. */
 bool hmq_outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len);
 void hmq_outgoing_fetch_failed(hmq_engine *e, connection *c);

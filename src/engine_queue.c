@@ -23,7 +23,7 @@
 #define MAX_PAGE 10000U /* what SESSION.FETCH takes as COUNT */
 
 void hmq_outgoing_wants_fetch(hmq_engine *e, connection *c) {
-    c->behind = true;
+    hmq_outgoing_set_behind(e, c, true);
     hmq_engine_wants_flush(e, c);
 }
 
@@ -135,7 +135,7 @@ bool hmq_outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, si
     e->count.pages_fetched++;
     if (follow == 0 && goes_on && c->checking) goes_on = check_ends(e, c);
     hmq_outgoing_pass_releases(e, c);
-    c->behind = follow == 1 || !goes_on;
+    hmq_outgoing_set_behind(e, c, follow == 1 || !goes_on);
     hmq_engine_wants_flush(e, c);
     return true;
 }
@@ -204,7 +204,7 @@ void hmq_outgoing_flush(hmq_engine *e, connection *c) {
     if (!hmq_outgoing_may_tell(e, c)) return;
     if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
     tell_server(e, c);
-    if (id_count(&c->acks_due) > 0) hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
+    if (id_count(&c->acks_due) > 0) hmq_outgoing_wants_to_ack(e, c);
     if (c->wants_room) tell_room(e, c);
     if (!fetch_is_due(e, c) || c->in_fetch_queue) return;
     if (e->fetches >= e->fetch_limit)
@@ -227,7 +227,7 @@ static void free_lines(hmq_engine *e, connection *c) {
 
 void hmq_outgoing_server_lost(hmq_engine *e, connection *c) {
     c->fetching = c->in_fetch_queue = c->in_ack_queue = false;
-    c->behind = true;
+    hmq_outgoing_set_behind(e, c, true);
     if (!c->checking || c->highest > c->check_until) c->check_until = c->highest;
     c->checking = c->inflight.count > 0;
     c->missed = c->sent_due = false;

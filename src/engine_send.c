@@ -5,11 +5,9 @@
 
 #include "tbmq.h"
 
-#define MOST_UNTOLD 20000U /* messages that the client has acknowledged, and the server not yet: then it waits, too */
-
 static bool has_room(const hmq_engine *e, const connection *c) {
     return c->phase == PHASE_OPEN && c->writable && c->inflight.unacknowledged < c->window &&
-           c->inflight.count < c->window + MOST_UNTOLD && c->output.len <= e->settings.max_output_bytes;
+           c->output.len <= e->settings.max_output_bytes;
 }
 
 static void count_latency(hmq_engine *e, int64_t time_ms) {

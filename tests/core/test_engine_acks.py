@@ -1,12 +1,13 @@
-"""The engine tells the server what clients acknowledged: behind what somebody waits for, in turn, so much at a time."""
+"""The engine tells the server what clients acknowledged: behind what clients wait for, in turn, so much at a time."""
 
 import pytest
 
-from tests.core.engine_talk import Desk, page, puback, publish, push, queued, record
+from tests.core.engine_talk import T0, Desk, page, puback, push, queued, record
 
-MOST_ACKING = 4000  # identifiers under way to the server (src/engine_internal.h)
-MOST_ACKS = 500  # in one command (src/engine_acks.c)
-MOST_UNTOLD = 20_000  # acknowledged by a client, and the server not told yet (src/engine_send.c)
+# As in src/engine_acks.c.
+MOST_ACKING = 4000  # identifiers under way to the server, while a client is behind
+MOST_ACKS = 500  # in one command
+MOST_ACK_WAIT_MS = 100
 
 
 @pytest.fixture
@@ -23,6 +24,14 @@ def acknowledge(desk: Desk, conn: int, serials: range) -> None:
     desk.send(conn, b"".join(map(puback, serials)))
 
 
+def let_somebody_be_behind(desk: Desk) -> int:
+    """A client whose queue is not fetched to its end."""
+    conn = desk.open(b"behind", resumed=True)
+    desk.engine.set_writable(conn, False)
+    assert desk.commands() == []
+    return conn
+
+
 def told(commands: list[list[bytes]]) -> list[tuple[bytes, int]]:
     """Of each SESSION.ACK: whose, and of how many messages."""
     return [(command[1], len(command) - 4) for command in commands if command[0] == b"SESSION.ACK"]
@@ -36,7 +45,16 @@ def test_the_server_is_asked_for_a_page_before_it_is_told_what_was_acknowledged(
     assert [command[0] for command in desk.commands()] == [b"SESSION.FETCH", b"SESSION.ACK"]
 
 
+def test_while_nobody_is_behind_all_acknowledgements_go_at_once(desk: Desk) -> None:
+    conn = desk.open(window=65_535)
+    everything = range(1, 2 * MOST_ACKING + 1)
+    deliver(desk, b"c", everything)
+    acknowledge(desk, conn, everything)
+    assert told(desk.commands()) == [(b"{c}", MOST_ACKS)] * (2 * MOST_ACKING // MOST_ACKS)
+
+
 def test_only_so_many_acknowledgements_are_under_way_and_the_rest_goes_with_the_replies(desk: Desk) -> None:
+    let_somebody_be_behind(desk)
     conn = desk.open(window=65_535)
     everything = range(1, MOST_ACKING + MOST_ACKS + 8)
     deliver(desk, b"c", everything)
@@ -51,6 +69,7 @@ def test_only_so_many_acknowledgements_are_under_way_and_the_rest_goes_with_the_
 
 
 def test_who_acknowledges_little_does_not_stand_behind_all_of_who_acknowledges_much(desk: Desk) -> None:
+    let_somebody_be_behind(desk)
     much, little = desk.open(b"much", window=65_535), desk.open(b"little")
     everything = range(1, MOST_ACKING * 2 + 1)
     deliver(desk, b"much", everything)
@@ -63,6 +82,7 @@ def test_who_acknowledges_little_does_not_stand_behind_all_of_who_acknowledges_m
 
 
 def test_a_client_that_goes_has_all_told_that_it_acknowledged(desk: Desk) -> None:
+    let_somebody_be_behind(desk)
     conn = desk.open(window=65_535)
     everything = range(1, MOST_ACKING + MOST_ACKS + 1)
     deliver(desk, b"c", everything)
@@ -73,6 +93,7 @@ def test_a_client_that_goes_has_all_told_that_it_acknowledged(desk: Desk) -> Non
 
 
 def test_replies_to_a_client_that_is_gone_make_room_for_others(desk: Desk) -> None:
+    let_somebody_be_behind(desk)
     gone, here = desk.open(b"gone", window=65_535), desk.open(b"here")
     everything = range(1, MOST_ACKING + 1)
     deliver(desk, b"gone", everything)
@@ -87,6 +108,7 @@ def test_replies_to_a_client_that_is_gone_make_room_for_others(desk: Desk) -> No
 
 
 def test_after_a_loss_of_the_server_nothing_is_under_way_any_more(desk: Desk) -> None:
+    let_somebody_be_behind(desk)
     conn = desk.open(window=65_535)
     everything = range(1, MOST_ACKING + MOST_ACKS + 1)
     deliver(desk, b"c", everything)
@@ -99,14 +121,27 @@ def test_after_a_loss_of_the_server_nothing_is_under_way_any_more(desk: Desk) ->
     assert sum(count for _, count in told(desk.commands())) == MOST_ACKING
 
 
-def test_a_client_waits_when_the_server_is_too_far_behind_with_what_it_acknowledged(desk: Desk) -> None:
-    conn = desk.open(window=1)
-    for serials in (range(1, MOST_UNTOLD + 1), range(MOST_UNTOLD + 1, MOST_UNTOLD + 3)):
-        for serial in serials:
-            deliver(desk, b"c", range(serial, serial + 1))
-            acknowledge(desk, conn, range(serial, serial + 1))
-    assert desk.received(conn).endswith(publish(b"t", b"%d" % (MOST_UNTOLD + 1), qos=1, packet_id=MOST_UNTOLD + 1))
+def test_they_go_when_nobody_is_behind_any_more(desk: Desk) -> None:
+    behind, conn = let_somebody_be_behind(desk), desk.open(window=65_535)
+    everything = range(1, MOST_ACKING + 2)
+    deliver(desk, b"c", everything)
+    acknowledge(desk, conn, everything)
     desk.commands()
-    desk.answer(b":%d\r\n" % MOST_ACKS)
+    desk.engine.close(behind)
+    assert told(desk.commands()) == [(b"{c}", 1)]
+
+
+@pytest.mark.parametrize("later_ms", [T0 + MOST_ACK_WAIT_MS, T0 - 1])
+def test_none_waits_long_also_if_the_clock_is_set_back(desk: Desk, later_ms: int) -> None:
+    let_somebody_be_behind(desk)
+    conn = desk.open(window=65_535)
+    everything = range(1, MOST_ACKING + 2 * MOST_ACKS + 1)
+    deliver(desk, b"c", everything)
+    acknowledge(desk, conn, everything)
     desk.commands()
-    assert desk.received(conn) == publish(b"t", b"%d" % (MOST_UNTOLD + 2), qos=1, packet_id=MOST_UNTOLD + 2)
+    desk.now_ms = T0 + MOST_ACK_WAIT_MS - 1
+    assert desk.commands() == []
+    assert desk.engine.waits
+    desk.now_ms = later_ms
+    assert told(desk.commands()) == [(b"{c}", MOST_ACKS)] * 2
+    assert not desk.engine.waits

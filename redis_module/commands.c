@@ -183,6 +183,7 @@ static server_command_arg history_append_args[] = {ARG("store", SERVER_ARG_STRIN
                                                    OPTION("client-id", SERVER_ARG_STRING, "FROM"),
                                                    OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
                                                    CHUNK_ARG,
+                                                   OPTION("shard", SERVER_ARG_INTEGER, "SHARD"),
                                                    END_ARGS};
 static server_command_arg history_import_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                    ARG("shard", SERVER_ARG_INTEGER, 0),

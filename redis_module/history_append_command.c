@@ -9,7 +9,7 @@
 
 #define MAX_TTL_S 4294967295LL /* message expiry interval of MQTT 5.0 */
 
-static bool parse_append(args *a, hmq_record *record, history_producer *by) {
+static bool parse_append(args *a, hmq_record *record, history_producer *by, long long *shard) {
     long long qos = 0, ttl_s = 0;
     server_string *text;
     bool right = true;
@@ -28,6 +28,8 @@ static bool parse_append(args *a, hmq_record *record, history_producer *by) {
             if (right) record->properties = slice_of(text);
         } else if (args_take_word(a, "PRODUCER")) {
             right = history_producer_parse(a, by);
+        } else if (args_take_word(a, "SHARD")) {
+            right = args_number(a, "SHARD", 0, HISTORY_SHARDS_MAX - 1, shard);
         } else {
             right = args_end(a);
         }
@@ -50,7 +52,9 @@ static int reply_place(server_ctx *ctx, const history_place *place, bool new) {
 int history_append_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 4) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
-    const history_store *store = history_take_store(&a, 0);
+    args options = a;
+    options.at = 4;
+    const history_store *store = history_take_store(&a, history_shard_option(&options));
     if (store == NULL) return SERVER_OK;
     a.at = 4;
     hmq_record record = {.type = HMQ_RECORD_PUBLISH,
@@ -58,15 +62,19 @@ int history_append_command(server_ctx *ctx, server_string **argv, int argc) {
                          .topic = slice_of(argv[2]),
                          .payload = slice_of(argv[3])};
     history_producer by = {0};
+    long long said = -1;
     hmq_topic_error error = hmq_topic_check_name((const char *)record.topic.data, record.topic.len);
     if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[2], error);
-    if (!parse_append(&a, &record, &by)) return SERVER_OK;
+    if (!parse_append(&a, &record, &by, &said)) return SERVER_OK;
     if (history_stores_of_topic(index_of(ctx)->histories, record.topic) != store)
         return reply_error(ctx, ERROR_SYNTAX, "the store %s does not select the topic %s", shown(argv[1]),
                            shown(argv[2]));
     history_place place = {0};
-    if (by.id != NULL || can.cluster)
+    if (by.id != NULL || can.cluster || said >= 0)
         place.shard = hmq_index_shard(&store->seed, (const char *)record.topic.data, record.topic.len, store->spread);
+    if (said >= 0 && said != place.shard)
+        return reply_error(ctx, ERROR_SYNTAX, "SHARD is %lld: the topic %s is of shard %u", said, shown(argv[2]),
+                           place.shard);
     if (!history_check_here(ctx, store, place.shard)) return SERVER_OK;
     history_verdict known = by.id == NULL ? HISTORY_NEW : history_producer_judge(ctx, store, &by, &place);
     if (known == HISTORY_REFUSED) return SERVER_OK;

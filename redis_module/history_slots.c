@@ -42,7 +42,10 @@ bool history_check_slot(server_ctx *ctx, hmq_slice store, unsigned shard) {
     if (!can.cluster) return true;
     unsigned slot = history_slot(store, shard);
     switch (slots_state(slot)) {
-    case SLOT_SERVED: return true;
+    case SLOT_SERVED:
+        if (slots_cluster_works()) return true;
+        reply_error(ctx, ERROR_CLUSTERDOWN, "The cluster is down");
+        return false;
     case SLOT_MIGRATING:
     case SLOT_IMPORTING: return reply_moving(ctx, store, shard, slot);
     case SLOT_ELSEWHERE: break;

@@ -3,7 +3,8 @@
  * All keys of a shard share the tag {<store>/<shard>}, so they are in one slot.  The commands of history name no key, so
  * the server does not redirect them: it is done here, with the server's own words (MOVED, TRYAGAIN), which cluster clients
  * follow.  While a slot is on its way between two nodes nothing touches its shards, neither commands nor the background:
- * half of the keys are somewhere else.
+ * half of the keys are somewhere else.  A node that is cut off from the cluster serves nothing (CLUSTERDOWN), so that
+ * nothing is acknowledged by a primary that was replaced.
  *
  * A replica serves reads of the shards whose policy it has a copy of.  Without a cluster everything is here. */
 #ifndef HMQ_HISTORY_SLOTS_H

@@ -219,6 +219,13 @@ static void collect(void *context, server_string *filter, server_string *value) 
         (found){sv.CreateString(NULL, (const char *)f.data, f.len), sv.CreateString(NULL, (const char *)v.data, v.len)};
 }
 
+static void forget(found_list *all) {
+    for (size_t i = 0; i < all->count; i++) {
+        sv.FreeString(NULL, all->list[i].filter);
+        sv.FreeString(NULL, all->list[i].value);
+    }
+}
+
 static size_t random_below(size_t n) {
     static uint32_t state;
     if (state == 0 && (getrandom(&state, sizeof state, 0) != (ssize_t)sizeof state || state == 0)) state = 1;
@@ -244,10 +251,7 @@ static void read_all(replaying *all) {
         else
             leave(all, one);
     }
-    for (size_t i = 0; i < filters.count; i++) {
-        sv.FreeString(NULL, filters.list[i].filter);
-        sv.FreeString(NULL, filters.list[i].value);
-    }
+    forget(&filters);
 }
 
 /* How many more its queue may take. */
@@ -293,6 +297,20 @@ static int reply_replayed(replaying *all) {
     return SERVER_OK;
 }
 
+/* Those of a session that came from a server without a cluster. */
+static bool may_read_here(server_ctx *ctx, hmq_slice session) {
+    found_list filters = {.count = 0};
+    if (!can.cluster) return true;
+    session_replays_each(ctx, session, collect, &filters);
+    forget(&filters);
+    if (filters.count > 0)
+        reply_error(ctx, ERROR_SYNTAX,
+                    "%zu subscriptions of the session %s read history, in a cluster, where session and history lie on "
+                    "several nodes: SESSION.UNSUBSCRIBE, or a server without one, expected",
+                    filters.count, shown_slice(session));
+    return filters.count == 0;
+}
+
 int session_replay_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
@@ -300,7 +318,7 @@ int session_replay_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key)) || !parse_options(&a, &o))
         return SERVER_OK;
     hmq_slice session = slice_of(key);
-    if (!session_check_types(ctx, session)) return SERVER_OK;
+    if (!session_check_types(ctx, session) || !may_read_here(ctx, session)) return SERVER_OK;
     replaying all = {.ctx = ctx,
                      .index = index_of(ctx),
                      .to = {.key = key, .inbox = session_key_name(session, HMQ_SUFFIX_INBOX)},

@@ -156,7 +156,7 @@ static bool read_on(reading *r, server_string *value) {
 }
 
 bool share_replay_on(server_ctx *ctx, index_t *index, share *s) {
-    if (!share_replays(index, slice_of(s->filter))) return false;
+    if (can.cluster || !share_replays(index, slice_of(s->filter))) return false; /* history is on other nodes there */
     server_string *value = session_replays_get(ctx, slice_of(s->key), s->filter);
     reading r = {.ctx = ctx, .index = index, .s = s, .count = PAGE, .bytes = PAGE_BYTES};
     bool more = value != NULL && read_on(&r, value);

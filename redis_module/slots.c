@@ -21,6 +21,8 @@ static struct {
     bool doubtful; /* to be read again before the next use */
     long long read_ms;
     bool queued; /* a CLUSTER command waits in a transaction */
+    bool works;
+    long long works_ms; /* when that was asked */
 } view;
 
 /* ---- CLUSTER NODES ----------------------------------------------------------------------------------------- */
@@ -162,6 +164,23 @@ slot_state slots_state(unsigned slot) {
     if (!can.cluster) return SLOT_SERVED;
     if (view.doubtful || (view.states[slot] != SLOT_SERVED && sv.Milliseconds() != view.read_ms)) read_view();
     return (slot_state)view.states[slot];
+}
+
+static bool ask_whether_it_works(void) {
+    server_reply *reply = sv.Call(detached, "CLUSTER", "c", "INFO");
+    size_t len = 0;
+    const char *text = reply == NULL ? NULL : sv.CallReplyStringPtr(reply, &len);
+    bool works = text != NULL && memmem(text, len, "cluster_state:ok", 16) != NULL;
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return works;
+}
+
+bool slots_cluster_works(void) {
+    if (!can.cluster) return true;
+    long long now_ms = sv.Milliseconds();
+    if (now_ms - view.works_ms < (view.works ? MOVING_MS : 1)) return view.works;
+    view.works_ms = now_ms;
+    return view.works = ask_whether_it_works();
 }
 
 static bool lacks(const hmq_slot_set *wanted) {

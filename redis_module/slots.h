@@ -41,6 +41,10 @@ slot_state slots_state(unsigned slot);
 /* The slots that are served, for sets; read again if some of `wanted` (may be NULL) are not. */
 const hmq_slot_set *slots_served(const hmq_slot_set *wanted);
 
+/* Does the cluster work, as this node sees it?  One that is cut off from the others does not: it may have been replaced.
+ * The server refuses commands with keys then; whoever serves others asks here.  At most a tenth of a second old. */
+bool slots_cluster_works(void);
+
 /* "host:port" of the node to which a slot is on its way, empty if it is not known.  Valid until the next call. */
 const char *slots_target(unsigned slot);
 

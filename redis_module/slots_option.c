@@ -38,7 +38,7 @@ slot_verdict slots_option_verdict(slots_option *option, unsigned slot) {
     if (!can.cluster) return SLOT_USE;
     if (option->given && !hmq_slot_set_has(&option->asked, slot)) return SLOT_LEAVE;
     slot_state state = slots_state(slot);
-    if (state == SLOT_SERVED) return SLOT_USE;
+    if (state == SLOT_SERVED && slots_cluster_works()) return SLOT_USE;
     if (state == SLOT_ELSEWHERE) return SLOT_LEAVE;
     if (!option->blocks) option->blocked_slot = slot;
     option->blocks = true;
@@ -94,7 +94,8 @@ void slots_option_reply_unserved(server_ctx *ctx, const slots_option *option) {
     unserved u = {.ctx = ctx};
     const hmq_slot_set *served = slots_served(&option->asked);
     hmq_slot_set missing;
-    for (size_t i = 0; i < HMQ_SLOTS / 64; i++) missing.words[i] = option->asked.words[i] & ~served->words[i];
+    for (size_t i = 0; i < HMQ_SLOTS / 64; i++)
+        missing.words[i] = option->asked.words[i] & (~served->words[i] | option->blocked.words[i]);
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
     for (unsigned slot = 0; slot < HMQ_SLOTS; slot++) {
         if (missing.words[slot / 64] == 0)

@@ -29,7 +29,7 @@ bool slots_option_parse(args *a, slots_option *option);
 
 typedef enum slot_verdict {
     SLOT_USE, /* it is for this command and at rest */
-    SLOT_WAIT, /* it is on its way: not now (noted) */
+    SLOT_WAIT, /* it is on its way, or the cluster is down: not now (noted) */
     SLOT_LEAVE, /* it is not for this command, or another node's */
 } slot_verdict;
 

@@ -134,15 +134,13 @@ def test_a_command_about_a_shard_is_sent_to_the_node_that_has_it(cluster: Cluste
     for name, topic, of in (("s", store.topics(0)[0], store), ("single", "one/1", single)):
         for command in commands_of(name, 0, topic):
             asked = of.elsewhere(0)
-            if (
-                name == "single" and command[0] == "HISTORY.APPEND"
-            ):  # its shard follows from the store, which is unknown
-                with pytest.raises(ResponseError, match="NOSTORE"):
-                    asked.client().execute_command(*command)
-                continue
             with pytest.raises(MovedError) as error:
                 asked.client().execute_command(*command)
             assert (error.value.slot_id, moved(error.value)) == (slot_of(name, 0), of.node(0).port)
+    with pytest.raises(ResponseError, match="NOSTORE"):  # which shard it is follows from the store alone
+        single.elsewhere(0).client().execute_command("HISTORY.APPEND", "single", "one/1", "m")
+    with pytest.raises(ResponseError, match=r"SHARD is 1: the topic '.*' is of shard 0"):
+        store.node(0).client().execute_command("HISTORY.APPEND", "s", store.topics(0)[0], "m", "SHARD", 1)
     for command in commands_of("s", 0, store.topics(0)[0])[:-3]:
         store.node(0).client().execute_command(*command)
     with pytest.raises(ResponseError, match="NOSTORE"):
@@ -219,6 +217,17 @@ def test_generations_switch_shard_by_shard(store: Store) -> None:
     assert store.append(topic, "m").sequence == 1
     assert [store.facts(shard)["generation"] for shard in range(3)] == [2, 2, 1]
     assert [entry.message.topic for entry in store.read(0, "t/+")] == [topic.encode()]
+
+
+def test_sessions_do_not_read_history_in_a_cluster(cluster: Cluster, store: Store) -> None:
+    client = cluster.node_of("{c}").client()
+    with pytest.raises(ResponseError, match="a replay of the filter 't/#' in a cluster"):
+        client.execute_command("SESSION.SUBSCRIBE", "{c}", "t/#", "1@earliest")
+    assert client.execute_command("SESSION.REPLAY", "{c}")[:4] == [0, 0, 0, 0]
+    cursor = store.node(0).client().execute_command("HISTORY.REPLAY", "#", "STORE", "s", "SHARD", 0)[1]
+    client.hset("{c}_replays", "t/#", b"replay s " + cursor)  # as it comes with a session from elsewhere
+    with pytest.raises(ResponseError, match=r"1 subscriptions of the session '{c}' read history, in a cluster"):
+        client.execute_command("SESSION.REPLAY", "{c}")
 
 
 # --- Slots that move --------------------------------------------------------------------------------------------------

@@ -208,9 +208,10 @@ static server_command_arg history_replay_args[] = {ARG("filter", SERVER_ARG_STRI
 
 static server_command_arg history_info_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                  OPTION("shard", SERVER_ARG_INTEGER, "SHARD"), END_ARGS};
-static server_command_arg history_check_args[] = {ARG("store", SERVER_ARG_STRING, 0),
-                                                  ARG("shard", SERVER_ARG_INTEGER, 0),
-                                                  OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"), END_ARGS};
+static server_command_arg history_check_args[] = {
+    ARG("store", SERVER_ARG_STRING, 0),           ARG("shard", SERVER_ARG_INTEGER, 0),
+    OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"), OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
+    OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
 static server_command_arg history_seq_args[] = {ARG("store", SERVER_ARG_STRING, 0), ARG("shard", SERVER_ARG_INTEGER, 0),
                                                 ARG("ms", SERVER_ARG_INTEGER, 0), END_ARGS};
 static server_command_arg history_columns_args[] = {ARG("n", SERVER_ARG_INTEGER, 0),
@@ -366,8 +367,8 @@ static const command table[] = {
      "The messages of a shard between two sequence numbers, column by column.",
      "O(V log P) with V messages visited and P patterns", history_range_args},
     {"HISTORY.CHECK", history_check_command, "readonly admin", "admin slow dangerous", -3, 0,
-     "Compares the posting lists and marks of an epoch with its logs.", "O(N) with N messages of the epoch",
-     history_check_args},
+     "Compares the posting lists and marks of an epoch with its logs.",
+     "O(N log M) with N messages and entries compared, M of the epoch", history_check_args},
     {"HISTORY.PATTERNS", NULL, "", "slow", -2, 0, "The pattern sets of a store.", "O(1)", NULL},
     {"HISTORY.PATTERNS|GET", history_patterns_get_command, "readonly", "read", -3, 0,
      "The pattern set of a generation.", "O(N) with N bytes of it", history_get_args},

@@ -186,6 +186,27 @@ hmq_postings_result hmq_postings_seek(hmq_postings *postings, uint64_t at_least,
     return result;
 }
 
+hmq_postings_result hmq_postings_step(hmq_postings *postings, uint64_t at_least) {
+    uint64_t budget = 0;
+    if (postings->state == READING) skip_blocks(postings, at_least);
+    return run(postings, (goal){.at_least = at_least, .any = true}, &budget);
+}
+
+hmq_postings_result hmq_postings_place(const uint8_t *list, size_t len, unsigned fragment_bits, uint64_t at_least,
+                                       size_t *offset, uint64_t *last) {
+    hmq_postings p;
+    hmq_postings_result result;
+    uint64_t budget = 0;
+    if (!hmq_postings_open(&p, list, len, fragment_bits, 0)) return HMQ_POSTINGS_CORRUPT;
+    if (at_least > 0) skip_blocks(&p, at_least - 1); /* the block of the entry before it */
+    do {
+        *offset = p.at;
+        *last = p.number;
+        result = run(&p, (goal){.any = true}, &budget);
+    } while (result == HMQ_POSTINGS_FOUND && p.number < at_least);
+    return result;
+}
+
 /* ---- whole lists ---- */
 
 hmq_postings_result hmq_postings_last(const uint8_t *list, size_t len, unsigned fragment_bits, uint64_t *last) {

@@ -68,6 +68,15 @@ bool hmq_postings_open(hmq_postings *postings, const uint8_t *list, size_t len, 
  * again from there.  *budget goes down by the entries looked at beyond at_least, each call looks at one at least. */
 hmq_postings_result hmq_postings_seek(hmq_postings *postings, uint64_t at_least, uint64_t *number, uint64_t *budget);
 
+/* The next entry with a number >= at_least, whatever its fragment: FOUND (postings->number, ->fragment), END or CORRUPT. */
+hmq_postings_result hmq_postings_step(hmq_postings *postings, uint64_t at_least);
+
+/* Where the entries with numbers >= at_least begin: *offset bytes are before them, the zeros between blocks not included,
+ * and *last is the number before (0: none), as hmq_postings_append needs it.  FOUND, END if there is none (they would
+ * begin there), or CORRUPT.  O(log blocks + block). */
+hmq_postings_result hmq_postings_place(const uint8_t *list, size_t len, unsigned fragment_bits, uint64_t at_least,
+                                       size_t *offset, uint64_t *last);
+
 /* Reads the whole list: FOUND if all of it is as a writer makes it (*entries: how many), END if empty, or CORRUPT. */
 hmq_postings_result hmq_postings_check(const uint8_t *list, size_t len, unsigned fragment_bits, uint64_t *entries);
 /* cffi-end */

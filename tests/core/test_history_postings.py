@@ -128,6 +128,33 @@ def test_more_bits_than_there_are_are_refused() -> None:
         PostingList(fragment_bits=4).numbers(16)
 
 
+@given(lists(), st.integers(0, 1 << 31))
+def test_the_place_of_a_number_is_where_its_writer_would_go_on(
+    drawn: tuple[list[tuple[int, int]], int], start: int
+) -> None:
+    entries, bits = drawn
+    whole = models.postings(entries, bits)
+    offset, last = ffi.new("size_t *"), ffi.new("uint64_t *")
+    for at_least in {0, start, *(number for number, _ in entries[::7]), *(number + 1 for number, _ in entries[-3:])}:
+        before = [entry for entry in entries if entry[0] < at_least]
+        found = lib.hmq_postings_place(whole, len(whole), bits, at_least, offset, last)
+        assert found == (lib.HMQ_POSTINGS_FOUND if len(before) < len(entries) else lib.HMQ_POSTINGS_END)
+        assert offset[0] == len(models.postings(before, bits))
+        assert last[0] == (before[-1][0] if before else 0)
+
+
+@given(lists(), st.integers(0, 1 << 31))
+def test_every_entry_is_stepped_to_from_anywhere(drawn: tuple[list[tuple[int, int]], int], start: int) -> None:
+    entries, bits = drawn
+    whole = ffi.from_buffer(models.postings(entries, bits))
+    reader = ffi.new("hmq_postings *")
+    assert lib.hmq_postings_open(reader, whole, len(whole), bits, 0)
+    steps = []
+    while lib.hmq_postings_step(reader, start) == lib.HMQ_POSTINGS_FOUND:
+        steps.append((reader.number, reader.fragment))
+    assert steps == [entry for entry in entries if entry[0] >= start]
+
+
 # ---- bytes that no writer made ----
 
 

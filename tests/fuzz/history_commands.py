@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.fuzz.commands import Generator, Maker
 
 STORES = (b"s", b"s", b"s", b"t", b"u")
+CHECKS = (b"1-9-9-0-0-0-0-0-0", b"1-9-5-0-2-1-3-0-4", b"1-0-99999-1-99-99999999-77777777-12-0", b"0", b"x")
 BAD_STORES = (b"", b"none", b"a b", b"{", b"s" * 65, b"\xff", b"s/0")
 STORE_FILTERS = (b"a/#", b"a/#", b"a/+", b"1/#", b"#", b"$SYS/#", b"a/b", b"+/+")
 WORDS = (b"a", b"b", b"c", b"", b"x", b"a", b"1", b"2", b"3", b"long" * 20)
@@ -201,7 +202,8 @@ HISTORY: "tuple[Maker, ...]" = (
     lambda g: [b"HISTORY.PATTERNS", b"PROPOSE", store(g), *g.maybe((b"MARGIN", g.number))],
     lambda g: [b"HISTORY.PATTERNS", b"PREPARE", store(g), g.one((b"2", b"3", b"4"), BAD_NUMBERS), g.one(SETS),
                *g.maybe((b"SHARDS", lambda: g.one((b"1", b"2", b"4"), BAD_NUMBERS))), *of_shard(g)],
-    lambda g: [b"HISTORY.CHECK", store(g), shard(g), *g.maybe((b"EPOCH", g.number))],
+    lambda g: [b"HISTORY.CHECK", store(g), shard(g), *g.maybe((b"EPOCH", g.number), (b"COUNT", g.number))],
+    lambda g: [b"HISTORY.CHECK", store(g), shard(g), b"CURSOR", g.one(CHECKS), *g.maybe((b"COUNT", g.number))],
     lambda g: [b"HISTORY.PATTERNS", b"COMMIT", store(g), g.one((b"2", b"3", b"4"), BAD_NUMBERS), *of_shard(g)],
     lambda g: [b"HISTORY.PATTERNS", b"ABORT", store(g), *of_shard(g)],
     lambda g: [b"SESSION.SUBSCRIBE", g.key(), *g.epoch(), g.one((asked(g), *STORE_FILTERS, b"$share/g/a/#")), start(g)],

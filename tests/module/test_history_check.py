@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.core import history_models as models
 from tests.module.history_support import append, check_all, store
 from tests.module.sessions_support import error_of, unchanged
 
@@ -28,6 +29,35 @@ def fill(client: redis.Redis, count: int, shards: int = 1) -> None:
         pipe.execute()
 
 
+def check_in_parts(client: redis.Redis, epoch: int, count: int, most: int = 5000) -> list[str]:
+    """HISTORY.CHECK of an epoch with COUNT, to its end."""
+    said: list[bytes] = []
+    cursor, told = client.execute_command("HISTORY.CHECK", "s", 0, "EPOCH", epoch, "COUNT", count)
+    while cursor != b"0" and most > 0:
+        said += told
+        most -= 1
+        cursor, told = client.execute_command("HISTORY.CHECK", "s", 0, "CURSOR", cursor, "COUNT", count)
+    assert cursor == b"0", "no end"
+    return [sentence.decode() for sentence in said + told]
+
+
+def test_a_check_in_parts_compares_what_the_epoch_had_when_it_began(client: redis.Redis) -> None:
+    fill(client, 1500)
+    assert check_in_parts(client, 1, count=50) == []
+    cursor, told = client.execute_command("HISTORY.CHECK", "s", 0, "COUNT", 400)
+    with unchanged(client):
+        while cursor != b"0" and told == []:
+            cursor, told = client.execute_command("HISTORY.CHECK", "s", 0, "CURSOR", cursor)
+    cursor, told = client.execute_command("HISTORY.CHECK", "s", 0, "COUNT", 400)
+    for number in range(3000):
+        append(client, "s", f"d/{number % 70}/state", number)
+        if number % 60 == 0 and cursor != b"0" and told == []:
+            cursor, told = client.execute_command("HISTORY.CHECK", "s", 0, "CURSOR", cursor, "COUNT", 150)
+    while cursor != b"0" and told == []:
+        cursor, told = client.execute_command("HISTORY.CHECK", "s", 0, "CURSOR", cursor)
+    assert (cursor, told) == (b"0", [])
+
+
 def test_what_the_module_writes_is_right(client: redis.Redis) -> None:
     fill(client, 3000, shards=2)
     with unchanged(client):
@@ -43,13 +73,13 @@ def list_of(client: redis.Redis, epoch: int) -> str:
 def cut(client: redis.Redis) -> str:
     name = list_of(client, 1)
     client.set(name, (client.get(name) or b"")[:-2])
-    return f"'{name}' has"
+    return f"'{name}' "
 
 
 def flip(client: redis.Redis) -> str:
     name = list_of(client, 1)
     client.setrange(name, 40, b"\x7f\x7f")
-    return f"'{name}' has"
+    return f"'{name}' "
 
 
 def lose(client: redis.Redis) -> str:
@@ -62,7 +92,18 @@ def invent(client: redis.Redis) -> str:
     name = "{s/0}_history_1_0_7_0_0"
     assert not client.exists(name)
     client.set(name, b"\x01\x02")
-    return f"'{name}' has 2 bytes, 0 expected"
+    return f"'{name}' is no posting list from 0 on"
+
+
+def stray(client: redis.Redis) -> str:
+    name = "{s/0}_history_1_0_0_0_0"
+    client.append(name, core_entry(600))  # behind 512, the last that the page has
+    return f"'{name}' has 1112, which does not belong there"
+
+
+def core_entry(number: int) -> bytes:
+    """The first entry of a block, as a list of no other number would have it."""
+    return bytes(models.postings([(number, 0)], 20))
 
 
 def mark(client: redis.Redis) -> str:
@@ -86,7 +127,7 @@ def foreign(client: redis.Redis) -> str:
     return "what the log of pattern 0 has at 9000 is no message of it"
 
 
-@pytest.mark.parametrize("harm", [cut, flip, lose, invent, mark, more_marks, miss, foreign])
+@pytest.mark.parametrize("harm", [cut, flip, lose, invent, stray, mark, more_marks, miss, foreign])
 def test_what_others_changed_is_told(client: redis.Redis, harm: Callable[[redis.Redis], str]) -> None:
     fill(client, 3000)
     assert check_all(client) == []
@@ -94,6 +135,7 @@ def test_what_others_changed_is_told(client: redis.Redis, harm: Callable[[redis.
     told = check_all(client)
     assert any(sentence.startswith("epoch 1: ") and says in sentence for sentence in told), told
     assert len(told) <= 101
+    assert any(says in sentence for sentence in check_in_parts(client, 1, count=1000))
     assert client.execute_command("HISTORY.CHECK", "s", 0) == [], "the present epoch is as it was"
 
 
@@ -102,6 +144,11 @@ def test_wrong_arguments_are_named_and_a_store_without_messages_is_right(client:
     assert client.execute_command("HISTORY.CHECK", "s", 0) == []
     append(client, "s", "d/1", "m")
     assert "the shard is '1'" in (error_of(client, "HISTORY.CHECK", "s", 1) or "")
+    for cursor in ("0", "", "1-2", "1-1-1-0-0-0-0-0-x", "1-1-1-0-0-0-0-0-0-0"):
+        assert "CURSOR: what HISTORY.CHECK replied" in (
+            error_of(client, "HISTORY.CHECK", "s", 0, "CURSOR", cursor) or ""
+        )
+    assert "COUNT is '0'" in (error_of(client, "HISTORY.CHECK", "s", 0, "COUNT", 0) or "")
     assert "EPOCH is '2'" in (error_of(client, "HISTORY.CHECK", "s", 0, "EPOCH", 2) or "")
     client.delete("{s/0}_history_1_patterns")
     assert "its pattern set is missing" in (error_of(client, "HISTORY.CHECK", "s", 0) or "")

@@ -8,7 +8,7 @@
 #include "history_check.h"
 
 #define SENTENCES_MAX 100 /* of a command */
-#define DEFAULT_COUNT 10000
+#define DEFAULT_COUNT 1000
 #define MAX_COUNT 1000000
 #define CURSOR_NUMBERS 9
 #define CURSOR_MAX_BYTES (CURSOR_NUMBERS * 21)

@@ -10,44 +10,39 @@ What is checked, of each reader when all has calmed down:
        but for what was trimmed before it came there; `missed` says how many numbers those were, also where it had read
        numbers that were lost with a primary and given again.
     3. Numbers and ids rise together, whatever the clock did.
-    4. The module's indexes, and the posting lists of every epoch, are what the keys say (HOLDMQ.CHECK, HISTORY.CHECK).
+    4. What comes through sessions (history_consumers.py): applications, subscriptions that become live, groups.
+    5. The module's indexes, and the posting lists of every epoch, are what the keys say (HOLDMQ.CHECK, HISTORY.CHECK).
 """
 
 import argparse
+import itertools
 import random
+import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import redis
 
 from tests.module.history_support import Entry, check_all, facts, read_range, replay, store, trim
-from tests.module.sessions_support import matches
 from tests.support import Clock, Server, eventually
 from tests.support.servers import KINDS, ServerKind
+from tests.system.history_books import Reader, check_reader, check_topics, number_of, topic_of
+from tests.system.history_consumers import Consumer, Follower, Group
 
 NAME = "s"
 SHARDS = 2
 FILTERS = ("#", "d/+/t", "d/3/#", "+/1/+", "d/2/p", "#")
 SETS = ("#", "#\nd/+/p\nd/+/t", "#\nd/+3/#2", "#\nd/1/t\nd/+/+")
 STEPS = {"write": 30, "read": 25, "catch_up": 5, "kill": 2, "fail_over": 2, "step_clock": 4, "switch": 3, "trim": 4}
-STEPS |= {"pause": 1}
-TRIES = 200
+STEPS |= {"pause": 1, "consume": 12, "member": 12, "begin_anew": 1}
 LONGEST_STEP_US = 3_600_000_000
-
-
-@dataclass
-class Reader:
-    """Who goes through everything that a filter matches."""
-
-    filter: str
-    cursor: bytes | None = None
-    missed: int = 0
-    seen: list[Entry] = field(default_factory=list)
+PATIENCE_S = 60.0  # with replicas, on a busy machine
+EPOCH_BYTES = 3000  # about a hundred messages: epochs begin in what is lost, too
 
 
 class Storm:
@@ -62,6 +57,7 @@ class Storm:
 
     def __init__(self, seed: str, folder: Path, kind: ServerKind, note: Callable[[str], None]) -> None:
         self._random = random.Random(seed)
+        self._order = random.Random(f"{seed}/order")  # of steps, which nothing that happens changes
         self._folder = folder
         self._kind = kind
         self._note = note
@@ -70,18 +66,29 @@ class Storm:
         self._written: dict[str, int] = {}  # messages of a topic so far; those up to _kept are on both servers
         self._kept: dict[str, int] = {}
         self._gone: dict[tuple[int, int], Entry] = {}
+        self._gone_numbers: set[tuple[str, int]] = set()
         self._trimmed = [0] * SHARDS
-        self._generation = 1
+        self._losses = 0
         self.readers = [Reader(one) for one in FILTERS]
         self._primary = self._start(None)
-        self._client = self._primary.client()
-        store(self._client, NAME, "#", shards=SHARDS, bytes=8 * SHARDS * 20_000, holdbytes=2**40, age=0)
+        self._client = self._primary.client(socket_timeout=PATIENCE_S)
+        store(self._client, NAME, "#", shards=SHARDS, bytes=8 * SHARDS * EPOCH_BYTES, holdbytes=2**40, age=0)
         self._client.execute_command("HISTORY.HOLD", NAME, "storm")  # what is trimmed is seen before
         self._replica = self._start(self._primary)
+        self.followers = [
+            Follower("{all}", "#", True, self._is_gone),
+            Follower("{some}", "d/+/p", True, self._is_gone),
+            Follower("{live}", "d/+/p", False, self._is_gone),
+            Follower("{one}", "d/3/p", False, self._is_gone),
+        ]
+        for follower in self.followers:
+            follower.begin(self._client, 0)
+        self.group = Group("d/+/p", self._is_gone)
+        self.group.begin(self._client)
 
     def _start(self, replica_of: Server | None) -> Server:
         folder = self._folder / f"server-{len(self._servers)}"
-        config = ["appendfsync always"]
+        config = ["appendfsync always", "holdmq.session-limit 65535"]
         server = Server(
             self._kind, folder, aof=True, config=config, replica_of=replica_of, environment=self._clock.environment
         )
@@ -89,17 +96,32 @@ class Storm:
         server.start()
         return server
 
-    def run(self, seconds: float) -> None:
+    def run(self, goes_on: Callable[[int], bool]) -> None:
         """Storm, then check.
+
+        Args:
+            goes_on: is there to be another step, after so many?
 
         Raises:
             AssertionError: something is not as it must be.
         """
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            (step,) = self._random.choices(list(STEPS), list(STEPS.values()))
-            getattr(self, "_" + step)()
+        for done in itertools.count():
+            if not goes_on(done):
+                break
+            self._step(self._order, STEPS)
         self._calm()
+
+    def figures(self) -> str:
+        """What was done, for whoever reads the output."""
+        return (
+            f"{sum(self._written.values())} messages, {sum(self._trimmed)} trimmed, {self._losses} primaries lost, "
+            f"read {sum(len(reader.seen) for reader in self.readers)}, missed {sum(r.missed for r in self.readers)}, "
+            f"became live {sum(follower.handed_over for follower in self.followers)}"
+        )
+
+    def _step(self, chance: random.Random, weights: dict[str, int]) -> None:
+        (step,) = chance.choices(list(weights), list(weights.values()))
+        getattr(self, "_" + step)()
 
     def close(self) -> None:
         """End all servers."""
@@ -119,9 +141,15 @@ class Storm:
         return chosen
 
     def _append(self, client: redis.Redis, chosen: list[tuple[str, int]]) -> None:
+        """Topics with `p` are published, to sessions, too; the others only kept."""
         with client.pipeline(transaction=False) as pipe:
             for topic, number in chosen:
-                pipe.execute_command("HISTORY.APPEND", NAME, topic, f"{number}", "PRODUCER", topic, 1, number + 1)
+                producer = ("PRODUCER", topic, 1, number + 1)
+                payload = f"{number} {self._losses}"  # another one than what was lost with a primary
+                if topic.endswith("p"):
+                    pipe.execute_command("TOPIC.PUBLISH", topic, payload, "QOS", 1, *producer)
+                else:
+                    pipe.execute_command("HISTORY.APPEND", NAME, topic, payload, "QOS", 1, *producer)
             pipe.execute()
 
     def _repeat(self) -> None:
@@ -129,8 +157,11 @@ class Storm:
         for topic, written in self._written.items():
             kept = self._kept.get(topic, 0)
             self._append(self._client, [(topic, number) for number in range(kept, written)])
-        assert self._client.wait(1, 10_000) >= 1
+        self._wait()
         self._kept.update(self._written)
+
+    def _wait(self) -> None:
+        assert self._client.wait(1, int(PATIENCE_S * 1000 / 2)) >= 1
 
     def _write(self) -> None:
         self._append(self._client, self._commands())
@@ -157,13 +188,29 @@ class Storm:
         while not self._read(reader):
             pass
 
+    def _consume(self) -> None:
+        self._random.choice(self.followers).consume(self._client, self._random)
+
+    def _member(self) -> None:
+        self.group.step(self._client, self._random)
+
+    def _begin_anew(self) -> None:
+        """From history to live once more."""
+        self._random.choice(self.followers).begin(self._client, sum(self._trimmed))
+
+    def _consumers(self) -> list[Consumer]:
+        return [*self.followers, self.group]
+
+    def _is_gone(self, topic: str, number: int) -> bool:
+        return (topic, number) in self._gone_numbers
+
     # ---- harm --------------------------------------------------------------------------------------------------------
 
     def _kill(self) -> None:
         """In the middle of a pipeline; with `appendfsync always` nothing is lost that was answered."""
         chosen = self._commands()
         self._note("kill")
-        doomed = self._primary.client()
+        doomed = self._primary.client(socket_timeout=PATIENCE_S)
         killer = threading.Timer(self._random.random() * 0.02, self._primary.kill)
         killer.start()
         try:
@@ -173,36 +220,51 @@ class Storm:
         finally:
             killer.join()
         self._primary.restart()
-        self._client = self._primary.client()
+        self._client = self._primary.client(socket_timeout=PATIENCE_S)
         self._follow()
+        self.group.begin(self._client)
         self._repeat()
 
     def _follow(self) -> None:
         eventually(
             lambda: self._replica.client().info("replication")["master_link_status"] == "up",
-            20,
+            PATIENCE_S,
             "a replica that follows",
         )
 
     def _fail_over(self) -> None:
         """The primary is lost for good, and with it what the replica had not been told."""
-        self._note("fail over")
+        all_is_lost = self._random.random() < 0.7
+        self._note("fail over" + (", all is lost" if all_is_lost else ""))
         self._repeat()
-        self._replica.pause()
+        promoted = self._replica.client(socket_timeout=PATIENCE_S)
+        if all_is_lost:
+            promoted.replicaof("NO", "ONE")
+        else:  # it gets what its socket holds, or a part of it
+            self._replica.pause()
         for _ in range(self._random.randrange(4)):
             self._append(self._client, self._commands())
-            self._catch_up() if self._random.random() < 0.5 else self._read()
+            self._step(
+                self._random,
+                {"read": 1, "catch_up": 4, "consume": 1, "member": 1, "next_generation": 1, "step_clock": 1},
+            )
         self._primary.kill()
+        self._losses += 1
         self._replica.resume()
         self._primary = self._replica
         self._primary.replica_of = None
-        self._client = self._primary.client()
+        self._client = promoted
         self._client.replicaof("NO", "ONE")
         self._client.config_rewrite()
         self._replica = self._start(self._primary)
+        for one in self._consumers():
+            one.primary_was_lost()
+        self.group.begin(self._client)
         for _ in range(self._random.randrange(3)):
-            self._read()
+            self._step(self._random, {"read": 1, "consume": 1, "member": 1})
         self._repeat()
+        if self._random.random() < 0.5:  # what readers have not seen of what was given again
+            self._trim()
 
     def _pause(self) -> None:
         self._primary.pause()
@@ -217,28 +279,32 @@ class Storm:
     def _switch(self) -> None:
         """To another pattern set, in the middle of whatever is read."""
         self._repeat()
-        self._generation += 1
+        self._note(f"generation {self._next_generation()}")
+        self._wait()
+
+    def _next_generation(self) -> int:
+        generation = int(self._client.execute_command("HISTORY.PATTERNS", "GET", NAME)[0]) + 1
         text = f"holdmq-patterns 1 levels=8\n{self._random.choice(SETS)}\n"
-        self._note(f"generation {self._generation}")
-        for step in (("PREPARE", NAME, self._generation, text), ("COMMIT", NAME, self._generation)):
+        for step in (("PREPARE", NAME, generation, text), ("COMMIT", NAME, generation)):
             assert self._client.execute_command("HISTORY.PATTERNS", *step) == b"OK"
-        assert self._client.wait(1, 10_000) >= 1
+        return generation
 
     def _trim(self) -> None:
         """What all servers have."""
         self._repeat()
         shard = self._random.randrange(SHARDS)
         last = int(facts(self._client, NAME, shard=shard)["shard"][0]["last"])
-        to = self._random.randrange(self._trimmed[shard], last + 1)
+        to = self._trimmed[shard] + int(self._random.random() ** 3 * (last - self._trimmed[shard] + 1))  # mostly little
         if to == self._trimmed[shard]:
             return
         self._note(f"trim shard {shard} to {to} of {last}")
         for entry in self._range(shard, self._trimmed[shard] + 1, to):
             self._gone[shard, entry.sequence] = entry
+            self._gone_numbers.add((topic_of(entry), number_of(entry)))
         self._client.execute_command("HISTORY.HOLD", NAME, "storm", shard, to)
         assert trim(self._client, NAME, shard, to) == to + 1
         self._trimmed[shard] = to
-        assert self._client.wait(1, 10_000) >= 1
+        self._wait()
 
     # ---- checking ----------------------------------------------------------------------------------------------------
 
@@ -260,67 +326,41 @@ class Storm:
             for _ in range(100_000):
                 if self._read(reader):
                     break
+        for one in self._consumers():
+            one.finish(self._client, self._written)
         there = dict(self._gone)
         for shard in range(SHARDS):
             last = int(facts(self._client, NAME, shard=shard)["shard"][0]["last"])
             for entry in self._range(shard, self._trimmed[shard] + 1, last):
                 there[shard, entry.sequence] = entry
-        self._check_topics(there)
+        check_topics(there, self._written)
         for reader in self.readers:
-            self._check_reader(reader, there)
+            check_reader(reader, there, self._trimmed)
         assert self._client.execute_command("HOLDMQ.CHECK") == []
         assert check_all(self._client) == []
         for server in self._servers:
             server.check()
 
-    def _check_topics(self, there: dict[tuple[int, int], Entry]) -> None:
-        found: dict[str, list[int]] = {}
-        before: dict[int, Entry] = {}
-        for (shard, sequence), entry in sorted(there.items()):
-            name, number = entry.record.split(b" ")
-            found.setdefault(name.decode(), []).append(int(number))
-            if shard in before:
-                assert sequence == before[shard].sequence + 1, "numbers have a hole"
-                assert entry.time_us > before[shard].time_us, "ids do not rise"
-            before[shard] = entry
-        for topic, written in self._written.items():
-            assert found.get(topic, []) == list(range(written)), f"messages of {topic}"
 
-    def _check_reader(self, reader: Reader, there: dict[tuple[int, int], Entry]) -> None:
-        seen: dict[int, list[int]] = {}
-        for entry in reader.seen:
-            is_there = there.get((entry.shard, entry.sequence))
-            if is_there == entry:  # else it was lost since
-                seen.setdefault(entry.shard, []).append(entry.sequence)
-        absent = 0
-        for shard in range(SHARDS):
-            wanted = [
-                sequence
-                for (of, sequence), entry in sorted(there.items())
-                if of == shard and matches(reader.filter, entry.record.split(b" ")[0].decode())
-            ]
-            given = seen.get(shard, [])
-            assert given == sorted(set(given)), f"{reader.filter}: twice, or out of order in shard {shard}"
-            assert set(given) <= set(wanted)
-            lacking = sorted(set(wanted) - set(given))
-            assert not lacking or lacking[-1] <= self._trimmed[shard], f"{reader.filter}: {lacking[-5:]} never came"
-            absent += len(lacking)
-        said = f"{reader.filter}: {absent} did not come, {reader.missed} are said to be missed"
-        assert absent == reader.missed if reader.filter == "#" else absent <= reader.missed, said
-
-
-def storm(seed: str, seconds: float, kind: ServerKind, note: Callable[[str], None]) -> None:
-    """One storm.
+def storm(
+    seed: str, folder: Path, kind: ServerKind, note: Callable[[str], None], goes_on: Callable[[int], bool]
+) -> None:
+    """One storm; arguments as of Storm and its `run`.
 
     Raises:
         AssertionError: it found something.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        one = Storm(seed, Path(folder), kind, note)
-        try:
-            one.run(seconds)
-        finally:
-            one.close()
+    one = Storm(seed, folder, kind, note)
+    try:
+        one.run(goes_on)
+        note(one.figures())
+    finally:
+        one.close()
+
+
+def is_before(ends: float, _: int) -> bool:
+    """Is it not that late yet?"""
+    return time.monotonic() < ends
 
 
 def main() -> int:
@@ -335,12 +375,15 @@ def main() -> int:
     while time.monotonic() < until:
         seed = options.seed if number == 0 else f"{options.seed}.{number}"
         lines: list[str] = []
+        ends = time.monotonic() + min(60.0, max(5.0, until - time.monotonic()))
+        folder = Path(tempfile.mkdtemp(prefix="history-storm-"))
         try:
-            storm(seed, min(60.0, max(5.0, until - time.monotonic())), kind, lines.append)
+            storm(seed, folder, kind, lines.append, partial(is_before, ends))
         except BaseException:
-            sys.stdout.write("\n".join([f"seed {seed}", *lines, ""]))
+            sys.stdout.write("\n".join([f"seed {seed}, files and logs in {folder}", *lines, ""]))
             raise
-        sys.stdout.write(f"seed {seed}: {len(lines)} faults, nothing found\n")
+        shutil.rmtree(folder)
+        sys.stdout.write(f"seed {seed}: {len(lines) - 1} faults, {lines[-1]}: nothing found\n")
         sys.stdout.flush()
         number += 1
     return 0

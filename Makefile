@@ -29,7 +29,7 @@ FRONT_FILES = $(wildcard src/engine*.c src/mqtt*.c) src/bytes.c src/inflight.c s
 MODULE_FILES = $(filter-out $(FRONT_FILES),$(C_FILES))
 LOAD_FILES = $(wildcard bench/mqtt_load*.c)
 READ_FILES = bench/history_load.c
-C_ALL = $(wildcard redis_module/*.[ch] src/*.[ch] bench/*.[ch] tests/*/*.[ch])
+C_ALL = $(wildcard redis_module/*.[ch] src/*.[ch] bridge/native/*.[ch] bench/*.[ch] tests/*/*.[ch])
 PY_ALL = $(foreach d,pyclient bridge pipeline tests bench tools src,$(if $(wildcard $d/*.py $d/*/*.py),$d)) setup.py
 
 .PHONY: help
@@ -72,14 +72,14 @@ lock: .cache/uv/bin/uv ## renew requirements*.lock (needs the network)
 # --- Build ------------------------------------------------------------------------------------------------------------
 
 .PHONY: core module
-core: build/core.stamp ## holdmq._core, the core for Python
+core: build/core.stamp ## holdmq._core, the core for Python, and holdmq_bridge._pump
 module: build/holdmq.so ## build/holdmq.so, the module for the server
 
-CORE_INPUTS = setup.py $(wildcard src/*.c src/*.h src/*.py)
+CORE_INPUTS = setup.py $(wildcard src/*.c src/*.h src/*.py bridge/native/*.[ch] bridge/native/*.py)
 
 build/core.stamp: $(VENV)/.installed $(CORE_INPUTS)
 	@mkdir -p build
-	rm -f pyclient/holdmq/_core.*.so
+	rm -f pyclient/holdmq/_core.*.so bridge/holdmq_bridge/_pump.*.so
 	$(BIN)/python setup.py -q build_ext --inplace --build-temp build/core
 	touch $@
 
@@ -153,7 +153,7 @@ build/asan/obj/%.o: %.c Makefile
 	@$(CC) $(CFLAGS_MODULE) -Wno-conversion -O1 $(SANITIZE) -c $< -o $@
 
 # A copy of the Python packages beside the sanitized extension: it stands before the editable one in PYTHONPATH.
-build/asan/core.stamp: $(VENV)/.installed $(CORE_INPUTS) $(shell find pyclient -name "*.py")
+build/asan/core.stamp: $(VENV)/.installed $(CORE_INPUTS) $(shell find pyclient bridge -name "*.py")
 	@rm -rf build/asan/python
 	@mkdir -p build/asan
 	CFLAGS="-O1 -g $(SANITIZE)" LDFLAGS="$(SANITIZE)" $(BIN)/python setup.py -q build \
@@ -171,7 +171,7 @@ SANITIZER_RUNTIME = $(shell $(CC) -print-file-name=libasan.so):$(shell $(CC) -pr
 test-asan: core build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## core and module under address and undefined-behaviour sanitizer
 	LD_PRELOAD=$(SANITIZER_RUNTIME) PYTHONPATH=build/asan/python PYTHONMALLOC=malloc \
 		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
-		$(BIN)/pytest -n $(WORKERS) tests/core $(ARGS)
+		$(BIN)/pytest -n $(WORKERS) tests/core tests/bridge/test_pump.py $(ARGS)
 	HOLDMQ_MODULE=$(CURDIR)/build/asan/holdmq.so \
 		HOLDMQ_TEST_PRELOAD=$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME) \
 		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module $(ARGS)
@@ -249,7 +249,7 @@ lint: $(VENV)/.installed-pipeline ## formatting, linting and types, C and Python
 	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/mypy $(PY_ALL)
 	$(BIN)/clang-format --dry-run -Werror $(C_ALL)
-	printf '%s\n' $(C_FILES) $(LOAD_FILES) $(READ_FILES) | xargs -n 8 -P $$(nproc) sh -c \
+	printf '%s\n' $(C_FILES) $(wildcard bridge/native/*.c) $(LOAD_FILES) $(READ_FILES) | xargs -n 8 -P $$(nproc) sh -c \
 		'$(BIN)/clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -Isrc' clang-tidy
 
 format: $(VENV)/.installed ## put the formatting right, and renew what is generated from other files
@@ -259,4 +259,4 @@ format: $(VENV)/.installed ## put the formatting right, and renew what is genera
 	$(BIN)/clang-format -i $(C_ALL)
 
 clean: ## remove all that was built, .venv included, but not ./data
-	rm -rf build .venv .cache pyclient/holdmq/_core.* *.egg-info
+	rm -rf build .venv .cache pyclient/holdmq/_core.* bridge/holdmq_bridge/_pump.* *.egg-info

@@ -1,7 +1,7 @@
-"""Builds the extension module holdmq._core; everything else is declared in pyproject.toml.
+"""Builds the extension modules holdmq._core and holdmq_bridge._pump; everything else is declared in pyproject.toml.
 
-HOLDMQ_WITHOUT_CORE=1 leaves the extension out: `make venv` installs the packages in editable mode before the core
-is built, and `make core` builds it where it is imported from.
+HOLDMQ_WITHOUT_CORE=1 leaves them out: `make venv` installs the packages in editable mode before they are built, and
+`make core` builds them where they are imported from.
 """
 
 import os
@@ -10,4 +10,6 @@ from setuptools import setup
 
 WITHOUT_CORE = os.environ.get("HOLDMQ_WITHOUT_CORE") == "1"
 
-setup(cffi_modules=[] if WITHOUT_CORE else ["src/core_build.py:ffibuilder"])
+EXTENSIONS = ["src/core_build.py:ffibuilder", "bridge/native/pump_build.py:ffibuilder"]
+
+setup(cffi_modules=[] if WITHOUT_CORE else EXTENSIONS)

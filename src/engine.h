@@ -38,7 +38,8 @@
 /* cffi-begin */
 typedef struct hmq_engine hmq_engine;
 
-/* A connection: its place and a generation, so that a reply that comes late never reaches somebody else.  Never 0. */
+/* A connection: in the low 32 bits its place (from 1 on, used again), in the others a generation, so that a reply that comes
+ * late never reaches somebody else.  Never 0. */
 typedef uint64_t hmq_conn;
 
 typedef struct hmq_engine_settings {

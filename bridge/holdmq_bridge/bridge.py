@@ -12,7 +12,8 @@ Invariants
  1. While somebody in this process wants an inbox, the link is subscribed to it; what comes on it goes to whoever opened
     the session last (the engine knows).
  2. A client stays in `clients` until its socket is closed and the server was told all that it has to know.
- 3. Per iteration of the event loop there is one write to the server, and one to each client that has something to get.
+ 3. Per iteration of the event loop, and per turn of the pump, there is one write to the server and one to each client
+    that has something to get.
  4. The process says SESSION.OWNER often enough that only a dead one's sessions are closed by the server.
 
 Not O(1): the server's going and coming, and the shutdown, visit every client.
@@ -39,6 +40,7 @@ from holdmq_bridge.gate import Gate
 from holdmq_bridge.inboxes import Inboxes
 from holdmq_bridge.link import Link, pack
 from holdmq_bridge.logs import Log
+from holdmq_bridge.pump import Pump
 from holdmq_bridge.reasons import Ending
 from holdmq_bridge.replays import Replays
 from holdmq_bridge.session import Session
@@ -67,6 +69,7 @@ class Bridge:
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.engine = Engine(_engine_settings(settings))
         self.server_buffer = self.engine.server_buffer
+        self.pump = Pump(self)
         self.wheel = Wheel()
         self.link = Link(settings, self, self.name)
         self.clients: set[Client] = set()
@@ -117,6 +120,7 @@ class Bridge:
                 timer.cancel()
         self.wheel.stop()
         await self.gate.stop()
+        self.pump.close()
         self.link.close()
         self._link_task.cancel()
         await asyncio.wait([self._link_task])
@@ -177,6 +181,7 @@ class Bridge:
     def own_counters(self) -> dict[str, int]:
         """What the engine does not count."""
         own = self.counters.as_dict()
+        own["bytes_sent"] += self.pump.sent
         own["server_connections"], own["server_losses"] = self.link.connections, self.link.losses
         return own
 
@@ -236,7 +241,7 @@ class Bridge:
         self.replays.forget(client)
         self.engine.close(client.conn)
         del self._by_conn[client.conn]
-        client.conn = 0
+        client.detached()
         if client.listens:
             self._inboxes.leave(client.session.inbox, told=self.up)
 
@@ -290,9 +295,10 @@ class Bridge:
         """Something is to be written: once, after everything that came in this iteration of the loop."""
         if not self._awake:
             self._awake = True
-            self.loop.call_soon(self._flush)
+            self.loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes what there is for the server and for clients."""
         self._awake = False
         engine = self.engine
         engine.flush(self.now_ms())
@@ -312,10 +318,10 @@ class Bridge:
         self.wake()
 
     def write_outputs(self) -> None:
-        """The engine's bytes go to the clients' sockets."""
+        """The engine's bytes go to the clients' sockets, most of them in the pump."""
         by_conn = self._by_conn
         written = 0
-        for conn, data in self.engine.outputs():
+        for conn, data in self.pump.outputs():
             by_conn[conn].write(data)
             written += len(data)
         self.counters.bytes_sent += written

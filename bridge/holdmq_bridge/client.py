@@ -1,8 +1,9 @@
 """The asyncio side of one client: a socket, its deadlines and flow control between its Session and the engine.
 
-    socket ──► engine's buffer ──► engine ──► (rare packets) Session ──► actions: done here
-    socket ◄── bridge ◄── engine's outputs
+    socket ──► pump, or engine's buffer ──► engine ──► (rare packets) Session ──► actions: done here
+    socket ◄── pump, or bridge ◄── engine's outputs
 
+Sockets of plain TCP are the pump's (pump.py), which says only what is rare; others come as asyncio's protocols do.
 No task per client or packet, no timer per client (see wheel.py), one read buffer for all of them.
 
 Flow control
@@ -32,8 +33,9 @@ from holdmq_bridge.actions import (
 )
 from holdmq_bridge.auth import Identity
 from holdmq_bridge.logs import Log
+from holdmq_bridge.pump import Pumped
 from holdmq_bridge.reasons import Ending
-from holdmq_bridge.stream import Stream, readable_peer
+from holdmq_bridge.stream import HARD_LIMIT_FACTOR, Writable, readable_peer
 
 if TYPE_CHECKING:
     from holdmq_bridge.backoff import Backoff
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 log = Log("client")
 
 _KEEP_ALIVE_FACTOR = 1.5  # [MQTT-3.1.2-24; 5.0: 3.1.2-22]
-_HARD_LIMIT_FACTOR = 4  # of write_buffer_bytes: beyond it the client is not read either
 
 
 class Client(asyncio.BufferedProtocol):
@@ -77,7 +78,7 @@ class Client(asyncio.BufferedProtocol):
     def __init__(self, bridge: "Bridge", peer: str = "") -> None:
         self._bridge = bridge
         self.peer = peer
-        self._stream: Stream | None = None
+        self._stream: Writable | Pumped | None = None
         self._heard_at = 0.0
         self._limit_s = bridge.settings.connect_timeout_s  # of silence; before CONNECT and CONNACK: of waiting
         self._stuck_at = 0.0  # since when the socket takes nothing, or is being closed
@@ -101,7 +102,7 @@ class Client(asyncio.BufferedProtocol):
         self.certificate = transport.get_extra_info("peercert")
         self.begin(transport, readable_peer(transport.get_extra_info("peername")))  # type: ignore[arg-type] # the same
 
-    def begin(self, stream: Stream, peer: str) -> None:
+    def begin(self, stream: Writable | Pumped, peer: str) -> None:
         """A client is there; it has connect_timeout_s for its CONNECT."""
         self.peer = self.peer or peer
         if not self._bridge.admit(self):
@@ -118,14 +119,15 @@ class Client(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes are in the buffer."""
         if self.conn:
-            self._received(self._bridge.engine.received(self.conn, nbytes, self._bridge.now_ms()))
+            self.received(self._bridge.engine.received(self.conn, nbytes, self._bridge.now_ms()))
 
     def feed(self, data: bytes) -> None:
         """The same for bytes that came in other ways."""
         if self.conn:
-            self._received(self._bridge.engine.receive(self.conn, data, self._bridge.now_ms()))
+            self.received(self._bridge.engine.receive(self.conn, data, self._bridge.now_ms()))
 
-    def _received(self, event: Event | None) -> None:
+    def received(self, event: Event | None) -> None:
+        """What the engine makes of bytes that it got."""
         whole = event is not None or self._bridge.engine.took
         if event is not None:
             self._take(event)
@@ -133,6 +135,25 @@ class Client(asyncio.BufferedProtocol):
             self._heard(whole=whole)
         self._read_on()
         self._bridge.wake()
+
+    def trickled(self) -> None:
+        """From the pump: bytes came, but no whole packet."""
+        if self.session.phase is Phase.OPEN:
+            self._catch_up()
+            self._heard(whole=False)
+
+    def rested(self) -> None:
+        """From the pump: it is not read now."""
+        self._reading = False
+        self._bridge.resting(self)
+
+    def _catch_up(self) -> None:
+        """With what the pump has heard of it."""
+        if isinstance(self._stream, Pumped) and self.session.phase is Phase.OPEN:
+            heard_at = self._stream.heard_at()
+            if heard_at > self._heard_at:
+                self._heard_at = heard_at
+                self._begun = False
 
     def _heard(self, *, whole: bool) -> None:
         """Only whole packets are signs of life: who sends one bit by bit has the time of a keep-alive for it."""
@@ -172,6 +193,7 @@ class Client(asyncio.BufferedProtocol):
         if self.conn:
             self._stuck_at = 0.0
             self._bridge.engine.set_writable(self.conn, True)
+            self._read_on()
             self._bridge.wake()
 
     # ---- events and actions ----------------------------------------------------------------------------------------
@@ -318,10 +340,16 @@ class Client(asyncio.BufferedProtocol):
     # ---- from the bridge -------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """The engine's output."""
+        """The engine's output, which a pump's client never gets here."""
         stream = self._stream
-        if stream is not None and not stream.is_closing():
+        if stream is not None and not isinstance(stream, Pumped) and not stream.is_closing():
             stream.write(data)
+
+    def detached(self) -> None:
+        """The engine knows its connection no more."""
+        self.conn = 0
+        if isinstance(self._stream, Pumped):
+            self._stream.detach()
 
     def replied(self, actions: Actions) -> None:
         """What the session makes of a reply."""
@@ -378,7 +406,7 @@ class Client(asyncio.BufferedProtocol):
             or bridge.engine.rests(self.conn)
             or (
                 self._stuck_at != 0.0
-                and stream.get_write_buffer_size() > bridge.settings.write_buffer_bytes * _HARD_LIMIT_FACTOR
+                and stream.get_write_buffer_size() > bridge.settings.write_buffer_bytes * HARD_LIMIT_FACTOR
             )
         )
         if rest and self._reading:
@@ -407,6 +435,7 @@ class Client(asyncio.BufferedProtocol):
             elif self._stream is not None:
                 self._stream.abort()
             return 0.0
+        self._catch_up()
         patience_s = self._patience_s
         if not self.conn or not patience_s:
             return 0.0

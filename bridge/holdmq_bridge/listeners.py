@@ -1,5 +1,7 @@
 """The ports of a bridge: MQTT over TCP, TLS, WebSocket and WebSocket over TLS, each where the settings want it.
 
+Plain TCP is the pump's (pump.py); the others are servers of asyncio, and so is TCP behind the PROXY protocol.
+
 Several processes may share a port (SO_REUSEPORT): the kernel spreads the connections.  Options that every connection
 is to have (TCP's own keep-alive probes, for peers that vanished) are set on the listening socket: the kernel hands them
 down.
@@ -138,7 +140,11 @@ class Listeners:
             _probe(made, settings.max_keep_alive_s)
             self.ports[listener.name] = made.getsockname()[1]
             self._sockets[listener] = made
-            self._servers[listener] = await self._server(listener, context)
+            if not self._pumped(listener):
+                self._servers[listener] = await self._server(listener, context)
+
+    def _pumped(self, listener: Listener) -> bool:
+        return not (listener.tls or listener.websocket or self._bridge.settings.proxy_protocol)
 
     async def _server(self, listener: Listener, context: ssl.SSLContext | None) -> asyncio.Server:
         """It does not accept yet.  It owns its descriptor of the socket, and this object another."""
@@ -156,6 +162,9 @@ class Listeners:
         settings = self._bridge.settings
         for server in self._servers.values():
             await server.start_serving()
+        for listener, made in self._sockets.items():
+            if self._pumped(listener):
+                self._bridge.pump.listen(made, _BACKLOG, lambda: Client(self._bridge))
         if self.secured and settings.tls_poll_s:
             self._poll = self._bridge.loop.call_later(settings.tls_poll_s, self._look)
         log.info("listening", host=settings.host, name=self._bridge.name, **self.ports)
@@ -209,6 +218,7 @@ class Listeners:
         for server in self._servers.values():
             server.close()
         for made in self._sockets.values():
+            self._bridge.pump.unlisten(made)
             made.close()
 
 

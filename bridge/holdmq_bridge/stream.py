@@ -2,12 +2,11 @@
 
 from typing import Protocol
 
+HARD_LIMIT_FACTOR = 4  # of write_buffer_bytes: a client that leaves more unread is not read either
+
 
 class Stream(Protocol):
-    """What a client needs of its transport, be it a socket's, TLS or WebSocket frames."""
-
-    def write(self, data: bytes) -> None:
-        """Bytes for the client."""
+    """What a client needs of its transport, be it a socket in the pump, one of asyncio, TLS or WebSocket frames."""
 
     def close(self) -> None:
         """When all of them are written."""
@@ -26,6 +25,13 @@ class Stream(Protocol):
 
     def get_write_buffer_size(self) -> int:
         """Bytes that the socket has not taken yet."""
+
+
+class Writable(Stream, Protocol):
+    """One that is handed the engine's output; the pump takes it by itself."""
+
+    def write(self, data: bytes) -> None:
+        """Bytes for the client."""
 
 
 def readable_peer(peername: object) -> str:

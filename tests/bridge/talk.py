@@ -1,7 +1,9 @@
 """A client that speaks in bytes: what a test says goes out as it is, what comes back is compared as it is."""
 
 import socket
+import struct
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,6 +12,12 @@ from tests.bridge.packets import Published
 from tests.bridge.packets5 import Received
 
 TIMEOUT_S = 10.0
+
+
+def reset(connection: socket.socket) -> None:
+    """Closes it by a RST."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
 
 
 class Talk:
@@ -42,6 +50,10 @@ class Talk:
     def send(self, *data: bytes) -> None:
         """Sends bytes in one write."""
         self._socket.sendall(b"".join(data))
+
+    def end(self, how: Callable[[socket.socket], None]) -> None:
+        """Ends the connection, or half of it, in a way of the test's."""
+        how(self._socket)
 
     def expect(self, *expected: bytes) -> None:
         """The next bytes are these."""

@@ -14,9 +14,22 @@ from typing import NamedTuple
 
 from holdmq.core._binding import LIBC_ALLOCATOR, CData, ffi, freer, lib
 
-__all__ = ["Counters", "Engine", "EngineSettings", "Event", "EventKind", "OpenSession", "OutOfStepError", "error_text"]
+__all__ = [
+    "CORE_DIGEST",
+    "Counters",
+    "Engine",
+    "EngineSettings",
+    "Event",
+    "EventKind",
+    "OpenSession",
+    "OutOfStepError",
+    "error_text",
+]
 
 BUFFER_BYTES = 262_144
+
+# What the core was built from: C that was compiled with its headers has to be of the same.
+CORE_DIGEST = str(ffi.string(lib.HMQ_SOURCES_DIGEST).decode())
 
 # Names in the order of the C structure; its arrays become tuples.
 Counters = dict[str, "int | tuple[int, ...]"]
@@ -116,6 +129,21 @@ class Engine:
         self.buffer = memoryview(ffi.buffer(self._buffer))
         self.server_buffer = memoryview(ffi.buffer(self._server_buffer))
 
+    @property
+    def handle(self) -> CData:
+        """The hmq_engine itself, for C that calls its functions."""
+        return self._engine
+
+    @staticmethod
+    def function(name: str) -> CData:
+        """The C function hmq_engine_<name> as a pointer, for the same."""
+        return ffi.addressof(lib, f"hmq_engine_{name}")
+
+    @property
+    def event(self) -> CData:
+        """The hmq_engine_event that `taken` reads."""
+        return self._event
+
     def counters(self) -> Counters:
         """All counters since the engine was made."""
         counted = lib.hmq_engine_count(self._engine)
@@ -125,7 +153,8 @@ class Engine:
             result[name] = tuple(value) if field.type.kind == "array" else int(value)
         return result
 
-    def _taken(self) -> Event:
+    def taken(self) -> Event:
+        """The event that a call of the engine has set."""
         event = self._event
         data = event.bytes
         return Event(
@@ -150,13 +179,13 @@ class Engine:
     def receive(self, conn: int, data: bytes, now_ms: int) -> Event | None:
         """Bytes of a client.  An event has to be dealt with before `proceed` is called for what follows it."""
         if lib.hmq_engine_receive(self._engine, conn, data, len(data), now_ms, self._event):
-            return self._taken()
+            return self.taken()
         return None
 
     def received(self, conn: int, count: int, now_ms: int) -> Event | None:
         """The same for so many bytes at the beginning of `buffer`."""
         if lib.hmq_engine_receive(self._engine, conn, self._buffer, count, now_ms, self._event):
-            return self._taken()
+            return self.taken()
         return None
 
     @property
@@ -167,7 +196,7 @@ class Engine:
     def proceed(self, conn: int, now_ms: int) -> Event | None:
         """What the client sent behind the packet that was dealt with."""
         if lib.hmq_engine_continue(self._engine, conn, now_ms, self._event):
-            return self._taken()
+            return self.taken()
         return None
 
     def open(self, conn: int, session: OpenSession, now_ms: int) -> int:
@@ -249,7 +278,7 @@ class Engine:
     def _events(self, data: "bytes | CData", count: int, now_ms: int) -> Iterator[Event]:
         outcome = lib.hmq_engine_replies(self._engine, data, count, now_ms, self._event)
         while outcome > 0:
-            yield self._taken()
+            yield self.taken()
             outcome = lib.hmq_engine_replies(self._engine, ffi.NULL, 0, now_ms, self._event)
         if outcome < 0:
             raise OutOfStepError("the server's bytes are no RESP, or nothing asked for them")
@@ -261,7 +290,7 @@ class Engine:
     def events(self) -> Iterable[Event]:
         """Events that flush, the server's loss and other calls left behind."""
         while lib.hmq_engine_next_event(self._engine, self._event):
-            yield self._taken()
+            yield self.taken()
 
     def server_output(self) -> bytes:
         """Commands to be written now; they count as written."""

@@ -1,0 +1,16 @@
+# holdmq_bridge._pump is compiled by bridge/native/pump_build.py: what pump.h declares between its cffi marks. Only
+# holdmq_bridge.pump and its tests import it.
+from collections.abc import Callable
+from typing import Any
+
+class _FFI:
+    NULL: Any
+    errno: int
+    def buffer(self, cdata: Any, size: int = ...) -> Any: ...
+    def gc(self, cdata: Any, destructor: Callable[[Any], None]) -> Any: ...
+    def new(self, cdecl: str, init: Any = ...) -> Any: ...
+    def release(self, cdata: Any) -> None: ...
+    def string(self, cdata: Any, maxlen: int = ...) -> bytes: ...
+
+ffi: _FFI
+lib: Any

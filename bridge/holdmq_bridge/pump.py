@@ -1,0 +1,251 @@
+"""The sockets of plain TCP clients, read and written in C (bridge/native/pump.h): one callback of the loop for all.
+
+    listening socket ── accept ──► Client + Pumped ──► pump ◄──epoll──► clients
+                                                        │ ▲
+                       rare packets, deadlines, ends ◄──┘ └── the engine's output
+
+What comes often never becomes a Python object: a turn reads up to 64 sockets into the engine, and the bridge's flush
+sends what the engine has for them.  TLS, WebSocket and the PROXY protocol stay on asyncio's transports; their output
+comes back from here as foreign.
+
+Invariants
+ 1. A Client of this pump has its Pumped as stream until `connection_lost`, which it hears once.
+ 2. Nothing that a client does to itself (an error in our handling of it included) ends a turn for the others.
+"""
+
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from holdmq.core.engine import CORE_DIGEST, Engine
+from holdmq_bridge._pump import ffi, lib
+from holdmq_bridge.logs import Log
+from holdmq_bridge.reasons import Ending
+from holdmq_bridge.stream import HARD_LIMIT_FACTOR, readable_peer
+
+if TYPE_CHECKING:
+    from holdmq_bridge.bridge import Bridge
+    from holdmq_bridge.client import Client
+
+log = Log("pump")
+
+_ACCEPTS_AT_ONCE = 64
+_PAUSE_S = 1.0  # when nobody can be accepted
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+if ffi.string(lib.HMQ_PUMP_CORE_DIGEST).decode() != CORE_DIGEST:
+    raise ImportError("holdmq_bridge._pump was built for another core than holdmq._core: run `make core`")
+
+
+class Pumped:
+    """A client's stream: its socket in the pump."""
+
+    __slots__ = ("_number", "_pump", "_state")
+
+    def __init__(self, pump: "Pump") -> None:
+        self._pump = pump
+        self._number = 0
+        self._state = _NEW
+
+    def joined(self, number: int) -> None:
+        """The pump has its socket now."""
+        self._number = number
+        self._state = _OPEN
+
+    def gone(self) -> None:
+        """The pump has closed it."""
+        self._state = _GONE
+
+    def close(self) -> None:
+        """When all that waits is sent."""
+        self._close(at_once=False)
+
+    def abort(self) -> None:
+        """At once."""
+        self._close(at_once=True)
+
+    def _close(self, *, at_once: bool) -> None:
+        if self._state in (_OPEN, _CLOSING):
+            self._state = _CLOSING
+            self._pump.close_socket(self._number, at_once=at_once)
+        else:
+            self._state = _GONE
+
+    def is_closing(self) -> bool:
+        """Nothing more can be sent."""
+        return self._state in (_CLOSING, _GONE)
+
+    def pause_reading(self) -> None:
+        """Nothing more from the socket."""
+        self._read(False)
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        self._read(True)
+
+    def _read(self, reads: bool) -> None:
+        if self._state == _OPEN:
+            lib.hmq_pump_read(self._pump.handle, self._number, reads)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return int(lib.hmq_pump_waiting(self._pump.handle, self._number)) if self._state in (_OPEN, _CLOSING) else 0
+
+    def heard_at(self) -> float:
+        """When the last whole packet came, as the loop's time; 0: none has."""
+        return float(lib.hmq_pump_heard(self._pump.handle, self._number)) if self._state == _OPEN else 0.0
+
+    def detach(self) -> None:
+        """The engine knows this connection no more."""
+        if self._state in (_OPEN, _CLOSING):
+            lib.hmq_pump_detach(self._pump.handle, self._number)
+
+
+_NEW, _OPEN, _CLOSING, _GONE = range(4)
+
+
+class Pump:
+    """All of them in one process."""
+
+    def __init__(self, bridge: "Bridge") -> None:
+        """Watches nothing yet that could be ready.
+
+        Raises:
+            OSError: the kernel has no descriptor for it.
+        """
+        self._bridge = bridge
+        high_water = bridge.settings.write_buffer_bytes
+        calls = ffi.new("hmq_pump_engine *")
+        calls.engine = bridge.engine.handle
+        for name in ("receive", "took", "rests", "congested", "next_output"):
+            setattr(calls, name, Engine.function(name))
+        made = lib.hmq_pump_new(calls, high_water, high_water * HARD_LIMIT_FACTOR)
+        if made == ffi.NULL:
+            raise OSError(ffi.errno, f"no sockets can be watched: {os.strerror(ffi.errno)}")
+        self.handle = ffi.gc(made, lib.hmq_pump_free)
+        self._told = ffi.new("hmq_pump_event *")
+        self._event = bridge.engine.event
+        self._members: dict[int, tuple[Client, Pumped]] = {}
+        self._listening: dict[int, socket.socket] = {}
+        bridge.loop.add_reader(lib.hmq_pump_fd(self.handle), self._turn)
+
+    # ---- life of a socket ------------------------------------------------------------------------------------------
+
+    def listen(self, listening: socket.socket, backlog: int, make: "Callable[[], Client]") -> None:
+        """Accepts connections from now on.  The socket stays the caller's, who ends it by `unlisten`."""
+        listening.setblocking(False)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # whoever is accepted has it, too
+        listening.listen(backlog)
+        self._listening[listening.fileno()] = listening
+        self._bridge.loop.add_reader(listening.fileno(), self._accept, listening, make)
+
+    def unlisten(self, listening: socket.socket) -> None:
+        """Accepts nobody more."""
+        if self._listening.pop(listening.fileno(), None) is not None:
+            self._bridge.loop.remove_reader(listening.fileno())
+
+    def _accept(self, listening: socket.socket, make: "Callable[[], Client]") -> None:
+        for _ in range(_ACCEPTS_AT_ONCE):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                log.error("nobody can be accepted for now", error=error)  # noqa: TRY400 (as a fact, without its stack)
+                self._bridge.loop.remove_reader(listening.fileno())
+                self._bridge.loop.call_later(_PAUSE_S, self._accept_again, listening, make)
+                return
+            self._add(accepted, readable_peer(address), make())
+
+    def _accept_again(self, listening: socket.socket, make: "Callable[[], Client]") -> None:
+        if listening.fileno() in self._listening:
+            self._bridge.loop.add_reader(listening.fileno(), self._accept, listening, make)
+
+    def _add(self, accepted: socket.socket, peer: str, client: "Client") -> None:
+        stream = Pumped(self)
+        with accepted:
+            client.begin(stream, peer)
+            if stream.is_closing():
+                return  # there is no room for it
+            number = lib.hmq_pump_add(self.handle, accepted.fileno(), client.conn)
+            if number >= 0:
+                accepted.detach()
+        if number < 0:
+            stream.gone()
+            client.connection_lost(OSError(-number, os.strerror(-number)))
+            return
+        stream.joined(number)
+        self._members[number] = client, stream
+
+    def close_socket(self, number: int, *, at_once: bool) -> None:
+        """For Pumped; its client hears of the end a little later."""
+        if lib.hmq_pump_close(self.handle, number, at_once):
+            client, stream = self._members.pop(number)
+            stream.gone()
+            self._bridge.loop.call_soon(client.connection_lost, None)
+
+    def close(self) -> None:
+        """Ends all that is left, and the pump itself."""
+        self._bridge.loop.remove_reader(lib.hmq_pump_fd(self.handle))
+        for _, stream in self._members.values():
+            stream.gone()
+        self._members.clear()
+        ffi.release(self.handle)
+
+    # ---- a turn ----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Sockets are ready: reads them, then lets the bridge send what became of it."""
+        bridge, told = self._bridge, self._told
+        failed = lib.hmq_pump_poll(self.handle, bridge.now_ms(), bridge.loop.time(), bridge.congested)
+        if failed:
+            raise OSError(-failed, os.strerror(-failed))
+        while lib.hmq_pump_next(self.handle, told, self._event):
+            self._dispatch(told.kind, told.number)
+        bridge.flush()
+
+    def outputs(self) -> Iterator[tuple[int, bytes]]:
+        """Sends what the engine has for clients; what is for others, as (connection, bytes)."""
+        told = self._told
+        while lib.hmq_pump_write(self.handle, told):
+            if told.kind == lib.HMQ_PUMP_FOREIGN:
+                yield told.conn, ffi.buffer(told.bytes.data, told.bytes.len)[:]
+            else:
+                self._dispatch(told.kind, told.number)
+
+    @property
+    def sent(self) -> int:
+        """Bytes, ever."""
+        return int(lib.hmq_pump_sent(self.handle))
+
+    def _dispatch(self, kind: int, number: int) -> None:
+        client, stream = self._members[number]
+        try:
+            if kind == lib.HMQ_PUMP_CLOSED:
+                del self._members[number]
+                stream.gone()
+                error = self._told.error
+                client.connection_lost(OSError(error, os.strerror(error)) if error else None)
+            elif client.conn:
+                self._tell(client, kind)
+        except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)
+            log.defect("a defect; the client is given up", error, client=client.session.client_id)
+            client.end(Ending.DEFECT)
+
+    def _tell(self, client: "Client", kind: int) -> None:
+        if kind == lib.HMQ_PUMP_PACKET:
+            client.received(self._bridge.engine.taken())
+        elif kind == lib.HMQ_PUMP_PARTIAL:
+            client.trickled()
+        elif kind == lib.HMQ_PUMP_RESTS:
+            if self._told.partial:
+                client.trickled()
+            client.rested()
+        elif kind == lib.HMQ_PUMP_FULL:
+            client.pause_writing()
+        elif kind == lib.HMQ_PUMP_ROOM:
+            client.resume_writing()

@@ -220,7 +220,6 @@ bool history_append(server_ctx *ctx, const history_store *store, const hmq_recor
         }
         *place = (history_place){shard, a.id.sequence, a.id.time_us};
         counters.history_appended++;
-        history_policy_keep(ctx, store, shard);
         history_tick(ctx, store, shard, a.id.sequence);
         return true;
     }
@@ -305,7 +304,6 @@ bool history_append_all(server_ctx *ctx, const history_store *store, unsigned sh
         }
         *last = (history_place){shard, a.id.sequence, a.id.time_us};
         counters.history_appended += count;
-        history_policy_keep(ctx, store, shard);
         history_tick(ctx, store, shard, a.id.sequence);
         return true;
     }
@@ -361,5 +359,8 @@ bool history_topic_slot(server_ctx *ctx, index_t *index, hmq_slice topic, unsign
 bool history_keep(server_ctx *ctx, index_t *index, const hmq_record *record, bool reply) {
     history_place place;
     const history_store *store = selects(ctx, index, record->topic);
-    return store == NULL || history_append(ctx, store, record, &place, reply);
+    if (store == NULL) return true;
+    if (!history_append(ctx, store, record, &place, reply)) return false;
+    history_policy_keep(ctx, store, place.shard);
+    return true;
 }

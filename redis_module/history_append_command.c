@@ -3,6 +3,7 @@
 #include "errors.h"
 #include "history.h"
 #include "history_append.h"
+#include "history_policy_write.h"
 #include "history_producer.h"
 #include "history_slots.h"
 #include "../src/history_index.h"
@@ -81,5 +82,6 @@ int history_append_command(server_ctx *ctx, server_string **argv, int argc) {
     if (known == HISTORY_REPEATED) return reply_place(ctx, &place, false);
     if (!history_append(ctx, store, &record, &place, true)) return SERVER_OK;
     if (by.id != NULL) history_producer_remember(ctx, store, &by, &place);
+    history_policy_keep(ctx, store, place.shard);
     return reply_place(ctx, &place, true);
 }

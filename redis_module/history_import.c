@@ -7,6 +7,7 @@
 #include "errors.h"
 #include "history.h"
 #include "history_append.h"
+#include "history_policy_write.h"
 #include "history_producer.h"
 #include "history_slots.h"
 #include "index.h"
@@ -92,6 +93,7 @@ static void run(server_ctx *ctx, import *m) {
     bool new = known == HISTORY_NEW;
     if (new && !history_append_all(ctx, m->store, m->shard, m->records, m->count, &place)) return;
     if (new && m->by.id != NULL) history_producer_remember(ctx, m->store, &m->by, &place);
+    if (new) history_policy_keep(ctx, m->store, m->shard);
     reply_range(ctx, m, place.sequence, new);
 }
 

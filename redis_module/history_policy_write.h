@@ -10,7 +10,8 @@
 /* What the store says, for this shard (without a cluster: for all).  The index is not told. */
 void history_policy_write(server_ctx *ctx, const history_store *store, unsigned shard);
 
-/* In a cluster: a shard that is written to has a copy of the policy, so that who gets its slot knows it. */
+/* In a cluster: a shard that was written to has a copy of the policy, so that who gets its slot knows it.  The last thing
+ * that a command does: the index may be read anew. */
 void history_policy_keep(server_ctx *ctx, const history_store *store, unsigned shard);
 
 /* So that it selects nothing more and is not found, though all that it has is still there.  Copies that are so already

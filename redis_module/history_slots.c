@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "errors.h"
+#include "history_live.h"
 #include "slots.h"
 
 unsigned history_slot(hmq_slice store, unsigned shard) {
@@ -13,6 +14,12 @@ unsigned history_slot(hmq_slice store, unsigned shard) {
     return slots_of_key((hmq_slice){(const uint8_t *)tag, (size_t)len});
 }
 
+/* Remembered with the shard, if anything is. */
+static unsigned slot_of(const history_store *store, unsigned shard) {
+    bool known = store->live != NULL && store->live[shard] != NULL;
+    return known ? store->live[shard]->slot : history_slot(store->name, shard);
+}
+
 /* Reads are served there as far as the primary has the shard. */
 static bool is_on_replica(server_ctx *ctx, const history_store *store, unsigned shard) {
     return !(sv.GetContextFlags(ctx) & SERVER_CTX_MASTER) && (store->copies >> shard & 1);
@@ -20,7 +27,7 @@ static bool is_on_replica(server_ctx *ctx, const history_store *store, unsigned 
 
 bool history_is_here(server_ctx *ctx, const history_store *store, unsigned shard) {
     if (!can.cluster) return true;
-    return slots_state(history_slot(store->name, shard)) == SLOT_SERVED || is_on_replica(ctx, store, shard);
+    return slots_state(slot_of(store, shard)) == SLOT_SERVED || is_on_replica(ctx, store, shard);
 }
 
 static bool reply_moving(server_ctx *ctx, hmq_slice store, unsigned shard, unsigned slot) {
@@ -54,12 +61,15 @@ bool history_check_slot(server_ctx *ctx, hmq_slice store, unsigned shard) {
 }
 
 bool history_check_here(server_ctx *ctx, const history_store *store, unsigned shard) {
-    return !can.cluster || is_on_replica(ctx, store, shard) || history_check_slot(ctx, store->name, shard);
+    if (!can.cluster) return true;
+    unsigned slot = slot_of(store, shard);
+    if (slots_state(slot) == SLOT_SERVED && slots_cluster_works()) return true;
+    return is_on_replica(ctx, store, shard) || history_check_slot(ctx, store->name, shard);
 }
 
 bool history_check_rest(server_ctx *ctx, const history_store *store) {
     for (unsigned shard = 0; can.cluster && shard < store->shards; shard++) {
-        unsigned slot = history_slot(store->name, shard);
+        unsigned slot = slot_of(store, shard);
         slot_state state = slots_state(slot);
         if (state == SLOT_MIGRATING || state == SLOT_IMPORTING) return reply_moving(ctx, store->name, shard, slot);
     }

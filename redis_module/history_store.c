@@ -298,6 +298,15 @@ static const history_store *newest_copy(const history_stores *stores, hmq_slice 
     return newest;
 }
 
+/* Those that went with their slots. */
+static void forget_shards(history_store *store, uint64_t gone) {
+    for (; gone != 0; gone &= gone - 1) {
+        int shard = __builtin_ctzll(gone);
+        history_live_free(store->live[shard]);
+        store->live[shard] = NULL;
+    }
+}
+
 /* What is remembered of shards stays, if the store does. */
 static void choose_copy(history_stores *stores, hmq_slice name) {
     uint64_t copies;
@@ -311,6 +320,7 @@ static void choose_copy(history_stores *stores, hmq_slice name) {
         replace_store(stores, (hmq_slice){(const uint8_t *)key, len}, old);
     }
     if (newest == NULL) return;
+    forget_shards(old, old->copies & ~copies);
     old->copies = copies;
     old->changed_ms = newest->changed_ms;
 }

@@ -50,11 +50,15 @@ class Store:
 
     def create(self, *filters: str, **options: int) -> None:
         """HISTORY.STORE on each node; every shard is written by one of them."""
+        assert self.write(*filters, **options) == list(range(self.shards))
+
+    def write(self, *filters: str, **options: int) -> list[int]:
+        """HISTORY.STORE on each node: the shards that they wrote."""
         words = [word for one in filters for word in ("FILTER", one)]
         words += [word for name, value in options.items() for word in (name.upper(), str(value))]
         command = ("HISTORY.STORE", self.name, *words, "SHARDS", self.shards, "SEED", SEED)
         written = [shard for node in self.cluster.nodes for shard in node.client().execute_command(*command)]
-        assert sorted(written) == list(range(self.shards))
+        return sorted(written)
 
     def node(self, shard: int) -> Server:
         """Who has the shard."""

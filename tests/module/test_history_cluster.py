@@ -273,6 +273,23 @@ def test_nothing_touches_a_shard_on_its_way_and_it_goes_on_where_it_was(cluster:
     in_order(entries)
 
 
+def test_a_shard_that_was_on_its_way_when_its_store_was_made_gets_the_policy_with_its_first_message(
+    cluster: Cluster,
+) -> None:
+    store = Store(cluster, "s", SHARDS)
+    move = move_of(store, 0)
+    move.begin()
+    assert store.write("t/#") == list(range(1, SHARDS))
+    move.end()
+    settle(cluster)
+    client = move.target.client()
+    first, second = stores(move.target)[b"s"]["here"][:2]
+    assert first == 0
+    assert not client.exists("{s/0}_history_store")
+    assert store.append(store.topics(0)[0], "m").sequence == 1
+    assert client.hgetall("{s/0}_history_store") == client.hgetall(f"{{s/{second}}}_history_store")
+
+
 def test_a_node_that_got_its_first_shard_knows_the_store(cluster: Cluster) -> None:
     single = Store(cluster, "single", 1)
     single.create("one/#")

@@ -146,7 +146,7 @@ def test_the_place_of_a_number_is_where_its_writer_would_go_on(
 @given(lists(), st.integers(0, 1 << 31))
 def test_every_entry_is_stepped_to_from_anywhere(drawn: tuple[list[tuple[int, int]], int], start: int) -> None:
     entries, bits = drawn
-    whole = ffi.from_buffer(models.postings(entries, bits))
+    whole = ffi.new("uint8_t[]", models.postings(entries, bits))
     reader = ffi.new("hmq_postings *")
     assert lib.hmq_postings_open(reader, whole, len(whole), bits, 0)
     steps = []

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from holdmq import core
-from tests.module.history_support import TAIL, Place, append, fill_tail, replay, replay_all, store
+from tests.module.history_support import TAIL, Place, append, check_all, fill_tail, replay, replay_all, store
 from tests.module.sessions_support import (
     assert_indexes_hold,
     assert_same_keys,
@@ -144,6 +144,27 @@ def test_a_list_of_another_type_refuses_the_message_that_would_have_it_written(
     client.delete("{s/0}_history" + suffix)
     publish(client, "a", "m")
     assert len(replay_all(client, "a")) == TAIL + 1
+
+
+def test_what_was_acknowledged_is_read_while_a_list_is_of_another_type_and_goes_on_behind_it(
+    client: redis.Redis,
+) -> None:
+    store(client, "s", "d/#")
+    fill_tail(client, "s", "d/1", 2 * TAIL)
+    (name,) = names(client, "{s/0}_history_1_0_1_1_*")
+    listed = name.decode()
+    client.rename(listed, "aside")
+    client.zadd(listed, {"x": 1})
+    with unchanged(client):
+        assert f"WRONGTYPE the key '{listed}' holds" in str(error_of(client, "HISTORY.APPEND", "s", "d/1", "m"))
+        assert "changed by others" in str(error_of(client, "HISTORY.REPLAY", "d/1"))
+        assert len(replay_all(client, "#")) == 2 * TAIL
+        assert any(f"'{listed}' is no string" in sentence for sentence in check_all(client))
+    client.delete(listed)
+    client.rename("aside", listed)
+    append(client, "s", "d/1", "m")
+    assert len(replay_all(client, "d/1")) == 2 * TAIL + 1
+    assert check_all(client) == []
 
 
 def test_a_list_that_others_changed_is_refused(client: redis.Redis) -> None:

@@ -221,6 +221,30 @@ def test_members_that_come_and_go_lose_nothing_and_first_get_each_topic_in_its_o
     assert members.given_back
 
 
+def test_what_a_member_that_dies_had_not_acknowledged_comes_to_another(client: redis.Redis) -> None:
+    keep(client, 0, 90)
+    dying, other = Session(client, "{a}"), member(client, "b")
+    dying.open("bridge-1", expiry=0, lease=600)
+    dying.subscribe((FILTER, "2@earliest"))
+    keep(client, 90, 30)
+    eventually(lambda: is_live(client) and dying.info()["messages"] > 8, what="a part for each")
+    acknowledged = numbers_of(take(dying, 5))
+    leased = set(numbers_of([core.Record.decode(entry.value) for entry in dying.fetch_all()]))
+    dying.open("bridge-1", expiry=0, lease=1)  # and nobody renews it
+    came: list[core.Record] = []
+
+    def all_came() -> bool:
+        came.extend(take(other))
+        return len(came) >= 120 - len(acknowledged)
+
+    eventually(all_came, what="what the dead member had")
+    assert sorted(acknowledged + numbers_of(came)) == list(range(120))
+    assert len(leased) > 3
+    for topic in {record.topic for record in came}:
+        own = [number for number in numbers_of([r for r in came if r.topic == topic]) if number not in leased]
+        assert own == sorted(own)
+
+
 def test_a_promoted_replica_goes_on_where_the_group_was(fresh_server: MakeServer) -> None:
     primary = fresh_server()
     client = primary.client()

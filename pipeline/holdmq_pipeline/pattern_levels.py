@@ -1,31 +1,36 @@
-"""Topic patterns of any number of topics, by DataFrame operations, level by level; several candidates at once.
+"""Topic patterns of any number of topics, level by level; several candidates at once.
 
-It does what the learner in C does in one process (src/history_learner.h), for as many topics as Spark can hold: a level
-with more different children than a threshold becomes `+`, with the subtrees below merged; a child that alone has a
-certain share of its level's messages stays concrete. A candidate is one choice of threshold and share.
+It does what the learner in C does in one process (src/history_learner.h), for as many topics as there are: a level with
+more different children than a threshold becomes `+`, with the subtrees below merged; a child that alone has a certain
+share of its level's messages stays concrete. A candidate is one choice of threshold and share.
 
-The state is a DataFrame `group, path, rest, messages`: so many messages went to topics whose first levels are now
-`path` (concrete levels and `+`) and whose further levels are `rest`, null if there are none. Rows with equal path and
-rest are one row, so merging siblings makes the state smaller with each level:
+The state is a table `group, path, rest, messages`: so many messages went to topics whose first levels are now `path`
+(concrete levels and `+`) and whose further levels are `rest`, null if there are none. Rows with equal path and rest are
+one row, so merging siblings makes the state smaller with each level:
 
     "", devices/1/temperature  1         devices, 1/temperature  1        devices/+10, temperature  3
     "", devices/2/temperature  2   -->   devices, 2/temperature  2   -->  devices/+10, pressure     1
     "", devices/2/pressure     1         devices, 2/pressure     1
 
-A step counts the children of each path (their messages in `BUCKETS` buckets by hash, so that what the driver collects
-stays small), decides in the driver, looks into the heavy buckets for hot children, and writes the next state.
+A step counts the children of each path (their messages in buckets by hash, so that what is collected stays small),
+decides, looks into the heavy buckets for hot children, and makes the next state. Decisions are made here; the table is
+one of two:
+
+    pattern_frames.py   a DataFrame: any number of topics, spread over Spark's tasks
+    pattern_arrow.py    Arrow in the driver: some millions of topics, in a tenth of the time that shuffling them takes
 
 Invariants:
     1. Candidates that have decided alike so far share their rows: `group` is a set of candidates. Each candidate has a
        path in exactly one group.
-    2. The driver holds decisions, never topics: at most `LIVE_FACTOR * max_patterns` paths of a candidate; one that
-       needs more has no set.
+    2. What is known here are decisions, never topics: at most `LIVE_FACTOR * max_patterns` paths of a candidate; one
+       that needs more has no set.
     3. Counts of messages are exact, and so is the number of different children of a path, unless an estimate is asked
        for: that is within about two percent.
     4. Levels of the root that begin with `$` are never merged, at most `MAX_DOLLARS` are followed; levels with control
        characters, which no pattern can have, are never concrete. Both as in C.
+    5. Both tables give the same sets, to the letter.
 
-Not O(1): one shuffle of the state for each level, of its different (path, rest) only.
+Not O(1): one pass over the state for each level, its different (path, rest) only.
 """
 
 from collections import Counter, defaultdict
@@ -34,26 +39,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from holdmq.core import MAX_PATTERN_LEVELS, MAX_PATTERNS, PatternSet
+from holdmq_pipeline.pattern_arrow import ArrowState
+from holdmq_pipeline.pattern_frames import FrameState
+from holdmq_pipeline.pattern_state import CONTROL, DOLLAR, ENDED, Asked, Bucket, Known, State, Way
 
-BUCKETS = 64
-ENDED, DOLLAR, CONTROL = -1, -2, -3  # buckets of rows that are no ordinary child
-MAX_DOLLARS = 16
 LIVE_FACTOR = 4
 MAX_BITS = 24
 MIN_BITS = 4
+MAX_DOLLARS = 16
 MAX_LINE_BYTES = 65535
 TAIL_PERMILLE = 1  # of all messages: less than that is not worth a '#' of its own
 NEVER_HOT = 101
-PATH = [("group", pa.int32()), ("path", pa.string())]
-HEAVY = pa.schema([*PATH, ("bucket", pa.int32()), ("least", pa.int64())])
-WAY = pa.schema([*PATH, ("to", pa.int32()), ("concrete", pa.bool_()), ("plus", pa.string()), ("hot", pa.int64())])
-CHILD = pa.schema([*PATH, ("level", pa.string()), ("weight", pa.int64())])
-ESTIMATE_ERROR = 0.05  # of one bucket; of the sum of all an eighth
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class _Family(NamedTuple):
 
 
 def learn_levels(
-    topics: DataFrame,
+    topics: DataFrame | pa.Table,
     candidates: Sequence[Candidate] = DEFAULT_CANDIDATES,
     *,
     levels: int = 8,
@@ -118,11 +117,13 @@ def learn_levels(
     """The pattern set of each candidate, None for one that would have too many patterns.
 
     Args:
-        topics: columns `topic` (string, valid topic names) and `messages` (long); equal topics are added up.
+        topics: columns `topic` (string, valid topic names) and `messages` (long); equal topics are added up. As an
+            Arrow table they are learned from here, as a DataFrame in Spark.
         candidates: how the sets are to be made.
         levels: how many levels are indexed, 1..16.
         max_patterns: of a set, 1..4096.
-        exact: count different children exactly; else estimate them, which shuffles less where they are very many.
+        exact: count different children exactly; else (in Spark) estimate them, which shuffles less where they are very
+            many.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -133,43 +134,31 @@ def learn_levels(
         raise ValueError(f"max_patterns is {max_patterns}, expected 1..{MAX_PATTERNS}")
     if not candidates:
         raise ValueError("candidates is empty, expected at least one")
-    return _Learning(candidates, levels, max_patterns, exact=exact).run(topics)
+    state: State = ArrowState(topics) if isinstance(topics, pa.Table) else FrameState(topics, exact=exact)
+    try:
+        return _Learning(state, candidates, levels, max_patterns).run()
+    finally:
+        state.close()
 
 
 class _Learning:
     """One run; what it knows are decisions and the lines of each candidate."""
 
-    def __init__(self, candidates: Sequence[Candidate], levels: int, max_patterns: int, *, exact: bool) -> None:
+    def __init__(self, state: State, candidates: Sequence[Candidate], levels: int, max_patterns: int) -> None:
+        self._state = state
         self._candidates = candidates
         self._levels = levels
         self._max_patterns = max_patterns
-        self._exact = exact
         self._groups: list[frozenset[int]] = [frozenset(range(len(candidates)))]
         self._dropped: set[int] = set()
         self._lines: list[list[str]] = [[] for _ in candidates]
         self._total = 0
 
-    def run(self, topics: DataFrame) -> list[PatternSet | None]:
-        state = (
-            topics.select(f.lit(0).alias("group"), f.lit("").alias("path"), f.col("topic").alias("rest"), "messages")
-            .groupBy("group", "path", "rest")
-            .agg(f.sum("messages").alias("messages"))
-        )
-        held: list[DataFrame] = []  # the state, and while it is computed the one before
-        try:
-            for depth in range(self._levels + 1):
-                held.append(state.persist(StorageLevel.MEMORY_AND_DISK))
-                parts = _with_level(state, depth)
-                families = self._families(parts)
-                if len(held) > 1:
-                    held.pop(0).unpersist()
-                after = self._step(parts, families, depth)
-                if after is None:
-                    break
-                state = after
-        finally:
-            for frame in held:
-                frame.unpersist()
+    def run(self) -> list[PatternSet | None]:
+        for depth in range(self._levels + 1):
+            families = [_family(*found) for found in self._state.families()]
+            if not self._step(families, depth):
+                break
         return [self._set(number) for number in range(len(self._candidates))]
 
     def _set(self, number: int) -> PatternSet | None:
@@ -180,8 +169,8 @@ class _Learning:
 
     # --- one level ---
 
-    def _step(self, parts: DataFrame, families: Sequence[_Family], depth: int) -> DataFrame | None:
-        """Writes the lines that end here; the state of the next level, None if there is none."""
+    def _step(self, families: Sequence[_Family], depth: int) -> bool:
+        """Writes the lines that end here and goes to the next level; False if there is none."""
         if depth == 0:
             self._total = sum(family.messages + family.ended for family in families)
         last = depth == self._levels
@@ -190,22 +179,11 @@ class _Learning:
             self._write(family, depth, everything_beyond=last)
         self._drop_those_with_too_many(decisions)
         if not any(family.messages for family in families) or last:
-            return None
-        hot = self._hot(parts, decisions)
+            return False
+        hot = self._hot(decisions)
         if depth == 0:
-            parts = _without_further_dollars(parts)
-        return self._next(parts, decisions, hot, depth)
-
-    def _families(self, parts: DataFrame) -> list[_Family]:
-        different = f.count_distinct("level") if self._exact else f.approx_count_distinct("level", ESTIMATE_ERROR)
-        rows = (
-            parts.groupBy("group", "path", "bucket")
-            .agg(different.alias("different"), f.sum("messages").alias("messages"))
-            .groupBy("group", "path")
-            .agg(f.collect_list(f.struct("bucket", "different", "messages")).alias("buckets"))
-            .collect()
-        )
-        return [_family(row.group, row.path, [tuple(bucket) for bucket in row.buckets]) for row in rows]
+            self._state.keep_dollars(MAX_DOLLARS)
+        return self._advance(decisions, hot)
 
     def _decide(self, family: _Family) -> dict[_Outcome, frozenset[int]]:
         found: dict[_Outcome, set[int]] = defaultdict(set)
@@ -238,46 +216,32 @@ class _Learning:
         limit = LIVE_FACTOR * self._max_patterns
         self._dropped.update(number for number, count in paths.items() if count > limit)
 
-    def _hot(
-        self, parts: DataFrame, decisions: dict[_Family, dict[_Outcome, frozenset[int]]]
-    ) -> dict[_Family, list[tuple[str, int]]]:
+    def _hot(self, decisions: dict[_Family, dict[_Outcome, frozenset[int]]]) -> dict[_Family, list[tuple[str, int]]]:
         """The children of paths that vary which have the least share that one of the candidates asks for."""
         asked = []
         for family, outcomes in decisions.items():
             shares = [o.hot_percent for o, n in outcomes.items() if not o.concrete and n - self._dropped]
             least = min(shares, default=NEVER_HOT) * family.messages
             asked += [
-                (family.group, family.path, bucket, least)
+                Asked(family.group, family.path, bucket, least)
                 for bucket, messages in family.buckets
                 if least and messages * 100 >= least
             ]
-        if not asked:
-            return {}
-        heavy = _local(parts, asked, HEAVY)
-        rows = (
-            parts.join(f.broadcast(heavy), ["group", "path", "bucket"])
-            .groupBy("group", "path", "level", "least")
-            .agg(f.sum("messages").alias("messages"))
-            .where("messages * 100 >= least")
-            .collect()
-        )
         by_path = {(family.group, family.path): family for family in decisions}
         hot: dict[_Family, list[tuple[str, int]]] = defaultdict(list)
-        for row in rows:
-            hot[by_path[row.group, row.path]].append((row.level, row.messages))
+        for found in self._state.hot(asked) if asked else []:
+            hot[by_path[found.group, found.path]].append((found.level, found.messages))
         return hot
 
-    # --- the next state ---
+    # --- the next level ---
 
-    def _next(
+    def _advance(
         self,
-        parts: DataFrame,
         decisions: dict[_Family, dict[_Outcome, frozenset[int]]],
         hot: dict[_Family, list[tuple[str, int]]],
-        depth: int,
-    ) -> DataFrame | None:
+    ) -> bool:
         ways = [
-            (
+            Way(
                 family.group,
                 family.path,
                 self._group(numbers - self._dropped),
@@ -288,33 +252,14 @@ class _Learning:
             for outcome, numbers in outcomes.items()
             if family.messages and numbers - self._dropped
         ]
-        if not ways:
-            return None
         known = [
-            (family.group, family.path, level, 100 * messages)
+            Known(family.group, family.path, level, 100 * messages)
             for family, children in hot.items()
             for level, messages in children
         ]
-        way = _local(parts, ways, WAY)
-        child = _local(parts, known, CHILD)
-        stays = (
-            f.col("concrete") | (f.col("bucket") == DOLLAR) | f.coalesce(f.col("weight") >= f.col("hot"), f.lit(False))
-        )
-        token = f.when(stays, f.col("level")).otherwise(f.col("plus"))
-        return (
-            parts.where(f.col("bucket") != ENDED)
-            .join(f.broadcast(way), ["group", "path"])
-            .where(~(f.col("concrete") & (f.col("bucket") == CONTROL)))
-            .join(f.broadcast(child), ["group", "path", "level"], "left")
-            .select(
-                f.col("to").alias("group"),
-                (token if depth == 0 else f.concat("path", f.lit("/"), token)).alias("path"),
-                f.col("tail").alias("rest"),
-                "messages",
-            )
-            .groupBy("group", "path", "rest")
-            .agg(f.sum("messages").alias("messages"))
-        )
+        if ways:
+            self._state.advance(ways, known)
+        return bool(ways)
 
     def _plus(self, family: _Family, outcome: _Outcome, hot: dict[_Family, list[tuple[str, int]]]) -> tuple[str, int]:
         """The `+` for what varies, with its bits, and the weight (100 * messages) from which a child stays concrete."""
@@ -333,23 +278,7 @@ def bits_for(different: int) -> int:
     return min(max(max(different, 0).bit_length() + 2, MIN_BITS), MAX_BITS)
 
 
-def _with_level(state: DataFrame, depth: int) -> DataFrame:
-    """The state with its next level, what is behind it (null: nothing), and the bucket that the level falls in."""
-    level = f.substring_index("rest", "/", 1)
-    bucket = f.when(f.col("rest").isNull(), ENDED).when(level.rlike(r"[\x00-\x1f\x7f]"), CONTROL)
-    if depth == 0:
-        bucket = bucket.when(level.startswith("$"), DOLLAR)
-    return state.select(
-        "group",
-        "path",
-        "messages",
-        level.alias("level"),
-        f.when(f.instr("rest", "/") > 0, f.expr("substring(rest, instr(rest, '/') + 1)")).alias("tail"),
-        bucket.otherwise(f.pmod(f.xxhash64(level), f.lit(BUCKETS)).cast("int")).alias("bucket"),
-    )
-
-
-def _family(group: int, path: str, buckets: Sequence[tuple[int, int, int]]) -> _Family:
+def _family(group: int, path: str, buckets: Sequence[Bucket]) -> _Family:
     special = {bucket: (different, messages) for bucket, different, messages in buckets if bucket < 0}
     usual = [(bucket, different, messages) for bucket, different, messages in buckets if bucket >= 0]
     controls, controls_messages = special.get(CONTROL, (0, 0))
@@ -363,23 +292,3 @@ def _family(group: int, path: str, buckets: Sequence[tuple[int, int, int]]) -> _
         controls_messages=controls_messages,
         buckets=tuple((bucket, messages) for bucket, _, messages in usual),
     )
-
-
-def _without_further_dollars(parts: DataFrame) -> DataFrame:
-    """Of the levels that begin with `$` only the most frequent are followed; the pattern `#` takes the others."""
-    rows = (
-        parts.where(f.col("bucket") == DOLLAR)
-        .groupBy("level")
-        .agg(f.sum("messages").alias("messages"))
-        .orderBy(f.desc("messages"), "level")
-        .limit(MAX_DOLLARS)
-        .collect()
-    )
-    return parts.where((f.col("bucket") != DOLLAR) | f.col("level").isin([row.level for row in rows]))
-
-
-def _local(like: DataFrame, rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> DataFrame:
-    """A small DataFrame that needs no task to be made."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return like.sparkSession.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))

@@ -4,14 +4,18 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 import redis
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdmq.cli import main
 from holdmq.core import PatternLearner, PatternSet
 from holdmq_pipeline.jobs.learn import LearnOptions, check_filters, learn, learn_store, read_filters
 from holdmq_pipeline.options import Options
+from holdmq_pipeline.pattern_frames import CACHED_PLANS
 from holdmq_pipeline.pattern_install import install
 from holdmq_pipeline.pattern_levels import Candidate, bits_for, learn_levels
 from holdmq_pipeline.wire import Link
@@ -47,23 +51,29 @@ def learner_of(topics: dict[str, int], **options: int) -> PatternLearner:
     return learner
 
 
-@pytest.mark.parametrize("exact", [True, False], ids=["counted", "estimated"])
-def test_every_candidate_is_the_set_of_the_learner_in_c(spark: "SparkSession", exact: bool) -> None:
+@pytest.mark.parametrize("how", ["in the driver", "in Spark", "in Spark, estimated"])
+def test_every_candidate_is_the_set_of_the_learner_in_c(spark: "SparkSession", how: str) -> None:
     topics = odd_topics()
+    frame = frame_of(spark, topics, "messages")
+    before = spark.conf.get(CACHED_PLANS)
+    table = frame.toArrow() if how == "in the driver" else frame
     candidates = [Candidate(100), Candidate(25, 5), Candidate(6), Candidate(1), Candidate(0)]
-    sets = learn_levels(frame_of(spark, topics, "messages"), candidates, levels=4, exact=exact)
+    sets = learn_levels(table, candidates, levels=4, exact="estimated" not in how)
     for candidate, found in zip(candidates, sets, strict=True):
         learner = learner_of(topics, levels=4, max_children=MAX_CHILDREN, hot_percent=candidate.hot_percent)
         expected = learner.patterns(candidate.max_children)
         assert found is not None
         assert expected is not None
         assert found.text.decode() == expected.text.decode()
+    assert spark.conf.get(CACHED_PLANS) == before
 
 
 def test_a_hot_child_stays_concrete_where_the_learner_in_c_has_merged_it(spark: "SparkSession") -> None:
-    topics = {f"v1/{i}/attributes": 3 for i in range(400)} | {"v1/me/attributes": 2000}
+    topics = {f"v1/{i}/attributes": 3 for i in range(400)} | {"v1/me/attributes": 2000, "v1/\x7f/state": 9}
     filters = {"v1/me/attributes": 5, "v1/7/attributes": 1}
     result = learn(frame_of(spark, topics), filters=filters, options=LearnOptions(levels=4))
+    spread = learn(frame_of(spark, topics), filters=filters, options=LearnOptions(levels=4, local_topics=100))
+    assert spread.report() == result.report()
     theirs = learner_of(topics, levels=4).propose(PatternSet("holdmq-patterns 1 levels=4\n#"), filters)
     assert b"\nv1/me/attributes\n" in result.best.patterns.text
     assert theirs.patterns is not None
@@ -138,10 +148,29 @@ def test_the_command_learns_from_a_table_and_ends_with_its_figures(
 
 def test_a_candidate_with_too_many_patterns_has_no_set(spark: "SparkSession") -> None:
     topics = {f"a/{i}": 1 for i in range(30)}
+    assert learn_levels(frame_of(spark, topics, "messages").toArrow(), [Candidate(100)], max_patterns=20) == [None]
     sets = learn_levels(frame_of(spark, topics, "messages"), [Candidate(100), Candidate(6)], max_patterns=20)
     assert sets[0] is None
     assert sets[1] is not None
     assert len(sets[1]) == 2
+
+
+@given(
+    st.dictionaries(
+        st.lists(st.sampled_from(["a", "b", "c", "", "$s"]), min_size=1, max_size=5)
+        .map("/".join)
+        .filter(lambda topic: topic != ""),
+        st.integers(1, 20),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_any_topics_learned_from_in_the_driver_give_the_sets_of_the_learner_in_c(topics: dict[str, int]) -> None:
+    table = pa.table({"topic": list(topics), "messages": list(topics.values())})
+    candidates = [Candidate(2, 40), Candidate(1, 101), Candidate(0)]
+    for candidate, found in zip(candidates, learn_levels(table, candidates, levels=3), strict=True):
+        learner = learner_of(topics, levels=3, max_children=MAX_CHILDREN, hot_percent=candidate.hot_percent)
+        assert found == learner.patterns(candidate.max_children)
 
 
 @pytest.mark.parametrize("topic", ["devices/+/t", "a#", "", "a\x00b"])

@@ -1,6 +1,9 @@
 """The job `learn`: topic patterns from an archive of any size, compared, and the best installed.
 
-    topics ──► learn_levels (pattern_levels.py) ──► one pattern set for each candidate ──► score ──► install
+    topics ──► counted ──► learn_levels (pattern_levels.py) ──► a pattern set for each candidate ──► score ──► install
+
+Spark adds up the messages of each topic. Up to `local_topics` different ones (and `LOCAL_BYTES` of names) come to the
+driver, where they are learned from in seconds; of more, none does, and Spark goes through their levels.
 
 What a set costs is measured as the server's own learner measures it (src/history_learner.h), on the topics with the
 smallest hashes and the filters that readers asked for: logs opened for a filter, messages visited for each one
@@ -11,12 +14,14 @@ A set is only text: whatever `HISTORY.PATTERNS PREPARE` accepts gives every topi
 from. Nothing is installed that does not cost less than the present set by a margin: a generation is not changed for
 nothing.
 
-Not O(1): see pattern_levels.py; scoring is O(filters * sample) in the driver for each set.
+Not O(1): see pattern_levels.py; memory of the driver as said there, bounded by the two limits; scoring is O(filters *
+sample) in the driver for each set.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -38,6 +43,8 @@ from holdmq_pipeline.wire import Link
 
 MAX_SAMPLE = 100_000
 MAX_FILTERS = 100_000
+LOCAL_TOPICS = 5_000_000
+LOCAL_BYTES = 256 << 20
 # What a topic name must not contain, for Spark: the core checks those of the sample to the letter.
 INVALID_NAME = r"[+#\x00]"
 
@@ -53,7 +60,8 @@ class LearnOptions:
         max_patterns: of a set, 1..4096.
         sample: how many topics costs are measured on, 1..100000.
         shards: of the store, to report how evenly they are filled; 0: unknown, or those of the present store.
-        exact: count different levels exactly, else estimate them.
+        exact: count different levels exactly, else estimate them (where Spark does it).
+        local_topics: up to so many different topics are learned from in the driver.
     """
 
     candidates: Sequence[Candidate] = DEFAULT_CANDIDATES
@@ -63,6 +71,7 @@ class LearnOptions:
     sample: int = 10_000
     shards: int = 0
     exact: bool = True
+    local_topics: int = LOCAL_TOPICS
 
     def __post_init__(self) -> None:
         """Checks what `learn_levels` does not.
@@ -209,10 +218,12 @@ def learn(
     with measured("learn") as figures:
         counted = topic_counts(topics).persist()
         try:
-            _check_names(counted)
-            figures.rows, figures.counts["topics"] = _totals(counted)
+            size = _checked_size(counted)
+            figures.rows, figures.counts["topics"] = size.messages, size.topics
             chosen = Sample(_sample(counted, how.sample), levels, how.shards)
-            sets = learn_levels(counted, how.candidates, levels=levels, max_patterns=how.max_patterns, exact=how.exact)
+            local = size.topics <= how.local_topics and size.bytes <= LOCAL_BYTES
+            table = counted.toArrow() if local else counted
+            sets = learn_levels(table, how.candidates, levels=levels, max_patterns=how.max_patterns, exact=how.exact)
         finally:
             counted.unpersist()
         named = {**_named(how.candidates, sets), **how.further}
@@ -317,15 +328,27 @@ def learn_store(
     return LearnResult(result.figures, result.scored, result.present, installed)
 
 
-def _check_names(counted: DataFrame) -> None:
-    wrong = counted.where(f.col("topic").isNull() | (f.col("topic") == "") | f.col("topic").rlike(INVALID_NAME)).head()
-    if wrong is not None:
-        raise ValueError(f"{wrong.topic!r} among the topics is no topic name")
+class _Size(NamedTuple):
+    """How much there is to learn from."""
+
+    topics: int
+    messages: int
+    bytes: int
 
 
-def _totals(counted: DataFrame) -> tuple[int, int]:
-    row = counted.agg(f.coalesce(f.sum("messages"), f.lit(0)), f.count("*")).head()
-    return (int(row[0]), int(row[1])) if row else (0, 0)
+def _checked_size(counted: DataFrame) -> _Size:
+    name = f.col("topic")
+    wrong = name.isNull() | (name == "") | name.rlike(INVALID_NAME)
+    row = counted.agg(
+        f.count("*").alias("topics"),
+        f.coalesce(f.sum("messages"), f.lit(0)).alias("messages"),
+        f.coalesce(f.sum(f.octet_length(name)), f.lit(0)).alias("bytes"),
+        f.count_if(wrong).alias("wrong"),
+        f.min(f.when(wrong, name)).alias("first"),
+    ).collect()[0]
+    if row.wrong:
+        raise ValueError(f"{row.first!r} among the topics is no topic name")
+    return _Size(row.topics, row.messages, row.bytes)
 
 
 def _sample(counted: DataFrame, size: int) -> dict[str, int]:

@@ -6,8 +6,9 @@ the server then and in a later version of the table by now: the task reads it fr
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -21,13 +22,14 @@ from holdmq_pipeline.errors import DataLossError
 from holdmq_pipeline.history_reader import RangeQuery
 from holdmq_pipeline.layout import ArchiveFile
 from holdmq_pipeline.offsets import Range
-from holdmq_pipeline.options import READ, Options, timestamp_ms
+from holdmq_pipeline.options import READ, Options, checked_filters, timestamp_ms
 from holdmq_pipeline.ranges import offsets_at, shard_infos
 from holdmq_pipeline.wire import Link
 
 __all__ = ["archived", "history", "pattern_table", "read_archived", "topic_matches"]
 
 Time = str | int | datetime
+Filters = str | Sequence[str] | None
 
 COLUMNS = (
     "shard int, offset long, timestamp timestamp, topic string, payload binary, qos byte, retain boolean, "
@@ -60,7 +62,7 @@ def archived(
     spark: SparkSession,
     table: str,
     store: str,
-    topic_filter: str | None = None,
+    topic_filter: Filters = None,
     start: Time | None = None,
     end: Time | None = None,
 ) -> DataFrame:
@@ -70,19 +72,20 @@ def archived(
         spark: reads the files.
         table: the archive.
         store: any store of it.
-        topic_filter: an MQTT filter; None: everything.
+        topic_filter: an MQTT filter, or several: what any of them matches; None: everything.
         start: from this time on: ms since 1970, ISO 8601 or datetime.
         end: the first time that is not read.
     """
     archive_of = open_table(table)
-    return _cold(spark, archive_of, archive_of.snapshot(store).files, topic_filter, _us(start), _us(end))
+    filters = checked_filters(topic_filter, "topic_filter")
+    return _cold(spark, archive_of, archive_of.snapshot(store).files, filters, _us(start), _us(end))
 
 
 def history(
     spark: SparkSession,
     options: Mapping[str, str],
     table: str,
-    topic_filter: str | None = None,
+    topic_filter: Filters = None,
     start: Time | None = None,
     end: Time | None = None,
 ) -> DataFrame:
@@ -92,11 +95,12 @@ def history(
         spark: reads both.
         options: of the data source: url, passwordFile, store, fetchRows ...
         table: the archive.
-        topic_filter: an MQTT filter; None: everything.
+        topic_filter: an MQTT filter, or several: what any of them matches; None: everything.
         start: from this time on: ms since 1970, ISO 8601 or datetime.
         end: the first time that is not read; what comes after the call is not read either.
     """
     source = Options(options, READ)
+    filters = checked_filters(topic_filter, "topic_filter")
     archive_of = open_table(table)
     with Link(source) as link:
         store = link.store(source.text("store"))[b"store"].decode()
@@ -120,10 +124,10 @@ def history(
     live = live.option("startingOffsets", _json(begin)).option(
         "endingOffsets", _json({shard: max(number, begin[shard]) for shard, number in until.items()})
     )
-    if topic_filter is not None:
-        live = live.option("topicFilter", topic_filter)
+    if filters:
+        live = live.option("topicFilter", json.dumps(filters))
     hot = _within(live.load(), _us(start), _us(end))
-    return _cold(spark, archive_of, snapshot.files, topic_filter, _us(start), _us(end)).unionByName(hot)
+    return _cold(spark, archive_of, snapshot.files, filters, _us(start), _us(end)).unionByName(hot)
 
 
 def pattern_table(
@@ -220,11 +224,12 @@ def read_archived(location: str, query: RangeQuery, part: Range) -> Iterator[pa.
             f"store {query.store}, shard {part.shard}: of the numbers {part.begin} to {part.end - 1}, which the "
             f"server does not have any more, {location} has {rows.num_rows}"
         )
-    if query.topic_filter is not None:
+    if query.topic_filters:
         topics = rows.column("topic").combine_chunks().dictionary_encode()
-        chosen = pa.array(
-            [core.matches(query.topic_filter, topic) for topic in topics.dictionary.to_pylist()], pa.bool_()
-        )
+        matches = [
+            any(core.matches(one, topic) for one in query.topic_filters) for topic in topics.dictionary.to_pylist()
+        ]
+        chosen = pa.array(matches, pa.bool_())
         rows = rows.filter(chosen.take(topics.indices))
     for name in query.columns:
         if name not in rows.schema.names and name not in packed.HEADERS:
@@ -239,27 +244,40 @@ def _cold(
     spark: SparkSession,
     archive_of: ArchiveTable,
     files: list[ArchiveFile],
-    topic_filter: str | None,
+    filters: tuple[str, ...],
     start_us: int | None,
     end_us: int | None,
 ) -> DataFrame:
-    """The rows of files; structures whose levels a filter fixes alike are read together."""
+    """The rows of files; structures whose levels the filters fix alike are read together."""
     files = _in_time(files, start_us, end_us)
-    if topic_filter is None:
+    if not filters:
         return _within(_read(spark, archive_of, files).select(*NAMES), start_us, end_us)
-    groups: dict[tuple[tuple[str, str], ...], list[ArchiveFile]] = {}
+    # By what the filters fix in a structure, which Spark compares with the bounds of pages, and which they are.
+    groups: dict[tuple[tuple[str, tuple[tuple[str, str], ...]], ...], list[ArchiveFile]] = {}
     for one in files:
-        if layout.overlap(one.structure, topic_filter):
-            fixed = tuple(sorted(layout.fixed_levels(one.structure, topic_filter).items()))
-            groups.setdefault(fixed, []).append(one)
+        own = tuple(
+            (each, tuple(sorted(layout.fixed_levels(one.structure, each).items())))
+            for each in filters
+            if layout.overlap(one.structure, each)
+        )
+        if own:
+            groups.setdefault(own, []).append(one)
     whole: DataFrame | None = None
-    for fixed, own in sorted(groups.items()):
-        frame = _within(_read(spark, archive_of, own), start_us, end_us)
-        for name, value in fixed:
-            frame = frame.where(F.col(name) == value)
-        frame = frame.where(topic_matches(F.col("topic"), topic_filter)).select(*NAMES)
+    for own, files_of in sorted(groups.items()):
+        frame = _within(_read(spark, archive_of, files_of), start_us, end_us)
+        if all(fixed for _one, fixed in own):
+            frame = frame.where(_any(_all(F.col(name) == value for name, value in fixed) for _one, fixed in own))
+        frame = frame.where(_any(topic_matches(F.col("topic"), one) for one, _fixed in own)).select(*NAMES)
         whole = frame if whole is None else whole.unionByName(frame)
     return whole if whole is not None else spark.createDataFrame([], COLUMNS)
+
+
+def _any(conditions: Iterable[Column]) -> Column:
+    return reduce(Column.__or__, conditions)
+
+
+def _all(conditions: Iterable[Column]) -> Column:
+    return reduce(Column.__and__, conditions)
 
 
 def _read(spark: SparkSession, archive_of: ArchiveTable, files: list[ArchiveFile]) -> DataFrame:

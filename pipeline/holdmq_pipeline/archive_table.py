@@ -1,6 +1,6 @@
 """The table of an archive: what is in it, and up to which number of each shard, changed by one commit at a time.
 
-    DeltaTable    a Delta table, by the library deltalake. The watermark of a shard is the version of an application
+    DeltaArchive  a Delta table, by the library deltalake. The watermark of a shard is the version of an application
                   transaction `holdmq/<store>/<shard>`: Delta keeps the last one of each, whatever becomes of its log.
     ParquetTable  plain Parquet files with a log of commits of its own: `_holdmq/00000000000000000007.json`. For a
                   file system that several machines share, or one machine.
@@ -35,7 +35,7 @@ from holdmq_pipeline import layout
 from holdmq_pipeline.errors import ArchiveError
 from holdmq_pipeline.layout import ArchiveFile
 
-__all__ = ["ArchiveTable", "Snapshot", "open_table"]
+__all__ = ["ArchiveTable", "Change", "Snapshot", "open_table"]
 
 PARQUET = "parquet:"
 LOG = "_holdmq"
@@ -57,23 +57,34 @@ class Snapshot:
     watermarks: dict[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Change:
+    """What a commit does, in one step.
+
+    Attributes:
+        store: whose watermarks are meant.
+        based_on: the version that it follows.
+        added: files that come in.
+        removed: files that go, because those that come have their rows.
+        watermarks: by shard, as far as they move.
+    """
+
+    store: str
+    based_on: Snapshot
+    added: Sequence[ArchiveFile]
+    removed: Sequence[ArchiveFile] = ()
+    watermarks: Mapping[int, int] = field(default_factory=dict)
+
+
 class ArchiveTable(Protocol):
-    """What the jobs need of a table format."""
+    """What the jobs need of a table format; a further one is a class with these methods, named in `open_table`."""
 
     location: str
 
     def snapshot(self, store: str) -> Snapshot:
         """The present version."""
 
-    def commit(
-        self,
-        store: str,
-        based_on: Snapshot,
-        added: Sequence[ArchiveFile],
-        *,
-        removed: Sequence[ArchiveFile] = (),
-        watermarks: Mapping[int, int] | None = None,
-    ) -> None:
+    def commit(self, change: Change) -> None:
         """One step: files in, files out, watermarks on.
 
         Raises:
@@ -146,25 +157,17 @@ class DeltaArchive:
         watermarks = {shard: table.transaction_version(f"holdmq/{store}/{shard}") for shard in range(shards)}
         return Snapshot(table.version(), files, {s: mark for s, mark in watermarks.items() if mark is not None})
 
-    def commit(
-        self,
-        store: str,
-        based_on: Snapshot,
-        added: Sequence[ArchiveFile],
-        *,
-        removed: Sequence[ArchiveFile] = (),
-        watermarks: Mapping[int, int] | None = None,
-    ) -> None:
+    def commit(self, change: Change) -> None:
         """One step."""
         fields = [*layout.SCHEMA, pa.field("date", pa.date32()), pa.field("structure", pa.string())]
         schema = Schema.from_arrow(pa.schema(fields))
         try:
-            if based_on.version < 0:
+            if change.based_on.version < 0:
                 self._table = DeltaTable.create(self.location, schema, mode="error", partition_by=PARTITIONS)
             now_ms = int(time.time() * 1000)
             actions: list[Any] = [
-                AddAction(one.path, one.size, _partition(one), now_ms, watermarks is not None, _statistics(one))
-                for one in added
+                AddAction(one.path, one.size, _partition(one), now_ms, not change.removed, _statistics(one))
+                for one in change.added
             ]
             actions += [
                 RemoveAction(
@@ -174,9 +177,9 @@ class DeltaArchive:
                     size=one.size,
                     partition_values=_partition(one),
                 )
-                for one in removed
+                for one in change.removed
             ]
-            marks = dict(watermarks or {})
+            store, marks = change.store, dict(change.watermarks)
             transactions = [Transaction(f"holdmq/{store}/{shard}", mark) for shard, mark in marks.items()]
             if marks:
                 transactions.append(Transaction(f"holdmq/{store}", max(marks) + 1))
@@ -268,33 +271,24 @@ class ParquetTable:
     def _commits(self) -> Iterable[Path]:
         return sorted(self._log.glob("*.json")) if self._log.is_dir() else []
 
-    def commit(
-        self,
-        store: str,
-        based_on: Snapshot,
-        added: Sequence[ArchiveFile],
-        *,
-        removed: Sequence[ArchiveFile] = (),
-        watermarks: Mapping[int, int] | None = None,
-    ) -> None:
+    def commit(self, change: Change) -> None:
         """One step: a file with the next number, which only one can make."""
         entry = {
-            "store": store,
-            "added": [asdict(one) for one in added],
-            "removed": [one.path for one in removed],
-            "watermarks": dict(watermarks or {}),
+            "store": change.store,
+            "added": [asdict(one) for one in change.added],
+            "removed": [one.path for one in change.removed],
+            "watermarks": dict(change.watermarks),
         }
+        version = change.based_on.version + 1
         self._log.mkdir(parents=True, exist_ok=True)
-        path = self._log / f"{based_on.version + 1:020}.json"
+        path = self._log / f"{version:020}.json"
         draft = self._log / f".{os.getpid()}-{time.monotonic_ns()}"
         draft.write_text(json.dumps(entry))
         synced(draft)
         try:
             os.link(draft, path)
         except FileExistsError as error:
-            raise ArchiveError(
-                f"{self.location}: somebody else has committed version {based_on.version + 1}"
-            ) from error
+            raise ArchiveError(f"{self.location}: somebody else has committed version {version}") from error
         finally:
             draft.unlink()
         synced(path)

@@ -7,7 +7,7 @@ is sent; an unknown option is an error, because a mistyped one would be ignored 
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,11 +15,12 @@ from typing import Any
 from holdmq import core
 from holdmq_pipeline.errors import OptionError
 
-__all__ = ["OPTIONS", "TABLES", "Option", "Options", "timestamp_ms"]
+__all__ = ["OPTIONS", "TABLES", "Option", "Options", "checked_filters", "timestamp_ms"]
 
 TABLES = ("history", "sessions", "session_info", "channels", "patterns")
 SINKS = ("topics", "channels", "sessions")
 READ, STREAM, WRITE = "read", "stream", "write"
+MAX_FILTERS = 32
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,12 @@ OPTIONS = (
     Option("passwordFile", _EVERYWHERE, "", "A file that holds the password, on every machine that runs tasks"),
     Option("table", _EVERYWHERE, "history", f"Read: {', '.join(TABLES)}; write: {', '.join(SINKS)}"),
     Option("store", _READING, "", "The history store; may be left out if there is only one"),
-    Option("topicFilter", _READING, "", "An MQTT topic filter; the index finds what matches"),
+    Option(
+        "topicFilter",
+        _READING,
+        "",
+        "An MQTT topic filter, or a JSON array of up to 32: what any of them matches; the index finds it",
+    ),
     Option(
         "startingOffsets",
         _READING,
@@ -204,22 +210,15 @@ class Options:
         """
         return timestamp_ms(self.text(name), f"option {name}") if name in self else None
 
-    def topic_filter(self) -> str | None:
-        """The topic filter; None: everything.
+    def topic_filters(self) -> tuple[str, ...]:
+        """The topic filters, each once; none: everything.
 
         Raises:
-            OptionError: it is no topic filter.
+            OptionError: one is no topic filter, or there are too many.
         """
         if "topicFilter" not in self:
-            return None
-        text = self.text("topicFilter")
-        try:
-            shared = core.split_share(text)
-        except ValueError as error:
-            raise OptionError(f"option topicFilter is {text!r}: {error}") from error
-        if shared is not None:
-            raise OptionError(f"option topicFilter is {text!r}, a shared subscription; expected its inner filter")
-        return text
+            return ()
+        return checked_filters(_texts(self.text("topicFilter"), "topicFilter"), "option topicFilter")
 
     def client_ids(self) -> tuple[str, ...] | None:
         """The clients whose sessions are read; None: all."""
@@ -247,6 +246,25 @@ class Options:
         ):
             raise OptionError(f"option {name} is {text!r}; {expected}")
         return {int(shard): number for shard, number in numbers.items()}
+
+
+def checked_filters(filters: str | Sequence[str] | None, what: str) -> tuple[str, ...]:
+    """Topic filters as a job is given them (one, several, or None for everything), each once.
+
+    Raises:
+        OptionError: one is no topic filter, or there are too many; `what` says where it stood.
+    """
+    several = dict.fromkeys([filters] if isinstance(filters, str) else filters or ())
+    if len(several) > MAX_FILTERS:
+        raise OptionError(f"{what} has {len(several)} filters; expected at most {MAX_FILTERS}")
+    for text in several:
+        try:
+            shared = core.split_share(text)
+        except ValueError as error:
+            raise OptionError(f"{what} is {text!r}: {error}") from error
+        if shared is not None:
+            raise OptionError(f"{what} is {text!r}, a shared subscription; expected its inner filter")
+    return tuple(several)
 
 
 def timestamp_ms(value: str | int | datetime, what: str) -> int:

@@ -33,7 +33,7 @@ def shard_infos(info: Mapping[bytes, Any]) -> list[ShardInfo]:
 
 def query_of(options: Options, store: str, columns: tuple[str, ...]) -> "RangeQuery":
     """What tasks read."""
-    return RangeQuery(store, columns, options.topic_filter(), options.required("fetchRows", 1, 100_000))
+    return RangeQuery(store, columns, options.topic_filters(), options.required("fetchRows", 1, 100_000))
 
 
 def offsets_at(link: "Link", store: str, shards: list[ShardInfo], time_ms: int) -> Offsets:

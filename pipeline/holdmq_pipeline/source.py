@@ -123,7 +123,7 @@ class HistoryReader(DataSourceReader):
             return
         task = cast("RangePartition", partition)
         with Link(self._options) as link, without_collector():
-            yield from read_range(link, task.query, task.part, lambda gap: self._gap(task.query, gap))
+            yield from read_range(link, task.query, task.part, self._gap)
 
     def _gap(self, query: RangeQuery, gap: Range) -> Iterator[pa.RecordBatch]:
         """What the server does not have any more: from the archive, if there is one."""
@@ -163,8 +163,8 @@ class PushingHistoryReader(HistoryReader):
         self._only = {shard: (least, most)}
 
     def _push_topic(self, topic: str) -> None:
-        if self._query.topic_filter is None and not set("+#") & set(topic) and topic:
-            self._query = replace(self._query, topic_filter=topic)
+        if not self._query.topic_filters and not set("+#") & set(topic) and topic:
+            self._query = replace(self._query, topic_filters=(topic,))
 
     def _push_time(self, one: Any) -> None:
         time_ms = int(one.value.timestamp() * 1000)

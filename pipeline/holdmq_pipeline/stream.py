@@ -136,7 +136,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One range, in a task."""
         task = cast("RangePartition", partition)
         with self._link() as link, without_collector():
-            yield from read_range(link, task.query, task.part, lambda gap: self._gap(link, task.query.store, gap))
+            yield from read_range(link, task.query, task.part, lambda query, gap: self._gap(link, query.store, gap))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing hangs on it."""

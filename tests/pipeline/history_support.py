@@ -48,9 +48,9 @@ def fleet(count: int, devices: int = 40) -> list[tuple[str, bytes]]:
     return made
 
 
-def matching(messages: Iterable[Message], topic_filter: str) -> list[Message]:
-    """What a filter matches, by the core."""
-    return [message for message in messages if core.matches(topic_filter, message.topic)]
+def matching(messages: Iterable[Message], *filters: str) -> list[Message]:
+    """What any of the filters matches, by the core."""
+    return [message for message in messages if any(core.matches(one, message.topic) for one in filters)]
 
 
 def rows(frame: Any) -> list[Message]:

@@ -44,6 +44,17 @@ def test_a_filter_finds_what_matches(read: Read, client: redis.Redis) -> None:
         assert rows(read(topicFilter=topic_filter)) == sorted(matching(kept, topic_filter)), topic_filter
 
 
+def test_several_filters_find_what_any_of_them_matches_once_and_in_order(read: Read, client: redis.Redis) -> None:
+    store(client, shards=2)
+    kept = append(client, fleet(900))
+    several = ("rooms/+/devices/14/#", "+/2/#", "gateways/1", "no/such")
+    frame = read(topicFilter=json.dumps(several), fetchRows=5, maxRecordsPerPartition=300)  # 100 numbers at a time
+    assert rows(frame) == sorted(matching(kept, *several))
+    narrow = read("topic string, shard int", topicFilter=json.dumps(several), minPartitions=1)
+    order = [row.topic for row in narrow.collect() if row.shard == 1]
+    assert order == [message.topic for message in matching(kept, *several) if message.shard == 1]
+
+
 def test_columns_are_as_published(read: Read, client: redis.Redis) -> None:
     store(client)
     # MQTT 5.0 properties: content type "text/plain", user property k=v.

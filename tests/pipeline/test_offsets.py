@@ -1,5 +1,6 @@
 """Offsets and how ranges are cut: arithmetic."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -69,13 +70,18 @@ def test_tasks_cover_the_ranges_exactly(sizes: dict[int, int], most: int, least:
 
 
 def test_an_option_belongs_where_it_is_of_use() -> None:
-    assert Options({"TOPICFILTER": "a/+"}).topic_filter() == "a/+"
+    assert Options({"TOPICFILTER": "a/+"}).topic_filters() == ("a/+",)
+    assert Options({"topicFilter": '["a/+", "b", "a/+"]'}).topic_filters() == ("a/+", "b")
     with pytest.raises(OptionError, match="chunkRows is of no use for read; it belongs to write"):
         Options({"chunkRows": "5"})
     with pytest.raises(OptionError, match="option 'shards' is unknown"):
         Options({"shards": "5"})
     with pytest.raises(OptionError, match="a shared subscription"):
-        Options({"topicFilter": "$share/g/a"}).topic_filter()
+        Options({"topicFilter": "$share/g/a"}).topic_filters()
+    with pytest.raises(OptionError, match=r"option topicFilter is 'a/#/b'"):
+        Options({"topicFilter": '["a", "a/#/b"]'}).topic_filters()
+    with pytest.raises(OptionError, match="33 filters; expected at most 32"):
+        Options({"topicFilter": json.dumps([str(n) for n in range(33)])}).topic_filters()
 
 
 def test_every_option_has_a_sentence_and_a_place() -> None:

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from holdmq import core
 from holdmq_pipeline import archive_table, layout
-from holdmq_pipeline.archive_table import ArchiveTable, Snapshot, open_table
+from holdmq_pipeline.archive_table import ArchiveTable, Change, Snapshot, open_table
 from holdmq_pipeline.errors import ArchiveError, DataLossError, OptionError
 from holdmq_pipeline.figures import JobFigures, Progress, measured
 from holdmq_pipeline.history_reader import RangeQuery, read_range, without_collector
@@ -41,6 +41,11 @@ log = logging.getLogger(__name__)
 COLUMNS = tuple(name for name in layout.SCHEMA.names if name not in layout.LEVEL_NAMES)
 COMMIT_TRIES = 5
 Fault = Callable[[str], None]
+"""Called with the name of a phase when the job comes there; tests end it then."""
+
+
+def no_fault(_phase: str) -> None:
+    """What is not under test goes on."""
 
 
 def archive(  # noqa: PLR0913 - each is an option of the command
@@ -109,7 +114,7 @@ class Archiver:
         reader: the name of the hold in the server.
         batch_rows: at most so many messages in a commit.
         task_rows: at most so many in a task.
-        fault: called with the name of each step behind it; tests end the job there.
+        fault: as `Fault` says.
 
     Attributes:
         left: messages that were there and not archived yet when the last batch was planned.
@@ -124,7 +129,7 @@ class Archiver:
         reader: str = "archive",
         batch_rows: int = 1_000_000,
         task_rows: int = 250_000,
-        fault: Fault = lambda _step: None,
+        fault: Fault = no_fault,
     ) -> None:
         for name, value in (("batch_rows", batch_rows), ("task_rows", task_rows)):
             if value < 1:
@@ -156,6 +161,7 @@ class Archiver:
             self.left = sum(latest[shard] - end[shard] for shard in end)
             ranges = [Range(shard, begin[shard], end[shard]) for shard in end]
             if any(len(part) for part in ranges) or snapshot.version < 0:
+                self._fault("before write")
                 files = self._write(store, ranges)
                 self._fault("after write")
                 self._commit(table, store, snapshot, files, {shard: number - 1 for shard, number in end.items()})
@@ -223,7 +229,7 @@ class Archiver:
 
     def _write(self, store: str, ranges: Sequence[Range]) -> list[ArchiveFile]:
         """Tasks read the ranges and write files; what they wrote."""
-        query = RangeQuery(store, (*COLUMNS, "pattern", "generation"), None, self._options.required("fetchRows"))
+        query = RangeQuery(store, (*COLUMNS, "pattern", "generation"), (), self._options.required("fetchRows"))
         tasks = [Task(self._options, self._location, query, part) for part in plan(list(ranges), self._task_rows, None)]
         if not tasks:
             return []
@@ -242,7 +248,7 @@ class Archiver:
         based_on = snapshot
         for tries in range(COMMIT_TRIES):
             try:
-                table.commit(store, based_on, files, watermarks=marks)
+                table.commit(Change(store, based_on, files, watermarks=marks))
             except ArchiveError:
                 newer = table.snapshot(store)
                 if (
@@ -275,8 +281,8 @@ def write_range(task: Task) -> list[ArchiveFile]:
     """A task: reads a range and writes its files."""
     with Link(task.options) as link, without_collector():
 
-        def gone(gap: Range) -> Any:
-            check_loss(task.options, task.query.store, [gap])
+        def gone(query: RangeQuery, gap: Range) -> Any:
+            check_loss(task.options, query.store, [gap])
             return iter(())
 
         batches = list(read_range(link, task.query, task.part, gone))
@@ -319,6 +325,7 @@ def compact(
     least_files: int = 2,
     before: str | None = None,
     progress: Progress | None = None,
+    fault: Fault = no_fault,
 ) -> JobFigures:
     """Makes few large files of the small ones that batches leave: one for each day and structure, where rows allow it.
 
@@ -332,13 +339,17 @@ def compact(
         least_files: fewer files of a day and structure are left alone.
         before: only days before this one (ISO 8601); None: all.
         progress: where to show how far it is.
+        fault: as `Fault` says.
 
     Raises:
-        ArchiveError: files changed meanwhile; what was written is in no version, and it can be done again.
+        ArchiveError: there is no archive; or files changed meanwhile: what was written is in no version, and it can be
+            done again.
     """
     archive_of = open_table(table)
     with measured("compact") as figures:
         snapshot = archive_of.snapshot(store)
+        if snapshot.version < 0:
+            raise ArchiveError(f"{table} is no archive yet; expected one that the job archive has made")
         groups: dict[tuple[str, str], list[ArchiveFile]] = {}
         for one in snapshot.files:
             if before is None or one.date < before:
@@ -355,7 +366,9 @@ def compact(
             tasks = [(table, bundle) for bundle in bundles]
             added = spark.sparkContext.parallelize(tasks, len(tasks)).map(merge_files).collect()
             removed = [one for bundle in bundles for one in bundle]
-            archive_of.commit(store, snapshot, added, removed=removed)
+            fault("after write")
+            archive_of.commit(Change(store, snapshot, added, removed))
+            fault("after commit")
             figures.rows = sum(one.rows for one in added)
             figures.bytes = sum(one.size for one in added)
             figures.counts.update({"files_before": len(removed), "files_after": len(added)})

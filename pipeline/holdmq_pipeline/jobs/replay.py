@@ -6,15 +6,17 @@ they were published. The server knows of each message the shard and number that 
 not arrive twice, whatever archived, trimmed or compacted meanwhile.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from holdmq_pipeline.archive import Time, history
+from holdmq_pipeline.archive import Filters, Time, history
 from holdmq_pipeline.errors import OptionError
 from holdmq_pipeline.figures import JobFigures, measured
+from holdmq_pipeline.options import checked_filters
 
 __all__ = ["Target", "replay", "replay_frame"]
 
@@ -46,7 +48,7 @@ def replay(
     target: Target,
     name: str,
     *,
-    topic_filter: str | None = None,
+    topic_filter: Filters = None,
     start: Time | None = None,
     end: Time | None = None,
 ) -> JobFigures:
@@ -58,7 +60,7 @@ def replay(
         table: the archive; empty: only what the server has.
         target: where to.
         name: of this replay: the same name again goes on where it ended, another name begins anew.
-        topic_filter: an MQTT filter; None: everything.
+        topic_filter: an MQTT filter, or several: what any of them matches; None: everything.
         start: from this time on.
         end: the first time that is not replayed; None: now.
 
@@ -77,7 +79,7 @@ def past(
     options: Mapping[str, str],
     table: str,
     *,
-    topic_filter: str | None = None,
+    topic_filter: Filters = None,
     start: Time | None = None,
     end: Time | None = None,
 ) -> DataFrame:
@@ -85,7 +87,10 @@ def past(
     if table:
         return history(spark, options, table, topic_filter, start, end)
     reader = spark.read.format("holdmq").options(**options)
-    for option, value in (("topicFilter", topic_filter), ("startingTimestamp", start), ("endingTimestamp", end)):
+    filters = checked_filters(topic_filter, "topic_filter")
+    if filters:
+        reader = reader.option("topicFilter", json.dumps(filters))
+    for option, value in (("startingTimestamp", start), ("endingTimestamp", end)):
         reader = reader if value is None else reader.option(option, str(value))
     return reader.load()
 

@@ -1,5 +1,6 @@
 """The archive: every message once, whatever ends the job and whoever reads meanwhile."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 server_kinds = embedded_kinds
 
 FILTERS = ("rooms/2/#", "+/+/devices/14/+", "gateways/+", "rooms/+/devices/+/state", "#", "no/such")
-STEPS = ("after write", "after commit", "after hold", "after trim")
+STEPS = ("before write", "after write", "after commit", "after hold", "after trim")
 
 
 @pytest.fixture(params=["delta", "parquet"])
@@ -36,14 +37,19 @@ class Stopped(Exception):  # noqa: N818 - it stands for a kill
     """The job ends here."""
 
 
+def stopping(phase: str) -> Callable[[str], None]:
+    """Ends a job when it comes to this phase."""
+
+    def fault(name: str) -> None:
+        if name == phase:
+            raise Stopped(name)
+
+    return fault
+
+
 def archiver(spark: "SparkSession", server: Server, table: str, stop: str = "") -> Archiver:
-    """An archiver with small batches, which ends behind a step if that is asked for."""
-
-    def fault(step: str) -> None:
-        if step == stop:
-            raise Stopped(step)
-
-    return Archiver(spark, Options({"url": server.url}), table, batch_rows=200, task_rows=150, fault=fault)
+    """An archiver with small batches, which ends in a phase if that is asked for."""
+    return Archiver(spark, Options({"url": server.url}), table, batch_rows=200, task_rows=150, fault=stopping(stop))
 
 
 def test_what_is_archived_is_found_by_filter_and_trimmed(
@@ -57,12 +63,14 @@ def test_what_is_archived_is_found_by_filter_and_trimmed(
     for topic_filter in FILTERS:
         found = rows(archived(spark, table, "fleet", topic_filter))
         assert found == sorted(matching(kept, topic_filter)), topic_filter
+    several = ("rooms/2/#", "+/+/devices/14/+")
+    assert rows(archived(spark, table, "fleet", several)) == sorted(matching(kept, *several))
     later = append(client, fleet(30))
     assert archive(spark, {"url": server.url}, table).rows == 30
     assert rows(archived(spark, table, "fleet")) == sorted(kept + later)
 
 
-def test_a_job_that_ends_behind_any_step_loses_and_repeats_nothing(
+def test_a_job_that_ends_in_any_phase_loses_and_repeats_nothing(
     spark: "SparkSession", server: Server, client: redis.Redis, table: str
 ) -> None:
     store(client)
@@ -70,6 +78,11 @@ def test_a_job_that_ends_behind_any_step_loses_and_repeats_nothing(
     for step in STEPS:
         with pytest.raises(Stopped, match=step):
             archiver(spark, server, table, step).batch(JobFigures("archive"), 0)
+        kept += append(client, fleet(40))
+    for step in ("after write", "after commit"):  # of the files: before it, nothing has happened
+        with pytest.raises(Stopped, match=step):
+            compact(spark, table, "fleet", fault=stopping(step))
+        assert archiver(spark, server, table).batch(JobFigures("archive"), 0)
         kept += append(client, fleet(40))
     last = archiver(spark, server, table)
     while not last.batch(JobFigures("archive"), 0):
@@ -106,11 +119,14 @@ def test_archive_and_server_are_one_history_while_archiving_goes_on(
     whole = history(spark, {"url": server.url}, table)
     some = history(spark, {"url": server.url}, table, "rooms/+/devices/+/state")
     assert rows(whole) == sorted(kept)
+    both = ("gateways/+", "rooms/+/devices/+/state")
+    either = history(spark, {"url": server.url}, table, both)
     later = append(client, fleet(50))
     while not job.batch(JobFigures("archive"), 0):  # planned before this, read after it
         pass
     assert rows(whole) == sorted(kept)
     assert rows(some) == sorted(matching(kept, "rooms/+/devices/+/state"))
+    assert rows(either) == sorted(matching(kept, *both))
     assert rows(history(spark, {"url": server.url}, table)) == sorted(kept + later)
 
 

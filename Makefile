@@ -118,17 +118,23 @@ test: core module test-servers build/node/.installed build/mqtt_load build/mosqu
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline $(TESTS) $(ARGS)
 
 # One process: all of its tests share one Spark, which uses the cores by itself.
-test-pipeline: venv-pipeline core module test-servers build/java.stamp build/postgresql.stamp ## the tests of the Spark pipeline
+test-pipeline: venv-pipeline core module test-servers build/java.stamp build/postgresql.stamp build/chromium.stamp ## the tests of the Spark pipeline
 	$(BIN)/pytest tests/pipeline $(ARGS)
 
 .PHONY: pipeline-faults bench-pipeline
-pipeline-faults: venv-pipeline core module test-servers build/java.stamp ## five minutes of kills while history is archived: nothing may be lost or come twice
+pipeline-faults: venv-pipeline core module test-servers build/java.stamp ## ten minutes of kills in every phase of archiving and compacting: nothing may be lost or come twice
 	$(BIN)/python -m tests.pipeline.kill_archive $(ARGS)
 
 # Spark 4 runs on Java 17 or later.
 build/java.stamp: tools/java.sh
 	@mkdir -p $(@D)
 	bash tools/java.sh
+	touch $@
+
+# What shows the page of an audit.
+build/chromium.stamp: tools/chromium.sh
+	@mkdir -p $(@D)
+	bash tools/chromium.sh
 	touch $@
 
 # What the tests of the migration migrate from.

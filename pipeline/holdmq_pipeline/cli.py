@@ -133,7 +133,7 @@ def audit(
     from holdmq_pipeline.jobs.audit import AuditOptions, Evidence  # noqa: PLC0415
     from holdmq_pipeline.jobs.audit import audit as job  # noqa: PLC0415
 
-    spark = setting.spark()
+    spark = setting.spark(bar=False)
     stored = loaded(spark, paths["stored"]) if paths["stored"] else None
     if paths["store"]:
         stored = history(spark, setting, paths["store"])

@@ -25,7 +25,7 @@ def range_options(command: Any) -> Any:
     for option in (
         click.option("--to-time", "end", help="The first time that is not read: ms since 1970 or ISO 8601."),
         click.option("--from", "start", help="From this time on: ms since 1970 or ISO 8601."),
-        click.option("--filter", "topic_filter", help="An MQTT topic filter."),
+        click.option("--filter", "topic_filter", multiple=True, help="An MQTT topic filter; may be repeated."),
         click.option("--archive", "table", default="", help="The archive; without it only what the server has."),
         click.option("--store", default="", help="The store; may be left out if there is only one."),
     ):
@@ -66,7 +66,7 @@ def archive(
     options = setting.options(store=store, failOnDataLoss=str(not skip_lost).lower())
     with Progress() as progress:
         figures = job(
-            setting.spark(),
+            setting.spark(bar=False),
             options,
             table,
             reader=reader,
@@ -93,7 +93,7 @@ def compact(setting: Setting, /, table: str, store: str, **how: Any) -> None:
     from holdmq_pipeline.jobs.archive import compact as job  # noqa: PLC0415
 
     with Progress() as progress:
-        show(job(setting.spark(), table, store, progress=progress, **how))
+        show(job(setting.spark(bar=False), table, store, progress=progress, **how))
 
 
 @click.command("history", epilog=HISTORY_EXAMPLE)

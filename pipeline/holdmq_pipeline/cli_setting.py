@@ -4,6 +4,8 @@ Spark and the jobs are loaded by the command that needs them, not when `holdmq` 
 """
 
 import dataclasses
+import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,7 +32,13 @@ class Refusing(Group):
         try:
             return super().invoke(context)
         except (JavaMissingError, PipelineError, PySparkException) as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(said(str(error))) from error
+
+
+def said(text: str) -> str:
+    """What an error says: where Spark hands on one of the pipeline's with the traces of its processes, that alone."""
+    ours = re.findall(r"^\s*holdmq_pipeline\.\S+Error: (.+)$", text, re.MULTILINE)
+    return ours[-1] if ours else text
 
 
 @dataclasses.dataclass
@@ -41,15 +49,20 @@ class Setting:
     settings: dict[str, str]
     password_file: str | None
 
-    def spark(self, **further: str) -> "SparkSession":
-        """The session, with further settings: `spark_jars` stands for `spark.jars`."""
+    def spark(self, *, bar: bool = True, **further: str) -> "SparkSession":
+        """The session, with further settings: `spark_jars` stands for `spark.jars`.
+
+        `bar`: on a terminal, Spark shows how far each of its stages is; not for a job that shows that itself.
+        """
         from holdmq_pipeline.spark import spark_session  # noqa: PLC0415 - takes a second to load
 
-        return spark_session(
-            "holdmq",
-            master=self.master,
-            settings={**{n.replace("_", "."): v for n, v in further.items()}, **self.settings},
-        )
+        return spark_session("holdmq", master=self.master, settings=self.all_settings(bar=bar, **further))
+
+    def all_settings(self, *, bar: bool, **further: str) -> dict[str, str]:
+        """What the session is told; what the user says wins."""
+        shown = str(bar and sys.stderr.isatty()).lower()
+        named = {name.replace("_", "."): value for name, value in further.items()}
+        return {"spark.ui.showConsoleProgress": shown, **named, **self.settings}
 
     @property
     def url(self) -> str:

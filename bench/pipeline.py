@@ -6,6 +6,7 @@
     write    messages to topics and sessions: the sink beside foreachPartition with a pipeline of redis-py
     filter   what a topic filter costs beside how much it matches
     layout   rows that Spark decodes for each one that matches, in an archived day
+    learn, migrate, audit    the other jobs (pipeline_jobs.py), each beside what one process does without Spark
 
 Rates are rows a second of wall time; Spark's start and a first warm-up are left out; the median of the rounds. The
 baselines do the same for every message, so they get fewer (`--baseline-rows`): their rate does not depend on how many.
@@ -30,16 +31,18 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from bench import pipeline_baseline as baseline
 from bench import pipeline_data as data
+from bench import pipeline_jobs as jobs
 from bench.machine import this_machine
-from bench.pair import HOST, running
+from bench.pair import running
 from holdmq_pipeline import layout
 from holdmq_pipeline.archive import archived
-from holdmq_pipeline.archive_table import open_table
+from holdmq_pipeline.archive_table import Change, open_table
 from holdmq_pipeline.jobs.archive import archive, write_part
 from holdmq_pipeline.spark import spark_session
 
 ROOT = Path(__file__).resolve().parents[1]
-CASES = ("read", "parquet", "write", "filter", "layout")
+CASES = ("read", "parquet", "write", "filter", "layout", "learn", "migrate", "audit")
+FILTERS = ("site/5/dev/1005/#", "site/5/#", "site/+/dev/+/state", "#")
 LAYOUT_FILTERS = (
     ("the first varying level", "site/5/dev/+/temperature", 2),
     ("the first, all below", "site/5/#", 2),
@@ -94,6 +97,14 @@ class Bench:
         self.figures.append(Figure(case, what, rows, rate))
         click.echo(f"{case:8} {what:58} {rate:12,.0f} rows/s", err=True)
         return rate
+
+    def once(self, case: str, what: str, rows: int, do: Callable[[], object]) -> float:
+        """The same, measured once: a whole job."""
+        rounds, self.rounds = self.rounds, 1
+        try:
+            return self.rate(case, what, rows, do)
+        finally:
+            self.rounds = rounds
 
     def compare(self, against: str, ratio: float, wanted: float | None) -> None:
         """Says of the last figure how it stands beside another."""
@@ -181,11 +192,19 @@ def write_case(bench: Bench, spark: SparkSession, url: str) -> None:
 
 
 def filter_case(bench: Bench, spark: SparkSession, url: str) -> None:
-    """Filters."""
-    for topic_filter in ("site/5/dev/1005/#", "+/5/#", "site/+/dev/+/state", "#"):
-        frame = source(spark, url, topicFilter=topic_filter)
+    """Filters: what each matching message takes, as a multiple of what it takes when all match (time for time)."""
+    narrow = "offset long, topic string, payload binary, timestamp timestamp"
+    options = {"url": url, "store": data.STORE}
+    nothing = spark.read.format("holdmq").schema(narrow).options(**options, topicFilter="no/such").load()
+    base = 1 / bench.rate("filter", "no/such matches 0: plan and start", 1, partial(noop, nothing))
+    seconds: dict[str, float] = {}
+    for topic_filter in reversed(FILTERS):
+        frame = spark.read.format("holdmq").schema(narrow).options(**options, topicFilter=topic_filter).load()
         matching = frame.count()
-        bench.rate("filter", f"{topic_filter} matches {matching:,}", matching, partial(noop, frame))
+        rate = bench.rate("filter", f"{topic_filter} matches {matching:,}", matching, partial(noop, frame))
+        seconds[topic_filter] = max(matching / rate - base, 1e-3) / matching
+        if matching * 100 >= bench.rows:  # of fewer, plan and start are nearly all
+            bench.compare("a message of #, without plan and start (time)", seconds[topic_filter] / seconds["#"], None)
 
 
 def layout_case(bench: Bench, spark: SparkSession, rows: int) -> None:
@@ -198,7 +217,7 @@ def layout_case(bench: Bench, spark: SparkSession, rows: int) -> None:
             day = layout.arranged(data.a_day(kind, rows * share // 4, first_us), structure)
             files.append(write_part(folder, day, "2026-01-05", structure, kind))
         table = open_table(folder)
-        table.commit(data.STORE, table.snapshot(data.STORE), files, watermarks={0: rows})
+        table.commit(Change(data.STORE, table.snapshot(data.STORE), files, watermarks={0: rows}))
         size = sum(one.size for one in files) / rows
         bench.figures.append(Figure("layout", f"bytes a message, of {rows:,}", rows, size))
         for what, topic_filter, wanted in LAYOUT_FILTERS:
@@ -237,55 +256,64 @@ def session(cores: int) -> Iterator[SparkSession]:
         spark.stop()
 
 
+def measure(bench: Bench, url: str, chosen: tuple[str, ...], sizes: dict[str, int]) -> None:
+    """The parts that are asked for; reading with one core, too."""
+    of_history = {"read", "parquet", "filter"} & set(chosen)
+    for cores in (1, 2):
+        if cores == 1 and "read" not in chosen:
+            continue
+        with session(cores) as spark:
+            if of_history:
+                noop(source(spark, url, endingOffsets=json.dumps({"0": min(bench.rows, 100_000)})))
+            cases: dict[str, Callable[[], None]] = {
+                "read": partial(read_case, bench, spark, url, cores),
+                "parquet": partial(parquet_case, bench, spark, url),
+                "filter": partial(filter_case, bench, spark, url),
+                "write": partial(write_case, bench, spark, url),
+                "layout": partial(layout_case, bench, spark, sizes["layout_rows"]),
+                "learn": partial(jobs.learn_case, bench, spark, sizes["topics"]),
+                "migrate": partial(jobs.migrate_case, bench, spark, sizes["clients"]),
+                "audit": partial(jobs.audit_case, bench, spark, sizes["audited"]),
+            }
+            for name, case in cases.items():
+                if name in chosen and (cores == 2 or name == "read"):
+                    case()
+
+
 @click.command()
 @click.option("--rows", default=2_000_000, show_default=True, help="Messages of history.")
 @click.option("--write-rows", default=1_000_000, show_default=True, help="Messages that are written.")
 @click.option("--baseline-rows", default=200_000, show_default=True, help="Messages for the baselines.")
-@click.option("--layout-rows", default=data.DAY_ROWS, show_default=True, help="Messages of the archived day.")
 @click.option("--rounds", default=3, show_default=True, help="How often each is measured.")
+@click.option("--layout-rows", default=data.DAY_ROWS, show_default=True, help="Messages of the archived day.")
+@click.option("--topics", default=1_000_000, show_default=True, help="Different topics that are learned from.")
+@click.option("--clients", default=4_000, show_default=True, help=f"That migrate, with {jobs.PER_CLIENT} messages.")
+@click.option("--audited", default=1_000_000, show_default=True, help="Messages of the audit.")
 @click.option("--only", multiple=True, type=click.Choice(CASES), help="Only these parts; may be repeated.")
 @click.option("--json", "output", type=click.Path(path_type=Path), default=ROOT / "build" / "bench-pipeline.json")
 def main(
     rows: int,
     write_rows: int,
     baseline_rows: int,
-    layout_rows: int,
     rounds: int,
     only: tuple[str, ...],
     output: Path,
+    **sizes: int,
 ) -> None:
     """Measure the Spark pipeline, each part beside its baseline."""
     chosen = only or CASES
     machine = this_machine()
     bench = Bench(rows, write_rows, baseline_rows, rounds)
     with running(module=True, aof=False) as server:
-        admin = server.admin
-        port = admin.connection_pool.connection_kwargs["port"]
-        url = f"redis://{HOST}:{port}"
         if {"read", "parquet", "filter"} & set(chosen):
-            data.fill_history(admin, rows)
-            baseline.fill_stream(admin, baseline_rows)
-        for cores in (1, 2):
-            with session(cores) as spark:
-                if {"read", "parquet", "filter"} & set(chosen):
-                    noop(source(spark, url, endingOffsets=json.dumps({"0": min(rows, 100_000)})))
-                if "read" in chosen:
-                    read_case(bench, spark, url, cores)
-                if cores == 1:
-                    continue
-                if "parquet" in chosen:
-                    parquet_case(bench, spark, url)
-                if "filter" in chosen:
-                    filter_case(bench, spark, url)
-                if "write" in chosen:
-                    write_case(bench, spark, url)
-                if "layout" in chosen:
-                    layout_case(bench, spark, layout_rows)
+            data.fill_history(server.admin, rows)
+            baseline.fill_stream(server.admin, baseline_rows)
+        measure(bench, jobs.url_of(server), chosen, sizes)
         facts = server.facts()
     machine["load_average_after"] = os.getloadavg()
     click.echo(shown(bench.figures))
     output.parent.mkdir(parents=True, exist_ok=True)
-    plan = {"rows": rows, "write_rows": write_rows, "baseline_rows": baseline_rows, "rounds": rounds}
+    plan = {"rows": rows, "write_rows": write_rows, "baseline_rows": baseline_rows, "rounds": rounds, **sizes}
     result = {**machine, **facts, "plan": plan, "figures": [asdict(one) for one in bench.figures]}
     output.write_text(json.dumps(result, indent=2) + "\n")
     click.echo(f"{machine['cpu']}, {machine['cpus']} cores, load {machine['load_average_before'][0]:.1f}; {output}")

@@ -86,9 +86,9 @@ static server_command_arg fetch_args[] = {KEY_ARG,
                                           END_ARGS};
 static server_command_arg ack_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                         OPTION("next", SERVER_ARG_INTEGER, "NEXT"),
-                                        ARG("packet-id", SERVER_ARG_INTEGER, SERVER_ARG_MULTIPLE), END_ARGS};
+                                        ARG("packet-id", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
 static server_command_arg packet_ids_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
-                                               ARG("packet-id", SERVER_ARG_INTEGER, SERVER_ARG_MULTIPLE), END_ARGS};
+                                               ARG("packet-id", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
 static server_command_arg packet_id_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                               ARG("packet-id", SERVER_ARG_INTEGER, 0), END_ARGS};
 static server_command_arg sent_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),

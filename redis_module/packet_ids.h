@@ -1,8 +1,11 @@
-/* packet_ids.h - the packet identifiers at the end of a command. */
+/* packet_ids.h - the packet identifiers at the end of a command: one an argument, or first-last for all from one to the
+ * other (a client acknowledges in order: a hundred identifiers are mostly one range). */
 #ifndef HMQ_PACKET_IDS_H
 #define HMQ_PACKET_IDS_H
 
 #include "args.h"
+
+#define PACKET_IDS_MAX 1000000 /* in one command, repeated ones, too */
 
 typedef struct packet_id_list {
     uint16_t *ids;

@@ -9,6 +9,8 @@
  * Releases stand in one line in the order of the PUBRECs, those under way at its head, until they are answered; behind a
  * refused one all go again, so that the PUBRELs keep that order [MQTT-4.6.0-4].  The line outlives the server's loss: what
  * is found to be released, or gone, needs no command any more and leaves when it stands at the head. */
+#include <stdio.h>
+
 #include "engine_internal.h"
 
 #define MOST_ACKS 500U      /* packet identifiers of one SESSION.ACK */
@@ -49,14 +51,38 @@ bool hmq_outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uin
     return hmq_log_add(e, &entry);
 }
 
+/* How many of the first `count` follow one another. */
+static size_t run_of(const id_queue *queue, size_t from, size_t count) {
+    size_t at = from + 1;
+    while (at < count && id_at(queue, at) == id_at(queue, at - 1) + 1) at++;
+    return at - from;
+}
+
+static size_t count_runs(const id_queue *queue, size_t count) {
+    size_t runs = 0;
+    for (size_t at = 0; at < count; at += run_of(queue, at, count)) runs++;
+    return runs;
+}
+
+/* One identifier, or first-last. */
+static uint8_t *put_run(uint8_t *out, uint16_t first, size_t length) {
+    char text[12];
+    if (length == 1) return hmq_resp_put_number(out, first);
+    int len = snprintf(text, sizeof text, "%u-%zu", first, first + length - 1);
+    return hmq_resp_put_text(out, text, (size_t)len);
+}
+
 /* One command, of the oldest.  False: no memory for now. */
 static bool send_some_acks(hmq_engine *e, connection *c) {
     size_t due = id_count(&c->acks_due), count = due < MOST_ACKS ? due : MOST_ACKS;
     if (hmq_bytes_room(&e->allocator, &c->acking.bytes, count * sizeof(uint16_t)) == NULL) return false;
     uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + count * 16), *out = begin;
     if (begin == NULL) return false;
-    out = hmq_outgoing_put_session(out, c, "SESSION.ACK", 11, count);
-    for (size_t i = 0; i < count; i++) out = hmq_resp_put_number(out, id_at(&c->acks_due, i));
+    out = hmq_outgoing_put_session(out, c, "SESSION.ACK", 11, count_runs(&c->acks_due, count));
+    for (size_t at = 0, length = 0; at < count; at += length) {
+        length = run_of(&c->acks_due, at, count);
+        out = put_run(out, id_at(&c->acks_due, at), length);
+    }
     if (!hmq_outgoing_add(e, c, COMMAND_ACK, (uint16_t)count, begin, out)) return false;
     e->acking += (uint32_t)count;
     for (size_t i = 0; i < count; i++) {

@@ -93,6 +93,12 @@ def transient(value: bytes) -> bytes:
     return Delivery(DeliveryKind.TRANSIENT, record=value).encode()
 
 
+def identifiers(arguments: list[bytes]) -> list[int]:
+    """Packet identifiers as commands name them: one by one, or first-last."""
+    ranges = [argument.partition(b"-") for argument in arguments]
+    return [one for first, _, last in ranges for one in range(int(first), int(last or first) + 1)]
+
+
 def page(entries: list[tuple[int, int, int, bytes]], *, more: bool = False) -> bytes:
     """The reply to SESSION.FETCH: (serial, packet id, state, value)."""
     listed = b"".join(b"*4\r\n:%d\r\n:%d\r\n:%d\r\n" % entry[:3] + bulk(entry[3]) for entry in entries)

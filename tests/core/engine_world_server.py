@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import hiredis
 
 from holdmq.core import Delivery, DeliveryKind
-from tests.core.engine_talk import PUBREL_RECORD, bulk, page, push, record, transient
+from tests.core.engine_talk import PUBREL_RECORD, bulk, identifiers, page, push, record, transient
 
 if TYPE_CHECKING:
     from tests.core.engine_world import World
@@ -204,7 +204,7 @@ class Server:
 
     def ack(self, command: list[bytes]) -> bytes:
         session, count = self.fenced(command), 0
-        for packet_id in map(int, command[4:]):
+        for packet_id in identifiers(command[4:]):
             message = session.find(packet_id)
             if message is None:
                 continue

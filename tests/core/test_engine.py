@@ -165,7 +165,7 @@ def test_a_message_with_an_expiry_of_0_is_sent_at_once_or_never(desk: Desk) -> N
     assert desk.commands() == [[b"SESSION.SENT", b"{c}", b"EPOCH", b"7", b"1"]]
     desk.send(conn, puback(1))
     assert desk.received(conn) == b""
-    assert desk.commands() == [[b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"1", b"2", b"3"]]
+    assert desk.commands() == [[b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"1-3"]]
 
 
 def test_a_topic_alias_stands_for_the_topic_that_was_sent_with_it(desk: Desk) -> None:
@@ -326,7 +326,7 @@ def test_after_a_loss_nothing_is_sent_twice_and_acknowledgements_wait_until_all_
     assert [command[0] for command in desk.commands()] == [b"SESSION.FETCH"]
     desk.answer(page([(1, 1, 0, one), (2, 2, 0, two), (3, 3, 0, three)]))
     assert desk.received(conn) == publish(b"t", b"3", qos=1, packet_id=3)
-    assert desk.commands() == [[b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"1", b"2"]]
+    assert desk.commands() == [[b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"1-2"]]
 
 
 def test_another_message_under_an_identifier_that_the_client_has_is_a_conflict(desk: Desk) -> None:
@@ -371,7 +371,7 @@ def test_the_remaining_expiry_is_sent_and_an_expired_message_is_not(desk: Desk) 
     assert desk.received(conn) == publish(b"t", b"3", qos=1, packet_id=3, properties=b"\x02\0\0\0\x06")
     assert desk.commands() == [
         [b"SESSION.SENT", b"{c}", b"EPOCH", b"7", b"3"],
-        [b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"1", b"2"],
+        [b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"1-2"],
     ]
 
 

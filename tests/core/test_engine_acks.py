@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.core.engine_talk import T0, Desk, page, puback, push, queued, record
+from tests.core.engine_talk import T0, Desk, identifiers, page, puback, push, queued, record
 
 # As in src/engine_acks.c.
 MOST_ACKING = 4000  # identifiers under way to the server, while a client is behind
@@ -34,7 +34,7 @@ def let_somebody_be_behind(desk: Desk) -> int:
 
 def told(commands: list[list[bytes]]) -> list[tuple[bytes, int]]:
     """Of each SESSION.ACK: whose, and of how many messages."""
-    return [(command[1], len(command) - 4) for command in commands if command[0] == b"SESSION.ACK"]
+    return [(command[1], len(identifiers(command[4:]))) for command in commands if command[0] == b"SESSION.ACK"]
 
 
 def test_the_server_is_asked_for_a_page_before_it_is_told_what_was_acknowledged(desk: Desk) -> None:
@@ -43,6 +43,24 @@ def test_the_server_is_asked_for_a_page_before_it_is_told_what_was_acknowledged(
     desk.answer(page([(1, 1, 0, record(b"1"))], more=True))
     acknowledge(desk, conn, range(1, 2))
     assert [command[0] for command in desk.commands()] == [b"SESSION.FETCH", b"SESSION.ACK"]
+
+
+def test_identifiers_that_follow_one_another_are_named_as_a_range(desk: Desk) -> None:
+    conn = desk.open(window=65_535)
+    deliver(desk, b"c", range(1, 31))
+    acknowledged = [3, 4, 6, 9, 8, 7, 10, 11, 12, 30]
+    desk.look()
+    desk.send(conn, b"".join(map(puback, acknowledged)))
+    assert [command[4:] for command in desk.commands()] == [[b"3-4", b"6", b"9", b"8", b"7", b"10-12", b"30"]]
+
+
+def test_the_largest_identifier_and_the_smallest_are_no_range(desk: Desk) -> None:
+    conn = desk.open(resumed=True)
+    desk.commands()
+    desk.answer(page([(serial, (serial - 1) % 65_535 + 1, 0, record(b"1")) for serial in range(65_534, 65_538)]))
+    desk.look()
+    desk.send(conn, b"".join(map(puback, [65_534, 65_535, 1, 2])))
+    assert [command[4:] for command in desk.commands()] == [[b"65534-65535", b"1-2"]]
 
 
 def test_while_nobody_is_behind_all_acknowledgements_go_at_once(desk: Desk) -> None:

@@ -110,16 +110,17 @@ class Nodes:
     def at_topic(self, command: Command[T]) -> T:
         """At the node that has the shard of a store (second word) to which a topic (third word) belongs."""
         store, topic = cast("tuple[bytes, bytes]", command.words[1:3])
-        known = store in self._layouts
+        patience = Patience(self._hold.moving_timeout)
         while True:
             shard = (self.layout(store)).shard_of(topic)
             try:
                 reply = self.at_slot(replace(command, key=history_commands.shard_key(store, shard)))
             except NoStoreError:
+                # That node has no shard of it any more; or the store is another one by now, or gone: `layout` says so.
                 self.forget(store)
-                if not known:
+                if not patience.wait():
                     raise
-                known = False  # it was made anew, perhaps with other shards
+                self.refresh()
             else:
                 if isinstance(reply, HistoryPlace) and reply.shard != shard:
                     self.forget(store)

@@ -1,7 +1,8 @@
 """Reads ranges of a shard's numbers as Arrow batches: what every reader of history does in its tasks.
 
 `read_range` is a pure function of (store, shard, begin, end, filters): it asks for expired messages, too, so that a
-repeated task gets the same rows. While Spark takes a batch, the server already makes the next.
+repeated task gets the same rows. Who has the shard is found out here, in the task, page by page: its slot may move to
+another node of a cluster meanwhile. While Spark takes a batch, the server already makes the next.
 
 A command has one filter. Several are asked for one after the other, over `VISITS_FOR_EACH * fetch_rows` numbers at a
 time, and put in order: what more than one of them matches comes once.
@@ -24,7 +25,7 @@ import redis
 from holdmq_pipeline import packed
 from holdmq_pipeline.errors import DataLossError
 from holdmq_pipeline.offsets import Range
-from holdmq_pipeline.wire import PASSING, Link, patiently, range_key
+from holdmq_pipeline.wire import PASSING, Link, Patience, patiently, range_key
 
 __all__ = ["RangeQuery", "read_range", "without_collector"]
 
@@ -80,7 +81,7 @@ def read_range(link: Link, query: RangeQuery, part: Range, gap: Gap) -> Iterator
         return
     asked = packed.commands_columns(query.columns)
     at = part.begin
-    failed_at = -1
+    patience = Patience()
     while at < part.end:
         try:
             for next_at, missed, rows, columns in _pages(link, query, asked, part, at):
@@ -89,10 +90,10 @@ def read_range(link: Link, query: RangeQuery, part: Range, gap: Gap) -> Iterator
                 if rows:
                     yield packed.batch(query.columns, part.shard, rows, asked, columns)
                 at = next_at
-        except PASSING:
-            if failed_at == at:  # twice at the same place: the patience of `_pages` is over
+                patience.succeed()
+        except PASSING:  # a server that restarts, a slot that is on its way or somewhere else by now
+            if not patience.wait():
                 raise
-            failed_at = at
         link.forget()
 
 

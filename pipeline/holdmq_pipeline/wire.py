@@ -34,7 +34,7 @@ from holdmq import HoldMQ
 from holdmq_pipeline.errors import OptionError
 from holdmq_pipeline.options import Options
 
-__all__ = ["Link", "as_map", "patiently", "range_key"]
+__all__ = ["Link", "Patience", "as_map", "patiently", "range_key"]
 
 T = TypeVar("T")
 
@@ -149,32 +149,57 @@ class Link:
             OptionError: there are several, or none.
         """
         if not wanted:
-            stores = [as_map(one)[b"store"].decode() for one in patiently(lambda: self._any("HISTORY.STORES"))]
+            stores = patiently(self._store_names, self.forget)
             if len(stores) != 1:
                 raise OptionError(
                     f"option store is missing; expected one of {', '.join(stores) or 'none: there is no store'}"
                 )
             wanted = stores[0]
-        info = as_map(patiently(lambda: self._any("HISTORY.INFO", wanted)))
-        info[b"shard"] = [as_map(shard) for shard in info[b"shard"]]
+        info = self._info(wanted, 0) if self.is_cluster else as_map(self.ask(b"", "HISTORY.INFO", wanted))
+        others = range(1, info[b"shards"]) if self.is_cluster else ()
+        shards = [*info[b"shard"], *(shard for other in others for shard in self._info(wanted, other)[b"shard"])]
+        info[b"shard"] = [as_map(shard) for shard in shards]
         return info
 
-    def _any(self, *words: str) -> Any:
-        return self.primaries()[0].execute_command(*words)
+    def _info(self, store: str, shard: int) -> dict[bytes, Any]:
+        """HISTORY.INFO of one shard, wherever it is."""
+        return as_map(self.ask(range_key(store, shard), "HISTORY.INFO", store, "SHARD", shard))
+
+    def _store_names(self) -> list[str]:
+        """The stores of all nodes, by name."""
+        parts = [node.execute_command("HISTORY.STORES") for node in self.primaries()]
+        return sorted({as_map(one)[b"store"].decode() for part in parts for one in part})
+
+
+class Patience:
+    """Waits between tries, longer each time, until `PATIENCE_S` have passed without any success."""
+
+    def __init__(self) -> None:
+        self.succeed()
+
+    def succeed(self) -> None:
+        """It came on: the time begins anew."""
+        self._deadline = time.monotonic() + PATIENCE_S
+        self._pause = FIRST_PAUSE_S
+
+    def wait(self) -> bool:
+        """A pause; False, at once, if the time would be over then."""
+        if time.monotonic() + self._pause > self._deadline:
+            return False
+        time.sleep(self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
+        return True
 
 
 def patiently(do: Callable[[], T], between: Callable[[], None] | None = None) -> T:
     """Does it again while an error may pass, with growing pauses, for at most `PATIENCE_S`."""
-    deadline = time.monotonic() + PATIENCE_S
-    pause = FIRST_PAUSE_S
+    patience = Patience()
     while True:
         try:
             return do()
         except PASSING:
-            if time.monotonic() + pause > deadline:
+            if not patience.wait():
                 raise
-        time.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE_S)
         if between is not None:
             patiently_between(between)
 

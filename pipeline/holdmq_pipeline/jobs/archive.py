@@ -28,6 +28,7 @@ from holdmq_pipeline.archive_table import ArchiveTable, Change, Snapshot, open_t
 from holdmq_pipeline.errors import ArchiveError, DataLossError, OptionError
 from holdmq_pipeline.figures import JobFigures, Progress, measured
 from holdmq_pipeline.history_reader import RangeQuery, read_range, without_collector
+from holdmq_pipeline.holds import hold, release
 from holdmq_pipeline.layout import ArchiveFile
 from holdmq_pipeline.offsets import Range, ShardInfo, admitted, lost, plan
 from holdmq_pipeline.options import READ, Options
@@ -181,22 +182,22 @@ class Archiver:
     def _hold(self, link: Link, store: str, snapshot: Snapshot) -> None:
         """From now on the server keeps what is behind the table's watermarks."""
         try:
-            link.ask(range_key(store, 0), "HISTORY.HOLD", store, self._reader)
+            hold(link, store, self._reader)
             self._move_hold(link, store, snapshot.watermarks)
         except redis.ResponseError as error:
             if not str(error).startswith("HOLDLOST") or self._options.flag("failOnDataLoss"):
                 raise
             log.warning("%s", error)
-            link.ask(range_key(store, 0), "HISTORY.HOLD", store, self._reader, "RELEASE")
-            link.ask(range_key(store, 0), "HISTORY.HOLD", store, self._reader)
+            release(link, store, self._reader)
+            hold(link, store, self._reader)
         self._held = True
 
     def _move_hold(self, link: Link, store: str, marks: Mapping[int, int]) -> None:
         """Moves the reader's hold to the watermarks, where it is behind them."""
         at = self._holds(link, store)
-        words = [word for shard, mark in marks.items() if mark > at.get(shard, 0) for word in (shard, mark)]
-        if words:
-            link.ask(range_key(store, 0), "HISTORY.HOLD", store, self._reader, *words)
+        behind = {shard: mark for shard, mark in marks.items() if mark > at.get(shard, 0)}
+        if behind:
+            hold(link, store, self._reader, behind)
 
     def _holds(self, link: Link, store: str) -> dict[int, int]:
         info = link.store(store)

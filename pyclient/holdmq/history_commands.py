@@ -44,6 +44,8 @@ from holdmq.history_replies import (
 from holdmq.replies import Message, Payload, ProducerChunk, Text
 
 __all__ = [
+    "CHECK_COUNT",
+    "MAX_CHECK_COUNT",
     "MAX_FILTERS",
     "MAX_IMPORT",
     "MAX_LEVELS",
@@ -95,6 +97,9 @@ MAX_FILTERS = 1000
 MAX_ROWS = 100_000
 """Most messages of one page of a range."""
 MAX_RANGE_BYTES = 2**28
+MAX_CHECK_COUNT = 1_000_000
+CHECK_COUNT = 1000
+"""Messages and entries that a part of a check looks at: it takes one to three milliseconds."""
 
 SETTINGS = {
     "shards": ("SHARDS", 1, MAX_SHARDS),
@@ -171,11 +176,20 @@ def history_info(store: Text, shard: int | None = None) -> Command[HistoryInfo]:
     return Command((*words, "SHARD", shard), parsing.info, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
-def history_check(store: Text, shard: int, *, epoch: int | None = None) -> Command[tuple[str, ...]]:
-    """`HISTORY.CHECK`: what in a shard's index differs from one made anew; empty when all is well."""
+def history_check(
+    store: Text, shard: int, *, epoch: int | None = None, cursor: str | None = None, count: int = CHECK_COUNT
+) -> Command[tuple[str, tuple[str, ...]]]:
+    """`HISTORY.CHECK … COUNT`: where to go on (`0`: it was all), and what in this part of an epoch's index is wrong."""
     words: list[Word] = ["HISTORY.CHECK", store_name(store), shard]
     words += _numbers(EPOCH=("epoch", epoch, 1, wire.MAX_NUMBER))
-    return Command(tuple(words), wire.names, scope=Scope.SHARD, key=shard_key(store, shard))
+    words += [] if cursor is None else ["CURSOR", wire.name("cursor", cursor)]
+    words += _numbers(COUNT=("count", count, 1, MAX_CHECK_COUNT))
+
+    def parse(reply: object) -> tuple[str, tuple[str, ...]]:
+        behind, sentences = wire.array(reply, 2)
+        return wire.decoded(behind), wire.names(sentences)
+
+    return Command(tuple(words), parse, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------

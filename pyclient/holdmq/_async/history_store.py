@@ -352,9 +352,9 @@ class AsyncHistoryStore:
             await self._hold.execute(commands.history_release(self.name, reader))
 
     async def check(self, shard: int | None = None, *, epoch: int | None = None) -> tuple[str, ...]:
-        """What in the index of an epoch differs from one made anew from the messages; empty when all is well.
+        """What in the index of an epoch differs from what its messages say; empty when all is well.
 
-        Reads the whole epoch at once: for finding out, not for daily use.
+        Reads the epoch part by part, so others hardly wait; what comes meanwhile is not looked at.
 
         Args:
             shard: this one alone; else all, one after the other, and each sentence begins with its shard.
@@ -369,9 +369,16 @@ class AsyncHistoryStore:
             ()
         """
         if shard is not None:
-            return await self._hold.execute(commands.history_check(self.name, shard, epoch=epoch))
+            return await self._check(shard, epoch)
         found: list[str] = []
         for one in (await self.info()).shards:
-            sentences = await self._hold.execute(commands.history_check(self.name, one.shard, epoch=epoch))
-            found += [f"shard {one.shard}: {sentence}" for sentence in sentences]
+            found += [f"shard {one.shard}: {sentence}" for sentence in await self._check(one.shard, epoch)]
+        return tuple(found)
+
+    async def _check(self, shard: int, epoch: int | None) -> tuple[str, ...]:
+        cursor, sentences = await self._hold.execute(commands.history_check(self.name, shard, epoch=epoch))
+        found = list(sentences)
+        while cursor != "0":
+            cursor, sentences = await self._hold.execute(commands.history_check(self.name, shard, cursor=cursor))
+            found += sentences
         return tuple(found)

@@ -414,3 +414,18 @@ def test_a_store_goes_over_to_another_pattern_set(hold: HoldMQ) -> None:
     later = [message for message in read if message] + rest(store.start_replay(cursor=replay.cursor))
     assert by_topic(later) == expected([*sent, ("s/1/a", b"100"), ("s/3/deep/er", b"101")])
     store.import_messages([Message(topic=topic, payload=b"102") for topic in TOPICS])  # where topics belong now
+
+
+# --- The index --------------------------------------------------------------------------------------------------------
+
+
+def test_an_index_is_checked_part_by_part_and_what_is_wrong_is_told(hold: HoldMQ, client: redis.Redis) -> None:
+    hold.history.create("s", "s/#")
+    store = hold.history.store("s")
+    store.import_messages([Message(topic=TOPICS[number % 4], payload=b"x") for number in range(3000)])
+    assert store.check() == ()
+    client.setrange("{s/0}_history_1_marks", 16, b"\x00")
+    assert len(store.check(0)) > 0
+    assert (store.check())[0].startswith("shard 0: ")
+    with pytest.raises(CommandError, match="EPOCH"):
+        store.check(0, epoch=77)

@@ -133,7 +133,7 @@ async def test_a_store_is_made_changed_listed_and_dropped_on_every_node(cluster:
 async def test_what_concerns_a_shard_goes_to_its_node(hold: AsyncHoldMQ) -> None:
     made = await store(hold)
     places = [await made.append(topic, topic, producer=ProducerChunk(topic, 1, 0)) for topic in TOPICS]
-    assert len({place.shard for place in places}) > 2
+    assert len({place.shard for place in places}) > 1
     assert [await made.append(t, t, producer=ProducerChunk(t, 1, 0)) for t in TOPICS[:1]] != places[:1]  # not new
     info = await made.info()
     assert (info.messages, [one.shard for one in info.shards]) == (len(TOPICS), list(range(SHARDS)))
@@ -165,25 +165,26 @@ async def test_a_reader_holds_all_shards_and_is_released_on_all(hold: AsyncHoldM
 
 async def test_a_pattern_set_is_switched_to_shard_by_shard(hold: AsyncHoldMQ) -> None:
     made = await store(hold, 24)
+    one = (await made.append("s/1", "25")).shard
     text = "holdmq-patterns 1 levels=8\n#\ns/+\n"
     with pytest.raises(StaleError):
         await made.patterns.prepare(3, text)
     with pytest.raises(CommandError, match="line"):
         await made.patterns.prepare(2, "holdmq-patterns 1 levels=8\nnonsense/#/x\n")
-    await made.patterns.prepare(2, text, shard=1)
-    await made.patterns.commit(2, shard=1)
-    with pytest.raises(StaleError):  # of shard 1, and no other is prepared then
+    await made.patterns.prepare(2, text, shard=one)
+    await made.patterns.commit(2, shard=one)
+    with pytest.raises(StaleError):  # of that shard, and no other is prepared then
         await made.patterns.prepare(2, text)
     with pytest.raises(StaleError):
         await made.patterns.commit(2)
-    for shard in {*range(SHARDS)} - {1}:
+    for shard in {*range(SHARDS)} - {one}:
         await made.patterns.prepare(2, text, shard=shard)
     await made.patterns.commit(2)  # those that are left
     with pytest.raises(StaleError):
         await made.patterns.commit(2)
     assert await made.patterns.get() == (2, text)
-    await append(made, range(24, 36))
-    assert {one.filter: one.messages for one in await made.patterns.stats()} == {"#": 0, "s/+": 12}
+    await append(made, range(36, 48))
+    assert {used.filter: used.messages for used in await made.patterns.stats()} == {"#": 0, "s/+": 12}
     assert (await made.patterns.propose()).messages > 0
     assert await made.check() == ()
 
@@ -239,12 +240,13 @@ async def test_moving_shards_costs_a_replay_and_writers_nothing(cluster: Cluster
 
 
 async def test_a_shard_on_its_way_is_waited_for_but_not_for_ever(cluster: Cluster, hold: AsyncHoldMQ) -> None:
-    made = await store(hold, 24)
-    way = moving(cluster, 1)
+    made = await store(hold)
+    shard = (await made.append("s/1", "1")).shard
+    way = moving(cluster, shard)
     way.begin()
     hasty = AsyncHoldMQ(hold.client, moving_timeout=0.1)
     with pytest.raises(redis.exceptions.TryAgainError):
-        await hasty.history.store("s").info(1)
+        await hasty.history.store("s").info(shard)
     with pytest.raises(redis.exceptions.TryAgainError):
         await hasty.history.create("s", "s/#", age=60)
     with pytest.raises(redis.exceptions.TryAgainError):
@@ -253,7 +255,7 @@ async def test_a_shard_on_its_way_is_waited_for_but_not_for_ever(cluster: Cluste
     way.end()
     await hasty.history.create("s", "s/#", age=60)
     assert (await made.info()).policy.age == 60
-    assert (await made.info(1)).messages > 0
+    assert (await made.info(shard)).messages == 1
 
 
 async def test_following_hears_of_every_node_and_follows_a_shard(cluster: Cluster, hold: AsyncHoldMQ) -> None:
@@ -300,7 +302,7 @@ async def test_the_command_line_works_on_all_nodes_if_it_is_told_to(cluster: Clu
 
     run("create", "s", "s/#", "--shards", "5", "--age", "7d")
     places = [run("append", "s", topic, topic)[0] for topic in TOPICS]
-    assert len({str(place["shard"]) for place in places}) > 2
+    assert len({str(place["shard"]) for place in places}) > 1
     (store,) = run("stores")
     assert (store["shards"], store["age"]) == (5, 7 * 86400)
     assert sum(int(str(shard["messages"])) for shard in run("info", "s")) == len(TOPICS)

@@ -1,5 +1,5 @@
-/* index.c - keeps the in-memory indexes equal to the keyspace. */
-#include "index.h"
+/* index.c - the in-memory indexes of all databases: made from keys, name by name or by a scan, and kept. */
+#include "index_internal.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -16,7 +16,6 @@
 static index_t **indexes; /* by database number */
 static int index_count_;
 static bool scan_new;      /* the module was loaded into a server with keys: a new index begins with a scan */
-static bool own_write;     /* a notification that the module itself causes */
 
 static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t len);
 
@@ -28,7 +27,7 @@ static void seed(hmq_trie *trie) {
     if (getrandom(random, sizeof random, 0) == (ssize_t)sizeof random) hmq_trie_seed(trie, random[0], random[1]);
 }
 
-static index_t *index_new(void) {
+index_t *index_new(void) {
     index_t *index = sv.Calloc(1, sizeof *index);
     index->filters = hmq_trie_new(&server_allocator);
     index->retained = hmq_trie_new(&server_allocator);
@@ -62,7 +61,7 @@ static void free_strings(server_dict *dict) {
     sv.DictIteratorStop(iter);
 }
 
-static void index_free(index_t *index) {
+void index_free(index_t *index) {
     server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);
     void *session;
     while (sv.DictNextC(iter, NULL, &session)) session_free(session);
@@ -82,7 +81,7 @@ static void index_free(index_t *index) {
     sv.Free(index);
 }
 
-static index_t *index_at(int db) {
+index_t *index_at(int db) {
     if (db >= index_count_) {
         indexes = sv.Realloc(indexes, (size_t)(db + 1) * sizeof *indexes);
         while (index_count_ <= db) indexes[index_count_++] = NULL;
@@ -91,16 +90,29 @@ static index_t *index_at(int db) {
     return indexes[db];
 }
 
-/* The database became empty (scan false) or unknown (scan true). */
-static void index_reset(int db, bool scan) {
-    if (db < index_count_ && indexes[db] != NULL) {
-        index_free(indexes[db]);
-        indexes[db] = NULL;
+void index_reset(int db) {
+    if (db >= index_count_) return;
+    if (indexes[db] != NULL) index_free(indexes[db]);
+    indexes[db] = NULL;
+    if (scan_new) index_at(db)->scan_needed = false;
+}
+
+void index_swap(int a, int b) {
+    index_at(a), index_at(b);
+    index_t *first = indexes[a];
+    indexes[a] = indexes[b];
+    indexes[b] = first;
+}
+
+void index_scan_new(bool scans) {
+    scan_new = scans;
+}
+
+void index_doubt_all(void) {
+    scan_new = true;
+    for (int db = 0; db < index_count_; db++) {
+        if (indexes[db] != NULL) indexes[db]->scan_needed = true;
     }
-    if (scan)
-        index_at(db)->scan_needed = true;
-    else if (db < index_count_ && scan_new)
-        index_at(db)->scan_needed = false;
 }
 
 /* ---- sessions ---------------------------------------------------------------------------------------------- */
@@ -243,7 +255,7 @@ void index_remove_held(index_t *index, hmq_slice name) {
     sv.DictDelC(index->held, name.data, name.len, NULL);
 }
 
-static index_watcher watcher;
+index_watcher index_watched_by;
 
 /* ---- keeping current --------------------------------------------------------------------------------------- */
 
@@ -262,7 +274,7 @@ static bool is_retained(const char *name, size_t len) {
 }
 
 /* Is the name of a kind that only refresh can judge? */
-static bool needs_refresh(const char *name, size_t len) {
+bool index_needs_look(const char *name, size_t len) {
     hmq_slice owner;
     return len > 2 && (is_subscriptions(name, len) || is_retained(name, len) || is_session(name, len) ||
                        history_store_is_key((hmq_slice){(const uint8_t *)name, len}) ||
@@ -270,7 +282,7 @@ static bool needs_refresh(const char *name, size_t len) {
                        owner_is_key((hmq_slice){(const uint8_t *)name, len}, &owner));
 }
 
-static int type_of(server_ctx *ctx, const char *name, size_t len) {
+int index_type_of(server_ctx *ctx, const char *name, size_t len) {
     server_string *key_name = sv.CreateString(NULL, name, len);
     server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
     int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
@@ -280,16 +292,16 @@ static int type_of(server_ctx *ctx, const char *name, size_t len) {
 }
 
 /* Only where clients are served; in a cluster the session may just have moved. */
-static bool tells_of_sessions(server_ctx *ctx) {
-    return watcher.session_gone != NULL && !can.cluster && (sv.GetContextFlags(ctx) & SERVER_CTX_MASTER) != 0;
+bool index_tells_of_sessions(server_ctx *ctx) {
+    return index_watched_by.session_gone != NULL && !can.cluster && (sv.GetContextFlags(ctx) & SERVER_CTX_MASTER) != 0;
 }
 
 static void refresh_opened(server_ctx *ctx, index_t *index, hmq_slice session) {
     const session_entry *entry = session_index_find(index->opened, session);
     long long epoch = entry == NULL || !entry->connected ? 0 : entry->epoch;
     session_index_refresh(ctx, index->opened, session);
-    if (epoch > 0 && session_index_find(index->opened, session) == NULL && tells_of_sessions(ctx))
-        watcher.session_gone(ctx, session, epoch);
+    if (epoch > 0 && session_index_find(index->opened, session) == NULL && index_tells_of_sessions(ctx))
+        index_watched_by.session_gone(ctx, session, epoch);
 }
 
 static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t len) {
@@ -302,142 +314,32 @@ static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t le
     if (share_replay_is_key(key)) share_replay_refresh(ctx, index, key);
     if (owner_is_key(key, &owner)) owner_key_changed(ctx, index->opened, owner);
     if (!is_retained(name, len)) return;
-    if (type_of(ctx, name, len) == SERVER_HASH)
+    if (index_type_of(ctx, name, len) == SERVER_HASH)
         index_set_retained(index, key);
     else
         index_remove_retained(index, key);
 }
 
-static void mark_stale(index_t *index, const char *name, size_t len) {
+void index_mark_stale(index_t *index, const char *name, size_t len) {
     sv.DictSetC(index->stale, name, len, index);
 }
 
 void index_doubt(index_t *index, hmq_slice name) {
-    mark_stale(index, (const char *)name.data, name.len);
+    index_mark_stale(index, (const char *)name.data, name.len);
 }
 
 /* A key of any type may have come to be under this name. */
-static void key_appeared(server_ctx *ctx, index_t *index, const char *name, size_t len) {
-    if (needs_refresh(name, len)) mark_stale(index, name, len);
+void index_key_appeared(server_ctx *ctx, index_t *index, const char *name, size_t len) {
+    if (index_needs_look(name, len)) index_mark_stale(index, name, len);
     hmq_slice key = {(const uint8_t *)name, len};
-    if (type_of(ctx, name, len) == SERVER_LIST)
+    if (index_type_of(ctx, name, len) == SERVER_LIST)
         index_set_held(index, key);
     else
         index_remove_held(index, key);
 }
 
 void index_watch(index_watcher who) {
-    watcher = who;
-}
-
-static void tell_queue_expired(int db, const char *name, size_t len) {
-    size_t key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_MESSAGES);
-    if (key_len > 0 && watcher.queue_expired != NULL)
-        watcher.queue_expired(db, (hmq_slice){(const uint8_t *)name, key_len});
-}
-
-/* A key called {c}_messages_<packet id>: tells whoever watches. */
-static void tell_message_gone(int db, const char *name, size_t len) {
-    static const char middle[] = "}_messages_";
-    const size_t n = sizeof middle - 1;
-    if (watcher.message_gone == NULL || len <= n + 1 || name[len - 1] < '0' || name[len - 1] > '9') return;
-    const char *found = memmem(name, len, middle, n);
-    if (found != NULL) watcher.message_gone(db, (hmq_slice){(const uint8_t *)name, (size_t)(found - name) + 1});
-}
-
-static void key_gone(int db, index_t *index, const char *name, size_t len, bool expired) {
-    hmq_slice owner;
-    tell_message_gone(db, name, len);
-    /* When an owner's key expires is known, and whether it counts already is the deadline's affair (owner.h). */
-    bool has_deadline = expired && owner_is_key((hmq_slice){(const uint8_t *)name, len}, &owner);
-    if (needs_refresh(name, len) && !has_deadline) mark_stale(index, name, len);
-    index_remove_held(index, (hmq_slice){(const uint8_t *)name, len});
-}
-
-static bool one_of(const char *event, const char *const *names) {
-    for (; *names != NULL; names++) {
-        if (strcmp(event, *names) == 0) return true;
-    }
-    return false;
-}
-
-/* Inside a transaction Valkey 9 names the client's database in events of keys of another one: nothing is known then. */
-static bool database_is_uncertain(server_ctx *ctx, int type, const char *event) {
-    static const char *const elsewhere[] = {"copy_to", "move_to", NULL};
-    if (!can.valkey || (type != SERVER_NOTIFY_LOADED && !one_of(event, elsewhere))) return false;
-    return (sv.GetContextFlags(ctx) & SERVER_CTX_MULTI) != 0;
-}
-
-static void doubt_all(void) {
-    scan_new = true;
-    for (int db = 0; db < index_count_; db++) {
-        if (indexes[db] != NULL) indexes[db]->scan_needed = true;
-    }
-}
-
-static int on_key_event(server_ctx *ctx, int type, const char *event, server_string *key) {
-    static const char *const gone[] = {"del", "rename_from", "move_from", NULL};
-    static const char *const harmless[] = {"expire", "persist", NULL};
-    if (own_write) return SERVER_OK;
-    size_t len;
-    const char *name = sv.StringPtrLen(key, &len);
-    if (type == SERVER_NOTIFY_EXPIRED) tell_queue_expired(sv.GetSelectedDb(ctx), name, len);
-    index_t *index = index_at(sv.GetSelectedDb(ctx));
-    if (type != SERVER_NOTIFY_LIST) history_live_doubt(index->histories, slice_of(key));
-    if (type == SERVER_NOTIFY_HASH) {
-        if (needs_refresh(name, len)) mark_stale(index, name, len);
-    } else if (type == SERVER_NOTIFY_LIST) {
-        index_set_held(index, (hmq_slice){(const uint8_t *)name, len});
-    } else if (type == SERVER_NOTIFY_EXPIRED || type == SERVER_NOTIFY_EVICTED || one_of(event, gone)) {
-        key_gone(sv.GetSelectedDb(ctx), index, name, len, type == SERVER_NOTIFY_EXPIRED);
-    } else if (database_is_uncertain(ctx, type, event)) {
-        doubt_all();
-    } else if (!one_of(event, harmless)) {
-        key_appeared(ctx, index, name, len);
-    }
-    return SERVER_OK;
-}
-
-/* May another module listen to keyspace events?  Once there was one, yes. */
-static bool others_may_listen;
-
-/* Those that are known not to: this one, and the scripting engine that Valkey brings with it. */
-static bool never_listens(hmq_slice module) {
-    return slice_is(module, HMQ_MODULE_NAME) || (can.valkey && slice_is(module, "lua"));
-}
-
-static void on_module_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)ctx, (void)event, (void)sub;
-    const server_module_info *info = data;
-    if (!never_listens((hmq_slice){(const uint8_t *)info->name, strlen(info->name)})) others_may_listen = true;
-}
-
-static void look_for_modules(server_ctx *ctx) {
-    server_reply *modules = sv.Call(ctx, "MODULE", "c", "LIST");
-    others_may_listen = modules == NULL;
-    for (size_t i = 0; modules != NULL && i < sv.CallReplyLength(modules); i++) {
-        hmq_slice name = {NULL, 0};
-        server_reply *text = sv.CallReplyArrayElement(sv.CallReplyArrayElement(modules, i), 1); /* behind "name" */
-        if (text != NULL) name.data = (const uint8_t *)sv.CallReplyStringPtr(text, &name.len);
-        if (name.data == NULL || !never_listens(name)) others_may_listen = true;
-    }
-    if (modules != NULL) sv.FreeCallReply(modules);
-}
-
-void index_notify(server_ctx *ctx, int type, const char *event, server_string *key) {
-    if (type & (SERVER_NOTIFY_HASH | SERVER_NOTIFY_GENERIC))
-        history_live_doubt(index_at(sv.GetSelectedDb(ctx))->histories, slice_of(key));
-    index_notify_others(ctx, type, event, key);
-}
-
-/* The server makes a context for each listener, this module's own among them: it is asked to only if somebody else may
- * hear. */
-void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key) {
-    sv.SignalModifiedKey(ctx, key);
-    if (!others_may_listen && !(sv.GetNotifyKeyspaceEvents() & type)) return;
-    own_write = true;
-    sv.NotifyKeyspaceEvent(ctx, type, event, key);
-    own_write = false;
+    index_watched_by = who;
 }
 
 bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session) {
@@ -446,42 +348,8 @@ bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session 
     if (hash != NULL) sv.CloseKey(hash);
     if (lives) return true;
     hmq_slice name = slice_of(session->hash);
-    mark_stale(index, (const char *)name.data, name.len);
+    index_mark_stale(index, (const char *)name.data, name.len);
     return false;
-}
-
-static void doubt_policy(void *context, hmq_slice key) {
-    index_doubt(context, key);
-}
-
-/* Looks at the key of every entry, as its next user would. */
-static void look_at_all(server_ctx *ctx, index_t *index) {
-    server_dict *const dicts[] = {index->held, index->retained_keys};
-    for (size_t i = 0; i < sizeof dicts / sizeof dicts[0]; i++) {
-        server_dict_iter *iter = sv.DictIteratorStartC(dicts[i], "^", NULL, 0);
-        size_t len;
-        const char *name;
-        server_dict *changed = sv.CreateDict(NULL);
-        while ((name = sv.DictNextC(iter, &len, NULL)) != NULL) sv.DictSetC(changed, name, len, index);
-        sv.DictIteratorStop(iter);
-        iter = sv.DictIteratorStartC(changed, "^", NULL, 0);
-        while ((name = sv.DictNextC(iter, &len, NULL)) != NULL) key_appeared(ctx, index, name, len);
-        sv.DictIteratorStop(iter);
-        sv.FreeDict(NULL, changed);
-    }
-    server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);
-    void *session;
-    while (sv.DictNextC(iter, NULL, &session)) index_session_lives(ctx, index, session);
-    sv.DictIteratorStop(iter);
-    hmq_slice after = {0};
-    history_stores_each_key(index->histories, doubt_policy, index);
-    for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL; after = slice_of(e->key)) {
-        server_string *name = session_key_name(slice_of(e->key), HMQ_SUFFIX_SESSION);
-        hmq_slice text = slice_of(name);
-        if (type_of(ctx, (const char *)text.data, text.len) != SERVER_HASH)
-            mark_stale(index, (const char *)text.data, text.len);
-        sv.FreeString(NULL, name);
-    }
 }
 
 typedef struct scan_target {
@@ -492,7 +360,7 @@ static void take_key(server_ctx *ctx, server_string *name, server_key *key, void
     (void)key;
     scan_target *target = data;
     hmq_slice text = slice_of(name);
-    key_appeared(ctx, target->index, (const char *)text.data, text.len);
+    index_key_appeared(ctx, target->index, (const char *)text.data, text.len);
 }
 
 static void scan(server_ctx *ctx, index_t *index) {
@@ -524,185 +392,25 @@ static void sync_index(server_ctx *ctx, index_t *index) {
     for (int round = 0; round < 8 && sv.DictSize(index->stale) > 0; round++) refresh_stale(ctx, index);
 }
 
+index_t *index_rebuild(server_ctx *ctx) {
+    index_t *index = index_new();
+    index->scan_needed = true;
+    sync_index(ctx, index);
+    return index;
+}
+
 int index_databases(void) {
     return index_count_;
 }
 
 bool index_exists(int db) {
-    return indexes[db] != NULL;
+    return db < index_count_ && indexes[db] != NULL;
 }
 
 index_t *index_of(server_ctx *ctx) {
     index_t *index = index_at(sv.GetSelectedDb(ctx));
     if (index->scan_needed || sv.DictSize(index->stale) > 0) sync_index(ctx, index);
     return index;
-}
-
-/* ---- server events ----------------------------------------------------------------------------------------- */
-
-static void flush(server_ctx *ctx, int db) {
-    hmq_slice after = {0};
-    bool tells = db < index_count_ && indexes[db] != NULL && tells_of_sessions(ctx);
-    for (session_entry *e; tells && (e = session_index_next(indexes[db]->opened, after)) != NULL;) {
-        after = slice_of(e->key);
-        if (e->connected) watcher.session_gone(ctx, after, e->epoch);
-    }
-    index_reset(db, false);
-}
-
-static void on_flush(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)event;
-    const server_flush_info *info = data;
-    if (sub != SERVER_FLUSHDB_END) return;
-    if (info->db >= 0) {
-        flush(ctx, info->db);
-        return;
-    }
-    scan_new = false;
-    for (int db = 0; db < index_count_; db++) flush(ctx, db);
-}
-
-static void on_swapdb(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)ctx, (void)event, (void)sub;
-    const server_swapdb_info *info = data;
-    index_at(info->first), index_at(info->second);
-    index_t *first = indexes[info->first];
-    indexes[info->first] = indexes[info->second];
-    indexes[info->second] = first;
-    if (watcher.swapped != NULL) watcher.swapped();
-}
-
-void index_start(server_ctx *ctx, bool populated) {
-    scan_new = populated;
-    sv.SubscribeToKeyspaceEvents(ctx,
-                                 SERVER_NOTIFY_GENERIC | SERVER_NOTIFY_LIST | SERVER_NOTIFY_HASH |
-                                     SERVER_NOTIFY_EXPIRED | SERVER_NOTIFY_EVICTED | SERVER_NOTIFY_LOADED,
-                                 on_key_event);
-    look_for_modules(ctx);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_MODULE_CHANGE, 1}, on_module_change);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SWAPDB, 1}, on_swapdb);
-}
-
-/* ---- checking ---------------------------------------------------------------------------------------------- */
-
-static long differences;
-
-static void differ(server_ctx *ctx, const char *what, const char *name, size_t len) {
-    server_string *text = sv.CreateStringPrintf(NULL, "%s: %.*s", what, (int)len, name);
-    sv.ReplyWithString(ctx, text);
-    sv.FreeString(NULL, text);
-    differences++;
-}
-
-static void compare_dicts(server_ctx *ctx, server_dict *a, server_dict *b, bool values, const char *what) {
-    server_dict_iter *iter = sv.DictIteratorStartC(a, "^", NULL, 0);
-    size_t len;
-    const char *name;
-    void *value;
-    while ((name = sv.DictNextC(iter, &len, &value)) != NULL) {
-        int missing = 0;
-        void *other = sv.DictGetC(b, name, len, &missing);
-        if (missing || (values && other != value)) differ(ctx, what, name, len);
-    }
-    sv.DictIteratorStop(iter);
-}
-
-static void compare_sessions(server_ctx *ctx, const index_t *a, const index_t *b, const char *what) {
-    server_dict_iter *iter = sv.DictIteratorStartC(a->sessions, "^", NULL, 0);
-    size_t len;
-    const char *name;
-    void *value;
-    while ((name = sv.DictNextC(iter, &len, &value)) != NULL) {
-        const indexed_session *session = value;
-        const indexed_session *other = sv.DictGetC(b->sessions, name, len, NULL);
-        if (other == NULL)
-            differ(ctx, what, name, len);
-        else
-            compare_dicts(ctx, session->filters, other->filters, true, what);
-    }
-    sv.DictIteratorStop(iter);
-}
-
-static void tell_difference(void *context, const char *what, hmq_slice name) {
-    differ(context, what, (const char *)name.data, name.len);
-}
-
-typedef struct trie_check {
-    server_ctx *ctx;
-    const index_t *index;
-} trie_check;
-
-/* Every pair of the trie must stand in the session's own list of filters. */
-static bool check_pair(void *context, const char *filter, size_t len, uint64_t subscriber, uint32_t options) {
-    trie_check *check = context;
-    if (share_is_tagged(subscriber)) {
-        hmq_slice inner = {0}, own = slice_of(share_of(subscriber)->filter);
-        bool same = share_is(own, &inner) && inner.len == len && memcmp(inner.data, filter, len) == 0;
-        if (!same) differ(check->ctx, "trie and share differ", filter, len);
-        return true;
-    }
-    const indexed_session *session = (const indexed_session *)(uintptr_t)subscriber;
-    void *listed = sv.DictGetC(session->filters, filter, len, NULL);
-    if (listed != (void *)((uintptr_t)options + 1)) differ(check->ctx, "trie and session differ", filter, len);
-    return true;
-}
-
-static size_t members_of_shares(const index_t *index) {
-    size_t members = 0;
-    server_dict_iter *iter = sv.DictIteratorStartC(index->shares, "^", NULL, 0);
-    void *s;
-    while (sv.DictNextC(iter, NULL, &s)) members += sv.DictSize(((share *)s)->members);
-    sv.DictIteratorStop(iter);
-    return members;
-}
-
-/* As many as the trie should have. */
-static size_t count_filters(const index_t *index) {
-    size_t filters = 0;
-    server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);
-    void *session;
-    while (sv.DictNextC(iter, NULL, &session)) filters += sv.DictSize(((indexed_session *)session)->filters);
-    sv.DictIteratorStop(iter);
-    return filters - members_of_shares(index) + sv.DictSize(index->shares);
-}
-
-int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
-    (void)argv;
-    if (argc != 1) return sv.WrongArity(ctx);
-    index_t *kept = index_of(ctx);
-    look_at_all(ctx, kept);
-    index_t *rebuilt = index_new();
-    scan(ctx, rebuilt);
-    for (int round = 0; round < 8 && sv.DictSize(rebuilt->stale) > 0; round++) refresh_stale(ctx, rebuilt);
-    kept = index_of(ctx); /* the scan may have expired keys */
-    differences = 0;
-    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
-    compare_sessions(ctx, kept, rebuilt, "subscription in the index but not in the keys, or different");
-    compare_sessions(ctx, rebuilt, kept, "subscription in the keys but not in the index, or different");
-    compare_dicts(ctx, kept->held, rebuilt->held, false, "list in the index but not in the keys");
-    compare_dicts(ctx, rebuilt->held, kept->held, false, "list in the keys but not in the index");
-    compare_dicts(ctx, kept->retained_keys, rebuilt->retained_keys, false,
-                  "retained message in the index but not in the keys");
-    compare_dicts(ctx, rebuilt->retained_keys, kept->retained_keys, false,
-                  "retained message in the keys but not in the index");
-    session_index_compare(kept->opened, rebuilt->opened, tell_difference, ctx);
-    share_compare(kept->shares, rebuilt->shares, tell_difference, ctx);
-    share_compare(rebuilt->shares, kept->shares, tell_difference, ctx);
-    compare_dicts(ctx, kept->group_replays, rebuilt->group_replays, false, "group that replays, but not in the keys");
-    compare_dicts(ctx, rebuilt->group_replays, kept->group_replays, false, "group that replays in the keys alone");
-    history_stores_compare(kept->histories, rebuilt->histories, tell_difference, ctx);
-    history_stores_compare(rebuilt->histories, kept->histories, tell_difference, ctx);
-    history_live_check(ctx, kept->histories, tell_difference, ctx);
-    trie_check check = {ctx, kept};
-    hmq_trie_walk(kept->filters, check_pair, &check);
-    if (hmq_trie_pairs(kept->filters) != count_filters(kept))
-        differ(ctx, "the trie has another number of filters than the sessions", "", 0);
-    if (hmq_trie_pairs(kept->retained) != sv.DictSize(kept->retained_keys))
-        differ(ctx, "the trie of retained topics has another number than the keys", "", 0);
-    sv.ReplySetArrayLength(ctx, differences);
-    index_free(rebuilt);
-    return SERVER_OK;
 }
 
 index_totals index_count(void) {

@@ -1,0 +1,158 @@
+/* index_check.c - HOLDMQ.CHECK: compares the indexes of a database with a rebuild from its keys. */
+#include <string.h>
+
+#include "../src/session_key.h"
+#include "history_live.h"
+#include "index_internal.h"
+#include "session_hash.h"
+
+static void doubt_policy(void *context, hmq_slice key) {
+    index_doubt(context, key);
+}
+
+/* Looks at the key of every entry, as its next user would. */
+static void look_at_all(server_ctx *ctx, index_t *index) {
+    server_dict *const dicts[] = {index->held, index->retained_keys};
+    for (size_t i = 0; i < sizeof dicts / sizeof dicts[0]; i++) {
+        server_dict_iter *iter = sv.DictIteratorStartC(dicts[i], "^", NULL, 0);
+        size_t len;
+        const char *name;
+        server_dict *changed = sv.CreateDict(NULL);
+        while ((name = sv.DictNextC(iter, &len, NULL)) != NULL) sv.DictSetC(changed, name, len, index);
+        sv.DictIteratorStop(iter);
+        iter = sv.DictIteratorStartC(changed, "^", NULL, 0);
+        while ((name = sv.DictNextC(iter, &len, NULL)) != NULL) index_key_appeared(ctx, index, name, len);
+        sv.DictIteratorStop(iter);
+        sv.FreeDict(NULL, changed);
+    }
+    server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);
+    void *session;
+    while (sv.DictNextC(iter, NULL, &session)) index_session_lives(ctx, index, session);
+    sv.DictIteratorStop(iter);
+    hmq_slice after = {0};
+    history_stores_each_key(index->histories, doubt_policy, index);
+    for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL; after = slice_of(e->key)) {
+        server_string *name = session_key_name(slice_of(e->key), HMQ_SUFFIX_SESSION);
+        hmq_slice text = slice_of(name);
+        if (index_type_of(ctx, (const char *)text.data, text.len) != SERVER_HASH)
+            index_mark_stale(index, (const char *)text.data, text.len);
+        sv.FreeString(NULL, name);
+    }
+}
+
+static long differences;
+
+static void differ(server_ctx *ctx, const char *what, const char *name, size_t len) {
+    server_string *text = sv.CreateStringPrintf(NULL, "%s: %.*s", what, (int)len, name);
+    sv.ReplyWithString(ctx, text);
+    sv.FreeString(NULL, text);
+    differences++;
+}
+
+static void compare_dicts(server_ctx *ctx, server_dict *a, server_dict *b, bool values, const char *what) {
+    server_dict_iter *iter = sv.DictIteratorStartC(a, "^", NULL, 0);
+    size_t len;
+    const char *name;
+    void *value;
+    while ((name = sv.DictNextC(iter, &len, &value)) != NULL) {
+        int missing = 0;
+        void *other = sv.DictGetC(b, name, len, &missing);
+        if (missing || (values && other != value)) differ(ctx, what, name, len);
+    }
+    sv.DictIteratorStop(iter);
+}
+
+static void compare_sessions(server_ctx *ctx, const index_t *a, const index_t *b, const char *what) {
+    server_dict_iter *iter = sv.DictIteratorStartC(a->sessions, "^", NULL, 0);
+    size_t len;
+    const char *name;
+    void *value;
+    while ((name = sv.DictNextC(iter, &len, &value)) != NULL) {
+        const indexed_session *session = value;
+        const indexed_session *other = sv.DictGetC(b->sessions, name, len, NULL);
+        if (other == NULL)
+            differ(ctx, what, name, len);
+        else
+            compare_dicts(ctx, session->filters, other->filters, true, what);
+    }
+    sv.DictIteratorStop(iter);
+}
+
+static void tell_difference(void *context, const char *what, hmq_slice name) {
+    differ(context, what, (const char *)name.data, name.len);
+}
+
+typedef struct trie_check {
+    server_ctx *ctx;
+    const index_t *index;
+} trie_check;
+
+/* Every pair of the trie must stand in the session's own list of filters. */
+static bool check_pair(void *context, const char *filter, size_t len, uint64_t subscriber, uint32_t options) {
+    trie_check *check = context;
+    if (share_is_tagged(subscriber)) {
+        hmq_slice inner = {0}, own = slice_of(share_of(subscriber)->filter);
+        bool same = share_is(own, &inner) && inner.len == len && memcmp(inner.data, filter, len) == 0;
+        if (!same) differ(check->ctx, "trie and share differ", filter, len);
+        return true;
+    }
+    const indexed_session *session = (const indexed_session *)(uintptr_t)subscriber;
+    void *listed = sv.DictGetC(session->filters, filter, len, NULL);
+    if (listed != (void *)((uintptr_t)options + 1)) differ(check->ctx, "trie and session differ", filter, len);
+    return true;
+}
+
+static size_t members_of_shares(const index_t *index) {
+    size_t members = 0;
+    server_dict_iter *iter = sv.DictIteratorStartC(index->shares, "^", NULL, 0);
+    void *s;
+    while (sv.DictNextC(iter, NULL, &s)) members += sv.DictSize(((share *)s)->members);
+    sv.DictIteratorStop(iter);
+    return members;
+}
+
+/* As many as the trie should have. */
+static size_t count_filters(const index_t *index) {
+    size_t filters = 0;
+    server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);
+    void *session;
+    while (sv.DictNextC(iter, NULL, &session)) filters += sv.DictSize(((indexed_session *)session)->filters);
+    sv.DictIteratorStop(iter);
+    return filters - members_of_shares(index) + sv.DictSize(index->shares);
+}
+
+int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
+    (void)argv;
+    if (argc != 1) return sv.WrongArity(ctx);
+    index_t *kept = index_of(ctx);
+    look_at_all(ctx, kept);
+    index_t *rebuilt = index_rebuild(ctx);
+    kept = index_of(ctx); /* the scan may have expired keys */
+    differences = 0;
+    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
+    compare_sessions(ctx, kept, rebuilt, "subscription in the index but not in the keys, or different");
+    compare_sessions(ctx, rebuilt, kept, "subscription in the keys but not in the index, or different");
+    compare_dicts(ctx, kept->held, rebuilt->held, false, "list in the index but not in the keys");
+    compare_dicts(ctx, rebuilt->held, kept->held, false, "list in the keys but not in the index");
+    compare_dicts(ctx, kept->retained_keys, rebuilt->retained_keys, false,
+                  "retained message in the index but not in the keys");
+    compare_dicts(ctx, rebuilt->retained_keys, kept->retained_keys, false,
+                  "retained message in the keys but not in the index");
+    session_index_compare(kept->opened, rebuilt->opened, tell_difference, ctx);
+    share_compare(kept->shares, rebuilt->shares, tell_difference, ctx);
+    share_compare(rebuilt->shares, kept->shares, tell_difference, ctx);
+    compare_dicts(ctx, kept->group_replays, rebuilt->group_replays, false, "group that replays, but not in the keys");
+    compare_dicts(ctx, rebuilt->group_replays, kept->group_replays, false, "group that replays in the keys alone");
+    history_stores_compare(kept->histories, rebuilt->histories, tell_difference, ctx);
+    history_stores_compare(rebuilt->histories, kept->histories, tell_difference, ctx);
+    history_live_check(ctx, kept->histories, tell_difference, ctx);
+    trie_check check = {ctx, kept};
+    hmq_trie_walk(kept->filters, check_pair, &check);
+    if (hmq_trie_pairs(kept->filters) != count_filters(kept))
+        differ(ctx, "the trie has another number of filters than the sessions", "", 0);
+    if (hmq_trie_pairs(kept->retained) != sv.DictSize(kept->retained_keys))
+        differ(ctx, "the trie of retained topics has another number than the keys", "", 0);
+    sv.ReplySetArrayLength(ctx, differences);
+    index_free(rebuilt);
+    return SERVER_OK;
+}

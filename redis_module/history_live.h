@@ -3,7 +3,7 @@
  * Invariants:
  *  1. A function of the keys: state hash, pattern set, logs of the present epoch.  It is made from them when in doubt, and
  *     HOLDMQ.CHECK compares it with one that is made anew.
- *  2. In doubt is who heard of a change: notifications of these keys (index.c), flushes and swapped databases, another
+ *  2. In doubt is who heard of a change: notifications of these keys (index_events.c), flushes and swapped databases, another
  *     role, something that was loaded (replication.h), a slot that came or went.  What nobody tells (a stock SET over one of them, an XADD to a log)
  *     is looked for: types and pattern set once in a turn of the event loop, a log's length before it is written.
  *  3. On a replica it is in doubt with each turn of the event loop: logs grow there without a word.

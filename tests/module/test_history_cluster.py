@@ -219,6 +219,19 @@ def test_generations_switch_shard_by_shard(store: Store) -> None:
     assert [entry.message.topic for entry in store.read(0, "t/+")] == [topic.encode()]
 
 
+def test_a_node_learns_from_the_shards_that_it_has(cluster: Cluster) -> None:
+    store = Store(cluster, "s", 2)
+    store.create("t/#", learn=1)
+    client = store.node(0).client()
+    with client.pipeline(transaction=False) as pipe:
+        for topic in store.topics(0, 1500):
+            pipe.execute_command("HISTORY.APPEND", "s", topic, "m")
+        pipe.execute()
+    eventually(lambda: store.facts(0)["generation"] == 2, WAIT_S, "a learned pattern set")
+    _generation, text = client.execute_command("HISTORY.PATTERNS", "GET", "s", "SHARD", 0)
+    assert b"\nt/+" in text
+
+
 def test_sessions_do_not_read_history_in_a_cluster(cluster: Cluster, store: Store) -> None:
     client = cluster.node_of("{c}").client()
     with pytest.raises(ResponseError, match="a replay of the filter 't/#' in a cluster"):

@@ -109,16 +109,17 @@ static bool log_has_changed(const append *a) {
     return !a->new_epoch && a->before != a->live->logs[a->place.pattern].messages;
 }
 
-static uint64_t tail_limit(const history_shard *s) {
+static uint64_t tail_limit(const history_live *live) {
+    const history_shard *s = &live->state;
     uint64_t limit = (s->last.sequence - s->first + 1) / HISTORY_TAIL_PART;
-    if (limit < HISTORY_TAIL_MIN) return HISTORY_TAIL_MIN;
+    if (limit < HISTORY_TAIL_MIN || live->tail.count >= HISTORY_TAIL_ENTRIES) return HISTORY_TAIL_MIN;
     return limit < HISTORY_TAIL_MAX ? limit : HISTORY_TAIL_MAX;
 }
 
 static bool begin_flush(append *a) {
     const history_shard *s = &a->live->state;
     uint64_t waiting = s->last.sequence - s->indexed.sequence;
-    a->flushes = waiting > 0 && (a->new_epoch || waiting >= tail_limit(s));
+    a->flushes = waiting > 0 && (a->new_epoch || waiting >= tail_limit(a->live));
     return !a->flushes || history_flush_begin(a->ctx, s, &a->live->tail, a->reply);
 }
 

@@ -23,6 +23,8 @@
 #define HISTORY_TAIL_MIN 1024
 #define HISTORY_TAIL_MAX 4096
 #define HISTORY_TAIL_PART 64 /* in between, this part of the epoch */
+/* Entries from which on no more than HISTORY_TAIL_MIN messages wait: topics of many levels have one for each. */
+#define HISTORY_TAIL_ENTRIES 16384
 
 typedef struct history_posting {
     uint64_t list; /* pattern, slot, page and group in one number: unlike for unlike lists */

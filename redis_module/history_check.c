@@ -176,7 +176,9 @@ static bool read_log(check *c) {
     long fields;
     bool more = true;
     if (c->log == NULL || sv.StreamIteratorStart(c->log, 0, &first, &last) != SERVER_OK) return true;
-    while (c->left > 0 && (more = sv.StreamIteratorNextID(c->log, &id, &fields) == SERVER_OK)) {
+    while (c->left > 0) {
+        more = sv.StreamIteratorNextID(c->log, &id, &fields) == SERVER_OK;
+        if (!more) break;
         server_string *value = take_value(c->log);
         bool since = id.first > c->place->last && id.first < c->end;
         if (!since) take_message(c, id, value);

@@ -131,7 +131,7 @@ static void seek_scan(history_reader *r, source *s, uint64_t sequence, uint64_t 
 /* The same with a part of the budget, if there are other scans: were it used up by the first ones, the others would never
  * come on, and the place of all is that of the last. */
 static void scan_on(history_reader *r, source *s, uint64_t sequence, uint64_t *budget) {
-    uint64_t part = r->scans == 1 ? *budget : *budget / (PARTS_OF_A_BUDGET * r->scans) + 1, left = part;
+    uint64_t part = r->scans <= 1 ? *budget : *budget / (PARTS_OF_A_BUDGET * r->scans) + 1, left = part;
     seek_scan(r, s, sequence, &left);
     *budget -= part - left;
 }

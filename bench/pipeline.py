@@ -247,7 +247,12 @@ def decoded(frame: DataFrame) -> int:
 @contextlib.contextmanager
 def session(cores: int) -> Iterator[SparkSession]:
     """A Spark with so many cores, warmed up."""
-    settings = {"spark.ui.enabled": "false", "spark.sql.adaptive.enabled": "false", "spark.driver.memory": "3g"}
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.driver.memory": "3g",
+    }
     spark = spark_session("bench", master=f"local[{cores}]", settings=settings)
     spark.sparkContext.setLogLevel("ERROR")
     try:

@@ -2,11 +2,13 @@
 
 import contextlib
 import gc
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import hiredis
 import redis
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from bench.pipeline_data import payload_of, topic_of
@@ -69,14 +71,22 @@ def packed(last: bytes) -> bytes:
     return command
 
 
-def publish_partition(url: str) -> Any:
-    """A function for foreachPartition: TOPIC.PUBLISH by a pipeline of redis-py."""
+def publish_partition(url: str, once: bool) -> Any:
+    """A function for foreachPartition: TOPIC.PUBLISH by a pipeline of redis-py.
+
+    Args:
+        url: of the server.
+        once: numbered, so that a task that is tried again repeats nothing, as of the sink.
+    """
+    write = uuid.uuid4().hex
 
     def run(rows: Iterator[Row]) -> None:
+        producer = f"{write}:{partition()}"
         with contextlib.closing(redis.Redis.from_url(url)) as client:
             pipeline = client.pipeline(transaction=False)
             for number, row in enumerate(rows):
-                pipeline.execute_command("TOPIC.PUBLISH", row.topic, bytes(row.payload), "QOS", row.qos)
+                words = ("PRODUCER", producer, 1, number) if once else ()
+                pipeline.execute_command("TOPIC.PUBLISH", row.topic, bytes(row.payload), "QOS", row.qos, *words)
                 if number % PIPELINE == PIPELINE - 1:
                     pipeline.execute()
             pipeline.execute()
@@ -84,16 +94,71 @@ def publish_partition(url: str) -> Any:
     return run
 
 
-def add_partition(url: str) -> Any:
-    """A function for foreachPartition: SESSION.ADD by a pipeline of redis-py."""
+def add_partition(url: str, once: bool) -> Any:
+    """A function for foreachPartition: SESSION.ADD by a pipeline of redis-py; arguments as of `publish_partition`."""
+    write = uuid.uuid4().hex
 
     def run(rows: Iterator[Row]) -> None:
+        producer = f"{write}:{partition()}"
         with contextlib.closing(redis.Redis.from_url(url)) as client:
             pipeline = client.pipeline(transaction=False)
             for number, row in enumerate(rows):
-                pipeline.execute_command("SESSION.ADD", core.session_key(row.client_id), "MESSAGES", bytes(row.payload))
+                words = ("PRODUCER", producer, number + 1) if once else ()
+                key = core.session_key(row.client_id)
+                pipeline.execute_command("SESSION.ADD", key, *words, "MESSAGES", bytes(row.payload))
                 if number % PIPELINE == PIPELINE - 1:
                     pipeline.execute()
             pipeline.execute()
 
     return run
+
+
+def stock_partition(url: str) -> Any:
+    """A function for foreachPartition: the queue of a session by a script, in keys that HoldMQ and TBMQ read, too.
+
+    What a programmer writes who has no module: identifier, order and time to live are given in one step. It repeats
+    messages when a task is tried again.
+    """
+
+    def run(rows: Iterator[Row]) -> None:
+        with contextlib.closing(redis.Redis.from_url(url)) as client:
+            sha = client.script_load(QUEUE_SCRIPT)
+            pipeline = client.pipeline(transaction=False)
+            for number, row in enumerate(rows):
+                key = "{" + row.client_id + "}_messages"
+                pipeline.evalsha(
+                    sha, 2, key, "{" + row.client_id + "}_last_packet_id", bytes(row.payload), TTL_S, LIMIT
+                )
+                if number % PIPELINE == PIPELINE - 1:
+                    pipeline.execute()
+            pipeline.execute()
+
+    return run
+
+
+def partition() -> int:
+    """The task's, which a retry of it has, too."""
+    task = TaskContext.get()
+    if task is None:
+        raise RuntimeError("no task is running; expected to be called by Spark")
+    return task.partitionId()
+
+
+TTL_S = 604_800
+LIMIT = 10_000
+QUEUE_SCRIPT = """
+local id = tonumber(redis.call('GET', KEYS[2]) or '0') % 65535 + 1
+local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+local serial = last[2] and tonumber(last[2]) + 1 or id
+local name = KEYS[1] .. '_' .. id
+redis.call('SET', name, ARGV[1], 'EX', ARGV[2])
+redis.call('ZADD', KEYS[1], serial, name)
+redis.call('SET', KEYS[2], id, 'EX', ARGV[2])
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+local over = redis.call('ZCARD', KEYS[1]) - tonumber(ARGV[3])
+if over > 0 then
+  for _, old in ipairs(redis.call('ZRANGE', KEYS[1], 0, over - 1)) do redis.call('DEL', old) end
+  redis.call('ZREMRANGEBYRANK', KEYS[1], 0, over - 1)
+end
+return id
+"""

@@ -30,11 +30,16 @@ def payload_of(number: int) -> bytes:
     )
 
 
-def fill_history(client: redis.Redis, rows: int) -> None:
-    """A store of one shard with a pattern set, and so many messages."""
+def make_store(client: redis.Redis) -> None:
+    """A store of one shard with a pattern set."""
     client.execute_command("HISTORY.STORE", STORE, "FILTER", "#")
     client.execute_command("HISTORY.PATTERNS", "PREPARE", STORE, 2, PATTERNS)
     client.execute_command("HISTORY.PATTERNS", "COMMIT", STORE, 2)
+
+
+def fill_history(client: redis.Redis, rows: int) -> None:
+    """A store with so many messages."""
+    make_store(client)
     for begin in range(0, rows, IMPORT):
         records = [
             core.Record(

@@ -157,6 +157,13 @@ static server_command_arg topic_publish_args[] = {ARG("topic", SERVER_ARG_STRING
                                                   CHUNK_ARG,
                                                   SLOTS_ARG,
                                                   END_ARGS};
+static server_command_arg mpublish_producer_args[] = {ARG("id", SERVER_ARG_STRING, 0),
+                                                      ARG("epoch", SERVER_ARG_INTEGER, 0),
+                                                      ARG("after", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg topic_mpublish_args[] = {
+    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, mpublish_producer_args, NULL},
+    NEEDED_MULTIPLE("record", SERVER_ARG_STRING, "RECORD"),
+    END_ARGS};
 static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
                                              OPTION("count", SERVER_ARG_INTEGER, "COUNT"), SWITCH("values", "VALUES"),
                                              SLOTS_ARG, END_ARGS};
@@ -335,6 +342,9 @@ static const command table[] = {
     {"TOPIC.PUBLISH", topic_publish_command, "write deny-oom", "write pubsub", -3, 0,
      "Publishes to all sessions whose filters match the topic.",
      "O(L + S log M) with L levels and S sessions that match", topic_publish_args},
+    {"TOPIC.MPUBLISH", topic_mpublish_command, "write deny-oom", "write pubsub", -3, 0,
+     "Publishes many messages in one step.", "O(N (L + S log M)) with N messages, each as of TOPIC.PUBLISH",
+     topic_mpublish_args},
     {"TOPIC.RETAINED", topic_retained_command, "readonly", "read", -2, 0,
      "Topics with a retained message that a filter matches, or the messages.",
      "O(N) with N topics that the filter reaches", retained_args},

@@ -23,6 +23,7 @@
     X(ERROR_CLUSTERDOWN, "CLUSTERDOWN")                                                                                \
     X(ERROR_OOM, "OOM")                                                                                                \
     X(ERROR_NOPERM, "NOPERM")                                                                                          \
+    X(ERROR_GAP, "GAP")                                                                                                \
     X(ERROR_HELD, "HELD")                                                                                              \
     X(ERROR_HOLDLOST, "HOLDLOST")
 

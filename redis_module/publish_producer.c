@@ -35,35 +35,56 @@ server_string *publish_producer_key(hmq_slice id) {
     return sv.CreateString(NULL, name, len + sizeof behind - 1);
 }
 
-static producer_chunk judge_text(server_ctx *ctx, const publish_producer *by, hmq_slice text) {
-    uint64_t last[2], epoch = (uint64_t)by->epoch, chunk = (uint64_t)by->chunk;
+/* Where the producer is. */
+typedef struct progress {
+    bool known; /* it has sent something in this epoch */
+    uint64_t chunk;
+} progress;
+
+/* False after replying an error. */
+static bool read_text(server_ctx *ctx, const publish_producer *by, hmq_slice text, progress *at) {
+    uint64_t last[2], epoch = (uint64_t)by->epoch;
     if (!history_numbers(text, last, 2)) {
         reply_wrong_type(ctx, by->key, "'<epoch> <chunk>'");
-        return PRODUCER_CHUNK_REFUSED;
+        return false;
     }
     if (epoch < last[0]) {
         counters.fenced++;
         reply_error(ctx, ERROR_FENCED, "the epoch is %" PRIu64 ": the producer %s has %" PRIu64 " by now", epoch,
                     shown(by->id), last[0]);
-        return PRODUCER_CHUNK_REFUSED;
+        return false;
     }
-    return epoch == last[0] && chunk <= last[1] ? PRODUCER_CHUNK_KNOWN : PRODUCER_CHUNK_NEW;
+    *at = (progress){.known = epoch == last[0], .chunk = last[1]};
+    return true;
 }
 
-producer_chunk publish_producer_judge(server_ctx *ctx, const publish_producer *by) {
+static bool read_progress(server_ctx *ctx, const publish_producer *by, progress *at) {
     server_key *key = sv.OpenKey(ctx, by->key, SERVER_READ);
     int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    producer_chunk verdict = PRODUCER_CHUNK_NEW;
+    bool right = type == SERVER_EMPTY;
+    *at = (progress){.known = false};
     if (type == SERVER_STRING) {
         hmq_slice text;
         text.data = (const uint8_t *)sv.StringDMA(key, &text.len, SERVER_READ);
-        verdict = judge_text(ctx, by, text);
-    } else if (type != SERVER_EMPTY) {
+        right = read_text(ctx, by, text, at);
+    } else if (!right) {
         reply_wrong_type(ctx, by->key, "a string");
-        verdict = PRODUCER_CHUNK_REFUSED;
     }
     if (key != NULL) sv.CloseKey(key);
-    return verdict;
+    return right;
+}
+
+producer_chunk publish_producer_judge(server_ctx *ctx, const publish_producer *by) {
+    progress at;
+    if (!read_progress(ctx, by, &at)) return PRODUCER_CHUNK_REFUSED;
+    return at.known && (uint64_t)by->chunk <= at.chunk ? PRODUCER_CHUNK_KNOWN : PRODUCER_CHUNK_NEW;
+}
+
+bool publish_producer_last(server_ctx *ctx, const publish_producer *by, uint64_t *last) {
+    progress at;
+    if (!read_progress(ctx, by, &at)) return false;
+    *last = at.known ? at.chunk : 0;
+    return true;
 }
 
 void publish_producer_note(server_ctx *ctx, const publish_producer *by) {

@@ -28,6 +28,8 @@ server_string *publish_producer_key(hmq_slice id);
 typedef enum producer_chunk { PRODUCER_CHUNK_NEW, PRODUCER_CHUNK_KNOWN, PRODUCER_CHUNK_REFUSED } producer_chunk;
 /* PRODUCER_CHUNK_REFUSED after replying an error. */
 producer_chunk publish_producer_judge(server_ctx *ctx, const publish_producer *by);
+/* The last number of the epoch, 0 if the producer has none; by->chunk is not looked at.  False after replying an error. */
+bool publish_producer_last(server_ctx *ctx, const publish_producer *by, uint64_t *last);
 /* After PRODUCER_CHUNK_NEW. */
 void publish_producer_note(server_ctx *ctx, const publish_producer *by);
 

@@ -13,11 +13,16 @@
 /* Publishes what the module itself has to say (a will), without a reply: as far as this server serves who gets it. */
 long long topic_publish(server_ctx *ctx, const hmq_record *record);
 
+/* A message of TOPIC.MPUBLISH: how many sessions it reached, or -1 after replying why it could not be published; nothing
+ * has been changed then.  Not in a cluster. */
+long long topic_publish_one(server_ctx *ctx, const hmq_record *record);
+
 int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc);
 int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc);
 int session_subscriptions_command(server_ctx *ctx, server_string **argv, int argc);
 int session_deliver_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_publish_command(server_ctx *ctx, server_string **argv, int argc);
+int topic_mpublish_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_retained_command(server_ctx *ctx, server_string **argv, int argc);
 
 #endif

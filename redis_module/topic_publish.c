@@ -311,6 +311,17 @@ long long topic_publish(server_ctx *ctx, const hmq_record *record) {
     return route(ctx, index, record);
 }
 
+long long topic_publish_one(server_ctx *ctx, const hmq_record *record) {
+    index_t *index = index_of(ctx);
+    find_matches(index, record);
+    bool writable = !record->retain || retained_may_write(ctx, record->topic);
+    bool lasts = !hmq_record_is_for_now(record);
+    if (writable && lasts && !history_keep(ctx, index, record, true)) return -1;
+    if (record->retain && !retained_write(ctx, index, record)) return -1;
+    counters.topic_published++;
+    return route(ctx, index, record);
+}
+
 int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);

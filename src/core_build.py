@@ -29,6 +29,7 @@ HEADERS = (
     "session_key.h",
     "slot.h",
     "record.h",
+    "batch.h",
     "glob.h",
     "policy.h",
     "tbmq.h",

@@ -1,28 +1,37 @@
-"""Rows as commands: what a target needs of the columns, and the words that are sent for each message.
+"""Rows as commands: what a target needs of the columns, and the words that are sent.
 
-    topics      TOPIC.PUBLISH, one for each row
+    topics      TOPIC.MPUBLISH, one for every `MESSAGES_OF_PUBLISH` rows
     channels    CHANNEL.PUBLISH, one for each row (in a cluster CHANNEL.SPUBLISH)
     sessions    SESSION.ADD, one for each session and chunk; a row with a topic is stored as the record that the MQTT
                 bridge reads, another as its bare payload
 
-Everything is done column by column and row by row in plain Python, without a client object in between: this is the
-inner loop of every write.
+A chunk is the rows that become commands together: `chunkRows` of them, or fewer if they have more than `CHUNK_BYTES` of
+payload. Chunks end where the rows say so, not where Spark's batches do: a retry, which may get the rows in other
+batches, makes the same commands. Topics and sessions are written by C, a chunk by one call (holdmq.core.batch).
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hiredis import pack_command
 
 from holdmq import core
+from holdmq.core.batch import Groups, InvalidRowError, MessageBatch, Packed
+from holdmq_pipeline.columns import Columns, sizes
 from holdmq_pipeline.errors import OptionError, PipelineError
 from holdmq_pipeline.options import Options
 
-__all__ = ["Chunk", "Maker", "check_columns"]
+__all__ = ["CHUNK_ROWS_MAX", "Chunk", "Maker", "check_columns"]
 
+CHUNK_BYTES = 16 << 20
+MESSAGES_OF_PUBLISH = 250
+MESSAGES_OF_ADD = 1000
+"""What a server takes of a producer in one SESSION.ADD."""
 REQUIRED = {"topics": ("topic", "payload"), "channels": ("channel", "payload"), "sessions": ("client_id", "payload")}
 OPTIONAL = {
     "topics": ("qos", "retain", "publisher", "properties", "ttl", "expires"),
@@ -31,10 +40,9 @@ OPTIONAL = {
 }
 PASSED_OVER = ("shard", "offset", "timestamp", "published", "pattern", "generation")
 """Columns of history that no target needs (shard and offset number the messages for idempotentBy=offset)."""
-CHUNK_BITS = 31
-Rows = dict[str, list[Any]]
-Number = tuple[bytes, bytes, bytes]
-"""Producer, epoch, chunk number."""
+CHUNK_ROWS_MAX = 100_000
+ROW_BITS = 36
+"""A SESSION.ADD of a task has the number epoch << ROW_BITS | place of its first row in the task, from 1 on."""
 
 
 def check_columns(target: str, names: Sequence[str], *, by_offset: bool) -> None:
@@ -60,32 +68,53 @@ class Chunk:
     """Commands that are sent together.
 
     Attributes:
-        commands: each packed.
-        keys: by which a cluster routes them; empty texts for commands without a key.
-        producers: as of which they are sent; empty texts: as of none.
-        numbers: the producer's numbers for them.
-        rows: how many messages each command carries.
+        data: all of them, packed.
+        ends: where each ends.
+        rows: how many messages each carries.
+        key: of a command, by which a cluster routes it.
+        number: of a command: its producer and the number that it gives it; None: none that has to be noted.
         expired: rows that were left out.
     """
 
-    commands: list[bytes] = field(default_factory=list)
-    keys: list[bytes] = field(default_factory=list)
-    producers: list[bytes] = field(default_factory=list)
-    numbers: list[bytes] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
+    data: Any = b""
+    ends: Sequence[int] = ()
+    rows: Sequence[int] = ()
+    key: Callable[[int], bytes] = lambda _at: b""
+    number: Callable[[int], tuple[bytes, bytes] | None] = lambda _at: None
     expired: int = 0
 
-    def add(self, words: Sequence[Any], key: bytes, number: Number | None, rows: int = 1) -> None:
-        """One more command."""
-        self.commands.append(pack_command(tuple(words)))
-        self.keys.append(key)
-        self.producers.append(number[0] if number else b"")
-        self.numbers.append(number[2] if number else b"")
-        self.rows.append(rows)
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def command(self, at: int) -> bytes:
+        """One of them."""
+        return bytes(self.data[self.ends[at - 1] if at else 0 : self.ends[at]])
 
     def member(self, at: int) -> bytes:
-        """What tells this command among those of its producer."""
-        return self.numbers[at] + b" " + self.keys[at]
+        """What tells a command among those of its producer."""
+        number = self.number(at)
+        return (number[1] if number else b"") + b" " + self.key(at)
+
+
+@dataclass
+class Words:
+    """Commands that are made one by one."""
+
+    commands: list[bytes] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    numbers: list[tuple[bytes, bytes] | None] = field(default_factory=list)
+
+    def add(self, words: Sequence[Any], key: bytes, number: tuple[bytes, bytes] | None) -> None:
+        """One more."""
+        self.commands.append(pack_command(tuple(words)))
+        self.keys.append(key)
+        self.numbers.append(number)
+
+    def chunk(self) -> Chunk:
+        """All of them."""
+        ends = np.cumsum([len(command) for command in self.commands]).tolist()
+        rows = [1] * len(ends)
+        return Chunk(b"".join(self.commands), ends, rows, self.keys.__getitem__, self.numbers.__getitem__)
 
 
 class Maker:
@@ -113,190 +142,231 @@ class Maker:
         self._target = options.text("table")
         self._idempotent = options.flag("idempotent")
         self._by_offset = options.text("idempotentBy") == "offset"
-        self._size = options.required("chunkRows", 1, 10_000)
+        rate = options.number("maxRowsPerSecond") or 0
+        size = options.required("chunkRows", 1, CHUNK_ROWS_MAX)
+        self._size = min(size, rate) if rate else size
         self._ttl = options.number("ttl", 1, 2**31 - 1)
         self._limit = options.number("limit", 1, 65_535)
-        self._prefix = options.text("keyPrefix")
+        self._prefix = options.text("keyPrefix").encode()
         self._name = name
-        self._producer = f"{name}:{partition}"
+        self._producer = f"{name}:{partition}".encode()
         self._epoch = epoch
         self._row = 0  # those before the ones that wait
-        self._rows: Rows = {}
+        self._parts: list[pa.RecordBatch] = []
         self._waiting = 0
+        self._bytes = 0
         self._last: dict[int, int] = {}
+        self._after: dict[bytes, int] = {}
         self._make = {"topics": self._topics, "channels": self._channels, "sessions": self._sessions}
         self._refused: dict[bytes, frozenset[bytes]] = {}
         self._ask_refused = refused
         self._sharded = sharded
 
     def add(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
-        """Takes a batch; the chunks that are full.
-
-        Chunks end where the number of the row says so, not where the batch does: a retry, which may get the rows in
-        other batches, makes the same commands.
-        """
-        columns = {name: batch.column(at).to_pylist() for at, name in enumerate(batch.schema.names)}
+        """Takes a batch; the chunks that are full."""
+        ends = np.cumsum(sizes(batch, "payload"))
         begin = 0
         while begin < batch.num_rows:
-            end = min(begin + self._size - self._waiting, batch.num_rows)
-            for name, values in columns.items():
-                self._rows.setdefault(name, []).extend(values[begin:end])
+            before = int(ends[begin - 1]) if begin else 0
+            full = int(np.searchsorted(ends, before + CHUNK_BYTES - self._bytes)) + 1
+            end = min(begin + self._size - self._waiting, full, batch.num_rows)
+            self._parts.append(batch.slice(begin, end - begin))
             self._waiting += end - begin
+            self._bytes += int(ends[end - 1]) - before
             begin = end
-            if self._waiting == self._size:
+            if self._waiting == self._size or self._bytes >= CHUNK_BYTES:
                 yield self.rest()
 
     def rest(self) -> Chunk:
         """What has not become a chunk yet."""
-        rows, count = self._rows, self._waiting
-        self._rows, self._waiting = {}, 0
-        chunk = self._make[self._target](rows, count) if count else Chunk()
+        parts, count = self._parts, self._waiting
+        self._parts, self._waiting, self._bytes = [], 0, 0
+        if not count:
+            return Chunk()
+        columns = Columns(parts)
+        try:
+            chunk = self._make[self._target](columns)
+        except InvalidRowError as error:
+            raise _explained(columns, error.row, self._target) from error
         self._row += count
         return chunk
 
-    def _number(self, number: Number | None, key: bytes) -> tuple[Any, ...]:
-        """The words that make a command repeatable; refused in an attempt before, it is another producer's."""
-        if not number:
-            return ()
-        producer, epoch, chunk = number
-        if producer not in self._refused:
-            self._refused[producer] = self._ask_refused(producer)
-        if self._refused[producer] and chunk + b" " + key in self._refused[producer]:
-            producer += b"!"
-        return (b"PRODUCER", producer, epoch, chunk)
+    # ---- who sends
 
-    def _numbers(self, rows: Rows, count: int) -> list[Number]:
-        """Producer, epoch and chunk number of each row.
+    def _shards(self, columns: Columns) -> list[tuple[bytes, int, int]]:
+        """Producer of the rows from .. to; by offset one for each shard.
 
         Raises:
             PipelineError: the offsets of a shard do not grow.
         """
+        if not self._idempotent:
+            return [(b"", 0, columns.rows)]
         if not self._by_offset:
-            producer, epoch = self._producer.encode(), b"%d" % self._epoch
-            return [(producer, epoch, b"%d" % (self._row + at + 1)) for at in range(count)]
-        numbers = []
-        for shard, offset in zip(rows["shard"], rows["offset"], strict=True):
-            if offset <= self._last.get(shard, 0):
+            return [(self._producer, 0, columns.rows)]
+        shards, offsets = columns.numbers("shard", -1), columns.numbers("offset", -1)
+        bounds = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), columns.rows]
+        runs = []
+        for begin, end in pairwise(bounds):
+            shard = int(shards[begin])
+            steps = np.diff(offsets[begin:end], prepend=self._last.get(shard, 0))
+            if (steps <= 0).any():
+                at = int(np.argmax(steps <= 0))
+                before = int(offsets[begin + at] - steps[at])
+                offset = int(offsets[begin + at])
                 raise PipelineError(
-                    f"shard {shard}: offset {offset} comes after {self._last[shard]}; expected each shard in one "
+                    f"shard {shard}: offset {offset} comes after {before}; expected each shard in one "
                     'partition and in order: .repartition(n, "shard").sortWithinPartitions("shard", "offset")'
                 )
-            self._last[shard] = offset
-            numbers.append((f"{self._name}:s{shard}".encode(), b"1", b"%d" % offset))
+            self._last[shard] = int(offsets[end - 1])
+            runs.append((f"{self._name}:s{shard}".encode(), begin, end))
+        return runs
+
+    def _is_refused(self, producer: bytes, member: bytes) -> bool:
+        """Was it refused in an attempt before? Then it is another producer's."""
+        if not producer:
+            return False
+        if producer not in self._refused:
+            self._refused[producer] = self._ask_refused(producer)
+        return member in self._refused[producer]
+
+    # ---- topics
+
+    def _topics(self, columns: Columns) -> Chunk:
+        columns.required("topic")
+        numbers = self._numbers(columns, qos=0)
+        lives = columns.lives_s(self._ttl)
+        if lives is not None:
+            numbers["life_s"] = lives
+        runs = self._shards(columns)
+        batch = self._batch(columns, ("topic", "payload", "publisher", "properties"), numbers, self._row + 1)
+        parts, producers = [], []
+        for producer, begin, end in runs:
+            for at in range(begin, end, MESSAGES_OF_PUBLISH):
+                parts.append((at, min(at + MESSAGES_OF_PUBLISH, end)))
+                producers.append(producer)
+        packed = batch.topic_publishes(parts, producers, 1 if self._by_offset else self._epoch, self._after)
+        return Chunk(packed.data, packed.ends, packed.rows, expired=_left_out(lives))
+
+    # ---- channels
+
+    def _channels(self, columns: Columns) -> Chunk:
+        rows = columns.lists()
+        words = Words()
+        name = b"CHANNEL.SPUBLISH" if self._sharded else b"CHANNEL.PUBLISH"
+        epoch = b"1" if self._by_offset else b"%d" % self._epoch
+        numbers = rows["offset"] if self._by_offset else range(self._row + 1, self._row + columns.rows + 1)
+        columns.required("channel")
+        for producer, begin, end in self._shards(columns):
+            for at in range(begin, end):
+                key, number = _bytes(rows["channel"][at]), b"%d" % numbers[at]
+                again = b"!" if self._is_refused(producer, number + b" " + key) else b""
+                said = (b"PRODUCER", producer + again, epoch, number) if producer else ()
+                words.add(
+                    (name, key, _bytes(rows["payload"][at]), *said), key, (producer, number) if producer else None
+                )
+        return words.chunk()
+
+    # ---- sessions
+
+    def _sessions(self, columns: Columns) -> Chunk:
+        """By offset one command for each row, else one for each session: its rows of this chunk, in order."""
+        columns.required("client_id")
+        numbers = self._numbers(columns, qos=1)
+        lives = columns.lives_s(self._ttl)
+        if lives is not None:
+            numbers["life_s"] = lives
+        for name, column in (("time_ms", "published"), ("expires_ms", "expires")):
+            if column in columns:
+                numbers[name] = np.ascontiguousarray(columns.times_us(column, 0) // 1000)
+        runs = self._shards(columns)
+        first = self._epoch << ROW_BITS | self._row + 1
+        texts = ("client_id", "topic", "payload", "publisher", "properties")
+        batch = self._batch(columns, texts, numbers, first)
+        if self._by_offset:
+            groups = batch.each()
+        else:
+            codes = columns.array("client_id").dictionary_encode()
+            groups = batch.group(codes.indices.buffers()[1], len(codes.dictionary), MESSAGES_OF_ADD)
+            runs = [(producer, 0, groups.count) for producer, _begin, _end in runs]
+        clients = columns.array("client_id")
+
+        def key(group: int) -> bytes:
+            return self._prefix + core.session_key(clients[groups.first_row(group)].as_py())
+
+        def number(group: int) -> bytes:
+            row = groups.first_row(group)
+            return b"%d" % (numbers["number"][row] if "number" in numbers else first + row)
+
+        producers = self._with_refused(runs, lambda group: number(group) + b" " + key(group))
+        packed = batch.session_adds(groups, producers, prefix=self._prefix, limit=self._limit or 0)
+        return self._session_chunk(packed, groups, runs, key, number, _left_out(lives))
+
+    def _session_chunk(
+        self,
+        packed: Packed,
+        groups: Groups,
+        runs: Sequence[tuple[bytes, int, int]],
+        key: Callable[[int], bytes],
+        number: Callable[[int], bytes],
+        expired: int,
+    ) -> Chunk:
+        of = packed.groups
+
+        def numbered(at: int) -> tuple[bytes, bytes] | None:
+            producer = next(one for one, begin, end in runs if begin <= of[at] < end)
+            return (producer, number(of[at])) if producer else None
+
+        assert groups.count >= len(of)
+        return Chunk(packed.data, packed.ends, packed.rows, lambda at: key(of[at]), numbered, expired)
+
+    def _with_refused(
+        self, runs: Sequence[tuple[bytes, int, int]], member: Callable[[int], bytes]
+    ) -> list[tuple[bytes, int, int]]:
+        """The runs, split where something was refused in an attempt before."""
+        found = []
+        for producer, begin, end in runs:
+            self._is_refused(producer, b"")
+            if not self._refused.get(producer):
+                found.append((producer, begin, end))
+                continue
+            for at in range(begin, end):
+                again = b"!" if self._is_refused(producer, member(at)) else b""
+                found.append((producer + again, at, at + 1))
+        return found
+
+    # ---- columns
+
+    def _numbers(self, columns: Columns, qos: int) -> dict[str, Any]:
+        numbers: dict[str, Any] = {}
+        for name, null in (("qos", qos), ("retain", 0)):
+            if name in columns:
+                numbers[name] = columns.numbers(name, null)
+        if self._by_offset:
+            numbers["number"] = columns.numbers("offset", -1)
         return numbers
 
-    def _lives(self, rows: Rows, count: int) -> list[int | None]:
-        """Seconds that each message has left; None: no limit of its own; 0: it is past its expiry."""
-        lives: list[int | None] = [self._ttl] * count
-        for at, expires in enumerate(rows.get("expires", ())):
-            if expires is not None:
-                lives[at] = max(int(expires.timestamp() - time.time() + 0.999), 0)
-        for at, ttl in enumerate(rows.get("ttl", ())):
-            if ttl is not None:
-                lives[at] = max(ttl, 0)
-        return lives
-
-    def _topics(self, rows: Rows, count: int) -> Chunk:
-        chunk = Chunk()
-        nothing = [None] * count
-        numbers = self._numbers(rows, count) if self._idempotent else nothing
-        columns = [rows.get(name, nothing) for name in ("qos", "retain", "publisher", "properties")]
-        for topic, payload, life, number, qos, retain, publisher, properties in zip(
-            rows["topic"], rows["payload"], self._lives(rows, count), numbers, *columns, strict=True
-        ):
-            if life == 0:
-                chunk.expired += 1
-                continue
-            words: list[Any] = [b"TOPIC.PUBLISH", _required(topic, "topic"), _bytes(payload)]
-            if qos:
-                words += (b"QOS", qos)
-            if retain:
-                words.append(b"RETAIN")
-            if life is not None:
-                words += (b"TTL", life)
-            if publisher:
-                words += (b"FROM", publisher)
-            if properties:
-                words += (b"PROPERTIES", properties)
-            words += self._number(number, b"")
-            chunk.add(words, b"", number)
-        return chunk
-
-    def _channels(self, rows: Rows, count: int) -> Chunk:
-        chunk = Chunk()
-        nothing = [None] * count
-        numbers = self._numbers(rows, count) if self._idempotent else nothing
-        name = b"CHANNEL.SPUBLISH" if self._sharded else b"CHANNEL.PUBLISH"
-        for channel, payload, number in zip(rows["channel"], rows["payload"], numbers, strict=True):
-            key = _bytes(_required(channel, "channel"))
-            words: list[Any] = [name, key, _bytes(payload)]
-            words += self._number(number, key)
-            chunk.add(words, key, number)
-        return chunk
-
-    def _sessions(self, rows: Rows, count: int) -> Chunk:
-        """By offset one command for each row, else one for each session: its rows of this chunk, in order."""
-        chunk = Chunk()
-        numbers = self._numbers(rows, count)
-        values = self._values(rows, count)
-        lives = self._lives(rows, count)
-        groups: dict[Any, list[int]] = {}
-        for at, client in enumerate(rows["client_id"]):
-            if lives[at] == 0:
-                chunk.expired += 1
-            else:
-                groups.setdefault(at if self._by_offset else _required(client, "client_id"), []).append(at)
-        common = (b"LIMIT", self._limit) if self._limit else ()
-        for own in groups.values():
-            number = numbers[own[0]]
-            if not self._by_offset:
-                number = (number[0], b"", b"%d" % (self._epoch << CHUNK_BITS | self._row // self._size + 1))
-            key = self._prefix.encode() + core.session_key(_required(rows["client_id"][own[0]], "client_id"))
-            words: list[Any] = [b"SESSION.ADD", key, *common]
-            if self._idempotent:
-                word, producer, _epoch, sequence = self._number(number, key)
-                words += (word, producer, sequence)
-            if any(lives[at] is not None for at in own):
-                words.append(b"EXPIRING")
-                for at in own:
-                    words += (b"" if lives[at] is None else lives[at], values[at])
-            else:
-                words.append(b"MESSAGES")
-                words += [values[at] for at in own]
-            chunk.add(words, key, number if self._idempotent else None, len(own))
-        return chunk
-
-    def _values(self, rows: Rows, count: int) -> list[bytes]:
-        """What is stored for each row: the record of a published message if it has a topic, else the payload."""
-        nothing = [None] * count
-        columns = [rows.get(name, nothing) for name in ("topic", "qos", "retain", "publisher", "properties")]
-        times = (rows.get(name, nothing) for name in ("published", "expires"))
+    def _batch(
+        self, columns: Columns, texts: Sequence[str], numbers: dict[str, Any], first_number: int
+    ) -> MessageBatch:
+        named = {name.removesuffix("_id"): columns.texts(name) for name in texts if name in columns}
         now_ms = time.time_ns() // 1_000_000
-        values = []
-        for payload, topic, qos, retain, publisher, properties, published, expires in zip(
-            rows["payload"], *columns, *times, strict=True
-        ):
-            if topic is None:
-                values.append(_bytes(payload))
-                continue
-            record = core.Record(
-                qos=1 if qos is None else qos,
-                retain=bool(retain),
-                time_ms=int(published.timestamp() * 1000) if published else now_ms,
-                expires_ms=int(expires.timestamp() * 1000) if expires else 0,
-                topic=_bytes(topic),
-                publisher=_bytes(publisher),
-                properties=properties or b"",
-                payload=_bytes(payload),
-            )
-            values.append(record.encode())
-        return values
+        return MessageBatch(columns.rows, named, numbers, first_number=first_number, now_ms=now_ms)
 
 
-def _required(value: Any, name: str) -> Any:
-    if value is None or value in {"", b""}:
-        raise PipelineError(f"a row has no {name}; expected one in every row")
-    return value
+def _left_out(lives: Any) -> int:
+    return 0 if lives is None else int(np.count_nonzero(lives == 0))
+
+
+def _explained(columns: Columns, at: int, target: str) -> PipelineError:
+    """Why a row makes no command."""
+    row = columns.row(at)
+    shown = {
+        name: row[name] for name in ("client_id", "topic", "qos", "publisher", "published", "expires") if name in row
+    }
+    return PipelineError(
+        f"a row cannot be written to {target}: {shown!r:.300}; expected a QoS of 0 to 2, texts of at most 65535 bytes "
+        "and times between 1970 and 10889"
+    )
 
 
 def _bytes(value: str | bytes | None) -> bytes:

@@ -119,7 +119,13 @@ OPTIONS = (
         "",
         "Batch writes: the same id again repeats nothing; without it each write has one of its own",
     ),
-    Option("chunkRows", (WRITE,), "1000", "Messages that are sent before their replies are read, up to 10000"),
+    Option(
+        "chunkRows",
+        (WRITE,),
+        "50000",
+        "Messages that are packed and sent at once, by session, before their replies are read, up to 100000; fewer if "
+        "they have 16 MiB",
+    ),
     Option("maxRowsPerSecond", (WRITE,), "", "At most so many messages a second, of each task"),
     Option("ttl", (WRITE,), "", "Seconds to live; a column ttl wins"),
     Option("limit", (WRITE,), "", "Table sessions: the queue's limit"),

@@ -8,9 +8,11 @@ A cluster: the commands of a chunk go to the nodes of their keys, each key's one
 before the last one is done: a command that has to be repeated, because its slot moved, never comes behind a later one
 of the same key.
 
-A refused command (memory, a full session ...) is the task's error. Were a later command of the same producer stored
-after it, a retry would be taken for a repetition. So what was refused is noted in the server, in a set
-`holdmq_pipeline:refused:<producer>`; a retry sends exactly that as of a producer `<producer>!`, once as well.
+A refused command (memory, a full session ...) is the task's error. Of topics the server then refuses all that this
+producer has on its way behind it, and a retry goes on there. A session or channel knows nothing of the others: were a
+later command of the same producer stored, a retry would be taken for a repetition. So what was refused of these is
+noted in the server, in a set `holdmq_pipeline:refused:<producer>`; a retry sends exactly that as of a producer
+`<producer>!`, once as well.
 """
 
 import time
@@ -101,7 +103,7 @@ class Sender:
         """Sends a chunk, and takes the replies of the one before."""
         self._written.expired += chunk.expired
         self._written.rows += chunk.expired + sum(chunk.rows)
-        if not chunk.commands:
+        if not len(chunk):
             return
         self._pace.wait(sum(chunk.rows))
         if self._link.is_cluster:
@@ -138,11 +140,11 @@ class Sender:
     def _transmit(self, chunk: Chunk) -> None:
         if self._connection is None:
             self._connection = self._link.connection_to(b"")
-        self._connection.send_packed_command([b"".join(chunk.commands)])
+        self._connection.send_packed_command([chunk.data])
 
     def _receive(self, chunk: Chunk) -> list[Any]:
         """A reply for each command; errors of the server are among them."""
-        return received(self._connection, len(chunk.commands))
+        return received(self._connection, len(chunk))
 
     def _repeat(self, chunks: Sequence[Chunk]) -> None:
         """The connection was lost: from the beginning, which stores nothing twice."""
@@ -166,10 +168,11 @@ class Sender:
 
     def _scatter(self, chunk: Chunk) -> list[Any]:
         """The commands at the nodes of their keys; those of one key one after the other."""
-        replies: list[Any] = [None] * len(chunk.commands)
+        keys = [chunk.key(at) for at in range(len(chunk))]
+        replies: list[Any] = [None] * len(chunk)
         waves: list[list[int]] = []
         seen: dict[bytes, int] = {}
-        for at, key in enumerate(chunk.keys):
+        for at, key in enumerate(keys):
             wave = seen.get(key, -1) + 1
             seen[key] = wave
             if wave == len(waves):
@@ -178,7 +181,7 @@ class Sender:
         for wave_of in waves:
             by_node: dict[Any, list[int]] = {}
             for at in wave_of:
-                by_node.setdefault(self._link.node(chunk.keys[at]), []).append(at)
+                by_node.setdefault(self._link.node(keys[at]), []).append(at)
             for node, own in by_node.items():
                 self._ask_node(node, chunk, own, replies)
         return replies
@@ -186,7 +189,7 @@ class Sender:
     def _ask_node(self, node: redis.Redis, chunk: Chunk, own: Sequence[int], replies: list[Any]) -> None:
         try:
             with self._link.connection(node) as connection:
-                connection.send_packed_command([b"".join(chunk.commands[at] for at in own)])
+                connection.send_packed_command([b"".join(chunk.command(at) for at in own)])
                 found = received(connection, len(own))
         except PASSING:
             if not self._idempotent:
@@ -199,8 +202,8 @@ class Sender:
         """One command whose slot is on its way, until it has settled."""
 
         def once() -> Any:
-            with self._link.connection(self._link.node(chunk.keys[at])) as connection:
-                connection.send_packed_command([chunk.commands[at]])
+            with self._link.connection(self._link.node(chunk.key(at))) as connection:
+                connection.send_packed_command([chunk.command(at)])
                 reply = received(connection, 1)[0]
             if isinstance(reply, PASSING):
                 raise reply
@@ -232,8 +235,9 @@ class Sender:
                 if isinstance(reply, Exception):
                     refused.append((waiting, at, reply))
         for chunk, at, _error in refused:
-            if chunk.producers[at]:
-                key = refused_key(chunk.producers[at])
+            number = chunk.number(at)
+            if number is not None:
+                key = refused_key(number[0])
                 self._link.ask(key, "SADD", key, chunk.member(at))
                 self._link.ask(key, "EXPIRE", key, REFUSED_TTL_S)
         _chunk, _at, error = refused[0]
@@ -245,6 +249,10 @@ class Sender:
             self._written.trimmed += trimmed
             self._written.stored += len(identifiers)
             self._written.repeated += rows - len(identifiers)
+        elif self._target == "topics":
+            published, known, _reached = reply
+            self._written.stored += published
+            self._written.repeated += known
         elif reply == -1:
             self._written.repeated += 1
         else:

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from holdmq_pipeline.errors import OptionError, PipelineError
 from holdmq_pipeline.history_reader import without_collector
-from holdmq_pipeline.messages import Maker, check_columns
+from holdmq_pipeline.messages import CHUNK_ROWS_MAX, Maker, check_columns
 from holdmq_pipeline.options import SINKS, WRITE, Options
 from holdmq_pipeline.sender import Sender, Written
 from holdmq_pipeline.wire import Link
@@ -69,7 +69,7 @@ def _checked(given: Mapping[str, str], schema: StructType, overwrite: bool) -> O
     for name in ("idempotent",):
         options.flag(name)
     by = options.choice("idempotentBy", ("task", "offset"))
-    options.required("chunkRows", 1, 10_000)
+    options.required("chunkRows", 1, CHUNK_ROWS_MAX)
     options.number("maxRowsPerSecond")
     options.number("ttl", 1, 2**31 - 1)
     options.number("limit", 1, 65_535)

@@ -26,6 +26,7 @@ __all__ = [
     "ArgumentError",
     "CommandError",
     "FencedError",
+    "GapError",
     "HeldError",
     "HoldLostError",
     "HoldMQError",
@@ -124,6 +125,12 @@ class NotEmptyError(CommandError):
     code = "NOTEMPTY"
 
 
+class GapError(CommandError):
+    """A producer's messages that come before these were not published (`GAP`): they are to be sent first."""
+
+    code = "GAP"
+
+
 class HeldError(CommandError):
     """What a reader of history has not read yet was to be trimmed (`HELD`): the text names the reader."""
 
@@ -153,6 +160,7 @@ ERRORS: dict[str, type[CommandError]] = {
         NoStoreError,
         SessionFullError,
         NotEmptyError,
+        GapError,
         HeldError,
         HoldLostError,
         StaleError,

@@ -10,6 +10,7 @@ To add a command: a row in `MODULE` or `STOCK`; those of history are in `history
 import random
 from collections.abc import Callable
 
+from holdmq import core
 from tests.fuzz.history_commands import DAMAGE, HISTORY
 
 Command = tuple[bytes, ...]
@@ -357,6 +358,20 @@ class Generator:
         """Sometimes a producer with the epoch and chunk of a publish."""
         return [*self.producer(), self.number()] if self.random.random() < 0.3 else []
 
+    def many(self) -> list[bytes]:
+        """TOPIC.MPUBLISH, sometimes by a producer, with numbers that mostly grow."""
+        numbered = self.random.random() < 0.5
+        number = self.random.randrange(20)
+        head = [b"PRODUCER", b"many", b"1", b"%d" % number] if numbered else []
+        words = []
+        for _ in range(self.random.randrange(1, 9)):
+            number += self.random.choice((1, 1, 1, 3, 0) if self.random.random() < 0.1 else (1,))
+            topic = self.random.choice(TOPICS)
+            record = core.Record(qos=number % 3, retain=number % 5 == 0, topic=topic, payload=self.value()[:9])
+            words += [b"%d" % number] if numbered else []
+            words.append(record.encode() if self.random.random() < 0.95 else self.value())
+        return [b"TOPIC.MPUBLISH", *head, b"RECORD", *words]
+
     def expiring(self) -> list[bytes]:
         """Pairs of seconds and payload."""
         return [
@@ -448,6 +463,7 @@ MODULE: tuple[Maker, ...] = (
     lambda g: [b"CHANNEL.PUBLISH", g.channel(), g.value(), *g.chunk()],
     lambda g: [b"CHANNEL.SPUBLISH", g.channel(), g.value(), *g.chunk()],
     lambda g: [b"TOPIC.PUBLISH", g.topic(), g.value(), *g.chunk()],
+    lambda g: g.many(),
     lambda g: [b"CHANNEL.LAST", g.channel()],
     lambda g: [b"CHANNEL.POLICY", g.channel()],
     lambda g: [b"HOLDMQ.CHECK"],

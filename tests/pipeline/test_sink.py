@@ -138,6 +138,19 @@ def test_what_was_refused_is_stored_by_the_next_attempt(
     assert (queue(client, "good"), queue(client, "bad")) == ([b"1", b"3"], [b"2", b"4"])
 
 
+def test_topics_go_on_in_order_where_one_was_refused(spark: "SparkSession", write: Write, client: redis.Redis) -> None:
+    store(client)
+    sent = [("bad" if number == 700 else "good", b"%d" % number, number == 700) for number in range(1500)]
+    frame = spark.createDataFrame(sent, "topic string, payload binary, retain boolean").coalesce(1)
+    client.set("{bad}_retained", "of another type")
+    with pytest.raises(PySparkException, match="WRONGTYPE"):
+        write(frame, "topics", writeId="w3", chunkRows=600)
+    client.delete("{bad}_retained")
+    assert len(kept(client)) == 700
+    write(frame, "topics", writeId="w3", chunkRows=600)
+    assert kept(client) == [(topic, payload) for topic, payload, _retain in sent]
+
+
 def test_a_stream_that_was_stopped_in_a_batch_writes_it_once(
     spark: "SparkSession", server: Server, client: redis.Redis, tmp_path: Path
 ) -> None:

@@ -3,8 +3,8 @@
 It is C (src/), reached through cffi, so that no two parts can disagree about a topic or a byte. Nothing here does I/O,
 reads a clock or keeps state of its own. Texts may be str (taken as UTF-8) or bytes; what comes back is bytes.
 
-Two parts have a module of their own: the MQTT packet codec, `holdmq.core.mqtt`, and the engine of an MQTT front end,
-`holdmq.core.engine`.
+Three parts have a module of their own: the MQTT packet codec, `holdmq.core.mqtt`, the engine of an MQTT front end,
+`holdmq.core.engine`, and the encoder of columns for writers in bulk, `holdmq.core.batch`.
 """
 
 from holdmq.core.history import (

@@ -29,6 +29,8 @@ from holdmq_pipeline.options import Options
 __all__ = ["CHUNK_ROWS_MAX", "Chunk", "Maker", "check_columns"]
 
 CHUNK_BYTES = 16 << 20
+UNGROUPED_ROWS = 10_000
+"""Of a chunk of topics or channels: more would only wait longer for the server."""
 MESSAGES_OF_PUBLISH = 250
 MESSAGES_OF_ADD = 1000
 """What a server takes of a producer in one SESSION.ADD."""
@@ -144,6 +146,7 @@ class Maker:
         self._by_offset = options.text("idempotentBy") == "offset"
         rate = options.number("maxRowsPerSecond") or 0
         size = options.required("chunkRows", 1, CHUNK_ROWS_MAX)
+        size = size if self._target == "sessions" else min(size, UNGROUPED_ROWS)
         self._size = min(size, rate) if rate else size
         self._ttl = options.number("ttl", 1, 2**31 - 1)
         self._limit = options.number("limit", 1, 65_535)

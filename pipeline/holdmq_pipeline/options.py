@@ -122,9 +122,9 @@ OPTIONS = (
     Option(
         "chunkRows",
         (WRITE,),
-        "50000",
-        "Messages that are packed and sent at once, by session, before their replies are read, up to 100000; fewer if "
-        "they have 16 MiB",
+        "100000",
+        "Messages that are packed and sent before their replies are read, up to 100000; at most 10000 of topics and "
+        "channels, where there is nothing to group, and fewer if they have 16 MiB",
     ),
     Option("maxRowsPerSecond", (WRITE,), "", "At most so many messages a second, of each task"),
     Option("ttl", (WRITE,), "", "Seconds to live; a column ttl wins"),

@@ -108,6 +108,7 @@ __all__ = [
     "session_subscriptions",
     "session_touch",
     "session_unsubscribe",
+    "topic_mpublish",
     "topic_publish",
     "topic_retained",
     "topic_retained_values",
@@ -195,6 +196,18 @@ def topic_publish(
         words += ["PROPERTIES", properties]
     words += wire.chunk_words(producer)
     return Command(tuple(words), wire.integer, scope=Scope.SLOTS, merge=sum)
+
+
+def topic_mpublish(messages: Sequence[Message]) -> Command[tuple[int, int, int]]:
+    """`TOPIC.MPUBLISH`: publishes messages in one step; replies published, known before (0 here), sessions reached."""
+    words: list[Word] = ["TOPIC.MPUBLISH", "RECORD"]
+    words += [message.to_record() for message in wire.some("messages", messages, MAX_COUNT)]
+
+    def parse(reply: object) -> tuple[int, int, int]:
+        published, known, reached = wire.array(reply, 3)
+        return wire.integer(published), wire.integer(known), wire.integer(reached)
+
+    return Command(tuple(words), parse)
 
 
 def topic_retained(topic_filter: str, *, count: int | None = None) -> Command[tuple[str, ...]]:

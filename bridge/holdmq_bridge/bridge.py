@@ -102,8 +102,7 @@ class Bridge:
         await asyncio.shield(self._link_task)
 
     async def stop(self) -> None:
-        """Finishes what is under way, closes all connections and sessions.  Bounded in time."""
-        assert self._link_task is not None
+        """Finishes what is under way, closes connections and sessions; also if the start failed.  Bounded in time."""
         log.info("shutting down", clients=len(self.clients))
         deadline = self.loop.time() + self.settings.shutdown_timeout_s
         self._draining = True
@@ -122,8 +121,9 @@ class Bridge:
         await self.gate.stop()
         self.pump.close()
         self.link.close()
-        self._link_task.cancel()
-        await asyncio.wait([self._link_task])
+        if self._link_task is not None:
+            self._link_task.cancel()
+            await asyncio.wait([self._link_task])
         log.info("stopped", clients_left=len(self.clients), **self.counted())
 
     async def _say_goodbye(self, deadline: float) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import signal
+from collections.abc import Coroutine
 from multiprocessing import parent_process
 
 import uvloop
@@ -29,35 +30,52 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
     Raises:
         OSError: an address cannot be had, or the certificates cannot be used.
     """
-    loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
+    bridge = Bridge(settings)
+    listeners = Listeners(bridge)
+    web = Web(bridge)
+    sys_topics = SysTopics(bridge, settings.sys_interval_s) if settings.sys_interval_s else None
+    _stop_by_signal_or_parent(stopped)
+    await listeners.open(reuse_port=worker is not None)
+    if settings.metrics_port is not None:
+        await web.start(settings.metrics_host, settings.metrics_port and settings.metrics_port + (worker or 0))
+    try:
+        await bridge.start()
+        if sys_topics is not None:
+            sys_topics.start()
+        if listeners.secured:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, listeners.renew)
+        await listeners.serve()
+        await _either(bridge.run(), stopped.wait())
+    finally:  # whatever began goes on by itself else: its tasks may take a cancellation for a lost server
+        listeners.close()
+        if sys_topics is not None:
+            sys_topics.stop()
+        await bridge.stop()
+        web.close()
+
+
+def _stop_by_signal_or_parent(stopped: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     parent = parent_process()
-    if parent is not None:
-        loop.add_reader(parent.sentinel, stopped.set)
-    bridge = Bridge(settings)
-    listeners = Listeners(bridge)
-    await listeners.open(reuse_port=worker is not None)
-    web = Web(bridge)
-    if settings.metrics_port is not None:
-        await web.start(settings.metrics_host, settings.metrics_port and settings.metrics_port + (worker or 0))
-    await bridge.start()
-    sys_topics = SysTopics(bridge, settings.sys_interval_s) if settings.sys_interval_s else None
-    if sys_topics is not None:
-        sys_topics.start()
-    if listeners.secured:
-        loop.add_signal_handler(signal.SIGHUP, listeners.renew)
-    await listeners.serve()
-    waits = [asyncio.ensure_future(bridge.run()), asyncio.ensure_future(stopped.wait())]
-    done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    if parent is None:
+        return
+
+    def orphaned() -> None:
+        loop.remove_reader(parent.sentinel)  # it stays readable
+        stopped.set()
+
+    loop.add_reader(parent.sentinel, orphaned)
+
+
+async def _either(*waits: Coroutine[object, object, object]) -> None:
+    """Waits until one of them ends, and raises what it raises."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
-    listeners.close()
-    if sys_topics is not None:
-        sys_topics.stop()
-    await bridge.stop()
-    web.close()
     for task in done:
         task.result()
 

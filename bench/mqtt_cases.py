@@ -7,7 +7,7 @@ reads and writes in larger pieces and leaves the CPU to the broker.  The windows
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from bench.mqtt_brokers import Running
@@ -105,7 +105,6 @@ def all_cases() -> list[Case]:
         Case(("1 publisher to 100",), ("in+out/s",), fan_out),
         Case(("50 publishers to 1",), ("in+out/s",), fan_in),
         Case(("p99 latency at half of the peak",), ("ms",), latency, "below 10 ms", 10, against=False, needs_peak=True),
-        Case(("p99 latency, prompt clients",), ("ms",), latency_of_prompt_clients, "below 10 ms", 10, against=False),
         Case((f"p99 latency at {SAME_RATE:,}/s",), ("ms",), latency_at_the_same_rate, "below 10 ms", 10, against=False),
         Case(("memory per idle connection",), ("KiB",), memory, "below 10 KiB", 10, against=False),
     ]
@@ -144,13 +143,6 @@ def store_and_drain(broker: Running, size: Size, _peak: float) -> list[Figures]:
 def latency(broker: Running, size: Size, peak: float) -> list[Figures]:
     """From the moment at which a message was due to its receipt, at a rate of half of what the broker can do."""
     return _latency(broker, size, peak * PEAK_SHARE)
-
-
-def latency_of_prompt_clients(broker: Running, size: Size, _peak: float) -> list[Figures]:
-    """The same at half of what these very clients get through, who read and write at once and gather nothing."""
-    peak = _timed(broker, size, "pairs", {"pairs": size.pairs, "window": WINDOW, "gather": 0})
-    (found,) = _latency(broker, size, peak.per_s * PEAK_SHARE)
-    return [replace(found, raw={**found.raw, "peak_per_s": peak.per_s})]
 
 
 def latency_at_the_same_rate(broker: Running, size: Size, _peak: float) -> list[Figures]:

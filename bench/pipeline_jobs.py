@@ -123,7 +123,7 @@ def audit_case(cases: "Cases", spark: SparkSession, rows: int) -> None:
     )
     stored = sent.selectExpr("message", "cast(substr(topic, 3) as int) % 4 as shard", "cast(message as long) as offset")
     got = sent.selectExpr(
-        "message", "'all' as client", "cast(message as long) as position", "time + interval 20 ms as time"
+        "message", "'all' as client", "cast(message as long) as position", "time + interval 20 milliseconds as time"
     )
     frames = [frame.toPandas() for frame in (sent, stored, got)]
     ours = cases.once("audit", "all tables", rows, lambda: audit(Evidence(sent, stored=stored, delivered=got)))

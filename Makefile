@@ -100,7 +100,7 @@ build/obj/%.o: %.c Makefile
 
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
-.PHONY: test test-asan test-matrix test-pipeline test-servers servers fuzz
+.PHONY: test test-asan test-matrix test-matrix-server test-pipeline test-servers servers fuzz
 test-servers: ## Redis 7.0 and the Mosquitto clients from Debian, where they are missing
 	bash tools/test-servers.sh build/servers/redis-7.0
 
@@ -143,9 +143,16 @@ build/postgresql.stamp: tools/postgresql.sh tools/debian-unpack.sh
 	touch $@
 
 MATRIX ?= valkey-9.1,redis-7.0,valkey-8.0,redis-8.0
+MATRIX_TESTS ?= tests/module tests/system/test_cluster_resharding.py
+# Where it is the server's own ways that matter: interception, keys that move, expire, are loaded and replicated.
+SERVER_TESTS := $(wildcard $(addprefix tests/module/test_,$(addsuffix *.py,access channel cluster handoff index owners \
+	persistence replication history_append history_cluster history_lost session_server session_lifetime message_expiry \
+	wills))) tests/system/test_cluster_resharding.py
+test-matrix-server: ## the tests that depend on the server most, on those of MATRIX
+	$(MAKE) test-matrix MATRIX_TESTS="$(SERVER_TESTS)"
 test-matrix: core module test-servers servers ## the tests of the module on every server (or on those of MATRIX)
 	HOLDMQ_TEST_SERVERS=$(MATRIX) \
-		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module tests/system/test_cluster_resharding.py $(ARGS)
+		$(BIN)/pytest -n $(WORKERS) --dist worksteal $(MATRIX_TESTS) $(ARGS)
 
 build/asan/holdmq.so: $(ASAN_OBJECTS)
 	@echo LD $@

@@ -5,10 +5,12 @@ redis-py and valkey-py are reached by their shape, never by their type.
 """
 
 import asyncio
+import functools
+import inspect
 import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import redis
 import redis.asyncio
@@ -126,19 +128,42 @@ def ask(client: Any, node: Any, words: Sequence[Any], options: Mapping[str, Any]
 
 
 async def async_read(pubsub: Any, timeout: float) -> Any:  # noqa: ASYNC109 - redis-py's own time limit
-    """The next raw pub/sub reply, None if none comes within so many seconds."""
-    return await pubsub.parse_response(block=False, timeout=timeout)
+    """The next raw pub/sub reply, None if none comes within so many seconds.
+
+    It is the connection that is read: when that is lost, `parse_response` of redis-py connects and subscribes again by
+    itself, and then raises all the same if it has no tries left (it has none by default). Whoever makes a new pub/sub
+    object for that error would lose what the server has handed over to the one before.
+    """
+    return await pubsub.connection.read_response(timeout=timeout, disconnect_on_error=False, push_request=True)
 
 
 def read(pubsub: Any, timeout: float) -> Any:
-    """The next raw pub/sub reply, None if none comes within so many seconds.
+    """The next raw pub/sub reply, None if none comes within so many seconds; see `async_read`.
 
-    `parse_response` uses one time limit for "has it begun" and for "has it ended"; a message that has begun must not be
-    given up, which would cost the connection, so the two are asked for one after the other.
+    A message that has begun must not be given up, which would cost the connection: whether it has begun and whether it
+    has ended are asked for one after the other, with time limits of their own.
     """
-    if not pubsub.connection.can_read(timeout=timeout):
+    connection = pubsub.connection
+    if not connection.can_read(timeout=timeout):
         return None
-    return pubsub.parse_response(block=False, timeout=READ_TIMEOUT_S)
+    return connection.read_response(disconnect_on_error=False, push_request=True, **_rest(connection.__class__))
+
+
+@functools.cache
+def _rest(connection: type) -> dict[str, float]:
+    """How long the rest of a message may take, for connections that can be told so (those of valkey-py cannot)."""
+    known = inspect.signature(cast("Any", connection).read_response).parameters
+    return {"timeout": READ_TIMEOUT_S} if "timeout" in known else {}
+
+
+async def async_ping(pubsub: Any, text: str) -> None:
+    """Sends a PING on a connection with subscriptions; like `async_read`, without a try to come back."""
+    await pubsub.connection.send_command("PING", text, check_health=False)
+
+
+def ping(pubsub: Any, text: str) -> None:
+    """Sends a PING on a connection with subscriptions; like `read`, without a try to come back."""
+    pubsub.connection.send_command("PING", text, check_health=False)
 
 
 async def async_handle(pubsub: Any, reply: Any) -> Any:

@@ -1,8 +1,9 @@
 # Generated from pyclient/holdmq/_async/subscription.py by tools/generate_sync.py; change that file.
 """A subscription to channels or patterns: an iterator of messages that survives the loss of its connection.
 
-It sits on a pub/sub object of redis-py, which it makes anew when the connection is lost for longer than redis-py
-itself tries. Invariants:
+It sits on a pub/sub object of redis-py, which it makes anew when the connection is lost. That alone brings a
+subscription back (redis-py's own tries are not used, see `read`), so that nothing is handed over to a connection
+that nobody reads. Invariants:
 
 1. Nothing is buffered here: a message is read from the connection when it is asked for (one is kept if the call that
    has read it is cancelled). A reader that is too slow is held back by TCP and, in the end, cut off by the server
@@ -19,7 +20,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdmq import commands
 from holdmq._feed import Feed, Kind
-from holdmq._io import cancellations, close, handle, raise_if_cancelled, read, sleep
+from holdmq._io import (
+    cancellations,
+    close,
+    handle,
+    ping,
+    raise_if_cancelled,
+    read,
+    sleep,
+)
 from holdmq.errors import ArgumentError, UnexpectedReplyError, library_of, translation
 from holdmq.replies import ChannelMessage, Deliver, Text
 
@@ -200,7 +209,7 @@ class Subscription:
         if event["type"] == "pong":
             self._feed.pong(event["data"])
         elif event["type"] == self._kind and self._feed.confirm(event["channel"]):
-            self._part.ping(self._feed.fence)
+            ping(self._part, self._feed.fence)
         elif event["type"] == "sunsubscribe":  # nobody asked for it: the slot has moved
             raise library_of(self._hold.client).ConnectionError(f"the slot of {event['channel']!r} has moved")
         return None
@@ -214,7 +223,7 @@ class Subscription:
             )
         if silence >= self._ping_interval and not self._pinged:
             self._pinged = True
-            self._part.ping("holdmq-alive")
+            ping(self._part, "holdmq-alive")
 
     def _open(self) -> None:
         before = cancellations()

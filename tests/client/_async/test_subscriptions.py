@@ -168,6 +168,22 @@ async def test_a_lost_connection_is_made_again_and_what_was_kept_meanwhile_comes
         await known_live(messages, client, "weather")
 
 
+async def test_a_backlog_that_was_kept_while_the_connection_was_lost_comes_whole(
+    hold: AsyncHoldMQ, client: redis.Redis
+) -> None:
+    client.config_set("holdmq.policies", "* hold=unheard deliver=held")
+    async with hold.subscribe("weather") as messages:
+        assert await messages.get(SHORT_S) is None
+        loss = client.pipeline(transaction=True)  # so that nobody is back before all is published
+        loss.client_kill_filter(_type="pubsub")
+        for number in range(3):
+            loss.publish("weather", str(number))
+        assert loss.execute() == [1, 0, 0, 0]
+        assert [(await received(messages)).data for _ in range(3)] == [b"0", b"1", b"2"]
+        assert messages.reconnections == 1
+    assert await hold.channel("weather").last() is None
+
+
 async def test_what_is_handed_over_again_after_a_loss_is_marked(hold: AsyncHoldMQ, client: redis.Redis) -> None:
     client.config_set("holdmq.policies", LAST_ON)
     async with hold.subscribe("weather") as messages:

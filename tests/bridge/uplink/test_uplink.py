@@ -77,13 +77,14 @@ def test_both_carries_each_message_once_and_nothing_comes_back(
     local.publish("here", b"last", qos=2)
     there.wait_acknowledged({there.publish("there", b"last", 2)})
     expected = [b"%d" % number for number in range(30)] + [b"last"]
+
+    def heard() -> list[list[bytes]]:
+        sides = (local.received(), there.messages)
+        return [payloads(m for m in side if m.topic == topic) for side in sides for topic in ("here", "there")]
+
     # Each side hears its own messages, too, in their time: those from the other side tell nothing about them.
-    for side in (local.received, lambda: there.messages):
-        for topic in ("here", "there"):
-            eventually(lambda s=side, t=topic: b"last" in payloads(m for m in s() if m.topic == t), TIMEOUT_S)
-    for side in (local.received, lambda: there.messages):
-        for topic in ("here", "there"):
-            assert payloads(m for m in side() if m.topic == topic) == expected
+    eventually(lambda: all(b"last" in way for way in heard()), TIMEOUT_S, "the last message on all four ways")
+    assert heard() == [expected] * 4
 
 
 def test_lines_with_a_smaller_qos_bound_it_on_both_ways(

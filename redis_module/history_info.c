@@ -10,15 +10,9 @@
 #include "history_switch.h"
 #include "history_visible.h"
 
-#define STORE_FIELDS 12
-#define CLUSTER_FIELDS 2 /* more */
+#define STORE_FIELDS 3 /* beside the policy's */
 #define SHARD_FIELDS 11
 #define MAX_MS 9007199254740LL /* times in microseconds stay whole numbers that every language has */
-
-static void reply_number(server_ctx *ctx, const char *name, uint64_t number) {
-    sv.ReplyWithCString(ctx, name);
-    sv.ReplyWithLongLong(ctx, (long long)number);
-}
 
 static int reply_corrupt(server_ctx *ctx, const history_shard *state) {
     return reply_error(ctx, ERROR_WRONGTYPE, "history of store %s, shard %u: what is kept was changed by others",
@@ -138,40 +132,23 @@ static void reply_holds(server_ctx *ctx, const held *list) {
 static void reply_shard(server_ctx *ctx, const shard_facts *f) {
     const history_shard *s = &f->state;
     sv.ReplyWithMap(ctx, SHARD_FIELDS);
-    reply_number(ctx, "shard", s->shard);
-    reply_number(ctx, "first", f->first);
-    reply_number(ctx, "last", s->last.sequence);
-    reply_number(ctx, "first_time", f->first_us);
-    reply_number(ctx, "last_time", s->last.time_us);
-    reply_number(ctx, "bytes", f->bytes);
-    reply_number(ctx, "epoch", s->epoch);
-    reply_number(ctx, "oldest_epoch", s->oldest);
-    reply_number(ctx, "generation", history_generation(s));
-    reply_number(ctx, "trimmed", f->trimmed);
+    history_reply_number(ctx, "shard", s->shard);
+    history_reply_number(ctx, "first", f->first);
+    history_reply_number(ctx, "last", s->last.sequence);
+    history_reply_number(ctx, "first_time", f->first_us);
+    history_reply_number(ctx, "last_time", s->last.time_us);
+    history_reply_number(ctx, "bytes", f->bytes);
+    history_reply_number(ctx, "epoch", s->epoch);
+    history_reply_number(ctx, "oldest_epoch", s->oldest);
+    history_reply_number(ctx, "generation", history_generation(s));
+    history_reply_number(ctx, "trimmed", f->trimmed);
     reply_holds(ctx, f->holds);
 }
 
 static void reply_store(server_ctx *ctx, const history_store *store, uint32_t generation) {
-    sv.ReplyWithMap(ctx, STORE_FIELDS + (can.cluster ? CLUSTER_FIELDS : 0));
-    sv.ReplyWithCString(ctx, "store");
-    sv.ReplyWithStringBuffer(ctx, (const char *)store->name.data, store->name.len);
-    sv.ReplyWithCString(ctx, "filters");
-    sv.ReplyWithArray(ctx, (long)sv.DictSize(store->filters));
-    server_dict_iter *iter = sv.DictIteratorStartC(store->filters, "^", NULL, 0);
-    size_t len;
-    const char *filter;
-    while ((filter = sv.DictNextC(iter, &len, NULL)) != NULL) sv.ReplyWithStringBuffer(ctx, filter, len);
-    sv.DictIteratorStop(iter);
-    reply_number(ctx, "shards", store->shards);
-    reply_number(ctx, "spread", store->spread);
-    reply_number(ctx, "levels", store->levels);
-    reply_number(ctx, "age", (uint64_t)store->age_s);
-    reply_number(ctx, "epoch", (uint64_t)store->epoch_s);
-    reply_number(ctx, "bytes", (uint64_t)store->bytes);
-    reply_number(ctx, "holdbytes", (uint64_t)history_store_hold(store));
-    reply_number(ctx, "learn", (uint64_t)store->learn_s);
-    reply_number(ctx, "generation", generation);
-    if (can.cluster) history_reply_seed(ctx, store);
+    history_reply_policy(ctx, store, STORE_FIELDS);
+    history_reply_number(ctx, "spread", store->spread);
+    history_reply_number(ctx, "generation", generation);
     sv.ReplyWithCString(ctx, "shard");
 }
 

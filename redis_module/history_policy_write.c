@@ -1,4 +1,4 @@
-/* history_policy_write.c - policies of history as hashes. */
+/* history_policy_write.c - policies of history as hashes, and as maps of replies. */
 #include "history_policy_write.h"
 
 #include <inttypes.h>
@@ -132,11 +132,43 @@ long long history_changed_now(const history_store *own) {
 
 /* ---- telling ----------------------------------------------------------------------------------------------- */
 
-void history_reply_seed(server_ctx *ctx, const history_store *store) {
+#define MAP_FIELDS 9
+#define CLUSTER_FIELDS 2 /* more */
+
+void history_reply_number(server_ctx *ctx, const char *name, uint64_t number) {
+    sv.ReplyWithCString(ctx, name);
+    sv.ReplyWithLongLong(ctx, (long long)number);
+}
+
+static void reply_filters(server_ctx *ctx, const history_store *store) {
+    sv.ReplyWithCString(ctx, "filters");
+    sv.ReplyWithArray(ctx, (long)sv.DictSize(store->filters));
+    server_dict_iter *iter = sv.DictIteratorStartC(store->filters, "^", NULL, 0);
+    size_t len;
+    const char *filter;
+    while ((filter = sv.DictNextC(iter, &len, NULL)) != NULL) sv.ReplyWithStringBuffer(ctx, filter, len);
+    sv.DictIteratorStop(iter);
+}
+
+static void reply_seed(server_ctx *ctx, const history_store *store) {
     server_string *seed = seed_text(store);
     sv.ReplyWithCString(ctx, "seed");
     sv.ReplyWithString(ctx, seed);
-    sv.ReplyWithCString(ctx, "changed");
-    sv.ReplyWithLongLong(ctx, store->changed_ms);
+    history_reply_number(ctx, "changed", (uint64_t)store->changed_ms);
     sv.FreeString(NULL, seed);
+}
+
+void history_reply_policy(server_ctx *ctx, const history_store *store, long more) {
+    sv.ReplyWithMap(ctx, MAP_FIELDS + (can.cluster ? CLUSTER_FIELDS : 0) + more);
+    sv.ReplyWithCString(ctx, "store");
+    sv.ReplyWithStringBuffer(ctx, (const char *)store->name.data, store->name.len);
+    reply_filters(ctx, store);
+    history_reply_number(ctx, "shards", store->shards);
+    history_reply_number(ctx, "levels", store->levels);
+    history_reply_number(ctx, "age", (uint64_t)store->age_s);
+    history_reply_number(ctx, "epoch", (uint64_t)store->epoch_s);
+    history_reply_number(ctx, "bytes", (uint64_t)store->bytes);
+    history_reply_number(ctx, "holdbytes", (uint64_t)history_store_hold(store));
+    history_reply_number(ctx, "learn", (uint64_t)store->learn_s);
+    if (can.cluster) reply_seed(ctx, store);
 }

@@ -21,7 +21,10 @@ void history_policy_mark_removed(server_ctx *ctx, const history_store *store);
 /* For the moment when it is written: no smaller than what is there. */
 long long history_changed_now(const history_store *own);
 
-/* For maps in a cluster: two fields. */
-void history_reply_seed(server_ctx *ctx, const history_store *store);
+/* Begins a map with what the policy says of a store: its name, filters, numbers, and in a cluster seed and time of change;
+ * `more` fields are to follow. */
+void history_reply_policy(server_ctx *ctx, const history_store *store, long more);
+/* A field that is a number. */
+void history_reply_number(server_ctx *ctx, const char *name, uint64_t number);
 
 #endif

@@ -5,8 +5,7 @@
 #include "history_policy_write.h"
 #include "history_slots.h"
 
-#define STORE_FIELDS 9
-#define CLUSTER_FIELDS 4  /* more */
+#define CLUSTER_FIELDS 2  /* beside the policy's */
 #define UNSTORE_KEYS 8192 /* are looked for at once; the others in the background */
 
 /* ---- HISTORY.UNSTORE --------------------------------------------------------------------------------------- */
@@ -39,15 +38,9 @@ int history_unstore_command(server_ctx *ctx, server_string **argv, int argc) {
 
 /* ---- HISTORY.STORES ---------------------------------------------------------------------------------------- */
 
-static void reply_number(server_ctx *ctx, const char *name, long long number) {
-    sv.ReplyWithCString(ctx, name);
-    sv.ReplyWithLongLong(ctx, number);
-}
-
-static void reply_cluster(server_ctx *ctx, const history_store *s) {
+/* In a cluster: the shards that this node has. */
+static void reply_here(server_ctx *ctx, const history_store *s) {
     long count = 0;
-    reply_number(ctx, "spread", s->spread);
-    history_reply_seed(ctx, s);
     sv.ReplyWithCString(ctx, "here");
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
     for (unsigned shard = 0; shard < s->shards; shard++) {
@@ -59,24 +52,10 @@ static void reply_cluster(server_ctx *ctx, const history_store *s) {
 }
 
 static void reply_store(server_ctx *ctx, const history_store *s) {
-    sv.ReplyWithMap(ctx, STORE_FIELDS + (can.cluster ? CLUSTER_FIELDS : 0));
-    sv.ReplyWithCString(ctx, "store");
-    sv.ReplyWithStringBuffer(ctx, (const char *)s->name.data, s->name.len);
-    sv.ReplyWithCString(ctx, "filters");
-    sv.ReplyWithArray(ctx, (long)sv.DictSize(s->filters));
-    server_dict_iter *iter = sv.DictIteratorStartC(s->filters, "^", NULL, 0);
-    size_t len;
-    const char *filter;
-    while ((filter = sv.DictNextC(iter, &len, NULL)) != NULL) sv.ReplyWithStringBuffer(ctx, filter, len);
-    sv.DictIteratorStop(iter);
-    reply_number(ctx, "shards", s->shards);
-    reply_number(ctx, "levels", s->levels);
-    reply_number(ctx, "age", s->age_s);
-    reply_number(ctx, "epoch", s->epoch_s);
-    reply_number(ctx, "bytes", s->bytes);
-    reply_number(ctx, "holdbytes", history_store_hold(s));
-    reply_number(ctx, "learn", s->learn_s);
-    if (can.cluster) reply_cluster(ctx, s);
+    history_reply_policy(ctx, s, can.cluster ? CLUSTER_FIELDS : 0);
+    if (!can.cluster) return;
+    history_reply_number(ctx, "spread", s->spread);
+    reply_here(ctx, s);
 }
 
 int history_stores_command(server_ctx *ctx, server_string **argv, int argc) {

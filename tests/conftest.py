@@ -5,7 +5,9 @@ server          a running server with the module, shared by the tests of a file 
 server_kind     which one it is
 fresh_server    makes servers of the test's own: fresh_server(aof=True), fresh_server(replica_of=primary) ...
 fresh_cluster   makes a cluster: fresh_cluster(3)
+shared_cluster  three nodes that the tests of a file share; the file's own fixture empties and checks them
 client          redis.Redis to `server`
+fresh_sentinel  makes a running sentinel: fresh_sentinel(primary)
 raw             makes raw connections: raw(protocol=3), raw(other_server)
 bridge          makes running bridges: bridge(server)
 """
@@ -23,7 +25,7 @@ import pytest
 import redis
 
 from holdmq.server import ServerNotFoundError
-from tests.support import BridgeProcess, Cluster, RawClient, Server, ServerKind, selected_kinds
+from tests.support import BridgeProcess, Cluster, RawClient, SentinelProcess, Server, ServerKind, selected_kinds
 
 LOG_LINES_SHOWN = 60
 
@@ -38,7 +40,7 @@ hypothesis.settings.load_profile("holdmq")
 T = TypeVar("T")
 
 # Whatever runs for the present test: its logs are shown when the test fails.
-_running: list[Server | BridgeProcess] = []
+_running: list[Server | BridgeProcess | SentinelProcess] = []
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -151,6 +153,40 @@ def fresh_cluster(server_kind: ServerKind, tmp_path: Path) -> Iterator[Callable[
         return cluster
 
     yield from _closing(make, servers)
+
+
+@pytest.fixture
+def fresh_sentinel(tmp_path: Path) -> Iterator[Callable[[Server], SentinelProcess]]:
+    """Makes a running sentinel for a primary that has a replica; one in a test."""
+    sentinels: list[SentinelProcess] = []
+
+    def make(primary: Server) -> SentinelProcess:
+        sentinel = SentinelProcess(primary, tmp_path)
+        sentinels.append(sentinel)
+        _running.append(sentinel)
+        sentinel.start()
+        return sentinel
+
+    yield make
+    for sentinel in sentinels:
+        sentinel.close()
+        _running.remove(sentinel)
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The three nodes that the tests of a file share."""
+    servers = [Server(server_kind, tmp_path_factory.mktemp("node"), cluster=True) for _ in range(3)]
+    try:
+        cluster = Cluster(servers)
+        cluster.start()
+        _running.extend(servers)
+        yield cluster
+    finally:
+        for server in servers:
+            server.close()
+            if server in _running:
+                _running.remove(server)
 
 
 def _closing(make: T, servers: list[Server]) -> Iterator[T]:

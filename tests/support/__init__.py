@@ -14,6 +14,7 @@ from tests.support.clock import Clock
 from tests.support.eventually import eventually
 from tests.support.ports import Port, reserve_port
 from tests.support.raw import Push, RawClient, ReplyError, Status
+from tests.support.sentinel import SentinelProcess
 from tests.support.server import Cluster, Server
 from tests.support.servers import ServerKind, embedded_kinds, selected_kinds
 
@@ -25,6 +26,7 @@ __all__ = [
     "Push",
     "RawClient",
     "ReplyError",
+    "SentinelProcess",
     "Server",
     "ServerKind",
     "Status",

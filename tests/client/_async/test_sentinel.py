@@ -1,20 +1,20 @@
 """Through Sentinel: the client finds the primary, and a subscription follows it."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import redis
 from redis.asyncio.sentinel import Sentinel
 
 from holdmq import AsyncHoldMQ
-from tests.client.sentinel import SERVICE, SentinelProcess
-from tests.support import Server, eventually
+from tests.support import SentinelProcess, Server, eventually
+from tests.support.sentinel import SERVICE
 
 FAILOVER_S = 30.0
+WAIT_S = 10.0
 
 
 def took_over(server: Server) -> bool:
-    """Whether the replica has become the primary; it cuts its connections when it does."""
+    """Whether the replica has become the primary; in the same step it cuts its connections."""
     try:
         return bool(server.client().info("replication")["role"] == "master")
     except redis.ConnectionError:
@@ -22,11 +22,11 @@ def took_over(server: Server) -> bool:
 
 
 async def test_a_subscription_and_a_session_follow_the_primary(
-    fresh_server: Callable[..., Server], tmp_path: Path
+    fresh_server: Callable[..., Server], fresh_sentinel: Callable[[Server], SentinelProcess]
 ) -> None:
     primary = fresh_server()
     replica = fresh_server(replica_of=primary)
-    watcher = SentinelProcess(primary, tmp_path)
+    watcher = fresh_sentinel(primary)
     sentinel = Sentinel([("127.0.0.1", watcher.port)], socket_timeout=1.0)
     client = sentinel.master_for(SERVICE)
     hold = AsyncHoldMQ(client)
@@ -36,14 +36,15 @@ async def test_a_subscription_and_a_session_follow_the_primary(
         async with hold.subscribe("weather") as messages:
             assert await messages.get(0.1) is None
             assert primary.client().publish("weather", "old primary") == 1
-            message = await messages.get(10)
+            message = await messages.get(WAIT_S)
             assert message is not None
             assert message.data == b"old primary"
             primary.kill()
             eventually(lambda: took_over(replica), FAILOVER_S, "a failover")
-            # Kept if the subscription is not back yet, live if it is.
-            redis.Redis(host="127.0.0.1", port=replica.port).publish("weather", "new primary")
-            message = await messages.get(FAILOVER_S)
+            # Kept: nobody asks the subscription for a message meanwhile, so it is not back.
+            assert replica.client().publish("weather", "new primary") == 0
+            eventually(lambda: watcher.names(replica), FAILOVER_S, "a sentinel that names the new primary")
+            message = await messages.get(WAIT_S)
             assert message is not None
             assert message.data == b"new primary"
             assert messages.reconnections >= 1
@@ -52,4 +53,3 @@ async def test_a_subscription_and_a_session_follow_the_primary(
         await client.aclose()
         for one in sentinel.sentinels:
             await one.aclose()
-        watcher.close()

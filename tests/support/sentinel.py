@@ -1,0 +1,84 @@
+"""A sentinel that watches one primary, started from the binary of the server under test."""
+
+from pathlib import Path
+
+import redis
+
+from holdmq._child import ChildProcess
+from tests.support.eventually import eventually
+from tests.support.ports import reserve_port
+from tests.support.server import Server
+
+SERVICE = "holdmq-test"
+START_S = 30.0
+DOWN_AFTER_MS = 1500  # a machine that is busy keeps a server from answering for shorter than that
+# A sentinel that its machine did not let run for two seconds (or whose disk took so long for its configuration) does
+# nothing but watch for the next thirty ("TILT").  That it runs late is no news here, and all clocks are one.
+TILT_TRIGGER_MS = 3_600_000
+
+
+class SentinelProcess:
+    """A running sentinel for `primary`; fails over within seconds.
+
+    Args:
+        primary: what it watches; must have a replica.
+        directory: for its configuration and its log.
+
+    Attributes:
+        port: where it listens.
+    """
+
+    def __init__(self, primary: Server, directory: Path) -> None:
+        self._port = reserve_port()
+        self.port = self._port.number
+        config = directory / "sentinel.conf"
+        config.write_text(
+            f"port {self.port}\nbind 127.0.0.1\nprotected-mode no\ndir {directory}\n"
+            f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 1\n"
+            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
+            f"sentinel failover-timeout {SERVICE} 3000\n"
+        )
+        command: list[str | Path] = [*primary.kind.command(), config, "--sentinel"]
+        self._process = ChildProcess(command, log=directory / "sentinel.log")
+
+    def start(self) -> None:
+        """Starts it and waits until it knows the primary's replica."""
+        self._process.spawn()
+        eventually(self._knows_the_replica, START_S, "a sentinel that knows the replica")
+        with self._client() as client:
+            client.execute_command("SENTINEL", "DEBUG", "TILT-TRIGGER", TILT_TRIGGER_MS)
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._process.running:
+            self._process.kill()
+        self._port.release()
+
+    def log_text(self) -> str:
+        """What it printed."""
+        return self._process.log_text()
+
+    def names(self, server: Server) -> bool:
+        """Whether clients that ask for the primary are told of this server."""
+        with self._client() as client:
+            state = client.sentinel_masters()[SERVICE]
+        return bool(state["port"] == server.port and not state["is_sdown"])
+
+    def pause(self) -> None:
+        """Stops it in its tracks (SIGSTOP)."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        """Lets it go on (SIGCONT)."""
+        self._process.resume()
+
+    def _client(self) -> redis.Redis:
+        return redis.Redis(host="127.0.0.1", port=self.port)
+
+    def _knows_the_replica(self) -> bool:
+        try:
+            with self._client() as client:
+                replicas = client.sentinel_slaves(SERVICE)
+        except redis.RedisError:
+            return False
+        return any("slave" in str(one["flags"]) and "s_down" not in str(one["flags"]) for one in replicas)

@@ -67,19 +67,6 @@ def nodes_of(cluster: Cluster) -> Nodes:
     return Nodes([Node(server, server.client()) for server in cluster.nodes])
 
 
-@pytest.fixture(scope="module")
-def shared_cluster(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The three nodes that the tests share."""
-    servers = [Server(server_kind, tmp_path_factory.mktemp("node"), cluster=True) for _ in range(3)]
-    try:
-        cluster = Cluster(servers)
-        cluster.start()
-        yield cluster
-    finally:
-        for server in servers:
-            server.close()
-
-
 @pytest.fixture
 def three(shared_cluster: Cluster) -> Iterator[Nodes]:
     """Three nodes without keys; checked afterwards."""

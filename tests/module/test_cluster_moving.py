@@ -8,7 +8,7 @@ import redis
 from redis.crc import key_slot
 
 from tests.module.cluster_support import SlotMove
-from tests.support import Cluster, Server, ServerKind, eventually
+from tests.support import Cluster, Server, eventually
 from tests.support.server import SLOTS
 
 Reply = object
@@ -35,19 +35,6 @@ SESSION_COMMANDS: list[tuple[str | int, ...]] = [
     ("SESSION.UNSUBSCRIBE", SESSION, "a"),
     ("SESSION.SUBSCRIPTIONS", SESSION),
 ]
-
-
-@pytest.fixture(scope="module")
-def shared_cluster(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The three nodes that the tests share."""
-    servers = [Server(server_kind, tmp_path_factory.mktemp("node"), cluster=True) for _ in range(3)]
-    try:
-        cluster = Cluster(servers)
-        cluster.start()
-        yield cluster
-    finally:
-        for server in servers:
-            server.close()
 
 
 @dataclass

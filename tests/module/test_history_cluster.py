@@ -20,24 +20,11 @@ from tests.module.history_cluster_support import (
     stores,
 )
 from tests.module.history_support import TAIL, fill_tail, hold, in_order, named_map
-from tests.support import Cluster, Server, ServerKind, eventually
+from tests.support import Cluster, ServerKind, eventually
 from tests.support.server import SLOTS
 
 SHARDS = 6
 EVERY = ("SLOTS", 1, 0, SLOTS - 1)
-
-
-@pytest.fixture(scope="module")
-def shared_cluster(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The three nodes that the tests share."""
-    servers = [Server(server_kind, tmp_path_factory.mktemp("node"), cluster=True) for _ in range(3)]
-    try:
-        cluster = Cluster(servers)
-        cluster.start()
-        yield cluster
-    finally:
-        for server in servers:
-            server.close()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from holdmq_pipeline.options import READ, Options
 from holdmq_pipeline.wire import Link
 from tests.module.cluster_support import SlotMove
 from tests.pipeline.history_support import Message, fleet, rows
-from tests.support import Cluster, Server, ServerKind, embedded_kinds, eventually
+from tests.support import Cluster, embedded_kinds, eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,19 +29,6 @@ server_kinds = embedded_kinds
 SHARDS = 4
 STORE = "fleet"
 WAIT_S = 20.0
-
-
-@pytest.fixture(scope="module")
-def shared_cluster(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The three nodes that the tests share."""
-    servers = [Server(server_kind, tmp_path_factory.mktemp("node"), cluster=True) for _ in range(3)]
-    try:
-        cluster = Cluster(servers)
-        cluster.start()
-        yield cluster
-    finally:
-        for server in servers:
-            server.close()
 
 
 @pytest.fixture

@@ -24,26 +24,13 @@ from holdmq import (
 )
 from holdmq.cli import main
 from tests.module.cluster_support import SlotMove
-from tests.support import Cluster, Server, ServerKind, embedded_kinds, eventually
+from tests.support import Cluster, Server, embedded_kinds, eventually
 
 server_kinds = embedded_kinds
 
 SHARDS = 5
 TOPICS = [f"s/{number}" for number in range(12)]
 WAIT_S = 20.0
-
-
-@pytest.fixture(scope="module")
-def shared_cluster(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The three nodes that the tests share."""
-    servers = [Server(server_kind, tmp_path_factory.mktemp("node"), cluster=True) for _ in range(3)]
-    try:
-        cluster = Cluster(servers)
-        cluster.start()
-        yield cluster
-    finally:
-        for server in servers:
-            server.close()
 
 
 @pytest.fixture

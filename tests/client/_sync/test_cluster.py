@@ -10,6 +10,7 @@ from redis.cluster import ClusterNode, RedisCluster
 from holdmq import ArgumentError, HoldMQ, Subscription, history_commands
 from holdmq._io import sleep
 from holdmq.commands import Command, Scope
+from tests.module.cluster_support import SlotMove
 from tests.support import Cluster, Server
 
 WAIT_S = 15.0
@@ -40,10 +41,9 @@ def move_slot(cluster: Cluster, name: str) -> Server:
     """Gives the slot of a key, which is empty, to another node; returns that."""
     source = cluster.node_of(name)
     target = next(node for node in cluster.nodes if node is not source)
-    slot = target.client().execute_command("CLUSTER", "KEYSLOT", name)
-    owner = target.client().execute_command("CLUSTER", "MYID")
-    for node in (target, source, *[other for other in cluster.nodes if other not in (source, target)]):
-        node.client().execute_command("CLUSTER", "SETSLOT", slot, "NODE", owner)
+    move = SlotMove(cluster, source, target, target.client().execute_command("CLUSTER", "KEYSLOT", name))
+    move.begin()  # or else the target would believe the source again, whose claim would be as new as its own
+    move.end()
     return target
 
 

@@ -102,11 +102,13 @@ static bool push(server_ctx *ctx, const indexed_session *session, const server_s
                  const hmq_delivery *delivery) {
     size_t len;
     const char *record = sv.StringPtrLen(value, &len);
-    uint8_t *bytes = sv.Alloc(HMQ_DELIVERY_HEADER_BYTES + len);
+    uint8_t small[RECORD_ON_STACK];
+    size_t total = HMQ_DELIVERY_HEADER_BYTES + len;
+    uint8_t *bytes = total <= sizeof small ? small : sv.Alloc(total);
     hmq_delivery_encode_header(delivery, bytes, HMQ_DELIVERY_HEADER_BYTES);
     memcpy(bytes + HMQ_DELIVERY_HEADER_BYTES, record, len);
-    server_string *text = sv.CreateString(NULL, (const char *)bytes, HMQ_DELIVERY_HEADER_BYTES + len);
-    sv.Free(bytes);
+    server_string *text = sv.CreateString(NULL, (const char *)bytes, total);
+    if (bytes != small) sv.Free(bytes);
     int heard = sv.PublishMessage(ctx, session->inbox, text);
     sv.FreeString(NULL, text);
     if (heard > 0) counters.topic_pushed++;

@@ -24,6 +24,19 @@ static bool take_number(char **at, char end, long long *number) {
     return true;
 }
 
+/* Appends "<packet id>,". */
+static char *put_packet_id(char *at, unsigned packet_id) {
+    char reversed[8];
+    size_t count = 0;
+    do {
+        reversed[count++] = (char)('0' + packet_id % 10);
+        packet_id /= 10;
+    } while (packet_id > 0);
+    while (count > 0) *at++ = reversed[--count];
+    *at++ = ',';
+    return at;
+}
+
 /* Reads a line written by producer_remember; false if somebody else wrote it. */
 static bool parse_line(char *line, long long *sequence, queue_item *items, size_t count, queue_result *result) {
     long long serial, packet_id;
@@ -74,11 +87,10 @@ void producer_remember(server_ctx *ctx, hmq_slice session, server_string *produc
     char text[LINE_MAX_BYTES];
     int used = snprintf(text, sizeof text, "%lld %llu %lld %lld ", sequence, (unsigned long long)result->last_serial,
                         result->trimmed, result->expired);
-    for (size_t i = 0; i < count; i++) {
-        used += snprintf(text + used, sizeof text - (size_t)used, "%u,", items[i].packet_id);
-    }
+    char *end = text + used;
+    for (size_t i = 0; i < count; i++) end = put_packet_id(end, items[i].packet_id);
     server_string *name = session_key_name(session, HMQ_SUFFIX_PRODUCERS);
-    server_string *line = sv.CreateString(NULL, text, (size_t)used);
+    server_string *line = sv.CreateString(NULL, text, (size_t)(end - text));
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     bool new = sv.KeyType(hash) == SERVER_EMPTY;
     sv.HashSet(hash, SERVER_HASH_NONE, producer, line, NULL);

@@ -45,6 +45,19 @@ def test_the_queue_is_plain_keys(session: Session, client: redis.Redis) -> None:
     assert session.keys() == {b"{c}_messages", b"{c}_messages_1", b"{c}_messages_2", b"{c}_last_packet_id"}
 
 
+@pytest.mark.parametrize("batch", [1, 7, 40])
+def test_a_queue_that_grows_is_kept_as_a_tree_of_nothing_but_its_references(
+    session: Session, client: redis.Redis, batch: int
+) -> None:
+    for first in range(0, 70, batch):
+        session.add(*(f"m{first + i}" for i in range(batch)))
+    added = session.last()
+    assert client.object("encoding", "{c}_messages") == b"skiplist"
+    assert client.zrange("{c}_messages", 0, -1, withscores=True) == [
+        (f"{{c}}_messages_{number}".encode(), float(number)) for number in range(1, added + 1)
+    ]
+
+
 @pytest.mark.parametrize(
     "payload", [b"", b"\x00", b"\xff" * 70000, b"MESSAGES", b"LIMIT"], ids=["empty", "nul", "long", "word", "option"]
 )

@@ -153,6 +153,18 @@ def test_transactions_and_scripts_replicate_as_the_commands_do(fresh_server: Mak
     assert client.execute_command("DEBUG", "DIGEST") == replica.client().execute_command("DEBUG", "DIGEST")
 
 
+@pytest.mark.parametrize("standing", ["9", "007", "65534", "65535"])
+def test_replicas_count_as_the_primary_whatever_the_counter_was(fresh_server: MakeServer, standing: str) -> None:
+    primary = fresh_server()
+    replica = fresh_server(replica_of=primary, module=False)
+    client, follower = primary.client(), replica.client()
+    client.set("{c}_last_packet_id", standing)
+    for _ in range(2):
+        client.execute_command("SESSION.ADD", "{c}", "m")
+        wait_for_replica(client, follower)
+        assert follower.get("{c}_last_packet_id") == client.get("{c}_last_packet_id")
+
+
 # --- WATCH and client-side caching ------------------------------------------------------------------------------------
 
 

@@ -413,6 +413,13 @@ index_t *index_of(server_ctx *ctx) {
     return index;
 }
 
+session_entry *index_opened(server_ctx *ctx, hmq_slice session) {
+    int db = sv.GetSelectedDb(ctx);
+    const index_t *index = index_exists(db) ? indexes[db] : NULL;
+    bool current = index != NULL && !index->scan_needed && sv.DictSize(index->stale) == 0;
+    return current ? session_index_find(index->opened, session) : NULL;
+}
+
 index_totals index_count(void) {
     index_totals totals = {0};
     for (int db = 0; db < index_count_; db++) {

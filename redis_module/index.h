@@ -68,6 +68,10 @@ bool index_exists(int db);
 /* The index of the context's database, made current. */
 index_t *index_of(server_ctx *ctx);
 
+/* The entry of an opened session, if the index knows of every change so far: NULL if it does not, or there is none.  O(log n):
+ * the index is left as it is. */
+session_entry *index_opened(server_ctx *ctx, hmq_slice session);
+
 /* Does the session still have its subscriptions?  If not, it is looked at again before the next match. */
 bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session);
 

@@ -82,6 +82,12 @@ static void tell_difference(void *context, const char *what, hmq_slice name) {
     differ(context, what, (const char *)name.data, name.len);
 }
 
+static void compare_facts(server_ctx *ctx, const index_t *kept) {
+    hmq_slice after = {0};
+    for (session_entry *e; (e = session_index_next(kept->opened, after)) != NULL; after = slice_of(e->key))
+        if (!session_facts_hold(ctx, e)) tell_difference(ctx, "the session's hash holds other facts", slice_of(e->key));
+}
+
 typedef struct trie_check {
     server_ctx *ctx;
     const index_t *index;
@@ -139,6 +145,7 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
     compare_dicts(ctx, rebuilt->retained_keys, kept->retained_keys, false,
                   "retained message in the keys but not in the index");
     session_index_compare(kept->opened, rebuilt->opened, tell_difference, ctx);
+    compare_facts(ctx, kept);
     share_compare(kept->shares, rebuilt->shares, tell_difference, ctx);
     share_compare(rebuilt->shares, kept->shares, tell_difference, ctx);
     compare_dicts(ctx, kept->group_replays, rebuilt->group_replays, false, "group that replays, but not in the keys");

@@ -100,8 +100,11 @@ static void look_for_modules(server_ctx *ctx) {
 }
 
 void index_notify(server_ctx *ctx, int type, const char *event, server_string *key) {
-    if (type & (SERVER_NOTIFY_HASH | SERVER_NOTIFY_GENERIC))
-        history_live_doubt(index_at(sv.GetSelectedDb(ctx))->histories, slice_of(key));
+    if (type & (SERVER_NOTIFY_HASH | SERVER_NOTIFY_GENERIC)) {
+        index_t *index = index_at(sv.GetSelectedDb(ctx));
+        history_live_doubt(index->histories, slice_of(key));
+        session_index_forget_facts(index->opened, slice_of(key));
+    }
     index_notify_others(ctx, type, event, key);
 }
 

@@ -21,7 +21,8 @@ typedef struct session_facts {
     long long expire_ms; /* of the hash; SERVER_NO_EXPIRE if it never ends or is not there */
 } session_facts;
 
-/* All zero but `usable` if there is no hash. */
+/* All zero but `usable` if there is no hash.  Of an opened session they are remembered (session_index.h): only type and
+ * expiry are asked of the key then. */
 session_facts session_facts_read(server_ctx *ctx, hmq_slice session);
 
 /* Sets one field, replicated; `expire_ms` is for a hash that has to be made.  False if the name holds another type. */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../src/session_key.h"
 #include "session.h"
 
 enum { KIND_SESSION = 's', KIND_OWNER = 'o' };
@@ -162,6 +163,12 @@ session_entry *session_index_find(const session_index *s, hmq_slice session) {
     return sv.DictGetC(s->sessions, session.data, session.len, NULL);
 }
 
+void session_index_forget_facts(session_index *s, hmq_slice name) {
+    size_t len = hmq_session_key_of((const char *)name.data, name.len, HMQ_SUFFIX_SESSION);
+    session_entry *entry = len == 0 ? NULL : session_index_find(s, (hmq_slice){name.data, len});
+    if (entry != NULL) entry->facts_known = false;
+}
+
 session_entry *session_index_next(const session_index *s, hmq_slice after) {
     void *entry = NULL;
     server_dict_iter *iter = after.len == 0 ? sv.DictIteratorStartC(s->sessions, "^", NULL, 0)
@@ -224,6 +231,7 @@ void session_index_refresh(server_ctx *ctx, session_index *s, hmq_slice session)
         return;
     }
     if (entry == NULL) entry = get_entry(s, session);
+    entry->facts_known = false;
     s->connected += state.connected;
     s->connected -= entry->connected;
     entry->connected = state.connected;

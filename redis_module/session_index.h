@@ -15,7 +15,7 @@
 #ifndef HMQ_SESSION_INDEX_H
 #define HMQ_SESSION_INDEX_H
 
-#include "module.h"
+#include "session_hash.h"
 
 typedef struct session_index session_index;
 typedef struct owner_entry owner_entry;
@@ -29,6 +29,8 @@ typedef struct session_entry {
     long long epoch;
     long long due_ms;   /* 0: nothing is due */
     long long armed_ms; /* its deadline, 0: none */
+    bool facts_known;   /* `facts` are those of the hash, but for its expiry: nothing has changed it since */
+    session_facts facts;
 } session_entry;
 
 struct owner_entry {
@@ -47,6 +49,8 @@ void session_index_free(session_index *sessions);
 
 /* The hash {c}_session changed or is gone: reads it again. */
 void session_index_refresh(server_ctx *ctx, session_index *sessions, hmq_slice session);
+/* If this is the name of a {c}_session: the module itself changed it. */
+void session_index_forget_facts(session_index *sessions, hmq_slice name);
 
 session_entry *session_index_find(const session_index *sessions, hmq_slice session);
 /* The first entry behind this key (len 0: of all), NULL at the end. */
@@ -72,6 +76,9 @@ typedef struct deadline {
 } deadline;
 /* Takes the first deadline that has passed; false if there is none.  It is not armed any more. */
 bool session_index_take_due(session_index *sessions, long long now_ms, deadline *due);
+
+/* Is what is remembered of the hash what it holds?  (session_hash.c) */
+bool session_facts_hold(server_ctx *ctx, const session_entry *entry);
 
 /* Tells each difference: `differ` gets what differs and the name. */
 void session_index_compare(const session_index *kept, const session_index *rebuilt,

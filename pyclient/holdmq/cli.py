@@ -72,7 +72,12 @@ def unloadable(name: str, error: Exception) -> click.Command:
 @click.pass_context
 def main(context: click.Context, url: str, cluster: bool, as_json: bool) -> None:
     """Messages that wait until somebody is there to read them."""
-    context.obj = context.with_resource(HoldMQ.from_url(url, cluster=cluster))
+    hold = HoldMQ.from_url(url, cluster=cluster)
+    if context.invoked_subcommand in main.commands:
+        context.obj = context.with_resource(hold)
+    else:  # a plug-in connects itself: it may have the password from elsewhere
+        context.obj = hold
+        context.call_on_close(hold.close)
     context.meta["holdmq.output"] = Output(as_json)
 
 

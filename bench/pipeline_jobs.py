@@ -21,8 +21,9 @@ from holdmq_pipeline.jobs.audit import Evidence, audit
 from holdmq_pipeline.jobs.learn import LearnOptions, learn
 from holdmq_pipeline.jobs.migrate import migrate
 from holdmq_pipeline.options import Options
-from holdmq_pipeline.session_import import Target
-from holdmq_pipeline.tbmq import Rules, from_keyspace, message_of_json
+from holdmq_pipeline.session_plan import Target
+from holdmq_pipeline.tbmq import Rules, from_keyspace
+from holdmq_pipeline.tbmq_messages import message_of_json
 
 if TYPE_CHECKING:
     from bench.pipeline import Bench as Cases

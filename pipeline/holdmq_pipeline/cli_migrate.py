@@ -115,7 +115,7 @@ def rules(how: dict[str, Any], ttl_s: int) -> Any:
 def run_migration(setting: Setting, spark: "SparkSession", source: "Source", **how: Any) -> None:
     """Migrates as the options say, and shows report and figures."""
     from holdmq_pipeline.jobs.migrate import MigrationOptions, migrate  # noqa: PLC0415
-    from holdmq_pipeline.session_import import Target  # noqa: PLC0415
+    from holdmq_pipeline.session_plan import Target  # noqa: PLC0415
 
     target = Target(
         checked(setting.options(keyPrefix=how["prefix"])), run=how["run"], merge=how["merge"], expiry_s=how["expiry"]

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from holdmq_pipeline.errors import OptionError, PipelineError
 from holdmq_pipeline.messages import Chunk
 from holdmq_pipeline.options import Options
-from holdmq_pipeline.wire import PASSING, Link, patiently
+from holdmq_pipeline.wire import PASSING, Link, patiently, received
 
 __all__ = ["Sender", "Written"]
 
@@ -262,14 +262,3 @@ class Sender:
 def refused_key(producer: bytes) -> bytes:
     """Where the server keeps what it refused of a producer."""
     return b"holdmq_pipeline:refused:" + producer
-
-
-def received(connection: Any, count: int) -> list[Any]:
-    """So many replies; errors of the server are among them, those of the connection are raised."""
-    replies = []
-    for _ in range(count):
-        try:
-            replies.append(connection.read_response(disable_decoding=True))
-        except redis.ResponseError as error:
-            replies.append(error)
-    return replies

@@ -1,200 +1,220 @@
-"""What the tasks of the job `migrate` do at the servers: looks at sessions, imports queues, opens sessions.
+"""What the tasks of the job `migrate` write: queues into sessions, and the sessions themselves.
 
 Invariants:
-    1. A queue goes into a session by `SESSION.IMPORT`, in calls of at most `CALL_MESSAGES` messages and about
-       `CALL_BYTES`, numbered 1, 2, 3 ... under the name of the migration: a task that is tried again, or a migration
-       that is run again after a crash, stores nothing twice and goes on where it was.
+    1. A queue goes into a session by `SESSION.IMPORT`, a call for each piece of the plan, numbered under the name of
+       the migration by the serial of its last message: a task that is tried again stores nothing twice. Before its
+       first call the number of the last one is asked for: a migration that is run again, whose pieces are others
+       (messages have expired meanwhile), goes on behind that message.
     2. A session that has messages of others is refused (`NOTEMPTY`) by its first call, and then none of its further
        calls is sent, unless messages are to go behind what is there.
     3. Nobody is disconnected: a session that exists already is not opened anew.
-    4. What is in memory is one call.
+    4. Calls of different clients are on their way together, those of one client one after the other. What is in memory
+       is a turn: `BYTES_TOGETHER` and a piece.
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import redis
 
-from holdmq import core
-from holdmq_pipeline.options import Options
-from holdmq_pipeline.tbmq import batch_of
-from holdmq_pipeline.wire import Link, as_map
+from holdmq_pipeline.history_reader import without_collector
+from holdmq_pipeline.session_plan import BYTES_TOGETHER, CLIENTS_TOGETHER, Renamer, Target, Waiting, unpacked
+from holdmq_pipeline.wire import Link, as_map, checked, command
 
-CALL_MESSAGES = 2000
-CALL_BYTES = 4 << 20
 MAX_TTL_MS = (2**31 - 1) * 1000
 KEEPS_LIMIT = 65535
 OWNER = "holdmq-migrate"
+REFUSALS = ("NOTEMPTY", "FULL")
 
-STATES = "client_id string, exists boolean, connected boolean, messages long, ours boolean"
-ARROW_STATES = pa.schema(
-    [("client_id", pa.string()), ("exists", pa.bool_()), ("connected", pa.bool_()), ("messages", pa.int64()),
-     ("ours", pa.bool_())]
-)  # fmt: skip
-COUNTS = ("stored", "trimmed", "renumbered", "repeated", "late")
-IMPORTED = "client_id string, stored long, trimmed long, renumbered long, repeated long, late long, problem string"
-ARROW_IMPORTED = pa.schema(
-    [
-        ("client_id", pa.string()),
-        *((name, pa.int64()) for name in COUNTS),
-        ("problem", pa.string()),
-    ]
-)
-OPENED = "client_id string, opened boolean, subscriptions long"
-ARROW_OPENED = pa.schema([("client_id", pa.string()), ("opened", pa.bool_()), ("subscriptions", pa.int64())])
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where the sessions go.
-
-    Attributes:
-        options: of the server; keyPrefix stands before the session keys.
-        run: the name of this migration: the same one goes on with what was begun under it.
-        merge: messages go behind what a session has already.
-        expiry_s: of the sessions, from now on (2**32-1: never).
-    """
-
-    options: Options
-    run: str = "tbmq"
-    merge: bool = False
-    expiry_s: int = 2**32 - 1
-
-    def key(self, client_id: str) -> bytes:
-        """The session key."""
-        return self.options.text("keyPrefix").encode() + core.session_key(client_id)
-
-    def producer(self) -> str:
-        """The name under which calls are numbered."""
-        return f"migrate:{self.run}"
+TO_IMPORT = ("client_id", "head", "conflict", "last_packet_id", "repeated_ids", "packed")
+COUNTS = ("stored", "trimmed", "renumbered", "repeated", "late", "opened")
+IMPORTED = ", ".join(f"{name} long" for name in COUNTS) + ", problem string"
+ARROW_IMPORTED = pa.schema([*((name, pa.int64()) for name in COUNTS), ("problem", pa.string())])
+OPENED = "opened long, subscriptions long"
+ARROW_OPENED = pa.schema([("opened", pa.int64()), ("subscriptions", pa.int64())])
 
 
 @dataclass
 class _Queue:
-    """The queue that is being imported: one client's; what was not sent yet, and what came of the rest."""
+    """A client whose pieces come."""
 
+    key: bytes
     client_id: str
     last_packet_id: int
-    words: list[Any] = field(default_factory=list)
-    count: int = 0
-    size: int = 0
+    renamer: Renamer | None
     calls: int = 0
+    skip: bool = False
+    behind: int = -1
+    """The serial of the last message that is there from a run before."""
+
+
+@dataclass
+class _Totals:
+    """What a task did."""
+
     stored: int = 0
     trimmed: int = 0
     renumbered: int = 0
     repeated: int = 0
     late: int = 0
+    opened: int = 0
     problem: str | None = None
 
-    def row(self) -> tuple[Any, ...]:
-        return (self.client_id, self.stored, self.trimmed, self.renumbered, self.repeated, self.late, self.problem)
 
+def import_queues(batches: Iterator[pa.RecordBatch], target: Target, *, opens: bool) -> Iterator[pa.RecordBatch]:
+    """Imports pieces: columns `TO_IMPORT`, in the order of the plan; with `opens` makes the sessions, too.
 
-def look(batches: Iterator[pa.RecordBatch], target: Target) -> Iterator[pa.RecordBatch]:
-    """What sessions there are of the clients (`client_id`): columns of `STATES`."""
-    with Link(target.options) as link:
-        for batch in batches:
-            yield batch_of([_state(link, target, client_id) for client_id in batch.column(0).to_pylist()], ARROW_STATES)
-
-
-def _state(link: Link, target: Target, client_id: str) -> tuple[Any, ...]:
-    key = target.key(client_id)
-    info = as_map(link.ask(key, "SESSION.INFO", key))
-    ours = bool(link.ask(key, "HEXISTS", key + b"_producers", target.producer()))
-    return client_id, info[b"exists"] == 1, info[b"connected"] == 1, info[b"messages"], ours
-
-
-def import_queues(batches: Iterator[pa.RecordBatch], target: Target) -> Iterator[pa.RecordBatch]:
-    """Imports queues: columns `client_id, serial, packet_id, state, lives_until, value, last_packet_id`.
-
-    The rows of a client stand together, by serial. Yields columns of `IMPORTED`, a row for each client.
+    Yields a row with columns of `IMPORTED`.
     """
-    with Link(target.options) as link:
-        queue: _Queue | None = None
+    totals = _Totals()
+    with Link(target.options) as link, without_collector():
+        work = _Work(link, target, totals, opens)
         for batch in batches:
-            done = []
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if queue is None or row[0] != queue.client_id:
-                    if queue is not None:
-                        done.append(_finish(link, target, queue))
-                    queue = _Queue(row[0], row[6])
-                _take(link, target, queue, row)
-            yield batch_of(done, ARROW_IMPORTED)
-        if queue is not None:
-            yield batch_of([_finish(link, target, queue)], ARROW_IMPORTED)
+                work.take(*row)
+        work.finish()
+    arrays = [pa.array([getattr(totals, one.name)], one.type) for one in ARROW_IMPORTED]
+    yield pa.RecordBatch.from_arrays(arrays, schema=ARROW_IMPORTED)
 
 
-def _take(link: Link, target: Target, queue: _Queue, row: Sequence[Any]) -> None:
-    _, serial, packet_id, state, lives_until, value, _ = row
-    if value is None or queue.problem:  # a client that has a packet identifier only, or was refused
-        return
-    left = min(lives_until - int(time.time() * 1000), MAX_TTL_MS) if lives_until else 0
-    if lives_until and left <= 0:
-        queue.late += 1
-        return
-    queue.words += [packet_id, serial, state, left, value]
-    queue.count += 1
-    queue.size += len(value)
-    if queue.count == CALL_MESSAGES or queue.size >= CALL_BYTES:
-        _send(link, target, queue)
+class _Work:
+    """Pieces that come in order, taken in turns: one piece each of some clients."""
+
+    def __init__(self, link: Link, target: Target, totals: _Totals, opens: bool) -> None:
+        self._link, self._target, self._totals, self._opens = link, target, totals, opens
+        self._queue: _Queue | None = None
+        self._turn: list[tuple[_Queue, bytes]] = []
+        self._size = 0
+        self._whole: list[_Queue] = []  # all their pieces have come
+
+    def take(
+        self, client_id: str, head: bool, conflict: bool, last_packet_id: int, repeated_ids: int, packed: bytes
+    ) -> None:
+        """A row."""
+        if self._turn and (not head or len(self._turn) == CLIENTS_TOGETHER or self._size >= BYTES_TOGETHER):
+            self._take_turn()
+        if head or self._queue is None:
+            if self._queue is not None:
+                self._whole.append(self._queue)
+            renamer = Renamer() if repeated_ids else None
+            self._queue = _Queue(self._target.key(client_id), client_id, last_packet_id or 0, renamer, skip=conflict)
+        if not self._queue.skip:
+            self._turn.append((self._queue, packed))
+            self._size += len(packed)
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        if self._queue is not None:
+            self._whole.append(self._queue)
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        turn, self._turn, self._size = self._turn, [], 0
+        _take_turn(self._link, self._target, turn, self._totals)
+        whole, self._whole = self._whole, []
+        if self._opens:
+            wanted = [(queue.key, dict[str, int]()) for queue in whole if not queue.skip]
+            self._totals.opened += _open(self._link, self._target, wanted)[0]
 
 
-def _finish(link: Link, target: Target, queue: _Queue) -> tuple[Any, ...]:
-    if not queue.problem and (queue.count or (queue.last_packet_id and not queue.calls)):
-        _send(link, target, queue)
-    return queue.row()
+def _take_turn(link: Link, target: Target, turn: Sequence[tuple[_Queue, bytes]], totals: _Totals) -> None:
+    """A piece each of some clients."""
+    new = [queue for queue, _ in turn if not queue.calls]
+    asked = [(queue.key, command("HGET", queue.key + b"_producers", target.producer())) for queue in new]
+    for queue, line in zip(new, checked(link.ask_all(asked)), strict=True):
+        queue.behind = int(line.split(b" ", 1)[0]) - 1 if line else -1
+    calls = []
+    for queue, packed in turn:
+        messages = unpacked(packed)
+        call = _call(target, queue, queue.renamer.of(messages) if queue.renamer else messages, totals)
+        if call is not None:
+            calls.append((queue, *call))
+    replies = link.ask_all([(queue.key, words) for queue, words, _ in calls])
+    for (queue, _, count), reply in zip(calls, replies, strict=True):
+        _count(queue, count, reply, totals)
 
 
-def _send(link: Link, target: Target, queue: _Queue) -> None:
-    """One call; a refusal is remembered, another error ends the task."""
+def _call(target: Target, queue: _Queue, messages: Sequence[Waiting], totals: _Totals) -> tuple[bytes, int] | None:
+    """The command, and how many messages it has; None: there is nothing to store."""
+    now_ms = int(time.time() * 1000)
+    words: list[Any] = []
+    for packet_id, serial, state, lives_until, value in messages:
+        if serial <= queue.behind:
+            totals.repeated += 1
+        elif not lives_until:
+            words += (packet_id, serial, state, 0, value)
+        elif lives_until <= now_ms:
+            totals.late += 1
+        else:
+            words += (packet_id, serial, state, min(lives_until - now_ms, MAX_TTL_MS), value)
+    count = len(words) // 5
+    if not count and (queue.calls or queue.behind >= 0 or not queue.last_packet_id):
+        return None
     queue.calls += 1
-    key = target.key(queue.client_id)
-    merge = ["MERGE"] if target.merge or queue.calls > 1 else []
+    merge = ["MERGE"] if target.merge or queue.calls > 1 or queue.behind >= 0 else []
     last = ["LASTID", queue.last_packet_id] if queue.last_packet_id else []
-    numbered = ["PRODUCER", target.producer(), queue.calls]
-    head = ["SESSION.IMPORT", key, *merge, "LIMIT", KEEPS_LIMIT, *last, *numbered, "MESSAGES", queue.count]
-    try:
-        stored, _, _, changed, trimmed, new = link.ask(key, *head, *queue.words)[:6]
-    except redis.ResponseError as error:
-        if not str(error).startswith(("NOTEMPTY", "FULL")):
-            raise
-        queue.problem = str(error)
+    number = 1 + (messages[-1].serial if messages else 0)
+    numbered = ["PRODUCER", target.producer(), number]
+    head = ["SESSION.IMPORT", queue.key, *merge, "LIMIT", KEEPS_LIMIT, *last, *numbered, "MESSAGES", count]
+    return command(*head, *words), count
+
+
+def _count(queue: _Queue, count: int, reply: Any, totals: _Totals) -> None:
+    """What came of a call; a refusal is remembered, another error ends the task."""
+    if isinstance(reply, redis.ResponseError) and str(reply).startswith(REFUSALS):
+        queue.skip = True
+        totals.problem = totals.problem or f"client {queue.client_id}: {reply}"
         return
-    queue.stored += stored
-    queue.trimmed += trimmed
-    queue.renumbered += len(changed)
-    queue.repeated += 0 if new else queue.count
-    queue.words, queue.count, queue.size = [], 0, 0
+    if isinstance(reply, Exception):
+        raise reply
+    stored, _, _, changed, trimmed, new = reply[:6]
+    totals.stored += stored
+    totals.trimmed += trimmed
+    totals.renumbered += len(changed)
+    totals.repeated += 0 if new else count
 
 
-def open_sessions(batches: Iterator[pa.RecordBatch], target: Target, subscriptions: bool) -> Iterator[pa.RecordBatch]:
-    """Makes the sessions of clients: columns `client_id`, with subscriptions also `filters` (map of filter to QoS)."""
+# ---- the sessions ----
+
+
+def open_sessions(batches: Iterator[pa.RecordBatch], target: Target) -> Iterator[pa.RecordBatch]:
+    """Makes the sessions of clients: columns `client_id`, `filters` (map of filter to QoS, or null)."""
     with Link(target.options) as link:
         for batch in batches:
-            columns = [column.to_pylist() for column in batch.columns]
-            filters = columns[1] if subscriptions else [None] * len(columns[0])
-            rows = [
-                _open(link, target, client_id, dict(given or ()))
-                for client_id, given in zip(columns[0], filters, strict=True)
-            ]
-            yield batch_of(rows, ARROW_OPENED)
+            rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            wanted = [(target.key(client_id), dict(filters or ())) for client_id, filters in rows]
+            turns = range(0, len(wanted), CLIENTS_TOGETHER)
+            done = [_open(link, target, wanted[at : at + CLIENTS_TOGETHER]) for at in turns]
+            made = [pa.array([one[i] for one in done], pa.int64()) for i in range(2)]
+            yield pa.RecordBatch.from_arrays(made, schema=ARROW_OPENED)
 
 
-def _open(link: Link, target: Target, client_id: str, filters: Mapping[str, int]) -> tuple[str, bool, int]:
-    key = target.key(client_id)
-    new = as_map(link.ask(key, "SESSION.INFO", key))[b"exists"] != 1
-    epoch = 0
-    if new:
-        epoch = link.ask(key, "SESSION.OPEN", key, "OWNER", OWNER, "EXPIRY", target.expiry_s)[0]
-    if filters:
-        words = [word for text, qos in sorted(filters.items()) for word in (text, _quiet(qos))]
-        link.ask(key, "SESSION.SUBSCRIBE", key, "EPOCH", epoch, *words)
-    if new:
-        link.ask(key, "SESSION.CLOSE", key, "EPOCH", epoch, "EXPIRY", target.expiry_s)
-    return client_id, new, len(filters)
+def _open(link: Link, target: Target, wanted: Sequence[tuple[bytes, Mapping[str, int]]]) -> tuple[int, int]:
+    """Opens and closes those that are not there, and subscribes; how many of both."""
+
+    def each(commands: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Any]:
+        return checked(link.ask_all([(key, command(words[0], key, *words[1:])) for key, words in commands]))
+
+    keys = [key for key, _ in wanted]
+    known = each([(key, ("SESSION.INFO",)) for key in keys])
+    new = [key for key, told in zip(keys, known, strict=True) if as_map(told)[b"exists"] != 1]
+    opened = each([(key, ("SESSION.OPEN", "OWNER", OWNER, "EXPIRY", target.expiry_s)) for key in new])
+    epochs = {key: reply[0] for key, reply in zip(new, opened, strict=True)}
+    subscribed = [
+        (key, ("SESSION.SUBSCRIBE", "EPOCH", epochs.get(key, 0), *_words(filters)))
+        for key, filters in wanted
+        if filters
+    ]
+    each(subscribed)
+    each([(key, ("SESSION.CLOSE", "EPOCH", epoch, "EXPIRY", target.expiry_s)) for key, epoch in epochs.items()])
+    return len(new), sum(len(filters) for _, filters in wanted)
+
+
+def _words(filters: Mapping[str, int]) -> list[Any]:
+    return [word for text, qos in sorted(filters.items()) for word in (text, _quiet(qos))]
 
 
 def _quiet(qos: int) -> int:

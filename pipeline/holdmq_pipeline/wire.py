@@ -7,12 +7,13 @@ A `Link` is made where it is used, in a task or in Spark's planning process, and
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import redis
+from hiredis import pack_command
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.exceptions import (
@@ -34,7 +35,7 @@ from holdmq import HoldMQ
 from holdmq_pipeline.errors import OptionError
 from holdmq_pipeline.options import Options
 
-__all__ = ["Link", "Patience", "as_map", "patiently", "range_key"]
+__all__ = ["Link", "Patience", "as_map", "checked", "command", "patiently", "range_key", "received"]
 
 T = TypeVar("T")
 
@@ -123,6 +124,46 @@ class Link:
         """Sends a command that may be repeated to the node that has the key; replies are bytes."""
         return patiently(lambda: self.node(key).execute_command(*words), self.forget)
 
+    def ask_all(self, asked: Sequence[tuple[bytes, bytes]]) -> list[Any]:
+        """Sends commands (a key and the command, packed) that may be repeated, all at once, to the nodes of their keys.
+
+        Errors of the server are among the replies. A command whose slot is on its way, or whose connection was lost, is
+        sent again by itself, so perhaps behind a later one of the same key.
+        """
+        replies: list[Any] = [None] * len(asked)
+        by_node: dict[Any, list[int]] = {}
+        if self.is_cluster:
+            for at, (key, _) in enumerate(asked):
+                by_node.setdefault(self.node(key), []).append(at)
+        elif asked:
+            by_node[self.hold.client] = list(range(len(asked)))
+        for node, own in by_node.items():
+            for at, reply in zip(own, self._answers(node, [asked[at][1] for at in own]), strict=True):
+                passing = isinstance(reply, Exception) and isinstance(reply, PASSING)
+                replies[at] = self._ask_packed(*asked[at]) if passing else reply
+        return replies
+
+    def _answers(self, node: redis.Redis, commands: Sequence[bytes]) -> list[Any]:
+        """What a node says to commands; to all of them the error, if the connection is lost."""
+        try:
+            with self.connection(node) as connection:
+                connection.send_packed_command([b"".join(commands)])
+                return received(connection, len(commands))
+        except PASSING as error:
+            return [error] * len(commands)
+
+    def _ask_packed(self, key: bytes, words: bytes) -> Any:
+        """One packed command, until it is no passing error that comes."""
+
+        def once() -> Any:
+            reply = self._answers(self.node(key), [words])[0]
+            if isinstance(reply, PASSING):
+                raise reply
+            return reply
+
+        patiently_between(self.forget)
+        return patiently(once, self.forget)
+
     def connection_to(self, key: bytes) -> Any:
         """A connection of the caller's own to the node that has the key; he disconnects it."""
         connection = self.node(key).connection_pool.make_connection()
@@ -210,6 +251,30 @@ def patiently_between(between: Callable[[], None]) -> None:
         between()
     except PASSING:
         return
+
+
+def command(*words: Any) -> bytes:
+    """A command as it is sent."""
+    return pack_command(words)  # type: ignore[no-any-return]
+
+
+def received(connection: Any, count: int) -> list[Any]:
+    """So many replies; errors of the server are among them, those of the connection are raised."""
+    replies = []
+    for _ in range(count):
+        try:
+            replies.append(connection.read_response(disable_decoding=True))
+        except redis.ResponseError as error:
+            replies.append(error)
+    return replies
+
+
+def checked(replies: list[Any]) -> list[Any]:
+    """The replies, if none is an error; else that is raised."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
 
 
 def as_map(reply: Any) -> dict[bytes, Any]:

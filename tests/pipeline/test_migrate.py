@@ -2,10 +2,13 @@
 
 import base64
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 import redis
 
@@ -13,9 +16,13 @@ from holdmq.core import Record, RecordType
 from holdmq.core.mqtt import decode_properties
 from holdmq_pipeline.jobs.migrate import MigrationOptions, MigrationRefusedError, migrate
 from holdmq_pipeline.options import Options
-from holdmq_pipeline.session_import import Target
-from holdmq_pipeline.tbmq import Message, Postgres, Rules, from_keyspace, from_postgres, message_of_json
+from holdmq_pipeline.session_compare import compare
+from holdmq_pipeline.session_import import TO_IMPORT, import_queues
+from holdmq_pipeline.session_plan import PIECE_MESSAGES, Target, planned
+from holdmq_pipeline.tbmq import Postgres, Row, Rules, Source, from_keyspace, from_postgres
+from holdmq_pipeline.tbmq_messages import Message, message_of_json
 from tests.pipeline.postgres import PASSWORD, PROGRAMS, PostgresServer
+from tests.pipeline.test_cli import figures, holdmq, refused
 from tests.support import Cluster, Server, embedded_kinds
 
 if TYPE_CHECKING:
@@ -114,6 +121,75 @@ def test_the_tables_of_tbmq_become_sessions_with_identifiers_and_order_kept(
     assert again.differences == {"lost": 0, "extra": 0, "differ": 0}
 
 
+def test_the_command_migrates_from_a_real_postgresql(
+    postgres: Postgres, server: Server, client: redis.Redis, tmp_path: Path
+) -> None:
+    """`holdmq pipeline migrate postgres`, from its words to its exit status; with a time to live that some are past."""
+    secret, filters = tmp_path / "secret", tmp_path / "filters.csv"
+    secret.write_text(f"{PASSWORD}\n")
+    filters.write_text("client_id,filter,qos\nwrapped,w/#,2\n")
+    words = ["migrate", "postgres", postgres.url, "--user", "postgres", "--jar", str((PROGRAMS / "jdbc.jar").resolve()),
+             "--partitions", "2", "--max-bytes", "4000"]  # fmt: skip
+    refused(holdmq(server, *words), "Couldn't connect to the database")
+    words += ["--user-password-file", str(secret), "--ttl", "86400"]
+    reported = holdmq(server, *words)
+    assert figures(reported)["rows"] == CLIENTS * EACH + 3
+    assert re.search(r"^unreadable +1$", reported.stderr, re.MULTILINE)
+    refused(holdmq(server, *words, "--execute"), "1 oversized and 1 unreadable messages")
+    assert client.dbsize() == 0
+    done = figures(holdmq(server, *words, "--skip-unfit", "--execute", "--subscriptions", str(filters)))
+    assert (done["rows"], done["lost"], done["extra"], done["differ"]) == (CLIENTS * EACH + 3, 0, 0, 0)
+    assert (done["clients"], done["opened"], done["subscriptions"]) == (CLIENTS + 2, CLIENTS + 2, 1)
+    assert [row[:3] for row in queue(client, "device-7")] == [(n, n, 0) for n in range(1, EACH + 1)]
+    assert 0 < client.pttl("{device-7}_messages_1") <= 86_401_000
+    check_special(client)
+
+
+def test_a_migration_that_is_run_again_goes_on_behind_what_it_had_stored(
+    spark: "SparkSession", server: Server, client: redis.Redis, fresh_server: Callable[..., Server]
+) -> None:
+    """Also if messages have expired meanwhile, so that the pieces of the queue are others."""
+    old = fresh_server(module=False).client()
+    count = PIECE_MESSAGES + 500
+    old.mset({f"mqtt:{{long}}_messages_{n}": text_of(n) for n in range(1, count + 1)})
+    old.zadd("mqtt:{long}_messages", {f"mqtt:{{long}}_messages_{n}": n for n in range(1, count + 1)})
+    target = target_of(server)
+    source = from_keyspace(spark, options_of(old), Rules(NOW_MS), partitions=1)
+    first = pa.Table.from_batches(planned(source, target, 100_000).toArrow().to_batches())
+    assert first.column("messages").to_pylist() == [500, PIECE_MESSAGES]
+    table = first.slice(0, 1).append_column("conflict", pa.array([False]))
+    list(import_queues(iter(table.select(list(TO_IMPORT)).to_batches()), target, opens=False))  # and then it was killed
+    assert client.zcard("{long}_messages") == 500
+
+    old.delete(*(f"mqtt:{{long}}_messages_{n}" for n in range(1, 300)))
+    done = migrate(source, target, execute=True)
+    assert (done.figures.rows, done.figures.counts["repeated"]) == (PIECE_MESSAGES, 201)
+    assert [row[:2] for row in queue(client, "long")] == [(n, n) for n in range(1, count + 1)]
+
+
+def test_the_newest_messages_are_kept_and_repeated_identifiers_become_new_ones(
+    spark: "SparkSession", server: Server, client: redis.Redis
+) -> None:
+    schema = "client_id string, serial_number long, packet_id int"
+    rows = [("c", 70_000 + n, 1 + n % 5) for n in range(9, -1, -1)]
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[list[Row]]:
+        for batch in batches:
+            for one in batch.to_pylist():  # lists that end in the middle of a client
+                value = Record(topic=b"t", payload=b"%d" % one["serial_number"]).encode()
+                yield [(one["client_id"], one["serial_number"], one["packet_id"], 0, 0, value, None)]
+
+    source = Source(spark.createDataFrame(rows, schema).coalesce(1), read)
+    done = migrate(source, target_of(server), execute=True, options=MigrationOptions(limit=7))
+    report = done.dry_run
+    assert (report.messages, report.beyond_limit, report.repeated_ids) == (7, 3, 2)
+    assert done.differences == {"lost": 0, "extra": 0, "differ": 0}
+    held = queue(client, "c")
+    assert [row[3].payload for row in held] == [b"%d" % serial for serial in range(70_003, 70_010)]
+    assert [row[1] for row in held][:5] == [4, 5, 1, 2, 3]
+    assert len({row[1] for row in held}) == 7
+
+
 def check_special(client: redis.Redis) -> None:
     """What only some messages have: a released exchange, an expiry, properties, a flag; a client without messages."""
     released, with_expiry, with_pairs = queue(client, "wrapped")
@@ -150,6 +226,12 @@ def tbmq(fresh_server: Callable[..., Server]) -> redis.Redis:
         f"{key}_messages_4", json.dumps({"packetType": "PUBREL", "packetId": 4, "topic": "t", "time": 1, "qos": 2})
     )
     return client
+
+
+def text_of(n: int) -> str:
+    return json.dumps(
+        {"packetType": "PUBLISH", "payload": "eA==", "time": NOW_MS, "packetId": n, "topicName": "t", "qos": 1}
+    )
 
 
 def put(client: redis.Redis, key: str, n: int, *, qos: int = 1, topic_name: str = "topicName", ttl_s: int = 0) -> None:
@@ -235,14 +317,12 @@ def test_a_session_in_use_is_refused_left_alone_or_continued_as_asked(
 def test_the_comparison_finds_what_was_lost_added_or_changed(
     spark: "SparkSession", tbmq: redis.Redis, server: Server, client: redis.Redis
 ) -> None:
-    from holdmq_pipeline.session_compare import compare  # noqa: PLC0415 - what the job uses, on its own
-
     source = from_keyspace(spark, options_of(tbmq), Rules(NOW_MS), partitions=2)
     migrate(source, target_of(server), execute=True)
     client.execute_command("SESSION.ACK", "{device-1}", 2, 3)
     client.execute_command("SESSION.ADD", "{device-2}", Record(topic=b"x").encode())
     client.set("{device-3}_messages_1", Record(topic=b"x").encode())
-    found = compare(source.messages.where("value is not null"), source.sessions, target_of(server))
+    found = compare(planned(source, target_of(server), 100), target_of(server))
     assert (found.lost, found.extra, found.differ) == (2, 1, 1)
 
 

@@ -1,14 +1,14 @@
 """The job `migrate`: from TBMQ into sessions, packet identifiers and order kept, compared afterwards.
 
-    tables or keyspace ──► tbmq.py ──► records ──► dry run ──► SESSION.IMPORT ──► sessions opened ──► compared
-                                                     report      (session_import.py)
+    tables or keyspace ──► tbmq.py ──► pieces of queues ──► dry run ──► SESSION.IMPORT ──► sessions opened ──► compared
+                                     (session_plan.py)      report    (session_import.py)           (session_compare.py)
 
-The source is read once and kept on the executors' disks, so that what was reported is what is imported and what is
-compared. Without `execute` nothing is written. Refused as a whole, before anything is written, is a migration with
-messages that cannot be taken over (oversized, unreadable), or with clients that have messages or a connection already;
-what may be left out or put behind has to be said.
+The source is read once, and what is planned kept on the executors' disks, so that what was reported is what is imported
+and what is compared. Without `execute` nothing is written. Refused as a whole, before anything is written, is a
+migration with messages that cannot be taken over (oversized, unreadable), or with clients that have messages or a
+connection already; what may be left out or put behind has to be said.
 
-Not O(1): one shuffle of the messages by client.
+All of a client is in one partition from the source on: no message is shuffled, and a step is one pass of the tasks.
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ import redis
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.window import Window
 
 from holdmq_pipeline.errors import PipelineError
 from holdmq_pipeline.figures import JobFigures, measured
 from holdmq_pipeline.session_compare import compare
-from holdmq_pipeline.session_import import COUNTS, IMPORTED, OPENED, STATES, Target, import_queues, look, open_sessions
-from holdmq_pipeline.tbmq import EXPIRED, OVERSIZED, RELEASED, Source
+from holdmq_pipeline.session_import import COUNTS, IMPORTED, OPENED, TO_IMPORT, import_queues, open_sessions
+from holdmq_pipeline.session_plan import Target, planned
+from holdmq_pipeline.tbmq import Source
 
 MAX_QUEUE = 65535
 
@@ -133,100 +133,46 @@ def migrate(
     """
     how = options or MigrationOptions()
     with measured("migrate") as figures:
-        messages = source.messages.repartition("client_id").persist(StorageLevel.DISK_ONLY)
-        kept = _kept(messages, how.limit).persist(StorageLevel.DISK_ONLY)
-        clients = _clients(source, messages).persist(StorageLevel.DISK_ONLY)
-        states = _states(clients, target).persist(StorageLevel.DISK_ONLY)
+        plan = planned(source, target, how.limit).persist(StorageLevel.DISK_ONLY)
         try:
-            report = _report(messages, kept, states, target)
+            report = _report(plan, target)
             figures.rows, figures.bytes = report.messages, report.bytes
             figures.counts |= {"clients": report.clients, "expired": report.expired, "executed": int(execute)}
-            messages.unpersist()
             if not execute:
                 return MigrationResult(figures, report, {})
             _check(report, target, how)
-            fit = clients.join(states.where(~_conflict(target)).select("client_id"), "client_id", "left_semi")
-            _write(kept, fit, target, subscriptions, figures)
-            differences = _verified(kept, fit, target, figures) if how.verify else {}
+            _write(plan, target, subscriptions, figures)
+            differences = asdict(compare(plan, target, _conflict(target))) if how.verify else {}
+            figures.counts |= differences
         finally:
-            for frame in (messages, kept, clients, states):
-                frame.unpersist()
+            plan.unpersist()
     return MigrationResult(figures, report, differences)
 
 
 # ---- before ----
 
 
-def _kept(messages: DataFrame, limit: int) -> DataFrame:
-    """What is to be stored: the newest `limit` of each client; of equal packet identifiers the first keeps it."""
-    newest = Window.partitionBy("client_id").orderBy(f.desc("serial"))
-    same = Window.partitionBy("client_id", "packet_id").orderBy("serial")
-    return (
-        messages.where("problem is null")
-        .withColumn("age", f.row_number().over(newest))
-        .where(f.col("age") <= limit)
-        .withColumn("repeated", (f.col("packet_id") > 0) & (f.row_number().over(same) > 1))
-        .withColumn("packet_id", f.when(f.col("repeated"), 0).otherwise(f.col("packet_id")))
-        .drop("age", "problem")
-    )
-
-
-def _clients(source: Source, messages: DataFrame) -> DataFrame:
-    """Each client once, with the packet identifier handed out last, 0 if unknown."""
-    return (
-        source.sessions.unionByName(messages.select("client_id", f.lit(0).alias("last_packet_id")))
-        .groupBy("client_id")
-        .agg(f.max("last_packet_id").alias("last_packet_id"))
-    )
-
-
-def _states(clients: DataFrame, target: Target) -> DataFrame:
-    return clients.select("client_id").mapInArrow(lambda batches: look(batches, target), STATES)
-
-
 def _conflict(target: Target) -> Column:
-    busy = f.col("connected") if target.merge else f.col("connected") | (f.col("messages") > 0)
-    return busy & ~f.col("ours")
+    """Is the session in use? Heads of clients know."""
+    busy = f.col("connected") if target.merge else f.col("connected") | (f.col("held") > 0)
+    return f.col("head") & busy & ~f.col("ours")
 
 
-def _report(messages: DataFrame, kept: DataFrame, states: DataFrame, target: Target) -> DryRun:
-    problem = f.col("problem")
-    unfit = problem.isNotNull() & ~problem.isin(EXPIRED)
-    found = messages.agg(
-        f.count_if(problem == EXPIRED).alias("expired"),
-        f.count_if(problem == OVERSIZED).alias("oversized"),
-        f.count_if(unfit & (problem != OVERSIZED)).alias("unreadable"),
-        f.count_if(problem.isNull()).alias("good"),
-        f.max(f.when(unfit, f.concat_ws(" ", "client_id", "serial", "problem"))).alias("example"),
+def _report(plan: DataFrame, target: Target) -> DryRun:
+    conflict = _conflict(target)
+    summed = ("messages", "bytes", "released", "expired", "oversized", "unreadable", "beyond_limit", "repeated_ids")
+    row = plan.agg(
+        *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in summed),
+        f.count_if("head").alias("clients"),
+        f.count_if(conflict).alias("conflicts"),
+        f.count_if(f.col("head") & f.col("ours")).alias("resumed"),
+        f.max("example").alias("unfit"),
+        f.max(f.when(conflict, f.concat(f.lit("the session of "), "client_id", f.lit(" is in use")))).alias("in_use"),
     ).first()
-    stored = kept.agg(
-        f.count("*").alias("messages"),
-        f.coalesce(f.sum(f.octet_length("value")), f.lit(0)).alias("bytes"),
-        f.count_if(f.col("state") == RELEASED).alias("released"),
-        f.count_if("repeated").alias("repeated_ids"),
-    ).first()
-    there = states.agg(
-        f.count("*").alias("clients"),
-        f.count_if(_conflict(target)).alias("conflicts"),
-        f.count_if("ours").alias("resumed"),
-        f.max(f.when(_conflict(target), f.concat(f.lit("the session of "), "client_id", f.lit(" is in use")))).alias(
-            "conflict"
-        ),
-    ).first()
-    assert found is not None
-    assert stored is not None
-    assert there is not None
-    return DryRun(
-        clients=there.clients,
-        **stored.asDict(),
-        expired=found.expired,
-        oversized=found.oversized,
-        unreadable=found.unreadable,
-        beyond_limit=found.good - stored.messages,
-        conflicts=there.conflicts,
-        resumed=there.resumed,
-        example=there.conflict or found.example or "",
-    )
+    assert row is not None
+    found = row.asDict()
+    in_use, unfit = found.pop("in_use"), found.pop("unfit")
+    return DryRun(**found, example=in_use or unfit or "")
 
 
 def _check(report: DryRun, target: Target, how: MigrationOptions) -> None:
@@ -244,42 +190,28 @@ def _check(report: DryRun, target: Target, how: MigrationOptions) -> None:
 # ---- after ----
 
 
-def _write(
-    kept: DataFrame, clients: DataFrame, target: Target, subscriptions: DataFrame | None, figures: JobFigures
-) -> None:
-    columns = ["client_id", "serial", "packet_id", "state", "lives_until", "value", "last_packet_id"]
-    rows = clients.join(kept, "client_id", "left").select(*columns)
-    queues = rows.repartition("client_id").sortWithinPartitions("client_id", "serial")
-    imported = queues.mapInArrow(lambda batches: import_queues(batches, target), IMPORTED).persist()
-    try:
-        totals = imported.agg(*(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in COUNTS)).first()
-        refused = imported.where("problem is not null").head()
-    finally:
-        imported.unpersist()
+def _write(plan: DataFrame, target: Target, subscriptions: DataFrame | None, figures: JobFigures) -> None:
+    pieces = plan.withColumn("conflict", _conflict(target)).select(*TO_IMPORT)
+    opens = subscriptions is None
+    imported = pieces.mapInArrow(lambda batches: import_queues(batches, target, opens=opens), IMPORTED)
+    sums = (f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in COUNTS)
+    totals = imported.agg(*sums, f.max("problem").alias("problem")).first()
     assert totals is not None
     figures.rows = totals.stored
-    figures.counts |= totals.asDict()
-    if refused is not None:  # somebody else wrote there after the dry run
-        raise redis.ResponseError(f"client {refused.client_id}: {refused.problem}")
-    subscribed = subscriptions is not None
-    made = _with_filters(clients, subscriptions)
-    opened = made.mapInArrow(lambda batches: open_sessions(batches, target, subscribed), OPENED)
-    row = opened.agg(f.count_if("opened"), f.coalesce(f.sum("subscriptions"), f.lit(0))).first()
-    assert row is not None
-    figures.counts |= {"opened": row[0], "subscriptions": row[1]}
+    figures.counts |= {name: totals[name] for name in COUNTS} | {"subscriptions": 0}
+    if totals.problem is not None:  # somebody else wrote there after the dry run
+        raise redis.ResponseError(totals.problem)
+    if subscriptions is not None:
+        clients = plan.where(f.col("head") & ~_conflict(target)).select("client_id")
+        made = _with_filters(clients, subscriptions).mapInArrow(lambda batches: open_sessions(batches, target), OPENED)
+        row = made.groupBy().sum().first()
+        assert row is not None
+        figures.counts |= {"opened": row[0] or 0, "subscriptions": row[1] or 0}
 
 
-def _with_filters(clients: DataFrame, subscriptions: DataFrame | None) -> DataFrame:
-    if subscriptions is None:
-        return clients.select("client_id")
+def _with_filters(clients: DataFrame, subscriptions: DataFrame) -> DataFrame:
+    """The clients, each with its filters and their QoS."""
     filters = subscriptions.groupBy("client_id").agg(
         f.map_from_entries(f.collect_list(f.struct("filter", f.col("qos").cast("int")))).alias("filters")
     )
-    return clients.select("client_id").join(filters, "client_id", "left")
-
-
-def _verified(kept: DataFrame, clients: DataFrame, target: Target, figures: JobFigures) -> dict[str, int]:
-    expected = kept.join(clients.select("client_id"), "client_id", "left_semi")
-    differences = compare(expected, clients, target)
-    figures.counts |= asdict(differences)
-    return asdict(differences)
+    return clients.join(filters, "client_id", "left")

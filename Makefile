@@ -1,7 +1,7 @@
 # Everything that is built, tested and run starts here; `make help` lists it.
 #
 # Needed: Python 3.11 or later (with header files, and venv or pip), gcc, make, git.  Everything else comes by pip from
-# the lock files into .venv; `make test` adds Debian's redis-tools, mosquitto-clients and mosquitto.
+# the lock files into .venv; `make test` adds Debian's redis-tools, mosquitto-clients, mosquitto and libjemalloc2.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -114,7 +114,7 @@ build/node/.installed: tools/node-clients.sh $(wildcard tests/system/node/packag
 
 # Those of the pipeline come first, and only if all are asked for.
 test: $(if $(filter tests,$(TESTS)),test-pipeline)
-test: core module test-servers build/node/.installed build/mqtt_load build/mosquitto.stamp ## all tests, on every server under test
+test: core module test-servers build/node/.installed build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## all tests, on every server under test
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline $(TESTS) $(ARGS)
 
 # One process: all of its tests share one Spark, which uses the cores by itself.
@@ -220,18 +220,18 @@ demo: core module ## the tour on real weather data; exit status 0 only if every 
 run: core module ## serve in the foreground until Ctrl-C: server with the module, MQTT bridge, data in ./data
 	exec $(BIN)/python -m holdmq_bridge.run $(ARGS)
 
-bench: core module ## what is claimed to be fast, each beside its baseline
+bench: core module build/jemalloc.stamp ## what is claimed to be fast, each beside its baseline
 	$(BIN)/python -m bench $(ARGS)
 
-bench-pipeline: venv-pipeline core module build/java.stamp ## the Spark pipeline beside redis-py, and what its archive reads for a filter
+bench-pipeline: venv-pipeline core module build/java.stamp build/jemalloc.stamp ## the Spark pipeline beside redis-py, and what its archive reads for a filter
 	$(BIN)/python -m bench.pipeline $(ARGS)
 
 .PHONY: bench-replays
-bench-replays: core module ## what sessions that read history cost, and how quickly the past comes to a client
+bench-replays: core module build/jemalloc.stamp ## what sessions that read history cost, and how quickly the past comes to a client
 	$(BIN)/python -m bench.replays $(ARGS)
 
 .PHONY: bench-history
-bench-history: core module build/history_load ## history beside plain streams: to write, to read, to keep
+bench-history: core module build/history_load build/jemalloc.stamp ## history beside plain streams: to write, to read, to keep
 	$(BIN)/python -m bench.history $(ARGS)
 
 build/history_load: $(READ_FILES) Makefile
@@ -240,7 +240,7 @@ build/history_load: $(READ_FILES) Makefile
 	@$(CC) $(WARNINGS) -D_GNU_SOURCE -O2 -g -o $@ $(filter %.c,$^)
 
 .PHONY: bench-mqtt
-bench-mqtt: core module build/mqtt_load build/mosquitto.stamp ## the MQTT bridge beside Mosquitto
+bench-mqtt: core module build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## the MQTT bridge beside Mosquitto
 	$(BIN)/python -m bench.mqtt $(ARGS)
 
 build/mqtt_load: $(LOAD_FILES) $(wildcard bench/mqtt_load*.h) Makefile
@@ -251,6 +251,11 @@ build/mqtt_load: $(LOAD_FILES) $(wildcard bench/mqtt_load*.h) Makefile
 build/mosquitto.stamp: tools/mosquitto.sh
 	@mkdir -p $(@D)
 	bash tools/mosquitto.sh
+	touch $@
+
+build/jemalloc.stamp: tools/jemalloc.sh
+	@mkdir -p $(@D)
+	bash tools/jemalloc.sh
 	touch $@
 
 # --- Order ------------------------------------------------------------------------------------------------------------

@@ -23,3 +23,8 @@ def _cpu_model() -> str:
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def allocator_of(pid: int, built_with: str) -> str:
+    """What a server allocates with: a preloaded jemalloc, or what it was built with."""
+    return "jemalloc" if "libjemalloc" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8") else built_with

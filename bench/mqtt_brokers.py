@@ -6,6 +6,7 @@ in a measurement may be dropped.  What a broker stored is thrown away when it st
 
 import contextlib
 import getpass
+import os
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from holdmq._allocator import jemalloc
 from holdmq._child import ChildProcess
 from holdmq.server import (
     PortTakenError,
@@ -100,6 +102,8 @@ def holdmq(bridge_arguments: Sequence[str] = (), workers: int | None = None) -> 
             raise BrokerError("this bridge has no option --workers: it is one process")
         arguments += ["--workers", str(workers)]
     version = " ".join(_said([str(find_server()), "--version"]).split()[:3])
+    if jemalloc() and not os.environ.get("HOLDMQ_SERVER"):
+        version += " with jemalloc"
     return Broker("HoldMQ", lambda: _run_holdmq(arguments), version, ours=True)
 
 

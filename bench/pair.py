@@ -10,6 +10,7 @@ from typing import Any
 
 import redis
 
+from bench.machine import allocator_of
 from bench.wire import Connection
 from holdmq.server import PortTakenError, ServerProcess, configuration, connect, find_module, find_server
 from holdmq.server import next_free_port as free_port
@@ -49,7 +50,7 @@ class Bench:
             "server": family,
             "server_version": info[f"{family}_version"],
             "module_version": next((module["ver"] for module in modules if module["name"] == "holdmq"), None),
-            "allocator": self.admin.info("memory")["mem_allocator"],
+            "allocator": allocator_of(info["process_id"], self.admin.info("memory")["mem_allocator"]),
         }
 
 

@@ -25,6 +25,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from holdmq._allocator import environment as allocator
 from holdmq._child import ChildProcess
 
 MODULE_NAME = "holdmq"
@@ -204,16 +205,11 @@ def _directive(line: str) -> tuple[str, ...]:
     return (name, Path(words[1].strip('"')).name) if name == "loadmodule" and len(words) > 1 else (name,)
 
 
-# For binaries that use glibc's allocator, as the embedded one does (others ignore it): memory that was freed at the end
-# of the heap is kept instead of being given back and asked for again, a tenth of a busy server's time; and a thread
-# keeps up to 1000 freed pieces of each size at hand instead of 7 (of up to 1032 bytes each, 34 MB at most), because all
-# others are merged and cut anew, another fifth.
-_ALLOCATOR = {
-    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000",
-    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "MALLOC_TOP_PAD_": str(16 << 20),
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-}
+def _is_embedded(binary: str | os.PathLike[str]) -> bool:
+    try:
+        return Path(binary) == _embedded_server()
+    except ServerNotFoundError:
+        return False
 
 
 class ServerProcess(ChildProcess):
@@ -228,6 +224,7 @@ class ServerProcess(ChildProcess):
         password: of the default user, for the readiness check.
         environment: variables added to those of this process.
 
+    The embedded binary gets another allocator than the one it was built with (`_allocator`), unless LD_PRELOAD is set.
     The child dies with the thread that started it: start it from a thread that lives as long as it is needed.
     """
 
@@ -242,8 +239,9 @@ class ServerProcess(ChildProcess):
         password: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        allocator = {name: value for name, value in _ALLOCATOR.items() if name not in os.environ}
-        super().__init__([*command, config], log=log, environment=allocator | dict(environment or {}))
+        given = dict(environment or {})
+        added = allocator(os.environ | given) if _is_embedded(command[0]) else {}
+        super().__init__([*command, config], log=log, environment=added | given)
         self.config = config
         self.port = port
         self.host = host

@@ -1,15 +1,48 @@
-"""Slots that move key by key, as cluster tools move them."""
+"""Slots that move key by key, as cluster tools move them, and replicas that take them over."""
 
 from collections.abc import Iterator
 
-from tests.support import Cluster, Server
+from tests.support import Cluster, Server, eventually
+from tests.support.ports import CLUSTER_BUS_OFFSET
 
 MOVE_TIMEOUT_MS = 5000
+WAIT_S = 30.0
 
 
 def node_id(node: Server) -> str:
     """What the node calls itself in the cluster."""
     return str(node.client(decode_responses=True).execute_command("CLUSTER", "MYID"))
+
+
+def owner(cluster: Cluster, slot: int, by: Server | None = None) -> Server:
+    """The node that has a slot now, as the first node knows it, or another one."""
+    view = (by or cluster.nodes[0]).client().execute_command("CLUSTER", "SLOTS")
+    for first, last, (_host, port, *_), *_ in view:
+        if first <= slot <= last:
+            return next(node for node in cluster.nodes if node.port == port)
+    raise AssertionError(f"nobody has slot {slot}")
+
+
+def add_replica(cluster: Cluster, primary: Server, server: Server) -> Server:
+    """Make the server a replica of a node, and wait until it follows."""
+    client = server.client()
+    client.execute_command("CLUSTER", "MEET", "127.0.0.1", primary.port, primary.port + CLUSTER_BUS_OFFSET)
+    known = node_id(primary).encode()
+    eventually(
+        lambda: known in client.execute_command("CLUSTER", "NODES", target_nodes=None), WAIT_S, "a node that is met"
+    )
+    client.execute_command("CLUSTER", "REPLICATE", known)
+    # Its primary counts it before it has any data.
+    eventually(lambda: client.info("replication").get("master_link_status") == "up", WAIT_S, "a replica with the data")
+    cluster.nodes.append(server)
+    return server
+
+
+def promote(cluster: Cluster, replica: Server, slot: int) -> None:
+    """Make the replica of a primary that is lost the primary, without a vote, and wait until all nodes know."""
+    replica.client().execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
+    running = [node for node in cluster.nodes if node.process.running]
+    eventually(lambda: all(owner(cluster, slot, node) is replica for node in running), WAIT_S, "a new primary")
 
 
 class SlotMove:

@@ -17,7 +17,7 @@ from holdmq_pipeline.jobs.replay import Target, replay
 from holdmq_pipeline.offsets import Range
 from holdmq_pipeline.options import READ, Options
 from holdmq_pipeline.wire import Link
-from tests.module.cluster_support import SlotMove
+from tests.module.cluster_support import SlotMove, owner
 from tests.pipeline.history_support import Message, fleet, rows
 from tests.support import Cluster, embedded_kinds, eventually
 
@@ -60,11 +60,8 @@ def append(hold: HoldMQ, count: int) -> list[Message]:
 def moving(cluster: Cluster, shard: int) -> SlotMove:
     """The way of a shard's slot from its node to the next one."""
     slot = history_commands.shard_slot(STORE, shard)
-    for first, last, (_host, port, *_), *_ in cluster.nodes[0].client().execute_command("CLUSTER", "SLOTS"):
-        if first <= slot <= last:
-            source = next(node for node in cluster.nodes if node.port == port)
-            return SlotMove(cluster, source, cluster.nodes[cluster.nodes.index(source) - 1], slot)
-    raise AssertionError(f"nobody has slot {slot}")
+    source = owner(cluster, slot)
+    return SlotMove(cluster, source, cluster.nodes[cluster.nodes.index(source) - 1], slot)
 
 
 def finish(cluster: Cluster, way: SlotMove) -> None:

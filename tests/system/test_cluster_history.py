@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 import redis
 
-from tests.module.cluster_support import SlotMove, node_id
+from tests.module.cluster_support import SlotMove, add_replica, node_id
 from tests.module.history_cluster_support import Store, settle, slot_of, slots_of
 from tests.support import Cluster, Server, eventually
-from tests.support.ports import CLUSTER_BUS_OFFSET
 from tests.support.servers import embedded_kinds
 from tests.system.cluster_history_load import WAIT_S, load_on
 
@@ -104,7 +103,7 @@ def test_a_replica_that_takes_over_goes_on_with_every_acknowledged_message(
     cluster = fresh_cluster(3)
     store = made(cluster, 1)
     first = store.node(0)
-    second = replica_of(cluster, first, fresh_server(cluster=True))
+    second = add_replica(cluster, first, fresh_server(cluster=True))
     with load_on(store, publishes=False, wait=1) as load:
         load.goes_on()
         hand_over(store, second)
@@ -146,20 +145,6 @@ def is_refused(client: redis.Redis, *words: str) -> bool:
     except redis.exceptions.ClusterDownError:
         return True
     return False
-
-
-def replica_of(cluster: Cluster, primary: Server, server: Server) -> Server:
-    """Make the server a replica of a node."""
-    client = server.client()
-    client.execute_command("CLUSTER", "MEET", "127.0.0.1", primary.port, primary.port + CLUSTER_BUS_OFFSET)
-    known = node_id(primary).encode()
-    eventually(
-        lambda: known in client.execute_command("CLUSTER", "NODES", target_nodes=None), WAIT_S, "a node that is met"
-    )
-    client.execute_command("CLUSTER", "REPLICATE", known)
-    eventually(lambda: primary.client().info("replication")["connected_slaves"] == 1, WAIT_S, "a replica")
-    cluster.nodes.append(server)
-    return server
 
 
 def hand_over(store: Store, node: Server) -> None:

@@ -11,6 +11,7 @@ import redis
 from redis.cluster import RedisCluster
 from redis.crc import key_slot
 
+from tests.module.cluster_support import node_id, owner
 from tests.support import Cluster, Server, embedded_kinds, eventually
 from tests.support.ports import CLUSTER_BUS_OFFSET
 from tests.system.cluster_load import TOPIC, load_on
@@ -117,20 +118,8 @@ def assert_all_is_there(cluster: Cluster, writer: Writer) -> None:
         assert node.client().execute_command("HOLDMQ.CHECK") == []
 
 
-def owner(cluster: Cluster, slot: int) -> Server:
-    """The node that serves a slot at present."""
-    for begin, end, (_host, port, *_), *_ in cluster.nodes[0].client().execute_command("CLUSTER", "SLOTS"):
-        if begin <= slot <= end:
-            return next(node for node in cluster.nodes if node.port == port)
-    raise AssertionError(f"nobody serves slot {slot}")
-
-
 def wait_for_owner(cluster: Cluster, slot: int, node: Server) -> None:
     eventually(lambda: owner(cluster, slot) is node, MOVE_TIMEOUT_S, f"slot {slot} on the node on port {node.port}")
-
-
-def node_id(node: Server) -> str:
-    return str(node.client(decode_responses=True).execute_command("CLUSTER", "MYID"))
 
 
 def move_slot_at_once(source: Server, target: Server, slot: int) -> None:
@@ -263,7 +252,7 @@ def test_a_cluster_that_fails_over_keeps_every_acknowledged_message(
     assert queue_of(client) == sure
     eventually(lambda: primary.client().info("replication")["role"] == "slave", MOVE_TIMEOUT_S, "the former primary")
     assert client.execute_command("SESSION.ADD", "{c}", "next")[:2] == [[201], 201]
-    assert client.wait(1, 5000) == 1
+    eventually(lambda: client.wait(1, 1000) == 1, MOVE_TIMEOUT_S, "the former primary in step")
     for node in (primary, replica):
         assert node.client().execute_command("HOLDMQ.CHECK") == []
 

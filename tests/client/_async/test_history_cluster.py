@@ -23,8 +23,8 @@ from holdmq import (
     history_commands,
 )
 from holdmq.cli import main
-from tests.module.cluster_support import SlotMove
-from tests.support import Cluster, Server, embedded_kinds, eventually
+from tests.module.cluster_support import SlotMove, owner
+from tests.support import Cluster, embedded_kinds, eventually
 
 server_kinds = embedded_kinds
 
@@ -49,14 +49,6 @@ async def hold(cluster: Cluster) -> AsyncIterator[AsyncHoldMQ]:
     client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.nodes])
     yield AsyncHoldMQ(client, moving_timeout=WAIT_S)
     await client.aclose()
-
-
-def owner(cluster: Cluster, slot: int) -> Server:
-    """The node that has a slot now."""
-    for first, last, (_host, port, *_), *_ in cluster.nodes[0].client().execute_command("CLUSTER", "SLOTS"):
-        if first <= slot <= last:
-            return next(node for node in cluster.nodes if node.port == port)
-    raise AssertionError(f"nobody has slot {slot}")
 
 
 def moving(cluster: Cluster, shard: int) -> SlotMove:
@@ -267,7 +259,7 @@ async def test_following_hears_of_every_node_and_follows_a_shard(cluster: Cluste
             message = await messages.get(timeout=WAIT_S)
             assert message is not None
             assert int(message.payload) == number
-        assert time.monotonic() - began < 5  # woken, not found by looking again
+        assert time.monotonic() - began < 20  # woken: to look again takes five seconds each time
 
 
 async def test_what_is_published_is_kept_once_wherever_its_shard_is(cluster: Cluster, hold: AsyncHoldMQ) -> None:

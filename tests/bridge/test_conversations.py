@@ -51,8 +51,8 @@ def test_a_connection_without_a_connect_is_closed(server: Server, bridge: MakeBr
         client.expect_closed()
     with Talk(made.port) as client:
         began = time.monotonic()
-        trickle(client, packets.connect("slow"))
-        assert time.monotonic() - began < 3.0
+        trickle(client, packets.connect("slow" * 25))
+        assert time.monotonic() - began < 15.0  # all of it takes twenty seconds
 
 
 def test_credentials_and_a_will_are_read(broker: BridgeProcess) -> None:
@@ -90,41 +90,41 @@ def test_a_silent_client_is_closed_after_one_and_a_half_keep_alives_and_its_will
     watcher = talk()
     watcher.subscribe(("will/+", 1))
     with Talk(broker.port) as client:
+        began = time.monotonic()
         client.send(packets.connect("mute", keep_alive=1, will=Will("will/mute", b"gone", 1)))
         client.expect(packets.connack())
-        began = time.monotonic()
         client.expect_closed()
-        assert 1.4 < time.monotonic() - began < 5.0  # [MQTT-3.1.2-24]
+        assert time.monotonic() - began > 1.4  # [MQTT-3.1.2-24]
     assert watcher.read_publish().topic == "will/mute"
 
 
 def test_pings_keep_a_client_alive(broker: BridgeProcess) -> None:
     with Talk(broker.port) as client:
-        client.send(packets.connect("alive", keep_alive=1))
+        client.send(packets.connect("alive", keep_alive=2))
         client.expect(packets.connack())
-        for _ in range(3):
-            client.expect_silence(0.8)
+        for _ in range(4):
+            client.expect_silence(1.0)
             client.send(packets.PINGREQ)
             client.expect(packets.PINGRESP)
 
 
-@pytest.mark.parametrize("keep_alive", [1, 0])
+@pytest.mark.parametrize("keep_alive", [2, 0])
 def test_a_packet_that_never_becomes_whole_is_no_sign_of_life(
     server: Server, bridge: MakeBridge, keep_alive: int
 ) -> None:
-    made = bridge(server, arguments=["--max-keep-alive-s", "1"])  # for a packet of who has no keep-alive
+    made = bridge(server, arguments=["--max-keep-alive-s", "2"])  # for a packet of who has no keep-alive
     with Talk(made.port) as client:
+        began = time.monotonic()
         client.send(packets.connect("slow", keep_alive=keep_alive))
         client.expect(packets.connack())
-        began = time.monotonic()
         trickle(client, packets.publish("a", b"x" * 100))
-        assert 1.4 < time.monotonic() - began < 5.0
+        assert 2.9 < time.monotonic() - began < 15.0  # as above
     with Talk(made.port) as client:
         client.send(packets.connect("quick", keep_alive=keep_alive))
         client.expect(packets.connack())
         for _ in range(3):
             client.send(packets.PINGREQ[:1])
-            client.expect_silence(0.8)
+            client.expect_silence(1.2)
             client.send(packets.PINGREQ[1:])
             client.expect(packets.PINGRESP)
 

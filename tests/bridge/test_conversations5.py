@@ -75,10 +75,9 @@ def test_who_is_taken_over_is_told_so(talk5: Connect5) -> None:
 
 
 def test_who_is_silent_for_too_long_is_told_so(talk5: Connect5) -> None:
-    client = talk5("c1", keep_alive=1)
     began = time.monotonic()
-    client.expect_end(0x8D)
-    assert 1.4 < time.monotonic() - began < 5.0
+    talk5("c1", keep_alive=1).expect_end(0x8D)
+    assert time.monotonic() - began > 1.4
 
 
 def test_the_server_may_choose_the_keep_alive(server: Server, bridge: MakeBridge, talk5: Connect5) -> None:

@@ -31,6 +31,7 @@ from tests.support.ports import Port, reserve_port
 
 MakeBridge = Callable[..., BridgeProcess]
 TIMEOUT_S = 10.0
+START_S = 30.0  # of processes
 
 
 @pytest.fixture
@@ -383,29 +384,29 @@ def workers_of(made: BridgeProcess) -> list[int]:
 
 def test_workers_share_a_port_and_are_one_broker(server: Server, bridge: MakeBridge, dial: Connect) -> None:
     made = bridge(server, arguments=["--workers", "2"])
-    eventually(lambda: made.log_text().count('"listening"') == 2)
-    receivers = [dial(made.port, f"r{number}") for number in range(12)]
+    eventually(lambda: made.log_text().count('"listening"') == 2, START_S, "two workers")
+    receivers = [dial(made.port, f"r{number}") for number in range(24)]  # the kernel chooses the worker
     for receiver in receivers:
         receiver.subscribe(("a", 1))
     dial(made.port, "s").publish("a", b"x")
     for receiver in receivers:
         assert receiver.read_publish().payload == b"x"
-    owners = {server.client().hget(f"{{r{number}}}_session", "owner") for number in range(12)}
+    owners = {server.client().hget(f"{{r{number}}}_session", "owner") for number in range(24)}
     assert len(owners) == 2
 
 
 def test_a_worker_that_dies_is_started_again(server: Server, bridge: MakeBridge, dial: Connect) -> None:
     made = bridge(server, arguments=["--workers", "2"])
-    eventually(lambda: made.log_text().count('"listening"') == 2)
+    eventually(lambda: made.log_text().count('"listening"') == 2, START_S, "two workers")
     os.kill(workers_of(made)[0], signal.SIGKILL)
-    eventually(lambda: made.log_text().count('"listening"') == 3)
+    eventually(lambda: made.log_text().count('"listening"') == 3, START_S, "a third worker")
     for number in range(8):
         dial(made.port, f"c{number}").expect_nothing()
 
 
 def test_workers_stop_in_order_with_their_parent(server: Server, bridge: MakeBridge, dial: Connect) -> None:
     made = bridge(server, arguments=["--workers", "2"])
-    eventually(lambda: made.log_text().count('"listening"') == 2)
+    eventually(lambda: made.log_text().count('"listening"') == 2, START_S, "two workers")
     clients = [dial(made.port, f"c{number}") for number in range(4)]
     assert made.stop() == 0
     for client in clients:
@@ -415,7 +416,7 @@ def test_workers_stop_in_order_with_their_parent(server: Server, bridge: MakeBri
 
 def test_workers_do_not_outlive_a_parent_that_was_killed(server: Server, bridge: MakeBridge, dial: Connect) -> None:
     made = bridge(server, arguments=["--workers", "2"])
-    eventually(lambda: made.log_text().count('"listening"') == 2)
+    eventually(lambda: made.log_text().count('"listening"') == 2, START_S, "two workers")
     client = dial(made.port, "c1")
     made.kill()
     client.expect_closed()

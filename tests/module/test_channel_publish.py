@@ -243,7 +243,7 @@ def test_each_message_prolongs_the_life_of_the_list(client: redis.Redis) -> None
 def test_a_list_that_nobody_reads_expires(client: redis.Redis, raw: MakeRaw) -> None:
     set_policies(client, "* ttl=1 last=on")
     client.publish("ch", "m")
-    eventually(lambda: client.exists("ch", "{ch}_last") == 0, 3)
+    eventually(lambda: client.exists("ch", "{ch}_last") == 0)
     assert client.execute_command("CHANNEL.LAST", "ch") is None
     assert subscribe(raw(), "ch") == []
 

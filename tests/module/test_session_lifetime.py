@@ -336,7 +336,7 @@ def test_a_closed_session_ends_to_the_second(session: Session, client: redis.Red
     epoch = filled(session)
     closed = time.monotonic()
     session.close(epoch, 1)
-    eventually(lambda: not session.info()["exists"], 3, "the end of the session")
+    eventually(lambda: not session.info()["exists"], what="the end of the session")
     assert time.monotonic() - closed >= 0.95
     assert session.subscriptions() == {}
     assert session.fetch().entries == []
@@ -352,7 +352,7 @@ def test_a_session_that_has_ended_is_not_served_though_the_server_has_not_cleare
     try:
         session.close(filled(session), 1)
         (end,) = ends(client, *structure(session))
-        eventually(lambda: now_ms(client) > end + 1, 3)
+        eventually(lambda: now_ms(client) > end + 1)
         with Inbox(server) as inbox:
             assert publish(client, "x/y", "stored", qos=1) == 0
             assert publish(client, "x/y", "pushed", qos=0) == 0
@@ -368,7 +368,7 @@ def test_nothing_of_a_session_outlives_it(session: Session, client: redis.Redis)
     session.add("with a TTL of its own, longer than the session", ttl=100)
     session.subscribe(("x/#", 1))
     session.close(epoch, 1)
-    eventually(lambda: client.dbsize() == 0, 4, "the end of all keys")
+    eventually(lambda: client.dbsize() == 0, what="the end of all keys")
 
 
 def test_no_key_of_a_session_is_without_expiry_whatever_happens(session: Session, client: redis.Redis) -> None:

@@ -186,7 +186,7 @@ def growth(client: redis.Redis, rounds: int) -> int:
         seen.append(used(client) - before)
         return seen[-1] == seen[-2]
 
-    eventually(settled, 5, "memory that no longer changes")
+    eventually(settled, what="memory that no longer changes")
     return seen[-1]
 
 

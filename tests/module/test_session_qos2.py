@@ -94,7 +94,7 @@ def test_received_identifiers_end_with_the_session(session: Session, client: red
     session.receive(1, epoch=epoch)
     assert client.execute_command("PEXPIRETIME", "{c}_received") == client.execute_command("PEXPIRETIME", "{c}_session")
     session.close(epoch, 1)
-    eventually(lambda: client.dbsize() == 0, 5)
+    eventually(lambda: client.dbsize() == 0)
     assert session.receive(1) == 1
 
 

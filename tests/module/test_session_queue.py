@@ -276,7 +276,7 @@ def test_nothing_without_expiry_is_left_when_all_is_acknowledged(session: Sessio
 
 def test_a_queue_that_nobody_fetches_ends_by_itself(session: Session, client: redis.Redis) -> None:
     session.add("a", "b", ttl=1)
-    eventually(lambda: client.dbsize() == 0, 5, "the end of all keys of the queue")
+    eventually(lambda: client.dbsize() == 0, what="the end of all keys of the queue")
 
 
 # --- The limit --------------------------------------------------------------------------------------------------------

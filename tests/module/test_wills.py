@@ -280,8 +280,8 @@ def test_a_session_with_a_will_whose_lease_is_over_is_lost(
 
 
 def test_touching_keeps_a_session_with_a_will_alive(session: Session, heir: Session, client: redis.Redis) -> None:
-    epoch = session.open(will=Will("will/c"), expiry=60, lease=1).epoch
-    end = now_ms(client) + 2500
+    epoch = session.open(will=Will("will/c"), expiry=60, lease=2).epoch
+    end = now_ms(client) + 3500
     while now_ms(client) < end:
         session.touch(epoch)
         time.sleep(0.1)

@@ -34,6 +34,8 @@ HOST = "127.0.0.1"
 SLOTS = 16384
 SOCKET_TIMEOUT_S = 10.0
 PORT_TRIES = 20
+FOLLOW_S = 30.0  # the synchronization takes a second of its own
+WHOLE_S = 60.0
 MAX_LOG_SHOWN = 6000
 # The sanitizers' runtime (and before it the shim of no_deepbind.c), set by `make test-asan`.
 PRELOAD = "HOLDMQ_TEST_PRELOAD"
@@ -140,7 +142,7 @@ class Server:
         else:
             raise AssertionError(f"no port in {PORT_TRIES} tries on which the server could listen")
         if self.replica_of is not None:
-            eventually(self._follows, what="a replica that follows its primary")
+            eventually(self._follows, FOLLOW_S, "a replica that follows its primary")
         self._settings = self._current_settings()
 
     def stop(self) -> None:
@@ -318,7 +320,7 @@ class Cluster:
             client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", index + 1)
             if node is not first:
                 client.execute_command("CLUSTER", "MEET", HOST, first.port, first.port + CLUSTER_BUS_OFFSET)
-        eventually(lambda: all(self._is_whole(node) for node in self.nodes), 30, "a whole cluster")
+        eventually(lambda: all(self._is_whole(node) for node in self.nodes), WHOLE_S, "a whole cluster")
 
     def client(self, **options: Any) -> RedisCluster:
         """Return a cluster client; the caller closes it."""

@@ -210,11 +210,11 @@ def test_a_packet_as_large_as_the_client_takes_is_sent(join: Connect) -> None:
 
 
 def test_what_is_left_of_the_expiry_is_what_is_sent(join: Connect) -> None:
-    waiting(join, b"x", expiry=10)
+    waiting(join, b"x", expiry=60)
     time.sleep(1.2)  # the passing of time is what is tested
     receiver = join(5, "c1", lasting=60)
     first = receiver.message(finish=False)
-    assert 7 <= first.properties[p.MESSAGE_EXPIRY] <= 9  # [MQTT-3.3.2-6]
+    assert 40 <= first.properties[p.MESSAGE_EXPIRY] <= 59  # [MQTT-3.3.2-6]
     receiver.vanish()
     time.sleep(1.2)
     again = join(5, "c1", lasting=60).message()
@@ -224,11 +224,11 @@ def test_what_is_left_of_the_expiry_is_what_is_sent(join: Connect) -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_message_in_flight_does_not_expire(join: Connect, qos: int) -> None:
-    waiting(join, b"x", qos=qos, expiry=1)
+    waiting(join, b"x", qos=qos, expiry=2)
     receiver = join(5, "c1", lasting=60)
     first = receiver.message(finish=False)
     receiver.vanish()
-    time.sleep(1.3)  # the same
+    time.sleep(2.3)  # the same
     receiver = join(5, "c1", lasting=60)
     again = receiver.message()
     assert (again.payload, again.pid, again.dup) == (b"x", first.pid, True)
@@ -237,13 +237,13 @@ def test_a_message_in_flight_does_not_expire(join: Connect, qos: int) -> None:
 
 
 def test_expiry_never_ends_a_qos_2_exchange_past_pubrec(join: Connect) -> None:
-    waiting(join, b"x", qos=2, expiry=1)
+    waiting(join, b"x", qos=2, expiry=2)
     receiver = join(5, "c1", lasting=60)
     got = receiver.message(finish=False)
     receiver.answer(0x50, got.pid)
     assert receiver.read(PUBREL).pid == got.pid
     receiver.vanish()
-    time.sleep(1.3)  # the same
+    time.sleep(2.3)  # the same
     receiver = join(5, "c1", lasting=60)
     assert receiver.read(PUBREL).pid == got.pid  # [MQTT-4.3.3-7]
     receiver.answer(0x70, got.pid)
@@ -292,17 +292,21 @@ def test_a_message_that_waits_behind_a_full_window_expires_there(join: Connect) 
 
 def test_a_session_ends_to_the_second(join: Connect) -> None:
     names = [f"c{n}" for n in range(6)]
+    left: dict[str, tuple[float, float]] = {}  # between which moments
     for name in names:
-        join(5, name, lasting=2).leave()
-    left_at = time.monotonic()
-    present: list[tuple[float, bool]] = []
-    for at, name in zip((0.5, 1.0, 1.5, 2.05, 2.3, 2.6), names, strict=True):
-        time.sleep(max(0.0, left_at + at - time.monotonic()))
+        receiver = join(5, name, lasting=2)
         before = time.monotonic()
-        present.append((before - left_at, join(5, name, clean=False).connack.present))
-    for after_s, was_there in present:
-        if after_s < 1.8 or after_s > 2.0:
-            assert was_there is (after_s < 2.0), present
+        receiver.leave()
+        left[name] = (before, time.monotonic())
+    for at, name in zip((0.5, 1.0, 1.5, 3.05, 3.2, 3.4), names, strict=True):
+        earliest, latest = left[name]
+        time.sleep(max(0.0, latest + at - time.monotonic()))
+        asked = time.monotonic()
+        was_there = join(5, name, clean=False).connack.present
+        answered = time.monotonic()
+        # On a busy machine the answer to an early question may come too late to say anything.
+        assert was_there or answered > earliest + 2.0, name
+        assert not was_there or asked < latest + 3.0, name
 
 
 def test_the_interval_of_the_disconnect_counts(join: Connect) -> None:

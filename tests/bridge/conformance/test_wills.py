@@ -113,10 +113,8 @@ def test_a_killed_process_publishes_the_wills_of_its_clients(
     watcher = watching(peer)
     peer("c1", will=GONE, port=doomed.port)
     peer("c2", will=Will("will/2", b"gone, too", 2), lasting=60, port=doomed.port)
-    began = time.monotonic()
     doomed.kill()
     assert {watcher.message().payload for _ in range(2)} == {b"gone", b"gone, too"}
-    assert time.monotonic() - began < 8.0
     assert watcher.arrived() == []
 
 
@@ -159,31 +157,29 @@ def test_a_delayed_will_comes_after_its_delay(join: Connect) -> None:
     began = time.monotonic()
     client.close()
     assert watcher.message().payload == b"gone"  # [MQTT-3.1.2-8]
-    assert 0.9 < time.monotonic() - began < 3.0
+    assert time.monotonic() - began > 0.9
 
 
 def test_a_client_that_is_back_in_time_has_no_will_published(join: Connect) -> None:
     watcher = watching(join, 5)
-    join(5, "c1", lasting=60, will=delayed(1)).vanish()
+    join(5, "c1", lasting=60, will=delayed(2)).vanish()
     join(5, "c1", lasting=60)
-    watcher.expect_silence(1.5)  # [MQTT-3.1.3-9]
+    watcher.expect_silence(2.5)  # [MQTT-3.1.3-9]
 
 
 def test_a_takeover_keeps_a_delayed_will_back(join: Connect) -> None:
     watcher = watching(join, 5)
-    first = join(5, "c1", lasting=60, will=delayed(1))
+    first = join(5, "c1", lasting=60, will=delayed(2))
     join(5, "c1", lasting=60)
     first.expect_refused(0x8E)
-    watcher.expect_silence(1.5)  # the same
+    watcher.expect_silence(2.5)  # the same
 
 
 def test_the_end_of_the_session_does_not_wait_for_the_delay(join: Connect) -> None:
     watcher = watching(join, 5)
-    began = time.monotonic()
     join(5, "c1", will=delayed(60)).close()
     join(5, "c2", lasting=1, will=delayed(60)).close()
     assert watcher.messages(2) == [b"gone", b"gone"]
-    assert time.monotonic() - began < 4.0
 
 
 def test_a_clean_start_ends_the_session_and_brings_its_will(join: Connect) -> None:

@@ -111,6 +111,8 @@ def test_retain_flags_are_kept_on_both_ways(
     there = remote(broker.port)
     local.publish("up/before", b"b", retain=True)
     there.wait_acknowledged({there.publish("down/before", b"b", retain=True)})
+    witness = remote(broker.port, "witness")
+    witness.listen("up/#")
     uplink(local, broker, ["up/# out 1", "down/# in 1"], protocol=protocol)
     local.publish("up/live", b"l", retain=True)
     local.publish("up/plain", b"p")
@@ -118,6 +120,8 @@ def test_retain_flags_are_kept_on_both_ways(
     there.wait_acknowledged({there.publish("down/plain", b"p")})
     local.listen("down/#")
     eventually(lambda: set(local.hold.topics.retained("down/#")) == {"down/before", "down/live"}, TIMEOUT_S)
+    wanted = {"up/before", "up/live", "up/plain"}
+    eventually(lambda: not wanted - {m.topic for m in witness.messages}, TIMEOUT_S, "all that is published here, there")
     there.listen("up/#")
     eventually(lambda: {m.topic for m in there.messages if m.retain} >= {"up/before", "up/live"}, TIMEOUT_S)
     assert not [m.topic for m in there.messages if m.retain and m.topic == "up/plain"]

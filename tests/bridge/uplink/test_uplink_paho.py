@@ -12,7 +12,7 @@ from paho.mqtt.enums import MQTTErrorCode
 from holdmq.core import mqtt
 from holdmq_bridge.uplink.client import Client
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 20.0
 
 
 def test_paho_still_has_the_private_names_that_the_link_uses() -> None:

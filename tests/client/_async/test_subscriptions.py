@@ -246,12 +246,12 @@ async def test_a_connection_that_has_gone_dead_is_noticed(
     fresh_server: Callable[..., Server], connect: Callable[..., AsyncHoldMQ]
 ) -> None:
     server = fresh_server()
-    hold = connect(server, socket_timeout=0.3)
-    async with hold.subscribe("weather", ping_interval=0.5) as messages:
-        assert await messages.get(1.5) is None
+    hold = connect(server, socket_timeout=1)
+    async with hold.subscribe("weather", ping_interval=1) as messages:
+        assert await messages.get(2.5) is None
         assert messages.reconnections == 0
         server.pause()
-        threading.Timer(3.0, server.resume).start()
+        threading.Timer(4.0, server.resume).start()
         await is_back(messages)
         await subscribers(server.client(), "weather", 1)
 

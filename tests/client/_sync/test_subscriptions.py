@@ -243,12 +243,12 @@ def test_a_connection_that_has_gone_dead_is_noticed(
     fresh_server: Callable[..., Server], connect: Callable[..., HoldMQ]
 ) -> None:
     server = fresh_server()
-    hold = connect(server, socket_timeout=0.3)
-    with hold.subscribe("weather", ping_interval=0.5) as messages:
-        assert messages.get(1.5) is None
+    hold = connect(server, socket_timeout=1)
+    with hold.subscribe("weather", ping_interval=1) as messages:
+        assert messages.get(2.5) is None
         assert messages.reconnections == 0
         server.pause()
-        threading.Timer(3.0, server.resume).start()
+        threading.Timer(4.0, server.resume).start()
         is_back(messages)
         subscribers(server.client(), "weather", 1)
 

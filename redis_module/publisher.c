@@ -4,7 +4,6 @@
 #include "../src/packet_id.h"
 #include "../src/session_key.h"
 #include "errors.h"
-#include "index.h"
 #include "session.h"
 #include "session_qos2.h"
 #include "slots.h"
@@ -34,13 +33,6 @@ static server_string *session_key_of(hmq_slice client_id) {
     return key;
 }
 
-/* The usual case, without opening a key: the index says what is in {c}_session.  False: not known, look there. */
-static bool is_owner(server_ctx *ctx, hmq_slice session, long long epoch) {
-    const session_entry *entry = session_index_find(index_of(ctx)->opened, session);
-    return entry != NULL && entry->connected && entry->epoch == epoch &&
-           (entry->due_ms == 0 || entry->due_ms > sv.Milliseconds());
-}
-
 /* In a cluster only the node of the session knows it. */
 static bool is_here(server_ctx *ctx, hmq_slice session) {
     unsigned slot = slots_of_key(session);
@@ -64,8 +56,7 @@ publisher_verdict publisher_judge(server_ctx *ctx, publisher *from, long long qo
     from->session = session_key_of(from->client_id);
     hmq_slice session = slice_of(from->session);
     if (!is_here(ctx, session)) return PUBLISHER_REFUSED;
-    if (!is_owner(ctx, session, from->epoch) && !session_require_epoch(ctx, session, from->epoch))
-        return PUBLISHER_REFUSED;
+    if (!session_require_epoch(ctx, session, from->epoch)) return PUBLISHER_REFUSED;
     if (from->packet_id == 0) return PUBLISHER_MAY;
     switch (qos2_look(ctx, session, (uint16_t)from->packet_id)) {
     case QOS2_NEW: return PUBLISHER_MAY;

@@ -1,4 +1,4 @@
-/* queue.c - opening a session's queue, what it knows, taking messages out. */
+/* queue.c - opening a session's queue, what it knows. */
 #include "queue_parts.h"
 
 #include <math.h>
@@ -7,12 +7,9 @@
 #include "../src/packet_id.h"
 #include "../src/record.h"
 #include "../src/session_key.h"
-#include "index.h"
 #include "replication.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
-/* Names in one replicated command. */
-#define REMOVE_CHUNK 1000
 
 /* ---- names ------------------------------------------------------------------------------------------------- */
 
@@ -102,46 +99,7 @@ long long queue_last_packet_id(queue *q) {
     return value;
 }
 
-/* ---- removing ---------------------------------------------------------------------------------------------- */
-
-/* Replicates the removal of references and of the messages that they name, in chunks. */
-static void replicate_removal(queue *q, server_string **members, const bool *deleted, size_t count) {
-    server_string *names[REMOVE_CHUNK];
-    for (size_t from = 0; from < count; from += REMOVE_CHUNK) {
-        size_t n = count - from < REMOVE_CHUNK ? count - from : REMOVE_CHUNK, named = 0;
-        for (size_t i = from; i < from + n; i++) {
-            if (deleted[i]) names[named++] = members[i];
-        }
-        replicate_if(q->taken, q->ctx, "ZREM", "sv", q->messages_name, members + from, n);
-        if (named > 0) replicate_if(q->taken, q->ctx, "UNLINK", "v", names, named);
-    }
-}
-
-/* The references are out of the set: removes their messages, replicates and notifies both. */
-static void forget_messages(queue *q, server_string **members, size_t count) {
-    bool small[64] = {false};
-    bool *deleted = count <= sizeof small ? small : sv.Calloc(count, sizeof *deleted);
-    for (size_t i = 0; i < count; i++) {
-        if (queue_packet_id_of(q->session, members[i]) == 0) continue; /* whatever it names is not ours */
-        server_key *message = sv.OpenKey(q->ctx, members[i], SERVER_READ | SERVER_WRITE);
-        deleted[i] =
-            sv.KeyType(message) == SERVER_STRING; /* another type is somebody else's: only the reference goes */
-        if (deleted[i]) sv.DeleteKey(message);
-        sv.CloseKey(message);
-        if (deleted[i]) index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "del", members[i]);
-    }
-    replicate_removal(q, members, deleted, count);
-    if (deleted != small) sv.Free(deleted);
-    index_notify(q->ctx, SERVER_NOTIFY_ZSET, "zrem", q->messages_name);
-    if (queue_length(q) > 0) return;
-    q->emptied = true;
-    index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "del", q->messages_name);
-}
-
-void queue_remove_members(queue *q, server_string **members, size_t count) {
-    for (size_t i = 0; i < count; i++) sv.ZsetRem(q->messages, members[i], NULL);
-    forget_messages(q, members, count);
-}
+/* ---- references ------------------------------------------------------------------------------------------- */
 
 void queue_free_members(server_string **members, size_t count) {
     for (size_t i = 0; i < count; i++) sv.FreeString(NULL, members[i]);
@@ -155,15 +113,6 @@ size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, s
         members[found++] = sv.ZsetRangeCurrentElement(q->messages, NULL);
     }
     sv.ZsetRangeStop(q->messages);
-    return found;
-}
-
-size_t queue_remove_oldest(queue *q, uint64_t after, size_t most) {
-    server_string **members = sv.Alloc(most * sizeof *members);
-    size_t found = queue_collect_oldest(q, after, members, most);
-    if (found > 0) queue_remove_members(q, members, found);
-    queue_free_members(members, found);
-    sv.Free(members);
     return found;
 }
 
@@ -187,41 +136,6 @@ long long queue_message_expiry(queue *q, server_string *member, bool own) {
     sv.CloseKey(message);
     if (expire_ms == SERVER_NO_EXPIRE || own_ms < expire_ms) expire_ms = own_ms;
     return own && expire_ms <= sv.Milliseconds() ? 0 : expire_ms;
-}
-
-size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
-    server_string *small[64];
-    if (queue_length(q) == 0) return 0;
-    server_string **members = count <= sizeof small / sizeof small[0] ? small : sv.Alloc(count * sizeof *members);
-    size_t found = 0;
-    for (size_t i = 0; i < count; i++) {
-        int removed = 0;
-        server_string *member = queue_message_name(q->session, packet_ids[i]);
-        sv.ZsetRem(q->messages, member, &removed);
-        if (removed)
-            members[found++] = member;
-        else
-            sv.FreeString(NULL, member);
-    }
-    if (found > 0) forget_messages(q, members, found);
-    queue_free_members(members, found);
-    if (members != small) sv.Free(members);
-    return found;
-}
-
-size_t queue_drop(queue *q) {
-    size_t length = queue_length(q);
-    long long begun_ms = sv.Milliseconds();
-    if (length > 0) queue_remove_oldest(q, 0, length);
-    slow_step("holdmq-session-drop", begun_ms);
-    server_key *last = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_WRITE);
-    if (sv.KeyType(last) != SERVER_EMPTY) {
-        sv.DeleteKey(last);
-        replicate_if(q->taken, q->ctx, "UNLINK", "s", q->last_name);
-        index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "del", q->last_name);
-    }
-    sv.CloseKey(last);
-    return length;
 }
 
 /* ---- in flight --------------------------------------------------------------------------------------------- */

@@ -83,6 +83,7 @@ static server_command_arg fetch_args[] = {KEY_ARG,
                                           OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
                                           OPTION("window", SERVER_ARG_INTEGER, "WINDOW"),
                                           SWITCH("inflight", "INFLIGHT"),
+                                          SWITCH("packed", "PACKED"),
                                           END_ARGS};
 static server_command_arg ack_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                         OPTION("next", SERVER_ARG_INTEGER, "NEXT"),

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../src/packed_page.h"
 #include "../src/packet_id.h"
 #include "../src/record.h"
 #include "../src/session_key.h"
@@ -20,6 +21,8 @@
 #define FETCH_MAX_COUNT 10000
 #define FETCH_DEFAULT_BYTES 1048576
 #define FETCH_MAX_BYTES 1073741824LL
+#define PACKED_FIRST 4096
+#define PACKED_KEPT 65536
 
 /* ---- ADD --------------------------------------------------------------------------------------------------- */
 
@@ -162,8 +165,8 @@ static bool is_released(const char *value, size_t len) {
     hmq_record record;
     if (len == 0) return false;
     if (value[0] == '{') return memmem(value, len, "PUBREL", 6) != NULL && hmq_tbmq_is_released(value, len);
-    return hmq_record_is((const uint8_t *)value, len) && hmq_record_decode((const uint8_t *)value, len, &record) == 0 &&
-           record.type == HMQ_RECORD_PUBREL;
+    bool may_be = len >= 2 && (value[1] & 0x0f) == HMQ_RECORD_PUBREL; /* most are not, and need no decoding */
+    return may_be && hmq_record_decode((const uint8_t *)value, len, &record) == 0 && record.type == HMQ_RECORD_PUBREL;
 }
 
 typedef struct entry_reply {
@@ -171,39 +174,86 @@ typedef struct entry_reply {
     uint64_t sent; /* up to here: in flight */
 } entry_reply;
 
+static uint8_t state_of(const entry_reply *reply, uint64_t serial, const char *value, size_t len) {
+    if (is_released(value, len)) return QUEUE_RELEASED;
+    return serial <= reply->sent ? QUEUE_IN_FLIGHT : QUEUE_QUEUED;
+}
+
 static void reply_entry(void *context, uint64_t serial, uint16_t packet_id, const char *value, size_t len) {
     const entry_reply *reply = context;
-    int state = is_released(value, len) ? QUEUE_RELEASED : serial <= reply->sent ? QUEUE_IN_FLIGHT : QUEUE_QUEUED;
     sv.ReplyWithArray(reply->ctx, 4);
     sv.ReplyWithLongLong(reply->ctx, (long long)serial);
     sv.ReplyWithLongLong(reply->ctx, packet_id);
-    sv.ReplyWithLongLong(reply->ctx, state);
+    sv.ReplyWithLongLong(reply->ctx, state_of(reply, serial, value, len));
     sv.ReplyWithStringBuffer(reply->ctx, value, len);
 }
 
+/* The page that is packed now.  Its memory is used again, unless it was more than PACKED_KEPT. */
+static struct {
+    uint8_t *bytes;
+    size_t used, room;
+} packed;
+
+static uint8_t *packed_room(size_t len) {
+    if (packed.room - packed.used < len) {
+        size_t room = packed.room == 0 ? PACKED_FIRST : packed.room;
+        while (room - packed.used < len) room *= 2;
+        packed.bytes = sv.Realloc(packed.bytes, room);
+        packed.room = room;
+    }
+    uint8_t *place = packed.bytes + packed.used;
+    packed.used += len;
+    return place;
+}
+
+static void pack_entry(void *context, uint64_t serial, uint16_t packet_id, const char *value, size_t len) {
+    const hmq_packed_entry entry = {.serial = serial,
+                                    .packet_id = packet_id,
+                                    .state = state_of(context, serial, value, len),
+                                    .value = {(const uint8_t *)value, len}};
+    uint8_t *place = packed_room(HMQ_PACKED_ENTRY_BYTES + len);
+    hmq_packed_entry_put(&entry, place);
+    memcpy(place + HMQ_PACKED_ENTRY_BYTES, value, len);
+}
+
+static void reply_packed(server_ctx *ctx) {
+    sv.ReplyWithStringBuffer(ctx, packed.used == 0 ? "" : (const char *)packed.bytes, packed.used);
+    packed.used = 0;
+    if (packed.room <= PACKED_KEPT) return;
+    sv.Free(packed.bytes);
+    packed.bytes = NULL;
+    packed.room = 0;
+}
+
 /* [entries, more, expired] */
-static queue_walked reply_range(queue *q, queue_range range, uint64_t sent) {
+static queue_walked reply_range(queue *q, queue_range range, uint64_t sent, bool packs) {
     entry_reply reply = {q->ctx, sent};
+    queue_walked walked;
     sv.ReplyWithArray(q->ctx, 3);
-    sv.ReplyWithArray(q->ctx, SERVER_POSTPONED_LEN);
-    queue_walked walked = queue_walk(q, range, reply_entry, &reply);
-    sv.ReplySetArrayLength(q->ctx, (long)walked.visited);
+    if (packs) {
+        walked = queue_walk(q, range, pack_entry, &reply);
+        reply_packed(q->ctx);
+    } else {
+        sv.ReplyWithArray(q->ctx, SERVER_POSTPONED_LEN);
+        walked = queue_walk(q, range, reply_entry, &reply);
+        sv.ReplySetArrayLength(q->ctx, (long)walked.visited);
+    }
     sv.ReplyWithLongLong(q->ctx, walked.more || (range.count == 0 && queue_last_serial(q) > range.after));
     sv.ReplyWithLongLong(q->ctx, walked.expired);
     return walked;
 }
 
 /* Hands out what comes behind the messages in flight: `count` at most. */
-static void hand_out(queue *q, uint64_t sent, size_t count, size_t bytes) {
+static void hand_out(queue *q, uint64_t sent, size_t count, size_t bytes, bool packs) {
     queue_range range = {.after = sent, .up_to = UINT64_MAX, .sent = sent, .count = count, .bytes = bytes};
-    queue_walked walked = reply_range(q, range, sent);
+    queue_walked walked = reply_range(q, range, sent, packs);
     if (walked.visited > 0) queue_set_sent(q, walked.last);
 }
 
 typedef struct fetch_options {
     long long after, count, bytes;
     long long window; /* 0: none */
-    bool in_flight;
+    bool in_flight, packed;
 } fetch_options;
 
 static bool parse_fetch(args *a, fetch_options *options) {
@@ -221,6 +271,8 @@ static bool parse_fetch(args *a, fetch_options *options) {
             if (!args_number(a, "WINDOW", 1, HMQ_PACKET_ID_MAX, &options->window)) return false;
         } else if (args_take_word(a, "INFLIGHT")) {
             options->in_flight = true;
+        } else if (args_take_word(a, "PACKED")) {
+            options->packed = true;
         } else {
             return args_end(a);
         }
@@ -237,7 +289,8 @@ static void fetch(queue *q, const fetch_options *options) {
         size_t window = (size_t)options->window, in_flight = queue_count_up_to(q, sent, window);
         size_t room = window - in_flight;
         share_note_window(q->ctx, q->session, window);
-        hand_out(q, sent, room < (size_t)options->count ? room : (size_t)options->count, (size_t)options->bytes);
+        hand_out(q, sent, room < (size_t)options->count ? room : (size_t)options->count, (size_t)options->bytes,
+                 options->packed);
         return;
     }
     queue_range range = {.after = (uint64_t)options->after,
@@ -245,7 +298,7 @@ static void fetch(queue *q, const fetch_options *options) {
                          .sent = sent,
                          .count = (size_t)options->count,
                          .bytes = (size_t)options->bytes};
-    reply_range(q, range, sent);
+    reply_range(q, range, sent, options->packed);
 }
 
 int session_fetch_command(server_ctx *ctx, server_string **argv, int argc) {
@@ -274,7 +327,7 @@ static void acknowledge(queue *q, const packet_id_list *list, long long next) {
     }
     sv.ReplyWithArray(q->ctx, 2);
     sv.ReplyWithLongLong(q->ctx, (long long)removed);
-    hand_out(q, session_facts_read(q->ctx, q->session).sent, (size_t)next, FETCH_DEFAULT_BYTES);
+    hand_out(q, session_facts_read(q->ctx, q->session).sent, (size_t)next, FETCH_DEFAULT_BYTES, false);
 }
 
 int session_ack_command(server_ctx *ctx, server_string **argv, int argc) {

@@ -35,6 +35,7 @@ HEADERS = (
     "tbmq.h",
     "mqtt.h",
     "mqtt_properties.h",
+    "packed_page.h",
     "engine.h",
     "history_patterns.h",
     "history_learner.h",

@@ -438,7 +438,7 @@ size_t hmq_engine_outstanding(const hmq_engine *e) {
 /* ---- the server goes and comes ---- */
 
 void hmq_engine_server_lost(hmq_engine *e) {
-    e->up = e->broken = false;
+    e->up = e->broken = e->unpacked = false; /* the next one may be newer */
     hmq_log_lost(e);
     hmq_bytes_free(&e->allocator, &e->incoming);
     e->measured = (hmq_resp_progress){0};

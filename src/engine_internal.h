@@ -46,7 +46,7 @@ typedef struct awaited {
     hmq_conn conn;
     uint64_t token;     /* OWNER: its own; SILENT: confirmations to come; a client's: 1 if it was sent before */
     uint32_t len;       /* of its bytes in the log */
-    uint16_t packet_id; /* of an ACK: how many */
+    uint16_t packet_id; /* of an ACK: how many; of a FETCH: 1 if it is to be PACKED */
     uint8_t kind;
     uint8_t qos;
 } awaited;
@@ -148,6 +148,7 @@ struct hmq_engine {
     bool took; /* the last bytes of a client made a packet whole */
     bool up;
     bool broken; /* the server's bytes made no sense */
+    bool unpacked; /* this server knows no SESSION.FETCH ... PACKED */
     bool sweep; /* something could not be put on a list, or raised: the next flush looks at all connections */
     hmq_bytes log; /* commands without a reply, and those not written */
     size_t unwritten; /* bytes at the end of the log */

@@ -19,6 +19,7 @@
  *
  * Everything is O(1) for a message but the server's loss and the end of a walk, which visit what is in flight. */
 #include "engine_internal.h"
+#include "packed_page.h"
 
 #define MAX_PAGE 10000U /* what SESSION.FETCH takes as COUNT */
 
@@ -118,17 +119,44 @@ static bool next_entry(const uint8_t *reply, size_t len, size_t *at, outgoing_me
     return true;
 }
 
-bool hmq_outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len) {
-    size_t at = 0;
-    int64_t parts, left, follow, expired;
-    bool goes_on = true;
-    if (!next_array(reply, len, &at, &parts) || parts != 3 || !next_array(reply, len, &at, &left)) return false;
-    for (; left > 0; left--) {
+/* An array of entries.  False: it is none. */
+static bool take_listed(hmq_engine *e, connection *c, int64_t count, const uint8_t *reply, size_t len, size_t *at,
+                        bool *goes_on) {
+    for (; count > 0; count--) {
         outgoing_message m;
         const uint8_t *value;
-        if (!next_entry(reply, len, &at, &m, &value)) return false;
-        goes_on = goes_on && take_fetched(e, c, &m, value);
+        if (!next_entry(reply, len, at, &m, &value)) return false;
+        *goes_on = *goes_on && take_fetched(e, c, &m, value);
     }
+    return true;
+}
+
+/* The same, PACKED. */
+static bool take_packed(hmq_engine *e, connection *c, hmq_slice page, bool *goes_on) {
+    hmq_packed_entry entry;
+    size_t at = 0;
+    int read;
+    while ((read = hmq_packed_entry_next(page.data, page.len, &at, &entry)) == 1) {
+        const outgoing_message m = {entry.serial, (uint32_t)entry.value.len, entry.packet_id, entry.state, false};
+        *goes_on = *goes_on && take_fetched(e, c, &m, entry.value.data);
+    }
+    return read == 0;
+}
+
+/* Whichever form the entries have. */
+static bool take_entries(hmq_engine *e, connection *c, const uint8_t *reply, size_t len, size_t *at, bool *goes_on) {
+    hmq_resp_item item;
+    if (!hmq_resp_next(reply, len, at, &item) || item.number < 0) return false;
+    if (item.type == '$') return take_packed(e, c, item.text, goes_on);
+    return item.type == '*' && take_listed(e, c, item.number, reply, len, at, goes_on);
+}
+
+bool hmq_outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len) {
+    size_t at = 0;
+    int64_t parts, follow, expired;
+    bool goes_on = true;
+    if (!next_array(reply, len, &at, &parts) || parts != 3) return false;
+    if (!take_entries(e, c, reply, len, &at, &goes_on)) return false;
     if (!next_number(reply, len, &at, 0, 1, &follow) || !next_number(reply, len, &at, 0, INT64_MAX, &expired))
         return false;
     c->fetching = false;
@@ -151,14 +179,15 @@ static bool send_fetch(hmq_engine *e, connection *c) {
     if (c->checking) room += c->inflight.count; /* these are passed, not taken */
     uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 160);
     if (begin == NULL) return false;
-    uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.FETCH", 13, 6);
+    uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.FETCH", 13, e->unpacked ? 6 : 7);
     out = hmq_resp_put_text(out, "AFTER", 5);
     out = hmq_resp_put_number(out, c->position);
     out = hmq_resp_put_text(out, "COUNT", 5);
     out = hmq_resp_put_number(out, room < MAX_PAGE ? room : MAX_PAGE);
     out = hmq_resp_put_text(out, "BYTES", 5);
     out = hmq_resp_put_number(out, e->settings.max_ready_bytes - c->ready.len);
-    if (!hmq_outgoing_add(e, c, COMMAND_FETCH, 0, begin, out)) return false;
+    if (!e->unpacked) out = hmq_resp_put_text(out, "PACKED", 6);
+    if (!hmq_outgoing_add(e, c, COMMAND_FETCH, !e->unpacked, begin, out)) return false;
     c->fetching = true;
     e->fetches++;
     return true;

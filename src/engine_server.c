@@ -153,11 +153,19 @@ static void queue_refused(hmq_engine *e, connection *c, hmq_slice error) {
         failed(e, c, error);
 }
 
+/* A module from before there was PACKED: it refuses the word, and is asked again without it. */
+static bool is_unknown_word(const awaited *entry, const hmq_resp_item *item) {
+    return entry->kind == COMMAND_FETCH && entry->packet_id != 0 && item->type == '-' && begins_with(item->text, "ERR");
+}
+
 /* False: the reply is none to this command. */
 static bool queue_replied(hmq_engine *e, connection *c, const awaited *entry, const hmq_resp_item *item,
                           hmq_slice reply) {
     bool is_done = item->type != '-';
-    if (!is_done) queue_refused(e, c, item->text);
+    if (is_unknown_word(entry, item))
+        e->unpacked = true;
+    else if (!is_done)
+        queue_refused(e, c, item->text);
     if (c->phase != PHASE_OPEN) return true;
     if (is_done && !c->queue.waits) c->queue.pause_ms = 0;
     switch (entry->kind) {

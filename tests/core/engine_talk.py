@@ -3,6 +3,7 @@
 Packets are built and read here by hand, so that the engine's codec is not tested against itself.
 """
 
+import struct
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,8 +100,15 @@ def identifiers(arguments: list[bytes]) -> list[int]:
     return [one for first, _, last in ranges for one in range(int(first), int(last or first) + 1)]
 
 
-def page(entries: list[tuple[int, int, int, bytes]], *, more: bool = False) -> bytes:
+def packed(entries: list[tuple[int, int, int, bytes]]) -> bytes:
+    """The entries of a packed page (src/packed_page.h)."""
+    return b"".join(struct.pack("<QHBI", *entry[:3], len(entry[3])) + entry[3] for entry in entries)
+
+
+def page(entries: list[tuple[int, int, int, bytes]], *, more: bool = False, pack: bool = True) -> bytes:
     """The reply to SESSION.FETCH: (serial, packet id, state, value)."""
+    if pack:
+        return b"*3\r\n" + bulk(packed(entries)) + b":%d\r\n:0\r\n" % more
     listed = b"".join(b"*4\r\n:%d\r\n:%d\r\n:%d\r\n" % entry[:3] + bulk(entry[3]) for entry in entries)
     return b"*3\r\n*%d\r\n" % len(entries) + listed + b":%d\r\n:0\r\n" % more
 

@@ -245,7 +245,7 @@ class Server:
                 break
             most -= len(message.value)
             entries.append((message.serial, message.packet_id, message.state, message.value))
-        return page(entries, more=len(entries) < len(following))
+        return page(entries, more=len(entries) < len(following), pack=command[10:] == [b"PACKED"])
 
     def open(self, command: list[bytes]) -> bytes:
         client_id = command[1][1:-1]

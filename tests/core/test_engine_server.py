@@ -11,6 +11,7 @@ from tests.core.engine_talk import (
     bulk,
     connect,
     identifiers,
+    packed,
     page,
     puback,
     publish,
@@ -39,6 +40,7 @@ FOREIGN = [
 RIGHT = dict.fromkeys(("publish", "complete", "ack", "release"), b":1\r\n")
 RIGHT |= {"denied": b"+OK\r\n", "sent": b"+OK\r\n", "fetch": b""}
 ONE = record(b"1")
+GOOD_PACKED = packed([(1, 1, 0, ONE)])
 GOOD_ENTRY = b"*4\r\n:1\r\n:1\r\n:0\r\n" + bulk(ONE)
 
 
@@ -105,6 +107,18 @@ def test_a_reply_of_another_type_is_none_to_this_command(desk: Desk, command: st
         b"*3\r\n*1\r\n" + GOOD_ENTRY.replace(b":0", b":256") + b":0\r\n:0\r\n",
         b"*3\r\n*1\r\n*4\r\n:1\r\n:1\r\n:0\r\n$-1\r\n:0\r\n:0\r\n",
         b"*3\r\n*2\r\n" + GOOD_ENTRY + b"-ERR half-way\r\n:0\r\n:0\r\n",
+        b"*3\r\n$-1\r\n:0\r\n:0\r\n",
+        b"*3\r\n" + bulk(GOOD_PACKED) + b":2\r\n:0\r\n",
+        b"*3\r\n" + bulk(GOOD_PACKED) + b":0\r\n:-1\r\n",
+        b"*3\r\n" + bulk(GOOD_PACKED) + bulk(b"") + b":0\r\n",
+        b"*2\r\n" + bulk(GOOD_PACKED) + b":0\r\n",
+        *(b"*3\r\n" + bulk(GOOD_PACKED[:cut]) + b":0\r\n:0\r\n" for cut in range(1, len(GOOD_PACKED))),
+        b"*3\r\n" + bulk(GOOD_PACKED + b"\0") + b":0\r\n:0\r\n",
+        b"*3\r\n" + bulk(packed([(0, 1, 0, ONE)])) + b":0\r\n:0\r\n",
+        b"*3\r\n" + bulk(packed([(2**53 + 1, 1, 0, ONE)])) + b":0\r\n:0\r\n",
+        b"*3\r\n" + bulk(packed([(1, 0, 0, ONE)])) + b":0\r\n:0\r\n",
+        b"*3\r\n" + bulk(packed([(1, 1, 3, ONE)])) + b":0\r\n:0\r\n",
+        b"*3\r\n" + bulk(packed([(1, 1, 0, ONE), (2, 2, 255, ONE)])) + b":0\r\n:0\r\n",
     ],
 )
 def test_a_page_of_another_form_is_none(desk: Desk, reply: bytes) -> None:
@@ -115,6 +129,47 @@ def test_a_page_of_another_form_is_none(desk: Desk, reply: bytes) -> None:
     desk.engine.server_lost()
     desk.engine.server_restored(desk.now_ms)
     assert [command[0] for command in desk.commands()] == [b"SESSION.FETCH"]
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_page_is_taken_in_either_form(desk: Desk, pack: bool) -> None:
+    conn = ask(desk, "fetch")
+    entries = [(1, 1, 1, record(b"1")), (2, 2, 0, record(b"2")), (4, 4, 0, record(b"")), (5, 5, 0, b"no record")]
+    reply = page(entries, more=True, pack=pack)
+    for at in range(len(reply)):
+        desk.answer(reply[at : at + 1])
+    assert desk.received(conn) == b"".join(
+        publish(b"t", payload, qos=1, packet_id=packet_id, dup=packet_id == 1)
+        for packet_id, payload in ((1, b"1"), (2, b"2"), (4, b""))
+    )
+    command = desk.commands()[0]
+    assert command[4:6] == [b"AFTER", b"5"]
+    assert command[10:] == [b"PACKED"]
+    assert desk.engine.counters()["messages_unreadable"] == 1
+
+
+def test_a_module_that_does_not_know_packed_pages_is_asked_for_others(desk: Desk) -> None:
+    first, second = desk.open(b"a", resumed=True), desk.open(b"b", resumed=True)
+    assert [command[10:] for command in desk.commands()] == [[b"PACKED"]]
+    desk.answer(b"-ERR unexpected argument 'PACKED'\r\n")
+    again = desk.commands()
+    assert sorted(command[1] for command in again) == [b"{a}", b"{b}"]
+    assert [len(command) for command in again] == [10, 10]
+    desk.answer(*(page([(1, 1, 0, record(b"x"))], pack=False) for _ in again))
+    assert desk.received(first) == desk.received(second) == publish(b"t", b"x", qos=1, packet_id=1)
+    assert desk.kinds() == []
+    desk.engine.server_lost()
+    desk.engine.server_restored(desk.now_ms)
+    assert desk.commands()[0][10:] == [b"PACKED"]
+
+
+def test_what_is_refused_without_packed_too_ends_the_client(desk: Desk) -> None:
+    ask(desk, "fetch")
+    desk.answer(b"-ERR no\r\n")
+    assert len(desk.commands()) == 1
+    assert desk.kinds() == []
+    desk.answer(b"-ERR no\r\n")
+    assert desk.kinds() == [EventKind.FAILED]
 
 
 @pytest.mark.parametrize(
@@ -402,7 +457,7 @@ def test_too_many_or_too_large_commands_without_a_reply_are_congestion() -> None
 def test_settings_of_0_are_as_little_as_works() -> None:
     desk = Desk(EngineSettings(max_ready=0, max_ready_bytes=0, max_fetches=0, retry_first_ms=0, retry_most_ms=0))
     conn = desk.open(resumed=True, window=1)
-    assert desk.commands()[0][6:] == [b"COUNT", b"1", b"BYTES", b"1"]
+    assert desk.commands()[0][6:] == [b"COUNT", b"1", b"BYTES", b"1", b"PACKED"]
     desk.answer(page([(1, 1, 0, ONE)], more=True))
     desk.answer(*[page([(2, 2, 0, ONE)], more=True)] * len(desk.commands()))
     desk.send(conn, publish(b"t", b"1", qos=1, packet_id=1))

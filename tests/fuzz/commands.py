@@ -421,7 +421,7 @@ MODULE: tuple[Maker, ...] = (
     lambda g: [b"SESSION.IMPORT", g.key(), *g.maybe((b"MERGE",), (b"LIMIT", g.number), (b"LASTID", g.number)),
                *(g.producer() if g.random.random() < 0.2 else []), *g.imported()],
     lambda g: [b"SESSION.FETCH", g.key(), *g.epoch(), *g.maybe((b"AFTER", g.number), (b"COUNT", g.number),
-               (b"BYTES", g.number)), *g.maybe((b"INFLIGHT",))],
+               (b"BYTES", g.number)), *g.maybe((b"INFLIGHT",), (b"PACKED",))],
     lambda g: [b"SESSION.FETCH", g.key(), *g.epoch(), b"WINDOW", g.number(), *g.maybe((b"COUNT", g.number))],
     lambda g: [b"SESSION.ACK", g.key(), *g.epoch(), *g.maybe((b"NEXT", g.number)), *g.some(g.number, 6)],
     lambda g: [b"SESSION.RELEASE", g.key(), *g.epoch(), *g.some(g.number)],

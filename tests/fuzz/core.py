@@ -29,6 +29,7 @@ SECONDS_BEYOND = 60.0  # for the end of a run, beyond the time that was asked fo
 FIRST = (
     b"\x00\xfa\x11\x00\x00\x00\x00\x00\x00\x00\x01\x00a",
     b"\x01\xfb\x01\x00\x00\x01" + bytes(16),
+    b"\x01\x05" + bytes(7) + b"\x05\x00\x01\x02\x00\x00\x00ab\x06" + bytes(7) + b"\x06\x00\x00\x00\x00\x00\x00",
     b'\x02\x00\x01{"packetType":"PUBLISH","packetId":1,"payload":""}',
     (
         b'\x02\x00\x01{"packetType":"PUBLISH","topicName":"a\\/b","qos":2,"time":1,"msgExpiryInterval":9,"payload":"AA==",'

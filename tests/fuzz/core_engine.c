@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "../../src/engine.h"
+#include "../../src/packed_page.h"
 #include "../../src/record.h"
 #include "../../src/resp.h"
 #include "core_targets.h"
@@ -222,21 +223,43 @@ static void push(world *w, uint8_t argument) {
     serve(w, bytes, (size_t)(out - bytes));
 }
 
-/* The reply to SESSION.FETCH with a few entries behind the client's last one. */
+/* An entry of a page, as an array. */
+static uint8_t *put_listed(uint8_t *out, const hmq_packed_entry *entry) {
+    out = hmq_resp_put_header(out, '*', 4);
+    out = hmq_resp_put_header(out, ':', entry->serial);
+    out = hmq_resp_put_header(out, ':', entry->packet_id);
+    out = hmq_resp_put_header(out, ':', entry->state);
+    return hmq_resp_put_text(out, entry->value.data, entry->value.len);
+}
+
+/* The same, packed. */
+static uint8_t *put_packed(uint8_t *out, const hmq_packed_entry *entry) {
+    hmq_packed_entry_put(entry, out);
+    memcpy(out + HMQ_PACKED_ENTRY_BYTES, entry->value.data, entry->value.len);
+    return out + HMQ_PACKED_ENTRY_BYTES + entry->value.len;
+}
+
+/* The reply to SESSION.FETCH with a few entries behind the client's last one, in either form; a packed one may be cut. */
 static void page(world *w, uint8_t argument) {
-    uint8_t bytes[2048], *out = bytes, count = argument & 3;
+    uint8_t bytes[2048], entries[2048], *out = bytes, *end = entries, count = argument & 3;
     uint64_t serial = next(w);
-    out = hmq_resp_put_header(out, '*', 3);
-    out = hmq_resp_put_header(out, '*', count);
+    bool packs = argument & 0x10;
     for (uint8_t i = 0; i < count; i++) {
         uint8_t value[300], kind = next(w);
         size_t len = put_record(w, kind, value, sizeof value);
         serial += 1 + (kind >> 6);
-        out = hmq_resp_put_header(out, '*', 4);
-        out = hmq_resp_put_header(out, ':', serial);
-        out = hmq_resp_put_header(out, ':', serial % 7 + 1);
-        out = hmq_resp_put_header(out, ':', kind % 3);
-        out = hmq_resp_put_text(out, value, len);
+        const hmq_packed_entry entry = {serial, (uint16_t)(serial % 7 + 1), kind % 3, {value, len}};
+        end = packs ? put_packed(end, &entry) : put_listed(end, &entry);
+    }
+    size_t len = (size_t)(end - entries), lacks = argument & 0x20 ? argument >> 6 : 0;
+    if (packs && lacks <= len) len -= lacks;
+    out = hmq_resp_put_header(out, '*', 3);
+    if (packs) {
+        out = hmq_resp_put_text(out, entries, len);
+    } else {
+        out = hmq_resp_put_header(out, '*', count);
+        memcpy(out, entries, len);
+        out += len;
     }
     out = hmq_resp_put_header(out, ':', argument >> 2 & 1);
     out = hmq_resp_put_header(out, ':', 0);

@@ -10,6 +10,7 @@
 #include "../../src/glob.h"
 #include "../../src/mqtt.h"
 #include "../../src/mqtt_properties.h"
+#include "../../src/packed_page.h"
 #include "../../src/packet_id.h"
 #include "../../src/policy.h"
 #include "../../src/record.h"
@@ -97,6 +98,28 @@ static void delivery(const uint8_t *data, size_t len) {
     HOLDS(hmq_delivery_encode_header(&decoded, out, HMQ_DELIVERY_HEADER_BYTES) == HMQ_DELIVERY_HEADER_BYTES);
     HOLDS(memcmp(out, data, HMQ_DELIVERY_HEADER_BYTES) == 0);
     free(out);
+}
+
+static void packed_page(const uint8_t *data, size_t len) {
+    hmq_packed_entry entry;
+    size_t at = 0, before = 0;
+    int read;
+    while ((read = hmq_packed_entry_next(data, len, &at, &entry)) == 1) {
+        HOLDS(at == before + HMQ_PACKED_ENTRY_BYTES + entry.value.len && at <= len);
+        HOLDS(inside(entry.value, data, len) && entry.serial > 0 && entry.packet_id > 0 && entry.state <= 2);
+        uint8_t *out = block(HMQ_PACKED_ENTRY_BYTES);
+        hmq_packed_entry_put(&entry, out);
+        HOLDS(memcmp(out, data + before, HMQ_PACKED_ENTRY_BYTES) == 0);
+        free(out);
+        before = at;
+    }
+    HOLDS(at == before && (read == 0) == (at == len));
+}
+
+/* What the server sends of a queue: pushed, or fetched. */
+static void queued(const uint8_t *data, size_t len) {
+    delivery(data, len);
+    packed_page(data, len);
 }
 
 static void tbmq(const uint8_t *data, size_t len) {
@@ -473,7 +496,7 @@ static void packet_id(const uint8_t *data, size_t len) {
 
 typedef void (*target)(const uint8_t *data, size_t len);
 static const target targets[] = {record,
-                                 delivery,
+                                 queued,
                                  tbmq,
                                  mqtt,
                                  topic,

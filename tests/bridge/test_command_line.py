@@ -1,7 +1,6 @@
 """`python -m holdmq_bridge`: options, environment, errors."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -9,7 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from holdmq_bridge.__main__ import command
 from holdmq_bridge.settings import Settings
 from tests.bridge.conftest import Connect
 from tests.support import BridgeProcess, Server, eventually
@@ -18,15 +19,9 @@ MakeBridge = Callable[..., BridgeProcess]
 TIMEOUT_S = 30.0
 
 
-def run(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "holdmq_bridge", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        env={**os.environ, **(environment or {})},
-    )
+def run(*arguments: str, environment: Mapping[str, str] | None = None) -> Result:
+    """The command within this process, for what never comes to serve."""
+    return CliRunner(env=environment).invoke(command, arguments, prog_name="holdmq_bridge")
 
 
 def test_help_names_every_setting_with_its_default_and_variable() -> None:
@@ -64,20 +59,20 @@ def test_the_page_on_the_bridge_has_every_setting_with_its_default() -> None:
 )
 def test_a_value_out_of_range_is_named_and_nothing_starts(option: str, value: str) -> None:
     outcome = run(f"--{option}", value)
-    assert outcome.returncode == 2
+    assert outcome.exit_code == 2
     assert option.replace("-", "_") in outcome.stderr.replace("-", "_")
     assert value in outcome.stderr
 
 
 def test_a_value_that_is_no_number_is_named() -> None:
     outcome = run("--max-inflight", "many")
-    assert outcome.returncode == 2
+    assert outcome.exit_code == 2
     assert "many" in outcome.stderr
 
 
 def test_a_bad_variable_is_named() -> None:
     outcome = run(environment={"HOLDMQ_BRIDGE_MAX_INFLIGHT": "-3"})
-    assert outcome.returncode == 2
+    assert outcome.exit_code == 2
     assert "max_inflight" in outcome.stderr
     assert "-3" in outcome.stderr
 
@@ -85,7 +80,8 @@ def test_a_bad_variable_is_named() -> None:
 def test_an_address_that_is_taken_ends_with_a_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        outcome = run("--port", str(port))
+        words = [sys.executable, "-m", "holdmq_bridge", "--port", str(port)]
+        outcome = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert outcome.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in outcome.stderr
 

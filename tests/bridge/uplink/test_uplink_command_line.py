@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from holdmq_bridge.__main__ import command
 from holdmq_bridge.uplink.settings import ConnectionSettings, ProcessSettings
 from tests.bridge.uplink.support import HOST, TIMEOUT_S, LinkProcess, Local, Mosquitto, Remote, payloads
 from tests.support import embedded_kinds, eventually
@@ -25,14 +27,9 @@ topics = ["a out 1"]
 """
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "holdmq_bridge", "link", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+def run(*arguments: str) -> Result:
+    """The command within this process: to start one for each wrong line takes long."""
+    return CliRunner().invoke(command, ["link", *arguments], prog_name="holdmq-bridge")
 
 
 def test_help_names_every_setting_but_those_that_everybody_would_see() -> None:
@@ -65,7 +62,7 @@ def test_a_file_that_is_wrong_is_refused_with_the_reason(tmp_path: Path, line: s
     kept = "\n".join(each for each in GOOD.splitlines() if not each.startswith(f"{name} ="))
     path.write_text(f"{kept}\n{line}\n")
     outcome = run("--config", str(path))
-    assert outcome.returncode == 2, outcome.stderr
+    assert outcome.exit_code == 2, outcome.stderr
     assert any(each in outcome.stderr for each in said.split("|")), outcome.stderr
 
 
@@ -73,13 +70,13 @@ def test_two_links_of_one_name_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "link.toml"
     path.write_text(GOOD + GOOD.partition("\n")[2].partition("\n")[2])
     outcome = run("--config", str(path))
-    assert outcome.returncode == 2
+    assert outcome.exit_code == 2
     assert "'up' is given to several links" in outcome.stderr
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     outcome = run("--config", str(tmp_path / "none.toml"))
-    assert outcome.returncode == 1
+    assert outcome.exit_code == 1
     assert "none.toml" in outcome.stderr
 
 

@@ -186,11 +186,11 @@ def test_a_silent_server_is_given_up_only_when_it_answers_no_question() -> None:
     async def scene(_link: Link, listener: Listener, script: Script) -> None:
         reader, writer = await script.greet()
         await listener.until("up")
-        for _ in range(6):
+        for _ in range(4):
             async with asyncio.timeout(TIMEOUT_S):
                 await reader.readuntil(PING)
             writer.write(b"+PONG\r\n")
         assert "down" not in listener.heard
         await listener.until("down")
 
-    play(scene, server_timeout_s=0.2)
+    play(scene, server_timeout_s=0.6)

@@ -21,9 +21,9 @@ MESSAGES = 100
 STALL_S = 0.4
 
 
-def load(port: int, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Exit status and result."""
-    command = [str(GENERATOR), "--port", str(port), "--timeout", "1", *arguments]
+def load(port: int, *arguments: str, timeout_s: int = 1) -> tuple[int, dict[str, Any]]:
+    """Exit status and result; what has not come for `timeout_s` seconds counts as lost."""
+    command = [str(GENERATOR), "--port", str(port), "--timeout", str(timeout_s), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, json.loads(done.stdout)
 
@@ -127,7 +127,7 @@ NOTHING_WRONG = dict.fromkeys(("lost", "duplicates", "out_of_order", "foreign", 
 
 
 def test_a_broker_that_hands_everything_on_passes(forwarder: Callable[..., Forwarder]) -> None:
-    status, found = load(forwarder().port, "--count", str(MESSAGES))
+    status, found = load(forwarder().port, "--count", str(MESSAGES), timeout_s=20)
     assert (status, found["fault"], counted(found["total"])) == (0, "", NOTHING_WRONG)
     assert (found["in"], found["out"], found["latency_us"]["count"]) == (MESSAGES, MESSAGES, MESSAGES)
 
@@ -155,7 +155,7 @@ def test_many_losses_apart_from_each_other_are_all_counted(forwarder: Callable[.
 
 def test_messages_of_another_run_are_foreign(native_broker: Running) -> None:
     persistent = ("--persistent", "--count", "10", "--prefix", "foreign")
-    assert load(native_broker.port, "--pattern", "store", *persistent)[0] == 0
+    assert load(native_broker.port, "--pattern", "store", *persistent, timeout_s=20)[0] == 0
     status, found = load(native_broker.port, "--pattern", "pairs", *persistent, "--payload", "63")
     assert (status, found["total"]["foreign"]) == (1, 10)
 
@@ -180,7 +180,7 @@ def test_at_a_rate_a_stall_counts_for_every_message_that_was_due_meanwhile(
     # One window of one message: a generator that sent late and measured from there would see one slow message.
     server = forwarder(stall_at=20)
     arguments = ("--count", str(MESSAGES), "--rate", "200", "--window", "1")
-    status, found = load(server.port, *arguments)
+    status, found = load(server.port, *arguments, timeout_s=20)
     assert status == 0
     assert found["latency_us"]["max"] >= STALL_S * 1e6
     assert found["latency_us"]["p50"] >= STALL_S * 1e6 / 8

@@ -81,9 +81,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         for process in _running:
-            name = f"{type(process).__name__} on port {process.port}"
-            tail = "\n".join(process.log_text().splitlines()[-LOG_LINES_SHOWN:])
-            report.sections.append((f"log of {name} ({item.name})", tail))
+            text = process.log_text()
+            if text:  # it was started, so it has a port
+                tail = "\n".join(text.splitlines()[-LOG_LINES_SHOWN:])
+                name = f"{type(process).__name__} on port {process.port}"
+                report.sections.append((f"log of {name} ({item.name})", tail))
     return report
 
 
@@ -130,8 +132,8 @@ def fresh_server(server_kind: ServerKind, tmp_path: Path) -> Iterator[Callable[.
         directory = options.pop("directory", tmp_path / f"server-{len(servers)}")
         server = Server(kind, directory, **options)
         servers.append(server)
-        server.start()
         _running.append(server)
+        server.start()
         return server
 
     yield from _closing(make, servers)
@@ -147,9 +149,9 @@ def fresh_cluster(server_kind: ServerKind, tmp_path: Path) -> Iterator[Callable[
             Server(server_kind, tmp_path / f"node-{len(servers) + i}", cluster=True, **options) for i in range(nodes)
         ]
         servers.extend(made)
+        _running.extend(made)
         cluster = Cluster(made)
         cluster.start()
-        _running.extend(made)
         return cluster
 
     yield from _closing(make, servers)

@@ -334,4 +334,6 @@ class Cluster:
     def _is_whole(self, node: Server) -> bool:
         with redis.Redis(host=HOST, port=node.port, decode_responses=True) as client:
             state = client.cluster("INFO")
-        return state["cluster_state"] == "ok" and int(state["cluster_size"]) == len(self.nodes)
+        whole = state["cluster_state"] == "ok" and int(state["cluster_size"]) == len(self.nodes)
+        assert whole, f"the node on port {node.port} says {state}"
+        return True

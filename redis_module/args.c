@@ -6,7 +6,7 @@
 #include "slots.h"
 
 args args_begin(server_ctx *ctx, server_string **argv, int argc) {
-    return (args){ctx, argv, argc, 1};
+    return (args){.ctx = ctx, .argv = argv, .argc = argc, .at = 1};
 }
 
 bool args_left(const args *a) {
@@ -14,7 +14,12 @@ bool args_left(const args *a) {
 }
 
 bool args_take_word(args *a, const char *word) {
-    if (!args_left(a) || !slice_is(slice_of(a->argv[a->at]), word)) return false;
+    if (!args_left(a)) return false;
+    if (a->looked_at != a->at) {
+        a->word = slice_of(a->argv[a->at]);
+        a->looked_at = a->at;
+    }
+    if (!slice_is(a->word, word)) return false;
     a->at++;
     return true;
 }

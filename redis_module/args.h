@@ -11,6 +11,8 @@ struct args {
     server_string **argv;
     int argc;
     int at;
+    int looked_at;  /* the position of `word`, 0: none yet */
+    hmq_slice word; /* what stands there: most options are asked for several words */
 };
 
 args args_begin(server_ctx *ctx, server_string **argv, int argc); /* stands behind the command's name */

@@ -12,10 +12,25 @@ typedef struct found {
     const char *close; /* the object's closing brace */
 } found;
 
+/* Are the letters of the member that every such message has in it?  Most JSON of devices has not even the capital one: that
+ * is told sixteen bytes and more at a time. */
+static bool may_have_type(const char *json, size_t len) {
+    static const char name[] = "packetType";
+    const size_t before = 6, behind = sizeof name - 1 - before;
+    const char *end = json + len;
+    for (const char *at = json; at < end && (at = memchr(at, 'T', (size_t)(end - at))) != NULL; at++) {
+        if ((size_t)(at - json) >= before && (size_t)(end - at) >= behind &&
+            memcmp(at - before, name, sizeof name - 1) == 0)
+            return true;
+    }
+    return false;
+}
+
 static bool scan(const char *json, size_t len, found *f) {
     scanner s = {json, json + len};
     member m;
     *f = (found){{NULL, 0}, {NULL, 0}, {NULL, 0}, NULL};
+    if (!may_have_type(json, len)) return false;
     if (!take(&s, '{')) return false;
     do {
         if (!next_member(&s, &m)) return false;

@@ -10,10 +10,9 @@ import os
 from collections.abc import Mapping
 
 # For glibc's (others ignore it): memory that was freed at the end of the heap is kept instead of being given back and
-# asked for again, a tenth of a busy server's time; and a thread keeps up to 1000 freed pieces of each size at hand
-# instead of 7 (of up to 1032 bytes each, 34 MB at most), because all others are merged and cut anew, another fifth.
+# asked for again, a tenth of a busy server's time.  (docs/performance.md tells what a larger
+# cache of freed pieces does.)
 _GLIBC = {
-    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000",
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_TOP_PAD_": str(16 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),

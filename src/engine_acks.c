@@ -2,9 +2,10 @@
  *
  * Acknowledgements gather until the flush and go out in one command.  Nobody waits for them, so they stand behind what
  * clients wait for: they go out behind the pages that are fetched, session after session, and as long as anybody is behind
- * only so many are under way to the server; the rest gathers further, for a moment.  A release goes out by itself, because
- * its PUBREL waits for it.  Nothing goes out for a message that was not compared yet with what the server has since it was
- * lost.
+ * only so many are under way to the server; the rest gathers further, for a moment.  So does what a session acknowledges
+ * while a command of its own is under way: the longer the server takes, the fewer commands it gets.  A release goes out by
+ * itself, because its PUBREL waits for it.  Nothing goes out for a message that was not compared yet with what the server
+ * has since it was lost.
  *
  * Releases stand in one line in the order of the PUBRECs, those under way at its head, until they are answered; behind a
  * refused one all go again, so that the PUBRELs keep that order [MQTT-4.6.0-4].  The line outlives the server's loss: what
@@ -98,6 +99,11 @@ void hmq_outgoing_send_all_acks(hmq_engine *e, connection *c) {
     while (id_count(&c->acks_due) > 0 && send_some_acks(e, c)) continue;
 }
 
+bool hmq_outgoing_acks_are_due(const connection *c) {
+    size_t due = id_count(&c->acks_due);
+    return due > 0 && (id_count(&c->acking) == 0 || due >= MOST_ACKS);
+}
+
 void hmq_outgoing_wants_to_ack(hmq_engine *e, connection *c) {
     if (!c->in_ack_queue) c->acks_since_ms = e->now_ms;
     hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
@@ -138,7 +144,9 @@ void hmq_outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, boo
         else
             hmq_outgoing_ack_due(e, c, entry);
     }
-    if (id_count(&c->acking) == 0) hmq_bytes_free(&e->allocator, &c->acking.bytes);
+    if (id_count(&c->acking) > 0) return;
+    hmq_bytes_free(&e->allocator, &c->acking.bytes);
+    if (id_count(&c->acks_due) > 0) hmq_engine_wants_flush(e, c);
 }
 
 static bool send_release(hmq_engine *e, connection *c, uint16_t packet_id) {

@@ -264,6 +264,7 @@ static inline size_t id_count(const id_queue *queue) {
 /* ---- engine_acks.c ---- */
 /* The client has it for good (or never will): the server is to be told.  The entry may be gone afterwards. */
 void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
+bool hmq_outgoing_acks_are_due(const connection *c);
 void hmq_outgoing_wants_to_ack(hmq_engine *e, connection *c);
 void hmq_outgoing_flush_acks(hmq_engine *e); /* of those who want to, as many as may go now */
 void hmq_outgoing_send_all_acks(hmq_engine *e, connection *c); /* beyond HMQ_MOST_ACKING, too */

@@ -233,7 +233,7 @@ void hmq_outgoing_flush(hmq_engine *e, connection *c) {
     if (!hmq_outgoing_may_tell(e, c)) return;
     if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
     tell_server(e, c);
-    if (id_count(&c->acks_due) > 0) hmq_outgoing_wants_to_ack(e, c);
+    if (hmq_outgoing_acks_are_due(c)) hmq_outgoing_wants_to_ack(e, c);
     if (c->wants_room) tell_room(e, c);
     if (!fetch_is_due(e, c) || c->in_fetch_queue) return;
     if (e->fetches >= e->fetch_limit)

@@ -71,6 +71,24 @@ def test_while_nobody_is_behind_all_acknowledgements_go_at_once(desk: Desk) -> N
     assert told(desk.commands()) == [(b"{c}", MOST_ACKS)] * (2 * MOST_ACKING // MOST_ACKS)
 
 
+def test_what_is_acknowledged_while_a_command_is_under_way_goes_with_the_next(desk: Desk) -> None:
+    conn, other = desk.open(window=65_535), desk.open(b"other")
+    deliver(desk, b"c", range(1, MOST_ACKS + 10))
+    deliver(desk, b"other", range(1, 2))
+    acknowledge(desk, conn, range(1, 2))
+    assert told(desk.commands()) == [(b"{c}", 1)]
+    acknowledge(desk, conn, range(2, 4))
+    acknowledge(desk, other, range(1, 2))
+    assert told(desk.commands()) == [(b"{other}", 1)]
+    acknowledge(desk, conn, range(4, 7))
+    assert desk.commands() == []
+    assert not desk.engine.waits
+    desk.answer(b":1\r\n")
+    assert told(desk.commands()) == [(b"{c}", 5)]
+    acknowledge(desk, conn, range(7, MOST_ACKS + 7))
+    assert told(desk.commands()) == [(b"{c}", MOST_ACKS)]  # a whole command waits for nothing
+
+
 def test_only_so_many_acknowledgements_are_under_way_and_the_rest_goes_with_the_replies(desk: Desk) -> None:
     let_somebody_be_behind(desk)
     conn = desk.open(window=65_535)

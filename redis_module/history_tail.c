@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "../src/decimal.h"
 #include "../src/history_index.h"
 #include "../src/history_postings.h"
 #include "errors.h"
@@ -154,17 +155,6 @@ static void gather(const history_tail *tail) {
     }
 }
 
-static size_t put_number(char *out, uint64_t number) {
-    char digits[20];
-    size_t count = 0;
-    do {
-        digits[count++] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    for (size_t i = 0; i < count; i++) out[i] = digits[count - 1 - i];
-    return count;
-}
-
 static server_string *name_of(uint64_t list) {
     const uint64_t numbers[] = {list >> (GROUP_BITS + PAGE_BITS + SLOT_BITS),
                                 list >> (GROUP_BITS + PAGE_BITS) & ((1 << SLOT_BITS) - 1),
@@ -172,7 +162,7 @@ static server_string *name_of(uint64_t list) {
     size_t len = flush.prefix;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         flush.name[len++] = '_';
-        len += put_number(flush.name + len, numbers[i]);
+        len += hmq_decimal_put(numbers[i], flush.name + len);
     }
     return sv.CreateString(NULL, flush.name, len);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../src/decimal.h"
 #include "../src/packet_id.h"
 #include "../src/session_key.h"
 #include "index.h"
@@ -22,19 +23,6 @@ static bool take_number(char **at, char end, long long *number) {
     if (errno != 0 || *at == from || **at != end) return false;
     (*at)++;
     return true;
-}
-
-/* Appends "<packet id>,". */
-static char *put_packet_id(char *at, unsigned packet_id) {
-    char reversed[8];
-    size_t count = 0;
-    do {
-        reversed[count++] = (char)('0' + packet_id % 10);
-        packet_id /= 10;
-    } while (packet_id > 0);
-    while (count > 0) *at++ = reversed[--count];
-    *at++ = ',';
-    return at;
 }
 
 /* Reads a line written by producer_remember; false if somebody else wrote it. */
@@ -88,7 +76,10 @@ void producer_remember(server_ctx *ctx, hmq_slice session, server_string *produc
     int used = snprintf(text, sizeof text, "%lld %llu %lld %lld ", sequence, (unsigned long long)result->last_serial,
                         result->trimmed, result->expired);
     char *end = text + used;
-    for (size_t i = 0; i < count; i++) end = put_packet_id(end, items[i].packet_id);
+    for (size_t i = 0; i < count; i++) {
+        end += hmq_decimal_put(items[i].packet_id, end);
+        *end++ = ',';
+    }
     server_string *name = session_key_name(session, HMQ_SUFFIX_PRODUCERS);
     server_string *line = sv.CreateString(NULL, text, (size_t)(end - text));
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);

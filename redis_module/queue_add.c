@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../src/decimal.h"
 #include "../src/packet_id.h"
 #include "../src/record.h"
 #include "../src/session_key.h"
@@ -116,13 +117,8 @@ void queue_store_message(queue *q, server_string *member, const queue_item *item
 
 /* ---- the counter ------------------------------------------------------------------------------------------- */
 
-static hmq_slice digits_of(unsigned number, char text[8]) {
-    char *at = text + 8;
-    do {
-        *--at = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    return (hmq_slice){(const uint8_t *)at, (size_t)(text + 8 - at)};
+static hmq_slice digits_of(unsigned number, char text[HMQ_DECIMAL_MAX]) {
+    return (hmq_slice){(const uint8_t *)text, hmq_decimal_put(number, text)};
 }
 
 static void create_counter(queue *q, server_key *last, hmq_slice digits, long long expire_ms) {
@@ -138,7 +134,7 @@ static void create_counter(queue *q, server_key *last, hmq_slice digits, long lo
  * words, and they are what a replicated command costs. */
 static void overwrite_counter(queue *q, server_key *last, uint16_t packet_id, hmq_slice digits) {
     size_t old;
-    char text[8];
+    char text[HMQ_DECIMAL_MAX];
     char *place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
     hmq_slice before = digits_of(packet_id - 1U, text);
     bool is_next = packet_id > 1 && old == before.len && memcmp(place, before.data, old) == 0;
@@ -155,7 +151,7 @@ static void overwrite_counter(queue *q, server_key *last, uint16_t packet_id, hm
 }
 
 static void store_counter(queue *q, server_key *last, uint16_t packet_id, long long expire_ms) {
-    char text[8];
+    char text[HMQ_DECIMAL_MAX];
     hmq_slice digits = digits_of(packet_id, text);
     if (sv.KeyType(last) == SERVER_EMPTY) {
         create_counter(q, last, digits, expire_ms);

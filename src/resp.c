@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "decimal.h"
+
 /* The line from *at to its CRLF: its bytes, and *at behind it.  0: cut off. */
 static int read_line(const uint8_t *data, size_t len, size_t *at, hmq_slice *line) {
     const uint8_t *begin = data + *at;
@@ -98,15 +100,6 @@ int64_t hmq_resp_measure(const uint8_t *data, size_t len) {
     return hmq_resp_measure_on(data, len, &progress);
 }
 
-static uint8_t *put_decimal(uint8_t *out, uint64_t number) {
-    uint8_t digits[20];
-    size_t count = 0;
-    do digits[count++] = (uint8_t)('0' + number % 10);
-    while ((number /= 10) != 0);
-    while (count > 0) *out++ = digits[--count];
-    return out;
-}
-
 static uint8_t *put_crlf(uint8_t *out) {
     out[0] = '\r';
     out[1] = '\n';
@@ -115,7 +108,7 @@ static uint8_t *put_crlf(uint8_t *out) {
 
 uint8_t *hmq_resp_put_header(uint8_t *out, uint8_t type, uint64_t count) {
     *out++ = type;
-    return put_crlf(put_decimal(out, count));
+    return put_crlf(out + hmq_decimal_put(count, (char *)out));
 }
 
 uint8_t *hmq_resp_put_text(uint8_t *out, const void *text, size_t len) {
@@ -125,6 +118,6 @@ uint8_t *hmq_resp_put_text(uint8_t *out, const void *text, size_t len) {
 }
 
 uint8_t *hmq_resp_put_number(uint8_t *out, uint64_t number) {
-    uint8_t digits[20];
-    return hmq_resp_put_text(out, digits, (size_t)(put_decimal(digits, number) - digits));
+    char digits[HMQ_DECIMAL_MAX];
+    return hmq_resp_put_text(out, digits, hmq_decimal_put(number, digits));
 }

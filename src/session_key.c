@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "decimal.h"
+
 /* In the order of hmq_suffix. */
 static const char *const suffixes[HMQ_SUFFIX_COUNT] = {"_messages", "_last_packet_id", "_subscriptions", "_session",
                                                        "_received", "_inbox",          "_producers",     "_replays"};
@@ -94,23 +96,11 @@ size_t hmq_session_key_of(const char *name, size_t len, hmq_suffix suffix) {
     return key_len && hmq_session_key_check(name, key_len) ? key_len : 0;
 }
 
-/* Writes the decimal digits of the identifier; returns how many. */
-static size_t write_decimal(uint16_t value, char out[PACKET_ID_DIGITS]) {
-    char reversed[PACKET_ID_DIGITS];
-    size_t count = 0;
-    do {
-        reversed[count++] = (char)('0' + value % 10);
-        value = (uint16_t)(value / 10);
-    } while (value);
-    for (size_t i = 0; i < count; i++) out[i] = reversed[count - 1 - i];
-    return count;
-}
-
 size_t hmq_message_key(const char *key, size_t key_len, uint16_t packet_id, char *out, size_t capacity) {
     size_t suffix_len;
     const char *suffix = hmq_suffix_text(HMQ_SUFFIX_MESSAGES, &suffix_len);
-    char digits[PACKET_ID_DIGITS];
-    size_t count = write_decimal(packet_id, digits);
+    char digits[HMQ_DECIMAL_MAX];
+    size_t count = hmq_decimal_put(packet_id, digits);
     if (key_len > capacity || capacity - key_len < suffix_len + 1 + count) return 0;
     memcpy(out, key, key_len);
     memcpy(out + key_len, suffix, suffix_len);

@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
+from redis.asyncio.cluster import ClusterNode, RedisCluster
 
 from holdmq import AsyncHoldMQ
 from tests.client.proxy import Proxy
-from tests.support import Server
+from tests.support import Cluster, Server
 
 
 @pytest.fixture
@@ -28,6 +29,20 @@ async def connect(server: Server) -> AsyncIterator[Callable[..., AsyncHoldMQ]]:
 def hold(connect: Callable[..., AsyncHoldMQ]) -> AsyncHoldMQ:
     """A client of `server` with the default options."""
     return connect()
+
+
+@pytest.fixture
+async def connect_cluster() -> AsyncIterator[Callable[..., AsyncHoldMQ]]:
+    """Makes clients of a cluster; options as of `AsyncHoldMQ`."""
+    made: list[RedisCluster] = []
+
+    def make(cluster: Cluster, **options: Any) -> AsyncHoldMQ:
+        made.append(RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.nodes]))
+        return AsyncHoldMQ(made[-1], **options)
+
+    yield make
+    for client in made:
+        await client.aclose()
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """Shard channels in a cluster: kept on the node that has the slot, and followed when the slot moves."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
-from redis.asyncio.cluster import ClusterNode, RedisCluster
 
 from holdmq import ArgumentError, AsyncHoldMQ, AsyncSubscription, history_commands
 from holdmq._io import async_sleep
@@ -22,11 +21,9 @@ async def cluster(fresh_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture
-async def hold(cluster: Cluster) -> AsyncIterator[AsyncHoldMQ]:
+def hold(cluster: Cluster, connect_cluster: Callable[..., AsyncHoldMQ]) -> AsyncHoldMQ:
     """A client of the cluster."""
-    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.nodes])
-    yield AsyncHoldMQ(client)
-    await client.aclose()
+    return connect_cluster(cluster)
 
 
 async def data_of(messages: AsyncSubscription) -> bytes | str:

@@ -2,12 +2,11 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import redis
 from click.testing import CliRunner
-from redis.asyncio.cluster import ClusterNode, RedisCluster
 
 from holdmq import (
     AsyncHistoryStore,
@@ -44,11 +43,9 @@ def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-async def hold(cluster: Cluster) -> AsyncIterator[AsyncHoldMQ]:
+def hold(cluster: Cluster, connect_cluster: Callable[..., AsyncHoldMQ]) -> AsyncHoldMQ:
     """A client of the cluster."""
-    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.nodes])
-    yield AsyncHoldMQ(client, moving_timeout=WAIT_S)
-    await client.aclose()
+    return connect_cluster(cluster, moving_timeout=WAIT_S)
 
 
 def moving(cluster: Cluster, shard: int) -> SlotMove:

@@ -1,11 +1,10 @@
 """A primary of a cluster is lost amid a replay of all its nodes: what its replica has comes, each message once."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 import redis
-from redis.asyncio.cluster import ClusterNode, RedisCluster
 
 from holdmq import AsyncHistoryStore, AsyncHoldMQ, AsyncReplay, HistoryMessage, ProducerChunk, history_commands
 from tests.module.cluster_support import add_replica, owner, promote
@@ -52,11 +51,9 @@ async def cluster(fresh_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture
-async def hold(cluster: Cluster) -> AsyncIterator[AsyncHoldMQ]:
+def hold(cluster: Cluster, connect_cluster: Callable[..., AsyncHoldMQ]) -> AsyncHoldMQ:
     """A client of the cluster."""
-    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.nodes])
-    yield AsyncHoldMQ(client, moving_timeout=WAIT_S)
-    await client.aclose()
+    return connect_cluster(cluster, moving_timeout=WAIT_S)
 
 
 @pytest.fixture

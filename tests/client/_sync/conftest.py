@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from redis.cluster import ClusterNode, RedisCluster
 
 from holdmq import HoldMQ
 from tests.client.proxy import Proxy
-from tests.support import Server
+from tests.support import Cluster, Server
 
 
 @pytest.fixture
@@ -29,6 +30,20 @@ def connect(server: Server) -> Iterator[Callable[..., HoldMQ]]:
 def hold(connect: Callable[..., HoldMQ]) -> HoldMQ:
     """A client of `server` with the default options."""
     return connect()
+
+
+@pytest.fixture
+def connect_cluster() -> Iterator[Callable[..., HoldMQ]]:
+    """Makes clients of a cluster; options as of `HoldMQ`."""
+    made: list[RedisCluster] = []
+
+    def make(cluster: Cluster, **options: Any) -> HoldMQ:
+        made.append(RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.nodes]))
+        return HoldMQ(made[-1], **options)
+
+    yield make
+    for client in made:
+        client.close()
 
 
 @pytest.fixture

@@ -2,10 +2,9 @@
 """Shard channels in a cluster: kept on the node that has the slot, and followed when the slot moves."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from redis.cluster import ClusterNode, RedisCluster
 
 from holdmq import ArgumentError, HoldMQ, Subscription, history_commands
 from holdmq._io import sleep
@@ -23,11 +22,9 @@ def cluster(fresh_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture
-def hold(cluster: Cluster) -> Iterator[HoldMQ]:
+def hold(cluster: Cluster, connect_cluster: Callable[..., HoldMQ]) -> HoldMQ:
     """A client of the cluster."""
-    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.nodes])
-    yield HoldMQ(client)
-    client.close()
+    return connect_cluster(cluster)
 
 
 def data_of(messages: Subscription) -> bytes | str:

@@ -3,12 +3,11 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import redis
 from click.testing import CliRunner
-from redis.cluster import ClusterNode, RedisCluster
 
 from holdmq import (
     CommandError,
@@ -45,11 +44,9 @@ def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def hold(cluster: Cluster) -> Iterator[HoldMQ]:
+def hold(cluster: Cluster, connect_cluster: Callable[..., HoldMQ]) -> HoldMQ:
     """A client of the cluster."""
-    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.nodes])
-    yield HoldMQ(client, moving_timeout=WAIT_S)
-    client.close()
+    return connect_cluster(cluster, moving_timeout=WAIT_S)
 
 
 def moving(cluster: Cluster, shard: int) -> SlotMove:

@@ -2,11 +2,10 @@
 """A primary of a cluster is lost amid a replay of all its nodes: what its replica has comes, each message once."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
-from redis.cluster import ClusterNode, RedisCluster
 
 from holdmq import HistoryMessage, HistoryStore, HoldMQ, ProducerChunk, Replay, history_commands
 from tests.module.cluster_support import add_replica, owner, promote
@@ -53,11 +52,9 @@ def cluster(fresh_cluster: Callable[..., Cluster]) -> Cluster:
 
 
 @pytest.fixture
-def hold(cluster: Cluster) -> Iterator[HoldMQ]:
+def hold(cluster: Cluster, connect_cluster: Callable[..., HoldMQ]) -> HoldMQ:
     """A client of the cluster."""
-    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.nodes])
-    yield HoldMQ(client, moving_timeout=WAIT_S)
-    client.close()
+    return connect_cluster(cluster, moving_timeout=WAIT_S)
 
 
 @pytest.fixture

@@ -163,7 +163,15 @@ static server_command_arg mpublish_producer_args[] = {ARG("id", SERVER_ARG_STRIN
                                                       ARG("after", SERVER_ARG_INTEGER, 0), END_ARGS};
 static server_command_arg topic_mpublish_args[] = {
     {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, mpublish_producer_args, NULL},
+    SLOTS_ARG,
     NEEDED_MULTIPLE("record", SERVER_ARG_STRING, "RECORD"),
+    END_ARGS};
+static server_command_arg commit_args[] = {
+    ARG("id", SERVER_ARG_STRING, 0),
+    ARG("epoch", SERVER_ARG_INTEGER, 0),
+    ARG("number", SERVER_ARG_INTEGER, 0),
+    NEEDED("n", SERVER_ARG_INTEGER, "SLOTS"),
+    {"range", SERVER_ARG_BLOCK, -1, NULL, NULL, NULL, SERVER_ARG_MULTIPLE, NULL, range_args, NULL},
     END_ARGS};
 static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
                                              OPTION("count", SERVER_ARG_INTEGER, "COUNT"), SWITCH("values", "VALUES"),
@@ -346,6 +354,8 @@ static const command table[] = {
     {"TOPIC.MPUBLISH", topic_mpublish_command, "write deny-oom", "write pubsub", -3, 0,
      "Publishes many messages in one step.", "O(N (L + S log M)) with N messages, each as of TOPIC.PUBLISH",
      topic_mpublish_args},
+    {"TOPIC.COMMIT", topic_commit_command, "write", "write slow", -8, 0,
+     "Notes that all slots of a cluster have what a producer published.", "O(S) with S slots", commit_args},
     {"TOPIC.RETAINED", topic_retained_command, "readonly", "read", -2, 0,
      "Topics with a retained message that a filter matches, or the messages.",
      "O(N) with N topics that the filter reaches", retained_args},

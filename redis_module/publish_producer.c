@@ -11,25 +11,27 @@
 #include "replication.h"
 
 #define MAX_NUMBER 9007199254740991LL /* every language has whole numbers up to 2^53 - 1 */
-#define ID_MAX_BYTES 255
 #define UNUSED_MS (7LL * 24 * 3600 * 1000)
+
+bool publish_producer_parse_id(args *a, publish_producer *by) {
+    if (!args_string(a, "the id of PRODUCER", &by->id)) return false;
+    size_t len = slice_of(by->id).len;
+    if (len >= 1 && len <= PUBLISH_PRODUCER_ID_MAX) return true;
+    reply_error(a->ctx, ERROR_SYNTAX, "the id of PRODUCER has %zu bytes: 1 to %d expected", len,
+                PUBLISH_PRODUCER_ID_MAX);
+    return false;
+}
 
 bool publish_producer_parse(args *a, publish_producer *by, bool *taken) {
     *taken = args_take_word(a, "PRODUCER");
     if (!*taken) return true;
-    if (!args_string(a, "the id of PRODUCER", &by->id)) return false;
-    size_t len = slice_of(by->id).len;
-    if (len < 1 || len > ID_MAX_BYTES) {
-        reply_error(a->ctx, ERROR_SYNTAX, "the id of PRODUCER has %zu bytes: 1 to %d expected", len, ID_MAX_BYTES);
-        return false;
-    }
-    return args_number(a, "the epoch of PRODUCER", 0, MAX_NUMBER, &by->epoch) &&
+    return publish_producer_parse_id(a, by) && args_number(a, "the epoch of PRODUCER", 0, MAX_NUMBER, &by->epoch) &&
            args_number(a, "the chunk of PRODUCER", 0, MAX_NUMBER, &by->chunk);
 }
 
 server_string *publish_producer_key(hmq_slice id) {
     static const char behind[] = "_producer";
-    char name[ID_MAX_BYTES * 3 + 2 + sizeof behind];
+    char name[PUBLISH_PRODUCER_ID_MAX * 3 + 2 + sizeof behind];
     size_t len = hmq_session_key_encode((const char *)id.data, id.len, name, sizeof name - sizeof behind);
     memcpy(name + len, behind, sizeof behind - 1);
     return sv.CreateString(NULL, name, len + sizeof behind - 1);
@@ -98,4 +100,22 @@ void publish_producer_note(server_ctx *ctx, const publish_producer *by) {
     index_notify(ctx, SERVER_NOTIFY_STRING, "set", by->key);
     index_notify(ctx, SERVER_NOTIFY_GENERIC, "expire", by->key);
     sv.FreeString(NULL, text);
+}
+
+/* Does the note say no more than `by`? */
+static bool says_no_more(server_key *key, const publish_producer *by) {
+    uint64_t stands[2];
+    hmq_slice text;
+    if (sv.KeyType(key) != SERVER_STRING) return false;
+    text.data = (const uint8_t *)sv.StringDMA(key, &text.len, SERVER_READ);
+    if (!history_numbers(text, stands, 2)) return false;
+    return stands[0] < (uint64_t)by->epoch || (stands[0] == (uint64_t)by->epoch && stands[1] <= (uint64_t)by->chunk);
+}
+
+bool publish_producer_end(server_ctx *ctx, const publish_producer *by, long long end_ms) {
+    server_key *key = sv.OpenKey(ctx, by->key, SERVER_READ | SERVER_WRITE);
+    bool ends = says_no_more(key, by) && (sv.GetAbsExpire(key) == SERVER_NO_EXPIRE || sv.GetAbsExpire(key) > end_ms);
+    if (ends) key_set_expiry(ctx, key, by->key, end_ms);
+    sv.CloseKey(key);
+    return ends;
 }

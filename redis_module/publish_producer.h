@@ -4,6 +4,7 @@
  * producer's place takes a larger epoch.  The last number stands in a string that ends a week after its last use:
  *
  *     {<id>}_producer             STRING  "<epoch> <chunk>"    of TOPIC.PUBLISH
+ *     {<digits>}_published{<id>}  STRING  the same             of TOPIC.MPUBLISH with SLOTS (publish_slots.h)
  *     {<channel>}_producer{<id>}  STRING  the same             of a channel (channel_names.h)
  *
  * Invariant: it is written in the atomic step that publishes, so neither is there without the other. */
@@ -13,6 +14,8 @@
 #include "args.h"
 #include "module.h"
 
+#define PUBLISH_PRODUCER_ID_MAX 255
+
 typedef struct publish_producer {
     server_string *id; /* NULL: not said */
     long long epoch, chunk;
@@ -21,6 +24,9 @@ typedef struct publish_producer {
 
 /* The next argument is PRODUCER: reads it and what follows, *taken is true.  False after replying an error. */
 bool publish_producer_parse(args *a, publish_producer *by, bool *taken);
+
+/* The id alone. */
+bool publish_producer_parse_id(args *a, publish_producer *by);
 
 /* The key for TOPIC.PUBLISH.  The caller frees it. */
 server_string *publish_producer_key(hmq_slice id);
@@ -32,5 +38,7 @@ producer_chunk publish_producer_judge(server_ctx *ctx, const publish_producer *b
 bool publish_producer_last(server_ctx *ctx, const publish_producer *by, uint64_t *last);
 /* After PRODUCER_CHUNK_NEW. */
 void publish_producer_note(server_ctx *ctx, const publish_producer *by);
+/* The note ends at this time, if it says no more than `by` and would end later; true if so. */
+bool publish_producer_end(server_ctx *ctx, const publish_producer *by, long long end_ms);
 
 #endif

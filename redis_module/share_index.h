@@ -26,6 +26,8 @@ typedef struct share {
     server_dict *members;  /* session key -> indexed_session * */
     server_string *last;   /* the member that got the last message, NULL: none yet */
     bool waits;            /* the group's queue may hold something */
+    uint64_t judged, had;  /* scratch of publish_slots.c */
+    bool served;
 } share;
 
 /* Is it a filter of that kind, and which filter does it share? */

@@ -17,12 +17,23 @@ long long topic_publish(server_ctx *ctx, const hmq_record *record);
  * has been changed then.  Not in a cluster. */
 long long topic_publish_one(server_ctx *ctx, const hmq_record *record);
 
+/* The same in a cluster, to the targets in the slots of publish_slots_begin that have not got it; the sessions that it
+ * reached are added. */
+typedef enum topic_part {
+    TOPIC_PART_PUBLISHED,
+    TOPIC_PART_KNOWN,   /* what it concerns here has it */
+    TOPIC_PART_NONE,    /* it concerns nothing here */
+    TOPIC_PART_REFUSED, /* after replying why; nothing has been changed */
+} topic_part;
+topic_part topic_publish_part(server_ctx *ctx, const hmq_record *record, uint64_t number, long long *reached);
+
 int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc);
 int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc);
 int session_subscriptions_command(server_ctx *ctx, server_string **argv, int argc);
 int session_deliver_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_publish_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_mpublish_command(server_ctx *ctx, server_string **argv, int argc);
+int topic_commit_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_retained_command(server_ctx *ctx, server_string **argv, int argc);
 
 #endif

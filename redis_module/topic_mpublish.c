@@ -5,6 +5,9 @@
  * sends the same again, or all from an earlier message on, publishes each once and in order.  Messages that stand behind a
  * refused one in the pipeline say which one they follow, and are refused, too (GAP).
  *
+ * In a cluster (SLOTS) it is the same for each slot (publish_slots.h).  What a slot without a note lacks is not known
+ * there, so no gap is seen: a producer sends the next messages when these have been served in all slots.
+ *
  * Cost: that of a TOPIC.PUBLISH for each message; what is the same for all of them is done once. */
 #include <inttypes.h>
 
@@ -12,6 +15,7 @@
 #include "args.h"
 #include "errors.h"
 #include "publish_producer.h"
+#include "publish_slots.h"
 #include "topic.h"
 
 #define MESSAGES_MAX 10000
@@ -26,6 +30,7 @@ typedef struct numbered {
 typedef struct mpublish {
     publish_producer by;
     long long after; /* number of the producer's last message before these, 0: none */
+    slots_option slots;
     numbered *messages;
     size_t count;
 } mpublish;
@@ -100,9 +105,16 @@ static bool parse(args *a, mpublish *m) {
     bool taken;
     if (!publish_producer_parse(a, &m->by, &taken)) return false;
     m->after = m->by.chunk;
+    if (args_take_word(a, "SLOTS") && !slots_option_parse(a, &m->slots)) return false;
+    if (can.cluster && !m->slots.given) {
+        reply_error(a->ctx, ERROR_SYNTAX,
+                    "SLOTS is missing: no node can publish for the others, so each is asked for the slots that it has");
+        return false;
+    }
     if (args_take_word(a, "RECORD")) return take_messages(a, m);
     reply_error(a->ctx, ERROR_SYNTAX,
-                "RECORD is missing: [PRODUCER <id> <epoch> <after>] RECORD and messages expected");
+                "RECORD is missing: [PRODUCER <id> <epoch> <after>] [SLOTS <n> <first> <last> ...] RECORD and messages "
+                "expected");
     return false;
 }
 
@@ -138,8 +150,34 @@ static void publish_all(server_ctx *ctx, mpublish *m, uint64_t last) {
     sv.ReplyWithLongLong(ctx, reached);
 }
 
+/* [[published, known, sessions reached], [what was not served, ...]] */
+static void publish_parts(server_ctx *ctx, mpublish *m) {
+    long long published = 0, known = 0, reached = 0;
+    size_t at = 0;
+    slots_served(&m->slots.asked); /* one view for the whole command */
+    publish_slots_begin(&m->slots, &m->by);
+    for (; at < m->count; at++) {
+        topic_part part = topic_publish_part(ctx, &m->messages[at].record, m->messages[at].number, &reached);
+        if (part == TOPIC_PART_REFUSED) break;
+        published += part == TOPIC_PART_PUBLISHED;
+        known += part == TOPIC_PART_KNOWN;
+    }
+    if (at > 0) publish_slots_note(ctx, m->messages[at - 1].number);
+    if (at < m->count) return;
+    sv.ReplyWithArray(ctx, 2);
+    sv.ReplyWithArray(ctx, 3);
+    sv.ReplyWithLongLong(ctx, published);
+    sv.ReplyWithLongLong(ctx, known);
+    sv.ReplyWithLongLong(ctx, reached);
+    slots_option_reply_unserved(ctx, &m->slots);
+}
+
 static void publish(server_ctx *ctx, mpublish *m) {
     uint64_t last = 0;
+    if (m->slots.given) {
+        publish_parts(ctx, m);
+        return;
+    }
     if (m->by.id == NULL) {
         publish_all(ctx, m, last);
         return;
@@ -151,12 +189,9 @@ static void publish(server_ctx *ctx, mpublish *m) {
 
 int topic_mpublish_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
-    if (can.cluster) {
-        return reply_error(ctx, ERROR_SYNTAX,
-                           "TOPIC.MPUBLISH in a cluster: no node can publish for the others; TOPIC.PUBLISH expected");
-    }
     args a = args_begin(ctx, argv, argc);
     mpublish m = {.count = 0};
+    slots_option_begin(&m.slots);
     if (parse(&a, &m)) publish(ctx, &m);
     sv.Free(m.messages);
     return SERVER_OK;

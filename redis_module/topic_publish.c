@@ -14,6 +14,7 @@
 #include "history_append.h"
 #include "index.h"
 #include "publish_producer.h"
+#include "publish_slots.h"
 #include "publisher.h"
 #include "retained.h"
 #include "share.h"
@@ -199,8 +200,8 @@ static bool parse_publish(args *a, publish *p) {
     if (p->producer.id != NULL && (can.cluster || p->slots.given)) {
         reply_error(
             a->ctx, ERROR_SYNTAX,
-            "PRODUCER in a cluster: no node knows of the chunks that others published; SESSION.ADD, HISTORY.APPEND or "
-            "CHANNEL.SPUBLISH expected");
+            "PRODUCER in a cluster: no node knows of the chunks that others published; TOPIC.MPUBLISH, SESSION.ADD, "
+            "HISTORY.APPEND or CHANNEL.SPUBLISH expected");
         return false;
     }
     if (!p->slots.given || p->from.packet_id == 0) return true;
@@ -320,6 +321,57 @@ long long topic_publish_one(server_ctx *ctx, const hmq_record *record) {
     if (record->retain && !retained_write(ctx, index, record)) return -1;
     counters.topic_published++;
     return route(ctx, index, record);
+}
+
+/* ---- to some slots, perhaps not for the first time ----------------------------------------------------------- */
+
+/* What is left to be done for a message here. */
+typedef struct part {
+    uint64_t number; /* that its producer gives it */
+    bool refused;    /* after replying why */
+    bool new, known; /* there is a target that has not, or has, got it */
+} part;
+
+static bool is_new(part *p, target judged) {
+    p->refused = p->refused || judged == TARGET_REFUSED;
+    p->known = p->known || judged == TARGET_KNOWN;
+    p->new = p->new || judged == TARGET_NEW;
+    return judged == TARGET_NEW;
+}
+
+static void keep_new(server_ctx *ctx, index_t *index, part *p) {
+    size_t kept = 0;
+    for (size_t i = 0; i < matches.count && !p->refused; i++) {
+        const indexed_session *session = matches.list[i].session;
+        if (slots_state(session->slot) != SLOT_SERVED && !index_session_lives(ctx, index, session)) continue;
+        if (is_new(p, publish_slots_judge(ctx, session->slot, p->number))) matches.list[kept++] = matches.list[i];
+    }
+    matches.count = kept;
+    kept = 0;
+    for (size_t i = 0; i < matches.share_count && !p->refused; i++) {
+        share *s = matches.shares[i];
+        if (is_new(p, publish_slots_judge_share(ctx, s, p->number))) matches.shares[kept++] = s;
+    }
+    matches.share_count = kept;
+}
+
+topic_part topic_publish_part(server_ctx *ctx, const hmq_record *record, uint64_t number, long long *reached) {
+    index_t *index = index_of(ctx);
+    part p = {.number = number};
+    unsigned slot;
+    bool keeps = record->retain && is_new(&p, publish_slots_judge(ctx, retained_slot(record->topic), number));
+    bool lasts = !p.refused && !hmq_record_is_for_now(record) && history_topic_slot(ctx, index, record->topic, &slot) &&
+                 is_new(&p, publish_slots_judge(ctx, slot, number));
+    find_matches(index, record);
+    keep_new(ctx, index, &p);
+    if (p.refused) return TOPIC_PART_REFUSED;
+    if (!p.new) return p.known ? TOPIC_PART_KNOWN : TOPIC_PART_NONE;
+    bool writable = !keeps || retained_may_write(ctx, record->topic);
+    if (writable && lasts && !history_keep(ctx, index, record, true)) return TOPIC_PART_REFUSED;
+    if (keeps && !retained_write(ctx, index, record)) return TOPIC_PART_REFUSED;
+    counters.topic_published++;
+    *reached += route(ctx, index, record);
+    return TOPIC_PART_PUBLISHED;
 }
 
 int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {

@@ -32,6 +32,8 @@ CHUNK_BYTES = 16 << 20
 UNGROUPED_ROWS = 10_000
 """Of a chunk of topics or channels: more would only wait longer for the server."""
 MESSAGES_OF_PUBLISH = 250
+MESSAGES_AT_ALL_NODES = 1000
+"""The same in a cluster, where the next command waits for all nodes."""
 MESSAGES_OF_ADD = 1000
 """What a server takes of a producer in one SESSION.ADD."""
 REQUIRED = {"topics": ("topic", "payload"), "channels": ("channel", "payload"), "sessions": ("client_id", "payload")}
@@ -74,7 +76,8 @@ class Chunk:
         ends: where each ends.
         rows: how many messages each carries.
         key: of a command, by which a cluster routes it.
-        number: of a command: its producer and the number that it gives it; None: none that has to be noted.
+        number: of a command: its producer and the number that it gives it (topics of a cluster: to its last message);
+            None: none that has to be noted.
         expired: rows that were left out.
     """
 
@@ -88,9 +91,13 @@ class Chunk:
     def __len__(self) -> int:
         return len(self.ends)
 
+    def packed(self, at: int) -> memoryview:
+        """One of them, where it stands."""
+        return memoryview(self.data)[self.ends[at - 1] if at else 0 : self.ends[at]]
+
     def command(self, at: int) -> bytes:
         """One of them."""
-        return bytes(self.data[self.ends[at - 1] if at else 0 : self.ends[at]])
+        return bytes(self.packed(at))
 
     def member(self, at: int) -> bytes:
         """What tells a command among those of its producer."""
@@ -127,7 +134,7 @@ class Maker:
         name: the producer's, as far as it is the same for all tasks.
         partition: the task's.
         epoch: the producer's.
-        sharded: whether channels are those of a cluster's shards.
+        sharded: whether it is for a cluster: channels are those of its shards, topics are published by every node.
         refused: what the server refused of a producer in an attempt before (`Chunk.member`).
     """
 
@@ -243,12 +250,19 @@ class Maker:
         runs = self._shards(columns)
         batch = self._batch(columns, ("topic", "payload", "publisher", "properties"), numbers, self._row + 1)
         parts, producers = [], []
+        most = MESSAGES_AT_ALL_NODES if self._sharded else MESSAGES_OF_PUBLISH
         for producer, begin, end in runs:
-            for at in range(begin, end, MESSAGES_OF_PUBLISH):
-                parts.append((at, min(at + MESSAGES_OF_PUBLISH, end)))
+            for at in range(begin, end, most):
+                parts.append((at, min(at + most, end)))
                 producers.append(producer)
         packed = batch.topic_publishes(parts, producers, 1 if self._by_offset else self._epoch, self._after)
-        return Chunk(packed.data, packed.ends, packed.rows, expired=_left_out(lives))
+        chunk = Chunk(packed.data, packed.ends, packed.rows, expired=_left_out(lives))
+        if self._sharded and self._idempotent:
+            row = [parts[group][1] - 1 for group in packed.groups]
+            last = numbers["number"][row] if self._by_offset else [self._row + 1 + one for one in row]
+            ends = [(producers[group], b"%d" % number) for group, number in zip(packed.groups, last, strict=True)]
+            chunk.number = ends.__getitem__
+        return chunk
 
     # ---- channels
 

@@ -6,7 +6,7 @@ its beginning: the commands carry their producers, so what had been stored is no
 
 A cluster: the commands of a chunk go to the nodes of their keys, each key's one after the other, and no chunk begins
 before the last one is done: a command that has to be repeated, because its slot moved, never comes behind a later one
-of the same key.
+of the same key. What goes to topics goes to all nodes (everywhere.py).
 
 A refused command (memory, a full session ...) is the task's error. Of topics the server then refuses all that this
 producer has on its way behind it, and a retry goes on there. A session or channel knows nothing of the others: were a
@@ -23,7 +23,8 @@ from typing import Any
 import redis
 from pyspark.sql.datasource import WriterCommitMessage
 
-from holdmq_pipeline.errors import OptionError, PipelineError
+from holdmq_pipeline.errors import PipelineError
+from holdmq_pipeline.everywhere import Everywhere
 from holdmq_pipeline.messages import Chunk
 from holdmq_pipeline.options import Options
 from holdmq_pipeline.wire import PASSING, Link, patiently, received
@@ -76,9 +77,6 @@ class Sender:
     Args:
         link: where.
         options: of the write.
-
-    Raises:
-        OptionError: topics of a cluster are to be written idempotently.
     """
 
     def __init__(self, link: Link, options: Options) -> None:
@@ -89,10 +87,8 @@ class Sender:
         self._written = Written()
         self._connection: Any = None
         self._waiting: Chunk | None = None
-        if link.is_cluster and self._target == "topics":
-            raise OptionError(
-                "option table is topics; expected channels or sessions: a publish has no one node in a cluster"
-            )
+        spread = link.is_cluster and self._target == "topics"
+        self._everywhere = Everywhere(link, idempotent=self._idempotent) if spread else None
 
     def refused(self, producer: bytes) -> frozenset[bytes]:
         """What the server refused when this producer sent it in an attempt before."""
@@ -106,6 +102,10 @@ class Sender:
         if not len(chunk):
             return
         self._pace.wait(sum(chunk.rows))
+        if self._everywhere is not None:
+            for at, rows in enumerate(chunk.rows):
+                self._everywhere.publish(chunk.packed(at), rows, chunk.number(at))
+            return
         if self._link.is_cluster:
             self._take([(chunk, self._scatter(chunk))])
             return
@@ -120,6 +120,10 @@ class Sender:
 
     def finish(self) -> Written:
         """Takes the last replies."""
+        if self._everywhere is not None:
+            self._everywhere.finish()
+            self._written.stored = self._everywhere.stored
+            self._written.repeated = self._everywhere.repeated
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             try:
@@ -130,7 +134,9 @@ class Sender:
         return self._written
 
     def close(self) -> None:
-        """Gives the connection up."""
+        """Gives the connections up."""
+        if self._everywhere is not None:
+            self._everywhere.close()
         if self._connection is not None:
             self._connection.disconnect()
             self._connection = None

@@ -14,7 +14,7 @@ done in between: `repartition(n, "shard").sortWithinPartitions("shard", "offset"
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,7 +34,7 @@ from holdmq_pipeline.options import SINKS, WRITE, Options
 from holdmq_pipeline.sender import Sender, Written
 from holdmq_pipeline.wire import Link
 
-__all__ = ["stream_writer", "writer"]
+__all__ = ["send_all", "stream_writer", "writer"]
 
 log = logging.getLogger(__name__)
 
@@ -87,15 +87,32 @@ def _write(options: Options, query: str, epoch: int, iterator: Iterator[pa.Recor
     if task is None:
         raise PipelineError("no task is running; expected to be called by Spark")
     with Link(options) as link, without_collector():
-        sender = Sender(link, options)
-        maker = Maker(
-            options, f"spark:{query}", task.partitionId(), epoch, sharded=link.is_cluster, refused=sender.refused
-        )
-        for batch in iterator:
-            for chunk in maker.add(batch):
-                sender.send(chunk)
-        sender.send(maker.rest())
-        return sender.finish()
+        return send_all(link, options, f"spark:{query}", task.partitionId(), epoch, iterator)
+
+
+def send_all(
+    link: Link, options: Options, name: str, partition: int, epoch: int, batches: Iterable[pa.RecordBatch]
+) -> Written:
+    """Sends the rows of a task.
+
+    Args:
+        link: where to.
+        options: of the write.
+        name: the producer's, as far as it is the same for all tasks.
+        partition: the task's.
+        epoch: the producer's.
+        batches: the rows.
+
+    Raises:
+        PipelineError: a row that cannot be written, or a server refused it.
+    """
+    sender = Sender(link, options)
+    maker = Maker(options, name, partition, epoch, sharded=link.is_cluster, refused=sender.refused)
+    for batch in batches:
+        for chunk in maker.add(batch):
+            sender.send(chunk)
+    sender.send(maker.rest())
+    return sender.finish()
 
 
 class BatchWriter(DataSourceArrowWriter):

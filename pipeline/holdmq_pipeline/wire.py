@@ -35,7 +35,17 @@ from holdmq import HoldMQ
 from holdmq_pipeline.errors import OptionError
 from holdmq_pipeline.options import Options
 
-__all__ = ["Link", "Patience", "as_map", "checked", "command", "patiently", "range_key", "received"]
+__all__ = [
+    "Link",
+    "Patience",
+    "as_map",
+    "checked",
+    "command",
+    "patiently",
+    "patiently_between",
+    "range_key",
+    "received",
+]
 
 T = TypeVar("T")
 

@@ -1,6 +1,5 @@
 """Writing to topics, channels and sessions: what a DataFrame has arrives once, in order, whatever fails."""
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from pyspark.sql import Row, functions
 
 from holdmq import core
 from tests.pipeline.history_support import append, fleet, rows, store
-from tests.support import Cluster, Server, embedded_kinds
+from tests.support import Server, embedded_kinds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -204,26 +203,6 @@ def test_a_rate_is_kept(spark: "SparkSession", write: Write, client: redis.Redis
     end = client.time()
     assert end[0] + end[1] / 1e6 - begin[0] - begin[1] / 1e6 >= 0.5
     assert client.llen("c") == 60
-
-
-def test_a_cluster_of_three_gets_sessions_and_channels(
-    spark: "SparkSession", write: Write, fresh_cluster: Callable[..., Cluster]
-) -> None:
-    cluster = fresh_cluster(3)
-    url = cluster.nodes[0].url
-    client = cluster.client()
-    sent = [(f"client-{number % 20}", b"%d" % number) for number in range(400)]
-    write(spark.createDataFrame(sent, "client_id string, payload binary"), "sessions", url=url, chunkRows=50)
-    counted = Counter(client_id for client_id, _payload in sent)
-    info = spark.read.format("holdmq").options(url=url, table="session_info").load().collect()
-    assert {row.client_id: row.messages for row in info} == counted
-    found = spark.read.format("holdmq").options(url=url, table="sessions").load().collect()
-    assert Counter((row.client_id, bytes(row.payload)) for row in found) == Counter(sent)
-    channels = [(f"ch-{number % 9}", b"%d" % number) for number in range(90)]
-    write(spark.createDataFrame(channels, "channel string, payload binary"), "channels", url=url)
-    lists = spark.read.format("holdmq").options(url=url, table="channels", channelPattern="ch-*").load().collect()
-    assert Counter((row.channel, bytes(row.payload)) for row in lists) == Counter(channels)
-    assert client.llen("ch-3") == 10
 
 
 @pytest.mark.parametrize(

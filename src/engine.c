@@ -228,6 +228,7 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
     c->phase = PHASE_OPEN;
     c->version = session->version;
     c->denied_otherwise = session->denied_otherwise;
+    c->judges_all |= session->denied_otherwise;
     c->window = session->window;
     c->receive_maximum = session->receive_maximum;
     c->alias_maximum_in = session->alias_maximum_in;

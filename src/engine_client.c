@@ -127,6 +127,8 @@ bool hmq_engine_rules(hmq_engine *e, hmq_conn conn, const hmq_engine_rule *rules
     c->rules = copy;
     c->rule_count = count;
     c->denied_otherwise = denied_otherwise;
+    c->judges_all = denied_otherwise;
+    for (size_t i = 0; i < count; i++) c->judges_all |= rules[i].filter.len == 0 || rules[i].filter.data[0] != '$';
     return true;
 }
 
@@ -245,7 +247,8 @@ static int on_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     if (p->qos > 0 && c->version == 5 && c->receive_maximum > 0 && ++c->quota_used > c->receive_maximum)
         return HMQ_ENGINE_RECEIVE_MAXIMUM;
     spend(e, c);
-    if ((c->rule_count > 0 || c->denied_otherwise) && !may_publish(c, topic)) return hold_place(e, c, p);
+    bool is_judged = c->judges_all || (c->rule_count > 0 && topic.data[0] == '$');
+    if (is_judged && !may_publish(c, topic)) return hold_place(e, c, p);
     return send_publish(e, c, p, topic, &properties);
 }
 

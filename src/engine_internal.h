@@ -101,6 +101,7 @@ typedef struct connection {
     alias *aliases_out; /* alias_maximum_out */
     bucket publishing;
     bool denied_otherwise;
+    bool judges_all; /* else only topics that begin with a dollar: no rule can match others, which are allowed */
     size_t rule_count;
     hmq_engine_rule *rules; /* one block with the texts */
 

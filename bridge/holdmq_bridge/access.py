@@ -18,6 +18,10 @@ class Permissions(Protocol):
     def may_subscribe(self, topic_filter: bytes) -> bool:
         """To this filter, `$share/<group>/<filter>` included."""
 
+    @property
+    def subscribes_freely(self) -> bool:
+        """To whatever there is: no subscription has to be looked at."""
+
     def publish_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
         """(allow, filter) in order, the first that matches decides; and the verdict if none does."""
 
@@ -29,6 +33,10 @@ class _Everything:
         return True
 
     def may_subscribe(self, topic_filter: bytes) -> bool:
+        return True
+
+    @property
+    def subscribes_freely(self) -> bool:
         return True
 
     def publish_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:

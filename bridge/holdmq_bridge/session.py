@@ -59,6 +59,7 @@ class Session:
         "_owner_name",
         "_settings",
         "_will",
+        "_will_topic",
         "application",
         "ending",
         "epoch",
@@ -86,6 +87,7 @@ class Session:
         self._assigned_id = assigned_id
         self._now_ms = now_ms
         self._will: tuple[Any, ...] = ()  # options of SESSION.OPEN, until it is answered
+        self._will_topic = b""  # empty: there is no will
         self._count: int | None = 0  # subscriptions; None: not known
         self.phase = Phase.NEW
         self.ending: Ending | None = None
@@ -164,6 +166,7 @@ class Session:
         self.key = session_key(self.terms.client_id)
         self.inbox = session_name(self.key, Suffix.INBOX)
         self._will = will_options(packet, self._settings)
+        self._will_topic = b"" if packet.will is None else packet.will.topic
         self.phase = Phase.ASKING
         return [Authenticate(self.terms.client_id, packet.username, packet.password)]
 
@@ -185,8 +188,8 @@ class Session:
         self.permissions = verdict.rules
         kind = verdict.session_kind or self.terms.session_kind or self._settings.session_kind
         self.application = kind == "application"
-        if self._will and not verdict.rules.may_publish(self._will[1]):
-            return self._refuse(self.version, Reason.NOT_AUTHORIZED, f"no right to a will on {self._will[1]!r}")
+        if self._will_topic and not verdict.rules.may_publish(self._will_topic):
+            return self._refuse(self.version, Reason.NOT_AUTHORIZED, f"no right to a will on {self._will_topic!r}")
         self.phase = Phase.OPENING
         arguments: tuple[Argument, ...] = ("SESSION.OPEN", self.key, "OWNER", self._owner_name)
         if self.terms.clean:
@@ -315,7 +318,7 @@ class Session:
         actions: Actions = [Opened(answers.connack(self.terms, self._settings, present=resumed), resumed)]
         if resumed:
             actions.append(ReadHistory())
-        if resumed and self.permissions.publish_entries() != EVERYTHING.publish_entries():
+        if resumed and not self.permissions.subscribes_freely:
             actions += self._review()  # what it may do may have changed while it was away
         return actions
 
@@ -354,9 +357,21 @@ class Session:
         return self.end(Ending.SERVER_ERROR, f"{command.arguments[0]!r}: {error}")
 
     def permit(self, permissions: Permissions) -> Actions:
-        """What the client may do has changed; subscriptions that it may have no longer are taken away."""
+        """What the client may do has changed; subscriptions that it may have no longer are taken away.
+
+        A will that it may have no longer ends the connection, and goes nowhere: as if it came with a CONNECT now.
+        """
         self.permissions = permissions
+        if self._will_topic and not permissions.may_publish(self._will_topic):
+            return self._end_for_its_will()
         return self._review() if self.phase is Phase.OPEN else []
+
+    def _end_for_its_will(self) -> Actions:
+        self.publishes_will = False
+        detail = f"no right to a will on {self._will_topic!r}"
+        if self.phase is Phase.OPENING:
+            return self._refuse(self.version, Reason.NOT_AUTHORIZED, detail)
+        return self.end(Ending.NOT_ALLOWED, detail)
 
     def _review(self) -> Actions:
         return self._tell(Command(Kind.REVIEW, ("SESSION.SUBSCRIPTIONS", self.key)))

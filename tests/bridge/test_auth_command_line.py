@@ -239,6 +239,9 @@ def test_check_names_the_rule_that_decides(auth: Auth) -> None:
 
 def test_as_long_as_nothing_is_stored_everything_is_allowed(auth: Auth) -> None:
     assert "neither users nor rules" in done(auth("check", "c", "-", "publish", "a"))
+    assert "neither users nor rules" in done(auth("check", "c", "-", "subscribe", "$SYS/#"))
+    refused = auth("check", "c", "-", "publish", "$SYS/broker/version")  # but to speak for the server
+    assert (refused.exit_code, "deny publish $SYS/#" in refused.stdout) == (1, True)
 
 
 def test_clients_are_blocked_and_unblocked(auth: Auth) -> None:

@@ -115,6 +115,32 @@ def test_a_will_needs_the_right_to_publish_it(store: Store, broker: BridgeProces
             client.expect(packets.connack(code))
 
 
+def test_a_will_that_is_no_longer_allowed_ends_the_connection_and_goes_nowhere(store: Store, talk5: Connect5) -> None:
+    store.add_user(user("allow all #"))
+    watcher = login(talk5, "c2")
+    watcher.granted(("will", 1))
+    client = login(talk5, will=p.Will5("will", b"gone", 1))
+    keeper = login(talk5, "c3", will=p.Will5("other", b"gone", 1))
+    store.change_user("alice", lambda found: user("deny publish will", "allow all #", name=found.name))
+    client.expect_end(0x87)
+    assert keeper.told("a") == 0x10  # whose will is allowed stays
+    assert watcher.told("a") == 0x10
+    watcher.expect_silence(0.2)
+
+
+@pytest.mark.parametrize("topic", ["$SYS/broker/version", "$SYS/clients/c1/connected"])
+def test_who_has_no_rules_does_not_speak_for_the_server(broker: BridgeProcess, talk5: Connect5, topic: str) -> None:
+    watcher, client = talk5("c2"), talk5("c1")
+    watcher.granted(("$SYS/broker/version", 1), ("$SYS/clients/c1/connected", 1))
+    assert client.told(topic, b"forged") == 0x87
+    with Talk5(broker.port) as forger:
+        forger.send(p.connect("c3", will=p.Will5(topic)))
+        assert forger.read(2).code == 0x87
+    assert client.told("$SYS/broker/connection/other/state", b"1") == 0x10  # as Mosquitto's bridges tell
+    assert client.told("$other", b"x") == 0x10
+    watcher.expect_silence(0.2)
+
+
 def test_a_change_of_rules_is_in_force_without_a_new_connect(store: Store, talk5: Connect5) -> None:
     store.add_user(user("allow all a/#"))
     client = login(talk5)

@@ -42,6 +42,10 @@ class Rules:
     def may_subscribe(self, topic_filter: bytes) -> bool:
         return topic_filter in self._allowed
 
+    @property
+    def subscribes_freely(self) -> bool:
+        return False
+
     def publish_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
         return [(True, topic) for topic in self._allowed], False
 
@@ -148,6 +152,23 @@ def test_a_will_without_the_right_to_publish_it_is_refused() -> None:
     session = new_session()
     session.packet(packets.connect("c1", will=Will("secret")))
     assert sent(session.authenticated(Verdict(True, rules=Rules(b"mine")))) == packets.connack(5)
+
+
+def test_a_will_whose_right_is_taken_away_while_the_session_opens_is_refused_and_goes_nowhere() -> None:
+    session = new_session()
+    command = opening(session, packets.connect("c1", will=Will("secret")))
+    assert sent(session.permit(Rules(b"mine"))) == packets.connack(5)
+    close = told(session.reply(command, [EPOCH, 0]))
+    assert close.arguments == ("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH)  # without WILL
+
+
+def test_rights_that_change_while_the_session_opens_are_those_that_it_begins_with() -> None:
+    session = new_session()
+    command = opening(session, packets.connect("c1", clean=False))
+    assert session.permit(Rules(b"mine")) == []
+    review = told(session.reply(command, [EPOCH, 1]))
+    assert review.arguments == ("SESSION.SUBSCRIPTIONS", b"{c1}")
+    assert told(session.reply(review, [b"mine", b"other"])).arguments[-1] == b"other"
 
 
 def test_a_client_id_that_is_too_long_is_refused() -> None:

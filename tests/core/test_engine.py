@@ -117,6 +117,20 @@ def test_acknowledgements_come_in_the_order_of_the_publishes_also_behind_a_denie
     assert desk.received(conn) == puback(1) + puback(2) + puback(3)
 
 
+@pytest.mark.parametrize("more", [[], [(False, b"no")], [(False, b"+/no")]], ids=["alone", "beside a topic", "a plus"])
+def test_rules_on_topics_with_a_dollar_deny_these_and_no_others(desk: Desk, more: list[tuple[bool, bytes]]) -> None:
+    conn = desk.open()
+    desk.engine.rules(conn, [(True, b"$SYS/a/#"), (False, b"$SYS/#"), *more], denied_otherwise=False)
+    topics = [b"$SYS", b"$SYS/b", b"$SYS/a/b", b"$other", b"a", b"no", b"x/no"]
+    desk.send(conn, b"".join(publish(t, qos=1, packet_id=i + 1) for i, t in enumerate(topics)))
+    allowed = [command[1] for command in desk.commands() if command[0] == b"TOPIC.PUBLISH"]
+    denied = {b"$SYS", b"$SYS/b", *({b"no": [b"no"], b"+/no": [b"x/no"]}[more[0][1]] if more else [])}
+    assert allowed == [topic for topic in topics if topic not in denied]
+    desk.engine.rules(conn, [], denied_otherwise=False)
+    desk.send(conn, publish(b"$SYS/b", qos=1, packet_id=99))
+    assert [command[1] for command in desk.commands()] == [b"$SYS/b"]
+
+
 def test_mqtt_5_is_told_what_became_of_a_publish(desk: Desk) -> None:
     conn = desk.open(version=5)
     desk.engine.rules(conn, [(False, b"no"), (True, b"#")], denied_otherwise=False)

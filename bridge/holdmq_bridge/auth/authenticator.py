@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 from holdmq_bridge.auth.lookup import BATCH, Found, Lookups
 from holdmq_bridge.auth.passwords import BadHashError, BusyError, Verifier
 from holdmq_bridge.auth.records import MAX_NAME_BYTES, Policy, RecordError, User
-from holdmq_bridge.auth.rules import CompiledRules, compile_rules
+from holdmq_bridge.auth.rules import CompiledRules, compile_rules, without_rules
 from holdmq_bridge.auth.settings import AuthSettings
 from holdmq_bridge.auth.throttle import Throttle, source_of
 from holdmq_bridge.auth.verdict import ANONYMOUS, Change, Identity, Kind, Reason, Verdict
@@ -273,8 +273,10 @@ class Authenticator:
 
 
 def _rules(policy: Policy, user: User | None, identity: Identity, client_id: bytes) -> CompiledRules:
-    """What the client may do; everything as long as there are neither users nor rules."""
-    if policy.is_empty or (user is not None and user.superuser):
+    """What the client may do; next to everything as long as there are neither users nor rules."""
+    if policy.is_empty:
+        return without_rules(policy.version)
+    if user is not None and user.superuser:
         return CompiledRules(_ALLOWING_ALL.entries, _ALLOWING_ALL.default, policy.version)
     try:
         lists = policy.rule_lists(user, anonymous=identity.kind is Kind.ANONYMOUS)

@@ -21,7 +21,7 @@ from holdmq_bridge.auth.cli_common import OUTPUT, output, pass_store
 from holdmq_bridge.auth.cli_rules import block_group, role_group, rule_group
 from holdmq_bridge.auth.cli_users import user_group
 from holdmq_bridge.auth.records import Policy, User
-from holdmq_bridge.auth.rules import CompiledRules, Decision, compile_rules
+from holdmq_bridge.auth.rules import CompiledRules, Decision, compile_rules, without_rules
 from holdmq_bridge.auth.store import Store
 from holdmq_bridge.settings import Settings
 
@@ -99,7 +99,9 @@ def _refused(policy: Policy, user: User | None, client_id: str) -> str:
 
 
 def _rules_of(policy: Policy, user: User | None, client_id: str) -> CompiledRules:
-    if policy.is_empty or (user is not None and user.superuser):
+    if policy.is_empty:
+        return without_rules()
+    if user is not None and user.superuser:
         return CompiledRules((), default=True)
     lists = policy.rule_lists(user, anonymous=user is None)
     return compile_rules(lists, client_id.encode(), None if user is None else user.name, default=False)

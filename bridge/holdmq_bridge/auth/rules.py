@@ -167,6 +167,11 @@ class CompiledRules:
         entries = [(entry.allow, entry.topic_filter) for entry in self.entries if entry.action is not Action.SUBSCRIBE]
         return entries, self.default
 
+    @property
+    def subscribes_freely(self) -> bool:
+        """May the client subscribe to whatever there is?"""
+        return self.default and all(entry.action is Action.PUBLISH for entry in self.entries)
+
 
 def compile_rules(
     lists: Iterable[RuleList], client_id: bytes, username: str | None, *, default: bool, version: int = 0
@@ -284,3 +289,23 @@ def _parts(level: str, topic_filter: str) -> tuple[_Part, ...]:
         parts.append(("", "%") if mark == "%" else (mark, ""))
         at += 2
     return tuple(parts) or (("", ""),)
+
+
+# As long as nobody has written a rule everything is allowed, but to speak for the server: what stands below $SYS is its
+# own, save what other brokers tell of their links to this one.
+_BUILT_IN = RuleList(
+    "the built-in ones",
+    (Rule.parse("allow publish $SYS/broker/connection/#"), Rule.parse("deny publish $SYS/#")),
+)
+
+
+def without_rules(version: int = 0) -> CompiledRules:
+    """What everybody may do where there are neither users nor rules.
+
+    Args:
+        version: of the stored rules, which are none.
+    """
+    return CompiledRules(_WITHOUT_RULES.entries, _WITHOUT_RULES.default, version)
+
+
+_WITHOUT_RULES = compile_rules([_BUILT_IN], b"", None, default=True)

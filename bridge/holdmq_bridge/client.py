@@ -255,8 +255,9 @@ class Client(asyncio.BufferedProtocol):
 
     def permit(self, permissions: Permissions) -> None:
         """What it may do has changed."""
-        entries, default = permissions.publish_entries()
-        self._bridge.engine.rules(self.conn, entries, denied_otherwise=not default)
+        if self.session.phase is Phase.OPEN:  # else the engine learns it when it is
+            entries, default = permissions.publish_entries()
+            self._bridge.engine.rules(self.conn, entries, denied_otherwise=not default)
         self.replied(self.session.permit(permissions))
 
     def _opened(self, opened: Opened) -> None:

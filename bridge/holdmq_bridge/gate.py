@@ -160,7 +160,7 @@ class Gate:
             return
         if not found.allowed:
             client.end(Ending.NOT_ALLOWED, found.detail, found.reason.disconnect_code)
-        elif client.session.phase is Phase.OPEN and found.rules != client.session.permissions:
+        elif client.session.phase in (Phase.OPENING, Phase.OPEN) and found.rules != client.session.permissions:
             log.info("the rights of a client have changed", client=client.session.client_id)
             client.permit(found.rules)
 

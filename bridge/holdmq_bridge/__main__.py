@@ -11,7 +11,9 @@ from typing import Any, Literal, get_args, get_origin
 import click
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
+from holdmq_bridge.auth import AuthSettings
 from holdmq_bridge.auth.cli import auth
 from holdmq_bridge.serve import main
 from holdmq_bridge.settings import Settings
@@ -34,8 +36,27 @@ def _option(name: str, field: FieldInfo) -> click.Option:
         [f"--{name.replace('_', '-')}", name],
         type=_kind(field.annotation),
         default=None,
-        help=f"{field.description}  [default: {field.default}; environment: HOLDMQ_BRIDGE_{name.upper()}]",
+        help=f"{field.description}  [{_default(field)}environment: HOLDMQ_BRIDGE_{name.upper()}]",
     )
+
+
+def _default(field: FieldInfo) -> str:
+    return "" if field.default is None else f"default: {field.default}; "
+
+
+def _fields() -> dict[str, FieldInfo]:
+    """In the order of the documentation: what is about users and rules comes behind the bridge's own."""
+    own = {name: field for name, field in Settings.model_fields.items() if name not in AuthSettings.model_fields}
+    return own | Settings.model_fields
+
+
+def _wrong(problem: ErrorDetails) -> str:
+    """What is wrong with a setting, or with some of them together."""
+    text = problem["msg"].removeprefix("Value error, ")
+    if problem["loc"]:
+        return f"{'.'.join(str(part) for part in problem['loc'])}: {text} (given: {problem['input']!r})"
+    meant = [f"{name}={value!r}" for name, value in problem["input"].items() if name in text]
+    return f"{text} (given: {', '.join(meant)})" if meant else text
 
 
 @click.pass_context
@@ -46,8 +67,7 @@ def _run(context: click.Context, /, **given: Any) -> None:
         settings = Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         for problem in error.errors():
-            where = ".".join(str(part) for part in problem["loc"])
-            click.echo(f"holdmq_bridge: {where}: {problem['msg']} (given: {problem['input']!r})", err=True)
+            click.echo(f"holdmq_bridge: {_wrong(problem)}", err=True)
         sys.exit(2)
     try:
         if settings.workers > 1:
@@ -63,9 +83,10 @@ command = click.Group(
     "holdmq_bridge",
     callback=_run,
     invoke_without_command=True,
-    params=[_option(name, field) for name, field in Settings.model_fields.items()],
+    params=[_option(name, field) for name, field in _fields().items()],
     help="MQTT front end of HoldMQ: clients on one side, a Redis or Valkey server with the module on the other.",
 )
+command = click.version_option(package_name="holdmq", prog_name="holdmq-bridge")(command)
 command.add_command(auth)
 command.add_command(link)
 

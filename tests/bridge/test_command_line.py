@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,19 @@ def test_help_names_every_setting_with_its_default_and_variable() -> None:
     for name, field in Settings.model_fields.items():
         assert f"--{name.replace('_', '-')} " in told
         assert f"HOLDMQ_BRIDGE_{name.upper()}" in told.replace(" ", "")
-        assert f"[default: {field.default};" in told
+        assert field.default is None or f"[default: {field.default};" in told
+    assert told.index("--host ") < told.index("--allow-anonymous ")  # what everybody looks for comes first
+
+
+def test_the_version_is_told() -> None:
+    assert run("--version").stdout == f"holdmq-bridge, version {version('holdmq')}\n"
+
+
+def test_settings_that_do_not_go_together_are_named_without_the_others() -> None:
+    outcome = run("--tls-port", "8883", "--redis", "redis://:secret@127.0.0.1")
+    assert outcome.exit_code == 2
+    expected = "holdmq_bridge: tls_certificate is missing: tls_port and wss_port need one (given: tls_port=8883)\n"
+    assert outcome.stderr == expected
 
 
 def test_the_page_on_the_bridge_has_every_setting_with_its_default() -> None:

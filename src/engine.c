@@ -274,7 +274,8 @@ uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes) {
     return hmq_bytes_room(&e->allocator, &c->output, bytes);
 }
 
-void hmq_engine_put(connection *c, size_t bytes) {
+void hmq_engine_put(hmq_engine *e, connection *c, size_t bytes) {
+    e->count.packets_sent++;
     hmq_bytes_wrote(&c->output, bytes);
 }
 
@@ -284,7 +285,7 @@ bool hmq_engine_send(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t l
     uint8_t *room = hmq_engine_output(e, c, len);
     if (room == NULL) return false;
     if (len > 0) memcpy(room, data, len);
-    hmq_engine_put(c, len);
+    hmq_engine_put(e, c, len);
     return true;
 }
 

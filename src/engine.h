@@ -123,6 +123,7 @@ typedef struct hmq_engine_rule {
 /* All only grow. */
 typedef struct hmq_engine_counters {
     uint64_t packets_received, bytes_received; /* all packets that were decoded */
+    uint64_t packets_sent;                     /* all that were written for clients */
     uint64_t publishes_received[3]; /* by QoS */
     uint64_t publishes_acknowledged;
     uint64_t publishes_denied, publishes_unheard, publishes_refused, publishes_repeated;

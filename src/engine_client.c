@@ -62,7 +62,7 @@ void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_
     out[2] = (uint8_t)(packet_id >> 8);
     out[3] = (uint8_t)packet_id;
     out[4] = reason;
-    hmq_engine_put(c, with_reason ? 5 : 4);
+    hmq_engine_put(e, c, with_reason ? 5 : 4);
 }
 
 /* ---- topic aliases ---- */

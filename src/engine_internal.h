@@ -180,7 +180,7 @@ bool hmq_engine_list_pop(conn_list *list, hmq_conn *conn); /* false: nobody is o
 void hmq_engine_wants_flush(hmq_engine *e, connection *c);
 void hmq_engine_wants_time(hmq_engine *e, connection *c);
 uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes); /* room for a packet; then hmq_engine_put */
-void hmq_engine_put(connection *c, size_t bytes);
+void hmq_engine_put(hmq_engine *e, connection *c, size_t bytes);
 bool hmq_engine_rests_now(const hmq_engine *e, const connection *c);
 void hmq_engine_relieve(hmq_engine *e, connection *c); /* RELIEF if it is owed and due */
 void hmq_engine_buffer_done(hmq_engine *e, hmq_bytes *buffer); /* an empty buffer goes back */

@@ -95,7 +95,7 @@ static put_result put_publish(hmq_engine *e, connection *c, const draft *d) {
                       : hmq_mqtt_encode_publish(r->topic.data, r->topic.len, r->payload.data, r->payload.len, d->qos,
                                                 d->retain, d->dup, d->packet_id, room, most);
     if (size == 0) return PUT_TOO_LARGE;
-    hmq_engine_put(c, size);
+    hmq_engine_put(e, c, size);
     e->count.messages_sent[d->qos]++;
     e->count.messages_sent_again += d->dup;
     return PUT_DONE;

@@ -43,6 +43,7 @@ _MEANINGS = {
     "messages_sent_again": "messages sent to clients once more, with DUP",
     "messages_unreadable": "values in queues that are no messages",
     "packets_malformed": "packets that are none",
+    "packets_sent": "packets of all kinds written for clients",
     "pages_fetched": "pages of queues asked for",
     "protocol_errors": "packets that were not allowed where they came",
     "publishes_acknowledged": "publishes of clients that were taken and acknowledged",

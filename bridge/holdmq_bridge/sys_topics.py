@@ -5,7 +5,7 @@
 
 Keys (one slot of a cluster; nothing in them is needed for anything else)
 
-    {holdmq:sys}:totals       hash, counters of all processes that ever were
+    {holdmq:sys}:totals       hash, counters of all processes that ever were; `maximum`: most clients at the same time
     {holdmq:sys}:names        sorted set, process by the time of its last report
     {holdmq:sys}:<process>    string, its levels as JSON, expires after three intervals
     {holdmq:sys}:lease        string, who publishes, expires after three intervals
@@ -47,6 +47,7 @@ _COUNTED = {
         "publishes_dropped_qos0",
     ),
     "packets_received": ("packets_received",),
+    "packets_sent": ("packets_sent",),
     "bytes_received": ("bytes_received",),
     "bytes_sent": ("bytes_sent",),
     "connections": ("connections_accepted",),
@@ -130,8 +131,12 @@ class SysTopics:
             return
         levels = [json.loads(process) for process in processes if process is not None]
         total = {name: int(totals.get(name.encode(), 0)) for name in _COUNTED}
+        most, connected = int(totals.get(b"maximum", 0)), sum(process["connected"] for process in levels)
+        if connected > most:
+            most = connected
+            self._tell("HSET", _TOTALS, "maximum", most)
         text = info.decode() if isinstance(info, bytes) else str(info)
-        for topic, value in _figures(total, levels, text).items():
+        for topic, value in {**_figures(total, levels, text), "clients/maximum": str(most)}.items():
             self._tell("TOPIC.PUBLISH", f"$SYS/broker/{topic}", value, "QOS", 0, "RETAIN", "TTL", self._expires_s)
 
 
@@ -147,6 +152,7 @@ def _figures(total: dict[str, int], levels: list[dict[str, int]], info: str) -> 
         "processes": len(levels),
         "connections/total": total["connections"],
         "messages/received": total["packets_received"],
+        "messages/sent": total["packets_sent"],
         "publish/messages/received": total["messages_received"],
         "publish/messages/sent": total["messages_sent"],
         "publish/messages/dropped": total["messages_dropped"],

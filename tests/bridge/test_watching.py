@@ -1,8 +1,10 @@
 """What an operator sees: /metrics, /healthz and $SYS."""
 
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdmq_bridge.metrics import parse_info
 from tests.bridge import packets
 from tests.bridge.conftest import Connect
+from tests.bridge.talk import Talk
 from tests.support import BridgeProcess, Server, eventually
 from tests.support.ports import Port, reserve_port
 
@@ -71,6 +74,32 @@ def test_metrics_count_what_happens(server: Server, bridge: MakeBridge, dial: Co
     assert got["process_resident_memory_bytes"] > 1_000_000
 
 
+def test_the_page_on_the_bridge_has_every_metric(server: Server, bridge: MakeBridge, port: Port) -> None:
+    bridge(server, arguments=["--metrics-port", str(port.number)])
+    page = (Path(__file__).parents[2] / "docs" / "mqtt.md").read_text(encoding="utf-8")
+    table = page[page.index("| metric | |") : page.index("| `holdmq_server_")]
+    told = set(re.findall(r"`(?:holdmq_bridge_|…)(\w+)", table))
+    _, text = get(port, "/metrics")
+    there = {line.split()[2].removeprefix("holdmq_bridge_") for line in text.splitlines() if line.startswith("# HELP")}
+    assert told == {name for name in there if not name.startswith(("holdmq_server_", "process_"))}
+
+
+def test_more_connections_than_are_allowed_are_refused_and_counted(
+    server: Server, bridge: MakeBridge, dial: Connect, port: Port
+) -> None:
+    made = bridge(server, arguments=["--max-connections", "3", "--metrics-port", str(port.number)])
+    clients = [dial(made.port, f"c{number}") for number in range(3)]
+    with Talk(made.port) as refused:
+        refused.expect_closed()
+    for client in clients:  # who is inside stays
+        client.send(packets.PINGREQ)
+        client.expect(packets.PINGRESP)
+    assert scrape(port)["holdmq_bridge_connections_refused_total"] == 1
+    clients[0].close()
+    eventually(lambda: scrape(port)["holdmq_bridge_clients"] == 2)
+    dial(made.port, "c4")
+
+
 def test_health_follows_the_server(fresh_server: MakeServer, bridge: MakeBridge, port: Port) -> None:
     server = fresh_server()
     bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
@@ -119,6 +148,8 @@ def test_sys_topics_tell_sums_over_all_processes(server: Server, bridge: MakeBri
             and seen.get("version", b"").startswith(b"HoldMQ ")
             and int(seen.get("retained messages/count", 0)) >= 3
             and int(seen.get("bytes/received", 0)) > 300
+            and int(seen.get("messages/sent", 0)) >= 8  # CONNACK and PUBACK of each, and more
+            and seen.get("clients/maximum") == b"4"
             and seen.get("uptime", b"").endswith(b" seconds")
         )
 

@@ -34,7 +34,7 @@ PY_ALL = $(foreach d,pyclient bridge pipeline tests bench tools src,$(if $(wildc
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: PYTHON, WORKERS (test processes), TESTS (what to test), ARGS (passed on), HOLDMQ_SERVER (another server)"
 
 # --- Environment ------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from holdmq_bridge.reasons import Reason
 from holdmq_bridge.settings import Settings
 
 NO_LIMIT = 0
+_OF_GROUPS = b"$share/"
 
 
 class RefusedError(Exception):
@@ -74,6 +75,8 @@ def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], b
     if len(connect.client_id) > settings.max_client_id_bytes:
         size = len(connect.client_id)
         raise RefusedError(Reason.BAD_CLIENT_ID, f"a client id of {size} bytes, at most {settings.max_client_id_bytes}")
+    if connect.client_id.startswith(_OF_GROUPS):
+        raise RefusedError(Reason.BAD_CLIENT_ID, "a client id that begins with $share/: queues of groups are named so")
     client_id = connect.client_id or assigned_id()
     assigned = not connect.client_id
     if connect.level == PROTOCOL_LEVEL_5:

@@ -176,6 +176,10 @@ def test_a_client_id_that_is_too_long_is_refused() -> None:
     assert sent(session.packet(packets.connect("c" * 24))) == packets.connack(2)
 
 
+def test_a_client_id_that_names_the_queue_of_a_group_is_refused() -> None:
+    assert sent(new_session().packet(packets.connect("$share/g/a"))) == packets.connack(2)
+
+
 @pytest.mark.parametrize("code", [1, 2])
 def test_a_faulty_connect_is_answered_with_the_code_that_the_standard_has_for_it(code: int) -> None:
     session = new_session()

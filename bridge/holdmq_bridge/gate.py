@@ -31,7 +31,7 @@ from holdmq_bridge.auth.passwords import BusyError
 from holdmq_bridge.auth.records import RecordError
 from holdmq_bridge.auth.verdict import ANONYMOUS
 from holdmq_bridge.logs import Log
-from holdmq_bridge.reasons import Ending, Reason
+from holdmq_bridge.reasons import Reason
 from holdmq_bridge.target import Target
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Gate:
         if not client.conn:
             return
         if not found.allowed:
-            client.end(Ending.NOT_ALLOWED, found.detail, found.reason.disconnect_code)
+            client.replied(client.session.expel(found.detail, found.reason.disconnect_code))
         elif client.session.phase in (Phase.OPENING, Phase.OPEN) and found.rules != client.session.permissions:
             log.info("the rights of a client have changed", client=client.session.client_id)
             client.permit(found.rules)

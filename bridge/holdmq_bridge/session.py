@@ -363,15 +363,20 @@ class Session:
         """
         self.permissions = permissions
         if self._will_topic and not permissions.may_publish(self._will_topic):
-            return self._end_for_its_will()
+            return self.expel(f"no right to a will on {self._will_topic!r}", Reason.NOT_AUTHORIZED)
         return self._review() if self.phase is Phase.OPEN else []
 
-    def _end_for_its_will(self) -> Actions:
+    def expel(self, detail: str, reason: int) -> Actions:
+        """The client may no longer be here, and so has no right to a will.
+
+        Args:
+            detail: why, in words.
+            reason: of the DISCONNECT.
+        """
         self.publishes_will = False
-        detail = f"no right to a will on {self._will_topic!r}"
         if self.phase is Phase.OPENING:
-            return self._refuse(self.version, Reason.NOT_AUTHORIZED, detail)
-        return self.end(Ending.NOT_ALLOWED, detail)
+            return self._refuse(self.version, Reason.NOT_AUTHORIZED, detail, told=False)
+        return self.end(Ending.NOT_ALLOWED, detail, reason)
 
     def _review(self) -> Actions:
         return self._tell(Command(Kind.REVIEW, ("SESSION.SUBSCRIPTIONS", self.key)))

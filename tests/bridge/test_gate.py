@@ -176,11 +176,16 @@ def test_a_subscription_is_taken_away_from_a_client_that_was_away_when_the_rules
     eventually(lambda: client.hkeys("{c1}_subscriptions") == [b"b"])
 
 
-def test_a_user_who_is_disabled_is_disconnected(store: Store, talk5: Connect5) -> None:
+def test_a_user_who_is_disabled_is_disconnected_and_leaves_no_will(store: Store, talk5: Connect5) -> None:
     store.add_user(user("allow all #"))
-    client = login(talk5)
+    store.add_user(user("allow all #", name="bob"))
+    watcher = talk5("w", username="bob", password=PASSWORD)
+    watcher.granted(("will", 1))
+    client = login(talk5, will=p.Will5("will", b"gone", 1))
     store.change_user("alice", lambda found: user(name=found.name, enabled=False))
     client.expect_end(0x87)
+    assert watcher.told("a") == 0x10
+    watcher.expect_silence(0.2)
 
 
 def test_an_anonymous_client_is_disconnected_when_the_first_user_appears(store: Store, talk: Connect) -> None:

@@ -162,6 +162,13 @@ def test_a_will_whose_right_is_taken_away_while_the_session_opens_is_refused_and
     assert close.arguments == ("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH)  # without WILL
 
 
+def test_who_is_expelled_while_the_session_opens_is_refused() -> None:
+    session = new_session()
+    command = opening(session, packets.connect("c1", will=Will("secret")))
+    assert sent(session.expel("blocked", Reason.ADMINISTRATIVE)) == packets.connack(5)
+    assert told(session.reply(command, [EPOCH, 0])).arguments == ("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH)
+
+
 def test_rights_that_change_while_the_session_opens_are_those_that_it_begins_with() -> None:
     session = new_session()
     command = opening(session, packets.connect("c1", clean=False))

@@ -119,7 +119,11 @@ def history(
             found = offsets_at(link, store, shards, timestamp_ms(end, "end") + 1)
             until = {one.shard: max(min(until[one.shard], found[one.shard]), 0) for one in shards}
     live = (
-        spark.read.format("holdmq").schema(COLUMNS).options(**options).option("store", store).option("archive", table)
+        spark.read.format("holdmq")
+        .schema(COLUMNS)
+        .options(**options)
+        .option("store", store)
+        .option("archive", archive_of.location)
     )
     live = live.option("startingOffsets", _json(begin)).option(
         "endingOffsets", _json({shard: max(number, begin[shard]) for shard, number in until.items()})

@@ -34,10 +34,10 @@ from deltalake.transaction import AddAction, RemoveAction
 from holdmq_pipeline import layout
 from holdmq_pipeline.errors import ArchiveError
 from holdmq_pipeline.layout import ArchiveFile
+from holdmq_pipeline.places import PARQUET, whole_path
 
 __all__ = ["ArchiveTable", "Change", "Snapshot", "open_table"]
 
-PARQUET = "parquet:"
 LOG = "_holdmq"
 PARTITIONS = ["date", "structure"]
 
@@ -96,7 +96,8 @@ class ArchiveTable(Protocol):
 
 
 def open_table(location: str) -> "ArchiveTable":
-    """The table at this place; it is made by its first commit."""
+    """The table at this place; it is made by its first commit. Its `location` is whole: tasks find it by that."""
+    location = whole_path(location)
     if location.startswith(PARQUET):
         return ParquetTable(location)
     return DeltaArchive(location)

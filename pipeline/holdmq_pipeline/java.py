@@ -7,6 +7,7 @@ where Debian puts its packages are looked at. Nothing is installed here.
 import os
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 VERSIONS = (17, 21)
@@ -18,8 +19,9 @@ class JavaMissingError(Exception):
     """There is no Java that Spark supports."""
 
 
+@cache
 def version_of(home: Path) -> int | None:
-    """The release of the Java in this folder, None if there is none that runs."""
+    """The release of the Java in this folder, None if there is none that runs; asked once in a process."""
     try:
         done = subprocess.run(
             [str(home / "bin" / "java"), "-version"], capture_output=True, text=True, check=True, timeout=30

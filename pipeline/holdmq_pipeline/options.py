@@ -14,6 +14,7 @@ from typing import Any
 
 from holdmq import core
 from holdmq_pipeline.errors import OptionError
+from holdmq_pipeline.places import whole_path
 
 __all__ = ["OPTIONS", "TABLES", "Option", "Options", "checked_filters", "timestamp_ms"]
 
@@ -130,6 +131,8 @@ OPTIONS = (
     Option("ttl", (WRITE,), "", "Seconds to live; a column ttl wins"),
     Option("limit", (WRITE,), "", "Table sessions: the queue's limit"),
 )
+_PATHS = ("passwordFile", "archive")
+"""Tasks run elsewhere than in the folder from which such a path may count."""
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 
@@ -156,7 +159,7 @@ class Options:
             if used not in option.used:
                 where = " and ".join(option.used)
                 raise OptionError(f"option {option.name} is of no use for {used}; it belongs to {where}")
-            self._values[option.name] = value
+            self._values[option.name] = whole_path(value) if option.name in _PATHS else value
 
     def __contains__(self, name: str) -> bool:
         return self._values.get(name, "") != ""

@@ -29,11 +29,21 @@ SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }
-LOCAL_SETTINGS = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "2g",
-}
+STARTED_SETTINGS = {"spark.driver.memory": "2g"}
+LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def all_settings(master: str | None, settings: Mapping[str, Any], *, submitted: bool) -> dict[str, Any]:
+    """What a session is told, the master included; arguments as of `spark_session`.
+
+    Only a Spark within this process keeps to the loopback: executors elsewhere have to reach the driver, whose address
+    is what Spark finds, or the setting `spark.driver.host`.
+    """
+    if submitted:
+        return {**SETTINGS, **({"spark.master": master} if master else {}), **settings}
+    where = str(settings.get("spark.master") or master or "local[*]")
+    local = LOCAL_SETTINGS if where.startswith("local") else {}
+    return {**SETTINGS, **STARTED_SETTINGS, **local, **settings, "spark.master": where}
 
 
 def spark_session(
@@ -54,10 +64,7 @@ def spark_session(
         os.environ["JAVA_HOME"] = str(find_java())
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    if master or not submitted:
-        builder = builder.master(master or "local[*]")
-    local = {} if submitted else LOCAL_SETTINGS
-    for key, value in {**SETTINGS, **local, **(settings or {})}.items():
+    for key, value in all_settings(master, settings or {}, submitted=submitted).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     # Spark finds the source by itself where it is installed; not in a checkout, whose packages are found by a hook.

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdmq_pipeline.spark import spark_session
+from tests.pipeline.spark_cluster import QUICK, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# The quicker start matters more than the quicker code: client compiler only, the collector without threads.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The session."""
     directory = tmp_path_factory.mktemp("spark")
+    os.environ["SPARK_HOME"] = str(spark_home(directory / "spark"))
     os.environ["TZ"] = "UTC"
     time.tzset()
     session = spark_session(

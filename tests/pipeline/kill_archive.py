@@ -26,10 +26,10 @@ from pathlib import Path
 import redis
 
 from holdmq_pipeline.archive import archived
-from holdmq_pipeline.archive_table import PARQUET
 from holdmq_pipeline.figures import JobFigures
 from holdmq_pipeline.jobs.archive import Archiver, archive, compact
 from holdmq_pipeline.options import Options
+from holdmq_pipeline.places import PARQUET
 from holdmq_pipeline.spark import spark_session
 from tests.pipeline.history_support import Message, append, fleet, store
 from tests.support import Server, embedded_kinds

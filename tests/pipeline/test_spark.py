@@ -8,6 +8,8 @@ import pytest
 
 from holdmq_pipeline import java
 from holdmq_pipeline import spark as session
+from holdmq_pipeline.options import Options
+from holdmq_pipeline.places import whole_path
 from pyspark_holdmq import DefaultSource
 
 REPOSITORY = Path(__file__).parents[2]
@@ -32,3 +34,26 @@ def test_spark_finds_the_source_by_itself_where_it_is_installed(monkeypatch: pyt
     monkeypatch.syspath_prepend(str(REPOSITORY / "pipeline"))
     assert [info.name for info in pkgutil.iter_modules() if info.name.startswith("pyspark_")] == ["pyspark_holdmq"]
     assert (DefaultSource.name(), DefaultSource.__module__) == ("holdmq", "pyspark_holdmq")
+
+
+def test_only_a_spark_within_the_process_keeps_to_the_loopback() -> None:
+    """Executors on other machines have to reach the driver."""
+    host = "spark.driver.host"
+    for where in (None, "local[2]"):
+        assert session.all_settings(where, {}, submitted=False)[host] == "127.0.0.1"
+    remote = session.all_settings("spark://master:7077", {}, submitted=False)
+    assert (remote["spark.master"], host in remote) == ("spark://master:7077", False)
+    assert host not in session.all_settings(None, {"spark.master": "spark://master:7077"}, submitted=False)
+    submitted = session.all_settings(None, {"spark.driver.memory": "1g"}, submitted=True)
+    assert not {"spark.master", host} & set(submitted)
+    assert submitted["spark.driver.memory"] == "1g"
+
+
+def test_paths_of_tasks_do_not_count_from_the_folder_of_the_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = {"a/b": f"{tmp_path}/a/b", "parquet:a": f"parquet:{tmp_path}/a", "/a": "/a", "s3://a/b": "s3://a/b", "": ""}
+    assert {place: whole_path(place) for place in whole} == whole
+    given = Options({"archive": "parquet:a", "passwordFile": "secret"})
+    assert (given.text("archive"), given.text("passwordFile")) == (f"parquet:{tmp_path}/a", f"{tmp_path}/secret")

@@ -32,6 +32,7 @@ from holdmq_pipeline.holds import hold, release
 from holdmq_pipeline.layout import ArchiveFile
 from holdmq_pipeline.offsets import Range, ShardInfo, admitted, lost, plan
 from holdmq_pipeline.options import READ, Options
+from holdmq_pipeline.places import whole_path
 from holdmq_pipeline.ranges import check_loss, shard_infos
 from holdmq_pipeline.wire import Link, range_key
 
@@ -137,7 +138,7 @@ class Archiver:
                 raise OptionError(f"{name} is {value}; expected 1 or more")
         self._spark = spark
         self._options = options
-        self._location = location
+        self._location = whole_path(location)
         self._reader = reader
         self._batch_rows = batch_rows
         self._task_rows = task_rows
@@ -364,7 +365,7 @@ def compact(
         ]
         step = progress.step("compacting", len(bundles)) if progress else None
         if bundles:
-            tasks = [(table, bundle) for bundle in bundles]
+            tasks = [(archive_of.location, bundle) for bundle in bundles]
             added = spark.sparkContext.parallelize(tasks, len(tasks)).map(merge_files).collect()
             removed = [one for bundle in bundles for one in bundle]
             fault("after write")

@@ -50,7 +50,7 @@ for command in (archive, compact, export, replay, migrate):
 @click.option(
     "--margin", type=click.IntRange(0, 100), default=10, show_default=True, help="Percent it has to be cheaper."
 )
-@click.option("--levels", type=click.IntRange(1, 16), default=8, show_default=True, help="To be indexed.")
+@click.option("--levels", type=click.IntRange(1, 16), help="To be indexed: those of the store, or without one 8.")
 @click.option("--max-patterns", type=click.IntRange(1, 4096), default=256, show_default=True, help="Of a set.")
 @click.option(
     "--sample", type=click.IntRange(1, 100_000), default=10_000, show_default=True, help="Topics to score on."
@@ -76,6 +76,9 @@ def learn(
         raise click.UsageError("--input or --store is missing")
     if install and store is None:
         raise click.UsageError("--install needs --store")
+    if how["levels"] is not None and store is not None:
+        raise click.UsageError("--levels is of no use with --store, whose levels are indexed")
+    how = {name: value for name, value in how.items() if value is not None}
     how["exact"] = not how.pop("estimate")
     spark = setting.spark()
     topics = loaded(spark, path) if path else history(spark, setting, store or "").select("topic")

@@ -137,7 +137,7 @@ def test_times_bound_what_a_history_has(
     store(client)
     first = append(client, fleet(20))
     archive(spark, {"url": server.url}, table, trim_after_s=0)
-    client.execute_command("WAIT", 0, 20)
+    client.execute_command("WAIT", 1, 20)
     seconds, microseconds = client.time()
     moment = seconds * 1000 + microseconds // 1000
     second = append(client, fleet(20))

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from holdmq.cli import main
 from holdmq.core import Record, session_key
+from holdmq_pipeline.archive_table import open_table
 from holdmq_pipeline.cli_setting import Setting
 from tests.pipeline.history_support import Message, append, fleet, matching, store
 from tests.support import Server, embedded_kinds
@@ -82,8 +83,19 @@ def test_compact_says_how_many_files_there_were_and_are(server: Server, client: 
     table = f"parquet:{tmp_path / 'archive'}"
     holdmq(server, "archive", table, "--batch-rows", "80")
     refused(holdmq(server, "compact", table), "--store", 2)
-    done = figures(holdmq(server, "compact", table, "--store", "fleet"))
-    assert (done["rows"], done["files_before"], done["files_after"]) == (len(kept), -(-len(kept) // 80), 1)
+    words = ["compact", table, "--store", "fleet"]
+
+    def compacted(*further: str) -> tuple[int, int, int]:
+        done = figures(holdmq(server, *words, *further))
+        return done["rows"], done["files_before"], done["files_after"]
+
+    assert len(kept) == 200  # 80, 80, 40
+    assert compacted("--least-files", "4") == (0, 0, 0)
+    assert compacted("--before", "2026-01-01") == (0, 0, 0)
+    refused(holdmq(server, *words, "--before", "yesterday"), "'yesterday'")
+    assert compacted("--file-rows", "160") == (160, 2, 1)  # the third would be too many
+    assert compacted("--before", "2999-01-01") == (200, 2, 1)
+    assert sum(one.rows for one in open_table(table).snapshot("fleet").files) == len(kept)
     nowhere = str(tmp_path / "nowhere")
     refused(holdmq(server, "compact", nowhere, "--store", "fleet"), f"{nowhere} is no archive yet")
 
@@ -155,11 +167,12 @@ def test_audit_ends_with_status_1_if_it_found_faults(
     server: Server, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:
     kept = filled(client)
-    said = [(one.payload.decode(), "meter", one.topic, at) for at, one in enumerate(kept)]
+    said = [(str(json.loads(one.payload)["n"]), "meter", one.topic, at) for at, one in enumerate(kept)]
     said[7] = ("never sent", *said[7][1:])  # so one is lost, and one that nobody sent is there
     frame = spark.createDataFrame(said, "message string, publisher string, topic string, number long")
     frame.selectExpr("*", "timestamp_millis(number) as time").write.parquet(str(tmp_path / "sent.parquet"))
-    words = ["--store", "fleet", "--output", str(tmp_path / "audit")]
+    number = "get_json_object(cast(payload as string), '$.n')"
+    words = ["--store", "fleet", "--message", number, "--output", str(tmp_path / "audit")]
     done = holdmq(server, "audit", "--published", str(tmp_path / "sent.parquet"), *words)
     refused(done, "the audit found faults")
     found = json.loads(done.stdout.splitlines()[-1])
@@ -178,6 +191,16 @@ def test_progress_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) 
             shown[terminal, bar] = setting.all_settings(bar=bar, spark_jars="x")["spark.ui.showConsoleProgress"]
     assert [one for one, text in shown.items() if text == "true"] == [(True, True)]
     assert setting.all_settings(bar=True)["spark.sql.shuffle.partitions"] == "3"
+
+
+def test_a_setting_of_spark_comes_to_its_session(server: Server, spark: "SparkSession") -> None:
+    name = "spark.sql.maxPlanStringLength"
+    before = str(spark.conf.get(name))
+    try:
+        refused(holdmq(server, "--conf", f"{name}=1234", "learn", "--store", "nowhere"), "nowhere")
+        assert spark.conf.get(name) == "1234"
+    finally:
+        spark.conf.set(name, before)
 
 
 def test_a_setting_of_spark_without_a_value_is_refused(server: Server) -> None:

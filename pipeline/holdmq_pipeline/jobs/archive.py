@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -344,17 +345,23 @@ def compact(
         fault: as `Fault` says.
 
     Raises:
+        OptionError: `before` is no date.
         ArchiveError: there is no archive; or files changed meanwhile: what was written is in no version, and it can be
             done again.
     """
+    try:
+        until = None if before is None else date.fromisoformat(before).isoformat()
+    except ValueError as error:
+        raise OptionError(f"before is {before!r}; expected a date like 2026-11-01") from error
     archive_of = open_table(table)
     with measured("compact") as figures:
+        figures.counts.update({"files_before": 0, "files_after": 0})
         snapshot = archive_of.snapshot(store)
         if snapshot.version < 0:
             raise ArchiveError(f"{table} is no archive yet; expected one that the job archive has made")
         groups: dict[tuple[str, str], list[ArchiveFile]] = {}
         for one in snapshot.files:
-            if before is None or one.date < before:
+            if until is None or one.date < until:
                 groups.setdefault((one.date, one.structure), []).append(one)
         bundles = [
             bundle

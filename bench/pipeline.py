@@ -175,7 +175,7 @@ def write_case(bench: Bench, spark: SparkSession, url: str) -> None:
     admin = redis.Redis.from_url(url)
 
     def fresh() -> None:
-        admin.flushall()
+        admin.execute_command("FLUSHALL", "SYNC")  # a thread would free the messages of before while these are stored
         data.make_store(admin)
 
     payload = F.concat(F.lit('{"celsius": 21.50, "humidity": 40.10, "seq": '), F.col("id"), F.lit(', "ok": 1}'))

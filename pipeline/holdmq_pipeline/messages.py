@@ -6,8 +6,11 @@
                 bridge reads, another as its bare payload
 
 A chunk is the rows that become commands together: `chunkRows` of them, or fewer if they have more than `CHUNK_BYTES` of
-payload. Chunks end where the rows say so, not where Spark's batches do: a retry, which may get the rows in other
-batches, makes the same commands. Topics and sessions are written by C, a chunk by one call (holdmq.core.batch).
+payload. The more rows of a session are in one command, the less each costs the server; but it has nothing to do until
+the first chunk is full, so that one has `FIRST_ROWS`, and each next one at most twice as many as the one before: about
+what Spark makes of rows while the server stores that one. Chunks end where the rows say so, not where Spark's batches
+do: a retry, which may get the rows in other batches, makes the same commands. Topics and sessions are written by C, a
+chunk by one call (holdmq.core.batch).
 """
 
 import time
@@ -28,7 +31,9 @@ from holdmq_pipeline.options import Options
 
 __all__ = ["CHUNK_ROWS_MAX", "Chunk", "Maker", "check_columns"]
 
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 24 << 20
+FIRST_ROWS = 75_000
+"""Of a task's first chunk, at most."""
 UNGROUPED_ROWS = 10_000
 """Of a chunk of topics or channels: more would only wait longer for the server."""
 MESSAGES_OF_PUBLISH = 250
@@ -44,7 +49,7 @@ OPTIONAL = {
 }
 PASSED_OVER = ("shard", "offset", "timestamp", "published", "pattern", "generation")
 """Columns of history that no target needs (shard and offset number the messages for idempotentBy=offset)."""
-CHUNK_ROWS_MAX = 100_000
+CHUNK_ROWS_MAX = 300_000
 ROW_BITS = 36
 """A SESSION.ADD of a task has the number epoch << ROW_BITS | place of its first row in the task, from 1 on."""
 
@@ -154,7 +159,8 @@ class Maker:
         rate = options.number("maxRowsPerSecond") or 0
         size = options.required("chunkRows", 1, CHUNK_ROWS_MAX)
         size = size if self._target == "sessions" else min(size, UNGROUPED_ROWS)
-        self._size = min(size, rate) if rate else size
+        self._most = min(size, rate) if rate else size
+        self._size = min(self._most, FIRST_ROWS)
         self._ttl = options.number("ttl", 1, 2**31 - 1)
         self._limit = options.number("limit", 1, 65_535)
         self._prefix = options.text("keyPrefix").encode()
@@ -191,6 +197,7 @@ class Maker:
         """What has not become a chunk yet."""
         parts, count = self._parts, self._waiting
         self._parts, self._waiting, self._bytes = [], 0, 0
+        self._size = min(2 * self._size, self._most)
         if not count:
             return Chunk()
         columns = Columns(parts)

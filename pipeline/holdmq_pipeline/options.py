@@ -123,9 +123,10 @@ OPTIONS = (
     Option(
         "chunkRows",
         (WRITE,),
-        "100000",
-        "Messages that are packed and sent before their replies are read, up to 100000; at most 10000 of topics and "
-        "channels, where there is nothing to group, and fewer if they have 16 MiB",
+        "300000",
+        "Messages that are packed and sent before their replies are read, up to 300000 (a task begins with fewer); at "
+        "most 10000 of topics and channels, where there is nothing to group, and fewer if they have 24 MiB. A write "
+        "that is repeated needs the same",
     ),
     Option("maxRowsPerSecond", (WRITE,), "", "At most so many messages a second, of each task"),
     Option("ttl", (WRITE,), "", "Seconds to live; a column ttl wins"),

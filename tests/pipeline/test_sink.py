@@ -4,12 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 import redis
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, functions
 
 from holdmq import core
+from holdmq_pipeline.messages import Maker
+from holdmq_pipeline.options import WRITE, Options
 from tests.pipeline.history_support import append, fleet, rows, store
 from tests.support import Server, embedded_kinds
 
@@ -219,3 +222,20 @@ def test_what_cannot_be_written_is_named(
 ) -> None:
     with pytest.raises(PySparkException, match=said):
         write(spark.createDataFrame([], columns), "topics", **options)
+
+
+@pytest.mark.parametrize("of_batch", [1_000, 70_001, 300_000])
+def test_chunks_end_at_the_same_rows_in_whatever_batches_they_come(of_batch: int) -> None:
+    clients = [f"c{number % 5}" for number in range(300_000)]
+    rows = pa.record_batch({"client_id": clients, "payload": [b"x"] * len(clients)})
+    maker = Maker(
+        Options({"table": "sessions", "chunkRows": "180000"}, WRITE),
+        "name",
+        0,
+        1,
+        sharded=False,
+        refused=lambda _producer: frozenset(),
+    )
+    batches = [rows.slice(at, of_batch) for at in range(0, rows.num_rows, of_batch)]
+    chunks = [chunk for batch in batches for chunk in maker.add(batch)] + [maker.rest()]
+    assert [sum(chunk.rows) for chunk in chunks] == [75_000, 150_000, 75_000]

@@ -75,6 +75,7 @@ class Ending(Enum):
     SILENT = ("the client was silent for one and a half keep-alives", Reason.KEEP_ALIVE_TIMEOUT)
     MALFORMED = ("a malformed packet", Reason.MALFORMED)
     PROTOCOL = ("a protocol error", Reason.PROTOCOL_ERROR)
+    UNANSWERABLE = ("the answer is larger than the client takes", Reason.PACKET_TOO_LARGE)
     TAKEN_OVER = ("the session was taken over", Reason.TAKEN_OVER)
     GONE = ("the server has lost the session", Reason.IMPLEMENTATION)
     DROPPED = ("the session was dropped", Reason.ADMINISTRATIVE)

@@ -163,6 +163,9 @@ class Session:
         except RefusedError as error:
             max_packet = packet.properties.maximum_packet_size or NO_LIMIT
             return self._refuse(packet.level, error.reason, str(error), max_packet=max_packet)
+        if self.terms.max_packet_out and not answers.connack(self.terms, self._settings, present=False):
+            detail = f"a maximum packet size of {self.terms.max_packet_out}: no CONNACK is that small"
+            return self._refuse(packet.level, Reason.PACKET_TOO_LARGE, detail)
         self.key = session_key(self.terms.client_id)
         self.inbox = session_name(self.key, Suffix.INBOX)
         self._will = will_options(packet, self._settings)
@@ -176,7 +179,7 @@ class Session:
         limit = max_packet if self.terms is None else self.terms.max_packet_out
         refusal = answers.refusal(version, reason, detail if told else "", limit)
         self.phase = Phase.NEW  # there is no session to end
-        return [Send(refusal), *self.end(Ending.REFUSED, detail)]
+        return [*([Send(refusal)] if refusal else []), *self.end(Ending.REFUSED, detail)]
 
     def authenticated(self, verdict: Verdict) -> Actions:
         """The answer to Authenticate."""
@@ -231,17 +234,23 @@ class Session:
         assert self.terms is not None
         limit = self.terms.max_packet_out
         detail = judged.detail if self.terms.explained else ""
-        answer = Send(answers.suback(self.terms.version, packet_id, judged.reasons, detail, limit))
-        return [answer, *([ReadHistory()] if judged.reads else []), Continue()]
+        answer = answers.suback(self.terms.version, packet_id, judged.reasons, detail, limit)
+        return self._answer(answer, ReadHistory()) if judged.reads else self._answer(answer)
+
+    def _answer(self, data: bytes, *then: ReadHistory) -> Actions:
+        """The packet is dealt with; empty: its answer cannot be sent [MQTT-3.1.2-24]."""
+        return [Send(data), *then, Continue()] if data else self.end(Ending.UNANSWERABLE)
 
     def _in_use(self, packet: mqtt.Packet, code: int) -> Actions:
         """It is refused, as a whole: a reason for each filter."""
+        assert self.terms is not None
+        limit = self.terms.max_packet_out
         if isinstance(packet, mqtt.Subscribe):
-            answer = answers.suback(self.version, packet.packet_id, [code] * len(packet.subscriptions))
-        else:
-            assert isinstance(packet, mqtt.Unsubscribe)
-            answer = answers.unsuback(self.version, packet.packet_id, [code] * len(packet.topic_filters))
-        return [Send(answer), Continue()]
+            codes = [code] * len(packet.subscriptions)
+            return self._answer(answers.suback(self.version, packet.packet_id, codes, max_packet=limit))
+        assert isinstance(packet, mqtt.Unsubscribe)
+        codes = [code] * len(packet.topic_filters)
+        return self._answer(answers.unsuback(self.version, packet.packet_id, codes, limit))
 
     def _on_unsubscribe(self, packet: mqtt.Unsubscribe) -> Actions:
         assert self.terms is not None
@@ -249,7 +258,9 @@ class Session:
         reasons = [reason for _, reason in meant]
         known = [topic_filter for topic_filter, reason in meant if reason == Reason.SUCCESS]
         if not known:
-            return [Send(answers.unsuback(self.terms.version, packet.packet_id, reasons)), Continue()]
+            return self._answer(
+                answers.unsuback(self.terms.version, packet.packet_id, reasons, self.terms.max_packet_out)
+            )
         arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *known)
         return self._tell(Command(Kind.UNSUBSCRIBE, arguments, (packet.packet_id, reasons)))
 
@@ -336,7 +347,7 @@ class Session:
         for at, reason in enumerate(reasons):
             if reason == Reason.SUCCESS and not next(outcomes):
                 reasons[at] = Reason.NO_SUBSCRIPTION_EXISTED
-        return [Send(answers.unsuback(self.terms.version, packet_id, reasons)), Continue()]
+        return self._answer(answers.unsuback(self.terms.version, packet_id, reasons, self.terms.max_packet_out))
 
     def _failed(self, command: Command, error: ReplyError) -> Actions:
         gone = _GONE.get(error_code(error))

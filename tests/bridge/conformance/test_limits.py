@@ -181,8 +181,35 @@ def test_what_is_larger_than_the_client_takes_is_left_out(join: Connect, qos: in
     assert receiver.arrived() == []
 
 
+@pytest.mark.parametrize("most", [1, 4, 5, 12, 13, 23, 24, 52])
+def test_no_packet_is_larger_than_a_small_client_takes(broker: BridgeProcess, most: int) -> None:
+    with Peer(broker.port, 5) as client:
+        client.send(p.connect("c1", properties=p.number(p.MAXIMUM_PACKET, most)))
+        if most < 13:  # receive maximum and packet size have to be told
+            if most >= 5:
+                data = client.read_packet()
+                assert (data[0], data[3], len(data)) == (0x20, 0x95, 5)
+            client.expect_closed()
+            return
+        data = client.read_packet()
+        assert (data[0], data[3], len(data) <= most) == (0x20, 0, True)  # [MQTT-3.1.2-24]
+        filters = [f"t/{n}" for n in range(most - 5)]  # header 2, identifier 2, no properties 1
+        for question in (
+            p.subscribe(1, *((name, 0) for name in filters)),
+            p.unsubscribe(2, *filters),
+            p.publish("nobody", b"x", qos=1, pid=3),
+            p.publish("nobody", b"x", qos=2, pid=4),
+        ):
+            client.send(question)
+            assert len(client.read_packet()) <= most
+        client.send(p.subscribe(5, *((name, 0) for name in [*filters, "t/more"])))
+        data = client.read_packet()
+        assert (data[0], data[2], len(data) <= most) == (0xE0, 0x95, True)
+        client.expect_closed()
+
+
 def test_a_disconnect_without_its_reason_string_if_that_does_not_fit(join: Connect) -> None:
-    client = join(5, properties=p.number(p.MAXIMUM_PACKET, 20))
+    client = join(5, "c1", properties=p.number(p.MAXIMUM_PACKET, 20))
     client.send(p.connect("c1"))
     data = client.read_packet()
     assert (data[0], data[2], len(data) <= 20) == (0xE0, 0x82, True)  # [MQTT-3.14.2-3]
@@ -287,7 +314,7 @@ def test_a_session_that_was_to_end_with_its_connection_cannot_be_prolonged(join:
 
 
 def test_a_small_client_gets_its_answers_without_trimmings(join: Connect) -> None:
-    client = join(5, properties=p.number(p.MAXIMUM_PACKET, 30))
+    client = join(5, "c1", properties=p.number(p.MAXIMUM_PACKET, 30))
     assert client.wants(("a", 2)) == [2]
     assert client.tell("b", b"x") == 0x10
     client.send(p.subscribe(2, ("/".join("x" * 200), 1)))

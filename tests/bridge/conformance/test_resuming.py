@@ -197,7 +197,7 @@ def test_an_oversized_message_does_not_stall_the_queue(join: Connect, qos: int) 
 
 
 def test_a_packet_as_large_as_the_client_takes_is_sent(join: Connect) -> None:
-    receiver, sender = join(5, properties=p.number(p.MAXIMUM_PACKET, 40)), join(5)
+    receiver, sender = join(5, "c1", properties=p.number(p.MAXIMUM_PACKET, 40)), join(5)
     receiver.wants(("a", 1))
     fits = 40 - 8  # fixed header 2, topic 3, identifier 2, properties 1
     sender.tell("a", b"x" * (fits + 1))

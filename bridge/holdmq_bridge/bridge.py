@@ -385,6 +385,7 @@ class Bridge:
             return False
         self._progress.set()
         self.wake()
+        self.pump.answered()
         return True
 
     def on_writable(self) -> None:
@@ -406,6 +407,7 @@ class Bridge:
         self._progress.set()
         self._asked.clear()
         self.engine.server_lost()
+        self.pump.answered()
         self.replays.server_lost()
         for client in tuple(self.clients):
             client.server_lost()

@@ -65,6 +65,11 @@ class Settings(AuthSettings, BaseSettings):
     max_outstanding_bytes: Annotated[int, Field(ge=65_536, le=MAX_BYTES)] = Field(
         67_108_864, description="the same in bytes"
     )
+    read_ahead: PositiveInt = Field(
+        256,
+        description="commands without a reply beyond which sockets (plain TCP) are read only when the server has "
+        "answered, or after 20 ms: a busy server's clients are read seldomer, and more of each at once",
+    )
     max_fetches: PositiveInt = Field(
         64, description="pages of queues (max_ready_bytes each) under way; together below the output-buffer limit"
     )

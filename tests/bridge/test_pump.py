@@ -1,18 +1,26 @@
 """The pump (bridge/native/pump.h): sockets and the engine, without a bridge or a server."""
 
+import asyncio
 import errno
 import os
 import select
 import socket
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 
 from holdmq.core.engine import Engine
+from holdmq_bridge import pump as pump_module
 from holdmq_bridge._pump import ffi, lib
+from holdmq_bridge.pump import Pump, Pumped
+from holdmq_bridge.settings import Settings
 from tests.bridge import packets
 from tests.bridge.talk import reset
+
+if TYPE_CHECKING:
+    from holdmq_bridge.bridge import Bridge
+    from holdmq_bridge.client import Client
 
 HIGH_WATER = 10_000
 HARD_LIMIT = 40_000
@@ -267,3 +275,114 @@ def test_a_descriptor_that_cannot_be_watched_is_not_taken(harness: Harness) -> N
     assert lib.hmq_pump_add(harness.pump, descriptor, harness.engine.attach()) == -errno.EPERM
     os.close(descriptor)  # it is ours still
     assert harness.add().number == 0
+
+
+class Guest:
+    """What the pump knows of a client."""
+
+    def __init__(self, owner: "Owner") -> None:
+        self.conn = owner.engine.attach()
+        self.heard = asyncio.Event()
+
+    def begin(self, stream: Pumped, peer: str) -> None:
+        """It has a socket."""
+
+    def trickled(self) -> None:
+        """Bytes came that make no packet whole."""
+        self.heard.set()
+
+    def connection_lost(self, error: OSError | None) -> None:
+        """Its socket has ended."""
+
+
+class Owner:
+    """What the pump knows of the bridge, with one client; its server owes as many replies as the test says."""
+
+    settings = Settings(read_ahead=2)
+    congested = False
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.engine = Engine()
+        self.engine.server_restored(0)
+        self.engine.server_output()
+        self.guest = Guest(self)
+        self.pump = Pump(cast("Bridge", self))
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.pump.listen(self._listening, 1, lambda: cast("Client", self.guest))
+        self.peer = socket.create_connection(self._listening.getsockname(), 10)
+
+    def now_ms(self) -> int:
+        """The engine's clock."""
+        return 0
+
+    def flush(self) -> None:
+        """Nothing goes to a server."""
+
+    def ask(self, commands: int) -> None:
+        """So many commands more are without a reply."""
+        for token in range(commands):
+            self.engine.command(b"*1\r\n$4\r\nPING\r\n", token=token + 1)
+        self.engine.server_output()
+
+    def answer(self, replies: int) -> None:
+        """So many fewer."""
+        assert len(list(self.engine.replies(b"+PONG\r\n" * replies, 0))) == replies
+        self.pump.answered()
+
+    async def reads(self, timeout_s: float = 10) -> bool:
+        """Is one byte more read within this time?"""
+        self.peer.sendall(b"\x10")
+        return await self.reads_on(timeout_s)
+
+    async def reads_on(self, timeout_s: float = 10) -> bool:
+        """Is what was sent before?"""
+        try:
+            await asyncio.wait_for(self.guest.heard.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        self.guest.heard.clear()
+        return True
+
+    def close(self) -> None:
+        """Ends all."""
+        self.pump.unlisten(self._listening)
+        self.pump.close()
+        self.peer.close()
+        self._listening.close()
+
+
+@pytest.fixture
+async def owner() -> AsyncIterator[Owner]:
+    """One of its own."""
+    made = Owner()
+    yield made
+    made.close()
+
+
+async def test_while_the_server_owes_more_replies_than_read_ahead_no_socket_is_read(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pump_module, "_LONGEST_REST_S", 600.0)
+    owner.ask(3)
+    assert await owner.reads()  # in the turn that finds so many owed
+    assert not await owner.reads(0.1)
+    owner.answer(1)
+    assert await owner.reads_on()
+    assert await owner.reads()  # two are owed, as many as may be
+
+
+async def test_a_server_that_does_not_answer_keeps_sockets_unread_for_a_moment_only(owner: Owner) -> None:
+    owner.ask(3)
+    for _ in range(3):
+        assert await owner.reads()
+    assert owner.engine.outstanding == 3
+
+
+async def test_when_the_server_has_gone_sockets_are_read_at_once(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump_module, "_LONGEST_REST_S", 600.0)
+    owner.ask(3)
+    assert await owner.reads()
+    owner.engine.server_lost()
+    owner.pump.answered()
+    assert await owner.reads()

@@ -228,7 +228,9 @@ static int publish_command(server_ctx *ctx, server_string **argv, int argc, bool
     a.at = 3;
     publish_producer by = {0};
     bool taken = true;
-    if (!publish_producer_parse(&a, &by, &taken) || !args_end(&a)) return SERVER_OK;
+    if (!publish_producer_parse(&a, &by, &taken)) return SERVER_OK;
+    if (taken && !publish_producer_parse_after(&a, &by)) return SERVER_OK;
+    if (!args_end(&a)) return SERVER_OK;
     if (!access_may_publish(ctx, argv[1], sharded)) {
         return reply_error(ctx, ERROR_NOPERM, "this user has no permissions to run the '%s' command on this channel",
                            sharded ? "spublish" : "publish");

@@ -40,16 +40,24 @@ static server_command_arg filter_and_options[] = {ARG("filter", SERVER_ARG_STRIN
 
 static server_command_arg producer_args[] = {ARG("producer", SERVER_ARG_STRING, 0),
                                              ARG("sequence", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg add_producer_args[] = {ARG("producer", SERVER_ARG_STRING, 0),
+                                                 ARG("sequence", SERVER_ARG_INTEGER, 0),
+                                                 OPTION("after", SERVER_ARG_INTEGER, "AFTER"), END_ARGS};
 
 static server_command_arg chunk_args[] = {ARG("id", SERVER_ARG_STRING, 0), ARG("epoch", SERVER_ARG_INTEGER, 0),
                                           ARG("chunk", SERVER_ARG_INTEGER, 0), END_ARGS};
 #define CHUNK_ARG                                                                                                      \
     {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, chunk_args, NULL}
 
+static server_command_arg channel_chunk_args[] = {ARG("id", SERVER_ARG_STRING, 0), ARG("epoch", SERVER_ARG_INTEGER, 0),
+                                                  ARG("chunk", SERVER_ARG_INTEGER, 0),
+                                                  OPTION("after", SERVER_ARG_INTEGER, "AFTER"), END_ARGS};
+#define CHANNEL_CHUNK_ARG                                                                                              \
+    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, channel_chunk_args, NULL}
 static server_command_arg publish_args[] = {ARG("channel", SERVER_ARG_STRING, 0), ARG("message", SERVER_ARG_STRING, 0),
-                                            CHUNK_ARG, END_ARGS};
+                                            CHANNEL_CHUNK_ARG, END_ARGS};
 static server_command_arg spublish_args[] = {ARG("shardchannel", SERVER_ARG_STRING, 0),
-                                             ARG("message", SERVER_ARG_STRING, 0), CHUNK_ARG, END_ARGS};
+                                             ARG("message", SERVER_ARG_STRING, 0), CHANNEL_CHUNK_ARG, END_ARGS};
 static server_command_arg channel_args[] = {ARG("channel", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg channel_key_args[] = {{"channel", SERVER_ARG_KEY, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL},
                                                 END_ARGS};
@@ -58,7 +66,7 @@ static server_command_arg add_args[] = {
     KEY_ARG,
     OPTION("limit", SERVER_ARG_INTEGER, "LIMIT"),
     OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
-    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, producer_args, NULL},
+    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, add_producer_args, NULL},
     SWITCH("messages", "MESSAGES"),
     SWITCH("expiring", "EXPIRING"),
     ARG("payload", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE),

@@ -39,35 +39,36 @@ static bool parse_line(char *line, long long *sequence, queue_item *items, size_
     return true;
 }
 
-static producer_verdict judge(server_key *hash, server_string *producer, long long sequence, queue_item *items,
-                              size_t count, queue_result *result) {
+static producer_verdict judge(server_key *hash, const producer_batch *batch, queue_item *items, size_t count,
+                              queue_result *result, long long *last) {
     server_string *line = NULL;
-    long long last = 0;
     char text[LINE_MAX_BYTES];
-    sv.HashGet(hash, SERVER_HASH_NONE, producer, &line, NULL);
+    sv.HashGet(hash, SERVER_HASH_NONE, batch->producer, &line, NULL);
     if (line == NULL) return sv.ValueLength(hash) >= PRODUCERS_MAX ? PRODUCER_TOO_MANY : PRODUCER_NEW;
     hmq_slice bytes = slice_of(line);
     size_t len = bytes.len < sizeof text ? bytes.len : sizeof text - 1;
     memcpy(text, bytes.data, len);
     text[len] = 0;
     sv.FreeString(NULL, line);
-    if (!parse_line(text, &last, items, count, result) || sequence > last) return PRODUCER_NEW;
-    return sequence == last ? PRODUCER_REPEATED : PRODUCER_OLD;
+    if (!parse_line(text, last, items, count, result)) *last = 0;
+    if (batch->sequence > *last) return PRODUCER_NEW;
+    return batch->sequence == *last ? PRODUCER_REPEATED : PRODUCER_OLD;
 }
 
-producer_verdict producer_judge(server_ctx *ctx, hmq_slice session, server_string *producer, long long sequence,
-                                queue_item *items, size_t count, queue_result *result) {
+producer_verdict producer_judge(server_ctx *ctx, hmq_slice session, const producer_batch *batch, queue_item *items,
+                                size_t count, queue_result *result, long long *last) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_PRODUCERS);
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
     int type = hash == NULL ? SERVER_EMPTY : sv.KeyType(hash);
     producer_verdict verdict = PRODUCER_NEW;
+    *last = 0;
     if (type == SERVER_HASH)
-        verdict = judge(hash, producer, sequence, items, count, result);
+        verdict = judge(hash, batch, items, count, result, last);
     else if (type != SERVER_EMPTY)
         verdict = PRODUCER_WRONG_TYPE;
     if (hash != NULL) sv.CloseKey(hash);
     sv.FreeString(NULL, name);
-    return verdict;
+    return verdict == PRODUCER_NEW && batch->after > 0 && batch->after > *last ? PRODUCER_GAP : verdict;
 }
 
 void producer_remember(server_ctx *ctx, hmq_slice session, server_string *producer, long long sequence,

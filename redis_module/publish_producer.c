@@ -29,6 +29,11 @@ bool publish_producer_parse(args *a, publish_producer *by, bool *taken) {
            args_number(a, "the chunk of PRODUCER", 0, MAX_NUMBER, &by->chunk);
 }
 
+bool publish_producer_parse_after(args *a, publish_producer *by) {
+    by->follows = args_take_word(a, "AFTER");
+    return !by->follows || args_number(a, "AFTER", 0, by->chunk - 1, &by->after);
+}
+
 server_string *publish_producer_key(hmq_slice id) {
     static const char behind[] = "_producer";
     char name[PUBLISH_PRODUCER_ID_MAX * 3 + 2 + sizeof behind];
@@ -79,7 +84,12 @@ static bool read_progress(server_ctx *ctx, const publish_producer *by, progress 
 producer_chunk publish_producer_judge(server_ctx *ctx, const publish_producer *by) {
     progress at;
     if (!read_progress(ctx, by, &at)) return PRODUCER_CHUNK_REFUSED;
-    return at.known && (uint64_t)by->chunk <= at.chunk ? PRODUCER_CHUNK_KNOWN : PRODUCER_CHUNK_NEW;
+    if (at.known && (uint64_t)by->chunk <= at.chunk) return PRODUCER_CHUNK_KNOWN;
+    if (!by->follows || (at.known && (uint64_t)by->after <= at.chunk)) return PRODUCER_CHUNK_NEW;
+    reply_error(ctx, ERROR_GAP,
+                "the chunk follows number %lld of the producer %s, which is not here: it first expected", by->after,
+                shown(by->id));
+    return PRODUCER_CHUNK_REFUSED;
 }
 
 bool publish_producer_last(server_ctx *ctx, const publish_producer *by, uint64_t *last) {

@@ -19,11 +19,16 @@
 typedef struct publish_producer {
     server_string *id; /* NULL: not said */
     long long epoch, chunk;
+    bool follows; /* AFTER is said, of a channel's: */
+    long long after; /* ... the chunk that has to be there */
     server_string *key; /* where the last number stands; belongs to the caller */
 } publish_producer;
 
 /* The next argument is PRODUCER: reads it and what follows, *taken is true.  False after replying an error. */
 bool publish_producer_parse(args *a, publish_producer *by, bool *taken);
+
+/* The next argument is AFTER: reads it and what follows. */
+bool publish_producer_parse_after(args *a, publish_producer *by);
 
 /* The id alone. */
 bool publish_producer_parse_id(args *a, publish_producer *by);

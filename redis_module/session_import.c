@@ -25,8 +25,7 @@ typedef struct import_options {
     bool merge;
     long long limit;
     long long last_id; /* 0: none */
-    server_string *producer; /* NULL: none */
-    long long sequence;
+    producer_batch by;
 } import_options;
 
 /* The messages of one command. */
@@ -49,8 +48,8 @@ static bool parse_options(args *a, import_options *options) {
         } else if (args_take_word(a, "LASTID")) {
             if (!args_number(a, "LASTID", 0, HMQ_PACKET_ID_MAX, &options->last_id)) return false;
         } else if (args_take_word(a, "PRODUCER")) {
-            if (!args_string(a, "PRODUCER", &options->producer)) return false;
-            if (!args_number(a, "the sequence of PRODUCER", 1, INT64_MAX, &options->sequence)) return false;
+            if (!args_string(a, "PRODUCER", &options->by.producer)) return false;
+            if (!args_number(a, "the sequence of PRODUCER", 1, INT64_MAX, &options->by.sequence)) return false;
         } else {
             return args_end(a);
         }
@@ -194,8 +193,8 @@ static void store(queue *q, server_string *key, const import_options *options, i
     switch (queue_import(q, list->items, list->origins, &list->count, (size_t)options->limit,
                          (uint16_t)options->last_id, &result)) {
     case QUEUE_OK:
-        if (options->producer != NULL) {
-            producer_remember(q->ctx, q->session, options->producer, options->sequence, NULL, 0, &result,
+        if (options->by.producer != NULL) {
+            producer_remember(q->ctx, q->session, options->by.producer, options->by.sequence, NULL, 0, &result,
                               result.keys_expire_ms);
         }
         reply_imported(q, list, &result, true);
@@ -213,11 +212,13 @@ static void store(queue *q, server_string *key, const import_options *options, i
 static void import_list_into(queue *q, server_string *key, const import_options *options, import_list *list) {
     static const import_list nothing;
     queue_result result = {0};
-    producer_verdict verdict = options->producer == NULL ? PRODUCER_NEW
-                                                         : producer_judge(q->ctx, q->session, options->producer,
-                                                                          options->sequence, NULL, 0, &result);
+    long long last;
+    producer_verdict verdict = options->by.producer == NULL
+                                   ? PRODUCER_NEW
+                                   : producer_judge(q->ctx, q->session, &options->by, NULL, 0, &result, &last);
     switch (verdict) {
-    case PRODUCER_NEW: store(q, key, options, list); break;
+    case PRODUCER_NEW:
+    case PRODUCER_GAP: /* nobody says what an import follows */ store(q, key, options, list); break;
     case PRODUCER_REPEATED:
     case PRODUCER_OLD: reply_imported(q, &nothing, &result, false); break;
     case PRODUCER_TOO_MANY:

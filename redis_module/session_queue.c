@@ -30,9 +30,14 @@ typedef struct add_options {
     long long limit;
     long long ttl_s;
     bool expiring; /* the rest are pairs of seconds and payload */
-    server_string *producer; /* NULL: none */
-    long long sequence;
+    producer_batch by;
 } add_options;
+
+static bool parse_producer(args *a, producer_batch *by) {
+    return args_string(a, "PRODUCER", &by->producer) &&
+           args_number(a, "the sequence of PRODUCER", 1, INT64_MAX, &by->sequence) &&
+           (!args_take_word(a, "AFTER") || args_number(a, "AFTER", 1, by->sequence - 1, &by->after));
+}
 
 static bool parse_add(args *a, add_options *options) {
     *options = (add_options){.limit = settings.session_limit, .ttl_s = settings.session_ttl_s};
@@ -42,8 +47,7 @@ static bool parse_add(args *a, add_options *options) {
         } else if (args_take_word(a, "TTL")) {
             if (!args_number(a, "TTL", 1, QUEUE_MAX_TTL_S, &options->ttl_s)) return false;
         } else if (args_take_word(a, "PRODUCER")) {
-            if (!args_string(a, "PRODUCER", &options->producer)) return false;
-            if (!args_number(a, "the sequence of PRODUCER", 1, INT64_MAX, &options->sequence)) return false;
+            if (!parse_producer(a, &options->by)) return false;
         } else if (args_take_word(a, "EXPIRING")) {
             options->expiring = true;
             break;
@@ -107,8 +111,8 @@ static void store(server_ctx *ctx, server_string *key, const add_options *option
     } else {
         switch (queue_add(&q, items, count, (size_t)options->limit, &result)) {
         case QUEUE_OK:
-            if (options->producer != NULL) {
-                producer_remember(ctx, slice_of(key), options->producer, options->sequence, items, count, &result,
+            if (options->by.producer != NULL) {
+                producer_remember(ctx, slice_of(key), options->by.producer, options->by.sequence, items, count, &result,
                                   result.keys_expire_ms);
             }
             reply_added(ctx, items, count, &result);
@@ -127,7 +131,8 @@ static void store(server_ctx *ctx, server_string *key, const add_options *option
 
 static void add(server_ctx *ctx, server_string *key, const add_options *options, queue_item *items, size_t count) {
     queue_result result = {0};
-    if (options->producer == NULL) {
+    long long last;
+    if (options->by.producer == NULL) {
         store(ctx, key, options, items, count);
         return;
     }
@@ -135,10 +140,16 @@ static void add(server_ctx *ctx, server_string *key, const add_options *options,
         reply_error(ctx, ERROR_SYNTAX, "%zu payloads with PRODUCER: at most %d expected", count, PRODUCER_MAX_BATCH);
         return;
     }
-    switch (producer_judge(ctx, slice_of(key), options->producer, options->sequence, items, count, &result)) {
+    switch (producer_judge(ctx, slice_of(key), &options->by, items, count, &result, &last)) {
     case PRODUCER_NEW: store(ctx, key, options, items, count); break;
     case PRODUCER_REPEATED: reply_added(ctx, items, count, &result); break;
     case PRODUCER_OLD: reply_added(ctx, items, 0, &result); break;
+    case PRODUCER_GAP:
+        reply_error(ctx, ERROR_GAP,
+                    "the batch follows number %lld of the producer %s, whose last one here is %lld: those between them "
+                    "first expected",
+                    options->by.after, shown(options->by.producer), last);
+        break;
     case PRODUCER_TOO_MANY:
         reply_error(ctx, ERROR_FULL, "the session %s has %d producers: no more expected", shown(key), PRODUCERS_MAX);
         break;

@@ -176,12 +176,12 @@ static uint32_t count_sent(const hmq_batch *b, const uint32_t *order, uint32_t r
 
 /* Returns 0, or what failed. */
 static int64_t put_group(writer *w, const hmq_batch *b, const hmq_batch_add *add, const uint32_t *order, uint32_t rows,
-                         uint32_t *sent) {
+                         int64_t after, uint32_t *sent) {
     bool expiring;
     *sent = count_sent(b, order, rows, &expiring);
     if (*sent == 0) return 0;
     if (!has_room(w, WORDS_BYTES + add->producer.len + HMQ_RESP_OVERHEAD)) return failure(b, 0, NO_ROOM);
-    size_t words = 3 + (add->limit > 0 ? 2U : 0U) + (add->producer.len > 0 ? 3U : 0U);
+    size_t words = 3 + (add->limit > 0 ? 2U : 0U) + (add->producer.len > 0 ? after > 0 ? 5U : 3U : 0U);
     w->at = hmq_resp_put_header(w->at, '*', words + *sent * (expiring ? 2ULL : 1ULL));
     put_word(w, "SESSION.ADD");
     outcome result = put_key(w, add->prefix, text_of(&b->client, order[0]));
@@ -195,6 +195,10 @@ static int64_t put_group(writer *w, const hmq_batch *b, const hmq_batch_add *add
         put_word(w, "PRODUCER");
         put_slice(w, add->producer);
         w->at = hmq_resp_put_number(w->at, number_of(b, order[0]));
+        if (after > 0) {
+            put_word(w, "AFTER");
+            w->at = hmq_resp_put_number(w->at, (uint64_t)after);
+        }
     }
     put_word(w, expiring ? "EXPIRING" : "MESSAGES");
     for (uint32_t i = 0; i < rows; i++) {
@@ -210,7 +214,8 @@ int64_t hmq_batch_sessions(const hmq_batch *b, const hmq_batch_add *add, const u
                            uint32_t *sent) {
     writer w = {out, out, out + capacity};
     for (size_t g = 0; g < count; g++) {
-        int64_t failed = put_group(&w, b, add, order + groups[g].at, groups[g].rows, &sent[g]);
+        int64_t after = number_at(add->after, g, 0);
+        int64_t failed = put_group(&w, b, add, order + groups[g].at, groups[g].rows, after, &sent[g]);
         if (failed < 0) return failed;
         ends[g] = (uint64_t)(w.at - w.begin);
     }

@@ -56,6 +56,7 @@ typedef struct hmq_batch_add {
     hmq_slice prefix;   /* before the session key */
     hmq_slice producer; /* len 0: none; number: that of the group's first row, left out or not */
     int64_t limit;      /* 0: none */
+    const int64_t *after; /* of each group: the number that AFTER says, 0: it is not said; NULL: of none */
 } hmq_batch_add;
 
 /* SESSION.ADD for each group; rows with a topic as records, others as their payload.  Writes where each command ends and how

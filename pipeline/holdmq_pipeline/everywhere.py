@@ -22,7 +22,7 @@ from holdmq import core
 from holdmq._sync.slots import gaps, node_at, overlaps, owners
 from holdmq.commands import SLOTS, SlotRange
 from holdmq_pipeline.errors import PipelineError
-from holdmq_pipeline.wire import PASSING, Link, Patience, patiently, patiently_between, received
+from holdmq_pipeline.wire import PASSING, Link, Patience, patiently, patiently_between, received, text_at
 
 __all__ = ["Everywhere", "Publication"]
 
@@ -53,7 +53,7 @@ class Publication:
         total = int(head[1 : at - 2])
         words: list[bytes] = []
         while not words or words[-1] != b"RECORD" or len(words) not in {2, 6}:
-            word, at = _text(head, at)
+            word, at = text_at(head, at)
             words.append(word)
         return cls(tuple(words[:-1]), command[at:], total - len(words))
 
@@ -68,19 +68,12 @@ class Publication:
         """Without the messages up to this number."""
         packed, at, left = bytes(self.messages), 0, self.arguments
         while left:
-            own, record = _text(packed, at)
+            own, record = text_at(packed, at)
             if int(own) > number:
                 break
-            _record, at = _text(packed, record)
+            _record, at = text_at(packed, record)
             left -= 2
         return replace(self, messages=self.messages[at:], arguments=left)
-
-
-def _text(packed: bytes, at: int) -> tuple[bytes, int]:
-    """The text that begins here, and where the next one does."""
-    begin = packed.index(b"\r\n", at) + 2
-    end = begin + int(packed[at + 1 : begin - 2])
-    return packed[begin:end], end + 2
 
 
 class Everywhere:

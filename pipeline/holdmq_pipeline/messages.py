@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from hiredis import pack_command
 
 from holdmq import core
-from holdmq.core.batch import Groups, InvalidRowError, MessageBatch, Packed
+from holdmq.core.batch import Groups, InvalidRowError, MessageBatch
 from holdmq_pipeline.columns import Columns, sizes
 from holdmq_pipeline.errors import OptionError, PipelineError
+from holdmq_pipeline.following import Following
 from holdmq_pipeline.options import Options
 
 __all__ = ["CHUNK_ROWS_MAX", "Chunk", "Maker", "check_columns"]
@@ -81,8 +83,7 @@ class Chunk:
         ends: where each ends.
         rows: how many messages each carries.
         key: of a command, by which a cluster routes it.
-        number: of a command: its producer and the number that it gives it (topics of a cluster: to its last message);
-            None: none that has to be noted.
+        number: of a command to topics of a cluster: its producer, and the number that it gives its last message.
         expired: rows that were left out.
     """
 
@@ -104,11 +105,6 @@ class Chunk:
         """One of them."""
         return bytes(self.packed(at))
 
-    def member(self, at: int) -> bytes:
-        """What tells a command among those of its producer."""
-        number = self.number(at)
-        return (number[1] if number else b"") + b" " + self.key(at)
-
 
 @dataclass
 class Words:
@@ -116,19 +112,17 @@ class Words:
 
     commands: list[bytes] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
-    numbers: list[tuple[bytes, bytes] | None] = field(default_factory=list)
 
-    def add(self, words: Sequence[Any], key: bytes, number: tuple[bytes, bytes] | None) -> None:
+    def add(self, words: Sequence[Any], key: bytes) -> None:
         """One more."""
         self.commands.append(pack_command(tuple(words)))
         self.keys.append(key)
-        self.numbers.append(number)
 
     def chunk(self) -> Chunk:
         """All of them."""
         ends = np.cumsum([len(command) for command in self.commands]).tolist()
         rows = [1] * len(ends)
-        return Chunk(b"".join(self.commands), ends, rows, self.keys.__getitem__, self.numbers.__getitem__)
+        return Chunk(b"".join(self.commands), ends, rows, self.keys.__getitem__)
 
 
 class Maker:
@@ -140,19 +134,9 @@ class Maker:
         partition: the task's.
         epoch: the producer's.
         sharded: whether it is for a cluster: channels are those of its shards, topics are published by every node.
-        refused: what the server refused of a producer in an attempt before (`Chunk.member`).
     """
 
-    def __init__(
-        self,
-        options: Options,
-        name: str,
-        partition: int,
-        epoch: int,
-        *,
-        sharded: bool,
-        refused: Callable[[bytes], frozenset[bytes]],
-    ) -> None:
+    def __init__(self, options: Options, name: str, partition: int, epoch: int, *, sharded: bool) -> None:
         self._target = options.text("table")
         self._idempotent = options.flag("idempotent")
         self._by_offset = options.text("idempotentBy") == "offset"
@@ -174,8 +158,8 @@ class Maker:
         self._last: dict[int, int] = {}
         self._after: dict[bytes, int] = {}
         self._make = {"topics": self._topics, "channels": self._channels, "sessions": self._sessions}
-        self._refused: dict[bytes, frozenset[bytes]] = {}
-        self._ask_refused = refused
+        self._following = Following()
+        self._published: dict[tuple[bytes, bytes], int] = {}  # by producer and channel: the last number, of one chunk
         self._sharded = sharded
 
     def add(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
@@ -238,14 +222,6 @@ class Maker:
             runs.append((f"{self._name}:s{shard}".encode(), begin, end))
         return runs
 
-    def _is_refused(self, producer: bytes, member: bytes) -> bool:
-        """Was it refused in an attempt before? Then it is another producer's."""
-        if not producer:
-            return False
-        if producer not in self._refused:
-            self._refused[producer] = self._ask_refused(producer)
-        return member in self._refused[producer]
-
     # ---- topics
 
     def _topics(self, columns: Columns) -> Chunk:
@@ -280,14 +256,17 @@ class Maker:
         epoch = b"1" if self._by_offset else b"%d" % self._epoch
         numbers = rows["offset"] if self._by_offset else range(self._row + 1, self._row + columns.rows + 1)
         columns.required("channel")
+        before, self._published = self._published, {}
         for producer, begin, end in self._shards(columns):
             for at in range(begin, end):
-                key, number = _bytes(rows["channel"][at]), b"%d" % numbers[at]
-                again = b"!" if self._is_refused(producer, number + b" " + key) else b""
-                said = (b"PRODUCER", producer + again, epoch, number) if producer else ()
-                words.add(
-                    (name, key, _bytes(rows["payload"][at]), *said), key, (producer, number) if producer else None
-                )
+                key, number = _bytes(rows["channel"][at]), numbers[at]
+                said: tuple[Any, ...] = ()
+                if producer:
+                    after = self._published.get((producer, key), before.get((producer, key)))
+                    follows = () if after is None else (b"AFTER", after)
+                    said = (b"PRODUCER", producer, epoch, number, *follows)
+                    self._published[producer, key] = number
+                words.add((name, key, _bytes(rows["payload"][at]), *said), key)
         return words.chunk()
 
     # ---- sessions
@@ -306,56 +285,35 @@ class Maker:
         first = self._epoch << ROW_BITS | self._row + 1
         texts = ("client_id", "topic", "payload", "publisher", "properties")
         batch = self._batch(columns, texts, numbers, first)
+        clients = columns.array("client_id")
         if self._by_offset:
             groups = batch.each()
+            shards = pa.array(columns.numbers("shard", -1)).cast(pa.string()).cast(pa.binary())
+            names = pc.binary_join_element_wise(shards, clients, b"/").dictionary_encode()
+            of_rows = numbers["number"]
         else:
-            codes = columns.array("client_id").dictionary_encode()
-            groups = batch.group(codes.indices.buffers()[1], len(codes.dictionary), MESSAGES_OF_ADD)
+            names = clients.dictionary_encode()
+            groups = batch.group(names.indices.buffers()[1], len(names.dictionary), MESSAGES_OF_ADD)
             runs = [(producer, 0, groups.count) for producer, _begin, _end in runs]
-        clients = columns.array("client_id")
+            of_rows = np.arange(first, first + columns.rows)
+        after = self._follows(names, groups, of_rows, lives) if self._idempotent else None
+        packed = batch.session_adds(groups, runs, prefix=self._prefix, limit=self._limit or 0, after=after)
 
-        def key(group: int) -> bytes:
-            return self._prefix + core.session_key(clients[groups.first_row(group)].as_py())
+        def key(at: int) -> bytes:
+            return self._prefix + core.session_key(clients[groups.first_row(packed.groups[at])].as_py())
 
-        def number(group: int) -> bytes:
-            row = groups.first_row(group)
-            return b"%d" % (numbers["number"][row] if "number" in numbers else first + row)
+        return Chunk(packed.data, packed.ends, packed.rows, key, expired=_left_out(lives))
 
-        producers = self._with_refused(runs, lambda group: number(group) + b" " + key(group))
-        packed = batch.session_adds(groups, producers, prefix=self._prefix, limit=self._limit or 0)
-        return self._session_chunk(packed, groups, runs, key, number, _left_out(lives))
-
-    def _session_chunk(
-        self,
-        packed: Packed,
-        groups: Groups,
-        runs: Sequence[tuple[bytes, int, int]],
-        key: Callable[[int], bytes],
-        number: Callable[[int], bytes],
-        expired: int,
-    ) -> Chunk:
-        of = packed.groups
-
-        def numbered(at: int) -> tuple[bytes, bytes] | None:
-            producer = next(one for one, begin, end in runs if begin <= of[at] < end)
-            return (producer, number(of[at])) if producer else None
-
-        assert groups.count >= len(of)
-        return Chunk(packed.data, packed.ends, packed.rows, lambda at: key(of[at]), numbered, expired)
-
-    def _with_refused(
-        self, runs: Sequence[tuple[bytes, int, int]], member: Callable[[int], bytes]
-    ) -> list[tuple[bytes, int, int]]:
-        """The runs, split where something was refused in an attempt before."""
-        found = []
-        for producer, begin, end in runs:
-            self._is_refused(producer, b"")
-            if not self._refused.get(producer):
-                found.append((producer, begin, end))
-                continue
-            for at in range(begin, end):
-                again = b"!" if self._is_refused(producer, member(at)) else b""
-                found.append((producer + again, at, at + 1))
+    def _follows(self, names: pa.DictionaryArray, groups: Groups, numbers: Any, lives: Any) -> Any:
+        """The number that each group follows: of the same client, and producer."""
+        places = np.frombuffer(groups.places, np.uint32).reshape(-1, 2)
+        order = np.frombuffer(groups.rows, np.uint32)
+        found = np.zeros(groups.count, np.int64)
+        sent = np.arange(groups.count)
+        if lives is not None:  # groups of which nothing is left are not sent
+            sent = np.flatnonzero(np.add.reduceat(lives[order[: len(lives)]] != 0, places[:, 0]) > 0)
+        rows = order[places[sent, 0]]
+        found[sent] = self._following.after(names, rows, numbers[rows])
         return found
 
     # ---- columns

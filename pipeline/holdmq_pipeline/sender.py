@@ -8,11 +8,10 @@ A cluster: the commands of a chunk go to the nodes of their keys, each key's one
 before the last one is done: a command that has to be repeated, because its slot moved, never comes behind a later one
 of the same key. What goes to topics goes to all nodes (everywhere.py).
 
-A refused command (memory, a full session ...) is the task's error. Of topics the server then refuses all that this
-producer has on its way behind it, and a retry goes on there. A session or channel knows nothing of the others: were a
-later command of the same producer stored, a retry would be taken for a repetition. So what was refused of these is
-noted in the server, in a set `holdmq_pipeline:refused:<producer>`; a retry sends exactly that as of a producer
-`<producer>!`, once as well.
+A refused command (memory, a full session ...) is the task's error. What the same producer has on its way behind it, to
+the same session or channel (following.py), or to topics, is refused with it (GAP), and a retry goes on there. A gap
+behind a command that was stored means that the session was dropped meanwhile, or what it knew of the producer has
+expired: then there is nothing to wait for.
 """
 
 import time
@@ -25,13 +24,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from holdmq_pipeline.errors import PipelineError
 from holdmq_pipeline.everywhere import Everywhere
+from holdmq_pipeline.following import without_after
 from holdmq_pipeline.messages import Chunk
 from holdmq_pipeline.options import Options
 from holdmq_pipeline.wire import PASSING, Link, patiently, received
 
 __all__ = ["Sender", "Written"]
-
-REFUSED_TTL_S = 7 * 86_400
 
 
 @dataclass
@@ -89,11 +87,6 @@ class Sender:
         self._waiting: Chunk | None = None
         spread = link.is_cluster and self._target == "topics"
         self._everywhere = Everywhere(link, idempotent=self._idempotent) if spread else None
-
-    def refused(self, producer: bytes) -> frozenset[bytes]:
-        """What the server refused when this producer sent it in an attempt before."""
-        key = refused_key(producer)
-        return frozenset(self._link.ask(key, "SMEMBERS", key))
 
     def send(self, chunk: Chunk) -> None:
         """Sends a chunk, and takes the replies of the one before."""
@@ -224,30 +217,41 @@ class Sender:
         """Counts what was stored.
 
         Raises:
-            PipelineError: the server refused a command; what is on its way was taken, too.
+            PipelineError: the server refused a command.
         """
-        refused: list[tuple[Chunk, int, Exception]] = []
+        refused: list[Exception] = []
+        gaps: list[tuple[Chunk, int]] = []
         for chunk, replies in answered:
             for at, reply in enumerate(replies):
-                if isinstance(reply, Exception):
-                    refused.append((chunk, at, reply))
-                else:
+                if not isinstance(reply, Exception):
                     self._count(chunk.rows[at], reply)
-        if not refused:
-            return
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None and waiting is not answered[-1][0] and self._connection is not None:
-            for at, reply in enumerate(self._receive(waiting)):
-                if isinstance(reply, Exception):
-                    refused.append((waiting, at, reply))
-        for chunk, at, _error in refused:
-            number = chunk.number(at)
-            if number is not None:
-                key = refused_key(number[0])
-                self._link.ask(key, "SADD", key, chunk.member(at))
-                self._link.ask(key, "EXPIRE", key, REFUSED_TTL_S)
-        _chunk, _at, error = refused[0]
-        raise PipelineError(f"the server refused {len(refused)} commands, the first with: {error}") from error
+                elif str(reply).startswith("GAP ") and self._target != "topics":
+                    gaps.append((chunk, at))
+                else:
+                    refused.append(reply)
+        if gaps and not refused:
+            refused = self._follow_nothing(gaps)
+        if refused:
+            self.close()
+            raise PipelineError(
+                f"the server refused {len(refused)} commands, the first with: {refused[0]}"
+            ) from refused[0]
+
+    def _follow_nothing(self, gaps: Sequence[tuple[Chunk, int]]) -> list[Exception]:
+        """Sends what follows something that is gone; the first of each session does not say so. What was refused."""
+        seen: set[bytes] = set()
+        asked = []
+        for chunk, at in gaps:
+            key, command = chunk.key(at), chunk.command(at)
+            asked.append((key, command if key in seen else without_after(command)))
+            seen.add(key)
+        refused = []
+        for (chunk, at), reply in zip(gaps, self._link.ask_all(asked), strict=True):
+            if isinstance(reply, Exception):
+                refused.append(reply)
+            else:
+                self._count(chunk.rows[at], reply)
+        return refused
 
     def _count(self, rows: int, reply: Any) -> None:
         if self._target == "sessions":
@@ -263,8 +267,3 @@ class Sender:
             self._written.repeated += 1
         else:
             self._written.stored += 1
-
-
-def refused_key(producer: bytes) -> bytes:
-    """Where the server keeps what it refused of a producer."""
-    return b"holdmq_pipeline:refused:" + producer

@@ -107,7 +107,7 @@ def send_all(
         PipelineError: a row that cannot be written, or a server refused it.
     """
     sender = Sender(link, options)
-    maker = Maker(options, name, partition, epoch, sharded=link.is_cluster, refused=sender.refused)
+    maker = Maker(options, name, partition, epoch, sharded=link.is_cluster)
     for batch in batches:
         for chunk in maker.add(batch):
             sender.send(chunk)

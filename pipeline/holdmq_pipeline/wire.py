@@ -45,6 +45,7 @@ __all__ = [
     "patiently_between",
     "range_key",
     "received",
+    "text_at",
 ]
 
 T = TypeVar("T")
@@ -277,6 +278,13 @@ def received(connection: Any, count: int) -> list[Any]:
         except redis.ResponseError as error:
             replies.append(error)
     return replies
+
+
+def text_at(packed: bytes, at: int) -> tuple[bytes, int]:
+    """The text of a packed command that begins here, and where the next one does."""
+    begin = packed.index(b"\r\n", at) + 2
+    end = begin + int(packed[at + 1 : begin - 2])
+    return packed[begin:end], end + 2
 
 
 def checked(replies: list[Any]) -> list[Any]:

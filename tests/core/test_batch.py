@@ -92,10 +92,11 @@ def test_a_row_with_a_topic_becomes_a_record_and_one_past_its_expiry_nothing() -
     pairs = [b"", first.encode(), b"7", second.encode(), b"", b"2"]
     assert words(packed) == [[b"SESSION.ADD", b"{c}", b"EXPIRING", *pairs]]
     assert packed.rows == [3]
-    alone = made.session_adds(made.each(), [(b"job", 0, 3), (b"job!", 3, 4)])
+    alone = made.session_adds(made.each(), [(b"job", 0, 3), (b"p", 3, 4)])
     assert (alone.rows, alone.groups) == ([1, 1, 1], [0, 1, 2])
-    again = made.session_adds(made.each(), [(b"job", 0, 1), (b"job!", 1, 4)])
-    assert [command[3:5] for command in words(again)] == [[b"job", b"101"], [b"job!", b"102"], [b"job!", b"103"]]
+    again = made.session_adds(made.each(), [(b"job", 0, 1), (b"p", 1, 4)], after=array("q", [0, 0, 102, 9]))
+    numbered = [[b"job", b"101", b"MESSAGES"], [b"p", b"102", b"EXPIRING"], [b"p", b"103", b"AFTER", b"102"]]
+    assert [command[3 : 3 + len(said)] for command, said in zip(words(again), numbered, strict=True)] == numbered
 
 
 @given(texts, st.integers(0, 9), st.data())

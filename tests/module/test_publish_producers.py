@@ -60,6 +60,25 @@ def test_a_chunk_is_published_once(client: redis.Redis, command: str) -> None:
     assert received(client, command) == [b"a", b"b", b"c", b"d", b"e"]
 
 
+@pytest.mark.parametrize("command", COMMANDS[1:])
+def test_a_chunk_is_refused_where_the_one_that_it_follows_is_not_there(client: redis.Redis, command: str) -> None:
+    def follow(epoch: int, chunk: int, after: int) -> int:
+        words = ("PRODUCER", "job", epoch, chunk, "AFTER", after)
+        return int(client.execute_command(command, "t", str(chunk), *words))
+
+    with (
+        unchanged(client),
+        pytest.raises(redis.ResponseError, match=r"^GAP the chunk follows number 0 of the producer"),
+    ):
+        follow(1, 1, 0)
+    publish(client, command, "0", 1, 0)
+    assert (follow(1, 1, 0), follow(1, 1, 0), follow(1, 5, 1)) == (0, -1, 0)
+    for epoch, after in ((1, 6), (2, 5)):  # a new epoch begins anew
+        with unchanged(client), pytest.raises(redis.ResponseError, match=r"^GAP"):
+            follow(epoch, 9, after)
+    assert received(client, command) == [b"0", b"1", b"5"]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_producer_whose_place_was_taken_is_fenced(client: redis.Redis, command: str) -> None:
     publish(client, command, "new", 7, 0)

@@ -43,6 +43,22 @@ def test_a_newer_batch_is_stored_also_if_numbers_are_left_out(session: Session) 
     assert len(session.fetch().entries) == 4
 
 
+def test_a_batch_is_refused_where_the_one_that_it_follows_is_not_stored(session: Session, client: redis.Redis) -> None:
+    def add(sequence: int, after: int) -> int:
+        words = ("PRODUCER", "p", sequence, "AFTER", after, "MESSAGES", str(sequence))
+        return len(client.execute_command("SESSION.ADD", session.key, *words)[0])
+
+    with unchanged(client), pytest.raises(redis.ResponseError, match=r"^GAP the batch follows number 3 .* here is 0:"):
+        add(4, 3)
+    session.add_once("p", 3, "3")
+    assert (add(4, 3), add(7, 2), add(4, 3)) == (1, 1, 0)
+    with unchanged(client), pytest.raises(redis.ResponseError, match=r"^GAP .* here is 7:"):
+        add(9, 8)
+    assert session.fetch().values == [b"3", b"4", b"7"]
+    with pytest.raises(redis.ResponseError, match="AFTER is '9': a whole number from 1 to 8 expected"):
+        add(9, 9)
+
+
 def test_producers_count_for_themselves_and_so_do_sessions(session: Session, client: redis.Redis) -> None:
     session.add_once("p", 5, "a")
     assert session.add_once("q", 1, "b").packet_ids == [2]

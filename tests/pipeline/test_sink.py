@@ -1,5 +1,9 @@
 """Writing to topics, channels and sessions: what a DataFrame has arrives once, in order, whatever fails."""
 
+import itertools
+import multiprocessing
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +15,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, functions
 
 from holdmq import core
-from holdmq_pipeline.messages import Maker
+from holdmq_pipeline.messages import Chunk, Maker
 from holdmq_pipeline.options import WRITE, Options
+from holdmq_pipeline.sender import Sender, Written
+from holdmq_pipeline.sink import send_all
+from holdmq_pipeline.wire import Link
 from tests.pipeline.history_support import append, fleet, rows, store
-from tests.support import Server, embedded_kinds
+from tests.support import Server, embedded_kinds, eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
 server_kinds = embedded_kinds
 
 Write = Callable[..., None]
+WAIT_S = 20.0
 
 
 @pytest.fixture
@@ -140,6 +148,79 @@ def test_what_was_refused_is_stored_by_the_next_attempt(
     assert (queue(client, "good"), queue(client, "bad")) == ([b"1", b"3"], [b"2", b"4"])
 
 
+def task(url: str, table: str, rows: list[tuple[str, bytes]]) -> Written:
+    """What a task does with its rows, in chunks of two."""
+    options = Options({"url": url, "table": table, "chunkRows": "2"}, WRITE)
+    columns = [pa.array([name for name, _ in rows]), pa.array([payload for _, payload in rows])]
+    names = ["client_id" if table == "sessions" else "channel", "payload"]
+    with Link(options) as link:
+        return send_all(link, options, "spark:q", 0, 1, [pa.RecordBatch.from_arrays(columns, names)])
+
+
+LATER = [("good", b"1"), ("bad", b"2"), ("bad", b"3"), ("good", b"4")]
+
+
+def die_behind_a_refusal(url: str, table: str, wrong: str) -> None:
+    """A task that is killed when one of its rows was refused, before it knows.
+
+    What was wrong is put right before the rows behind it come.
+    """
+    transmit = Sender._transmit
+    client = redis.Redis.from_url(url)
+
+    def stored() -> int:
+        return int(client.zcard("{good}_messages") if table == "sessions" else client.llen("good"))
+
+    def dying(sender: Sender, chunk: Chunk) -> None:
+        transmit(sender, chunk)
+        if not client.exists(wrong):
+            eventually(lambda: stored() == 2, WAIT_S, "the rows behind")
+            os.kill(os.getpid(), signal.SIGKILL)
+        eventually(lambda: stored() == 1, WAIT_S, "the first rows")
+        client.delete(wrong)
+
+    Sender._transmit = dying  # type: ignore[assignment, method-assign]
+    task(url, table, LATER)
+
+
+@pytest.mark.parametrize(
+    ("table", "wrong"), [("sessions", "{bad}_messages"), ("channels", "{bad}_producer{spark:q:0}")]
+)
+def test_rows_behind_a_refused_one_wait_for_it_also_if_the_task_is_killed_at_once(
+    server: Server, client: redis.Redis, table: str, wrong: str
+) -> None:
+    client.rpush(wrong, "of another type")
+    child = multiprocessing.get_context("spawn").Process(target=die_behind_a_refusal, args=(server.url, table, wrong))
+    child.start()
+    child.join(30)
+    assert child.exitcode == -signal.SIGKILL
+
+    def there(name: str) -> list[bytes]:
+        return queue(client, name) if table == "sessions" else client.execute_command("LRANGE", name, 0, -1)
+
+    assert (there("good"), there("bad")) == ([b"1", b"4"], [])
+    assert task(server.url, table, LATER).rows == 4
+    assert (there("good"), there("bad")) == ([b"1", b"4"], [b"2", b"3"])
+
+
+def test_a_session_that_is_dropped_meanwhile_gets_what_comes_behind(
+    server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transmit = Sender._transmit
+
+    chunks = itertools.count()
+
+    def dropping(sender: Sender, chunk: Chunk) -> None:
+        if next(chunks) == 1:
+            eventually(lambda: client.zcard("{c}_messages") == 2, WAIT_S, "the first rows")
+            client.execute_command("SESSION.DROP", "{c}")
+        transmit(sender, chunk)
+
+    monkeypatch.setattr(Sender, "_transmit", dropping)
+    written = task(server.url, "sessions", [("c", b"%d" % number) for number in range(6)])
+    assert (written.stored, queue(client, "c")) == (6, [b"2", b"3", b"4", b"5"])
+
+
 def test_topics_go_on_in_order_where_one_was_refused(spark: "SparkSession", write: Write, client: redis.Redis) -> None:
     store(client)
     sent = [("bad" if number == 700 else "good", b"%d" % number, number == 700) for number in range(1500)]
@@ -234,7 +315,6 @@ def test_chunks_end_at_the_same_rows_in_whatever_batches_they_come(of_batch: int
         0,
         1,
         sharded=False,
-        refused=lambda _producer: frozenset(),
     )
     batches = [rows.slice(at, of_batch) for at in range(0, rows.num_rows, of_batch)]
     chunks = [chunk for batch in batches for chunk in maker.add(batch)] + [maker.rest()]

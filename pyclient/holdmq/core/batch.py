@@ -65,6 +65,16 @@ class Groups:
         """The first row of a group."""
         return int(self.order[self.groups[group].at])
 
+    @property
+    def rows(self) -> memoryview:
+        """`order`, as numbers."""
+        return memoryview(ffi.buffer(self.order)).cast("I")
+
+    @property
+    def places(self) -> memoryview:
+        """Where each group begins in `rows`, and how many it has, one behind the other."""
+        return memoryview(ffi.buffer(self.groups, self.count * ffi.sizeof("hmq_batch_group"))).cast("I")
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -146,7 +156,13 @@ class MessageBatch:
         return Groups(order, ffi.new("hmq_batch_group[]", [(at, 1) for at in range(self._rows)]), self._rows)
 
     def session_adds(
-        self, groups: Groups, runs: Sequence[tuple[bytes, int, int]], *, prefix: bytes = b"", limit: int = 0
+        self,
+        groups: Groups,
+        runs: Sequence[tuple[bytes, int, int]],
+        *,
+        prefix: bytes = b"",
+        limit: int = 0,
+        after: Buffer | None = None,
     ) -> Packed:
         """`SESSION.ADD` for each group; a row with a topic becomes a record, another its payload.
 
@@ -155,6 +171,7 @@ class MessageBatch:
             runs: producer (empty: none) of the groups from .. to, the second not included.
             prefix: before the session keys.
             limit: the queue's; 0: the server's.
+            after: int64, of each group: the producer's number that has to be there before it (AFTER); 0: none.
 
         Raises:
             InvalidRowError: a row without a client id, or out of range.
@@ -164,13 +181,21 @@ class MessageBatch:
         out = _uncleared("uint8_t[]", capacity)
         ends = _uncleared("uint64_t[]", max(groups.count, 1))
         sent = _uncleared("uint32_t[]", max(groups.count, 1))
+        follows = ffi.NULL if after is None else ffi.from_buffer("int64_t[]", after)
+        if after is not None and len(follows) < groups.count:
+            raise ValueError(f"there are {len(follows)} numbers to follow; expected {groups.count}")
         used = 0
         all_ends: list[int] = []
         for producer, begin, end in runs:
             keep = (ffi.from_buffer("uint8_t[]", prefix), ffi.from_buffer("uint8_t[]", producer))
             add = ffi.new(
                 "hmq_batch_add *",
-                {"prefix": (keep[0], len(prefix)), "producer": (keep[1], len(producer)), "limit": limit},
+                {
+                    "prefix": (keep[0], len(prefix)),
+                    "producer": (keep[1], len(producer)),
+                    "limit": limit,
+                    "after": follows + begin if after is not None else follows,
+                },
             )
             written = lib.hmq_batch_sessions(
                 self._batch,

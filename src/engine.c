@@ -1,7 +1,7 @@
 /* engine.c - the engine's connections, the bytes for clients, and the server's going and coming; engine.h has the
  * contract, engine_internal.h the map of the files.
  *
- * O(connections): hmq_engine_server_lost and _restored, hmq_engine_free; everything else O(what it hands over). */
+ * O(connections): hmq_engine_server_lost and _restored, hmq_engine_look, hmq_engine_free; everything else O(what it hands over). */
 #include "engine_internal.h"
 
 #define SPARE_MAX_BYTES 65536U
@@ -435,6 +435,17 @@ bool hmq_engine_congested(const hmq_engine *e) {
 
 size_t hmq_engine_outstanding(const hmq_engine *e) {
     return hmq_log_count(e);
+}
+
+void hmq_engine_look(const hmq_engine *e, hmq_engine_levels *levels) {
+    *levels = (hmq_engine_levels){.clients_behind = e->behind};
+    for (uint32_t i = 0; i < e->slot_count; i++) {
+        const connection *c = e->slots[i];
+        if (c == NULL) continue;
+        levels->messages_inflight += c->inflight.unacknowledged;
+        levels->messages_ready += c->ready_count;
+        levels->bytes_unsent += c->output.len;
+    }
 }
 
 /* ---- the server goes and comes ---- */

@@ -200,6 +200,17 @@ void hmq_engine_server_written(hmq_engine *engine, size_t bytes);
 bool hmq_engine_congested(const hmq_engine *engine);
 /* Commands without a reply. */
 size_t hmq_engine_outstanding(const hmq_engine *engine);
+
+/* What waits for clients now. */
+typedef struct hmq_engine_levels {
+    uint64_t messages_inflight; /* of QoS 1 and 2, sent and not acknowledged */
+    uint64_t messages_ready;    /* here, behind a full window or a full socket */
+    uint64_t clients_behind;    /* with more in their queues at the server */
+    uint64_t bytes_unsent;      /* of packets that no socket has taken from the engine */
+} hmq_engine_levels;
+
+/* O(connections): for whoever looks now and then. */
+void hmq_engine_look(const hmq_engine *engine, hmq_engine_levels *levels);
 /* Is something waiting for the time to pass (a retry, a limited replay)?  Then flush has to be called a little later. */
 bool hmq_engine_waits(const hmq_engine *engine);
 

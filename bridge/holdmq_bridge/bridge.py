@@ -58,6 +58,14 @@ _ENDINGS = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE, "INVALIDTOPIC
 Answered = Callable[[Reply], None]
 
 
+_LEVELS = {
+    "messages_inflight": "messages of QoS 1 and 2 sent to clients and not acknowledged",
+    "messages_ready": "messages here behind a full window or socket",
+    "clients_behind": "clients with more messages in their queues at the server",
+    "bytes_unsent": "bytes for clients that no socket has taken",
+}
+
+
 class Bridge:
     """The process.  Create it inside a running event loop, then `start`, and in the end `stop`."""
 
@@ -194,7 +202,9 @@ class Bridge:
 
     def levels(self) -> list[tuple[str, str, float]]:
         """How much there is now: name, meaning, number."""
+        waiting = self.engine.levels()
         return [
+            *((name, _LEVELS[name], now) for name, now in waiting.items()),
             ("server_up", "1 while the server is there", self.up),
             ("clients", "connections, with those that are being closed", len(self.clients)),
             ("inboxes", "sessions that are open or being opened", len(self._inboxes)),

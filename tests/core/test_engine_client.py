@@ -172,6 +172,23 @@ def test_more_messages_wait_in_the_line_than_fit_and_the_rest_at_the_server() ->
     assert desk.commands()[0][4:8] == [b"AFTER", b"3", b"COUNT", b"1"]
 
 
+def test_what_waits_for_clients_can_be_looked_at() -> None:
+    desk = Desk(EngineSettings(max_ready=2))
+    conn, other = desk.open(window=1), desk.open(b"o")
+    nothing = {"messages_inflight": 0, "messages_ready": 0, "clients_behind": 0, "bytes_unsent": 0}
+    desk.received(conn)
+    desk.received(other)
+    assert desk.engine.levels() == nothing
+    deliver(desk, 1, 2, 3, 4)
+    unsent = len(desk.received(conn))
+    assert unsent
+    assert desk.engine.levels() == nothing | {"messages_inflight": 1, "messages_ready": 2, "clients_behind": 1}
+    desk.engine.close(conn)
+    assert desk.engine.levels() == nothing
+    desk.send(other, b"\xc0\0")
+    assert desk.engine.levels() == nothing | {"bytes_unsent": 2}
+
+
 def test_a_client_that_does_not_read_gets_its_queue_when_it_does(desk: Desk) -> None:
     conn = desk.open(resumed=True)
     desk.engine.set_writable(conn, False)

@@ -319,6 +319,12 @@ class Engine:
         """Commands without a reply."""
         return int(lib.hmq_engine_outstanding(self._engine))
 
+    def levels(self) -> dict[str, int]:
+        """What waits for clients now, by name (engine.h).  O(connections)."""
+        levels = ffi.new("hmq_engine_levels *")
+        lib.hmq_engine_look(self._engine, levels)
+        return {name: int(getattr(levels, name)) for name, _ in ffi.typeof("hmq_engine_levels").fields}
+
     @property
     def waits(self) -> bool:
         """Does something wait for time to pass, so that `flush` has to be called a little later?"""

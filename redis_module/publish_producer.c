@@ -123,7 +123,10 @@ static bool says_no_more(server_key *key, const publish_producer *by) {
 }
 
 bool publish_producer_end(server_ctx *ctx, const publish_producer *by, long long end_ms) {
-    server_key *key = sv.OpenKey(ctx, by->key, SERVER_READ | SERVER_WRITE);
+    server_key *key = sv.OpenKey(ctx, by->key, SERVER_READ);
+    if (key == NULL) return false; /* as most are */
+    sv.CloseKey(key);
+    key = sv.OpenKey(ctx, by->key, SERVER_READ | SERVER_WRITE);
     bool ends = says_no_more(key, by) && (sv.GetAbsExpire(key) == SERVER_NO_EXPIRE || sv.GetAbsExpire(key) > end_ms);
     if (ends) key_set_expiry(ctx, key, by->key, end_ms);
     sv.CloseKey(key);

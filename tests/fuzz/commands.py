@@ -416,7 +416,7 @@ return redis.call(ARGV[1], KEYS[1], 'EPOCH', epoch or 0, unpack(ARGV, 2))"""
 # fmt: off
 MODULE: tuple[Maker, ...] = (
     lambda g: [b"SESSION.ADD", g.key(), *g.maybe((b"LIMIT", g.number), (b"TTL", g.number)),
-               *(g.producer() if g.random.random() < 0.3 else []), *g.payloads()],
+               *([*g.producer(), *g.maybe((b"AFTER", g.number))] if g.random.random() < 0.3 else []), *g.payloads()],
     lambda g: [b"SESSION.ADD", g.key(), b"LIMIT", g.one((b"1", b"3", b"10")), *g.some(g.value, 12)],
     lambda g: [b"SESSION.IMPORT", g.key(), *g.maybe((b"MERGE",), (b"LIMIT", g.number), (b"LASTID", g.number)),
                *(g.producer() if g.random.random() < 0.2 else []), *g.imported()],
@@ -460,8 +460,8 @@ MODULE: tuple[Maker, ...] = (
                *g.maybe((b"FROM", lambda: g.one(IDS, BAD_KEYS)), (b"PROPERTIES", g.value))],
     lambda g: [b"TOPIC.PUBLISH", g.topic(), g.value(), b"QOS", b"1", b"RETAIN"],
     lambda g: [b"TOPIC.RETAINED", g.filter(), *g.maybe((b"COUNT", g.number))],
-    lambda g: [b"CHANNEL.PUBLISH", g.channel(), g.value(), *g.chunk()],
-    lambda g: [b"CHANNEL.SPUBLISH", g.channel(), g.value(), *g.chunk()],
+    lambda g: [b"CHANNEL.PUBLISH", g.channel(), g.value(), *g.chunk(), *g.maybe((b"AFTER", g.number))],
+    lambda g: [b"CHANNEL.SPUBLISH", g.channel(), g.value(), *g.chunk(), *g.maybe((b"AFTER", g.number))],
     lambda g: [b"TOPIC.PUBLISH", g.topic(), g.value(), *g.chunk()],
     lambda g: g.many(),
     lambda g: [b"CHANNEL.LAST", g.channel()],

@@ -129,20 +129,23 @@ def noop(frame: DataFrame) -> None:
 
 
 def read_case(bench: Bench, spark: SparkSession, url: str, cores: int) -> None:
-    """Reading."""
-    whole = bench.rate("read", f"data source, {cores} cores", bench.rows, lambda: noop(source(spark, url)))
+    """Reading: each form beside a baseline that makes the same columns."""
+    whole = bench.rate("read", f"data source, 13 columns, {cores} cores", bench.rows, lambda: noop(source(spark, url)))
+    of_whole = bench.figures[-1]
     narrow = "offset long, topic string, payload binary, timestamp timestamp"
     frame = spark.read.format("holdmq").schema(narrow).options(url=url, store=data.STORE).load()
-    bench.rate("read", f"data source, 4 columns, {cores} cores", bench.rows, lambda: noop(frame))
-    four = bench.figures[-1].rate
+    four = bench.rate("read", f"data source, 4 columns, {cores} cores", bench.rows, lambda: noop(frame))
+    of_four = bench.figures[-1]
     if cores == 1:
         return
-    plain = bench.rate(
-        "read", "redis-py scan + createDataFrame", bench.baseline_rows, lambda: noop(baseline.scan(spark, url))
-    )
-    bench.figures[-3].against = bench.figures[-2].against = "redis-py scan + createDataFrame"
-    bench.figures[-3].ratio, bench.figures[-2].ratio, bench.figures[-2].wanted = whole / plain, four / plain, 15
-    limit = bench.rate("read", "bare XRANGE, one connection", bench.baseline_rows, lambda: baseline.bare_xrange(url))
+    few = bench.baseline_rows
+    plain = bench.rate("read", "redis-py scan + createDataFrame", few, lambda: noop(baseline.scan(spark, url)))
+    bench.compare("data source, 13 columns: so many times as fast", whole / plain, None)
+    of_four.against, of_four.ratio, of_four.wanted = "redis-py scan + createDataFrame", four / plain, 15
+    what = "redis-py HISTORY.RANGE + createDataFrame, 13 columns"
+    equal = bench.rate("read", what, few, lambda: noop(baseline.scan_history(spark, url, data.STORE, few)))
+    of_whole.against, of_whole.ratio, of_whole.wanted = what, whole / equal, 15
+    limit = bench.rate("read", "bare XRANGE, one connection", few, lambda: baseline.bare_xrange(url))
     bench.compare("data source, 4 columns", limit / four, None)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import hiredis
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from bench.pipeline_data import payload_of, topic_of
 from holdmq import core
+from holdmq_pipeline import schemas
 
 STREAM = "plain"
 SCHEMA = "topic string, payload binary, qos int, ts long"
@@ -43,6 +45,36 @@ def scan(spark: SparkSession, url: str) -> DataFrame:
                 rows.append(found)
             last = f"({entries[-1][0].decode()}"
     return spark.createDataFrame(rows, SCHEMA)
+
+
+def scan_history(spark: SparkSession, url: str, store: str, count: int) -> DataFrame:
+    """The first messages of a store with all columns that the data source has, by redis-py, as a DataFrame."""
+    rows: list[tuple[Any, ...]] = []
+    with contextlib.closing(redis.Redis.from_url(url)) as client:
+        at = 1
+        while at <= count:
+            reply: Any = client.execute_command("HISTORY.RANGE", store, 0, at, count, "COUNT", 1000)
+            at, _visited, _missed, _rows, columns = reply
+            for offset, us, topic, payload, qos, retain, publisher, properties, sent, ends, pattern, generation in zip(
+                *columns, strict=True
+            ):
+                row = (
+                    0,
+                    offset,
+                    datetime.fromtimestamp(us / 1e6, UTC),
+                    topic.decode(),
+                    payload,
+                    qos,
+                    retain != 0,
+                    publisher.decode() or None,
+                    properties or None,
+                    datetime.fromtimestamp(sent / 1e3, UTC),
+                    datetime.fromtimestamp(ends / 1e3, UTC) if ends else None,
+                    pattern,
+                    generation,
+                )
+                rows.append(row)
+    return spark.createDataFrame(rows, schemas.TABLES["history"])
 
 
 def bare_xrange(url: str) -> int:

@@ -9,8 +9,10 @@ a whole column.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,7 +34,21 @@ def _ms_as_time(values: pa.Array) -> pa.Array:
     return pc.multiply(values, 1000).view(MICROSECONDS)
 
 
+@lru_cache(maxsize=16)
+def _nothing(rows: int, of: pa.DataType) -> pa.Array:
+    """So many nulls. Most batches have the same number of rows, and nobody changes an array."""
+    return pa.nulls(rows, of)
+
+
+@lru_cache(maxsize=16)
+def _shards(rows: int, shard: int) -> pa.Array:
+    """A column of one shard."""
+    return pa.repeat(pa.scalar(shard, pa.int32()), rows)
+
+
 def _ms_as_time_or_never(values: pa.Array) -> pa.Array:
+    if not np.frombuffer(values.buffers()[1], np.int64).any():
+        return _nothing(len(values), MICROSECONDS)
     never = pc.equal(values, 0)
     return pc.if_else(never, pa.scalar(None, pa.int64()), pc.multiply(values, 1000)).view(MICROSECONDS)
 
@@ -43,6 +59,8 @@ def _as_flag(values: pa.Array) -> pa.Array:
 
 def _or_null(values: pa.Array) -> pa.Array:
     """Empty means that there is none."""
+    if values.buffers()[2].size == 0:
+        return _nothing(len(values), values.type)
     return pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, values.type), values)
 
 
@@ -108,7 +126,7 @@ def batch(
     if len(asked) != len(replies):
         raise PipelineError(f"HISTORY.RANGE answered {len(replies)} columns; expected {len(asked)}")
     made = {column.name: _array(column, rows, reply) for column, reply in zip(asked, replies, strict=True)}
-    made[SHARD] = pa.repeat(pa.scalar(shard, pa.int32()), rows) if SHARD in names else None
+    made[SHARD] = _shards(rows, shard) if SHARD in names else None
     if any(name in HEADERS for name in names):
         made.update(headers(made["properties"]))
     return pa.RecordBatch.from_arrays([made[name] for name in names], names=list(names))

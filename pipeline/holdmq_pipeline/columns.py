@@ -28,10 +28,11 @@ class Columns:
     """
 
     def __init__(self, batches: list[pa.RecordBatch]) -> None:
-        table = pa.Table.from_batches(batches).combine_chunks()
-        self.rows = table.num_rows
+        self.rows = sum(batch.num_rows for batch in batches)
         self._columns: dict[str, pa.Array] = {
-            name: pa.concat_arrays(table.column(name).chunks) for name in table.column_names if self.rows
+            name: pa.concat_arrays([batch.column(at) for batch in batches])
+            for at, name in enumerate(batches[0].schema.names)
+            if self.rows
         }
 
     def __contains__(self, name: str) -> bool:

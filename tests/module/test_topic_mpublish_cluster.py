@@ -1,7 +1,7 @@
 """TOPIC.MPUBLISH in a cluster: each target of a message gets it once, whatever is asked again, wherever its slot is."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import redis
 from redis.crc import key_slot
 
 from holdmq import core
-from tests.module.cluster_support import SlotMove
+from tests.module.cluster_support import SlotMove, add_replica, promote
 from tests.module.history_cluster_support import Store, shard_of, slot_of, slots_of
 from tests.module.sessions_support import Session, payloads
 from tests.support import Cluster, Server, embedded_kinds, eventually
@@ -19,6 +19,7 @@ from tests.support.server import SLOTS
 server_kinds = embedded_kinds
 
 WAIT_S = 20.0
+WAIT_MS = 20_000
 SHARDS = 2
 
 
@@ -227,3 +228,20 @@ def test_a_commit_keeps_one_note_for_all_slots(cluster: Cluster, job: Job) -> No
     assert keeper.get("{job}_producer") == b"1 2"
     with pytest.raises(redis.ResponseError, match=r"^FENCED the epoch is 0"):
         commit(0, 5)
+
+
+def test_a_replica_that_takes_over_knows_what_it_has(
+    fresh_cluster: Callable[..., Cluster], fresh_server: Callable[..., Server]
+) -> None:
+    cluster = fresh_cluster(3)
+    primary = cluster.nodes[0]
+    session = session_at(primary, ("a", 1))
+    replica = add_replica(cluster, primary, fresh_server(cluster=True))
+    job = Job(cluster)
+    messages = [(number, record("a", str(number))) for number in (1, 2, 3)]
+    job.ask(primary, *messages[:2])
+    assert primary.client().wait(1, WAIT_MS) == 1
+    primary.kill()
+    promote(cluster, replica, slot_of_session(session))
+    assert job.ask(replica, *messages)[0] == [1, 2, 1]
+    assert queued(Session(replica.client(), session.key)) == [b"1", b"2", b"3"]

@@ -148,16 +148,40 @@ static void spend(hmq_engine *e, connection *c) {
     if (c->publishing.rate != 0 && !hmq_bucket_spend(&c->publishing, e->now_ms)) hmq_engine_wants_time(e, c);
 }
 
-/* The place of a publish that is not allowed, in the order of the answers. */
+#define COMPLETE_BYTES (8 * ARGUMENT_BYTES) /* beside the key */
+
+/* SESSION.COMPLETE key EPOCH e id */
+static uint8_t *put_complete(uint8_t *out, const connection *c, uint16_t packet_id) {
+    hmq_slice key = hmq_conn_key(c);
+    out = hmq_resp_put_header(out, '*', 5);
+    out = hmq_resp_put_text(out, "SESSION.COMPLETE", 16);
+    out = hmq_resp_put_text(out, key.data, key.len);
+    out = hmq_resp_put_text(out, "EPOCH", 5);
+    out = hmq_resp_put_number(out, c->epoch);
+    return hmq_resp_put_number(out, packet_id);
+}
+
+/* The place of a publish that is not allowed, in the order of the answers.
+ *
+ * One of QoS 2 may have been taken before, when it was allowed: its identifier is given back, because behind a PUBREC
+ * that refuses it is a new message's [MQTT-4.3.3-9]. */
 static int hold_place(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     static const char ping[] = "*1\r\n$4\r\nPING\r\n";
     e->count.publishes_denied++;
     if (p->qos == 0) return 0;
-    uint8_t *out = hmq_log_room(e, sizeof ping);
-    if (out == NULL) return HMQ_ENGINE_NO_MEMORY;
-    memcpy(out, ping, sizeof ping - 1);
-    const awaited entry = {
-        .conn = c->handle, .len = sizeof ping - 1, .packet_id = p->packet_id, .kind = COMMAND_DENIED, .qos = p->qos};
+    uint8_t *begin = hmq_log_room(e, COMPLETE_BYTES + hmq_conn_key(c).len), *end = begin;
+    if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
+    if (p->qos == 2) {
+        end = put_complete(begin, c, p->packet_id);
+    } else {
+        memcpy(begin, ping, sizeof ping - 1);
+        end += sizeof ping - 1;
+    }
+    const awaited entry = {.conn = c->handle,
+                           .len = (uint32_t)(end - begin),
+                           .packet_id = p->packet_id,
+                           .kind = COMMAND_DENIED,
+                           .qos = p->qos};
     return hmq_log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
 }
 
@@ -253,17 +277,11 @@ static int on_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
 }
 
 static int on_pubrel(hmq_engine *e, connection *c, uint16_t packet_id) {
-    hmq_slice key = hmq_conn_key(c);
-    uint8_t *begin = hmq_log_room(e, 8 * ARGUMENT_BYTES + key.len), *out = begin;
+    uint8_t *begin = hmq_log_room(e, COMPLETE_BYTES + hmq_conn_key(c).len);
     if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
-    out = hmq_resp_put_header(out, '*', 5);
-    out = hmq_resp_put_text(out, "SESSION.COMPLETE", 16);
-    out = hmq_resp_put_text(out, key.data, key.len);
-    out = hmq_resp_put_text(out, "EPOCH", 5);
-    out = hmq_resp_put_number(out, c->epoch);
-    out = hmq_resp_put_number(out, packet_id);
+    const uint8_t *end = put_complete(begin, c, packet_id);
     const awaited entry = {
-        .conn = c->handle, .len = (uint32_t)(out - begin), .packet_id = packet_id, .kind = COMMAND_COMPLETE, .qos = 2};
+        .conn = c->handle, .len = (uint32_t)(end - begin), .packet_id = packet_id, .kind = COMMAND_COMPLETE, .qos = 2};
     return hmq_log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
 }
 

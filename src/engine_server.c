@@ -237,11 +237,11 @@ static void pushed(hmq_engine *e, hmq_slice push, hmq_engine_event *event) {
 /* ---- replies ---- */
 
 /* Of what type each reply is, if it is no error: another one is the reply to something else. */
-static bool is_of_its_type(uint8_t kind, uint8_t type) {
-    switch (kind) {
+static bool is_of_its_type(const awaited *entry, uint8_t type) {
+    switch (entry->kind) {
     case COMMAND_OWNER: return true;
     case COMMAND_SILENT: return false;
-    case COMMAND_DENIED:
+    case COMMAND_DENIED: return type == (entry->qos == 2 ? ':' : '+') || type == '-';
     case COMMAND_SENT: return type == '+' || type == '-';
     case COMMAND_FETCH: return type == '*' || type == '-';
     default: return type == ':' || type == '-';
@@ -255,7 +255,7 @@ static bool replied(hmq_engine *e, hmq_slice reply, hmq_engine_event *event) {
     size_t at = 0;
     if (head == NULL || !hmq_resp_next(reply.data, reply.len, &at, &item)) return false;
     if (item.type == '!') item.type = '-';
-    if (!is_of_its_type(head->kind, item.type)) return false;
+    if (!is_of_its_type(head, item.type)) return false;
     const awaited entry = *head;
     connection *c = hmq_engine_find(e, entry.conn);
     bool is_open = c != NULL && c->phase == PHASE_OPEN;

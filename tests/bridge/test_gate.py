@@ -107,6 +107,22 @@ def test_a_denied_qos_2_publish_leaves_its_identifier_to_the_next_one(store: Sto
     # [MQTT-4.3.3-9]
 
 
+def test_a_qos_2_publish_that_was_allowed_once_does_not_keep_its_identifier(store: Store, talk5: Connect5) -> None:
+    store.add_user(user("allow all #"))
+    lasting = p.number(p.SESSION_EXPIRY, 60)
+    client = login(talk5, properties=lasting)
+    client.granted(("mine", 0))
+    client.send(p.publish("yours", b"taken", qos=2, pid=9))
+    assert client.read(5).code == 0x10
+    store.change_user("alice", lambda found: user("allow all mine", name=found.name))
+    eventually(lambda: client.told("other") == 0x87)
+    client.send(p.publish("yours", b"taken", qos=2, pid=9, dup=True))  # it never saw that PUBREC
+    assert client.read(5).code == 0x87
+    client.send(p.publish("mine", b"new", qos=2, pid=9))
+    got = [client.read(), client.read()]
+    assert sorted((packet.kind, packet.code, packet.payload) for packet in got) == [(3, 0, b"new"), (5, 0, b"")]
+
+
 def test_a_will_needs_the_right_to_publish_it(store: Store, broker: BridgeProcess) -> None:
     store.add_user(user("allow publish mine"))
     for topic, code in [("mine", 0), ("yours", 5)]:

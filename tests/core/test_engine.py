@@ -117,6 +117,16 @@ def test_acknowledgements_come_in_the_order_of_the_publishes_also_behind_a_denie
     assert desk.received(conn) == puback(1) + puback(2) + puback(3)
 
 
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_denied_publish_of_qos_2_gives_its_identifier_back(desk: Desk, version: int) -> None:
+    conn = desk.open(version=version)
+    desk.engine.rules(conn, [], denied_otherwise=True)
+    desk.send(conn, publish(b"no", qos=2, packet_id=9, properties=b"" if version == 5 else None))
+    assert desk.commands() == [[b"SESSION.COMPLETE", b"{c}", b"EPOCH", b"7", b"9"]]
+    desk.answer(b":1\r\n")
+    assert desk.received(conn) == (pubrec(9, 0x87) if version == 5 else pubrec(9))
+
+
 @pytest.mark.parametrize("more", [[], [(False, b"no")], [(False, b"+/no")]], ids=["alone", "beside a topic", "a plus"])
 def test_rules_on_topics_with_a_dollar_deny_these_and_no_others(desk: Desk, more: list[tuple[bool, bytes]]) -> None:
     conn = desk.open()

@@ -13,11 +13,11 @@ What comes in, by these columns (others are ignored):
 `message` is whatever tells one message from all others: a number that the publisher put into it, for one.
 
 Findings are exact: what is missing is an anti join, what is twice is a group, what is out of order is a window.
-Quantiles are within one in ten thousand of their rank. Not O(1): a shuffle by message for each of them, one by client
-for the order.
+Quantiles are within one in ten thousand of their rank. Not O(1): a shuffle by message for each of them, unless tables
+come by message already (jobs/audit.py), one by client and topic for the order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -148,27 +148,24 @@ def unexpected(published: DataFrame, found: DataFrame, stage: str, *, expected: 
     return strange.select(f.lit(stage).alias("stage"), "message", "client")
 
 
-def inversions(
-    published: DataFrame, found: DataFrame, stage: str, *, order: Sequence[str], by: Sequence[str]
-) -> DataFrame:
+def inversions(published: DataFrame, found: DataFrame, stage: str, *, order: str, by: str) -> DataFrame:
     """Messages that came behind a later one of the same publisher and topic; of several copies the first counts.
 
     Args:
         published: what was sent, with `number`.
         found: what the stage has.
         stage: its name.
-        order: columns that order it.
-        by: columns within which it is ordered: the client, the shard.
+        order: the column that orders it.
+        by: the column within which it is ordered: the client, the shard.
 
     Returns:
-        `stage, message, publisher, topic, number, behind` (the number that it came behind) and the columns of `by`.
+        `stage, message, publisher, topic, number, behind` (the number that it came behind) and the column `by`.
     """
-    place = f.struct(*order)
-    first = found.groupBy("message", *by).agg(f.min(place).alias("place"))
+    first = found.groupBy("message", by).agg(f.min(order).alias("place"))
     placed = first.join(published.select("message", "publisher", "topic", "number"), "message")
-    before = Window.partitionBy(*by, "publisher", "topic").orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
+    before = Window.partitionBy(by, "publisher", "topic").orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
     late = placed.withColumn("behind", f.max("number").over(before)).where("number < behind")
-    return late.select(f.lit(stage).alias("stage"), "message", "publisher", "topic", "number", "behind", *by)
+    return late.select(f.lit(stage).alias("stage"), "message", "publisher", "topic", "number", "behind", by)
 
 
 def latency(published: DataFrame, delivered: DataFrame, by: str) -> DataFrame:

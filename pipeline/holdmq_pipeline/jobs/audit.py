@@ -9,19 +9,21 @@ Each finding is a table (Parquet and CSV under the output folder); the first row
 one page (audit_page.py). What was not given is not looked at, and the page says so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from holdmq_pipeline import audit_tables as tables
 from holdmq_pipeline.audit_page import Page, write_page
 from holdmq_pipeline.figures import JobFigures, Progress, measured
 
 PAGE_NAME = "index.html"
+PARTS_PER_CORE = 4
 FINDINGS = ("lost", "duplicates", "unexpected", "inversions", "at_risk", "silent")
 """Tables whose rows are faults, or ask for a look."""
 
@@ -113,14 +115,14 @@ def findings(evidence: Evidence, options: AuditOptions) -> dict[str, DataFrame]:
         _add(found, "lost", tables.lost(published, evidence.stored, "stored"))
         _add(found, "duplicates", tables.duplicates(evidence.stored, "stored", by_client=False))
         _add(found, "unexpected", tables.unexpected(published, evidence.stored, "stored"))
-        late = tables.inversions(published, evidence.stored, "stored", order=["offset"], by=["shard"])
+        late = tables.inversions(published, evidence.stored, "stored", order="offset", by="shard")
         _add(found, "inversions", late.withColumnRenamed("shard", "within"))
     delivered = evidence.delivered
     if delivered is not None:
         _add(found, "lost", tables.lost(published, delivered, "delivered", expected=routes))
         _add(found, "duplicates", tables.duplicates(delivered, "delivered", by_client=True))
         _add(found, "unexpected", tables.unexpected(published, delivered, "delivered", expected=routes))
-        late = tables.inversions(published, delivered, "delivered", order=["position"], by=["client"])
+        late = tables.inversions(published, delivered, "delivered", order="position", by="client")
         _add(found, "inversions", late.withColumnRenamed("client", "within"))
         _add(found, "latency_by_topic", tables.latency(published, delivered, "topic"))
         _add(found, "latency_by_client", tables.latency(published, delivered, "client"))
@@ -165,8 +167,8 @@ def audit(
     """
     how = options or AuditOptions()
     shown = progress or Progress(shown=False)
-    with measured("audit") as figures, shown:
-        read, once = _read_once(evidence)
+    with measured("audit") as figures, shown, _parted(evidence.published.sparkSession) as parts:
+        read, once = _read_once(evidence, parts)
         try:
             figures.rows, figures.bytes = _volume_of(read.published)
             found = findings(read, how)
@@ -189,15 +191,39 @@ def audit(
     return AuditResult(figures, found, place)
 
 
-def _read_once(evidence: Evidence) -> tuple[Evidence, list[DataFrame]]:
-    """The evidence, kept with the columns that count: each table is asked many times; and what is to be given back."""
+def _read_once(evidence: Evidence, parts: int) -> tuple[Evidence, list[DataFrame]]:
+    """The evidence, kept with the columns that count: each table is asked many times; and what is to be given back.
+
+    Tables of messages are kept by message, and in that order: what joins or groups by it, which is most of an audit,
+    neither shuffles nor sorts them again.
+    """
     once: dict[str, DataFrame] = {}
     for name, columns in tables.REQUIRED.items():
         frame: DataFrame | None = getattr(evidence, name)
         if frame is not None:
             wanted = [*columns, *(["bytes"] if name == "published" and "bytes" in frame.columns else [])]
-            once[name] = frame.select(*wanted).persist(StorageLevel.MEMORY_AND_DISK)
+            chosen = frame.select(*wanted)
+            if "message" in columns:
+                chosen = chosen.repartition(parts, "message").sortWithinPartitions("message")
+            once[name] = chosen.persist(StorageLevel.MEMORY_AND_DISK)
     return replace(evidence, **once), list(once.values())
+
+
+@contextmanager
+def _parted(spark: SparkSession) -> Iterator[int]:
+    """Shuffles into some parts for each core meanwhile, and no more than are set; how many.
+
+    Spark makes 200 for any amount of rows, and does not put them together where a table is kept: most of a small audit
+    would be their tasks.
+    """
+    name = "spark.sql.shuffle.partitions"
+    most = str(spark.conf.get(name))
+    parts = min(int(most), PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
+    spark.conf.set(name, parts)
+    try:
+        yield parts
+    finally:
+        spark.conf.set(name, most)
 
 
 def _volume_of(published: DataFrame) -> tuple[int, int]:

@@ -16,7 +16,8 @@
 #include "mqtt_load_measure.h"
 
 #define READ_BYTES 65536
-#define EVENTS 512
+#define EVENTS 512     /* of a look at the connections */
+#define LIVE_EVENTS 16 /* the same where nothing is gathered: each client answers for itself, at once */
 #define REST_STEP_BYTES 512
 
 void net_fail(load_net *net, const char *format, ...) {
@@ -219,7 +220,8 @@ static int wait_for_events(load_net *net, struct epoll_event *events, uint64_t u
     uint64_t now = load_now_ns();
     uint64_t wait_ns = net->dirty_count > 0 || until_ns <= now ? 0 : until_ns - now;
     struct timespec timeout = {.tv_sec = (time_t)(wait_ns / NS_PER_S), .tv_nsec = (long)(wait_ns % NS_PER_S)};
-    int count = epoll_pwait2(net->epoll_fd, events, EVENTS, &timeout, NULL);
+    int most = net->gather_ns > 0 ? EVENTS : LIVE_EVENTS;
+    int count = epoll_pwait2(net->epoll_fd, events, most, &timeout, NULL);
     if (count < 0 && errno != EINTR) net_fail(net, "epoll: %s", strerror(errno));
     return count;
 }

@@ -20,7 +20,8 @@ from redis.exceptions import TryAgainError
 
 from holdmq import core
 from holdmq._sync.slots import gaps, node_at, overlaps, owners
-from holdmq.commands import SLOTS, SlotRange
+from holdmq.commands import SLOTS, SlotRange, for_slots, topic_commit
+from holdmq.replies import ProducerChunk
 from holdmq_pipeline.errors import PipelineError
 from holdmq_pipeline.wire import PASSING, Link, Patience, patiently, patiently_between, received, text_at
 
@@ -161,17 +162,18 @@ class Everywhere:
     def _commit(self, producer: bytes, epoch: int, number: int) -> None:
         """Notes it, and lets the notes of the slots end when that has been done."""
         key = _note_key(producer)
-        words = ("TOPIC.COMMIT", producer, epoch, number, "SLOTS", 1)
         slot = core.slot_of(key)
+        commit = topic_commit(ProducerChunk(producer, epoch, number))
+        here, everywhere = for_slots(commit, [SlotRange(slot, slot)]), for_slots(commit, ALL_SLOTS)
 
         def once() -> None:
-            noted, _ended = self._link.node(key).execute_command(*words, slot, slot)[0]
+            noted, _ended = here.parse(self._link.node(key).execute_command(*here.words, **here.options)).value
             if not noted:
                 raise TryAgainError(f"slot {slot} is on its way")
 
         def at_all_nodes() -> None:
             for node in self._link.primaries():
-                node.execute_command(*words, 0, SLOTS - 1)
+                everywhere.parse(node.execute_command(*everywhere.words, **everywhere.options))
 
         patiently(once, self._link.forget)
         patiently(at_all_nodes, self._link.forget)

@@ -108,6 +108,7 @@ __all__ = [
     "session_subscriptions",
     "session_touch",
     "session_unsubscribe",
+    "topic_commit",
     "topic_mpublish",
     "topic_publish",
     "topic_retained",
@@ -208,6 +209,27 @@ def topic_mpublish(messages: Sequence[Message]) -> Command[tuple[int, int, int]]
         return wire.integer(published), wire.integer(known), wire.integer(reached)
 
     return Command(tuple(words), parse)
+
+
+def topic_commit(last: ProducerChunk) -> Command[tuple[int, int]]:
+    """`TOPIC.COMMIT`: all slots of a cluster have what the producer published up to this number, its chunk.
+
+    For `for_slots`: first for the slot of `{id}_producer` alone, then, when that has been noted, for all.
+
+    Returns:
+        1 if the node noted it, else 0; and how many notes of slots end.
+    """
+    _producer, *words = wire.chunk_words(last)
+
+    def parse(reply: object) -> tuple[int, int]:
+        noted, ended = wire.array(reply, 2)
+        return wire.integer(noted), wire.integer(ended)
+
+    return Command(("TOPIC.COMMIT", *words), parse, scope=Scope.SLOTS, merge=_sums)
+
+
+def _sums(parts: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return sum(noted for noted, _ in parts), sum(ended for _, ended in parts)
 
 
 def topic_retained(topic_filter: str, *, count: int | None = None) -> Command[tuple[str, ...]]:

@@ -15,6 +15,7 @@ from holdmq import (
     Hold,
     HoldMQ,
     Message,
+    ProducerChunk,
     Publisher,
     SubscriptionOptions,
     UnexpectedReplyError,
@@ -176,6 +177,15 @@ def test_a_message_survives_its_record() -> None:
     assert Message.from_record(message.to_record()) == message
     bare = Message(topic="a", payload=b"")
     assert Message.from_record(bare.to_record()) == bare
+
+
+def test_a_commit_names_the_producer_its_last_number_and_the_slots() -> None:
+    commit = commands.for_slots(
+        commands.topic_commit(ProducerChunk("importer", 3, 70)), [commands.SlotRange(0, 5460), commands.SlotRange(9, 9)]
+    )
+    assert commit.words == ("TOPIC.COMMIT", b"importer", 3, 70, "SLOTS", 2, 0, 5460, 9, 9)
+    served = commit.parse([[1, 12], [[9, 9, b"127.0.0.1:7001"]]])
+    assert served == commands.Served((1, 12), (commands.SlotRange(9, 9, "127.0.0.1:7001"),))
 
 
 def test_every_documented_command_can_be_built() -> None:

@@ -359,8 +359,9 @@ class Bridge:
         elif event.kind == EventKind.ROOM:
             self.replays.has_room(client)
         elif event.kind == EventKind.TAKEN_OVER:
-            self.counters.sessions_taken_over += event.epoch != 0
-            client.end(Ending.TAKEN_OVER if event.epoch else Ending.DROPPED)
+            taken_over = event.epoch != 0 or event.data.startswith(b"FENCED")  # told by a notice, or by a refusal
+            self.counters.sessions_taken_over += taken_over
+            client.end(Ending.TAKEN_OVER if taken_over else Ending.DROPPED)
         elif event.kind == EventKind.FAILED:
             error = event.data.decode(errors="backslashreplace")
             client.end(_ENDINGS.get(error.lstrip("-").partition(" ")[0], Ending.SERVER_ERROR), error)

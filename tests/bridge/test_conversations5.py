@@ -74,6 +74,16 @@ def test_who_is_taken_over_is_told_so(talk5: Connect5) -> None:
     first.expect_end(0x8E)  # [MQTT-3.1.4-3]
 
 
+def test_who_was_taken_over_without_a_notice_is_told_so_when_the_server_refuses(
+    server: Server, talk5: Connect5
+) -> None:
+    first = talk5("c1", properties=persistent())
+    with server.client() as client:
+        client.hincrby("{c1}_session", "epoch", 1)
+    first.send(p.publish("a", b"x", qos=1, pid=1))
+    first.expect_end(0x8E)
+
+
 def test_who_is_silent_for_too_long_is_told_so(talk5: Connect5) -> None:
     began = time.monotonic()
     talk5("c1", keep_alive=1).expect_end(0x8D)

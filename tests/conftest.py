@@ -191,6 +191,16 @@ def shared_cluster(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFac
                 _running.remove(server)
 
 
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """The same, empty; afterwards the module's indexes are right on each node."""
+    yield shared_cluster
+    for node in shared_cluster.nodes:
+        assert node.client().execute_command("HOLDMQ.CHECK") == []
+        node.client().flushall()
+        node.check()
+
+
 def _closing(make: T, servers: list[Server]) -> Iterator[T]:
     """Yield `make`; afterwards check and close the servers."""
     try:

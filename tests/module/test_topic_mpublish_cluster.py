@@ -1,7 +1,7 @@
 """TOPIC.MPUBLISH in a cluster: each target of a message gets it once, whatever is asked again, wherever its slot is."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,16 +44,6 @@ class Job:
     def everywhere(self, *numbered: tuple[int, bytes]) -> list[list[int]]:
         """All nodes."""
         return [self.ask(node, *numbered)[0] for node in self.cluster.nodes]
-
-
-@pytest.fixture
-def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """The three nodes, empty."""
-    yield shared_cluster
-    for node in shared_cluster.nodes:
-        assert node.client().execute_command("HOLDMQ.CHECK") == []
-        node.client().flushall()
-        node.check()
 
 
 @pytest.fixture

@@ -32,16 +32,6 @@ WAIT_S = 20.0
 
 
 @pytest.fixture
-def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """The same, empty."""
-    yield shared_cluster
-    for node in shared_cluster.nodes:
-        assert node.client().execute_command("HOLDMQ.CHECK") == []
-        node.client().flushall()
-        node.check()
-
-
-@pytest.fixture
 def hold(cluster: Cluster) -> Iterator[HoldMQ]:
     """A client of the cluster, with an empty store."""
     client = cluster.client()

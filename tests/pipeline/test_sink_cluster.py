@@ -34,16 +34,6 @@ ROWS = [(f"t/{number % 5}", b"%d" % number) for number in range(2500)]
 
 
 @pytest.fixture
-def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """The three nodes, empty."""
-    yield shared_cluster
-    for node in shared_cluster.nodes:
-        assert node.client().execute_command("HOLDMQ.CHECK") == []
-        node.client().flushall()
-        node.check()
-
-
-@pytest.fixture
 def hold(cluster: Cluster) -> Iterator[HoldMQ]:
     """A client, with a store of topics and a subscriber on each node."""
     client = cluster.client()

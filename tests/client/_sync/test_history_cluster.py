@@ -3,7 +3,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -31,16 +31,6 @@ server_kinds = embedded_kinds
 SHARDS = 5
 TOPICS = [f"s/{number}" for number in range(12)]
 WAIT_S = 20.0
-
-
-@pytest.fixture
-def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """The same, empty, all slots at rest; afterwards the module's indexes are right."""
-    yield shared_cluster
-    for node in shared_cluster.nodes:
-        assert node.client().execute_command("HOLDMQ.CHECK") == []
-        node.client().flushall()
-        node.check()
 
 
 @pytest.fixture

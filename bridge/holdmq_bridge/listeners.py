@@ -22,6 +22,7 @@ from holdmq_bridge.client import Client
 from holdmq_bridge.logs import Log
 from holdmq_bridge.proxy import ProxyHeader
 from holdmq_bridge.settings import Settings
+from holdmq_bridge.tls import tls_context, tls_stamps
 from holdmq_bridge.websocket import WebSocket
 
 log = Log("listeners")
@@ -72,42 +73,6 @@ def bound_socket(host: str, port: int, *, reuse_port: bool) -> socket.socket:
     return made
 
 
-def tls_context(settings: Settings) -> ssl.SSLContext:
-    """For the server's side.
-
-    Raises:
-        OSError: a file cannot be read or holds no certificate; the text names it.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    assert settings.tls_certificate is not None
-    try:
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key)
-        if settings.tls_client_ca is not None:
-            context.load_verify_locations(settings.tls_client_ca)
-    except OSError as error:  # ssl.SSLError is one
-        files = [str(name) for name in (settings.tls_certificate, settings.tls_key, settings.tls_client_ca) if name]
-        raise OSError(error.errno, f"cannot use the certificates in {', '.join(files)}: {error}") from error
-    context.verify_mode = {
-        "none": ssl.CERT_NONE,
-        "optional": ssl.CERT_OPTIONAL,
-        "required": ssl.CERT_REQUIRED,
-    }[settings.tls_client_certificates]
-    return context
-
-
-def tls_stamps(settings: Settings) -> list[tuple[int, int, int] | None]:
-    """By which changed files of TLS are known; None for one that cannot be looked at."""
-    stamps: list[tuple[int, int, int] | None] = []
-    for name in (settings.tls_certificate, settings.tls_key, settings.tls_client_ca):
-        try:
-            facts = None if name is None else name.stat()
-        except OSError:
-            facts = None
-        stamps.append(None if facts is None else (facts.st_mtime_ns, facts.st_size, facts.st_ino))
-    return stamps
-
-
 class Listeners:
     """All ports of one process.  `ports` tells which they are, by name (mqtt, mqtts, ws, wss)."""
 
@@ -130,7 +95,7 @@ class Listeners:
         """Takes the ports; nobody is accepted yet.
 
         Raises:
-            OSError: an address cannot be had, or the certificates cannot be used.
+            OSError: an address cannot be had, or a file of TLS cannot be used.
         """
         settings = self._bridge.settings
         listeners = wanted(settings)

@@ -28,7 +28,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
         worker: its number if it is one of several on the same ports; None: it is alone.
 
     Raises:
-        OSError: an address cannot be had, or the certificates cannot be used.
+        OSError: an address cannot be had, or a file of TLS cannot be used.
     """
     stopped = asyncio.Event()
     bridge = Bridge(settings)

@@ -22,10 +22,11 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from holdmq_bridge.backoff import Backoff
-from holdmq_bridge.listeners import bound_socket, tls_context, wanted
+from holdmq_bridge.listeners import bound_socket, wanted
 from holdmq_bridge.logs import Log, configure
 from holdmq_bridge.serve import main
 from holdmq_bridge.settings import Settings
+from holdmq_bridge.tls import tls_context
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -76,7 +77,7 @@ def run_workers(settings: Settings) -> None:
     """Runs as many processes as the settings want, until SIGTERM or SIGINT.
 
     Raises:
-        OSError: an address cannot be had, or the certificates cannot be used.
+        OSError: an address cannot be had, or a file of TLS cannot be used.
     """
     configure(settings.log_level)
     with ExitStack() as stack:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.bridge.talk import Talk, Talk5
-from tests.support import BridgeProcess, Server
+from tests.support import BridgeProcess, Server, reserve_port
+from tests.support.ports import Port
 
 LOG_LINES_SHOWN = 60
 
@@ -31,6 +32,14 @@ def broker(server: Server, shared_bridge: BridgeProcess) -> BridgeProcess:  # no
     if not shared_bridge.running:
         shared_bridge.restart()
     return shared_bridge
+
+
+@pytest.fixture
+def port() -> Iterator[Port]:
+    """One more port."""
+    reserved = reserve_port()
+    yield reserved
+    reserved.release()
 
 
 @pytest.fixture

@@ -25,54 +25,20 @@ from wsproto.events import (
 
 from holdmq_bridge.proxy import Header, parse
 from tests.bridge import packets
+from tests.bridge.certificates import Certificates, dial_tls, secured
 from tests.bridge.conftest import Connect
 from tests.support import BridgeProcess, Server, eventually
-from tests.support.ports import Port, reserve_port
+from tests.support.ports import Port
 
 MakeBridge = Callable[..., BridgeProcess]
 TIMEOUT_S = 10.0
 START_S = 30.0  # of processes
 
 
-@pytest.fixture
-def port() -> Iterator[Port]:
-    """One more port."""
-    reserved = reserve_port()
-    yield reserved
-    reserved.release()
-
-
-class Certificates:
-    """An authority, the server's certificate and a client's, as files."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        self.authority = trustme.CA()
-        self.ca, self.server, self.key = folder / "ca.pem", folder / "server.pem", folder / "server.key"
-        self.authority.cert_pem.write_to_path(str(self.ca))
-        issued = self.authority.issue_cert("localhost", "127.0.0.1")
-        self.server.write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
-        issued.private_key_pem.write_to_path(str(self.key))
-
-    def context(self, client: trustme.LeafCert | None = None) -> ssl.SSLContext:
-        """What a client trusts, and is."""
-        context = ssl.create_default_context()
-        self.authority.configure_trust(context)
-        if client is not None:
-            client.configure_cert(context)
-        return context
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """Made once for the file."""
     return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
-def secured(certificates: Certificates, option: str, port: Port, *more: str) -> list[str]:
-    """Arguments of a bridge with a listener over TLS."""
-    files = ["--tls-certificate", str(certificates.server), "--tls-key", str(certificates.key)]
-    return [option, str(port.number), *files, *more]
 
 
 def converse(connection: socket.socket) -> None:
@@ -85,15 +51,6 @@ def converse(connection: socket.socket) -> None:
         assert data, f"closed after {got!r}"
         got += data
     assert got == expected
-
-
-def dial_tls(port: Port, context: ssl.SSLContext) -> ssl.SSLSocket:
-    plain = socket.create_connection(("127.0.0.1", port.number), TIMEOUT_S)
-    try:
-        return context.wrap_socket(plain, server_hostname="localhost")
-    except BaseException:
-        plain.close()
-        raise
 
 
 # ---- TLS -------------------------------------------------------------------------------------------------------------
@@ -112,11 +69,13 @@ def test_a_client_without_the_required_certificate_does_not_get_in(
     server: Server, bridge: MakeBridge, certificates: Certificates, port: Port
 ) -> None:
     required = ["--tls-client-ca", str(certificates.ca), "--tls-client-certificates", "required"]
-    bridge(server, arguments=secured(certificates, "--tls-port", port, *required))
+    made = bridge(server, arguments=secured(certificates, "--tls-port", port, *required))
     stranger = trustme.CA().issue_cert("device-1", common_name="device-1")
     for context in (certificates.context(), certificates.context(stranger)):
         with pytest.raises((ssl.SSLError, AssertionError, OSError)), dial_tls(port, context) as connection:
             converse(connection)
+    for told in ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "unable to get local issuer certificate"):
+        eventually(lambda told=told: f'"error": "{told}"' in made.log_text())  # type: ignore[misc] # a default
     known = certificates.authority.issue_cert("device-1", common_name="device-1")
     with dial_tls(port, certificates.context(known)) as connection:
         converse(connection)
@@ -141,7 +100,7 @@ def test_files_that_are_no_certificates_are_named(
 ) -> None:
     nothing = tmp_path / "empty.pem"
     nothing.touch()
-    with pytest.raises(RuntimeError, match=f"cannot use the certificates in {nothing}"):
+    with pytest.raises(RuntimeError, match=f"tls_certificate: no certificate in {nothing}"):
         bridge(server, arguments=["--tls-port", str(port.number), "--tls-certificate", str(nothing)])
 
 

@@ -47,6 +47,10 @@ class Settings(AuthSettings, BaseSettings):
         "none",
         description="certificates of clients: none, optional or required (see certificate_name)",
     )
+    tls_crl: Path | None = Field(
+        None,
+        description="PEM file: a revocation list (CRL) of each CA; clients whose certificates are in them are refused",
+    )
     proxy_protocol: bool = Field(
         False, description="every connection begins with a PROXY protocol header (v1 or v2): the client's address"
     )
@@ -198,6 +202,8 @@ class Settings(AuthSettings, BaseSettings):
             raise ValueError("tls_certificate is missing: tls_port and wss_port need one")
         if self.tls_client_certificates != "none" and self.tls_client_ca is None:
             raise ValueError("tls_client_ca is missing: tls_client_certificates needs one")
+        if self.tls_crl is not None and self.tls_client_certificates == "none":
+            raise ValueError("tls_crl needs tls_client_certificates to be optional or required")
         if self.proxy_protocol and (self.tls_port is not None or self.wss_port is not None):
             raise ValueError("proxy_protocol does not go together with tls_port and wss_port: the proxy ends TLS")
         if all(port is None for port in (self.port, self.tls_port, self.ws_port, self.wss_port)):

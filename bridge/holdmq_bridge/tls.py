@@ -2,9 +2,9 @@
 
 Knows neither sockets nor the event loop.  A context never changes once it is made: files that changed make a new one.
 So a TLS session that was begun under the former files cannot be resumed past the new ones (each context has ticket keys
-of its own), and the former context is freed when the last connection made with it is gone.
+of its own), and the former context, its revocation lists too, is freed when the last connection made with it is gone.
 
-Not O(1): making a context reads all files.
+Not O(1): making a context reads all files; each handshake verifies the signatures of the revocation lists it needs.
 """
 
 import re
@@ -19,6 +19,7 @@ log = Log("tls")
 
 _CERTIFICATE = re.compile(rb"-----BEGIN (X509 |TRUSTED )?CERTIFICATE-----")
 _KEY = re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY-----")
+_CRL = re.compile(rb"-----BEGIN X509 CRL-----")
 _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
@@ -50,6 +51,8 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     assert settings.tls_certificate is not None
     _load_certificate(context, settings.tls_certificate, settings.tls_key)
+    if settings.tls_crl is not None:  # before the CAs: what is in the store then came from this file
+        _load_crl(context, settings.tls_crl)
     if settings.tls_client_ca is not None:
         _load_authorities(context, settings.tls_client_ca)
     context.verify_mode = _VERIFY[settings.tls_client_certificates]
@@ -59,7 +62,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
 def tls_stamps(settings: Settings) -> list[tuple[int, int, int] | None]:
     """By which changed files of TLS are known; None for one that cannot be looked at."""
     stamps: list[tuple[int, int, int] | None] = []
-    for name in (settings.tls_certificate, settings.tls_key, settings.tls_client_ca):
+    for name in (settings.tls_certificate, settings.tls_key, settings.tls_client_ca, settings.tls_crl):
         try:
             facts = None if name is None else name.stat()
         except OSError:
@@ -96,6 +99,18 @@ def _load_authorities(context: ssl.SSLContext, name: Path) -> None:
         context.load_verify_locations(name)
     except ssl.SSLError as error:
         raise OSError(f"tls_client_ca: cannot use {name}: {error}") from error
+
+
+def _load_crl(context: ssl.SSLContext, name: Path) -> None:
+    """The whole chain is checked, not the leaf alone: else an intermediate CA that was revoked would go on vouching."""
+    _expect("tls_crl", name, _CRL, "certificate revocation list")
+    try:
+        context.load_verify_locations(name)
+    except ssl.SSLError as error:
+        raise OSError(f"tls_crl: cannot use {name}: {error}") from error
+    if context.cert_store_stats()["x509"]:  # it would be trusted
+        raise OSError(f"tls_crl: {name} holds a certificate; expected certificate revocation lists alone")
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
 
 
 def _expect(setting: str, name: Path, pattern: re.Pattern[bytes], what: str) -> None:

@@ -1,10 +1,14 @@
-"""Certificates for tests, as files: an authority, the server's certificate, those of clients."""
+"""Certificates for tests, as files: an authority, the server's certificate, those of clients, lists of revoked ones."""
 
 import socket
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from tests.support.ports import Port
 
@@ -46,3 +50,18 @@ def dial_tls(port: Port, context: ssl.SSLContext, session: ssl.SSLSession | None
     except BaseException:
         plain.close()
         raise
+
+
+def crl(authority: trustme.CA, *revoked: trustme.LeafCert | trustme.CA, days: int = 1) -> bytes:
+    """A revocation list in PEM whose next update is due in so many days."""
+    now = datetime.now(UTC)
+    issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+    made = x509.CertificateRevocationListBuilder(issuer.subject, now - timedelta(days=9), now + timedelta(days=days))
+    for one in revoked:
+        pem = one.cert_pem if isinstance(one, trustme.CA) else one.cert_chain_pems[0]
+        serial = x509.load_pem_x509_certificate(pem.bytes()).serial_number
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - timedelta(days=1))
+        made = made.add_revoked_certificate(entry.build())
+    key = serialization.load_pem_private_key(authority.private_key_pem.bytes(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

@@ -45,6 +45,13 @@ def test_settings_that_do_not_go_together_are_named_without_the_others() -> None
     assert outcome.stderr == expected
 
 
+def test_revoked_certificates_are_looked_for_only_where_certificates_are_asked_for() -> None:
+    outcome = run("--tls-crl", "crl.pem")
+    assert outcome.exit_code == 2
+    expected = "holdmq_bridge: tls_crl needs tls_client_certificates to be optional or required (given: "
+    assert outcome.stderr.startswith(expected)
+
+
 def test_the_page_on_the_bridge_has_every_setting_with_its_default() -> None:
     page = (Path(__file__).parents[2] / "docs" / "mqtt.md").read_text(encoding="utf-8")
     for name, field in Settings.model_fields.items():

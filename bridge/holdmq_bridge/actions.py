@@ -53,6 +53,22 @@ class ReadHistory(NamedTuple):
     """The session has, or may have, subscriptions that read history: it is to be read on for them."""
 
 
+class NotGranted(NamedTuple):
+    """Filters of a SUBSCRIBE that are refused: for the operator, the client is told in the SUBACK.
+
+    Attributes:
+        filters: how many.
+        topic_filter: the first of them.
+        reason: for it, a code of MQTT 5.0.
+        detail: what the server said, or nothing.
+    """
+
+    filters: int
+    topic_filter: bytes
+    reason: int
+    detail: str
+
+
 class Continue(NamedTuple):
     """The packet is dealt with."""
 
@@ -70,5 +86,5 @@ class End(NamedTuple):
     detail: str
 
 
-Action: TypeAlias = Send | Authenticate | Tell | Opened | ReadHistory | Continue | Retry | End
+Action: TypeAlias = Send | Authenticate | Tell | Opened | ReadHistory | NotGranted | Continue | Retry | End
 Actions: TypeAlias = list[Action]

@@ -24,6 +24,7 @@ from holdmq_bridge.actions import (
     Authenticate,
     Continue,
     End,
+    NotGranted,
     Opened,
     Phase,
     ReadHistory,
@@ -46,6 +47,9 @@ log = Log("client")
 
 _KEEP_ALIVE_FACTOR = 1.5  # [MQTT-3.1.2-24; 5.0: 3.1.2-22]
 
+# Of a connection that never had a session: its device does something that does not work.
+_REFUSALS = (Ending.REFUSED, Ending.MALFORMED, Ending.PROTOCOL, Ending.NO_CONNECT)
+
 
 class Client(asyncio.BufferedProtocol):
     """One accepted connection.
@@ -66,6 +70,7 @@ class Client(asyncio.BufferedProtocol):
         "_stalled_s",
         "_stream",
         "_stuck_at",
+        "_told_of_refusal",
         "certificate",
         "conn",
         "due",
@@ -84,6 +89,7 @@ class Client(asyncio.BufferedProtocol):
         self._stuck_at = 0.0  # since when the socket takes nothing, or is being closed
         self._reading = True
         self._begun = False  # a packet, by a client without a keep-alive
+        self._told_of_refusal = False
         self._backoff: Backoff | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
         self._stalled_s = 0.0
@@ -241,6 +247,8 @@ class Client(asyncio.BufferedProtocol):
             self._bridge.replays.begin(self)
         elif isinstance(action, Authenticate):
             self._bridge.gate.admit(self, action)
+        elif isinstance(action, NotGranted):
+            self._not_granted(action)
         elif isinstance(action, Retry):
             self._pause(str(action.error))
         elif isinstance(action, End):
@@ -305,6 +313,15 @@ class Client(asyncio.BufferedProtocol):
             keep_alive_s=terms.keep_alive_s,
         )
 
+    def _not_granted(self, refused: NotGranted) -> None:
+        """Counts all of them; one line for a connection, however often its client asks again."""
+        self._bridge.counters.subscriptions_refused += refused.filters
+        if not self._told_of_refusal:
+            self._told_of_refusal = True
+            reason = f"{refused.reason:#04x}"
+            facts = {"filter": refused.topic_filter, "reason": reason, "detail": refused.detail}
+            log.info("a subscription is refused", client=self.session.client_id, peer=self.peer, **facts)
+
     def _ended(self, ending: Ending, detail: str) -> None:
         bridge, session = self._bridge, self.session
         if self.conn:
@@ -312,11 +329,15 @@ class Client(asyncio.BufferedProtocol):
             sent = bridge.engine.sent_serial(self.conn)
             bridge.detach(self)
             self._do(session.closed(sent))
+        refused = not session.epoch and ending in _REFUSALS
+        bridge.counters.connects_refused += refused
+        facts = {"peer": self.peer, "reason": ending.text, "detail": detail}
         if session.client_id:
-            facts = {"client": session.client_id, "peer": self.peer, "reason": ending.text, "detail": detail}
-            log.info("client gone", **facts)
-        else:
-            log.debug("connection ended", peer=self.peer, reason=ending.text, detail=detail)
+            log.info("client gone", client=session.client_id, **facts)
+        elif refused:
+            log.info("connection refused", **facts)
+        else:  # somebody looked whether the port is open
+            log.debug("connection ended", **facts)
         self._close(at_once=ending is Ending.SLOW)
         self._forget_if_finished()
 

@@ -19,6 +19,8 @@ class Counters:
     keep_alive_expired: int = 0
     slow_clients_closed: int = 0
     connects_denied: int = 0  # by the authenticator
+    connects_refused: int = 0  # for whatever reason
+    subscriptions_refused: int = 0  # filters
     replayed: int = 0  # messages of history for sessions here
 
     def as_dict(self) -> dict[str, int]:

@@ -33,6 +33,7 @@ _MEANINGS = {
     "connections_accepted": "connections taken",
     "connections_refused": "connections or connects refused: too many, or too many a second",
     "connects_denied": "connects that users and rules do not allow",
+    "connects_refused": "connections closed before they had a session: a faulty or refused CONNECT, or none in time",
     "deliveries_received": "messages pushed by the server",
     "keep_alive_expired": "clients that were silent for one and a half keep-alives",
     "messages_acknowledged": "messages that clients acknowledged",
@@ -55,6 +56,7 @@ _MEANINGS = {
     "publishes_unheard": "publishes without a subscriber",
     "server_losses": "losses of the connection to the server",
     "sessions_taken_over": "sessions that went to another connection",
+    "subscriptions_refused": "filters of SUBSCRIBE packets that were not granted",
     "slow_clients_closed": "clients closed because they did not read",
 }
 

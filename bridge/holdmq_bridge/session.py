@@ -192,13 +192,17 @@ class Session:
         kind = verdict.session_kind or self.terms.session_kind or self._settings.session_kind
         self.application = kind == "application"
         if self._will_topic and not verdict.rules.may_publish(self._will_topic):
-            return self._refuse(self.version, Reason.NOT_AUTHORIZED, f"no right to a will on {self._will_topic!r}")
+            return self._refuse(self.version, Reason.NOT_AUTHORIZED, self._no_right_to_the_will)
         self.phase = Phase.OPENING
         arguments: tuple[Argument, ...] = ("SESSION.OPEN", self.key, "OWNER", self._owner_name)
         if self.terms.clean:
             arguments += ("CLEAN",)
         arguments += ("EXPIRY", self.terms.expiry_s, "ATTEMPT", self._attempt, *self._will)
         return self._tell(Command(Kind.OPEN, arguments))
+
+    @property
+    def _no_right_to_the_will(self) -> str:
+        return f"no right to a will on {self._will_topic.decode()!r}"
 
     def not_opened(self) -> Actions:
         """The time for opening the session is over."""
@@ -235,7 +239,8 @@ class Session:
         limit = self.terms.max_packet_out
         detail = judged.detail if self.terms.explained else ""
         answer = answers.suback(self.terms.version, packet_id, judged.reasons, detail, limit)
-        return self._answer(answer, ReadHistory()) if judged.reads else self._answer(answer)
+        history = [ReadHistory()] if judged.reads else []
+        return [*judged.not_granted(), *self._answer(answer, *history)]
 
     def _answer(self, data: bytes, *then: ReadHistory) -> Actions:
         """The packet is dealt with; empty: its answer cannot be sent [MQTT-3.1.2-24]."""
@@ -374,7 +379,7 @@ class Session:
         """
         self.permissions = permissions
         if self._will_topic and not permissions.may_publish(self._will_topic):
-            return self.expel(f"no right to a will on {self._will_topic!r}", Reason.NOT_AUTHORIZED)
+            return self.expel(self._no_right_to_the_will, Reason.NOT_AUTHORIZED)
         return self._review() if self.phase is Phase.OPEN else []
 
     def expel(self, detail: str, reason: int) -> Actions:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from holdmq.core import InvalidTopicError, check_topic_filter, mqtt
 from holdmq_bridge.access import Permissions
+from holdmq_bridge.actions import NotGranted
 from holdmq_bridge.command import Argument
 from holdmq_bridge.reasons import Reason
 from holdmq_bridge.replay_start import StartError, parse_start, split_filter, start_of_properties
@@ -45,17 +46,27 @@ class Judged:
     Attributes:
         reasons: for each filter the QoS granted, or why not.
         parts: what the server is asked for, in order.
+        filters: the packet's.
         detail: why a filter was refused, in words; empty if there is nothing to say.
     """
 
     reasons: list[int]
     parts: list[Part]
+    filters: list[bytes]
     detail: str = ""
     reads: bool = False  # something that reads history was granted
 
     def granted(self) -> None:
         """The server has taken the first part."""
         self.reads = self.parts.pop(0).reads or self.reads
+
+    def not_granted(self) -> list[NotGranted]:
+        """What is refused for good, in one action; none if there is nothing."""
+        refused = [place for place, reason in enumerate(self.reasons) if reason > _QOS]
+        if not refused:
+            return []
+        first = refused[0]
+        return [NotGranted(len(refused), self.filters[first], self.reasons[first], self.detail)]
 
     def refused(self, detail: str, reason: int | None) -> None:
         """The server refuses the first part; `reason` for it, if there is a better one than that it cannot be."""
@@ -91,7 +102,7 @@ def judge(
     """
     (identifier,) = packet.properties.subscription_identifiers or (0,)
     asked = start_of_properties(packet.properties.user_properties)
-    judged = Judged([], [])
+    judged = Judged([], [], [entry.topic_filter for entry in packet.subscriptions])
     live = Part([], [])
     for place, entry in enumerate(packet.subscriptions):
         try:

@@ -12,6 +12,7 @@ from holdmq_bridge.actions import (
     Authenticate,
     Continue,
     End,
+    NotGranted,
     Opened,
     Phase,
     ReadHistory,
@@ -255,7 +256,8 @@ def test_what_is_not_allowed_is_refused_and_the_rest_granted() -> None:
 def test_where_nothing_can_be_granted_the_server_is_not_asked() -> None:
     session = new_session()
     opened(session, packets.connect("c1"), rules=Rules())
-    assert session.packet(packets.subscribe(9, ("a", 1))) == [Send(packets.suback(9, 0x80)), Continue()]
+    refused = NotGranted(1, b"a", Reason.NOT_AUTHORIZED, "")
+    assert session.packet(packets.subscribe(9, ("a", 1))) == [refused, Send(packets.suback(9, 0x80)), Continue()]
     assert not session.pending
 
 
@@ -281,7 +283,8 @@ def test_a_subscription_that_the_server_refuses_for_good_fails_alone() -> None:
     session = new_session()
     opened(session, packets.connect("c1"))
     command = told(session.packet(packets.subscribe(9, ("a", 1))))
-    assert session.reply(command, ReplyError("ERR no")) == [Send(packets.suback(9, 0x80)), Continue()]
+    refused = NotGranted(1, b"a", Reason.UNSPECIFIED, "ERR no")
+    assert session.reply(command, ReplyError("ERR no")) == [refused, Send(packets.suback(9, 0x80)), Continue()]
 
 
 def test_an_unsubscribe_is_answered_whether_the_filter_was_there_or_not() -> None:

@@ -1,9 +1,11 @@
 """What an operator sees: /metrics, /healthz and $SYS."""
 
+import json
 import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdmq_bridge.metrics import parse_info
 from tests.bridge import packets
 from tests.bridge.conftest import Connect
+from tests.bridge.packets import Will
 from tests.bridge.talk import Talk
 from tests.support import BridgeProcess, Server, eventually
 from tests.support.ports import Port, reserve_port
@@ -98,6 +101,47 @@ def test_more_connections_than_are_allowed_are_refused_and_counted(
     clients[0].close()
     eventually(lambda: scrape(port)["holdmq_bridge_clients"] == 2)
     dial(made.port, "c4")
+
+
+def test_why_a_device_gets_no_session_or_subscription_is_logged_and_counted(
+    server: Server, bridge: MakeBridge, dial: Connect, port: Port
+) -> None:
+    made = bridge(server, arguments=["--metrics-port", str(port.number), "--max-subscriptions", "1"])
+    for faulty in (
+        packets.connect("", clean=False),  # no client id
+        packets.connect("c1", will=Will("a/+", b"x", 1)),
+        packets.connect("c2", will=Will("$SYS/x", b"x", 1)),  # not allowed
+        packets.PINGREQ,  # before a CONNECT
+    ):
+        with Talk(made.port) as device:
+            device.send(faulty)
+            eventually(partial(closed, device))
+    looked = Talk(made.port)
+    looked.close()
+    device = dial(made.port, "c3")
+    for pid in range(1, 4):
+        device.send(packets.subscribe(pid, ("a", 1), ("b", 1)))
+        device.expect(packets.suback(pid, 1, 0x80))
+    eventually(lambda: scrape(port)["holdmq_bridge_clients"] == 1)
+    got = scrape(port)
+    assert got["holdmq_bridge_connects_refused_total"] == 4
+    assert got["holdmq_bridge_subscriptions_refused_total"] == 3
+    told = [json.loads(line) for line in made.log_text().splitlines()]
+    details = [line["detail"] for line in told if line["event"] in ("connection refused", "client gone")]
+    assert len(details) == 4
+    assert "wildcard" in details[1]
+    assert details[2] == "no right to a will on '$SYS/x'"
+    refused = [line for line in told if line["event"] == "a subscription is refused"]
+    assert [(line["client"], line["filter"], line["reason"]) for line in refused] == [("c3", "b", "0x97")]
+
+
+def closed(device: Talk) -> bool:
+    """Has the bridge closed the connection, whatever it said before?"""
+    try:
+        device.read_packet()
+    except (AssertionError, ConnectionError):
+        return True
+    return False
 
 
 def test_health_follows_the_server(fresh_server: MakeServer, bridge: MakeBridge, port: Port) -> None:

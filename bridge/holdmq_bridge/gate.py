@@ -10,6 +10,7 @@ Invariants
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -139,11 +140,14 @@ class Gate:
             self._start(self._review(concerned))
 
     async def _review(self, clients: "list[Client]") -> None:
+        outcomes: Counter[str] = Counter(changed=0, expelled=0)
         for start in range(0, len(clients), _REVIEWED_AT_ONCE):
             some = clients[start : start + _REVIEWED_AT_ONCE]
             about = [(client.identity or ANONYMOUS, client.session.client_id) for client in some]
             for client, found in zip(some, await self._verdicts(about), strict=True):
-                self._apply(client, found)
+                outcomes[self._apply(client, found)] += 1
+        changed, expelled = outcomes["changed"], outcomes["expelled"]
+        log.info("users or rules have changed", reviewed=len(clients), changed=changed, expelled=expelled)
 
     async def _verdicts(self, about: list[tuple[Identity, bytes]]) -> list[AuthVerdict]:
         backoff = self._bridge.new_backoff()
@@ -155,14 +159,18 @@ class Gate:
                 log.warning("clients cannot be reviewed now", error=error, again_in_s=round(pause, 3))
                 await asyncio.sleep(pause)
 
-    def _apply(self, client: "Client", found: AuthVerdict) -> None:
+    def _apply(self, client: "Client", found: AuthVerdict) -> str:
+        """Returns what became of it, in a word."""
         if not client.conn:
-            return
+            return "gone"
         if not found.allowed:
             client.replied(client.session.expel(found.detail, found.reason.disconnect_code))
-        elif client.session.phase in (Phase.OPENING, Phase.OPEN) and found.rules != client.session.permissions:
-            log.info("the rights of a client have changed", client=client.session.client_id)
-            client.permit(found.rules)
+            return "expelled"
+        if client.session.phase not in (Phase.OPENING, Phase.OPEN) or found.rules == client.session.permissions:
+            return "unchanged"
+        log.debug("the rights of a client have changed", client=client.session.client_id)
+        client.permit(found.rules)
+        return "changed" if client.conn else "expelled"  # for its will
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._bridge.loop.create_task(work)

@@ -1,5 +1,7 @@
 """Users and rules as clients of a real bridge meet them: at the connect, at each right, and when they are changed."""
 
+import contextlib
+import json
 from collections.abc import Callable
 
 import pytest
@@ -8,7 +10,7 @@ import redis
 from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import User
 from holdmq_bridge.auth.rules import Rule
-from holdmq_bridge.auth.store import Store
+from holdmq_bridge.auth.store import Store, Target
 from holdmq_bridge.gate import Rate
 from tests.bridge import packets
 from tests.bridge import packets5 as p
@@ -38,6 +40,24 @@ def user(*rules: str, name: str = "alice", enabled: bool = True) -> User:
 def login(talk5: Connect5, client_id: str = "c1", **more: object) -> Talk5:
     """As alice."""
     return talk5(client_id, username="alice", password=PASSWORD, **more)
+
+
+def test_an_edit_is_one_line_in_the_log_however_many_it_concerns(
+    server: Server, client: redis.Redis, bridge: MakeBridge
+) -> None:
+    store, made = Store(client), bridge(server)
+    store.add_user(user("allow all a/#"))
+    with contextlib.ExitStack() as clients:
+        for number in range(4):
+            will = p.Will5("a/b", b"x", 1) if number == 3 else None
+            made_client = Talk5.open(made.port, f"c{number}", username="alice", password=PASSWORD, will=will)
+            clients.enter_context(made_client)
+        before = len(made.log_text().splitlines())
+        store.change_rules(Target("user", "alice"), lambda rules: (Rule.parse("deny all a/b"), *rules))
+        eventually(lambda: "users or rules have changed" in made.log_text())
+        told = [json.loads(line) for line in made.log_text().splitlines()[before:]]
+    assert [line["event"] for line in told] == ["client gone", "users or rules have changed"]
+    assert [told[1][name] for name in ("reviewed", "changed", "expelled")] == [4, 3, 1]
 
 
 @pytest.mark.parametrize(

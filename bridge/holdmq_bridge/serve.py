@@ -43,8 +43,9 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
         await bridge.start()
         if sys_topics is not None:
             sys_topics.start()
-        if listeners.secured:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, listeners.renew)
+        renew = listeners.renew if listeners.secured else _nothing_to_read_again
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, renew)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # a worker's that came while it began (workers.py)
         await listeners.serve()
         await _either(bridge.run(), stopped.wait())
     finally:  # whatever began goes on by itself else: its tasks may take a cancellation for a lost server
@@ -53,6 +54,11 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
             sys_topics.stop()
         await bridge.stop()
         web.close()
+
+
+def _nothing_to_read_again() -> None:
+    """A SIGHUP, as tools that turn logs over or reload services send it, ends nobody's connection."""
+    log.info("nothing to read again at a SIGHUP: settings are read when a process starts, users and rules at once")
 
 
 def _stop_by_signal_or_parent(stopped: asyncio.Event) -> None:

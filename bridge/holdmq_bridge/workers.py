@@ -58,7 +58,9 @@ class _Worker:
             target=main, args=(self._settings, self.number), name=f"holdmq-bridge-{self.number}"
         )
         self._started_at = time.monotonic()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # the worker inherits it, and lets it in
         self.process.start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
         log.info("worker started", worker=self.number, pid=self.process.pid)
 
     def ended(self) -> None:
@@ -86,8 +88,7 @@ def run_workers(settings: Settings) -> None:
         stack.callback(os.close, woken)
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(woken)
-        renewing = [signal.SIGHUP] if any(listener.tls for listener in wanted(settings)) else []
-        for number in (signal.SIGTERM, signal.SIGINT, *renewing):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)  # the wakeup pipe tells
         shared = _reserve(settings, stack)
         workers = [_Worker(number, shared) for number in range(settings.workers)]

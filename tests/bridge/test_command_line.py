@@ -1,6 +1,8 @@
 """`python -m holdmq_bridge`: options, environment, errors."""
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -104,6 +106,17 @@ def test_an_address_that_is_taken_ends_with_a_reason() -> None:
         outcome = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert outcome.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in outcome.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_sighup_ends_nothing_where_there_is_nothing_to_read_again(
+    server: Server, bridge: MakeBridge, dial: Connect, workers: str
+) -> None:
+    made = bridge(server, arguments=["--workers", workers])
+    client = dial(made.port)
+    os.kill(made.pid, signal.SIGHUP)
+    eventually(lambda: made.log_text().count("nothing to read again") == int(workers))
+    client.expect_nothing()
 
 
 def test_settings_come_from_the_environment_and_the_command_line_wins(

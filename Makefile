@@ -243,6 +243,10 @@ build/history_load: $(READ_FILES) Makefile
 bench-mqtt: core module build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## the MQTT bridge beside Mosquitto
 	$(BIN)/python -m bench.mqtt $(ARGS)
 
+.PHONY: bench-mqtt-idle
+bench-mqtt-idle: core module build/mqtt_load build/jemalloc.stamp ## a hundred thousand idle MQTT connections
+	$(BIN)/python -m bench.mqtt_idle $(ARGS)
+
 build/mqtt_load: $(LOAD_FILES) $(wildcard bench/mqtt_load*.h) Makefile
 	@mkdir -p $(@D)
 	@echo CC $@

@@ -23,6 +23,7 @@ static const char usage_text[] =
     "usage: mqtt_load --port PORT [options]\n"
     "  --host HOST             127.0.0.1\n"
     "  --port PORT\n"
+    "  --source ADDRESS        of this machine, that clients come from; one address has 28,000 ports or so\n"
     "  --mqtt 4|5              version on the wire: 4 is 3.1.1 (4)\n"
     "  --pattern NAME          pairs      publisher i to topic i to subscriber i (the default)\n"
     "                          fan-out    one publisher to all subscribers\n"
@@ -94,6 +95,7 @@ static const char *checked_prefix(const char *text) {
 enum load_option {
     O_HOST = 1,
     O_PORT,
+    O_SOURCE,
     O_MQTT,
     O_PATTERN,
     O_PUBLISHERS,
@@ -120,6 +122,7 @@ enum load_option {
 static const struct option long_options[] = {
     {"host", 1, NULL, O_HOST},
     {"port", 1, NULL, O_PORT},
+    {"source", 1, NULL, O_SOURCE},
     {"mqtt", 1, NULL, O_MQTT},
     {"pattern", 1, NULL, O_PATTERN},
     {"publishers", 1, NULL, O_PUBLISHERS},
@@ -152,6 +155,7 @@ static void watch(load_options *options, const char *name, const char *text) {
 static void take_option(load_options *options, int option, const char *name, const char *text) {
     switch (option) {
     case O_HOST: options->host = text; break;
+    case O_SOURCE: options->source = text; break;
     case O_PORT:
         (void)whole(name, text, 1, 65535);
         options->port = text;

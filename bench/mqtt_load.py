@@ -77,13 +77,13 @@ def run_load(
     Raises:
         LoadError: something was lost, came out of order or was not ours, or there was a fault.
     """
-    command = _command(port, pattern, options, watch)
+    asked = command(port, pattern, options, watch)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
-        raise LoadError(f"{' '.join(command)}: not done after {timeout_s:g} s") from error
+        raise LoadError(f"{' '.join(asked)}: not done after {timeout_s:g} s") from error
     if done.returncode != 0:
-        raise LoadError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}{done.stdout}")
+        raise LoadError(f"{' '.join(asked)}: exit status {done.returncode}\n{done.stderr}{done.stdout}")
     return _read(json.loads(done.stdout))
 
 
@@ -94,8 +94,8 @@ def holding(port: int, connections: int, options: Options) -> Iterator[float]:
     Raises:
         LoadError: they could not be made, or one was lost meanwhile.
     """
-    command = _command(port, "idle", {"subscribers": connections, "seconds": 3600, **options}, ())
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    asked = command(port, "idle", {"subscribers": connections, "seconds": 3600, **options}, ())
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             ready = process.stdout.readline()
@@ -109,18 +109,23 @@ def holding(port: int, connections: int, options: Options) -> Iterator[float]:
                 process.kill()
                 raise
         if process.returncode != 0:
-            raise LoadError(f"{' '.join(command)}: exit status {process.returncode}\n{said}")
+            raise LoadError(f"{' '.join(asked)}: exit status {process.returncode}\n{said}")
 
 
-def _command(port: int, pattern: str, options: Options, watch: Sequence[int]) -> list[str]:
+def command(port: int, pattern: str, options: Options, watch: Sequence[int]) -> list[str]:
+    """The generator's command line; parameters as `run_load`.
+
+    Raises:
+        LoadError: the generator is not there.
+    """
     if not GENERATOR.exists():
         raise LoadError(f"no {GENERATOR}: build it with `make build/mqtt_load`")
-    command = [str(GENERATOR), "--host", HOST, "--port", str(port), "--pattern", pattern]
+    line = [str(GENERATOR), "--host", HOST, "--port", str(port), "--pattern", pattern]
     for name, value in options.items():
-        command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+        line += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     for pid in watch:
-        command += ["--watch", str(pid)]
-    return command
+        line += ["--watch", str(pid)]
+    return line
 
 
 def _read(found: dict[str, Any]) -> Load:

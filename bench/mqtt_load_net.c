@@ -29,27 +29,28 @@ void net_fail(load_net *net, const char *format, ...) {
     va_end(arguments);
 }
 
-static bool resolve(load_net *net, const char *host, const char *port) {
+static bool resolve(load_net *net, const char *host, const char *port, net_address *address) {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
     int status = getaddrinfo(host, port, &hints, &found);
     if (status != 0) {
         net_fail(net, "host %s port %s: %s", host, port, gai_strerror(status));
         return false;
     }
-    memcpy(&net->address, found->ai_addr, found->ai_addrlen);
-    net->address_len = found->ai_addrlen;
+    memcpy(&address->bytes, found->ai_addr, found->ai_addrlen);
+    address->len = found->ai_addrlen;
     freeaddrinfo(found);
     return true;
 }
 
-bool net_init(load_net *net, const char *host, const char *port, size_t clients) {
+bool net_init(load_net *net, const char *host, const char *port, const char *source, size_t clients) {
     memset(net, 0, sizeof *net);
     net->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     net->dirty = calloc(clients, sizeof(net_client *));
     net->dirty_capacity = clients;
     net->input = malloc(READ_BYTES);
     if (net->epoll_fd < 0 || net->dirty == NULL || net->input == NULL) net_fail(net, "no memory or no epoll");
-    return !net->failed && resolve(net, host, port);
+    return !net->failed && resolve(net, host, port, &net->address) &&
+           (source == NULL || resolve(net, source, "0", &net->source));
 }
 
 void net_fini(load_net *net) {
@@ -88,14 +89,19 @@ void net_open(load_net *net, net_client *client, size_t out_capacity) {
     }
     client->out_begin = client->out_end = client->rest_len = 0;
     client->closing = false;
-    client->fd = socket(net->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    client->fd = socket(net->address.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int yes = 1;
     if (client->out == NULL || client->fd < 0 ||
         setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) != 0) {
         net_fail(net, "%s: no socket: %s", client->name, strerror(errno));
         return;
     }
-    if (connect(client->fd, (struct sockaddr *)&net->address, net->address_len) != 0 && errno != EINPROGRESS) {
+    if (net->source.len > 0 && (setsockopt(client->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &yes, sizeof yes) != 0 ||
+                                bind(client->fd, (struct sockaddr *)&net->source.bytes, net->source.len) != 0)) {
+        net_fail(net, "%s: cannot come from that address: %s", client->name, strerror(errno));
+        return;
+    }
+    if (connect(client->fd, (struct sockaddr *)&net->address.bytes, net->address.len) != 0 && errno != EINPROGRESS) {
         net_fail(net, "%s: cannot connect: %s", client->name, strerror(errno));
         return;
     }

@@ -16,6 +16,11 @@
 #include "mqtt_load_wire.h"
 
 /* One connection; the first member of whatever the owner knows about it. */
+typedef struct net_address {
+    struct sockaddr_storage bytes;
+    socklen_t len; /* 0: none */
+} net_address;
+
 typedef struct net_client {
     char name[WIRE_MAX_ID_BYTES + 1]; /* the client id, also for messages of faults */
     int fd;                           /* -1: not open */
@@ -30,8 +35,7 @@ typedef struct net_client {
 
 typedef struct load_net {
     int epoll_fd;
-    struct sockaddr_storage address;
-    socklen_t address_len;
+    net_address address, source; /* of the broker; of the clients */
     void *context; /* of the functions below */
     void (*on_packet)(void *context, net_client *client, const wire_packet *packet);
     /* Before a touched connection is written: may add to it.  True: there is more than fits. */
@@ -49,8 +53,9 @@ typedef struct load_net {
     char fault[300]; /* without double quotes and backslashes */
 } load_net;
 
-/* Room for `clients` connections.  The functions and the context are set by the caller.  False: see `fault`. */
-bool net_init(load_net *net, const char *host, const char *port, size_t clients);
+/* Room for `clients` connections, from the address `source` (NULL: as the kernel chooses).  The functions and the context
+ * are set by the caller.  False: see `fault`. */
+bool net_init(load_net *net, const char *host, const char *port, const char *source, size_t clients);
 void net_fini(load_net *net);
 
 /* Remembers the first fault. */

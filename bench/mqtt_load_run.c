@@ -38,6 +38,20 @@ static bool step(load_job *load, uint64_t until_ns) {
     return load_now_ns() < load->net.last_packet_ns + as_ns(load->options->timeout_s);
 }
 
+/* Keeps idle subscribers alive, two PINGREQs in each keep-alive period, one client after the other at an even pace. */
+static void ping_some(load_job *load) {
+    const load_options *options = load->options;
+    if (options->pattern != LOAD_IDLE || options->keep_alive_s == 0 || load->net.failed) return;
+    uint64_t now = load_now_ns(), round_ns = options->keep_alive_s * NS_PER_S / 2;
+    if (load->pings_from_ns == 0) load->pings_from_ns = now;
+    double rounds = (double)(now - load->pings_from_ns) / (double)round_ns;
+    uint64_t due = (uint64_t)(rounds * load->subscriber_count);
+    while (load->pings < due) {
+        load_client *client = &load->subscribers[load->pings++ % load->subscriber_count];
+        if (client->state == CLIENT_READY) load_client_ping(load, client);
+    }
+}
+
 static void take_sample(load_job *load, load_sample *sample) {
     const load_options *options = load->options;
     sample->time_ns = load_now_ns();
@@ -58,6 +72,7 @@ static bool open_all(load_job *load, load_client *clients, uint32_t count) {
     while (load->ready_count - ready_before < count) {
         while (begun < count && begun - (load->ready_count - ready_before) < MAX_OPENING && !load->net.failed)
             load_client_open(load, &clients[begun++]);
+        ping_some(load);
         if (!step(load, UINT64_MAX)) {
             net_fail(&load->net, "%u of %u connections stood after %g s without a packet",
                      load->ready_count - ready_before, count, load->options->timeout_s);
@@ -151,13 +166,10 @@ static bool linger(load_job *load) {
 }
 
 static void hold(load_job *load) {
-    uint64_t start = load_now_ns(), keep_alive_ns = load->options->keep_alive_s * NS_PER_S;
-    uint64_t until = start + as_ns(load->options->duration_s), ping = start + keep_alive_ns / 2;
+    uint64_t until = load_now_ns() + as_ns(load->options->duration_s);
     while (!told_to_stop && load_now_ns() < until) {
+        ping_some(load);
         if (!net_step(&load->net, smaller(until, load_now_ns() + LOOK_NS))) return;
-        if (keep_alive_ns == 0 || load_now_ns() < ping) continue;
-        ping += keep_alive_ns / 2;
-        for (uint32_t i = 0; i < load->subscriber_count; i++) load_client_ping(load, &load->subscribers[i]);
     }
 }
 

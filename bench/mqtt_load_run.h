@@ -23,6 +23,7 @@ typedef enum load_pattern {
 typedef struct load_options {
     const char *host;
     const char *port;
+    const char *source; /* address of the clients; NULL: as the kernel chooses */
     const char *prefix; /* of client ids and topics; sessions of other prefixes are not touched */
     load_pattern pattern;
     uint8_t version; /* MQTT_3_1_1 or MQTT_5 */

@@ -332,8 +332,8 @@ bool load_traffic_init(load_job *load, const load_options *options) {
     load->degree = options->pattern == LOAD_STORE ? 0 : options->pattern == LOAD_FAN_OUT ? options->subscribers : 1;
     load->routes = options->pattern == LOAD_FAN_IN ? options->publishers : 1;
     load->latency_until_ns = UINT64_MAX;
-    if (!net_init(&load->net, options->host, options->port, (size_t)options->publishers + options->subscribers))
-        return false;
+    size_t clients = (size_t)options->publishers + options->subscribers;
+    if (!net_init(&load->net, options->host, options->port, options->source, clients)) return false;
     load->net.context = load;
     load->net.gather_ns = (uint64_t)(options->gather_s * (double)NS_PER_S);
     load->net.on_packet = on_packet;

@@ -56,6 +56,7 @@ typedef struct load_job {
     uint32_t publisher_count, subscriber_count;
     uint32_t open_count, ready_count; /* connections */
     uint64_t scheduled;               /* with a rate: messages that have become due */
+    uint64_t pings, pings_from_ns;    /* of idle subscribers */
     uint64_t start_ns;                /* with a rate: when the first was due */
     uint64_t latency_from_ns, latency_until_ns; /* send times that count */
     uint64_t unreleased;              /* QoS 2 messages received whose PUBREL has not come */

@@ -255,6 +255,18 @@ def test_idle_connections_are_held(native_broker: Running) -> None:
         assert len(list(files.iterdir())) >= 300
 
 
+def test_clients_come_from_the_address_that_is_asked_for(native_broker: Running) -> None:
+    def addresses() -> set[str]:
+        connections = Path("/proc/net/tcp").read_text().splitlines()[1:]
+        ends = [line.split()[1:3] for line in connections if line.split()[3] == "01"]
+        return {peer[:8] for own, peer in ends if own.endswith(f":{native_broker.port:04X}")}
+
+    with holding(native_broker.port, 3, {"prefix": "elsewhere", "source": "127.0.0.9"}):
+        assert "0900007F" in addresses()
+    with pytest.raises(LoadError, match="cannot come from that address"):
+        run_load(native_broker.port, "pairs", {"source": "192.0.2.1", "count": 1})
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -243,6 +243,10 @@ build/history_load: $(READ_FILES) Makefile
 bench-mqtt: core module build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## the MQTT bridge beside Mosquitto
 	$(BIN)/python -m bench.mqtt $(ARGS)
 
+.PHONY: bench-mqtt-latency
+bench-mqtt-latency: core module build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## how the latency of MQTT grows with the load, beside Mosquitto
+	$(BIN)/python -m bench.mqtt_curve $(ARGS)
+
 .PHONY: bench-mqtt-idle
 bench-mqtt-idle: core module build/mqtt_load build/jemalloc.stamp ## a hundred thousand idle MQTT connections
 	$(BIN)/python -m bench.mqtt_idle $(ARGS)

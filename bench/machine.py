@@ -1,8 +1,9 @@
-"""What a benchmark ran on."""
+"""What a benchmark runs on: its facts, and how many of its cores."""
 
 import datetime
 import os
 import platform
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -28,3 +29,12 @@ def _cpu_model() -> str:
 def allocator_of(pid: int, built_with: str) -> str:
     """What a server allocates with: a preloaded jemalloc, or what it was built with."""
     return "jemalloc" if "libjemalloc" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8") else built_with
+
+
+def limit_cores(cores: int) -> list[int]:
+    """Keeps this process, and all that it starts, on so many cores; lets it open as many files as it may."""
+    usable = sorted(os.sched_getaffinity(0))[:cores]
+    os.sched_setaffinity(0, usable)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return usable

@@ -6,7 +6,6 @@ with the round.  Everything (broker, server, load generator) shares the same cor
 
 import json
 import os
-import resource
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.machine import this_machine
+from bench.machine import limit_cores, this_machine
 from bench.mqtt_brokers import MOSQUITTO, Broker, BrokerError, holdmq, mosquitto
 from bench.mqtt_cases import PAYLOAD_BYTES, Case, Figures, Size, all_cases, pairs
 from bench.mqtt_load import LoadError
@@ -28,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FULL = Size(rounds=5, warm_up_s=1, seconds=4)
 QUICK = Size(rounds=1, warm_up_s=0.5, seconds=1.5, messages=200, idle=1000)
 SIZES = ("rounds", "seconds", "pairs", "messages", "idle")  # options that change it
-TABLE_WIDTH = 230
+TABLE_WIDTH = 240
 BUSY_CORES = 0.2  # used by others: rates then tell how what was left was shared, too
 
 
@@ -50,6 +49,7 @@ class Row:
         ratio: of the value to Mosquitto's in the same round; None where it was not measured.
         cpu_us: CPU time for one message, by part.
         allowed: messages a second that this CPU time allows on the cores, if nobody else uses them.
+        per_s: messages received and delivered; None where no messages are measured.
         latency_ms: p50 and p99.
         others_cores: cores that were busy with other processes meanwhile; None where it does not matter.
         reached: None where there is nothing to reach.
@@ -63,6 +63,7 @@ class Row:
     ratio: float | None
     cpu_us: dict[str, float]
     allowed: float | None
+    per_s: float | None
     latency_ms: tuple[float, float] | None
     others_cores: float | None
     to_reach: str
@@ -101,7 +102,7 @@ def main(quick: bool, only: tuple[str, ...], cores: int, output: Path, **given: 
     try:
         ours = holdmq(shlex.split(given["bridge"]), given["workers"])
         brokers = [ours, mosquitto(saving=False), *([mosquitto(saving=True)] if given["saving"] else [])]
-        machine = this_machine() | {"cores": _limit(cores)}
+        machine = this_machine() | {"cores": limit_cores(cores)}
         results = list(_measure(cases, brokers, size, lambda line: click.echo(line, err=True)))
     except (BrokerError, LoadError) as error:
         raise click.ClickException(str(error)) from error
@@ -113,15 +114,6 @@ def main(quick: bool, only: tuple[str, ...], cores: int, output: Path, **given: 
     found = {"size": asdict(size), "rows": [asdict(row) for row in rows], "results": [asdict(one) for one in results]}
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(facts | found, indent=2) + "\n")
-
-
-def _limit(cores: int) -> list[int]:
-    """Keeps this process, and all that it starts, on so many cores; lets it open as many files as it may."""
-    usable = sorted(os.sched_getaffinity(0))[:cores]
-    os.sched_setaffinity(0, usable)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return usable
 
 
 def _measure(
@@ -169,6 +161,7 @@ def _row(case: Case, name: str, unit: str, broker: Broker, figures: Sequence[Fig
     latencies = [one.latency_ms for one in figures if one.latency_ms is not None]
     others = [one.others_cores for one in figures if one.others_cores is not None]
     allowed = [one.allowed for one in figures if one.allowed is not None]
+    rates = [one.per_s for one in figures if one.per_s is not None]
     reached = (ratio >= case.limit if case.against else value < case.limit) if broker.ours else None
     return Row(
         what=name,
@@ -179,6 +172,7 @@ def _row(case: Case, name: str, unit: str, broker: Broker, figures: Sequence[Fig
         ratio=None if broker.name == MOSQUITTO else ratio,
         cpu_us={part: median(one.cpu_us[part] for one in figures) for part in figures[0].cpu_us},
         allowed=median(allowed) if allowed else None,
+        per_s=median(rates) if rates else None,
         latency_ms=(median(p50 for p50, _ in latencies), median(p99 for _, p99 in latencies)) if latencies else None,
         others_cores=median(others) if others else None,
         to_reach=case.to_reach if broker.ours else "",
@@ -189,7 +183,7 @@ def _row(case: Case, name: str, unit: str, broker: Broker, figures: Sequence[Fig
 def _table(rows: Sequence[Row]) -> Table:
     table = Table(box=box.MARKDOWN)
     for heading in ("what", "broker", "unit"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=True)
     for heading in ("median", "quartiles", "of Mosquitto"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("CPU us a message", no_wrap=True)
@@ -213,11 +207,17 @@ def _cells(row: Row) -> tuple[str, ...]:
         "" if row.ratio is None else f"{row.ratio:.2f}",
         ", ".join(f"{part} {us:.1f}" for part, us in row.cpu_us.items()),
         "" if row.allowed is None else _number(row.allowed),
-        "" if row.latency_ms is None else ", ".join(map(_number, row.latency_ms)),
+        _latency(row),
         "" if row.others_cores is None else f"{row.others_cores:.1f}",
         row.to_reach,
         _verdict(row),
     )
+
+
+def _latency(row: Row) -> str:
+    if row.latency_ms is None or row.per_s is None:
+        return ""
+    return ", ".join(map(_number, row.latency_ms)) + (f" at {_number(row.per_s)}/s" if row.unit == "ms" else "")
 
 
 def _verdict(row: Row) -> str:

@@ -1,8 +1,9 @@
 """What the files of TLS make: the context of the ports with TLS, or an error that names the file and what is wrong.
 
-Knows neither sockets nor the event loop.  A context never changes once it is made: files that changed make a new one.
-So a TLS session that was begun under the former files cannot be resumed past the new ones (each context has ticket keys
-of its own), and the former context, its revocation lists too, is freed when the last connection made with it is gone.
+A link to another broker loads its files here, too.  Knows neither sockets nor the event loop.  A context never changes
+once it is made: files that changed make a new one.  So a TLS session that was begun under the former files cannot be
+resumed past the new ones (each context has ticket keys of its own), and the former context, its revocation lists too,
+is freed when the last connection made with it is gone.
 
 Not O(1): making a context reads all files; each handshake verifies the signatures of the revocation lists it needs.
 """
@@ -50,11 +51,11 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
     context.sslobject_class = _Handshake
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     assert settings.tls_certificate is not None
-    _load_certificate(context, settings.tls_certificate, settings.tls_key)
+    load_certificate(context, settings.tls_certificate, settings.tls_key)
     if settings.tls_crl is not None:  # before the CAs: what is in the store then came from this file
         _load_crl(context, settings.tls_crl)
     if settings.tls_client_ca is not None:
-        _load_authorities(context, settings.tls_client_ca)
+        load_authorities(context, "tls_client_ca", settings.tls_client_ca)
     context.verify_mode = _VERIFY[settings.tls_client_certificates]
     return context
 
@@ -71,7 +72,8 @@ def tls_stamps(settings: Settings) -> list[tuple[int, int, int] | None]:
     return stamps
 
 
-def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    """Takes the own certificate, and its key (None: it is in the same file).  Raises OSError as tls_context does."""
     _expect("tls_certificate", certificate, _CERTIFICATE, "certificate")
     if key is not None:
         _expect("tls_key", key, _KEY, "private key")
@@ -93,12 +95,13 @@ def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | No
         raise OSError(f"tls_certificate, tls_key: cannot use {files}: {error}") from error
 
 
-def _load_authorities(context: ssl.SSLContext, name: Path) -> None:
-    _expect("tls_client_ca", name, _CERTIFICATE, "certificate")
+def load_authorities(context: ssl.SSLContext, setting: str, name: Path) -> None:
+    """Trusts the certificates of a file that the setting names.  Raises OSError as tls_context does."""
+    _expect(setting, name, _CERTIFICATE, "certificate")
     try:
         context.load_verify_locations(name)
     except ssl.SSLError as error:
-        raise OSError(f"tls_client_ca: cannot use {name}: {error}") from error
+        raise OSError(f"{setting}: cannot use {name}: {error}") from error
 
 
 def _load_crl(context: ssl.SSLContext, name: Path) -> None:

@@ -23,6 +23,7 @@ from paho.mqtt.properties import Properties
 
 from holdmq.core import mqtt
 from holdmq_bridge.logs import Log
+from holdmq_bridge.tls import load_authorities, load_certificate
 from holdmq_bridge.uplink.client import Client
 from holdmq_bridge.uplink.settings import MAX_MQTT_PACKET_BYTES, ConnectionSettings
 
@@ -338,7 +339,11 @@ class Upstream:
 
 
 def _tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=settings.tls_ca)
+    if settings.tls_ca is None:
+        context = ssl.create_default_context()
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        load_authorities(context, "tls_ca", settings.tls_ca)
     if settings.tls_certificate is not None:
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+        load_certificate(context, settings.tls_certificate, settings.tls_key)
     return context

@@ -62,6 +62,20 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(
     assert not link.events("connected")
 
 
+@pytest.mark.parametrize(
+    ("setting", "file", "told"),
+    [("tls_ca", "server.key", "tls_ca: no certificate in"), ("tls_key", "server.key", "server.key is not that of")],
+)
+def test_a_file_of_tls_that_cannot_be_used_is_named(
+    local: Local, mosquitto: MakeMosquitto, uplink: MakeLink, certificates: Path, setting: str, file: str, told: str
+) -> None:
+    broker = mosquitto(f"listener {{port}} {HOST}\n")
+    files = {"tls_ca": f"{certificates}/ca.pem", "tls_certificate": f"{certificates}/link.pem"}
+    link = uplink(local, broker, ["a out 1"], tls=True, start=False, **files | {setting: f"{certificates}/{file}"})
+    link.spawn()
+    eventually(lambda: told in link.log_text(), TIMEOUT_S)
+
+
 @pytest.mark.parametrize("protocol", ["5.0", "3.1.1"])
 def test_websocket(
     local: Local,

@@ -13,8 +13,10 @@
 #define SLICE_MS 3 /* of work, then others are served */
 #define AGAIN_MS 1
 #define ELSEWHERE_MS 1000
+#define STILL_MS 1000 /* between two ticks: what others sent meanwhile was not heard */
 
-static bool served; /* the last time: this server took writes */
+static bool served;         /* the last time: this server took writes */
+static long long ticked_ms; /* the last time */
 
 static bool may_write(server_ctx *ctx) {
     int flags = sv.GetContextFlags(ctx);
@@ -50,11 +52,14 @@ static void tick(server_ctx *ctx, void *data) {
     (void)data;
     bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, serves = may_write(ctx), left = false;
     long long begun_ms = sv.Milliseconds();
+    bool stood_still = begun_ms - ticked_ms > STILL_MS;
+    ticked_ms = begun_ms;
     for (int db = 0; !loading && db < index_databases(); db++) {
         if (!index_exists(db)) continue;
         sv.SelectDb(ctx, db);
         index_t *index = index_of(ctx);
         if (serves && !served) owner_regain_all(index->opened);
+        if (serves && stood_still) owner_stood_still(index->opened);
         if (serves && share_do_waiting(ctx, index_of(ctx), begun_ms + SLICE_MS)) left = true;
         if (serves && history_retain(ctx, index_of(ctx))) left = true;
         if (serves && do_database(ctx, begun_ms + SLICE_MS)) left = true;
@@ -66,5 +71,6 @@ static void tick(server_ctx *ctx, void *data) {
 }
 
 void due_start(server_ctx *ctx) {
+    ticked_ms = sv.Milliseconds();
     sv.CreateTimer(ctx, PERIOD_MS, tick, NULL);
 }

@@ -98,6 +98,7 @@ static void write_beat(server_ctx *ctx, server_key *key, server_string *name, lo
 static owner_entry *note_beat(session_index *sessions, hmq_slice name, long long lease_s, long long expire_ms) {
     owner_entry *owner = session_index_make_owner(sessions, name);
     owner->lease_s = lease_s;
+    owner->grace_ms = 0;
     if (owner->lost_epoch == 0) session_index_arm_owner(sessions, owner, expire_ms + 1);
     return owner;
 }
@@ -232,4 +233,16 @@ static void regain(session_index *sessions, owner_entry *owner, void *data) {
 
 void owner_regain_all(session_index *sessions) {
     session_index_each_owner(sessions, regain, NULL);
+}
+
+/* Once between two heartbeats: a server that stands still again and again must not keep the dead connected. */
+static void wait_for(session_index *sessions, owner_entry *owner, void *data) {
+    (void)data;
+    if (owner->lease_s == 0 || owner->lost_epoch != 0 || owner->grace_ms != 0) return;
+    owner->grace_ms = sv.Milliseconds() + owner->lease_s * 1000;
+    session_index_arm_owner(sessions, owner, owner->grace_ms);
+}
+
+void owner_stood_still(session_index *sessions) {
+    session_index_each_owner(sessions, wait_for, NULL);
 }

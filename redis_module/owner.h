@@ -9,7 +9,8 @@
  * Invariants:
  *  1. An owner that never beat is never lost: its sessions live by their own leases.
  *  2. Only sessions whose epoch is older than the loss are closed: whoever takes the name anew keeps his.
- *  3. After a load, a restart or a promotion an owner has its lease once more before its absence counts.
+ *  3. After a load, a restart or a promotion an owner has its lease once more before its absence counts; also, once
+ *     between two heartbeats, after a time in which this server stood still and could have heard nobody.
  *
  * In a cluster the key has to lie in a slot of the node that has the sessions: the name must have a hash tag. */
 #ifndef HMQ_OWNER_H
@@ -35,5 +36,8 @@ void owner_do_due(server_ctx *ctx, session_index *sessions, owner_entry *owner, 
 void owner_period_ends(void);
 /* This server begins to take writes: every owner that was not heard since has its lease once more. */
 void owner_regain_all(session_index *sessions);
+
+/* This server stood still, or its clock leapt: every owner that did not have it has its lease once more. */
+void owner_stood_still(session_index *sessions);
 
 #endif

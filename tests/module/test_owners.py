@@ -185,6 +185,32 @@ def test_after_a_restart_an_owner_has_its_lease_once_more(fresh_server: MakeServ
     assert_indexes_hold(client)
 
 
+def test_after_a_standstill_an_owner_has_its_lease_once_more_and_no_third_time(fresh_server: MakeServer) -> None:
+    server = fresh_server()
+    client = server.client()
+    for name in ("bridge-1", "bridge-2"):
+        beat(client, 2, name)
+        Session(client, f"{{{name}}}").open(name, expiry=60)
+    stand_still(server, 2.5)
+    assert not client.exists("holdmq_owner:bridge-1")
+    assert lost(client) == 0
+    beat(client, 2, "bridge-2")
+    stand_still(server, 2.5)  # bridge-2 could not be heard, bridge-1 was given its time
+    eventually(lambda: lost(client) == 1, what="the loss of the owner")
+    assert connected(client, "{bridge-1}") == 0
+    assert connected(client, "{bridge-2}") == 1
+    eventually(lambda: connected(client, "{bridge-2}") == 0, what="the loss of the other one, that stays silent")
+    assert_indexes_hold(client)
+
+
+def stand_still(server: Server, seconds: float) -> None:
+    """SIGSTOP, for so long."""
+    server.pause()
+    end = time.time() + seconds
+    eventually(lambda: time.time() > end, what="the end of the standstill")
+    server.resume()
+
+
 def test_after_a_promotion_an_owner_has_its_lease_once_more(fresh_server: MakeServer) -> None:
     primary = fresh_server()
     replica = fresh_server(replica_of=primary)

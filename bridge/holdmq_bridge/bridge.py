@@ -50,6 +50,7 @@ from holdmq_bridge.wheel import Wheel
 log = Log("bridge")
 
 _HEARTBEATS_PER_LEASE = 4
+_FULL_TOLD_EVERY_S = 10.0
 _WAIT_S = 0.02  # between two looks of the engine at what waits for time to pass
 
 # What ended a client whose command was refused for good.
@@ -93,6 +94,7 @@ class Bridge:
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._link_task: asyncio.Task[None] | None = None
         self._draining = False
+        self._full_told_at = -_FULL_TOLD_EVERY_S
         self._progress = asyncio.Event()  # something was answered or ended: for the shutdown to look again
 
     # ---- life ------------------------------------------------------------------------------------------------------
@@ -231,12 +233,20 @@ class Bridge:
         """Is there room for one more connection?"""
         if len(self.clients) >= self.settings.max_connections or self._draining:
             self.counters.connections_refused += 1
+            self._tell_full()
             return False
         self.counters.connections_accepted += 1
         self.clients.add(client)
         client.conn = self.engine.attach()
         self._by_conn[client.conn] = client
         return True
+
+    def _tell_full(self) -> None:
+        """Now and then: whoever is refused comes again at once."""
+        if not self._draining and self.loop.time() >= self._full_told_at + _FULL_TOLD_EVERY_S:
+            self._full_told_at = self.loop.time()
+            limit, refused = self.settings.max_connections, self.counters.connections_refused
+            log.warning("connections are refused: there are max_connections", max_connections=limit, refused=refused)
 
     def opened(self, client: Client, *, resumed: bool, former: int) -> None:
         """The client has its session; whoever had it in this process has lost it."""

@@ -92,12 +92,14 @@ def test_more_connections_than_are_allowed_are_refused_and_counted(
 ) -> None:
     made = bridge(server, arguments=["--max-connections", "3", "--metrics-port", str(port.number)])
     clients = [dial(made.port, f"c{number}") for number in range(3)]
-    with Talk(made.port) as refused:
-        refused.expect_closed()
+    for _ in range(3):
+        with Talk(made.port) as refused:
+            refused.expect_closed()
+    assert made.log_text().count("there are max_connections") == 1
     for client in clients:  # who is inside stays
         client.send(packets.PINGREQ)
         client.expect(packets.PINGRESP)
-    assert scrape(port)["holdmq_bridge_connections_refused_total"] == 1
+    assert scrape(port)["holdmq_bridge_connections_refused_total"] == 3
     clients[0].close()
     eventually(lambda: scrape(port)["holdmq_bridge_clients"] == 2)
     dial(made.port, "c4")

@@ -31,6 +31,7 @@ async def carry(settings: ProcessSettings) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, lambda: log.info("nothing to read again at a SIGHUP"))
     with _metrics(settings, links):
         statuses = await asyncio.gather(*(_run(name, link) for name, link in links.items()))
     return max(statuses)

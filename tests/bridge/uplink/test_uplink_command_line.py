@@ -1,5 +1,6 @@
 """`holdmq-bridge link`: files, options, errors, exit status."""
 
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -102,6 +103,8 @@ def test_a_link_told_by_options_carries_messages_and_ends_in_order(
         process = subprocess.Popen([sys.executable, "-m", "holdmq_bridge", "link", *options], stderr=out)
         try:
             eventually(lambda: '"connected"' in log.read_text(), TIMEOUT_S)
+            process.send_signal(signal.SIGHUP)
+            eventually(lambda: "nothing to read again" in log.read_text(), TIMEOUT_S)
             local.publish("a", b"1")
             eventually(lambda: payloads(there.messages) == [b"1"], TIMEOUT_S)
             shown = eventually(lambda: metrics(port.number, "acknowledged_total") == 1, TIMEOUT_S)

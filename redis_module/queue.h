@@ -7,6 +7,7 @@
  *
  * Invariants:
  *  1. Serials only grow, also when the queue ran empty; identifiers are never handed out while in use.
+ *     A server that was promoted skips some in each session once: its former primary may have handed out more than it told.
  *  2. Each change is replicated as stock commands with absolute expiry times, in the same order.
  *  3. A message with an expiry of its own is gone for all who hand out queued messages once that has passed, and does
  *     not expire by it any more once it is in flight (queue_expiry.h).
@@ -71,6 +72,9 @@ long long queue_last_packet_id(queue *q);
  * flight never: if nothing else is left, the oldest of the new ones are not stored (packet identifier 0). */
 typedef enum queue_status { QUEUE_OK, QUEUE_BAD_COUNTER, QUEUE_BAD_SESSION, QUEUE_FULL } queue_status;
 queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
+
+/* The session is new: no other server can have handed out identifiers of it. */
+void queue_begins_here(server_ctx *ctx, hmq_slice session);
 
 /* What a message was where it comes from. */
 enum { QUEUE_QUEUED = 0, QUEUE_IN_FLIGHT = 1, QUEUE_RELEASED = 2 };

@@ -10,6 +10,7 @@
 #include "../src/tbmq.h"
 #include "index.h"
 #include "replication.h"
+#include "session_index.h"
 #include "session_sweep.h"
 
 /* References in one replicated command. */
@@ -180,6 +181,26 @@ static void replicate_references(queue *q, server_string **members, const queue_
     }
 }
 
+/* A primary that is lost may have handed out identifiers that its replica was not told of, and clients hold them: one that
+ * gets another message under such an identifier takes it for a repetition (QoS 2), or acknowledges what it has not got.
+ * So a promoted replica goes on beyond them, in each session that it was told of, once. */
+#define SKIPPED_WHEN_PROMOTED 16384U
+
+/* NULL: nobody opened it, or nobody was lost. */
+static session_entry *promoted_entry(server_ctx *ctx, hmq_slice session) {
+    return replication_promotions() == 0 ? NULL : session_index_find(index_of(ctx)->opened, session);
+}
+
+static bool skips(queue *q) {
+    const session_entry *entry = promoted_entry(q->ctx, q->session);
+    return entry != NULL && entry->promotions != replication_promotions();
+}
+
+void queue_begins_here(server_ctx *ctx, hmq_slice session) {
+    session_entry *entry = promoted_entry(ctx, session);
+    if (entry != NULL) entry->promotions = replication_promotions();
+}
+
 /* Where the next item goes. */
 typedef struct place {
     uint16_t packet_id; /* handed out last */
@@ -268,11 +289,17 @@ static size_t append(queue *q, server_key *last, const session_facts *facts, lon
     bool was_empty = queue_length(q) == 0;
     place at = {.packet_id = (uint16_t)counter, .last_serial = was_empty ? 0 : queue_last_serial(q)};
     at.serial = queue_serial_before(facts, at.last_serial, at.packet_id);
+    bool skipping = skips(q);
+    if (skipping) {
+        at.serial += SKIPPED_WHEN_PROMOTED;
+        at.packet_id = (uint16_t)((at.packet_id + SKIPPED_WHEN_PROMOTED - 1) % HMQ_PACKET_ID_MAX + 1);
+    }
     server_string *small[16];
     server_string **members = count <= 16 ? small : sv.Alloc(count * sizeof *members);
     size_t done = store_items(q, items, count, members, &at);
     queue_added added = {items, members, done, at.packet_id, at.serial, was_empty};
     if (done > 0) queue_settle(q, last, facts, added, result);
+    if (done > 0 && skipping) queue_begins_here(q->ctx, q->session); /* the entry may be another one by now */
     result->last_serial = at.serial;
     queue_free_members(members, done);
     if (members != small) sv.Free(members);

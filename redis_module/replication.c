@@ -8,6 +8,7 @@ static bool replicas = true;
 /* A replica asked to synchronize, or could without being seen: what is said of replicas later may be late. */
 static bool may_come_unseen;
 static unsigned long long doubts;
+static unsigned promotions;
 
 static bool is_known(server_ctx *ctx, const char *command) {
     server_reply *reply = sv.Call(ctx, "COMMAND", "cc", "INFO", command);
@@ -45,11 +46,16 @@ static void on_doubt(server_ctx *ctx, server_event event, uint64_t sub, void *da
     doubts++;
 }
 
+static void on_new_role(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    promotions += sub == SERVER_ROLE_NOW_MASTER;
+    on_doubt(ctx, event, sub, data);
+}
+
 void replication_start(server_ctx *ctx) {
     may_come_unseen = !is_known(ctx, "SYNC") || !is_known(ctx, "PSYNC");
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_CRON_LOOP, 1}, on_cron);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_ROLE_CHANGED, 1}, on_doubt);
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_ROLE_CHANGED, 1}, on_new_role);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_LOADING, 1}, on_doubt);
 }
 
@@ -60,6 +66,10 @@ void replication_replica_comes(void) {
 
 unsigned long long replication_doubts(void) {
     return doubts;
+}
+
+unsigned replication_promotions(void) {
+    return promotions;
 }
 
 bool replication_has_replicas(void) {

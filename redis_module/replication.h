@@ -30,6 +30,9 @@ bool replication_has_replicas(void);
 /* How often the role has changed or something was loaded: what was remembered before is to be looked at anew. */
 unsigned long long replication_doubts(void);
 
+/* How often this server became a primary since it was started: what its former primary did at the end it may not know. */
+unsigned replication_promotions(void);
+
 /* Does anybody take stock commands now?  Holds for as long as the running command. */
 bool replication_taken(server_ctx *ctx);
 /* The same for who has the context's flags already. */

@@ -29,6 +29,7 @@ typedef struct session_entry {
     long long epoch;
     long long due_ms;   /* 0: nothing is due */
     long long armed_ms; /* its deadline, 0: none */
+    unsigned promotions; /* for so many of this server's its packet identifiers have skipped some (queue_add.c) */
     bool facts_known;   /* `facts` are those of the hash, but for its expiry: nothing has changed it since */
     session_facts facts;
 } session_entry;

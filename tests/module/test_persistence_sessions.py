@@ -220,6 +220,28 @@ def test_a_promoted_replica_goes_on_where_its_primary_was(fresh_server: MakeServ
     assert_in_service(replica)
 
 
+def test_a_promoted_replica_hands_out_no_identifier_that_its_primary_may_have_handed_out_unheard(
+    fresh_server: MakeServer,
+) -> None:
+    primary = fresh_server()
+    replica = fresh_server(replica_of=primary)
+    Session(primary.client(), "{c}").open("bridge-1")
+    told = Session(primary.client(), "{c}").add("told")
+    wait_for_replica(primary.client(), replica.client())
+    replica.client().replicaof("NO", "ONE")  # the primary goes on, cut off, and is lost
+    unheard = Session(primary.client(), "{c}").add(*(str(number) for number in range(1000)))
+    primary.kill()
+    session = Session(replica.client(), "{c}")
+    first, second = session.add("first"), session.add("second")
+    assert not {*first.packet_ids, *second.packet_ids} & {*told.packet_ids, *unheard.packet_ids}
+    assert first.serial > unheard.serial
+    assert second.packet_ids == [first.packet_ids[0] + 1]  # it skips once
+    assert [entry.value for entry in session.fetch_all()] == [b"told", b"first", b"second"]
+    Session(replica.client(), "{new}").open("bridge-1")
+    assert Session(replica.client(), "{new}").add("x").packet_ids == [1]
+    assert_indexes_hold(replica.client())
+
+
 def test_a_replica_that_was_promoted_after_it_followed_without_the_module_is_taken_over_whole(
     fresh_server: MakeServer,
 ) -> None:

@@ -369,9 +369,11 @@ class Bridge:
         elif event.kind == EventKind.ROOM:
             self.replays.has_room(client)
         elif event.kind == EventKind.TAKEN_OVER:
-            taken_over = event.epoch != 0 or event.data.startswith(b"FENCED")  # told by a notice, or by a refusal
-            self.counters.sessions_taken_over += taken_over
-            client.end(Ending.TAKEN_OVER if taken_over else Ending.DROPPED)
+            # Told by a notice, or by a refusal: who missed the notice does not know that the session was dropped.
+            refusal = event.data.partition(b" ")[0].decode(errors="backslashreplace")
+            ending = Ending.TAKEN_OVER if event.epoch else _ENDINGS.get(refusal, Ending.DROPPED)
+            self.counters.sessions_taken_over += ending is Ending.TAKEN_OVER
+            client.end(ending)
         elif event.kind == EventKind.FAILED:
             error = event.data.decode(errors="backslashreplace")
             client.end(_ENDINGS.get(error.lstrip("-").partition(" ")[0], Ending.SERVER_ERROR), error)

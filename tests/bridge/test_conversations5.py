@@ -84,6 +84,16 @@ def test_who_was_taken_over_without_a_notice_is_told_so_when_the_server_refuses(
     first.expect_end(0x8E)
 
 
+def test_who_hears_from_a_refusal_that_there_is_no_session_is_not_told_that_it_was_dropped(
+    server: Server, talk5: Connect5
+) -> None:
+    first = talk5("c1")
+    with server.client() as client:  # as the server does when the bridge's lease ran out, but for the notice
+        client.execute_command("SESSION.CLOSE", "{c1}", "EPOCH", client.hget("{c1}_session", "epoch"))
+    first.send(p.publish("a", b"x", qos=1, pid=1))
+    first.expect_end(0x83)
+
+
 def test_who_is_silent_for_too_long_is_told_so(talk5: Connect5) -> None:
     began = time.monotonic()
     talk5("c1", keep_alive=1).expect_end(0x8D)

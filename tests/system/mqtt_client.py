@@ -44,6 +44,9 @@ class Watcher(Protocol):
     def received(self, name: str, message: mqtt.Publish) -> None:
         """A message came that the session has not had."""
 
+    def released(self, name: str, message: Message) -> None:
+        """The PUBREL of a message came."""
+
     def note(self, name: str, what: str, *, message: Message | None = None, packet_id: int = 0) -> None:
         """A step in the life of a message, or of the connection."""
 
@@ -379,7 +382,7 @@ class Client:
         known = self.session.received.get(packet_id) or self.session.unanswered.get(packet_id)
         if known is not None and known != message:
             self._watcher.finding(self.name, f"identifier {packet_id} belongs to {known.payload[:20]!r} still", message)
-        elif known is not None and not packet.dup:  # [MQTT-3.3.1-1]
+        elif known is not None and not packet.dup and packet_id not in self.session.doubtful:  # [MQTT-3.3.1-1]
             self._watcher.finding(self.name, f"identifier {packet_id} again, without DUP", message)
         elif known is None and packet.dup and not self.session.established:
             self._watcher.finding(self.name, f"identifier {packet_id} with DUP in a new session", message)
@@ -405,5 +408,8 @@ class Client:
         message = self.session.received.pop(packet.packet_id, None)
         self._watcher.note(self.name, "gets PUBREL", message=message, packet_id=packet.packet_id)
         connection.unacknowledged.discard(packet.packet_id)
+        self.session.doubtful.discard(packet.packet_id)
+        if message is not None:
+            self._watcher.released(self.name, message)
         unknown = message is None and self.version == PROTOCOL_LEVEL_5
         connection.send(mqtt.Pubcomp(packet.packet_id, IDENTIFIER_NOT_FOUND if unknown else SUCCESS))

@@ -38,6 +38,7 @@ class Session:
         received: incoming QoS 2, noted and not released.
         unanswered: incoming QoS 1, noted and not acknowledged.
         subscribed: filters that the server confirmed.
+        doubtful: identifiers of incoming messages that a promoted replica may know nothing of.
     """
 
     established: bool = False
@@ -46,6 +47,7 @@ class Session:
     received: dict[int, Message] = field(default_factory=dict)
     unanswered: dict[int, Message] = field(default_factory=dict)
     subscribed: set[bytes] = field(default_factory=set)
+    doubtful: set[int] = field(default_factory=set)
 
     @property
     def outgoing(self) -> int:

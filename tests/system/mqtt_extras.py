@@ -6,6 +6,8 @@
 Both have books of their own; findings and steps go to the ledger.
 """
 
+from collections.abc import Iterable
+
 from holdmq.core import mqtt
 from tests.system.mqtt_client import Client
 from tests.system.mqtt_connection import Message
@@ -27,6 +29,9 @@ class Notes:
         del name
         self.numbers.setdefault(message.topic, set()).add(number_of(message.payload))
 
+    def released(self, name: str, message: Message) -> None:
+        """A PUBREL came."""
+
     def note(self, name: str, what: str, *, message: Message | None = None, packet_id: int = 0) -> None:
         """A step."""
         self._ledger.note(name, what, message=message, packet_id=packet_id)
@@ -47,6 +52,8 @@ class Wills:
         self.notes = Notes(ledger)
         self._last: dict[bytes, int] = {}
         self._due: dict[bytes, set[int]] = {}
+        self._sure: dict[bytes, int] = {}
+        self._lossable: dict[bytes, set[int]] = {}
 
     def write(self, client: Client) -> None:
         """The will of the next connection."""
@@ -61,8 +68,24 @@ class Wills:
 
     def missing(self) -> dict[bytes, set[int]]:
         """What has not come yet."""
-        lacking = {topic: due - self.notes.numbers.get(topic, set()) for topic, due in self._due.items()}
+        lacking = {
+            topic: due - self.notes.numbers.get(topic, set()) - self._lossable.get(topic, set())
+            for topic, due in self._due.items()
+        }
         return {topic: numbers for topic, numbers in lacking.items() if numbers}
+
+    def cut(self, clients: Iterable[Client]) -> None:
+        """The wills of connections that are accepted now, or have been, will be on the replica."""
+        for client in clients:
+            topic = b"will/%b" % client.name.encode()
+            last = self._last.get(topic, 0)
+            is_sure = client.connected or last in self._due.get(topic, set())
+            self._sure[topic] = last if is_sure else last - 1
+
+    def primary_died(self) -> None:
+        """Those of connections since the cut may be lost."""
+        for topic, last in self._last.items():
+            self._lossable.setdefault(topic, set()).update(range(self._sure.get(topic, 0) + 1, last + 1))
 
     @property
     def count(self) -> int:
@@ -75,6 +98,8 @@ class Retained:
 
     def __init__(self) -> None:
         self.last: dict[bytes, int] = {}
+        self._sure: dict[bytes, int] = {}
+        self._in_doubt: dict[bytes, range] = {}  # from the last one that is sure to the last one that is not
 
     def next_of(self, client: Client) -> Message:
         """The next one of this publisher."""
@@ -89,5 +114,21 @@ class Retained:
         return {
             topic: f"{sorted(got.get(topic, set()))} in place of {sorted(wanted[topic])}"
             for topic in topics
-            if got.get(topic, set()) != wanted[topic]
+            if got.get(topic, set()) != wanted[topic] and not self._may_be(topic, got.get(topic, set()))
         }
+
+    def cut(self, unacknowledged: Iterable[Message]) -> None:
+        """What is acknowledged now will be on the replica."""
+        self._sure = dict(self.last)
+        for message in unacknowledged:
+            if message.topic in self._sure:
+                self._sure[message.topic] = min(self._sure[message.topic], number_of(message.payload) - 1)
+
+    def primary_died(self) -> None:
+        """What was published since the cut may be lost."""
+        self._in_doubt = {topic: range(self._sure.get(topic, 0), last + 1) for topic, last in self.last.items()}
+
+    def _may_be(self, topic: bytes, got: set[int]) -> bool:
+        """The last ones were lost with a primary, and nothing was published since."""
+        doubt = self._in_doubt.get(topic, range(0))
+        return self.last.get(topic, 0) in doubt and (got <= set(doubt) if len(got) == 1 else not got and 0 in doubt)

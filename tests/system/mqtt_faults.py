@@ -23,6 +23,7 @@ MEAN_GAP_S = 4.0
 LONGEST_PAUSE_S = 5.0  # longer than the lease of a session and the patience of a client
 LONGEST_DOWN_S = 1.5
 RETRY_S = 0.05
+LONGEST_ALONE_S = 0.6  # of a primary without its replica, before it is lost
 
 
 class Target(Protocol):
@@ -76,12 +77,20 @@ def schedule(seed: str, seconds: float, bridges: int) -> list[Fault]:
     return list(heapq.merge(*lines))
 
 
+def with_failover(faults: Sequence[Fault], seed: str, seconds: float) -> list[Fault]:
+    """The same, and about the middle of them the primary is lost for good; it may come later, never in a fault."""
+    rng = random.Random(f"{seed}/failover")
+    at_s, alone_s = rng.uniform(0.3, 0.7) * seconds, rng.random() * LONGEST_ALONE_S
+    return list(heapq.merge(faults, [Fault(round(at_s, 3), "server", "failover", round(alone_s, 3))]))
+
+
 def carry_out(
     faults: Sequence[Fault],
     targets: dict[str, Target],
     rewrite: Callable[[], None],
     note: Callable[[str], None],
     stop: threading.Event,
+    fail_over: Callable[[float], None] | None = None,
 ) -> None:
     """Does what the schedule says, in the calling thread, until all is over and taken back or `stop` is set.
 
@@ -91,6 +100,7 @@ def carry_out(
         rewrite: lets the server rewrite its append-only file.
         note: is told each step.
         stop: ends it early; every process runs then, too.
+        fail_over: loses the primary for good, so long after its replica was cut off; only while all processes run.
     """
     begun = time.monotonic()
     harmed: set[str] = set()
@@ -103,7 +113,8 @@ def carry_out(
             continue
         stop.wait(max(0.0, begun + at_s - time.monotonic()))
         target = targets[fault.target]
-        if not ends and fault.target in harmed:  # starting another process took long: one thing after the other
+        in_the_way = harmed if fault.kind == "failover" else harmed & {fault.target}
+        if in_the_way and not ends:  # starting another process took long: one thing after the other
             heapq.heappush(steps, (time.monotonic() - begun + RETRY_S, number, fault, False))
             continue
         if ends:
@@ -114,6 +125,10 @@ def carry_out(
         note(f"{fault.kind} {fault.target} for {fault.lasts_s} s")
         if fault.kind == "rewrite":
             rewrite()
+            continue
+        if fault.kind == "failover":
+            assert fail_over is not None
+            fail_over(fault.lasts_s)
             continue
         harmed.add(fault.target)
         {"kill": target.kill, "stop": target.stop, "pause": target.pause}[fault.kind]()

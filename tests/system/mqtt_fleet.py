@@ -29,6 +29,7 @@ WINDOW = 20  # messages that a publisher has on their way
 PATIENCE_S = 1.0  # silence of a connection after which a client goes elsewhere
 SUBACK_TIMEOUT_S = 4.0
 CALM_TIMEOUT_S = 60.0
+OUTLIVED_S = 4.5  # longer than a bridge's lease in this test, and the second in which the server looks
 SETTLE_S = 0.5  # after everything has come: time for what should not
 POLL_S = 0.02
 LARGE_PAYLOAD = 20_000
@@ -46,10 +47,12 @@ class Habits:
     clean: bool = False
 
 
-def publisher_named(number: int, ledger: Ledger, seed: str) -> Habits:
-    """One publisher."""
+def publisher_named(number: int, ledger: Ledger, seed: str, *, rolling: bool) -> Habits:
+    """One publisher; `rolling`: it uses identifiers in turn, as half of them do in any case."""
     rng = random.Random(f"{seed}/p{number}")
-    client = Client(f"p{number}", ledger, version=4 + number % 2, rolling_ids=number % 4 < 2, first_id=FIRST_ID)
+    client = Client(
+        f"p{number}", ledger, version=4 + number % 2, rolling_ids=rolling or number % 4 < 2, first_id=FIRST_ID
+    )
     return Habits(client, rng, stay_s=3.0, away_s=0.2)
 
 
@@ -111,6 +114,17 @@ def subscribers_of(publishers: int, ledger: Ledger, seed: str) -> list[Habits]:
     return made
 
 
+def _incoming(client: Client) -> dict[int, Message]:
+    """What has come and is not complete, by identifier."""
+    return {**client.session.received, **client.session.unanswered}
+
+
+def _unreleased(client: Client) -> dict[int, Message]:
+    """What the server has to release: it knows of it."""
+    session = client.session
+    return {packet_id: message for packet_id, message in session.received.items() if packet_id not in session.doubtful}
+
+
 class Fleet:
     """All clients, each a task; made and used in the event loop's thread.
 
@@ -120,13 +134,16 @@ class Fleet:
         seed: what the clients decide follows from it.
         publishers: how many.
         rate: messages a second of each.
+        rolling: all publishers use their identifiers in turn.
     """
 
-    def __init__(self, ports: list[int], ledger: Ledger, *, seed: str, publishers: int, rate: float) -> None:
+    def __init__(
+        self, ports: list[int], ledger: Ledger, *, seed: str, publishers: int, rate: float, rolling: bool = False
+    ) -> None:
         self._rate = rate
         self._ports = ports
         self._ledger = ledger
-        self.publishers = [publisher_named(number, ledger, seed) for number in range(publishers)]
+        self.publishers = [publisher_named(number, ledger, seed, rolling=rolling) for number in range(publishers)]
         self.subscribers = subscribers_of(publishers, ledger, seed)
         self.subscribers += members_of_group(ledger, seed) + visitors(ledger, seed)
         self.wills, self.retained = Wills(ledger), Retained()
@@ -135,6 +152,7 @@ class Fleet:
             Client("w0", self.wills.notes), random.Random(f"{seed}/w0"), stay_s=4.0, away_s=0.5, filters={WILLS: 1}
         )
         self._guests = 0
+        self._held: dict[str, dict[int, Message]] = {}  # incoming messages, as they were at the cut
         self._calm = True
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -172,6 +190,32 @@ class Fleet:
             self._ledger.finding(topic.decode().partition("/")[2], f"its wills {sorted(numbers)} were not published")
         await self._check_retained()
 
+    # ---- the primary is lost for good ------------------------------------------------------------------------------
+
+    async def cut(self) -> None:
+        """All that is acknowledged by now is going to be on the replica: the caller waits for that."""
+        clients = [habits.client for habits in self.everybody]
+        owed = [outgoing.message for client in clients for outgoing in client.session.publishing.values()]
+        self._ledger.cut(owed)
+        self.retained.cut(owed)
+        self.wills.cut(habits.client for habits in self.mortals)
+        self._held = {client.name: _incoming(client) for client in clients}
+
+    async def primary_died(self) -> None:
+        """What was not on the replica by the cut, and was published until now, may be lost."""
+        self._ledger.primary_died()
+        self.retained.primary_died()
+        self.wills.primary_died()
+
+    async def replica_serves(self) -> None:
+        """Nothing comes from the former primary any more."""
+        self._ledger.replica_serves()
+        for habits in self.everybody:
+            client = habits.client
+            before = self._held.get(client.name, {})
+            now = _incoming(client)
+            client.session.doubtful |= {packet_id for packet_id in now if before.get(packet_id) != now[packet_id]}
+
     async def _check_retained(self) -> None:
         """A guest subscribes: it gets the last retained message of each topic, and no other."""
         self._guests += 1
@@ -196,8 +240,8 @@ class Fleet:
         client = habits.client
         done = client.connected and not client.session.outgoing and not client.open_zombies()
         if habits.filters and habits is not self._witness:
-            done = done and not self._ledger.missing(client.name) and not client.session.received
-        return done and not client.session.unanswered
+            done = done and not self._ledger.missing(client.name) and not _unreleased(client)
+        return done and not client.session.unanswered.keys() - client.session.doubtful
 
     def _tell_what_lacks(self, habits: Habits) -> None:
         client, ledger = habits.client, self._ledger
@@ -209,7 +253,7 @@ class Fleet:
         if habits.filters and habits is not self._witness:
             for topic, what in ledger.missing(client.name).items():
                 ledger.lost(client.name, topic, what)
-            for packet_id, message in client.session.received.items():
+            for packet_id, message in _unreleased(client).items():
                 ledger.finding(client.name, f"PUBREL for {packet_id} never came", message)
 
     async def end(self) -> None:
@@ -250,7 +294,10 @@ class Fleet:
                         self._ledger.joins(client.name)
                     await self._stay(habits)
                     if habits in self.mortals:
+                        cut_off = not client.connected
                         self._die(habits)
+                        if cut_off and not self._calm and rng.random() < 0.5:
+                            await asyncio.sleep(OUTLIVED_S)  # the server finds out by itself that the bridge is gone
                 except NoConnectionError as error:
                     self._ledger.note(client.name, f"no connection: {error}")
                     await asyncio.sleep(rng.uniform(0.05, 0.3))

@@ -47,11 +47,29 @@ class Account:
         last: the largest number that came; of a group: that came with all before it.
         skipped: numbers below it that did not come in their turn.
         ahead: of a group, whose members are not in order with each other: numbers beyond `last`.
+        unreleased: of QoS 2: came, and have had no PUBREL.
+        gone: were lost with a primary, and passed over.
+        sure: what of this is on the replica, if the primary is lost now: others may come again.
+        may_return: says so since a primary was lost, until the next one is.
+        since: the largest number that came since then.
     """
 
     last: int = 0
     skipped: set[int] = field(default_factory=set)
     ahead: set[int] = field(default_factory=set)
+    unreleased: set[int] = field(default_factory=set)
+    gone: set[int] = field(default_factory=set)
+    sure: "Account | None" = None
+    may_return: "Account | None" = None
+    since: int = 0
+
+    def has_for_good(self, number: int) -> bool:
+        """Whether it came, and, with QoS 2, was released."""
+        return (number <= self.last or number in self.ahead) and number not in self.unreleased
+
+    def copy(self) -> "Account":
+        """What `has_for_good` needs."""
+        return Account(self.last, ahead=set(self.ahead), unreleased=set(self.unreleased))
 
 
 def number_of(payload: bytes) -> int:
@@ -78,6 +96,8 @@ class Ledger:
     def __init__(self) -> None:
         self._opened = time.monotonic()
         self._published: dict[bytes, int] = {}
+        self._sure: dict[bytes, int] = {}
+        self._lossable: dict[bytes, set[int]] = {}  # may have been lost with a primary
         self._filters: dict[str, Mapping[bytes, int]] = {}
         self._accounts: dict[str, dict[bytes, Account]] = {}
         self._groups: dict[str, str] = {}  # of which group is this client a member
@@ -130,7 +150,9 @@ class Ledger:
             if name in self._visitors and topic not in accounts:
                 continue
             account = accounts.get(topic, _NOTHING)
-            if self.due_qos(name, topic) > 0 and (account.last != published or account.skipped):
+            lossable = self._lossable.get(topic, set())
+            waits = set(range(account.last + 1, published + 1)) - account.ahead - lossable
+            if self.due_qos(name, topic) > 0 and (waits or account.skipped):
                 found[topic] = f"{sorted(account.skipped)[:5]} and {account.last + 1}..{published}"
         return found
 
@@ -148,6 +170,8 @@ class Ledger:
         account = self._accounts[group or name].setdefault(topic, Account(begun))
         if number > self._published.get(topic, 0):
             self.finding(name, "gets what nobody has published", about)
+        elif number in account.gone:
+            self.finding(name, "gets what was lost with a primary, behind later messages", about)
         elif number <= account.last or number in account.ahead:
             self._came_again(name, account, message)
         elif group is not None:
@@ -156,20 +180,61 @@ class Ledger:
                 account.last += 1
                 account.ahead.remove(account.last)
         else:
-            if number > account.last + 1:
+            passed = set(range(account.last + 1, number))
+            lost = passed & self._lossable.get(topic, set())
+            account.gone |= lost
+            self.counts["lost with a primary"] += len(lost)
+            if passed - lost:
                 self.finding(name, f"gets {number} after {account.last}: not in order, or some are lost", about)
-                account.skipped |= set(range(account.last + 1, number))
+                account.skipped |= passed - lost
             account.last = number
+        if message.qos == 2:
+            account.unreleased.add(number)
+        account.since = max(account.since, number)
 
     def _came_again(self, name: str, account: Account, message: mqtt.Publish) -> None:
         number = number_of(message.payload)
         if number in account.skipped:
             account.skipped.discard(number)
             self.note(name, "comes late", message=Message(message.topic, message.payload))
-        elif message.qos == 2:
+        elif message.qos == 2 and (account.may_return is None or account.may_return.has_for_good(number)):
             self.finding(name, "gets a message of QoS 2 twice", Message(message.topic, message.payload))
+        elif message.qos == 2 and name not in self._groups and number <= account.since:
+            what = f"gets a message of QoS 2 again, after {account.since}, since a primary was lost"
+            self.finding(name, what, Message(message.topic, message.payload))
         else:
             self.counts["repeated"] += 1
+
+    def released(self, name: str, message: Message) -> None:
+        """A subscriber got the PUBREL of a message."""
+        account = self._accounts[self._groups.get(name, name)].get(message.topic, _NOTHING)
+        account.unreleased.discard(number_of(message.payload))
+
+    # ---- a primary is lost for good --------------------------------------------------------------------------------
+
+    def cut(self, unacknowledged: Iterable[Message]) -> None:
+        """What is acknowledged now will be on the replica (then a WAIT follows); what is not, is told."""
+        self._sure = dict(self._published)
+        for message in unacknowledged:
+            if message.topic in self._sure:
+                self._sure[message.topic] = min(self._sure[message.topic], number_of(message.payload) - 1)
+        for account in self._all_accounts():
+            account.sure = account.copy()
+
+    def primary_died(self) -> None:
+        """What was published since the cut, and until now, may be lost."""
+        for topic, published in self._published.items():
+            lossable = range(self._sure.get(topic, 0) + 1, published + 1)
+            self._lossable.setdefault(topic, set()).update(lossable)
+            self.counts["in doubt"] += len(lossable)
+
+    def replica_serves(self) -> None:
+        """What comes from now on is the replica's: what it was not told by the cut may come again, in order."""
+        for account in self._all_accounts():
+            account.may_return, account.sure, account.since = account.sure or Account(), None, 0
+
+    def _all_accounts(self) -> Iterable[Account]:
+        return [account for accounts in self._accounts.values() for account in accounts.values()]
 
     def note(self, name: str, what: str, *, message: Message | None = None, packet_id: int = 0) -> None:
         """A step of a message (else of the connection)."""

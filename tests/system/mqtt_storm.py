@@ -13,6 +13,12 @@ with the thread that started it.  The seed gives the schedule of the faults and 
 machine's scheduler decides what they meet, so that the same seed is the same weather but not the same world.
 
 The server syncs its append-only file before each reply: only then may a SIGKILL not take what was acknowledged.
+
+With --failover there are a replica and a Sentinel, and in each phase the primary is lost for good:
+
+    cut ── WAIT ── replica cut off ── primary goes on alone ──✗── Sentinel promotes the replica ── storm goes on
+    all that is acknowledged here     what is published from the cut to here may be lost, what the replica was not
+    has to be there for ever          told may come again; nothing else, and nothing of it after what came later
 """
 
 import argparse
@@ -31,10 +37,12 @@ from typing import Any
 
 import redis
 
-from tests.support import BridgeProcess, Server, embedded_kinds
-from tests.system.mqtt_faults import Fault, Target, carry_out, schedule
+from tests.support import BridgeProcess, Server
+from tests.support.eventually import eventually
+from tests.system.mqtt_faults import Fault, Target, carry_out, schedule, with_failover
 from tests.system.mqtt_fleet import CALM_TIMEOUT_S, FIRST_ID, POLL_S, SHARED, Fleet
 from tests.system.mqtt_ledger import Ledger
+from tests.system.mqtt_pair import PROMOTE_S, Pair
 
 SERVER_SETTINGS = [
     "appendfsync always",
@@ -49,6 +57,7 @@ BRIDGE_OPTIONS = [
 BRIDGES = 2
 MAX_EVIDENCE = 12  # places in a file shown for one message
 KEPT_KINDS = ("session", "subscriptions", "last_packet_id")  # keys of a session at rest
+LAST_WORDS_S = 0.5  # until what a server said before its death has reached all clients
 LEFT_TIMEOUT_S = 10.0  # longer than the lease of a bridge
 OWNER_KEYS = b"holdmq_owner:"  # of bridges; they expire
 
@@ -64,6 +73,7 @@ class Plan:
         publishers: with QoS 1 and 2, the half of them 5.0.
         rate: messages a second of each.
         workers: processes of each bridge.
+        failover: with a replica; in each phase the primary is lost for good, and the replica promoted.
     """
 
     seed: str
@@ -72,16 +82,19 @@ class Plan:
     publishers: int = 10
     rate: float = 20.0
     workers: int = 1
+    failover: bool = False
 
     def faults(self, phase: int) -> list[Fault]:
         """What happens in a phase."""
-        return schedule(f"{self.seed}/{phase}", self.seconds / self.phases, BRIDGES)
+        seed, seconds = f"{self.seed}/{phase}", self.seconds / self.phases
+        faults = schedule(seed, seconds, BRIDGES)
+        return with_failover(faults, seed, seconds) if self.failover else faults
 
 
 # ---- the server ------------------------------------------------------------------------------------------------------
 
 
-def check_at_rest(server: Server, names: list[str], retained: Iterable[bytes]) -> list[str]:
+def check_at_rest(server: Server, names: list[str], retained: Iterable[bytes], kinds: Iterable[str]) -> list[str]:
     """What is wrong with a server whose sessions have everything that they are to get."""
     client = server.client()
     wrong = [f"HOLDMQ.CHECK: {line!r}" for line in client.execute_command("HOLDMQ.CHECK")]
@@ -90,7 +103,7 @@ def check_at_rest(server: Server, names: list[str], retained: Iterable[bytes]) -
         info = {bytes(key).decode(): value for key, value in pairs_of(reply)}
         if info["messages"]:
             wrong.append(f"{name} still has {info['messages']} messages in its queue: {info}")
-    allowed = {f"{{{name}}}_{kind}".encode() for name in names for kind in KEPT_KINDS}
+    allowed = {f"{{{name}}}_{kind}".encode() for name in names for kind in kinds}
     allowed |= {b"{%b}_retained" % topic for topic in retained}
     left = sorted(key for key in client.scan_iter(count=1000) if key not in allowed and not key.startswith(OWNER_KEYS))
     if left:
@@ -159,7 +172,7 @@ class Storm:
     def __init__(self, plan: Plan, directory: Path, say: Callable[[str], None]) -> None:
         self.plan = plan
         self.ledger = Ledger()
-        self.server = Server(embedded_kinds()[0], directory / "server", aof=True, config=SERVER_SETTINGS)
+        self.pair = Pair(directory, SERVER_SETTINGS, replicated=plan.failover)
         self._directory = directory
         self._say = say
         self._bridges: list[BridgeProcess] = []
@@ -167,23 +180,28 @@ class Storm:
     def run(self) -> list[str]:
         """All phases; returns what was found, nothing if all is well."""
         try:
-            self.server.start()
+            self.pair.begin()
             options = [*BRIDGE_OPTIONS, *(["--workers", str(self.plan.workers)] if self.plan.workers > 1 else [])]
             for _ in range(BRIDGES):
-                bridge = BridgeProcess(self.server.url, self._directory, arguments=options)
+                bridge = BridgeProcess(self.pair.url, self._directory, arguments=options)
                 self._bridges.append(bridge)
                 bridge.start()
             with loop_in_a_thread() as loop:
                 self._run_fleet(loop)
-            self.server.check()
+            self.pair.check()
         finally:
             for bridge in self._bridges:
                 bridge.close()
-            self.server.close()
+            self.pair.close()
         return [
             *self.ledger.findings,
             *([f"and {self.ledger.more_findings} more"] if self.ledger.more_findings else []),
         ]
+
+    @property
+    def server(self) -> Server:
+        """The primary."""
+        return self.pair.primary
 
     def _run_fleet(self, loop: asyncio.AbstractEventLoop) -> None:
         def do(coroutine: Any) -> Any:
@@ -191,7 +209,10 @@ class Storm:
 
         async def make() -> Fleet:
             plan, ports = self.plan, [bridge.port for bridge in self._bridges]
-            return Fleet(ports, self.ledger, seed=plan.seed, publishers=plan.publishers, rate=plan.rate)
+            # After a failover an identifier that is used again at once may be taken for a repetition.
+            return Fleet(
+                ports, self.ledger, seed=plan.seed, publishers=plan.publishers, rate=plan.rate, rolling=plan.failover
+            )
 
         fleet: Fleet = do(make())
         self._begin_near_the_wrap(fleet)
@@ -225,16 +246,36 @@ class Storm:
         do(fleet.storm())
         begun = time.monotonic()
         stop = threading.Event()
-        carry_out(faults, {**targets, "server": self.server}, self._rewrite, self._note, stop)
+
+        def fail_over(alone_s: float) -> None:
+            self._fail_over(alone_s, fleet, do)
+
+        carry_out(faults, {**targets, "server": self.pair}, self._rewrite, self._note, stop, fail_over)
         stop.wait(max(0.0, begun + self.plan.seconds / self.plan.phases - time.monotonic()))
         begun = time.monotonic()
         do(fleet.calm())
         names = [*(habits.client.name for habits in fleet.everybody), SHARED.decode()]
-        for wrong in check_at_rest(self.server, names, fleet.retained.last):
+        for wrong in check_at_rest(self.server, names, fleet.retained.last, self._kinds_at_rest()):
             self.ledger.finding("server", wrong)
         counts = ", ".join(f"{count} {what}" for what, count in self.ledger.counts.items())
         counts += f", {fleet.wills.count} wills, {sum(fleet.retained.last.values())} retained"
         self._say(f"    calm after {time.monotonic() - begun:.1f} s: {counts}")
+
+    def _fail_over(self, alone_s: float, fleet: Fleet, do: Callable[[Any], Any]) -> None:
+        """The primary is lost for good, some time after all that was acknowledged was known to be on its replica."""
+        eventually(self.pair.ready, PROMOTE_S, "a Sentinel that knows the replica")
+        do(fleet.cut())
+        self.pair.confirm()
+        self.pair.lose(alone_s)
+        do(fleet.primary_died())
+        time.sleep(LAST_WORDS_S)
+        do(fleet.replica_serves())
+        self.pair.promote()
+        self._note("the replica is the primary")
+
+    def _kinds_at_rest(self) -> tuple[str, ...]:
+        # A PUBREL that only the former primary had leaves an identifier behind.
+        return (*KEPT_KINDS, "received") if self.plan.failover else KEPT_KINDS
 
     def _check_nothing_is_left(self) -> None:
         client = self.server.client()
@@ -266,10 +307,13 @@ def main() -> int:
     parser.add_argument("--publishers", type=int, default=Plan.publishers, help="how many (10)")
     parser.add_argument("--directory", type=Path, help="for logs and data (a new one, kept if something is found)")
     parser.add_argument("--workers", type=int, default=Plan.workers, help="processes of each bridge (1)")
+    parser.add_argument(
+        "--failover", action="store_true", help="in each phase the primary is lost, its replica promoted"
+    )
     given = parser.parse_args()
     seed = given.seed or str(random.SystemRandom().randrange(1_000_000))
     phases = max(1, round(given.seconds / given.phase_seconds))
-    plan = Plan(seed, given.seconds, phases, given.publishers, given.rate, given.workers)
+    plan = Plan(seed, given.seconds, phases, given.publishers, given.rate, given.workers, given.failover)
     directory = given.directory or Path(tempfile.mkdtemp(prefix="storm-"))
     directory.mkdir(parents=True, exist_ok=True)
     sys.stdout.write(f"seed {seed}, {given.seconds:g} s, logs and data in {directory}\n")

@@ -113,6 +113,44 @@ def test_the_books_want_from_a_visitor_all_from_the_first_message_of_each_sessio
     assert receive(ledger, topic, 1, 3) == ["s0: gets 3 after 1: not in order, or some are lost"]
 
 
+def after_a_failover(qos: int) -> tuple[Ledger, bytes]:
+    """Five published, the third not acknowledged by the cut, the last two later; two came, one of them released."""
+    ledger, topic = ledger_with(1, 2, 3, qos=qos)
+    receive(ledger, topic, 1, 2)
+    ledger.released("s0", Message(topic, b"1 x"))
+    ledger.cut([Message(topic, b"3 x")])
+    ledger.next_number(topic)
+    ledger.next_number(topic)
+    receive(ledger, topic, 3)
+    ledger.primary_died()
+    ledger.replica_serves()
+    ledger.next_number(topic)
+    return ledger, topic
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_books_allow_to_be_lost_with_a_primary_what_was_not_known_to_be_on_the_replica(qos: int) -> None:
+    ledger, topic = after_a_failover(qos)
+    assert receive(ledger, topic, 6) == []
+    assert ledger.missing("s0") == {}
+    assert receive(ledger, topic, 5) == ["s0: gets what was lost with a primary, behind later messages"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_books_want_what_was_on_the_replica_and_what_came_after_it(qos: int) -> None:
+    ledger, topic = after_a_failover(qos)
+    assert list(ledger.missing("s0")) == [topic]
+    ledger.next_number(topic)
+    assert receive(ledger, topic, 7) == ["s0: gets 7 after 3: not in order, or some are lost"]
+
+
+def test_the_books_allow_qos_2_again_in_order_unless_it_was_released_before_the_cut() -> None:
+    ledger, topic = after_a_failover(2)
+    assert receive(ledger, topic, 2, 3) == []
+    assert receive(ledger, topic, 3)[-1] == "s0: gets a message of QoS 2 again, after 3, since a primary was lost"
+    assert receive(ledger, topic, 1)[-1] == "s0: gets a message of QoS 2 twice"
+
+
 def test_a_finding_shows_the_life_of_its_message() -> None:
     ledger, topic = ledger_with(1, 2, qos=2)
     ledger.note("p0", "PUBLISH", message=Message(topic, b"2 x"), packet_id=7)

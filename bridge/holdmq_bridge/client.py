@@ -305,6 +305,7 @@ class Client(asyncio.BufferedProtocol):
         log.info(
             "client connected",
             client=terms.client_id,
+            user=None if self.identity is None else self.identity.username,
             peer=self.peer,
             version=terms.version,
             bridge=terms.bridge,

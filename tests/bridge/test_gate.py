@@ -53,6 +53,7 @@ def test_an_edit_is_one_line_in_the_log_however_many_it_concerns(
             made_client = Talk5.open(made.port, f"c{number}", username="alice", password=PASSWORD, will=will)
             clients.enter_context(made_client)
         before = len(made.log_text().splitlines())
+        assert made.log_text().count('"user": "alice"') == 4  # who came
         store.change_rules(Target("user", "alice"), lambda rules: (Rule.parse("deny all a/b"), *rules))
         eventually(lambda: "users or rules have changed" in made.log_text())
         told = [json.loads(line) for line in made.log_text().splitlines()[before:]]

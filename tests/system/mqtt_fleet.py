@@ -212,6 +212,7 @@ class Fleet:
         self._ledger.replica_serves()
         for habits in self.everybody:
             client = habits.client
+            client.session.established |= client.connected  # what came may come again, with DUP, also to a new session
             before = self._held.get(client.name, {})
             now = _incoming(client)
             client.session.doubtful |= {packet_id for packet_id in now if before.get(packet_id) != now[packet_id]}

@@ -183,7 +183,8 @@ class Ledger:
             passed = set(range(account.last + 1, number))
             lost = passed & self._lossable.get(topic, set())
             account.gone |= lost
-            self.counts["lost with a primary"] += len(lost)
+            if lost:
+                self.counts["lost with a primary"] += len(lost)
             if passed - lost:
                 self.finding(name, f"gets {number} after {account.last}: not in order, or some are lost", about)
                 account.skipped |= passed - lost

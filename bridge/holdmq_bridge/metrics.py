@@ -9,7 +9,7 @@ holdmq_server_<name> for what the module says.  Each worker has its own; sums ar
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -69,7 +69,7 @@ class BridgeCollector(Collector):
         server: what the module said last, by name.
     """
 
-    def __init__(self, bridge: "Bridge", server: Mapping[str, float]) -> None:
+    def __init__(self, bridge: "Bridge", server: "Mapping[str, Told]") -> None:
         self._bridge = bridge
         self._server = server
 
@@ -86,9 +86,10 @@ class BridgeCollector(Collector):
             gauge.add_metric([], now)
             yield gauge
         for name, told in self._server.items():
-            gauge = GaugeMetricFamily(f"holdmq_server_{name}", f"INFO holdmq: {name}")
-            gauge.add_metric([], told)
-            yield gauge
+            kind = CounterMetricFamily if told.only_grows else GaugeMetricFamily
+            family = kind(f"holdmq_server_{name}", f"INFO holdmq: {name}")
+            family.add_metric([], told.number)
+            yield family
 
 
 def _counter(name: str, value: "int | tuple[int, ...]") -> Metric:
@@ -112,23 +113,34 @@ def _latency(engine: "Mapping[str, int | tuple[int, ...]]") -> Metric:
     return family
 
 
-def parse_info(text: str) -> Iterator[tuple[str, float]]:
-    """The numbers of an INFO section, without the prefix of its names."""
+class Told(NamedTuple):
+    """A number of INFO."""
+
+    number: float
+    only_grows: bool
+
+
+def parse_info(text: str) -> Iterator[tuple[str, Told]]:
+    """The numbers of INFO holdmq, without the prefix of their names; those of its section "stats" only grow."""
+    counts = False
     for line in text.splitlines():
+        if line.startswith("#"):
+            counts = line.endswith("stats")
+            continue
         name, colon, value = line.partition(":")
         try:
             number = float(value) if colon else None
         except ValueError:
             continue
         if number is not None:
-            yield name.removeprefix("holdmq_"), number
+            yield name.removeprefix("holdmq_"), Told(number, counts)
 
 
 class Metrics:
     """The text of a scrape."""
 
     def __init__(self, bridge: "Bridge") -> None:
-        self.server: dict[str, float] = {}
+        self.server: dict[str, Told] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(BridgeCollector(bridge, self.server))
         ProcessCollector(registry=self._registry)

@@ -142,7 +142,7 @@ class SysTopics:
 
 def _figures(total: dict[str, int], levels: list[dict[str, int]], info: str) -> dict[str, str]:
     """Topic behind $SYS/broker/ to value, by Mosquitto's names."""
-    told = dict(parse_info(info))
+    told = {name: value.number for name, value in parse_info(info)}
     connected = sum(process["connected"] for process in levels)
     figures: dict[str, Any] = {
         "version": f"HoldMQ {_version()}",

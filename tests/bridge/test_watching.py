@@ -72,7 +72,8 @@ def test_metrics_count_what_happens(server: Server, bridge: MakeBridge, dial: Co
     assert got["holdmq_bridge_server_up"] == 1
     assert got["holdmq_bridge_latency_seconds_count"] == 5
     assert got["holdmq_bridge_latency_seconds_bucket{le=+Inf}"] == 5
-    assert got["holdmq_server_topic_published"] >= 5
+    assert got["holdmq_server_topic_published_total"] >= 5
+    assert got["holdmq_server_filters"] == 1
     assert got["holdmq_bridge_bytes_sent_total"] > 50
     assert got["process_resident_memory_bytes"] > 1_000_000
 
@@ -168,9 +169,10 @@ def test_an_address_for_metrics_that_is_taken_is_named(server: Server, bridge: M
         bridge(server, arguments=["--metrics-port", str(port.number)])
 
 
-def test_numbers_of_an_info_section_are_read_and_words_left_out() -> None:
-    text = "# holdmq_stats\r\nholdmq_topic_published:12\r\nholdmq_handoff:off\r\nodd line\r\n"
-    assert dict(parse_info(text)) == {"topic_published": 12.0}
+def test_numbers_of_info_are_read_and_words_left_out() -> None:
+    text = "# holdmq_stats\r\nholdmq_topic_published:12\r\nholdmq_handoff:off\r\nodd line\r\n\r\n"
+    text += "# holdmq_index\r\nholdmq_filters:3\r\n"
+    assert dict(parse_info(text)) == {"topic_published": (12.0, True), "filters": (3.0, False)}
 
 
 def test_sys_topics_tell_sums_over_all_processes(server: Server, bridge: MakeBridge, dial: Connect) -> None:

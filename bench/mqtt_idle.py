@@ -11,7 +11,7 @@ import json
 import resource
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def _measure(running: Running, connections: int, keep_alive: int, files: int) ->
 
 
 @contextlib.contextmanager
-def _idle(port: int, connections: int, keep_alive: int, most: int) -> Iterator[Any]:
+def _idle(port: int, connections: int, keep_alive: int, most: int) -> Iterator[Callable[[], None]]:
     """Generators, each with its share; yields a function that waits until all connections are there.
 
     That function, and the end, raise LoadError if one was refused or lost.

@@ -15,12 +15,12 @@
 
 #include "mqtt_load_wire.h"
 
-/* One connection; the first member of whatever the owner knows about it. */
 typedef struct net_address {
     struct sockaddr_storage bytes;
     socklen_t len; /* 0: none */
 } net_address;
 
+/* One connection; the first member of whatever the owner knows about it. */
 typedef struct net_client {
     char name[WIRE_MAX_ID_BYTES + 1]; /* the client id, also for messages of faults */
     int fd;                           /* -1: not open */

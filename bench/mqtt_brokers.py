@@ -62,7 +62,7 @@ class Running:
         return [pid for pids in self.processes.values() for pid in pids]
 
     def pss_bytes(self) -> dict[str, int]:
-        """Memory of each part: what is its own, and its share of what it shares."""
+        """Memory of each part, without files: what is its own, and its share of what it shares."""
         return {part: sum(map(_pss_bytes, pids)) for part, pids in self.processes.items()}
 
 
@@ -245,5 +245,6 @@ def _children(pid: int) -> list[int]:
 
 
 def _pss_bytes(pid: int) -> int:
+    """Without mapped files: what their pages count depends on who else runs the same program."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_Anon:"))

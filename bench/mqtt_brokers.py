@@ -20,6 +20,7 @@ from typing import TypeVar
 from holdmq._allocator import environment as added_environment
 from holdmq._child import ChildProcess
 from holdmq.server import (
+    QUEUE_DIRECTIVES,
     PortTakenError,
     ServerProcess,
     configuration,
@@ -132,7 +133,7 @@ def _run_holdmq(bridge_arguments: Sequence[str]) -> Iterator[Running]:
 
 def _start_server(folder: Path, port: int) -> ServerProcess:
     config = folder / "server.conf"
-    extra = ['save ""', "appendonly yes", "appendfsync everysec"]
+    extra = ['save ""', "appendonly yes", "appendfsync everysec", *QUEUE_DIRECTIVES]
     lines = configuration(port=port, directory=folder, module=find_module(), extra=extra)
     config.write_text("\n".join([*lines, ""]))
     server = ServerProcess([find_server()], config, port=port, log=folder / "server.log")

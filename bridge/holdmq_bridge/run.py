@@ -26,6 +26,7 @@ import redis
 
 from holdmq._child import ChildProcess
 from holdmq.server import (
+    QUEUE_DIRECTIVES,
     PortTakenError,
     ServerError,
     ServerProcess,
@@ -105,7 +106,7 @@ def start_server(options: Options) -> ServerProcess:
             log=options.data / "server.log",
         )
         lines = configuration(port=port, host=options.host, directory=options.data, module=module, aof=True)
-        write_configuration(server.config, lines)
+        write_configuration(server.config, lines, first=QUEUE_DIRECTIVES)
         try:
             server.start(SERVER_READY_TIMEOUT_S)
         except PortTakenError:  # between the look and the start

@@ -143,6 +143,12 @@ def quoted(value: str | os.PathLike[str]) -> str:
     return '"' + "".join(escapes.get(c, c) for c in text) + '"'
 
 
+# For servers that hold queues.  A message passes through the append-only file (250 to 500 bytes) and leaves next to
+# nothing behind: at the server's own 64 MB, 50,000 messages a second have it rewritten every three seconds, and each
+# time messages wait 10 to 30 ms.  Loading 256 MB takes some three seconds.
+QUEUE_DIRECTIVES = ("auto-aof-rewrite-min-size 256mb",)
+
+
 def configuration(
     *,
     port: int,

@@ -104,6 +104,26 @@ def test_ctrl_c_stops_everything_and_the_data_are_there_at_the_next_start(
     assert interrupted(second) == 0
 
 
+def test_its_server_rewrites_the_append_only_file_seldom_unless_told_otherwise_for_good(
+    run: MakeRun, ports: tuple[Port, Port], tmp_path: Path
+) -> None:
+    name, redis_port = "auto-aof-rewrite-min-size", ports[0].number
+    options = ("--port", redis_port, "--mqtt-port", ports[1].number, "--data", tmp_path / "data")
+    first = run(*options)
+    serving(first)
+    with connect("127.0.0.1", redis_port) as client:
+        assert client.config_get(name) == {name: str(256 * 1024 * 1024)}
+        client.config_set(name, "1gb")
+        client.config_rewrite()
+    assert interrupted(first) == 0
+
+    second = run(*options)
+    serving(second)
+    with connect("127.0.0.1", redis_port) as client:
+        assert client.config_get(name) == {name: str(1024 * 1024 * 1024)}
+    assert interrupted(second) == 0
+
+
 def test_a_port_that_is_taken_is_told_and_the_next_one_used(
     run: MakeRun, ports: tuple[Port, Port], tmp_path: Path
 ) -> None:

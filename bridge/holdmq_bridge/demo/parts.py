@@ -11,6 +11,7 @@ from pathlib import Path
 
 from holdmq._child import ChildProcess
 from holdmq.server import (
+    QUEUE_DIRECTIVES,
     ServerProcess,
     configuration,
     find_module,
@@ -64,7 +65,8 @@ def parts(redis_url: str | None) -> Iterator[Parts]:
 def _server(folder: Path) -> ServerProcess:
     port = next_free_port(HOST, FIRST_SERVER_PORT)
     config = folder / "server.conf"
-    write_configuration(config, configuration(port=port, directory=folder, module=find_module(), aof=True))
+    lines = configuration(port=port, directory=folder, module=find_module(), aof=True)
+    write_configuration(config, lines, first=QUEUE_DIRECTIVES)
     return ServerProcess([find_server()], config, port=port, log=folder / "server.log")
 
 

@@ -426,6 +426,7 @@ index_totals index_count(void) {
         const index_t *index = indexes[db];
         if (index == NULL) continue;
         totals.sessions += sv.DictSize(index->sessions);
+        totals.away += session_index_count(index->opened) - session_index_connected(index->opened);
         totals.filters += hmq_trie_pairs(index->filters);
         totals.trie_nodes += hmq_trie_nodes(index->filters) + hmq_trie_nodes(index->retained);
         totals.trie_bytes += hmq_trie_bytes(index->filters) + hmq_trie_bytes(index->retained);

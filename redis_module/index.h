@@ -98,7 +98,7 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc);
 
 /* For INFO: totals over all databases. */
 typedef struct index_totals {
-    size_t sessions, filters, trie_nodes, trie_bytes, retained, held, stale;
+    size_t sessions, away, filters, trie_nodes, trie_bytes, retained, held, stale; /* away: opened, not connected */
 } index_totals;
 index_totals index_count(void);
 

@@ -2,6 +2,7 @@
 #include "info.h"
 
 #include "index.h"
+#include "queue_totals.h"
 
 const char *info_handoff_mode(void) {
     if (!settings.intercept) return "off";
@@ -61,6 +62,7 @@ static void add_index(server_info_ctx *info) {
     index_totals totals = index_count();
     sv.InfoAddSection(info, "index");
     sv.InfoAddFieldULongLong(info, "sessions_subscribed", totals.sessions);
+    sv.InfoAddFieldULongLong(info, "sessions_away", totals.away);
     sv.InfoAddFieldULongLong(info, "filters", totals.filters);
     sv.InfoAddFieldULongLong(info, "trie_nodes", totals.trie_nodes);
     sv.InfoAddFieldULongLong(info, "trie_bytes", totals.trie_bytes);
@@ -70,9 +72,20 @@ static void add_index(server_info_ctx *info) {
     sv.InfoAddFieldULongLong(info, "index_rebuilds", counters.index_rebuilds);
 }
 
+/* Left out as long as nobody has counted. */
+static void add_queues(server_info_ctx *info) {
+    queue_totals totals = queue_totals_read();
+    if (!totals.known) return;
+    sv.InfoAddSection(info, "queues");
+    sv.InfoAddFieldULongLong(info, "queued_messages", totals.messages);
+    sv.InfoAddFieldULongLong(info, "longest_queue_messages", totals.longest);
+    sv.InfoAddFieldULongLong(info, "queued_messages_age_seconds", totals.age_s);
+}
+
 static void on_info(server_info_ctx *info, int for_crash_report) {
     add_mode(info);
     add_counters(info);
+    add_queues(info);
     if (!for_crash_report) add_index(info); /* walks memory that a crash may have broken */
 }
 

@@ -16,6 +16,7 @@
 #include "info.h"
 #include "intercept.h"
 #include "queue.h"
+#include "queue_totals.h"
 #include "replication.h"
 #include "pattern_walk.h"
 #include "session_sweep.h"
@@ -143,6 +144,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     handoff_start(ctx);
     slots_start(ctx);
     due_start(ctx);
+    queue_totals_start(ctx);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);
     info_start(ctx);

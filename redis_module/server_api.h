@@ -33,6 +33,8 @@ typedef struct server_user server_user;
 #define SERVER_READ (1 << 0)
 #define SERVER_WRITE (1 << 1)
 #define SERVER_OPEN_NOTOUCH (1 << 16) /* from 7.2: no LRU update */
+#define SERVER_OPEN_NONOTIFY (1 << 17) /* from 7.2, as the next two: no event for a key that is not there */
+#define SERVER_OPEN_NOSTATS (1 << 18)
 #define SERVER_OPEN_NOEXPIRE (1 << 19)
 
 /* KeyType. */

@@ -178,6 +178,10 @@ session_entry *session_index_next(const session_index *s, hmq_slice after) {
     return entry;
 }
 
+server_dict *session_index_keys(const session_index *s) {
+    return s->sessions;
+}
+
 size_t session_index_count(const session_index *s) {
     return sv.DictSize(s->sessions);
 }

@@ -56,6 +56,8 @@ void session_index_forget_facts(session_index *sessions, hmq_slice name);
 session_entry *session_index_find(const session_index *sessions, hmq_slice session);
 /* The first entry behind this key (len 0: of all), NULL at the end. */
 session_entry *session_index_next(const session_index *sessions, hmq_slice after);
+/* By session key -> session_entry *; to read. */
+server_dict *session_index_keys(const session_index *sessions);
 size_t session_index_count(const session_index *sessions);
 size_t session_index_connected(const session_index *sessions);
 

@@ -87,6 +87,7 @@ class Web:
             reply = await asyncio.wait_for(answered, _INFO_TIMEOUT_S)
             if not isinstance(reply, hiredis.ReplyError):
                 text = reply.decode() if isinstance(reply, bytes) else str(reply)
+                self._metrics.server.clear()  # what the server tells no more is not told here
                 self._metrics.server.update(parse_info(text))
 
 

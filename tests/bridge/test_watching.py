@@ -78,6 +78,25 @@ def test_metrics_count_what_happens(server: Server, bridge: MakeBridge, dial: Co
     assert got["process_resident_memory_bytes"] > 1_000_000
 
 
+def test_metrics_tell_what_waits_for_a_device_that_is_away(
+    server: Server, bridge: MakeBridge, dial: Connect, port: Port
+) -> None:
+    made = bridge(server, arguments=["--metrics-port", str(port.number)])
+    away, sender = dial(made.port, "away", clean=False), dial(made.port, "s")
+    away.subscribe(("a", 1))
+    away.close()
+    eventually(lambda: scrape(port)["holdmq_server_sessions_away"] == 1)
+    for number in range(1, 4):
+        sender.publish("a", b"x", pid=number)
+    eventually(lambda: scrape(port).get("holdmq_server_queued_messages") == 3)
+    assert scrape(port)["holdmq_server_longest_queue_messages"] == 3
+    _, text = get(port, "/metrics")
+    for name in ("queued_messages", "longest_queue_messages", "queued_messages_age_seconds", "sessions_away"):
+        assert f"# TYPE holdmq_server_{name} gauge" in text
+    dial(made.port, "away", clean=False, present=True)
+    eventually(lambda: scrape(port)["holdmq_server_sessions_away"] == 0)
+
+
 def test_the_page_on_the_bridge_has_every_metric(server: Server, bridge: MakeBridge, port: Port) -> None:
     bridge(server, arguments=["--metrics-port", str(port.number)])
     page = (Path(__file__).parents[2] / "docs" / "mqtt.md").read_text(encoding="utf-8")

@@ -1,0 +1,127 @@
+/* queue_totals.c - walks over the sessions and adds up what waits in their queues. */
+#include "queue_totals.h"
+
+#include <string.h>
+
+#include "index.h"
+#include "queue.h"
+
+#define REST_MS 1000
+#define STEP_MS 10
+#define SESSIONS_PER_STEP 100
+
+#define QUIETLY (SERVER_READ | SERVER_OPEN_NOTOUCH | SERVER_OPEN_NONOTIFY | SERVER_OPEN_NOSTATS | SERVER_OPEN_NOEXPIRE)
+
+/* Where the walk is, and what it found so far. */
+static struct pass {
+    long long begun_ms; /* 0: none is under way */
+    int db;
+    server_string *after; /* the last session looked at; NULL: none in this database yet */
+    unsigned long long messages, longest;
+} pass;
+
+static queue_totals told;
+static long long told_begun_ms;
+
+/* key.len 0: to before the first. */
+static void move_to(hmq_slice key) {
+    if (pass.after != NULL) sv.FreeString(NULL, pass.after);
+    pass.after = key.len == 0 ? NULL : sv.CreateString(NULL, (const char *)key.data, key.len);
+}
+
+static void forget_pass(void) {
+    move_to((hmq_slice){0});
+    pass = (struct pass){0};
+}
+
+static void add_queue(server_ctx *ctx, hmq_slice session) {
+    queue q;
+    unsigned long long messages = queue_open(&q, ctx, session, QUIETLY) ? queue_length(&q) : 0;
+    queue_close(&q);
+    pass.messages += messages;
+    if (messages > pass.longest) pass.longest = messages;
+}
+
+/* A dictionary by session key, read in order.  No index changes while one is read: a key that expires only marks names. */
+typedef struct reader {
+    server_dict_iter *iter;
+    hmq_slice key; /* the present one; len 0 at the end */
+} reader;
+
+static void advance(reader *r) {
+    r->key.data = sv.DictNextC(r->iter, &r->key.len, NULL);
+    if (r->key.data == NULL) r->key.len = 0;
+}
+
+static reader begin(server_dict *dict, hmq_slice after) {
+    reader r = {sv.DictIteratorStartC(dict, after.len == 0 ? "^" : ">", after.data, after.len), {0}};
+    advance(&r);
+    return r;
+}
+
+/* Which comes first: < 0 a, 0 both, > 0 b.  One of them is not at its end. */
+static int order(hmq_slice a, hmq_slice b) {
+    if (a.len == 0 || b.len == 0) return a.len == 0 ? 1 : -1;
+    int differs = memcmp(a.data, b.data, a.len < b.len ? a.len : b.len);
+    return differs != 0 ? differs : (a.len > b.len) - (a.len < b.len);
+}
+
+/* Goes on in this database, for so many sessions; true when it has come to the end. */
+static bool walk(server_ctx *ctx, const index_t *index, size_t *left) {
+    hmq_slice after = pass.after == NULL ? (hmq_slice){0} : slice_of(pass.after);
+    reader opened = begin(session_index_keys(index->opened), after), subscribed = begin(index->sessions, after);
+    for (; *left > 0 && (opened.key.len > 0 || subscribed.key.len > 0); (*left)--) {
+        int first = order(opened.key, subscribed.key);
+        hmq_slice session = first <= 0 ? opened.key : subscribed.key;
+        add_queue(ctx, session);
+        if (*left == 1) move_to(session); /* before its text goes */
+        if (first <= 0) advance(&opened);
+        if (first >= 0) advance(&subscribed);
+    }
+    sv.DictIteratorStop(opened.iter);
+    sv.DictIteratorStop(subscribed.iter);
+    return *left > 0;
+}
+
+/* True when the pass is whole. */
+static bool go_on(server_ctx *ctx) {
+    size_t left = SESSIONS_PER_STEP;
+    for (; pass.db < index_databases(); pass.db++) {
+        if (!index_exists(pass.db)) continue;
+        sv.SelectDb(ctx, pass.db);
+        if (!walk(ctx, index_of(ctx), &left)) return false;
+        move_to((hmq_slice){0});
+    }
+    return true;
+}
+
+static void tell(void) {
+    told = (queue_totals){.known = true, .messages = pass.messages, .longest = pass.longest};
+    told_begun_ms = pass.begun_ms;
+    forget_pass();
+}
+
+static void step(server_ctx *ctx, void *data) {
+    (void)data;
+    bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, whole = false;
+    if (loading) {
+        forget_pass();
+        told.known = false; /* of other data */
+    } else {
+        if (pass.begun_ms == 0) pass.begun_ms = sv.Milliseconds();
+        whole = go_on(ctx);
+        if (whole) tell();
+    }
+    sv.CreateTimer(ctx, whole || loading ? REST_MS : STEP_MS, step, NULL);
+}
+
+void queue_totals_start(server_ctx *ctx) {
+    sv.CreateTimer(ctx, REST_MS, step, NULL);
+}
+
+queue_totals queue_totals_read(void) {
+    queue_totals totals = told;
+    long long age_ms = sv.Milliseconds() - told_begun_ms;
+    totals.age_s = age_ms < 0 ? 0 : (unsigned long long)age_ms / 1000; /* the clock may be set back */
+    return totals;
+}

@@ -71,7 +71,9 @@ typedef enum hmq_engine_event_kind {
     HMQ_EVENT_CONFLICT = 7,   /* conn: the server was restored from an older state; the client has to come back */
     HMQ_EVENT_RELIEF = 8,     /* conn: it may be read again */
     HMQ_EVENT_REFUSED = 9,    /* conn; bytes: refused for now (logged by the owner); it is tried again by itself */
-    HMQ_EVENT_ROOM = 10       /* conn: there is room for more of its backlog; asked for by hmq_engine_replays */
+    HMQ_EVENT_ROOM = 10,      /* conn: there is room for more of its backlog; asked for by hmq_engine_replays */
+    HMQ_EVENT_DENIED = 11     /* conn; bytes: a topic that its rules deny; of its first such publish alone; then
+                                 hmq_engine_continue */
 } hmq_engine_event_kind;
 
 typedef struct hmq_engine_event {
@@ -90,9 +92,11 @@ typedef enum hmq_engine_error {
     HMQ_ENGINE_SECOND_CONNECT = -102,   /* [MQTT-3.1.0-2] */
     HMQ_ENGINE_UNEXPECTED = -103,       /* a packet that only a server sends */
     HMQ_ENGINE_RECEIVE_MAXIMUM = -104,  /* more unacknowledged publishes than agreed [MQTT-3.3.4-7] */
-    HMQ_ENGINE_TOPIC_ALIAS = -105,      /* 0, above the maximum [MQTT-3.3.2-8, -9], or never set */
+    HMQ_ENGINE_TOPIC_ALIAS = -105,      /* above the maximum [MQTT-3.3.2-9] */
     HMQ_ENGINE_NO_MEMORY = -106,
-    HMQ_ENGINE_SUBSCRIPTION_ID = -107   /* a client's PUBLISH carries one [MQTT-3.3.4-6] */
+    HMQ_ENGINE_SUBSCRIPTION_ID = -107,  /* a client's PUBLISH carries one [MQTT-3.3.4-6] */
+    HMQ_ENGINE_UNKNOWN_ALIAS = -108,    /* a PUBLISH without a topic, whose alias never had one (MQTT 5.0, 3.3.4) */
+    HMQ_ENGINE_WRONG_ANSWER = -109      /* an acknowledgement of the other QoS, or PUBCOMP in place of PUBREC (4.3) */
 } hmq_engine_error;
 
 /* Text of an hmq_engine_error or hmq_mqtt_error.  Never NULL. */

@@ -211,21 +211,31 @@ static void is_done(hmq_engine *e, connection *c, inflight_entry *entry) {
     if (c->behind) hmq_engine_wants_flush(e, c);
 }
 
-/* PUBACK and PUBCOMP: each is right in one state only, and else counted and ignored. */
-static void done_if(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t state) {
+/* It answers a message of the other QoS, or one whose first answer is another packet.  For what is not in flight any more,
+ * or has gone further, an answer is a late one: counted, and nothing else. */
+static bool is_wrong(const inflight_entry *entry, uint8_t right) {
+    if (entry == NULL || entry->state == right) return false;
+    bool in_release = entry->state == INFLIGHT_RELEASING || entry->state == INFLIGHT_RELEASED;
+    return entry->state == INFLIGHT_SENT || entry->state == INFLIGHT_SENT2 || (in_release && right == INFLIGHT_SENT);
+}
+
+/* PUBACK and PUBCOMP: each is right in one state only. */
+static int done_if(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t state) {
     inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
+    if (is_wrong(entry, state)) return HMQ_ENGINE_WRONG_ANSWER;
     if (entry != NULL && entry->state == state)
         is_done(e, c, entry);
     else
         e->count.acknowledgements_unknown++;
+    return 0;
 }
 
-void hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id) {
-    done_if(e, c, packet_id, INFLIGHT_SENT);
+int hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id) {
+    return done_if(e, c, packet_id, INFLIGHT_SENT);
 }
 
-void hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id) {
-    done_if(e, c, packet_id, INFLIGHT_RELEASED);
+int hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id) {
+    return done_if(e, c, packet_id, INFLIGHT_RELEASED);
 }
 
 /* The first PUBREC for a message. */
@@ -240,15 +250,17 @@ static void received_first(hmq_engine *e, connection *c, inflight_entry *entry, 
     }
 }
 
-void hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason) {
+int hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason) {
     inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
+    if (is_wrong(entry, INFLIGHT_SENT2)) return HMQ_ENGINE_WRONG_ANSWER;
     switch (entry == NULL ? 0 : entry->state) {
     case INFLIGHT_SENT2: received_first(e, c, entry, reason); break;
     case INFLIGHT_RELEASING: break; /* its PUBREL comes */
     case INFLIGHT_RELEASED: hmq_client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0); break;
-    case INFLIGHT_SENT: e->count.acknowledgements_unknown++; break; /* of QoS 1 */
     default:
         e->count.acknowledgements_unknown++;
-        hmq_client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0x92); /* packet identifier not found */
+        if (reason < 0x80) /* else the client has ended the exchange by itself */
+            hmq_client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0x92); /* packet identifier not found */
     }
+    return 0;
 }

@@ -7,6 +7,8 @@
 #include "topic.h"
 
 #define BATCH 64
+#define FOR_OWNER 1 /* outcomes of a packet */
+#define DENIED 2
 #define ARGUMENT_BYTES ((size_t)32) /* of one short argument on the wire, with its header */
 
 enum {
@@ -25,9 +27,11 @@ const char *hmq_engine_error_text(int error) {
     case HMQ_ENGINE_UNEXPECTED: return "a packet that only a server sends";
     case HMQ_ENGINE_RECEIVE_MAXIMUM:
         return "more unacknowledged publishes than the receive maximum allows [MQTT-3.3.4-7]";
-    case HMQ_ENGINE_TOPIC_ALIAS: return "a topic alias that is 0, too large [MQTT-3.3.2-8, -9] or was never set";
+    case HMQ_ENGINE_TOPIC_ALIAS: return "a topic alias above the maximum [MQTT-3.3.2-9]";
+    case HMQ_ENGINE_UNKNOWN_ALIAS: return "a topic alias that was never given a topic (section 3.3.4)";
     case HMQ_ENGINE_NO_MEMORY: return "out of memory";
     case HMQ_ENGINE_SUBSCRIPTION_ID: return "a subscription identifier in a client's PUBLISH [MQTT-3.3.4-6]";
+    case HMQ_ENGINE_WRONG_ANSWER: return "an acknowledgement that a message of this QoS does not have (section 4.3)";
     default: return hmq_mqtt_error_text((hmq_mqtt_error)error);
     }
 }
@@ -40,7 +44,9 @@ static uint8_t reason_of(int error) {
     case HMQ_ENGINE_NOT_CONNECTED:
     case HMQ_ENGINE_SECOND_CONNECT:
     case HMQ_ENGINE_UNEXPECTED:
-    case HMQ_ENGINE_SUBSCRIPTION_ID: return REASON_PROTOCOL;
+    case HMQ_ENGINE_SUBSCRIPTION_ID:
+    case HMQ_ENGINE_UNKNOWN_ALIAS:
+    case HMQ_ENGINE_WRONG_ANSWER: return REASON_PROTOCOL;
     default: break;
     }
     /* Those of engine.h were taken out above.  NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange) */
@@ -94,7 +100,7 @@ static int resolve_alias(hmq_engine *e, connection *c, uint16_t number, hmq_slic
     }
     alias *a = &c->aliases_in[number - 1];
     if (topic->len == 0) {
-        if (a->topic == NULL) return HMQ_ENGINE_TOPIC_ALIAS;
+        if (a->topic == NULL) return HMQ_ENGINE_UNKNOWN_ALIAS;
         *topic = (hmq_slice){a->topic, a->len};
         return 0;
     }
@@ -198,7 +204,7 @@ static int64_t time_to_live(const hmq_engine_settings *settings, const hmq_mqtt_
  *
  * The epoch: what a connection had sent before it was taken over, and nobody had read, must not come behind what the
  * client has sent elsewhere since.  (QoS 0 is spared that, unless it would stay as the retained message.) */
-static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_packet *p, hmq_slice topic, int64_t ttl_s,
+static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_packet *p, int64_t ttl_s,
                             const hmq_mqtt_publish_properties *properties) {
     hmq_slice id = hmq_conn_client_id(c);
     bool expires = ttl_s >= 0, exact = p->qos == 2, more = properties->passed_len > 0;
@@ -207,7 +213,7 @@ static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_pa
                               5U + (p->qos ? 2U : 0) + p->retain + (expires ? 2U : 0) + (fenced ? 2U : 0) +
                                   (exact ? 2U : 0) + (more ? 2U : 0));
     out = hmq_resp_put_text(out, "TOPIC.PUBLISH", 13);
-    out = hmq_resp_put_text(out, topic.data, topic.len);
+    out = hmq_resp_put_text(out, p->topic.data, p->topic.len);
     out = hmq_resp_put_text(out, p->payload.data, p->payload.len);
     if (p->qos) {
         out = hmq_resp_put_text(out, "QOS", 3);
@@ -242,12 +248,12 @@ static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_pa
     return out;
 }
 
-static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p, hmq_slice topic,
+static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p,
                         const hmq_mqtt_publish_properties *properties) {
-    size_t most = 16 * ARGUMENT_BYTES + topic.len + p->payload.len + c->id_len + properties->passed_len;
+    size_t most = 16 * ARGUMENT_BYTES + p->topic.len + p->payload.len + c->id_len + properties->passed_len;
     uint8_t *begin = hmq_log_room(e, most);
     if (begin == NULL) return HMQ_ENGINE_NO_MEMORY;
-    const uint8_t *end = put_publish(begin, c, p, topic, time_to_live(&e->settings, properties), properties);
+    const uint8_t *end = put_publish(begin, c, p, time_to_live(&e->settings, properties), properties);
     const awaited entry = {.conn = c->handle,
                            .len = (uint32_t)(end - begin),
                            .packet_id = p->packet_id,
@@ -256,24 +262,32 @@ static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p, 
     return hmq_log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
 }
 
-static int on_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
-    hmq_slice topic = p->topic;
+/* The first one is told. */
+static int deny(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
+    int error = hold_place(e, c, p);
+    if (error != 0 || c->told_of_denial) return error;
+    c->told_of_denial = true;
+    return DENIED;
+}
+
+/* An alias becomes the topic that it stands for. */
+static int on_publish(hmq_engine *e, connection *c, hmq_mqtt_packet *p) {
     hmq_mqtt_publish_properties properties = {0};
     e->count.publishes_received[p->qos]++;
     if (c->version == 5 && p->properties.len > 0) {
         int error = hmq_mqtt_split_publish_properties(p->properties, &properties);
         if (error != HMQ_MQTT_OK) return error;
         if (properties.subscription_ids > 0) return HMQ_ENGINE_SUBSCRIPTION_ID;
-        if (properties.topic_alias != 0) error = resolve_alias(e, c, properties.topic_alias, &topic);
+        if (properties.topic_alias != 0) error = resolve_alias(e, c, properties.topic_alias, &p->topic);
         if (error != 0) return error;
     }
-    if (topic.len == 0) return HMQ_ENGINE_TOPIC_ALIAS;
+    if (p->topic.len == 0) return HMQ_ENGINE_UNKNOWN_ALIAS;
     if (p->qos > 0 && c->version == 5 && c->receive_maximum > 0 && ++c->quota_used > c->receive_maximum)
         return HMQ_ENGINE_RECEIVE_MAXIMUM;
     spend(e, c);
-    bool is_judged = c->judges_all || (c->rule_count > 0 && topic.data[0] == '$');
-    if (is_judged && !may_publish(c, topic)) return hold_place(e, c, p);
-    return send_publish(e, c, p, topic, &properties);
+    bool is_judged = c->judges_all || (c->rule_count > 0 && p->topic.data[0] == '$');
+    if (is_judged && !may_publish(c, p->topic)) return deny(e, c, p);
+    return send_publish(e, c, p, &properties);
 }
 
 static int on_pubrel(hmq_engine *e, connection *c, uint16_t packet_id) {
@@ -287,22 +301,22 @@ static int on_pubrel(hmq_engine *e, connection *c, uint16_t packet_id) {
 
 /* ---- one packet ---- */
 
-/* 0: dealt with; 1: for the owner; < 0: an error. */
-static int on_packet(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
+/* 0: dealt with; FOR_OWNER; DENIED: dealt with, the owner is told; < 0: an error. */
+static int on_packet(hmq_engine *e, connection *c, hmq_mqtt_packet *p) {
     static const uint8_t pong[] = {HMQ_MQTT_PINGRESP << 4, 0};
-    if (c->phase == PHASE_NEW) return p->type == HMQ_MQTT_CONNECT ? 1 : HMQ_ENGINE_NOT_CONNECTED;
+    if (c->phase == PHASE_NEW) return p->type == HMQ_MQTT_CONNECT ? FOR_OWNER : HMQ_ENGINE_NOT_CONNECTED;
     switch (p->type) {
     case HMQ_MQTT_PUBLISH: return on_publish(e, c, p);
-    case HMQ_MQTT_PUBACK: hmq_outgoing_acknowledged(e, c, p->packet_id); return 0;
-    case HMQ_MQTT_PUBREC: hmq_outgoing_received(e, c, p->packet_id, p->code); return 0;
+    case HMQ_MQTT_PUBACK: return hmq_outgoing_acknowledged(e, c, p->packet_id);
+    case HMQ_MQTT_PUBREC: return hmq_outgoing_received(e, c, p->packet_id, p->code);
     case HMQ_MQTT_PUBREL: return on_pubrel(e, c, p->packet_id);
-    case HMQ_MQTT_PUBCOMP: hmq_outgoing_completed(e, c, p->packet_id); return 0;
+    case HMQ_MQTT_PUBCOMP: return hmq_outgoing_completed(e, c, p->packet_id);
     case HMQ_MQTT_PINGREQ: return hmq_engine_send(e, c->handle, pong, sizeof pong) ? 0 : HMQ_ENGINE_NO_MEMORY;
     case HMQ_MQTT_CONNECT: return HMQ_ENGINE_SECOND_CONNECT;
     case HMQ_MQTT_SUBSCRIBE:
     case HMQ_MQTT_UNSUBSCRIBE:
     case HMQ_MQTT_DISCONNECT:
-    case HMQ_MQTT_AUTH: return 1;
+    case HMQ_MQTT_AUTH: return FOR_OWNER;
     default: return HMQ_ENGINE_UNEXPECTED;
     }
 }
@@ -329,6 +343,12 @@ static bool hand_over(const hmq_engine *e, connection *c, const hmq_mqtt_packet 
     return true;
 }
 
+static bool tell_of_denial(connection *c, hmq_slice topic, hmq_engine_event *event) {
+    c->paused = true;
+    *event = (hmq_engine_event){.kind = HMQ_EVENT_DENIED, .conn = c->handle, .bytes = topic};
+    return true;
+}
+
 /* ---- bytes ---- */
 
 /* Takes packets until there are no more whole ones, one is for the owner, or one is wrong.  *taken: bytes that are done
@@ -352,7 +372,8 @@ static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, 
             if (outcome == 0 && c->phase != PHASE_ENDED) continue;
             e->count.packets_received -= count - i - 1; /* the others are decoded once more, or never looked at */
             if (outcome < 0) return fault(e, c, outcome, bytes, event);
-            return outcome > 0 && hand_over(e, c, &packets[i], bytes, event);
+            if (outcome == DENIED) return tell_of_denial(c, packets[i].topic, event);
+            return outcome == FOR_OWNER && hand_over(e, c, &packets[i], bytes, event);
         }
         if (bad != HMQ_MQTT_OK) return fault(e, c, bad, (hmq_slice){data + *taken, len - *taken}, event);
         if (count < BATCH) return false;

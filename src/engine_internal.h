@@ -101,6 +101,7 @@ typedef struct connection {
     alias *aliases_out; /* alias_maximum_out */
     bucket publishing;
     bool denied_otherwise;
+    bool told_of_denial; /* one line in a log has to do for a connection */
     bool judges_all; /* else only topics that begin with a dollar: no rule can match others, which are allowed */
     size_t rule_count;
     hmq_engine_rule *rules; /* one block with the texts */
@@ -284,9 +285,10 @@ void hmq_outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, 
 void hmq_outgoing_wants_fetch(hmq_engine *e, connection *c);
 void hmq_outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery);
 void hmq_outgoing_send_ready(hmq_engine *e, connection *c);
-void hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
-void hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason); /* PUBREC */
-void hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id); /* PUBCOMP */
+/* PUBACK, PUBREC and PUBCOMP: 0, or an hmq_engine_error. */
+int hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
+int hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason);
+int hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id);
 void hmq_outgoing_flush(hmq_engine *e, connection *c);
 bool hmq_outgoing_may_tell(const hmq_engine *e, const connection *c); /* the server, now */
 /* Whether there is more of its queue to fetch. */

@@ -95,7 +95,7 @@ class Owner:
                 self.ask_open(client, link)
         elif event.kind == EventKind.RELIEF:
             link.resting = False
-        elif event.kind != EventKind.REFUSED:
+        elif event.kind not in (EventKind.REFUSED, EventKind.DENIED):
             assert event.kind != EventKind.ERROR or event.error == -106
             assert event.kind != EventKind.CONFLICT or self.world.older
             assert event.kind != EventKind.FAILED or event.data in (b"", b"out of memory")

@@ -40,22 +40,28 @@ def deliver(desk: Desk, *serials: int, qos: int = 1, **fields: bytes) -> None:
 # ---- acknowledgements that do not fit
 
 
-@pytest.mark.parametrize("qos", [1, 2])
-@pytest.mark.parametrize("wrong", [puback(1), pubrec(1), pubcomp(1)])
-def test_an_acknowledgement_of_the_wrong_kind_is_counted_and_changes_nothing(
-    desk: Desk, qos: int, wrong: bytes
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize(("qos", "wrong"), [(1, pubrec(1)), (1, pubcomp(1)), (2, puback(1)), (2, pubcomp(1))])
+def test_an_acknowledgement_that_the_qos_does_not_have_ends_the_connection(
+    desk: Desk, qos: int, wrong: bytes, version: int
 ) -> None:
-    if wrong == (puback(1) if qos == 1 else pubrec(1)):
-        wrong = pubcomp(1)
-    conn = desk.open(window=1)
+    conn = desk.open(version=version)
     deliver(desk, 1, qos=qos)
     desk.received(conn)
     desk.send(conn, wrong)
-    assert desk.engine.counters()["acknowledgements_unknown"] == 1
+    assert [(event.kind, event.code) for event in desk.events] == [(EventKind.ERROR, 0x82)]
     assert desk.commands() == []
     assert desk.received(conn) == b""
-    desk.send(conn, puback(1) if qos == 1 else pubrec(1))
-    assert len(desk.commands()) == 1
+
+
+def test_a_puback_behind_a_pubrec_ends_the_connection(desk: Desk) -> None:
+    conn = desk.open(version=5)
+    deliver(desk, 1, qos=2)
+    desk.send(conn, pubrec(1))
+    desk.commands()
+    desk.answer(b":1\r\n")
+    desk.send(conn, puback(1))
+    assert [(event.kind, event.code) for event in desk.events] == [(EventKind.ERROR, 0x82)]
 
 
 def test_an_unknown_pubrec_is_told_so_and_others_are_ignored(desk: Desk) -> None:
@@ -65,6 +71,13 @@ def test_an_unknown_pubrec_is_told_so_and_others_are_ignored(desk: Desk) -> None
     assert desk.received(three) == pubrel(2)
     assert desk.received(five) == pubrel(2, 0x92)
     assert desk.engine.counters()["acknowledgements_unknown"] == 6
+
+
+def test_an_unknown_pubrec_with_an_error_gets_no_pubrel(desk: Desk) -> None:
+    conn = desk.open(version=5)
+    desk.send(conn, pubrec(2, 0x80))
+    assert desk.received(conn) == b""
+    assert desk.engine.counters()["acknowledgements_unknown"] == 1
 
 
 def test_a_pubrec_with_an_error_ends_the_exchange(desk: Desk) -> None:
@@ -227,12 +240,13 @@ def test_an_alias_may_get_another_topic(desk: Desk) -> None:
     assert [command[1] for command in desk.commands()] == [b"first", b"first", b"other", b"other", b"other"]
 
 
-@pytest.mark.parametrize("properties", [b"\x23\0\x02", b"\x23\0\x00", b""])
-def test_an_empty_topic_needs_an_alias_that_was_set(desk: Desk, properties: bytes) -> None:
+@pytest.mark.parametrize(
+    ("properties", "code"), [(b"\x23\0\x02", 0x94), (b"\x23\0\x00", 0x94), (b"\x23\0\x01", 0x82), (b"", 0x82)]
+)
+def test_an_empty_topic_needs_an_alias_that_was_set(desk: Desk, properties: bytes, code: int) -> None:
     conn = desk.open(version=5, alias_maximum_in=1)
     desk.send(conn, publish(b"", b"", properties=properties))
-    assert [event.kind for event in desk.events] == [EventKind.ERROR]
-    assert desk.events[0].code in (0x94, 0x82)
+    assert [(event.kind, event.code) for event in desk.events] == [(EventKind.ERROR, code)]
 
 
 def test_properties_on_both_sides_of_the_alias_are_passed_on(desk: Desk) -> None:
@@ -367,6 +381,30 @@ def test_denied_publishes_of_qos_0_are_dropped_and_rules_may_change(desk: Desk) 
     desk.send(conn, publish(b"no", b"3"))
     assert [command[2] for command in desk.commands()] == [b"1", b"3"]
     assert desk.engine.counters()["publishes_denied"] == 1
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_connections_first_denied_publish_is_told_with_its_topic(desk: Desk, qos: int) -> None:
+    conn = desk.open(version=5, alias_maximum_in=1)
+    desk.engine.rules(conn, [(True, b"ok")], denied_otherwise=True)
+    alias = b"\x23\0\1"
+    named = publish(b"ok", b"1", qos=qos, packet_id=1, properties=b"") + publish(
+        b"no", b"2", qos=qos, packet_id=2, properties=alias
+    )
+    again = publish(b"", b"3", qos=qos, packet_id=3, properties=alias) + publish(b"ok", b"4", properties=b"")
+    desk.send(conn, named + again)
+    assert [(event.kind, event.conn, event.data) for event in desk.events] == [(EventKind.DENIED, conn, b"no")]
+    assert [command[2] for command in desk.commands() if command[0] == b"TOPIC.PUBLISH"] == [b"1", b"4"]
+    assert desk.engine.counters()["publishes_denied"] == 2
+
+
+def test_a_denied_publish_by_alias_is_told_with_the_topic_of_the_alias(desk: Desk) -> None:
+    conn = desk.open(version=5, alias_maximum_in=1)
+    alias = b"\x23\0\1"
+    desk.send(conn, publish(b"a/b", properties=alias))
+    desk.engine.rules(conn, [], denied_otherwise=True)
+    desk.send(conn, publish(b"", properties=alias))
+    assert [(event.kind, event.data) for event in desk.events] == [(EventKind.DENIED, b"a/b")]
 
 
 # ---- handles

@@ -150,7 +150,7 @@ static void come_back(world *w) {
 
 /* Law 3.  A packet is left alone: the script says what becomes of it. */
 static void on_event(const hmq_engine_event *event) {
-    HOLDS(event->kind >= HMQ_EVENT_PACKET && event->kind <= HMQ_EVENT_REFUSED);
+    HOLDS(event->kind >= HMQ_EVENT_PACKET && event->kind <= HMQ_EVENT_DENIED);
     bool of_a_client = event->kind != HMQ_EVENT_REPLY && event->kind != HMQ_EVENT_PUSH;
     HOLDS(!of_a_client || event->conn != 0);
     read_all(event->bytes);

@@ -52,6 +52,7 @@ class EventKind(IntEnum):
     RELIEF = 8  # the client may be read again
     REFUSED = 9  # the server refuses for now; it is tried again
     ROOM = 10  # there is room for more of the client's backlog: asked for by `replays`
+    DENIED = 11  # the client's first publish that its rules deny: `data` is the topic; then `proceed`
 
 
 class Event(NamedTuple):

@@ -197,6 +197,21 @@ def test_an_answer_to_nothing_harms_nothing(peer: MakePeer) -> None:
     assert client.message().payload == b"x"
 
 
+@pytest.mark.parametrize(("qos", "wrong"), [(1, 0x50), (1, 0x70), (2, 0x40), (2, 0x70)])
+def test_an_answer_that_the_qos_does_not_have_ends_the_connection_and_not_the_exchange(
+    join: Connect, qos: int, wrong: int
+) -> None:
+    receiver, sender = join(5, "c1", lasting=60), join(5)
+    receiver.wants(("a", 2))
+    sender.tell("a", b"x", qos=qos)
+    got = receiver.message(finish=False)
+    receiver.answer(wrong, got.pid)
+    receiver.expect_refused(0x82)  # section 4.3, [MQTT-4.13.1-1]
+    receiver = join(5, "c1", lasting=60)
+    again = receiver.message()
+    assert (again.pid, again.dup, again.payload) == (got.pid, True, b"x")
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_refusing_answer_ends_the_exchange(join: Connect, qos: int) -> None:
     receiver, sender = join(5, "c1", lasting=60), join(5)

@@ -209,6 +209,9 @@ class Client(asyncio.BufferedProtocol):
         while event is not None and self.conn:
             if event.kind == EventKind.PACKET:
                 goes_on = self._do(self.session.packet(event.data, event.code))
+            elif event.kind == EventKind.DENIED:
+                self._publish_denied(event.data)
+                goes_on = True
             else:
                 goes_on = self._do(self._faulty(event))
             event = self._bridge.engine.proceed(self.conn, self._bridge.now_ms()) if goes_on and self.conn else None
@@ -322,6 +325,11 @@ class Client(asyncio.BufferedProtocol):
             reason = f"{refused.reason:#04x}"
             facts = {"filter": refused.topic_filter, "reason": reason, "detail": refused.detail}
             log.info("a subscription is refused", client=self.session.client_id, peer=self.peer, **facts)
+
+    def _publish_denied(self, topic: bytes) -> None:
+        """The engine counts all of them, and tells of a connection's first."""
+        user = None if self.identity is None else self.identity.username
+        log.info("a publish is denied", client=self.session.client_id, user=user, peer=self.peer, topic=topic)
 
     def _ended(self, ending: Ending, detail: str) -> None:
         bridge, session = self._bridge, self.session

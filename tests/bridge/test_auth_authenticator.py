@@ -443,6 +443,22 @@ async def test_without_the_server_nobody_gets_in_and_afterwards_what_was_missed_
     assert (await one.login()).reason is Reason.BAD_CREDENTIALS
 
 
+async def test_that_users_and_rules_are_followed_again_is_told_once(
+    fresh_server: Callable[..., Server], make: MakeAuth, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "holdmq.bridge")
+    own = fresh_server(aof=True)
+    await make(own)
+    told = "users and rules cannot be followed", "users and rules are followed again"
+    assert not {*told} & {*caplog.messages}
+    own.stop()
+    await soon(lambda: caplog.messages.count(told[0]) > 1)  # each attempt
+    assert told[1] not in caplog.messages
+    own.start()
+    await soon(lambda: told[1] in caplog.messages)
+    assert [message for message in caplog.messages if message in told][-2:] == [*told]
+
+
 async def test_a_bridge_may_be_there_before_its_server(fresh_server: Callable[..., Server], make: MakeAuth) -> None:
     own = fresh_server(aof=True)
     Store(own.client()).add_user(user("alice"))

@@ -42,6 +42,23 @@ def login(talk5: Connect5, client_id: str = "c1", **more: object) -> Talk5:
     return talk5(client_id, username="alice", password=PASSWORD, **more)
 
 
+def test_of_a_connections_denied_publishes_the_first_is_logged_also_if_it_leaves_at_once(
+    server: Server, client: redis.Redis, bridge: MakeBridge
+) -> None:
+    store, made = Store(client), bridge(server)
+    store.add_user(user("allow all a/#"))
+    with Talk5.open(made.port, "c1", username="alice", password=PASSWORD) as device:
+        flood = b"".join(p.publish(f"b/{number}", b"x") for number in range(500))
+        device.send(flood + p.disconnect())  # in one go, as tools that publish once do
+        device.expect_closed()
+    eventually(lambda: "client gone" in made.log_text())
+    told = [json.loads(line) for line in made.log_text().splitlines()]
+    denied = [line for line in told if line["event"] == "a publish is denied"]
+    assert [(line["client"], line["user"], line["topic"]) for line in denied] == [("c1", "alice", "b/0")]
+    assert denied[0]["peer"].startswith("127.0.0.1:")
+    assert told.index(denied[0]) < next(n for n, line in enumerate(told) if line["event"] == "client gone")
+
+
 def test_an_edit_is_one_line_in_the_log_however_many_it_concerns(
     server: Server, client: redis.Redis, bridge: MakeBridge
 ) -> None:

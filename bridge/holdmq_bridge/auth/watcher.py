@@ -67,6 +67,7 @@ class Watcher:
         self._reading = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._lost = False  # and it was logged
         self._resting = False  # at a place where it can be cancelled
         self._backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)
 
@@ -92,10 +93,12 @@ class Watcher:
                 async with self._client().pubsub() as pubsub:
                     await self._follow(pubsub)
             except _TROUBLE as error:
+                self._lost = True
                 pause = self._backoff.next()
                 log.warning("users and rules cannot be followed", error=error, again_in_s=round(pause, 3))
                 await self._rest(asyncio.sleep(pause))
             except Exception as error:  # noqa: BLE001 (whatever it was: who stops following no longer hears of a ban)
+                self._lost = True
                 log.defect("following users and rules failed", error)
                 await self._rest(asyncio.sleep(self._backoff.next()))
 
@@ -132,6 +135,9 @@ class Watcher:
             raise TimeoutError(f"the subscription to {CHANNEL} was not confirmed in {self._poll_s:g} s")
         await self.refresh()
         self._backoff.reset()
+        if self._lost:
+            self._lost = False
+            log.info("users and rules are followed again")
         while not self._closing:
             notices: list[Announcement | None] = []
             message = await self._rest(pubsub.get_message(timeout=self._poll_s))

@@ -202,6 +202,8 @@ class Settings(AuthSettings, BaseSettings):
             raise ValueError("tls_certificate is missing: tls_port and wss_port need one")
         if self.tls_client_certificates != "none" and self.tls_client_ca is None:
             raise ValueError("tls_client_ca is missing: tls_client_certificates needs one")
+        if self.tls_client_ca is not None and self.tls_client_certificates == "none":  # nobody would be asked for one
+            raise ValueError("tls_client_ca needs tls_client_certificates to be optional or required")
         if self.tls_crl is not None and self.tls_client_certificates == "none":
             raise ValueError("tls_crl needs tls_client_certificates to be optional or required")
         if self.proxy_protocol and (self.tls_port is not None or self.wss_port is not None):

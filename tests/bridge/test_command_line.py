@@ -54,6 +54,13 @@ def test_revoked_certificates_are_looked_for_only_where_certificates_are_asked_f
     assert outcome.stderr.startswith(expected)
 
 
+def test_a_ca_for_certificates_that_nobody_is_asked_for_is_refused() -> None:
+    outcome = run("--tls-client-ca", "ca.pem")
+    assert outcome.exit_code == 2
+    expected = "holdmq_bridge: tls_client_ca needs tls_client_certificates to be optional or required (given: "
+    assert outcome.stderr.startswith(expected)
+
+
 def test_the_page_on_the_bridge_has_every_setting_with_its_default() -> None:
     page = (Path(__file__).parents[2] / "docs" / "mqtt.md").read_text(encoding="utf-8")
     for name, field in Settings.model_fields.items():

@@ -181,7 +181,7 @@ class ProcessSettings(BaseSettings):
     metrics_host: str = Field("127.0.0.1", description="address for /metrics")
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(None, description="port for /metrics")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
-    connection: tuple[ConnectionSettings, ...] = Field(min_length=1, max_length=MAX_LINKS)
+    connection: tuple[ConnectionSettings, ...]
 
     @field_validator("redis")
     @classmethod
@@ -194,6 +194,15 @@ class ProcessSettings(BaseSettings):
     def _broker_id_is_a_word(cls, value: str) -> str:
         if value and (len(value) > 64 or not value.isprintable() or " " in value):
             raise ValueError("expected at most 64 printable characters without a space")
+        return value
+
+    @field_validator("connection")  # a length of the field itself would count a faulty link as missing, a second error
+    @classmethod
+    def _links_are_neither_none_nor_too_many(
+        cls, value: tuple[ConnectionSettings, ...]
+    ) -> tuple[ConnectionSettings, ...]:
+        if not 1 <= len(value) <= MAX_LINKS:
+            raise ValueError(f"{len(value)} links; expected 1 to {MAX_LINKS}")
         return value
 
     @model_validator(mode="after")

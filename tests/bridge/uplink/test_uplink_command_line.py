@@ -65,6 +65,7 @@ def test_a_file_that_is_wrong_is_refused_with_the_reason(tmp_path: Path, line: s
     outcome = run("--config", str(path))
     assert outcome.exit_code == 2, outcome.stderr
     assert any(each in outcome.stderr for each in said.split("|")), outcome.stderr
+    assert outcome.stderr.count("\n") == 1, outcome.stderr
 
 
 def test_two_links_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -73,6 +74,16 @@ def test_two_links_of_one_name_are_refused(tmp_path: Path) -> None:
     outcome = run("--config", str(path))
     assert outcome.exit_code == 2
     assert "'up' is given to several links" in outcome.stderr
+
+
+@pytest.mark.parametrize("count", [0, 101])
+def test_a_file_has_at_least_one_link_and_at_most_a_hundred(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "link.toml"
+    link = '{{name = "l{}", address = "localhost", topics = ["a out 1"]}}'
+    path.write_text(f"connection = [{', '.join(link.format(number) for number in range(count))}]\n")
+    outcome = run("--config", str(path))
+    assert outcome.exit_code == 2
+    assert outcome.stderr == f"holdmq_bridge link: connection: Value error, {count} links; expected 1 to 100\n"
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

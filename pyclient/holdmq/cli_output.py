@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import Enum
+from itertools import chain
 from typing import Any, TypeVar
 
 import click
@@ -32,13 +33,15 @@ class Output:
 
     def rows(self, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Several things of one kind; they are printed as they come, with tabs between the columns."""
-        if not self._json:
-            click.echo("\t".join(names))
-        for row in rows:
-            if self._json:
+        if self._json:
+            for row in rows:
                 self._dump(dict(zip(names, row, strict=True)))
-            else:
-                click.echo("\t".join(shown(value) for value in row))
+            return
+        coming = iter(rows)
+        first = next(coming, None)  # before the names: where nothing can be read nothing is printed
+        click.echo("\t".join(names))
+        for row in () if first is None else chain([first], coming):
+            click.echo("\t".join(shown(value) for value in row))
 
     def value(self, name: str, value: Any) -> None:
         """One value."""

@@ -288,6 +288,13 @@ def test_the_server_is_found_like_the_bridges(server: Server) -> None:
         )
 
 
+@pytest.mark.parametrize("words", ["user list", "role list", "rule list everybody", "block list"])
+def test_a_list_that_cannot_be_read_prints_nothing(words: str) -> None:
+    outcome = CliRunner().invoke(command, ["auth", "--redis", "redis://127.0.0.1:1", *words.split()])
+    assert (outcome.exit_code, outcome.stdout) == (1, "")
+    assert "127.0.0.1:1" in outcome.stderr
+
+
 def test_a_server_that_is_not_there_or_refuses_ends_with_1_and_a_bad_url_with_2(server: Server) -> None:
     status, printed = start("auth", "--redis", "redis://127.0.0.1:1", "user", "list")
     assert status == 1

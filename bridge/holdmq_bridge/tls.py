@@ -25,7 +25,11 @@ _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl
 
 
 class _Handshake(ssl.SSLObject):
-    """The server's side of a connection.  asyncio drops it silently when its handshake fails: here it is logged."""
+    """The server's side of a connection.  asyncio drops it silently when its handshake fails: here it is logged.
+
+    Without the client's address, which nothing that is called here knows.  `start_tls` on an accepted transport would,
+    but uvloop begins to read right after connection_made, whatever that pauses: a hello that is quick is lost.
+    """
 
     def do_handshake(self) -> None:
         """Raises what ssl.SSLObject does."""

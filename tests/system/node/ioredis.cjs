@@ -1,6 +1,7 @@
 /* ioredis through its usual steps: node ioredis.cjs PORT */
 "use strict";
 const assert = require("node:assert/strict");
+const { once } = require("node:events");
 const Redis = require("ioredis");
 const { Heard, eventually, run } = require("./conversation.cjs");
 
@@ -8,6 +9,8 @@ run(async (port) => {
   const connect = () => new Redis({ host: "127.0.0.1", port, retryStrategy: () => 20 });
   const publisher = connect();
   const subscriber = connect();
+  // A SUBSCRIBE between connecting and the client's own check (INFO) makes that fail, and the client connect anew.
+  await Promise.all([once(publisher, "ready"), once(subscriber, "ready")]);
   const heard = new Heard();
   const note = (kind) => (channel, message) => heard.listener(kind)(message, channel);
   subscriber.on("message", note("message"));

@@ -13,6 +13,7 @@
 
 #define NAMES_PER_LOOK 64  /* of one walk, before the next has its turn */
 #define FIRST_NS 3000000  /* of the step of a PSUBSCRIBE, for all walks together */
+#define FIRST_LOOKS 16    /* ... at least, however long it was kept from running: few channels come with the confirmation */
 #define TURN_NS 1000000   /* of a turn of the event loop */
 
 /* ---- lists and channels ------------------------------------------------------------------------------------ */
@@ -238,13 +239,13 @@ static size_t count_walks(void) {
     return count;
 }
 
-/* True if some walk got on. */
-static bool go_on(long long most_ns) {
+/* At least so many looks, and more while there is time.  True if some walk got on. */
+static bool go_on(size_t least, long long most_ns) {
     size_t stuck = 0, count = count_walks();
     bool moved = false;
     long long end_ns = now_ns() + most_ns;
     walking = true;
-    while (walks != NULL && stuck < count && now_ns() < end_ns) {
+    for (size_t looks = 0; walks != NULL && stuck < count && (looks < least || now_ns() < end_ns); looks++) {
         walk *w = take_first();
         sv.SelectDb(detached, w->db);
         progress got = step(w);
@@ -263,7 +264,7 @@ static bool go_on(long long most_ns) {
 void walk_go_on(void) {
     if (walks == NULL || walking) return;
     long long begun_ms = sv.Milliseconds();
-    go_on(FIRST_NS);
+    go_on(FIRST_LOOKS, FIRST_NS);
     slow_step("holdmq-pattern-handoff", begun_ms);
 }
 
@@ -275,7 +276,7 @@ static void on_wake(void *data) {
 void walk_before_sleep(void) {
     if (walks == NULL || walking) return;
     long long begun_ms = sv.Milliseconds();
-    bool moved = go_on(TURN_NS);
+    bool moved = go_on(1, TURN_NS);
     slow_step("holdmq-pattern-handoff", begun_ms);
     /* A receiver that keeps up makes no event of its own: turn again at once. */
     if (walks != NULL && moved && !wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;

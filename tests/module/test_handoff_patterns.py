@@ -1,7 +1,12 @@
 """A new pattern subscriber gets what each matching channel holds, as pmessage, each channel once per pattern."""
 
+import os
 import random
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -52,6 +57,39 @@ def test_a_pattern_gets_the_channels_that_match_it_and_no_others(client: redis.R
         assert sorted(came) == sorted(expected), pattern
         subscriber.close()
         eventually(lambda: client.pubsub_numpat() == 0)
+
+
+@contextmanager
+def interrupted(pid: int) -> Iterator[None]:
+    """The process is stopped for 4 ms after each millisecond: longer than one step of a hand-off may take."""
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.001):
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.004)
+            os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_few_channels_come_before_the_next_reply_though_the_server_is_kept_from_running(
+    client: redis.Redis, raw: MakeRaw
+) -> None:
+    for number in range(900):
+        client.rpush(f"sensor/{number}", "m")
+    subscriber = raw()
+    with interrupted(client.info("server")["process_id"]):
+        for _ in range(50):
+            assert len(subscribe(subscriber, "sensor/*", command="PSUBSCRIBE")) == 900
+            subscriber.send("PUNSUBSCRIBE", "sensor/*")
+            assert subscriber.read()[0] == b"punsubscribe"
 
 
 @PROTOCOLS

@@ -105,7 +105,11 @@ def check_at_rest(server: Server, names: list[str], retained: Iterable[bytes], k
             wrong.append(f"{name} still has {info['messages']} messages in its queue: {info}")
     allowed = {f"{{{name}}}_{kind}".encode() for name in names for kind in kinds}
     allowed |= {b"{%b}_retained" % topic for topic in retained}
-    left = sorted(key for key in client.scan_iter(count=1000) if key not in allowed and not key.startswith(OWNER_KEYS))
+
+    def unneeded() -> list[bytes]:
+        return [key for key in remaining_keys(client) if key not in allowed and not key.startswith(OWNER_KEYS)]
+
+    left = lasting(unneeded)  # a client that left just now has its session until its bridge has read so
     if left:
         wrong.append(f"{len(left)} keys that nobody needs: {left[:20]}")
     wrong += [f"INFO holdmq: {key} {value}" for key, value in losses(client).items()]
@@ -115,6 +119,14 @@ def check_at_rest(server: Server, names: list[str], retained: Iterable[bytes], k
 def remaining_keys(client: redis.Redis) -> list[bytes]:
     """All keys."""
     return sorted(client.scan_iter(count=1000))
+
+
+def lasting(keys: Callable[[], list[bytes]]) -> list[bytes]:
+    """What is still there when it had time to go."""
+    deadline = time.monotonic() + LEFT_TIMEOUT_S
+    while (left := keys()) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return left
 
 
 def pairs_of(reply: Any) -> Iterator[tuple[bytes, Any]]:
@@ -279,11 +291,7 @@ class Storm:
 
     def _check_nothing_is_left(self) -> None:
         client = self.server.client()
-        deadline = time.monotonic() + LEFT_TIMEOUT_S
-        left = remaining_keys(client)
-        while left and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-            left = remaining_keys(client)
+        left = lasting(lambda: remaining_keys(client))
         wrong = [f"HOLDMQ.CHECK: {line!r}" for line in client.execute_command("HOLDMQ.CHECK")]
         wrong += [f"{len(left)} keys are left: {left[:20]}"] if left else []
         for text in wrong:

@@ -1,14 +1,15 @@
-/* queue_totals.c - walks over the sessions and adds up what waits in their queues. */
+/* queue_totals.c - walks over sessions and shares and adds up what waits in their queues. */
 #include "queue_totals.h"
 
 #include <string.h>
 
 #include "index.h"
 #include "queue.h"
+#include "share_index.h"
 
 #define REST_MS 1000
 #define STEP_MS 10
-#define SESSIONS_PER_STEP 100
+#define QUEUES_PER_STEP 100
 
 #define QUIETLY (SERVER_READ | SERVER_OPEN_NOTOUCH | SERVER_OPEN_NONOTIFY | SERVER_OPEN_NOSTATS | SERVER_OPEN_NOEXPIRE)
 
@@ -16,7 +17,8 @@
 static struct pass {
     long long begun_ms; /* 0: none is under way */
     int db;
-    server_string *after; /* the last session looked at; NULL: none in this database yet */
+    bool shares;          /* of this database: its sessions are done with */
+    server_string *after; /* the last session, or share, looked at; NULL: none yet */
     unsigned long long messages, longest;
 } pass;
 
@@ -53,8 +55,8 @@ static void advance(reader *r) {
     if (r->key.data == NULL) r->key.len = 0;
 }
 
-static reader begin(server_dict *dict, hmq_slice after) {
-    reader r = {sv.DictIteratorStartC(dict, after.len == 0 ? "^" : ">", after.data, after.len), {0}};
+static reader begin(server_dict *dict, hmq_slice last) {
+    reader r = {sv.DictIteratorStartC(dict, last.len == 0 ? "^" : ">", last.data, last.len), {0}};
     advance(&r);
     return r;
 }
@@ -66,10 +68,13 @@ static int order(hmq_slice a, hmq_slice b) {
     return differs != 0 ? differs : (a.len > b.len) - (a.len < b.len);
 }
 
+static hmq_slice after(void) {
+    return pass.after == NULL ? (hmq_slice){0} : slice_of(pass.after);
+}
+
 /* Goes on in this database, for so many sessions; true when it has come to the end. */
-static bool walk(server_ctx *ctx, const index_t *index, size_t *left) {
-    hmq_slice after = pass.after == NULL ? (hmq_slice){0} : slice_of(pass.after);
-    reader opened = begin(session_index_keys(index->opened), after), subscribed = begin(index->sessions, after);
+static bool walk_sessions(server_ctx *ctx, const index_t *index, size_t *left) {
+    reader opened = begin(session_index_keys(index->opened), after()), subscribed = begin(index->sessions, after());
     for (; *left > 0 && (opened.key.len > 0 || subscribed.key.len > 0); (*left)--) {
         int first = order(opened.key, subscribed.key);
         hmq_slice session = first <= 0 ? opened.key : subscribed.key;
@@ -83,14 +88,39 @@ static bool walk(server_ctx *ctx, const index_t *index, size_t *left) {
     return *left > 0;
 }
 
+/* The same for shares. */
+static bool walk_shares(server_ctx *ctx, const index_t *index, size_t *left) {
+    reader shares = begin(index->shares, after());
+    for (; *left > 0 && shares.key.len > 0; (*left)--) {
+        server_string *session = share_key_of(shares.key);
+        add_queue(ctx, slice_of(session));
+        sv.FreeString(NULL, session);
+        if (*left == 1) move_to(shares.key);
+        advance(&shares);
+    }
+    sv.DictIteratorStop(shares.iter);
+    return *left > 0;
+}
+
+static bool walk(server_ctx *ctx, const index_t *index, size_t *left) {
+    if (!pass.shares) {
+        if (!walk_sessions(ctx, index, left)) return false;
+        move_to((hmq_slice){0});
+        pass.shares = true;
+    }
+    if (!walk_shares(ctx, index, left)) return false;
+    move_to((hmq_slice){0});
+    pass.shares = false;
+    return true;
+}
+
 /* True when the pass is whole. */
 static bool go_on(server_ctx *ctx) {
-    size_t left = SESSIONS_PER_STEP;
+    size_t left = QUEUES_PER_STEP;
     for (; pass.db < index_databases(); pass.db++) {
         if (!index_exists(pass.db)) continue;
         sv.SelectDb(ctx, pass.db);
         if (!walk(ctx, index_of(ctx), &left)) return false;
-        move_to((hmq_slice){0});
     }
     return true;
 }

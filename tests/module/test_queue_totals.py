@@ -1,4 +1,4 @@
-"""What INFO tells of the queues of all sessions: how many messages wait, the longest queue, who is away.
+"""What INFO tells of the queues of all sessions and shares: how many messages wait, the longest queue, who is away.
 
 The server counts in passes, a second apart, and tells the last whole one: each claim waits until it says so.
 """
@@ -63,6 +63,22 @@ def test_a_session_that_only_subscribes_is_counted_once_it_was_never_opened(clie
         Session(client, name).subscribe(("t", 1))
     publish(client, "t", "m", qos=1)
     comes_to_tell(client, 2, 1, 0)
+
+
+def test_the_queues_of_shares_whose_members_are_away_are_counted(client: redis.Redis) -> None:
+    member = Session(client, "{member}")
+    epoch = member.open(expiry=60).epoch
+    filters = [f"$share/g{number}/t/{number % 2}" for number in range(250)]  # more than a step looks at
+    member.subscribe(*((topic_filter, 1) for topic_filter in filters))
+    member.close(epoch)
+    for topic in ("t/0", "t/0", "t/1"):
+        publish(client, topic, "m", qos=1)
+    comes_to_tell(client, 125 * 2 + 125, 2, 1)
+    publish(client, "t/1", "m", qos=1)
+    publish(client, "t/1", "m", qos=1)
+    comes_to_tell(client, 125 * 2 + 125 * 3, 3, 1)
+    member.drop()
+    comes_to_tell(client, 0, 0, 0)
 
 
 def test_queues_that_end_without_a_command_of_the_module_are_counted_no_more(client: redis.Redis) -> None:

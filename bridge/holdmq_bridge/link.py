@@ -119,11 +119,10 @@ class Link:
         self._target = Target.parse(settings.redis)
         self._listener = listener
         self._name = name
-        self._loop = asyncio.get_running_loop()
         self._backoff = Backoff(settings.retry_first_s, settings.retry_max_s, random.uniform)
         self._wire: _Wire | None = None
         self._greeting: _Greeting | None = None
-        self._heard_at = 0.0
+        self._heard = False  # since the last quarter of server_timeout_s began
         self._closing = False
         self.buffer = listener.server_buffer
         self.up = False
@@ -154,7 +153,6 @@ class Link:
             await self._target.connect(lambda: wire)
             self._wire = wire
             await self._greet(wire)
-        self._heard_at = self._loop.time()
         self.up = True
         self.connections += 1
         log.info("connected to the server", server=self._target)
@@ -183,14 +181,17 @@ class Link:
         wire = self._wire
         assert wire is not None
         limit = self._settings.server_timeout_s
-        while not wire.lost.done():
+        # Quarters of the limit in succession in which nothing came. They are counted and not read from the clock: a
+        # process that was itself kept from running has asked nothing meanwhile, or has the answer in its socket.
+        silent = 0
+        while silent < 4:
+            self._heard = False
             await asyncio.wait([wire.lost], timeout=limit / 4)
-            silent = self._loop.time() - self._heard_at
-            if silent > limit:
-                log.warning("the server is silent", server=self._target, seconds=round(silent, 1))
+            if wire.lost.done():
                 return
-            if not wire.lost.done():
-                self._listener.ask()
+            silent = 0 if self._heard else silent + 1
+            self._listener.ask()
+        log.warning("the server is silent", server=self._target, seconds=limit)
 
     def _lost(self) -> None:
         self.losses += 1
@@ -231,7 +232,7 @@ class Link:
         """One read from the socket."""
         if wire is not self._wire:
             return
-        self._heard_at = self._loop.time()
+        self._heard = True
         if self._greeting is not None:
             self._greeting.feed(bytes(self.buffer[:count]))
         elif self.up and not self._listener.on_bytes(count):

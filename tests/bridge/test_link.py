@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -194,3 +195,18 @@ def test_a_silent_server_is_given_up_only_when_it_answers_no_question() -> None:
         await listener.until("down")
 
     play(scene, server_timeout_s=0.6)
+
+
+def test_a_process_that_was_itself_kept_from_running_does_not_take_its_own_silence_for_the_servers() -> None:
+    async def scene(link: Link, listener: Listener, script: Script) -> None:
+        reader, writer = await script.greet()
+        await listener.until("up")
+        for _ in range(3):
+            time.sleep(0.6)  # noqa: ASYNC251  # stops the whole loop; in the later turns with an answer on its way
+            async with asyncio.timeout(TIMEOUT_S):
+                await reader.readuntil(PING)
+            writer.write(b"+PONG\r\n")
+        await listener.until(b"+PONG\r\n")
+        assert (link.connections, "down" in listener.heard) == (1, False)
+
+    play(scene, server_timeout_s=0.4)

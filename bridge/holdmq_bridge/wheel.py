@@ -79,4 +79,10 @@ class Wheel:
     def _turn(self) -> None:
         assert self._loop is not None
         self._timer = self._loop.call_later(TICK_S, self._turn)
+        # If the process was kept from running, what clients said meanwhile is still unread, and the timer may come
+        # first.  What is called soon by what is called soon comes after a look at the sockets.
+        self._loop.call_soon(self._loop.call_soon, self._look)
+
+    def _look(self) -> None:
+        assert self._loop is not None
         self.turn(self._loop.time())

@@ -129,6 +129,19 @@ def test_a_packet_that_never_becomes_whole_is_no_sign_of_life(
             client.expect(packets.PINGRESP)
 
 
+def test_who_spoke_while_the_bridge_was_kept_from_running_was_not_silent(server: Server, bridge: MakeBridge) -> None:
+    made = bridge(server)
+    with Talk(made.port) as client:
+        client.send(packets.connect("patient", keep_alive=1))
+        client.expect(packets.connack())
+        made.pause()
+        for _ in range(2):
+            time.sleep(0.9)  # the time itself is what is tested
+            client.send(packets.PINGREQ)
+        made.resume()
+        client.expect(packets.PINGRESP, packets.PINGRESP)
+
+
 def trickle(client: Talk, packet: bytes) -> None:
     """Sends a packet byte by byte, until the connection is closed."""
     for at in range(len(packet)):

@@ -339,7 +339,7 @@ def test_a_shared_subscription_brings_no_retained_messages(peer: MakePeer) -> No
 
 
 def test_a_killed_process_takes_nothing_from_a_group(join: Connect, server: Server, bridge: MakeBridge) -> None:
-    doomed, safe = bridge(server, arguments=SHORT_LEASE), bridge(server, arguments=SHORT_LEASE)
+    doomed, safe = bridge(server, arguments=SHORT_LEASE), bridge(server)
     one = p.number(p.RECEIVE_MAXIMUM, 1)
     lost = join(5, "m1", port=doomed.port, properties=one)
     kept, sender = join(5, "m2", port=safe.port), join(5, port=safe.port)

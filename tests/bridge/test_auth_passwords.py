@@ -169,7 +169,7 @@ async def test_the_event_loop_goes_on_while_passwords_are_checked(verifier: Make
     while not checks.done():
         await asyncio.sleep(0.001)
         turns += 1
-    assert turns >= 20  # ten checks of some 30 ms: if they blocked, there were ten turns at most
+    assert turns >= 12  # ten checks of some 30 ms: if they blocked, there were ten turns at most
     await checks
 
 
@@ -179,10 +179,10 @@ async def test_an_unknown_user_costs_as_much_as_a_wrong_password(verifier: MakeV
 
     times: dict[str, list[float]] = {stored: [], "": []}
     for number in range(10):
-        for hashed, took in times.items():  # in turn, since what else the machine does changes
-            begin = time.perf_counter()
+        for hashed, took in times.items():
+            begin = time.process_time()  # of all threads: what else the machine does is not counted
             await one.matches("u", b"%d" % number, hashed)
-            took.append(time.perf_counter() - begin)
+            took.append(time.process_time() - begin)
     known, unknown = min(times[stored]), min(times[""])
     assert known / 2 < unknown < known * 2
 

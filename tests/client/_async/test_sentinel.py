@@ -27,7 +27,7 @@ async def test_a_subscription_and_a_session_follow_the_primary(
     primary = fresh_server()
     replica = fresh_server(replica_of=primary)
     watcher = fresh_sentinel(primary)
-    sentinel = Sentinel([("127.0.0.1", watcher.port)], socket_timeout=1.0)
+    sentinel = Sentinel([("127.0.0.1", watcher.port)], socket_timeout=5.0)
     client = sentinel.master_for(SERVICE)
     hold = AsyncHoldMQ(client)
     try:

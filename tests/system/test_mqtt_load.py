@@ -21,7 +21,7 @@ MESSAGES = 100
 STALL_S = 0.4
 
 
-def load(port: int, *arguments: str, timeout_s: int = 1) -> tuple[int, dict[str, Any]]:
+def load(port: int, *arguments: str, timeout_s: int = 5) -> tuple[int, dict[str, Any]]:
     """Exit status and result; what has not come for `timeout_s` seconds counts as lost."""
     command = [str(GENERATOR), "--port", str(port), "--timeout", str(timeout_s), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

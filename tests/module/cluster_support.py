@@ -7,6 +7,7 @@ from tests.support.ports import CLUSTER_BUS_OFFSET
 
 MOVE_TIMEOUT_MS = 5000
 WAIT_S = 30.0
+FAILS_OVER = ["cluster-node-timeout 3000"]  # of nodes some of which are lost: the others notice it soon
 
 
 def node_id(node: Server) -> str:

@@ -229,7 +229,7 @@ def test_held_messages_move_with_their_slot(two: Nodes, raw: MakeRaw) -> None:
     move_slot_by_migrate(source, target, key_slot(b"ch"))
     assert source.client.dbsize() == 0
     two.check_indexes()
-    assert abs(target.client.execute_command("PEXPIRETIME", "ch") - expiry) < 1000  # MIGRATE carries what is left of it
+    assert abs(target.client.execute_command("PEXPIRETIME", "ch") - expiry) < 5000  # MIGRATE carries what is left of it
     assert target.client.execute_command("CHANNEL.LAST", "ch") == b"99"
     target.client.execute_command("SPUBLISH", "ch", 100)
     assert held(target.client, "ch") == [b"%d" % number for number in range(101)]

@@ -10,7 +10,7 @@ import redis
 from redis.crc import key_slot
 
 from holdmq import core
-from tests.module.cluster_support import SlotMove, add_replica, promote
+from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, promote
 from tests.module.history_cluster_support import Store, shard_of, slot_of, slots_of
 from tests.module.sessions_support import Session, payloads
 from tests.support import Cluster, Server, embedded_kinds, eventually
@@ -223,10 +223,10 @@ def test_a_commit_keeps_one_note_for_all_slots(cluster: Cluster, job: Job) -> No
 def test_a_replica_that_takes_over_knows_what_it_has(
     fresh_cluster: Callable[..., Cluster], fresh_server: Callable[..., Server]
 ) -> None:
-    cluster = fresh_cluster(3)
+    cluster = fresh_cluster(3, config=FAILS_OVER)
     primary = cluster.nodes[0]
     session = session_at(primary, ("a", 1))
-    replica = add_replica(cluster, primary, fresh_server(cluster=True))
+    replica = add_replica(cluster, primary, fresh_server(cluster=True, config=FAILS_OVER))
     job = Job(cluster)
     messages = [(number, record("a", str(number))) for number in (1, 2, 3)]
     job.ask(primary, *messages[:2])

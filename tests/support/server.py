@@ -34,6 +34,7 @@ HOST = "127.0.0.1"
 SLOTS = 16384
 SOCKET_TIMEOUT_S = 10.0
 PORT_TRIES = 20
+NODE_TIMEOUT_MS = 15_000  # a test of failovers configures less
 FOLLOW_S = 30.0  # the synchronization takes a second of its own
 WHOLE_S = 60.0
 MAX_LOG_SHOWN = 6000
@@ -247,12 +248,15 @@ class Server:
         if path.exists() and not self.module:
             lines = path.read_text().splitlines()
             path.write_text("\n".join(line for line in lines if not line.startswith(("loadmodule ", "holdmq."))) + "\n")
-        extra = list(self.config)
+        extra = []
+        if self.cluster:
+            extra += ["cluster-enabled yes", "cluster-config-file nodes.conf"]
+            # Links that are silent for half of it are given up, and what is published then is lost.
+            extra += [f"cluster-node-timeout {NODE_TIMEOUT_MS}"]
+            extra += [f"cluster-port {self.port + CLUSTER_BUS_OFFSET}"]
+        extra += self.config
         if self.password is not None:
             extra += [f"requirepass {quoted(self.password)}"]
-        if self.cluster:
-            extra += ["cluster-enabled yes", "cluster-node-timeout 3000", "cluster-config-file nodes.conf"]
-            extra += [f"cluster-port {self.port + CLUSTER_BUS_OFFSET}"]
         if self.replica_of is not None:
             extra += [f"replicaof {HOST} {self.replica_of.port}"]
             if self.replica_of.password is not None:

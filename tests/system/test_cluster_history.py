@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import redis
 
-from tests.module.cluster_support import SlotMove, add_replica, node_id
+from tests.module.cluster_support import FAILS_OVER, SlotMove, add_replica, node_id
 from tests.module.history_cluster_support import Store, settle, slot_of, slots_of
 from tests.support import Cluster, Server, eventually
 from tests.support.servers import embedded_kinds
@@ -100,10 +100,10 @@ def is_in_place(node: Server) -> bool:
 def test_a_replica_that_takes_over_goes_on_with_every_acknowledged_message(
     fresh_cluster: MakeCluster, fresh_server: Callable[..., Server]
 ) -> None:
-    cluster = fresh_cluster(3)
+    cluster = fresh_cluster(3, config=FAILS_OVER)
     store = made(cluster, 1)
     first = store.node(0)
-    second = add_replica(cluster, first, fresh_server(cluster=True))
+    second = add_replica(cluster, first, fresh_server(cluster=True, config=FAILS_OVER))
     with load_on(store, publishes=False, wait=1) as load:
         load.goes_on()
         hand_over(store, second)
@@ -117,7 +117,7 @@ def test_a_replica_that_takes_over_goes_on_with_every_acknowledged_message(
 
 
 def test_a_node_that_is_cut_off_acknowledges_nothing(fresh_cluster: MakeCluster) -> None:
-    cluster = fresh_cluster(3)
+    cluster = fresh_cluster(3, config=FAILS_OVER)
     store = made(cluster, 1)
     node = store.node(0)
     client = node.client()

@@ -11,7 +11,7 @@ import redis
 from redis.cluster import RedisCluster
 from redis.crc import key_slot
 
-from tests.module.cluster_support import node_id, owner
+from tests.module.cluster_support import FAILS_OVER, node_id, owner
 from tests.support import Cluster, Server, embedded_kinds, eventually
 from tests.support.ports import CLUSTER_BUS_OFFSET
 from tests.system.cluster_load import TOPIC, load_on
@@ -235,9 +235,9 @@ def test_a_promoted_replica_has_all_that_was_acknowledged_with_wait(fresh_server
 def test_a_cluster_that_fails_over_keeps_every_acknowledged_message(
     fresh_cluster: MakeCluster, fresh_server: MakeServer
 ) -> None:
-    cluster = fresh_cluster(3)
+    cluster = fresh_cluster(3, config=FAILS_OVER)
     primary = owner(cluster, key_slot(b"{c}"))
-    replica = fresh_server(cluster=True)
+    replica = fresh_server(cluster=True, config=FAILS_OVER)
     client = replica.client()
     client.execute_command("CLUSTER", "MEET", "127.0.0.1", primary.port, primary.port + CLUSTER_BUS_OFFSET)
     eventually(lambda: replicates(client, node_id(primary)), MOVE_TIMEOUT_S, "a replica in the cluster")

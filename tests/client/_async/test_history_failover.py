@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from holdmq import AsyncHistoryStore, AsyncHoldMQ, AsyncReplay, HistoryMessage, ProducerChunk, history_commands
-from tests.module.cluster_support import add_replica, owner, promote
+from tests.module.cluster_support import FAILS_OVER, add_replica, owner, promote
 from tests.support import Cluster, Server, embedded_kinds, eventually
 
 server_kinds = embedded_kinds
@@ -47,7 +47,7 @@ class Pair:
 @pytest.fixture
 async def cluster(fresh_cluster: Callable[..., Cluster]) -> Cluster:
     """Three primaries."""
-    return fresh_cluster(3)
+    return fresh_cluster(3, config=FAILS_OVER)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ async def fullest(store: AsyncHistoryStore) -> int:
 async def test_a_replay_goes_on_where_it_was_when_a_primary_is_lost(
     cluster: Cluster, store: AsyncHistoryStore, fresh_server: Callable[..., Server]
 ) -> None:
-    pair = Pair(cluster, await fullest(store), fresh_server(cluster=True))
+    pair = Pair(cluster, await fullest(store), fresh_server(cluster=True, config=FAILS_OVER))
     pair.in_step()
     replay = store.start_replay(page=2)
     got = await take(replay, 20)
@@ -123,7 +123,7 @@ async def test_a_replay_goes_on_where_it_was_when_a_primary_is_lost(
 async def test_what_was_lost_with_a_primary_hides_nothing_and_what_was_trimmed_is_counted(
     cluster: Cluster, store: AsyncHistoryStore, fresh_server: Callable[..., Server]
 ) -> None:
-    replica = fresh_server(cluster=True, aof=True, config=["appendfsync always"])
+    replica = fresh_server(cluster=True, aof=True, config=["appendfsync always", *FAILS_OVER])
     pair = Pair(cluster, await fullest(store), replica)
     pair.in_step()
     early = store.start_replay(page=2)

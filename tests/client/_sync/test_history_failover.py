@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from holdmq import HistoryMessage, HistoryStore, HoldMQ, ProducerChunk, Replay, history_commands
-from tests.module.cluster_support import add_replica, owner, promote
+from tests.module.cluster_support import FAILS_OVER, add_replica, owner, promote
 from tests.support import Cluster, Server, embedded_kinds, eventually
 
 server_kinds = embedded_kinds
@@ -48,7 +48,7 @@ class Pair:
 @pytest.fixture
 def cluster(fresh_cluster: Callable[..., Cluster]) -> Cluster:
     """Three primaries."""
-    return fresh_cluster(3)
+    return fresh_cluster(3, config=FAILS_OVER)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def fullest(store: HistoryStore) -> int:
 def test_a_replay_goes_on_where_it_was_when_a_primary_is_lost(
     cluster: Cluster, store: HistoryStore, fresh_server: Callable[..., Server]
 ) -> None:
-    pair = Pair(cluster, fullest(store), fresh_server(cluster=True))
+    pair = Pair(cluster, fullest(store), fresh_server(cluster=True, config=FAILS_OVER))
     pair.in_step()
     replay = store.start_replay(page=2)
     got = take(replay, 20)
@@ -124,7 +124,7 @@ def test_a_replay_goes_on_where_it_was_when_a_primary_is_lost(
 def test_what_was_lost_with_a_primary_hides_nothing_and_what_was_trimmed_is_counted(
     cluster: Cluster, store: HistoryStore, fresh_server: Callable[..., Server]
 ) -> None:
-    replica = fresh_server(cluster=True, aof=True, config=["appendfsync always"])
+    replica = fresh_server(cluster=True, aof=True, config=["appendfsync always", *FAILS_OVER])
     pair = Pair(cluster, fullest(store), replica)
     pair.in_step()
     early = store.start_replay(page=2)

@@ -25,6 +25,8 @@ Command = tuple[str | int, ...]
 SESSIONS = 12
 CHANNELS = 6
 PIPELINE = 30
+# A link that comes late must still find in the backlog all that was written meanwhile without a pause.
+LARGE_BACKLOG = ["repl-backlog-size 64mb"]
 # When something begins to take the commands, in seconds after the writing began.
 MOMENTS = (0.02, 0.11, 0.23)
 
@@ -181,7 +183,7 @@ def test_what_is_written_right_behind_a_synchronization_that_a_pause_held_up_is_
 
 
 def test_a_replica_that_was_away_finds_in_the_backlog_what_it_missed(fresh_server: MakeServer) -> None:
-    primary = fresh_server()
+    primary = fresh_server(config=LARGE_BACKLOG)
     replica = fresh_server(replica_of=primary, module=False)
     client = primary.client()
     with writing(primary, seed=1):
@@ -193,8 +195,9 @@ def test_a_replica_that_was_away_finds_in_the_backlog_what_it_missed(fresh_serve
 
 
 def test_what_a_promoted_replica_writes_at_once_is_in_its_backlog(fresh_server: MakeServer) -> None:
-    first = fresh_server()
-    promoted, other = fresh_server(replica_of=first), fresh_server(replica_of=first, module=False)
+    first = fresh_server(config=LARGE_BACKLOG)
+    promoted = fresh_server(replica_of=first, config=LARGE_BACKLOG)
+    other = fresh_server(replica_of=first, module=False)
     with writing(first, seed=2):
         time.sleep(0.1)
     for replica in (promoted, other):

@@ -441,7 +441,7 @@ def test_with_a_replica_the_append_only_file_holds_no_publish_either(fresh_serve
 def test_a_loading_server_serves_publish_and_subscribe_and_loses_nothing(
     fresh_server: MakeServer, raw: MakeRaw
 ) -> None:
-    server = fresh_server(config=["key-load-delay 500", "loading-process-events-interval-bytes 1024"])
+    server = fresh_server(config=["key-load-delay 10000", "loading-process-events-interval-bytes 1024"])
     client = server.client()
     set_policies(client, "* deliver=held")
     for number in range(2000):
@@ -455,6 +455,7 @@ def test_a_loading_server_serves_publish_and_subscribe_and_loses_nothing(
     assert publisher.call("CHANNEL.PUBLISH", "nobody", "m") == 0
     subscriber.send("SUBSCRIBE", "ch")
     assert client.info("persistence")["loading"] == 1
+    client.config_set("key-load-delay", 0)  # it would take 20 seconds
     assert reloader.read() == "OK"
     assert held(client, "nobody") == []
     heard = messages(subscriber.pending())

@@ -23,6 +23,7 @@ from tests.support import Server, eventually
 MakeServer = Callable[..., Server]
 
 KEY = "holdmq_owner:bridge-1"
+ATTEMPTS = 5  # to see a loss on its way: it is over in a moment, and the test may not run just then
 
 
 @pytest.fixture
@@ -133,20 +134,26 @@ def test_an_owner_that_beats_in_time_loses_nothing(session: Session, client: red
 
 
 def test_thousands_of_sessions_are_closed_while_others_are_served(client: redis.Redis) -> None:
-    beat(client, 1000)
-    pipe = client.pipeline(transaction=False)
-    for number in range(3000):
-        pipe.execute_command("SESSION.OPEN", f"{{c{number}}}", "OWNER", "bridge-1", "EXPIRY", number % 2 * 60)
-        pipe.execute_command("SESSION.ADD", f"{{c{number}}}", "m")
-    pipe.execute()
-    beat(client, 0)
-    served = 0
-    while client.execute_command("DBSIZE") > 1500 * 4 or any(connected(client, f"{{c{n}}}") for n in (1, 1499, 2999)):
-        client.ping()
-        served += 1
-    assert served > 3
-    assert_indexes_hold(client)
-    assert sum(connected(client, f"{{c{number}}}") for number in range(3000)) == 0
+    most = 0
+    for _ in range(ATTEMPTS):
+        client.flushall()
+        beat(client, 1000)
+        pipe = client.pipeline(transaction=False)
+        for number in range(3000):
+            pipe.execute_command("SESSION.OPEN", f"{{c{number}}}", "OWNER", "bridge-1", "EXPIRY", number % 2 * 60)
+            pipe.execute_command("SESSION.ADD", f"{{c{number}}}", "m")
+        pipe.execute()
+        sizes = [client.dbsize()]  # half of the sessions go with their end
+        beat(client, 0)
+        while sizes[-1] > 1500 * 4 or any(connected(client, f"{{c{n}}}") for n in (1, 1499, 2999)):
+            sizes.append(client.dbsize())
+        assert_indexes_hold(client)
+        assert sum(connected(client, f"{{c{number}}}") for number in range(3000)) == 0
+        on_the_way = set(sizes) - {sizes[0], sizes[0] - 1, sizes[-1]}  # one less: the heartbeat's own key
+        most = max(most, len(on_the_way))
+        if most > 3:
+            break
+    assert most > 3
 
 
 def test_who_takes_the_name_anew_keeps_his_sessions(session: Session, client: redis.Redis) -> None:

@@ -214,7 +214,7 @@ def test_the_default_keeps_10000_messages_for_a_week(client: redis.Redis) -> Non
     assert WEEK_S - 5 <= client.ttl("ch") <= WEEK_S + WEEK_S // TTL_SLACK
 
 
-@pytest.mark.parametrize("ttl_s", [1, 64, 3600, WEEK_S])
+@pytest.mark.parametrize("ttl_s", [3, 64, 3600, WEEK_S])
 def test_a_list_lives_at_least_its_ttl_and_at_most_a_64th_longer(client: redis.Redis, ttl_s: int) -> None:
     set_policies(client, f"* ttl={ttl_s}")
     for _ in range(3):
@@ -226,14 +226,14 @@ def test_a_list_lives_at_least_its_ttl_and_at_most_a_64th_longer(client: redis.R
 
 
 def test_each_message_prolongs_the_life_of_the_list(client: redis.Redis) -> None:
-    set_policies(client, "* ttl=1")
+    set_policies(client, "* ttl=3")
     client.publish("ch", "one")
     first = client.pexpiretime("ch")
 
     def prolonged() -> bool:
         now_ms = time.time_ns() // 1_000_000
         client.publish("ch", "more")
-        assert client.pexpiretime("ch") >= now_ms + 999
+        assert client.pexpiretime("ch") >= now_ms + 2999
         return bool(client.pexpiretime("ch") > first + 100)
 
     eventually(prolonged)

@@ -221,8 +221,8 @@ def test_what_is_older_than_the_age_is_hidden_and_counted_as_missed(client: redi
     page = replay(client, "a")
     for sequence in (2, 3):
         append(client, "s", "a", f"old {sequence}")
-    store(client, "s", "a", age=1, epoch=1)
-    while _now(client) <= first.time_us // 1000 + 1300:
+    store(client, "s", "a", age=3, epoch=1)
+    while _now(client) <= first.time_us // 1000 + 3300:
         pass
     new = append(client, "s", "a", "new")
     late = replay(client, "a", cursor=page.cursor)

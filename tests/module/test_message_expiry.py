@@ -152,8 +152,8 @@ def test_at_the_limit_messages_past_their_expiry_go_first_and_count_as_expired(
     client.config_set("holdmq.session-limit", 3)
     before = client.info("holdmq")
     publish(client, "t", "lives")
-    publish(client, "t", "short", ttl=1)
-    publish(client, "t", "short", ttl=1)
+    publish(client, "t", "short", ttl=3)
+    publish(client, "t", "short", ttl=3)
     publish(client, "t", "newest")
     assert client.zcard("{c}_messages") == 3
     wait_past(client, session, 3)
@@ -166,7 +166,7 @@ def test_at_the_limit_messages_past_their_expiry_go_first_and_count_as_expired(
 
 def test_at_the_limit_messages_in_flight_stay_past_their_expiry(session: Session, client: redis.Redis) -> None:
     client.config_set("holdmq.session-limit", 2)
-    publish(client, "t", "in flight", ttl=1)
+    publish(client, "t", "in flight", ttl=3)
     session.fetch(window=1)
     publish(client, "t", "waits", ttl=1)
     wait_past(client, session, 2)
@@ -213,7 +213,7 @@ def test_a_message_in_flight_is_past_its_expiry_still_there(
         return  # only who opened a session closes it
     epoch = session.open(expiry=60).epoch if opened else 0
     before = now_ms(client)
-    publish(client, "t", "m", qos=2, ttl=1)
+    publish(client, "t", "m", qos=2, ttl=2)
     begin(session, epoch)
     assert ends(client) >= before + DEFAULT_MS
     wait_past(client, session)
@@ -241,8 +241,8 @@ def test_a_message_released_before_anybody_called_it_sent_does_not_expire(
 
 
 def test_only_what_is_in_flight_is_kept(session: Session, client: redis.Redis) -> None:
-    publish(client, "t", "a", ttl=1)
-    publish(client, "t", "b", ttl=1)
+    publish(client, "t", "a", ttl=3)
+    publish(client, "t", "b", ttl=3)
     session.sent(1)
     assert ends(client, 2) == record(session, 2).expires_ms + GRACE_MS
     wait_past(client, session, 2)

@@ -350,7 +350,7 @@ def test_a_session_that_has_ended_is_not_served_though_the_server_has_not_cleare
 ) -> None:
     client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", 0)
     try:
-        session.close(filled(session), 1)
+        session.close(filled(session), 3)
         (end,) = ends(client, *structure(session))
         eventually(lambda: now_ms(client) > end + 1)
         with Inbox(server) as inbox:

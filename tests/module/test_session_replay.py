@@ -404,12 +404,12 @@ def test_a_replay_whose_store_is_gone_becomes_live(client: redis.Redis, shards: 
 
 
 def test_what_retention_took_is_counted_and_the_rest_is_read(client: redis.Redis) -> None:
-    history.store(client, "h", "a/#", age=1, epoch=1)
+    history.store(client, "h", "a/#", age=3, epoch=1)
     session = Session(client)
     keep(client, 3)
     session.subscribe(("a/#", "1@earliest"))
     begin = now_ms(client)
-    eventually(lambda: now_ms(client) > begin + 1100)
+    eventually(lambda: now_ms(client) > begin + 3100)
     later = keep(client, 2)
     before = count_of(client, "replays_missed")
     assert replay(session) == (2, 0, 1, 3)

@@ -303,7 +303,7 @@ def test_a_session_that_ends_gives_back_what_is_in_flight_with_qos_1_too(client:
     elif how == "EXPIRY 0":
         a.close(epoch_of(a), 0)
     elif how == "expires":
-        a.close(epoch_of(a), 1)
+        a.close(epoch_of(a), 3)
         assert got(b)[4:] == [b"4", b"6"]
         eventually(lambda: not client.exists("{a}_session"), what="the end of the session")
     else:

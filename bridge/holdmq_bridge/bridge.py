@@ -94,6 +94,7 @@ class Bridge:
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._link_task: asyncio.Task[None] | None = None
         self._draining = False
+        self._over = False  # the pump is gone
         self._full_told_at = -_FULL_TOLD_EVERY_S
         self._progress = asyncio.Event()  # something was answered or ended: for the shutdown to look again
 
@@ -129,12 +130,13 @@ class Bridge:
                 timer.cancel()
         self.wheel.stop()
         await self.gate.stop()
-        self.pump.close()
         self.link.close()
         if self._link_task is not None:
             self._link_task.cancel()
             await asyncio.wait([self._link_task])
         log.info("stopped", clients_left=len(self.clients), **self.counted())
+        self._over = True
+        self.pump.close()
 
     async def _say_goodbye(self, deadline: float) -> None:
         said = False
@@ -320,6 +322,8 @@ class Bridge:
     def flush(self) -> None:
         """Writes what there is for the server and for clients."""
         self._awake = False
+        if self._over:
+            return  # it was to be called soon when the end came
         engine = self.engine
         engine.flush(self.now_ms())
         for event in engine.events():

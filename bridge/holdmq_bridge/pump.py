@@ -202,6 +202,7 @@ class Pump:
         """Ends all that is left, and the pump itself."""
         if self._rest is not None:
             self._rest.cancel()
+            self._rest = None
         self._bridge.loop.remove_reader(lib.hmq_pump_fd(self.handle))
         for _, stream in self._members.values():
             stream.gone()

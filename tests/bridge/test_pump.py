@@ -13,13 +13,13 @@ import pytest
 from holdmq.core.engine import Engine
 from holdmq_bridge import pump as pump_module
 from holdmq_bridge._pump import ffi, lib
+from holdmq_bridge.bridge import Bridge
 from holdmq_bridge.pump import Pump, Pumped
 from holdmq_bridge.settings import Settings
 from tests.bridge import packets
 from tests.bridge.talk import reset
 
 if TYPE_CHECKING:
-    from holdmq_bridge.bridge import Bridge
     from holdmq_bridge.client import Client
 
 HIGH_WATER = 10_000
@@ -386,3 +386,12 @@ async def test_when_the_server_has_gone_sockets_are_read_at_once(owner: Owner, m
     owner.engine.server_lost()
     owner.pump.answered()
     assert await owner.reads()
+
+
+async def test_when_a_bridge_has_ended_nothing_touches_its_pump_any_more() -> None:
+    bridge = Bridge(Settings())
+    bridge.wake()
+    await bridge.stop()
+    bridge.wake()
+    bridge.on_down()  # the link's last word
+    await asyncio.sleep(0.01)

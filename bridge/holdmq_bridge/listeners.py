@@ -15,6 +15,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from holdmq_bridge.bridge import Bridge
@@ -123,16 +124,28 @@ class Listeners:
         )
 
     async def serve(self) -> None:
-        """Accepts connections."""
+        """Accepts connections.
+
+        Raises:
+            OSError: somebody else listens there since the port was taken; the text names the address.
+        """
         settings = self._bridge.settings
-        for server in self._servers.values():
+        for listener, server in self._servers.items():
+            self._listen(listener, self._sockets[listener].listen)  # uvloop's own would fail without a word
             await server.start_serving()
         for listener, made in self._sockets.items():
             if self._pumped(listener):
-                self._bridge.pump.listen(made, _BACKLOG, lambda: Client(self._bridge))
+                self._listen(listener, partial(self._bridge.pump.listen, made, make=lambda: Client(self._bridge)))
         if self.secured and settings.tls_poll_s:
             self._poll = self._bridge.loop.call_later(settings.tls_poll_s, self._look)
         log.info("listening", host=settings.host, name=self._bridge.name, **self.ports)
+
+    def _listen(self, listener: Listener, listen: Callable[[int], object]) -> None:
+        try:
+            listen(_BACKLOG)
+        except OSError as error:
+            address = f"{self._bridge.settings.host}:{self.ports[listener.name]}"
+            raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from error
 
     def _look(self) -> None:
         """Have the files of TLS changed?"""

@@ -5,6 +5,7 @@ import resource
 import signal
 from collections.abc import Coroutine
 from multiprocessing import parent_process
+from multiprocessing.connection import wait
 
 import uvloop
 
@@ -46,6 +47,8 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
         renew = listeners.renew if listeners.secured else _nothing_to_read_again
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, renew)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # a worker's that came while it began (workers.py)
+        if stopped.is_set() or _is_orphan():  # whoever has the ports after this parent must not find them taken
+            return
         await listeners.serve()
         await _either(bridge.run(), stopped.wait())
     finally:  # whatever began goes on by itself else: its tasks may take a cancellation for a lost server
@@ -74,6 +77,12 @@ def _stop_by_signal_or_parent(stopped: asyncio.Event) -> None:
         stopped.set()
 
     loop.add_reader(parent.sentinel, orphaned)
+
+
+def _is_orphan() -> bool:
+    """Is this a worker whose parent is gone, though the loop may not have seen it yet?"""
+    parent = parent_process()
+    return parent is not None and bool(wait([parent.sentinel], 0))
 
 
 async def _either(*waits: Coroutine[object, object, object]) -> None:

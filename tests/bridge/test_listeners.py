@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+import uvloop
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
     AcceptConnection,
@@ -23,7 +24,10 @@ from wsproto.events import (
     TextMessage,
 )
 
+from holdmq_bridge.bridge import Bridge
+from holdmq_bridge.listeners import Listeners
 from holdmq_bridge.proxy import Header, parse
+from holdmq_bridge.settings import Settings
 from tests.bridge import packets
 from tests.bridge.certificates import Certificates, dial_tls, secured
 from tests.bridge.conftest import Connect
@@ -133,6 +137,8 @@ def test_new_certificates_are_served_without_a_restart_and_broken_ones_are_not(
     used.server.write_bytes(old.server.read_bytes())
     made = bridge(server, arguments=secured(used, "--tls-port", port, *poll, *workers))
     context = old.context()
+    if workers:  # who begins with broken files does not begin
+        eventually(lambda: made.log_text().count('"listening"') == 2, START_S, "two workers")
     with dial_tls(port, context) as stays:
         converse(stays)
         put(new, key=b"no key")
@@ -382,3 +388,34 @@ def test_workers_do_not_outlive_a_parent_that_was_killed(server: Server, bridge:
     made.kill()
     client.expect_closed()
     eventually(lambda: made.log_text().count('"stopped"') == 2)
+
+
+def test_workers_that_begin_while_their_parent_is_killed_never_listen(server: Server, tmp_path: Path) -> None:
+    made = BridgeProcess(server.url, tmp_path, arguments=["--workers", "2"])
+    try:
+        made.spawn()
+        eventually(lambda: made.log_text().count('"worker started"') == 2, START_S, "two workers")
+        made.kill()
+        assert '"listening"' not in made.log_text()
+        eventually(lambda: not made.workers(), START_S, "the end of the workers")
+        assert '"listening"' not in made.log_text()
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("name", ["port", "ws_port"])
+def test_an_address_on_which_somebody_listens_first_is_named(port: Port, name: str) -> None:
+    async def scene() -> None:
+        bridge = Bridge(Settings.model_validate({"port": 0, name: port.number}))
+        listeners = Listeners(bridge)
+        await listeners.open(reuse_port=False)
+        with socket.socket() as other:  # as long as nobody listens both may be bound
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", port.number))
+            other.listen()
+            with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port.number}: Address already in use"):
+                await listeners.serve()
+        listeners.close()
+        await bridge.stop()
+
+    uvloop.run(scene())

@@ -1,5 +1,8 @@
 """A bridge as a child process: `python -m holdmq_bridge`, as an operator starts it."""
 
+import contextlib
+import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -69,11 +72,30 @@ class BridgeProcess(ChildProcess):
         self.start()
 
     def close(self) -> None:
-        """Kill it if it still runs, and give the port back."""
+        """Kill it if it still runs, with its workers, and give the port back."""
         if self.running:
             self.kill()
+        if self.returncode is not None:
+            self._end_workers()
         if self._owns_port:
             self._port.release()
+
+    def workers(self) -> list[int]:
+        """The other processes that it started and that still run, if it was killed, too."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it ends at this moment
+                state, _, _, session = path.read_text().rpartition(") ")[2].split()[:4]
+                if int(session) == self.pid != int(path.parent.name) and state != "Z":
+                    found.append(int(path.parent.name))
+        return found
+
+    def _end_workers(self) -> None:
+        """One that had not begun to listen when its parent ended would take the ports of the next test's bridge."""
+        for pid in self.workers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not self.workers(), READY_TIMEOUT_S, "the end of the workers")
 
     def _accepts(self) -> bool:
         if not self.running:

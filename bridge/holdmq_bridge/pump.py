@@ -139,6 +139,7 @@ class Pump:
         self._listening: dict[int, socket.socket] = {}
         self._read_ahead = bridge.settings.read_ahead
         self._rest: asyncio.TimerHandle | None = None  # its end
+        self._sent_in_all: int | None = None  # when the pump is gone
         self._go_on()
 
     # ---- life of a socket ------------------------------------------------------------------------------------------
@@ -207,6 +208,7 @@ class Pump:
         for _, stream in self._members.values():
             stream.gone()
         self._members.clear()
+        self._sent_in_all = self.sent
         ffi.release(self.handle)
 
     # ---- a turn ----------------------------------------------------------------------------------------------------
@@ -246,8 +248,8 @@ class Pump:
 
     @property
     def sent(self) -> int:
-        """Bytes, ever."""
-        return int(lib.hmq_pump_sent(self.handle))
+        """Bytes, ever; also after the end."""
+        return int(lib.hmq_pump_sent(self.handle)) if self._sent_in_all is None else self._sent_in_all
 
     def _dispatch(self, kind: int, number: int) -> None:
         client, stream = self._members[number]

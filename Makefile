@@ -25,7 +25,7 @@ SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recov
 
 C_FILES = $(wildcard redis_module/*.c src/*.c)
 # The front end's half of the core has no use in the module.
-FRONT_FILES = $(wildcard src/engine*.c src/mqtt*.c) src/batch.c src/bytes.c src/inflight.c src/resp.c
+FRONT_FILES = $(wildcard src/engine*.c src/mqtt*.c) src/batch.c src/bytes.c src/inflight.c
 MODULE_FILES = $(filter-out $(FRONT_FILES),$(C_FILES))
 LOAD_FILES = $(wildcard bench/mqtt_load*.c)
 READ_FILES = bench/history_load.c

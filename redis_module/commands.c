@@ -174,6 +174,7 @@ static server_command_arg topic_mpublish_args[] = {
     SLOTS_ARG,
     NEEDED_MULTIPLE("record", SERVER_ARG_STRING, "RECORD"),
     END_ARGS};
+static server_command_arg topic_pipeline_args[] = {ARG("commands", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg commit_args[] = {
     ARG("id", SERVER_ARG_STRING, 0),
     ARG("epoch", SERVER_ARG_INTEGER, 0),
@@ -359,6 +360,9 @@ static const command table[] = {
     {"TOPIC.PUBLISH", topic_publish_command, "write deny-oom", "write pubsub", -3, 0,
      "Publishes to all sessions whose filters match the topic.",
      "O(L + S log M) with L levels and S sessions that match", topic_publish_args},
+    {"TOPIC.PIPELINE", topic_pipeline_command, "write deny-oom", "write pubsub", 2, 0,
+     "Runs many TOPIC.PUBLISH as one command.", "O(N (L + S log M)) with N publishes, each as of TOPIC.PUBLISH",
+     topic_pipeline_args},
     {"TOPIC.MPUBLISH", topic_mpublish_command, "write deny-oom", "write pubsub", -3, 0,
      "Publishes many messages in one step.", "O(N (L + S log M)) with N messages, each as of TOPIC.PUBLISH",
      topic_mpublish_args},

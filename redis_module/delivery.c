@@ -1,9 +1,8 @@
 /* delivery.c - hands one message to one session. */
-#include "delivery.h"
+#include "delivery_parts.h"
 
 #include <string.h>
 
-#include "queue.h"
 #include "queue_expiry.h"
 #include "subscription.h"
 
@@ -87,8 +86,7 @@ static server_string *encoded_special(message *m, const delivery_how *how) {
     return m->special;
 }
 
-/* The record with QoS, retain flag and identifiers of the delivery, as whoever fetches it has to send it. */
-static server_string *encoded(message *m, const delivery_how *how) {
+server_string *delivery_encoded(message *m, const delivery_how *how) {
     if (how->identifier_count > 0 || how->share.len > 0) return encoded_special(m, how);
     server_string **known = &m->encoded[how->qos][how->retain];
     if (*known != NULL) return *known;
@@ -98,8 +96,8 @@ static server_string *encoded(message *m, const delivery_how *how) {
     return *known = encode(&record);
 }
 
-static bool push(server_ctx *ctx, const indexed_session *session, const server_string *value,
-                 const hmq_delivery *delivery) {
+bool delivery_push(server_ctx *ctx, const indexed_session *session, const server_string *value,
+                   const hmq_delivery *delivery) {
     size_t len;
     const char *record = sv.StringPtrLen(value, &len);
     uint8_t small[RECORD_ON_STACK];
@@ -115,26 +113,29 @@ static bool push(server_ctx *ctx, const indexed_session *session, const server_s
     return heard > 0;
 }
 
-/* False if the session's keys hold something else, or its queue is full of messages in flight: that session cannot be
- * served, the others can. */
-static bool store(server_ctx *ctx, const indexed_session *session, server_string *value, long long expire_ms,
-                  hmq_delivery *delivery) {
+hmq_delivery delivery_of(const queue_item *item, uint8_t qos, bool retain) {
+    return (hmq_delivery){.kind = HMQ_DELIVERY_QUEUED,
+                          .qos = qos,
+                          .retain = retain,
+                          .packet_id = item->packet_id,
+                          .serial = item->serial,
+                          .previous = item->previous};
+}
+
+bool delivery_count(const queue_item *item) {
+    bool stored = item->packet_id != 0;
+    counters.topic_stored += stored;
+    counters.topic_refused += !stored;
+    return stored;
+}
+
+bool delivery_store(server_ctx *ctx, const indexed_session *session, queue_item *item) {
     queue q;
-    queue_item item = {.value = value, .expire_ms = expire_ms};
     queue_result result;
-    bool stored = queue_open(&q, ctx, slice_of(session->key), SERVER_READ | SERVER_WRITE) &&
-                  queue_add(&q, &item, 1, (size_t)settings.session_limit, &result) == QUEUE_OK &&
-                  item.packet_id != 0; /* 0: all that is queued is in flight, there is no room */
+    if (queue_open(&q, ctx, slice_of(session->key), SERVER_READ | SERVER_WRITE))
+        queue_add(&q, item, 1, (size_t)settings.session_limit, &result);
     queue_close(&q);
-    if (!stored) {
-        counters.topic_refused++;
-        return false;
-    }
-    counters.topic_stored++;
-    delivery->packet_id = item.packet_id;
-    delivery->serial = item.serial;
-    delivery->previous = item.previous;
-    return true;
+    return delivery_count(item);
 }
 
 static bool is_connected(server_ctx *ctx, const indexed_session *session) {
@@ -142,13 +143,19 @@ static bool is_connected(server_ctx *ctx, const indexed_session *session) {
     return entry != NULL && entry->connected;
 }
 
+bool delivery_is_stored(server_ctx *ctx, const indexed_session *session, const message *m, const delivery_how *how,
+                        bool *nobody) {
+    *nobody = how->qos > 0 && hmq_record_is_for_now(&m->record) && !is_connected(ctx, session);
+    return how->qos > 0 && !*nobody;
+}
+
 bool deliver(server_ctx *ctx, const indexed_session *session, message *m, const delivery_how *how) {
-    server_string *value = encoded(m, how);
-    hmq_delivery delivery = {.kind = HMQ_DELIVERY_TRANSIENT, .qos = how->qos, .retain = how->retain};
-    if (how->qos == 0) return push(ctx, session, value, &delivery);
-    if (hmq_record_is_for_now(&m->record) && !is_connected(ctx, session)) return false;
-    delivery.kind = HMQ_DELIVERY_QUEUED;
-    if (!store(ctx, session, value, m->expire_ms, &delivery)) return false;
-    if (!how->quietly) push(ctx, session, value, &delivery);
-    return true;
+    bool nobody, stored = delivery_is_stored(ctx, session, m, how, &nobody);
+    if (nobody) return false;
+    queue_item item = {.value = delivery_encoded(m, how), .expire_ms = m->expire_ms};
+    if (stored && !delivery_store(ctx, session, &item)) return false;
+    hmq_delivery delivery = delivery_of(&item, how->qos, how->retain);
+    if (!stored) delivery.kind = HMQ_DELIVERY_TRANSIENT;
+    bool heard = (!stored || !how->quietly) && delivery_push(ctx, session, item.value, &delivery);
+    return stored || heard;
 }

@@ -413,11 +413,14 @@ index_t *index_of(server_ctx *ctx) {
     return index;
 }
 
-session_entry *index_opened(server_ctx *ctx, hmq_slice session) {
+bool index_is_current(server_ctx *ctx) {
     int db = sv.GetSelectedDb(ctx);
     const index_t *index = index_exists(db) ? indexes[db] : NULL;
-    bool current = index != NULL && !index->scan_needed && sv.DictSize(index->stale) == 0;
-    return current ? session_index_find(index->opened, session) : NULL;
+    return index != NULL && !index->scan_needed && sv.DictSize(index->stale) == 0;
+}
+
+session_entry *index_opened(server_ctx *ctx, hmq_slice session) {
+    return index_is_current(ctx) ? session_index_find(indexes[sv.GetSelectedDb(ctx)]->opened, session) : NULL;
 }
 
 index_totals index_count(void) {

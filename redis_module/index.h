@@ -30,6 +30,8 @@ typedef struct indexed_session {
     server_dict *filters;  /* filter -> packed options + 1 (as a pointer) */
     uint64_t match_mark;   /* scratch of whoever matches: the number of the match that saw it last */
     uint32_t match_slot;
+    uint64_t gather_mark; /* the same of what gathers deliveries (delivery_gather.c) */
+    uint32_t gather_slot;
 } indexed_session;
 
 typedef struct index {
@@ -67,6 +69,8 @@ bool index_exists(int db);
 
 /* The index of the context's database, made current. */
 index_t *index_of(server_ctx *ctx);
+/* Will index_of leave the index as it is: does it know of every change so far? */
+bool index_is_current(server_ctx *ctx);
 
 /* The entry of an opened session, if the index knows of every change so far: NULL if it does not, or there is none.  O(log n):
  * the index is left as it is. */

@@ -59,12 +59,21 @@ static int refuse(server_ctx *ctx, const char *why, const char *what) {
     return SERVER_ERR;
 }
 
+static bool knows_command(server_ctx *ctx, const char *name) {
+    server_reply *reply = sv.Call(ctx, "COMMAND", "cc", "INFO", name);
+    server_reply *first = reply == NULL ? NULL : sv.CallReplyArrayElement(reply, 0);
+    bool knows = first != NULL && sv.CallReplyType(first) == SERVER_REPLY_ARRAY;
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return knows;
+}
+
 static void find_capabilities(server_ctx *ctx) {
     can.valkey = server_is_valkey();
     can.version = sv.GetServerVersion();
     can.filter_client = sv.CommandFilterGetClientId != NULL;
     can.post_jobs = sv.AddPostNotificationJob != NULL;
     can.cluster = (sv.GetContextFlags(ctx) & SERVER_CTX_CLUSTER) != 0;
+    can.set_many = knows_command(ctx, "MSETEX");
 }
 
 /* Valkey from 9.0 on moves slots only if every module says that it can cope: all that the indexes know comes from

@@ -73,6 +73,11 @@ long long queue_last_packet_id(queue *q);
 typedef enum queue_status { QUEUE_OK, QUEUE_BAD_COUNTER, QUEUE_BAD_SESSION, QUEUE_FULL } queue_status;
 queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
 
+/* Between these two calls, of one command, messages that are stored may be told to the append-only file in one stock command:
+ * at the latest with the second.  They may be nested. */
+void queue_words_begin(void);
+void queue_words_end(server_ctx *ctx);
+
 /* The session is new: no other server can have handed out identifiers of it. */
 void queue_begins_here(server_ctx *ctx, hmq_slice session);
 

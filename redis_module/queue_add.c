@@ -83,34 +83,13 @@ static void set_value(server_key *message, server_string *value) {
     memcpy(sv.StringDMA(message, &len, SERVER_WRITE), bytes.data, bytes.len);
 }
 
-/* The words of a replicated SET that are the same for most messages of a batch, or of a publish to many sessions: made
- * once, they are shared by all that replicate them. */
-static struct {
-    server_string *pxat, *expire;
-    long long expire_ms;
-} said;
-
-static void replicate_message(queue *q, server_string *member, server_string *value, long long expire_ms) {
-    if (!q->taken) {
-        sv.ReplicateVerbatim(q->ctx);
-        return;
-    }
-    if (said.pxat == NULL) said.pxat = sv.CreateString(NULL, "PXAT", 4);
-    if (said.expire == NULL || said.expire_ms != expire_ms) {
-        if (said.expire != NULL) sv.FreeString(NULL, said.expire);
-        said.expire = sv.CreateStringFromLongLong(NULL, expire_ms);
-        said.expire_ms = expire_ms;
-    }
-    sv.Replicate(q->ctx, "SET", "ssss", member, value, said.pxat, said.expire);
-}
-
 void queue_store_message(queue *q, server_string *member, const queue_item *item) {
     server_string *value = value_of(item);
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_WRITE);
     set_value(message, value);
     sv.SetAbsExpire(message, item->expire_ms);
     sv.CloseKey(message);
-    replicate_message(q, member, value, item->expire_ms);
+    queue_words_message(q, member, value, item->expire_ms);
     sv.FreeString(NULL, value);
     index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", member);
     index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "expire", member);
@@ -131,24 +110,34 @@ static void create_counter(queue *q, server_key *last, hmq_slice digits, long lo
     sv.FreeString(NULL, value);
 }
 
-/* Writes the digits in place, so that the expiry stays.  Replicated as INCR where that says the same: it has half of the
- * words, and they are what a replicated command costs. */
+/* By how much the text in a counter grows; 0: that is not said by INCRBY, because the identifiers began anew, or the
+ * text is not how the server writes a number. */
+static unsigned grows_by(const char *old, size_t len, uint16_t packet_id) {
+    unsigned before = 0;
+    char text[HMQ_DECIMAL_MAX];
+    for (size_t i = 0; i < len; i++) before = before * 10 + (unsigned)(old[i] - '0');
+    hmq_slice written = digits_of(before, text);
+    return before < packet_id && written.len == len && memcmp(old, written.data, len) == 0 ? packet_id - before : 0;
+}
+
+/* Writes the digits in place, so that the expiry stays.  Replicated as INCR or INCRBY where they say the same: they have
+ * fewer words, and these are what a replicated command costs. */
 static void overwrite_counter(queue *q, server_key *last, uint16_t packet_id, hmq_slice digits) {
     size_t old;
-    char text[HMQ_DECIMAL_MAX];
     char *place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
-    hmq_slice before = digits_of(packet_id - 1U, text);
-    bool is_next = packet_id > 1 && old == before.len && memcmp(place, before.data, old) == 0;
+    unsigned grown = grows_by(place, old, packet_id);
     if (old != digits.len) {
         sv.StringTruncate(last, digits.len);
         place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
     }
     memcpy(place, digits.data, digits.len);
-    if (is_next)
+    if (grown == 1)
         replicate_if(q->taken, q->ctx, "INCR", "s", q->last_name);
+    else if (grown > 1)
+        replicate_if(q->taken, q->ctx, "INCRBY", "sl", q->last_name, (long long)grown);
     else
         replicate_if(q->taken, q->ctx, "SET", "sbc", q->last_name, digits.data, digits.len, "KEEPTTL");
-    index_notify(q->ctx, SERVER_NOTIFY_STRING, is_next ? "incrby" : "set", q->last_name);
+    index_notify(q->ctx, SERVER_NOTIFY_STRING, grown > 0 ? "incrby" : "set", q->last_name);
 }
 
 static void store_counter(queue *q, server_key *last, uint16_t packet_id, long long expire_ms) {
@@ -262,11 +251,13 @@ static long long settle_expiry(queue *q, const session_facts *facts, long long n
 static size_t store_items(queue *q, queue_item *items, size_t count, server_string **members, place *at) {
     size_t done = 0;
     bool tree = wants_tree(queue_length(q), at->serial, count);
+    queue_words_begin();
     while (done < count && place_item(q, &items[done], at, &members[done])) {
         if (tree && done == 0) make_tree(q);
         queue_store_message(q, members[done], &items[done]);
         done++;
     }
+    queue_words_end(q->ctx);
     return done;
 }
 

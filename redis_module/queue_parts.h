@@ -59,6 +59,13 @@ void queue_settle(queue *q, server_key *last, const session_facts *facts, queue_
 /* When the first of these messages can end. */
 long long queue_soonest_expiry(const queue_item *items, size_t count);
 
+/* ---- queue_words.c ----------------------------------------------------------------------------------------- */
+
+/* The message is in the keyspace: tells replicas and the file, now or with others. */
+void queue_words_message(queue *q, server_string *member, server_string *value, long long expire_ms);
+/* What was to be told later is told now: something else is about to be told of these messages. */
+void queue_words_now(server_ctx *ctx);
+
 /* ---- queue_expiry.c ---------------------------------------------------------------------------------------- */
 
 /* These messages were added: notes it if one has an expiry of its own. */

@@ -69,6 +69,7 @@ static void replicate_removal(queue *q, const removal *r, const bool *deleted) {
         sv.ReplicateVerbatim(q->ctx); /* counts as a change (replication.h) */
         return;
     }
+    queue_words_now(q->ctx); /* law 1 */
     replicate_references(q, r);
     replicate_messages(q, r, deleted);
 }

@@ -128,15 +128,14 @@ static bool epoch_matches(server_ctx *ctx, hmq_slice session, long long epoch) {
     return false;
 }
 
-/* The usual case, without opening a key: the index says what is in {c}_session.  False: not known, look there. */
-static bool is_owner(server_ctx *ctx, hmq_slice session, long long epoch) {
+bool session_is_owner(server_ctx *ctx, hmq_slice session, long long epoch) {
     const session_entry *entry = session_index_find(index_of(ctx)->opened, session);
     return entry != NULL && entry->connected && entry->epoch == epoch &&
            (entry->due_ms == 0 || entry->due_ms > sv.Milliseconds());
 }
 
 bool session_require_epoch(server_ctx *ctx, hmq_slice session, long long epoch) {
-    return epoch == 0 || is_owner(ctx, session, epoch) || epoch_matches(ctx, session, epoch);
+    return epoch == 0 || session_is_owner(ctx, session, epoch) || epoch_matches(ctx, session, epoch);
 }
 
 bool session_check_epoch(args *a, hmq_slice session) {

@@ -54,5 +54,7 @@ bool session_check_epoch(struct args *a, hmq_slice session);
 
 /* Is this the session's current epoch (0: not asked)?  False after replying FENCED or NOSESSION. */
 bool session_require_epoch(server_ctx *ctx, hmq_slice session, long long epoch);
+/* The usual case of it, without opening a key or replying: true if the index says so. */
+bool session_is_owner(server_ctx *ctx, hmq_slice session, long long epoch);
 
 #endif

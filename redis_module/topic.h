@@ -17,6 +17,10 @@ long long topic_publish(server_ctx *ctx, const hmq_record *record);
  * has been changed then.  Not in a cluster. */
 long long topic_publish_one(server_ctx *ctx, const hmq_record *record);
 
+/* A message of TOPIC.PIPELINE for sessions alone: its deliveries are gathered (delivery.h), and *reached grows when they are
+ * settled.  False, and nothing was done, if more is to be done with it: settle what was gathered before that. */
+bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long *reached);
+
 /* The same in a cluster, to the targets in the slots of publish_slots_begin that have not got it; the sessions that it
  * reached are added. */
 typedef enum topic_part {
@@ -32,6 +36,7 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
 int session_subscriptions_command(server_ctx *ctx, server_string **argv, int argc);
 int session_deliver_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_publish_command(server_ctx *ctx, server_string **argv, int argc);
+int topic_pipeline_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_mpublish_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_commit_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_retained_command(server_ctx *ctx, server_string **argv, int argc);

@@ -13,6 +13,7 @@
 
 #include "../src/topic.h"
 #include "args.h"
+#include "delivery.h"
 #include "errors.h"
 #include "publish_producer.h"
 #include "publish_slots.h"
@@ -135,10 +136,14 @@ static void publish_all(server_ctx *ctx, mpublish *m, uint64_t last) {
     size_t known = 0, at;
     while (known < m->count && m->by.id != NULL && m->messages[known].number <= last) known++;
     for (at = known; at < m->count; at++) {
-        long long sessions = topic_publish_one(ctx, &m->messages[at].record);
+        const hmq_record *record = &m->messages[at].record;
+        if (topic_publish_gathered(ctx, record, &reached)) continue;
+        gather_settle(ctx);
+        long long sessions = topic_publish_one(ctx, record);
         if (sessions < 0) break;
         reached += sessions;
     }
+    gather_settle(ctx);
     if (m->by.id != NULL && at > known) {
         m->by.chunk = (long long)m->messages[at - 1].number;
         publish_producer_note(ctx, &m->by);

@@ -145,6 +145,14 @@ static void keep_own(server_ctx *ctx, index_t *index, slots_option *slots) {
     matches.count = kept;
 }
 
+/* How the session of a match gets the message. */
+static delivery_how how_of(const match *to, const hmq_record *record) {
+    return (delivery_how){.qos = to->qos < record->qos ? to->qos : record->qos,
+                          .retain = to->retain_as_published && record->retain,
+                          .identifiers = matches.chosen,
+                          .identifier_count = gather_identifiers(to)};
+}
+
 static long long route(server_ctx *ctx, index_t *index, const hmq_record *record) {
     if (matches.count == 0 && matches.share_count == 0) return 0;
     message m;
@@ -153,10 +161,7 @@ static long long route(server_ctx *ctx, index_t *index, const hmq_record *record
     for (size_t i = 0; i < matches.count; i++) {
         const match *to = &matches.list[i];
         if (!index_session_lives(ctx, index, to->session)) continue;
-        delivery_how how = {.qos = to->qos < record->qos ? to->qos : record->qos,
-                            .retain = to->retain_as_published && record->retain,
-                            .identifiers = matches.chosen,
-                            .identifier_count = gather_identifiers(to)};
+        delivery_how how = how_of(to, record);
         reached += deliver(ctx, to->session, &m, &how);
     }
     for (size_t i = 0; i < matches.share_count; i++) {
@@ -321,6 +326,26 @@ long long topic_publish_one(server_ctx *ctx, const hmq_record *record) {
     if (record->retain && !retained_write(ctx, index, record)) return -1;
     counters.topic_published++;
     return route(ctx, index, record);
+}
+
+bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long *reached) {
+    if (can.cluster || record->retain || !index_is_current(ctx)) return false;
+    index_t *index = index_of(ctx);
+    bool lasts = !hmq_record_is_for_now(record) && history_stores_of_topic(index->histories, record->topic) != NULL;
+    if (lasts) return false;
+    find_matches(index, record);
+    if (matches.share_count > 0) return false;
+    counters.topic_published++;
+    message m;
+    message_begin(&m, record, record->time_ms);
+    for (size_t i = 0; i < matches.count; i++) {
+        const match *to = &matches.list[i];
+        if (!index_session_lives(ctx, index, to->session)) continue;
+        delivery_how how = how_of(to, record);
+        gather(ctx, to->session, &m, &how, reached);
+    }
+    message_end(&m);
+    return true;
 }
 
 /* ---- to some slots, perhaps not for the first time ----------------------------------------------------------- */

@@ -82,6 +82,12 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def packed(words: Sequence[Word]) -> bytes:
+    """A command as RESP, as it goes over the wire."""
+    parts = [str(word).encode() if isinstance(word, (str, int)) else bytes(word) for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
+
+
 def chunk_words(producer: ProducerChunk | None) -> list[Word]:
     """`PRODUCER id epoch chunk` of what is written, or nothing."""
     if producer is None:

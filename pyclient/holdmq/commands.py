@@ -57,7 +57,7 @@ from holdmq._session_commands import (
     session_unsubscribe,
 )
 from holdmq._wire import Word
-from holdmq.errors import ArgumentError
+from holdmq.errors import ArgumentError, translate
 from holdmq.replies import ChannelPolicy, Deliver, Hold, Message, Payload, ProducerChunk, Publisher, Text
 
 __all__ = [
@@ -110,6 +110,7 @@ __all__ = [
     "session_unsubscribe",
     "topic_commit",
     "topic_mpublish",
+    "topic_pipeline",
     "topic_publish",
     "topic_retained",
     "topic_retained_values",
@@ -161,6 +162,10 @@ def channel_range(channel: Text, start: int, stop: int) -> Command[list[Text]]:
     return Command(("LRANGE", wire.name("channel", channel), start, stop), _parse_texts, text=True)
 
 
+MAX_PIPELINE = 1024
+"""Most publishes of one `topic_pipeline`."""
+
+
 # --- Topics -----------------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +202,24 @@ def topic_publish(
         words += ["PROPERTIES", properties]
     words += wire.chunk_words(producer)
     return Command(tuple(words), wire.integer, scope=Scope.SLOTS, merge=sum)
+
+
+def topic_pipeline(publishes: Sequence[Command[int]]) -> Command[list[int | Exception]]:
+    """`TOPIC.PIPELINE`: runs publishes, made by `topic_publish`, as one command; not for a cluster.
+
+    Returns:
+        What each of them replied: the sessions reached, -1 for a repetition, or the error that it got.
+    """
+    words = [publish.words for publish in wire.some("publishes", publishes, MAX_PIPELINE)]
+    other = next((name for name, *_ in words if name != "TOPIC.PUBLISH"), None)
+    if other is not None:
+        raise ArgumentError(f"one of the publishes is {other!r}; expected commands made by topic_publish")
+
+    def parse(reply: object) -> list[int | Exception]:
+        replies = wire.array(reply, len(words))
+        return [translate(one) if isinstance(one, Exception) else wire.integer(one) for one in replies]
+
+    return Command(("TOPIC.PIPELINE", b"".join(map(wire.packed, words))), parse)
 
 
 def topic_mpublish(messages: Sequence[Message]) -> Command[tuple[int, int, int]]:

@@ -74,6 +74,9 @@ def test_words_stand_in_the_documented_order() -> None:
     assert commands.topic_publish("a", "x", qos=2, publisher=Publisher("p", 3, 7)).words == (
         ("TOPIC.PUBLISH", b"a", b"x", "QOS", 2, "FROM", b"p", "EPOCH", 3, "PACKET", 7)
     )
+    words = b"*5\r\n$13\r\nTOPIC.PUBLISH\r\n$2\r\n\xc3\xbc\r\n$1\r\nx\r\n$3\r\nQOS\r\n$1\r\n0\r\n"
+    publishes = [commands.topic_publish("ü", payload) for payload in ("x", memoryview(b"x"))]
+    assert commands.topic_pipeline(publishes).words == ("TOPIC.PIPELINE", words * 2)
 
 
 @pytest.mark.parametrize("as_map", [dict, lambda fields: [item for pair in fields.items() for item in pair]])
@@ -141,6 +144,11 @@ def test_a_reply_of_another_form_is_refused(command: Command[Any], reply: object
         ),
         (lambda: commands.session_open("c", "me", will=Will("a/#")), "a/#"),
         (lambda: commands.session_open("c", "me", will=Will("a", qos=3)), "qos of the will is 3"),
+        (lambda: commands.topic_pipeline([]), "0 publishes were given; expected 1 to 1024"),
+        (
+            lambda: commands.topic_pipeline([commands.topic_publish("a", "x"), commands.session_last("c")]),
+            "one of the publishes is 'SESSION.LAST'; expected commands made by topic_publish",
+        ),
         (lambda: SubscriptionOptions(qos=3), "qos is 3; expected 0, 1 or 2"),
         (lambda: SubscriptionOptions(retain_handling=-1), "retain_handling is -1"),
         (lambda: SubscriptionOptions(identifier=1 << 28), "identifier is 268435456; expected 0 to 268435455"),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from holdmq import core
 from tests.fuzz.history_commands import DAMAGE, HISTORY
+from tests.support.raw import encoded
 
 Command = tuple[bytes, ...]
 # Which connection sends it, and what.
@@ -372,6 +373,19 @@ class Generator:
             words.append(record.encode() if self.random.random() < 0.95 else self.value())
         return [b"TOPIC.MPUBLISH", *head, b"RECORD", *words]
 
+    def pipelined(self) -> list[bytes]:
+        """TOPIC.PIPELINE of publishes, most of them sound, sometimes cut or damaged."""
+        commands = []
+        for _ in range(1 + self.random.randrange(9)):
+            command = [b"TOPIC.PUBLISH", self.topic(), self.value()[:99], b"QOS", self.one((b"1", b"1", b"0", b"2"))]
+            command += self.maybe((b"FROM", lambda: self.one(IDS, BAD_KEYS)), (b"RETAIN",), (b"TTL", self.number))
+            commands.append(encoded(*(self.mutated(command) if self.random.random() < 0.05 else command)))
+        packed = b"".join(commands)
+        if self.random.random() < 0.1:
+            at = self.random.randrange(len(packed))
+            packed = packed[:at] + self.random.choice((b"", self.value() + packed[at + 1 :]))
+        return [b"TOPIC.PIPELINE", packed]
+
     def expiring(self) -> list[bytes]:
         """Pairs of seconds and payload."""
         return [
@@ -464,6 +478,8 @@ MODULE: tuple[Maker, ...] = (
     lambda g: [b"CHANNEL.SPUBLISH", g.channel(), g.value(), *g.chunk(), *g.maybe((b"AFTER", g.number))],
     lambda g: [b"TOPIC.PUBLISH", g.topic(), g.value(), *g.chunk()],
     lambda g: g.many(),
+    lambda g: g.pipelined(),
+    lambda g: g.pipelined(),
     lambda g: [b"CHANNEL.LAST", g.channel()],
     lambda g: [b"CHANNEL.POLICY", g.channel()],
     lambda g: [b"HOLDMQ.CHECK"],

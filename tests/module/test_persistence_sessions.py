@@ -20,6 +20,7 @@ from tests.module.sessions_support import (
     wait_for_replica,
 )
 from tests.support import RawClient, ReplyError, Server, eventually
+from tests.support.raw import encoded
 
 MakeServer = Callable[..., Server]
 
@@ -81,6 +82,8 @@ def exercise(client: redis.Redis) -> None:
 
 def exercise_publishers(client: redis.Redis) -> None:
     """What a publisher's session keeps."""
+    plain, short = (encoded("TOPIC.PUBLISH", "t/1", "m", "QOS", 1, "TTL", ttl) for ttl in (10**6, 100))
+    client.execute_command("TOPIC.PIPELINE", plain * 3 + short * 3)
     for packet in (9, 9, 10):
         publish(client, "t/1", "once", qos=2, publisher="more", packet=packet)
     Session(client, "{kept}").fetch(window=30)  # among it a message with an expiry of its own

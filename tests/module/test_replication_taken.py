@@ -17,10 +17,11 @@ import redis
 
 from tests.module.sessions_support import Key, assert_same_keys, digest, snapshot
 from tests.support import RawClient, Server, ServerKind, eventually
+from tests.support.raw import encoded
 from tests.support.server import HOST
 
 MakeServer = Callable[..., Server]
-Command = tuple[str | int, ...]
+Command = tuple[str | bytes | int, ...]
 
 SESSIONS = 12
 CHANNELS = 6
@@ -52,6 +53,7 @@ def writes(seed: int) -> Iterator[Command]:
             [("SESSION.DROP", key)] if number % 5 == 0 else [("SESSION.ADD", key, payload)],
             [("TOPIC.PUBLISH", topic, payload, "QOS", 1)],
             [("TOPIC.PUBLISH", topic, payload if number % 3 else "", "QOS", 2, "RETAIN", "TTL", 5000)],
+            [("TOPIC.PIPELINE", encoded("TOPIC.PUBLISH", topic, payload, "QOS", 1) * (1 + number % 70))],
             [("PUBLISH", channel, payload)],
             [("CHANNEL.PUBLISH", channel, payload)],
             [("CHANNEL.PUBLISH", channel, payload, "PRODUCER", "p", 1, number)],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdmq import ArgumentError, AsyncHoldMQ, FencedError, InvalidTopicError, Publisher
+from holdmq import ArgumentError, AsyncHoldMQ, FencedError, InvalidTopicError, Publisher, commands
 
 
 async def test_a_message_without_a_subscriber_reaches_nobody(hold: AsyncHoldMQ) -> None:
@@ -43,6 +43,24 @@ async def test_a_publisher_does_not_hear_itself_with_no_local(hold: AsyncHoldMQ)
     await session.subscribe("a", no_local=True)
     assert await hold.topics.publish("a", b"own", qos=1, publisher="device") == 0
     assert await hold.topics.publish("a", b"other", qos=1, publisher="other") == 1
+
+
+async def test_publishes_go_as_one_command_and_each_has_its_reply(hold: AsyncHoldMQ) -> None:
+    session = hold.session("device")
+    opened = await session.open("owner", expiry=100)
+    await session.subscribe("a", qos=1)
+    fenced = Publisher("device", epoch=opened.epoch + 1)
+    publishes = [
+        commands.topic_publish("a", b"1", qos=1),
+        commands.topic_publish("b", b"2", qos=1),
+        commands.topic_publish("a", b"3", qos=1, publisher=fenced),
+        commands.topic_publish("a", b"4", qos=1, publisher=Publisher("device", epoch=opened.epoch)),
+    ]
+    first, second, third, fourth = await hold.execute(commands.topic_pipeline(publishes))
+    assert (first, second, fourth) == (1, 0, 1)
+    assert isinstance(third, FencedError)
+    page = await session.fetch()
+    assert [entry.message.payload for entry in page.entries] == [b"1", b"4"]
 
 
 async def test_topics_that_mqtt_forbids_are_refused_before_anything_is_sent(hold: AsyncHoldMQ) -> None:

@@ -3,7 +3,7 @@
 
 import pytest
 
-from holdmq import ArgumentError, FencedError, HoldMQ, InvalidTopicError, Publisher
+from holdmq import ArgumentError, FencedError, HoldMQ, InvalidTopicError, Publisher, commands
 
 
 def test_a_message_without_a_subscriber_reaches_nobody(hold: HoldMQ) -> None:
@@ -44,6 +44,24 @@ def test_a_publisher_does_not_hear_itself_with_no_local(hold: HoldMQ) -> None:
     session.subscribe("a", no_local=True)
     assert hold.topics.publish("a", b"own", qos=1, publisher="device") == 0
     assert hold.topics.publish("a", b"other", qos=1, publisher="other") == 1
+
+
+def test_publishes_go_as_one_command_and_each_has_its_reply(hold: HoldMQ) -> None:
+    session = hold.session("device")
+    opened = session.open("owner", expiry=100)
+    session.subscribe("a", qos=1)
+    fenced = Publisher("device", epoch=opened.epoch + 1)
+    publishes = [
+        commands.topic_publish("a", b"1", qos=1),
+        commands.topic_publish("b", b"2", qos=1),
+        commands.topic_publish("a", b"3", qos=1, publisher=fenced),
+        commands.topic_publish("a", b"4", qos=1, publisher=Publisher("device", epoch=opened.epoch)),
+    ]
+    first, second, third, fourth = hold.execute(commands.topic_pipeline(publishes))
+    assert (first, second, fourth) == (1, 0, 1)
+    assert isinstance(third, FencedError)
+    page = session.fetch()
+    assert [entry.message.payload for entry in page.entries] == [b"1", b"4"]
 
 
 def test_topics_that_mqtt_forbids_are_refused_before_anything_is_sent(hold: HoldMQ) -> None:

@@ -325,7 +325,8 @@ def fill(client: redis.Redis, seed: int) -> None:
     for number in range(30):
         count = chance.randrange(1, 40)
         topics = [chance.choice(("t/0", "t/1", "t/2", "t/3", "t/all")) for _ in range(count)]
-        life: list[Word] = chance.choice(([], [], ["TTL", 1000], ["TTL", 1_000_000]))
+        ttl_s = chance.choice((None, None, 1000, 1_000_000))
+        life: list[Word] = [] if ttl_s is None else ["TTL", ttl_s]
         pipeline(client, *[(topic, f"{number}", "QOS", 1, *life) for topic in topics])
         session = chance.choice(sessions)
         ids = session.fetch(count=chance.randrange(1, 10)).packet_ids

@@ -451,7 +451,7 @@ void hmq_engine_look(const hmq_engine *e, hmq_engine_levels *levels) {
 /* ---- the server goes and comes ---- */
 
 void hmq_engine_server_lost(hmq_engine *e) {
-    e->up = e->broken = e->unpacked = false; /* the next one may be newer */
+    e->up = e->broken = e->unpacked = e->unpipelined = false; /* the next one may be newer */
     hmq_log_lost(e);
     hmq_bytes_free(&e->allocator, &e->incoming);
     e->measured = (hmq_resp_progress){0};

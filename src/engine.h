@@ -25,7 +25,14 @@
  *     page by page, until nothing follows.  An acknowledgement goes out only for the very message that was sent.
  *  4. All memory is bounded by the settings: unread bytes of a client by max_packet_bytes, ready messages by
  *     max_ready(_bytes), commands without a reply by max_outstanding per client (rest) and in all (congested).
- *  5. There is no clock and no randomness in here: the time comes with each call (ms since 1970, the server's unit).
+ *  5. Publishes that stand one behind the other, and of which none was handed out yet, go to the server as one command:
+ *
+ *         TOPIC.PIPELINE <TOPIC.PUBLISH ...><TOPIC.PUBLISH ...>...     one argument: 2 or more commands, as RESP
+ *
+ *     The reply is an array with the reply to each, or one error: then none was published.  A server that has no such
+ *     command (or does not permit it) gets them one by one from then on, these too.  Everything else - laws, settings,
+ *     counters - goes by the single publish.
+ *  6. There is no clock and no randomness in here: the time comes with each call (ms since 1970, the server's unit).
  *
  * Events are handed out one at a time, in order.  The bytes of an event belong to the engine or to the caller's input
  * and stay valid until the next call.  Any input is safe.  Nothing here is thread-safe. */
@@ -49,6 +56,7 @@ typedef struct hmq_engine_settings {
     uint32_t max_outstanding_bytes;
     uint32_t max_ready;              /* messages kept behind a full window, for one client */
     uint32_t max_ready_bytes;
+    uint32_t max_pipeline;           /* publishes in one command; 0 or 1: each goes by itself */
     uint32_t max_fetches;            /* pages of queues under way at the same time */
     uint32_t max_output_bytes;       /* bytes not yet taken by the owner above which no queued message is added */
     uint32_t message_expiry_s;       /* of a publish that has none; 0: it does not expire */
@@ -137,7 +145,8 @@ typedef struct hmq_engine_counters {
     uint64_t messages_dropped_oversized, messages_dropped_expired, messages_unreadable;
     uint64_t acknowledgements_unknown;
     uint64_t packets_malformed, protocol_errors;
-    uint64_t commands_sent, replies_received, deliveries_received, pages_fetched;
+    uint64_t commands_sent, replies_received; /* each publish of a TOPIC.PIPELINE is one */
+    uint64_t deliveries_received, pages_fetched;
     uint64_t latency_ms_sum, latency_count; /* from publishing to sending, of messages not from a backlog */
     uint64_t latency_below_ms[12]; /* 1 2 5 10 20 50 100 200 500 1000 5000, and all others */
 } hmq_engine_counters;
@@ -198,8 +207,8 @@ int hmq_engine_replies(hmq_engine *engine, const uint8_t *data, size_t len, int6
 void hmq_engine_flush(hmq_engine *engine, int64_t now_ms);
 /* Events that have no bytes behind them, made by flush or by the server's loss.  As above: false: none. */
 bool hmq_engine_next_event(hmq_engine *engine, hmq_engine_event *event);
-/* Commands not yet written, and that so many bytes of them are written now. */
-hmq_slice hmq_engine_server_output(const hmq_engine *engine);
+/* Commands not yet written, and that so many bytes of them (of what was handed out last) are written now. */
+hmq_slice hmq_engine_server_output(hmq_engine *engine);
 void hmq_engine_server_written(hmq_engine *engine, size_t bytes);
 bool hmq_engine_congested(const hmq_engine *engine);
 /* Commands without a reply. */

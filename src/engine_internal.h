@@ -49,6 +49,8 @@ typedef struct awaited {
     uint16_t packet_id; /* of an ACK: how many; of a FETCH: 1 if it is to be PACKED */
     uint8_t kind;
     uint8_t qos;
+    uint16_t batch;        /* the first publish of a TOPIC.PIPELINE: how many there are; else 0 */
+    uint8_t before, after; /* bytes of the TOPIC.PIPELINE that stand around its own */
 } awaited;
 
 /* A queue of 16-bit numbers, lists of connections, and so on: arrays that grow. */
@@ -151,9 +153,13 @@ struct hmq_engine {
     bool up;
     bool broken; /* the server's bytes made no sense */
     bool unpacked; /* this server knows no SESSION.FETCH ... PACKED */
+    bool unpipelined; /* this server knows no TOPIC.PIPELINE, or does not permit it */
     bool sweep; /* something could not be put on a list, or raised: the next flush looks at all connections */
     hmq_bytes log; /* commands without a reply, and those not written */
     size_t unwritten; /* bytes at the end of the log */
+    size_t run_bytes; /* at the very end: publishes that nobody was handed out, to become one command */
+    uint32_t run; /* how many */
+    double copies; /* of a publish, on the way: engine_log.c */
     hmq_bytes awaited; /* struct awaited, one for each command in the log */
     hmq_bytes incoming; /* what came from the server and is not a whole reply yet */
     hmq_resp_progress measured; /* of it */
@@ -205,7 +211,7 @@ void hmq_client_forget(hmq_engine *e, connection *c); /* aliases, rules */
 void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason);
 
 /* ---- engine_log.c ---- */
-/* Room for one command of at most `most` bytes; NULL: no memory.  Then hmq_log_add. */
+/* Room for commands of at most `most` bytes; NULL: no memory.  Then hmq_log_add, for each. */
 uint8_t *hmq_log_room(hmq_engine *e, size_t most);
 bool hmq_log_add(hmq_engine *e, const awaited *entry);
 /* The same for a publish or a completion: if nothing can go to the server now, it is kept to be sent again. */
@@ -214,8 +220,10 @@ const awaited *hmq_log_head(const hmq_engine *e); /* NULL: nothing is awaited */
 void hmq_log_drop_head(hmq_engine *e);
 size_t hmq_log_count(const hmq_engine *e);
 void hmq_log_lost(hmq_engine *e);
-/* Keeps the command at the head to be sent again. */
-bool hmq_log_keep_head(hmq_engine *e, connection *c);
+/* Keeps the command at the head to be sent again.  `seen`: the server may have executed it. */
+bool hmq_log_keep_head(hmq_engine *e, connection *c, bool seen);
+/* A publish went to so many sessions. */
+void hmq_log_reached(hmq_engine *e, int64_t sessions);
 /* Sends what is kept, if nothing of it is under way: all of it, or (no memory) nothing for now. */
 void hmq_log_send_again(hmq_engine *e, connection *c);
 /* Has the client a publish or a completion with this identifier that was not answered?  O(commands without a reply). */

@@ -4,6 +4,14 @@
  *      awaited  | A, id 7      | B, 3     | A, id 8      | C          |        one entry for each
  *                                                  ^ unwritten
  *
+ * Publishes at the end of the log that nobody was handed out are a run.  When something else comes, or a bound is reached,
+ * or the output is taken, two or more of them get a frame, which belongs to the entries of the first and the last:
+ *
+ *      log      | *2 TOPIC.PIPELINE $n  PUBLISH of A  | PUBLISH of B | PUBLISH of A  CRLF | ACK of B | PUBLISH of B
+ *      awaited  | A, id 7; batch 3, before            | B            | A, id 8; after     | B, 3     | B
+ *                                                                                                    ^ run
+ * For all that follows they are commands of their own.
+ *
  * The bytes stay until the reply is there, so that a publish can be sent again as it was: after a loss of the server, or
  * when it was refused for now.  It then waits in its connection's `again`: entry and bytes, one after the other.  What
  * the client sends meanwhile waits in `later`; what comes out of the log is older than that, whenever it comes.
@@ -13,16 +21,90 @@
  *     and they go out only when nothing of the connection is in the log.  (Behind a refused command also those that
  *     succeeded are sent again: so the last word on a topic stays the publisher's last word, and the answers stay in
  *     order.  Of QoS 2 and of completions the server knows that it had them.)
- *  2. A publish of QoS 0 that was written is never sent again.
+ *  2. A publish of QoS 0 that was written is never sent again, unless the server said that it does not know the command.
  *  3. The commands of a connection that ended are not sent again. */
 #include "engine_internal.h"
 
+#define PIPELINE_BYTES 16384U /* of publishes in one command; so there are less than 65536 of them */
+#define FRAME_BYTES 40U       /* room for what stands around them */
+
+/* A publish that goes to many sessions takes the server long: one command is to make about so many copies, so that others
+ * get their turn. */
+#define PIPELINE_COPIES 4096
+#define PIPELINE_LEAST 8 /* of publishes in one command, even then */
+
+/* ---- runs ---- */
+
+static awaited *entry_at(const hmq_engine *e, size_t index) {
+    return (awaited *)(void *)hmq_bytes_at(&e->awaited) + index;
+}
+
+/* A mean of those that came last; it follows quickly upwards, slowly downwards. */
+void hmq_log_reached(hmq_engine *e, int64_t sessions) {
+    double more = (double)sessions - e->copies;
+    e->copies += more > 0 ? more / 4 : more / 64;
+}
+
+static uint32_t most_in_run(const hmq_engine *e) {
+    if (e->unpipelined) return 1;
+    uint32_t most = e->settings.max_pipeline;
+    double fits = e->copies < 1 ? PIPELINE_COPIES : PIPELINE_COPIES / e->copies;
+    if (fits < PIPELINE_LEAST) fits = PIPELINE_LEAST;
+    return most < fits ? most : (uint32_t)fits;
+}
+
+/* *2 TOPIC.PIPELINE $bytes; the place behind it. */
+static uint8_t *put_frame(uint8_t *out, size_t bytes) {
+    out = hmq_resp_put_header(out, '*', 2);
+    out = hmq_resp_put_text(out, "TOPIC.PIPELINE", 14);
+    return hmq_resp_put_header(out, '$', bytes);
+}
+
+/* Ends the run; two or more get their frame, for which there is room.  `behind`: bytes of a command that is about to be
+ * added. */
+static void seal(hmq_engine *e, size_t behind) {
+    size_t bytes = e->run_bytes;
+    uint32_t count = e->run;
+    e->run_bytes = e->run = 0;
+    if (count < 2 || e->unpipelined) return;
+    uint8_t frame[FRAME_BYTES];
+    size_t before = (size_t)(put_frame(frame, bytes) - frame);
+    uint8_t *end = hmq_bytes_at(&e->log) + e->log.len, *begin = end - bytes;
+    memmove(end + before + 2, end, behind);
+    memmove(begin + before, begin, bytes);
+    memcpy(begin, frame, before);
+    memcpy(end + before, "\r\n", 2);
+    awaited *last = entry_at(e, hmq_log_count(e) - 1), *first = last - (count - 1);
+    first->batch = (uint16_t)count;
+    first->before = (uint8_t)before;
+    last->after = 2;
+    hmq_bytes_wrote(&e->log, before + 2);
+    e->unwritten += before + 2;
+}
+
+/* The run goes on with this one, or it is the first of another. */
+static void extend(hmq_engine *e, const awaited *entry) {
+    bool fits = e->run < most_in_run(e) && e->run_bytes + entry->len <= PIPELINE_BYTES;
+    if (!fits) seal(e, entry->len);
+    e->run++;
+    e->run_bytes += entry->len;
+}
+
+/* ---- the log ---- */
+
+/* And for the frame of the run before them, and of the one that they leave. */
 uint8_t *hmq_log_room(hmq_engine *e, size_t most) {
-    return hmq_bytes_room(&e->allocator, &e->log, most);
+    if (most > SIZE_MAX - 2 * FRAME_BYTES) return NULL;
+    return hmq_bytes_room(&e->allocator, &e->log, most + 2 * FRAME_BYTES);
 }
 
 bool hmq_log_add(hmq_engine *e, const awaited *entry) {
-    if (!hmq_bytes_append(&e->allocator, &e->awaited, entry, sizeof *entry)) return false;
+    if (hmq_bytes_room(&e->allocator, &e->awaited, sizeof *entry) == NULL) return false;
+    if (entry->kind == COMMAND_PUBLISH)
+        extend(e, entry);
+    else
+        seal(e, entry->len);
+    hmq_bytes_append(&e->allocator, &e->awaited, entry, sizeof *entry);
     hmq_bytes_wrote(&e->log, entry->len);
     e->unwritten += entry->len;
     e->count.commands_sent++;
@@ -55,42 +137,57 @@ size_t hmq_log_count(const hmq_engine *e) {
     return e->awaited.len / sizeof(awaited);
 }
 
-static const awaited *head(const hmq_engine *e) {
-    return e->awaited.len == 0 ? NULL : (const awaited *)(const void *)hmq_bytes_at(&e->awaited);
+static awaited *head(const hmq_engine *e) {
+    return e->awaited.len == 0 ? NULL : entry_at(e, 0);
+}
+
+static size_t bytes_of(const awaited *entry) {
+    return (size_t)entry->before + entry->len + entry->after;
 }
 
 void hmq_log_drop_head(hmq_engine *e) {
-    hmq_bytes_drop(&e->log, head(e)->len);
+    hmq_bytes_drop(&e->log, bytes_of(head(e)));
     hmq_bytes_drop(&e->awaited, sizeof(awaited));
 }
 
+/* With all that went in one command with it. */
 static bool head_is_written(const hmq_engine *e) {
-    return e->log.len - e->unwritten >= head(e)->len;
+    size_t bytes = bytes_of(head(e));
+    for (uint16_t i = 1; e->unwritten > 0 && i < head(e)->batch; i++) bytes += bytes_of(entry_at(e, i));
+    return e->log.len - e->unwritten >= bytes;
 }
 
 const awaited *hmq_log_head(const hmq_engine *e) {
     return head(e) != NULL && head_is_written(e) ? head(e) : NULL;
 }
 
-hmq_slice hmq_engine_server_output(const hmq_engine *e) {
+hmq_slice hmq_engine_server_output(hmq_engine *e) {
+    seal(e, 0);
     if (e->unwritten == 0) return (hmq_slice){NULL, 0};
     return (hmq_slice){hmq_bytes_at(&e->log) + (e->log.len - e->unwritten), e->unwritten};
 }
 
 void hmq_engine_server_written(hmq_engine *e, size_t bytes) {
-    e->unwritten -= bytes < e->unwritten ? bytes : e->unwritten;
+    size_t handed_out = e->unwritten - e->run_bytes;
+    e->unwritten -= bytes < handed_out ? bytes : handed_out;
 }
 
 void hmq_log_confirmed(hmq_engine *e) {
     const awaited *entry = hmq_log_head(e);
     if (entry == NULL || entry->kind != COMMAND_SILENT) return;
-    if (--((awaited *)(void *)hmq_bytes_at(&e->awaited))->token == 0) hmq_log_drop_head(e);
+    if (--head(e)->token == 0) hmq_log_drop_head(e);
 }
 
-bool hmq_log_keep_head(hmq_engine *e, connection *c) {
-    awaited entry = *head(e);
-    entry.token = 1;
-    return keep(e, &c->again, &entry, hmq_bytes_at(&e->log));
+/* To be sent again: without the frame that it went in. */
+static bool keep_again(hmq_engine *e, connection *c, const awaited *sent, const uint8_t *bytes, bool seen) {
+    awaited entry = *sent;
+    entry.token |= seen;
+    entry.batch = entry.before = entry.after = 0;
+    return keep(e, &c->again, &entry, bytes + sent->before);
+}
+
+bool hmq_log_keep_head(hmq_engine *e, connection *c, bool seen) {
+    return keep_again(e, c, head(e), hmq_bytes_at(&e->log), seen);
 }
 
 /* Into the log, which has the room. */
@@ -108,8 +205,9 @@ static void send_kept(hmq_engine *e, connection *c, hmq_bytes *kept) {
 
 void hmq_log_send_again(hmq_engine *e, connection *c) {
     if (!e->up || c->under_way > 0) return;
-    if (keeps_anything(c)) { /* and so `outstanding` of them */
-        bool fits = hmq_bytes_room(&e->allocator, &e->log, c->again.len + c->later.len) != NULL &&
+    if (keeps_anything(c)) { /* and so `outstanding` of them, two or more in a frame */
+        size_t most = c->again.len + c->later.len + (size_t)c->outstanding / 2 * FRAME_BYTES;
+        bool fits = hmq_log_room(e, most) != NULL &&
                     hmq_bytes_room(&e->allocator, &e->awaited, c->outstanding * sizeof(awaited)) != NULL;
         if (!fits) {
             hmq_engine_wants_time(e, c);
@@ -150,35 +248,31 @@ static bool is_among(const hmq_bytes *kept, const connection *c, uint16_t packet
 }
 
 bool hmq_log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id) {
-    const awaited *entries = head(e);
     for (size_t i = 0; c->under_way > 0 && i < hmq_log_count(e); i++)
-        if (is_use(&entries[i], c, packet_id)) return true;
+        if (is_use(entry_at(e, i), c, packet_id)) return true;
     return is_among(&c->again, c, packet_id) || is_among(&c->later, c, packet_id);
 }
 
 /* One command whose reply will not come. */
 static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool written) {
     connection *c = hmq_engine_find(e, lost->conn);
-    awaited entry = *lost;
-    if (c == NULL || c->phase != PHASE_OPEN || entry.kind > COMMAND_COMPLETE) return;
-    if (written && entry.kind == COMMAND_PUBLISH && entry.qos == 0) { /* in doubt */
+    if (c == NULL || c->phase != PHASE_OPEN || lost->kind > COMMAND_COMPLETE) return;
+    if (written && lost->kind == COMMAND_PUBLISH && lost->qos == 0) { /* in doubt */
         c->outstanding--;
         e->count.publishes_dropped_qos0++;
         return;
     }
-    entry.token |= written;
-    if (!keep(e, &c->again, &entry, bytes)) hmq_engine_no_memory(e, c);
+    if (!keep_again(e, c, lost, bytes, written)) hmq_engine_no_memory(e, c);
 }
 
 void hmq_log_lost(hmq_engine *e) {
     size_t at = 0, written = e->log.len - e->unwritten;
     for (size_t i = 0; i < hmq_log_count(e); i++) {
-        awaited entry;
-        memcpy(&entry, hmq_bytes_at(&e->awaited) + i * sizeof entry, sizeof entry);
-        lose(e, &entry, hmq_bytes_at(&e->log) + at, at < written);
-        at += entry.len;
+        const awaited *entry = entry_at(e, i);
+        lose(e, entry, hmq_bytes_at(&e->log) + at, at < written);
+        at += bytes_of(entry);
     }
     hmq_bytes_clear(&e->log);
     hmq_bytes_clear(&e->awaited);
-    e->unwritten = 0;
+    e->unwritten = e->run_bytes = e->run = 0;
 }

@@ -54,6 +54,7 @@ static void published(hmq_engine *e, connection *c, const awaited *entry, int64_
         e->count.publishes_repeated++;
         quota_back(c); /* it was counted twice */
     }
+    if (reached >= 0) hmq_log_reached(e, reached);
     e->count.publishes_unheard += reached == 0;
     e->count.publishes_acknowledged += entry->qos > 0;
     answer_publish(e, c, entry, reached == 0 ? REASON_UNHEARD : 0);
@@ -115,7 +116,7 @@ static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slic
         finish(e, c);
     } else if (!is_passing(error) || is_told || gives_up(e, &c->publishes)) {
         refused_for_good(e, c, entry, error);
-    } else if (hmq_log_keep_head(e, c)) {
+    } else if (hmq_log_keep_head(e, c, true)) {
         stall(e, c, &c->publishes, error);
     } else {
         hmq_engine_no_memory(e, c);
@@ -130,7 +131,7 @@ static void client_replied(hmq_engine *e, connection *c, const awaited *entry, c
         failed(e, c, reply->text);
     } else if (c->publishes.waits && !is_fleeting(entry)) {
         /* Behind a refused one all go again: the last word on a topic has to stay the last, and the answers in order. */
-        if (!hmq_log_keep_head(e, c)) hmq_engine_no_memory(e, c);
+        if (!hmq_log_keep_head(e, c, true)) hmq_engine_no_memory(e, c);
     } else if (refusal) {
         refused(e, c, entry, reply->text);
     } else {
@@ -248,28 +249,76 @@ static bool is_of_its_type(const awaited *entry, uint8_t type) {
     }
 }
 
-/* False: nobody asked for it. */
-static bool replied(hmq_engine *e, hmq_slice reply, hmq_engine_event *event) {
-    const awaited *head = hmq_log_head(e);
-    hmq_resp_item item;
-    size_t at = 0;
-    if (head == NULL || !hmq_resp_next(reply.data, reply.len, &at, &item)) return false;
-    if (item.type == '!') item.type = '-';
-    if (!is_of_its_type(head, item.type)) return false;
-    const awaited entry = *head;
+/* The reply to the command at the head.  False: it is none to it. */
+static bool head_replied(hmq_engine *e, const hmq_resp_item *item, hmq_slice reply, hmq_engine_event *event) {
+    const awaited entry = *hmq_log_head(e);
+    if (!is_of_its_type(&entry, item->type)) return false;
     connection *c = hmq_engine_find(e, entry.conn);
     bool is_open = c != NULL && c->phase == PHASE_OPEN;
     e->count.replies_received++;
     if (entry.kind == COMMAND_OWNER)
         *event = (hmq_engine_event){.kind = HMQ_EVENT_REPLY, .conn = entry.conn, .token = entry.token, .bytes = reply};
     else if (is_open && entry.kind <= COMMAND_COMPLETE)
-        client_replied(e, c, &entry, &item);
-    else if (is_open && !queue_replied(e, c, &entry, &item, reply))
+        client_replied(e, c, &entry, item);
+    else if (is_open && !queue_replied(e, c, &entry, item, reply))
         return false;
     if (entry.kind == COMMAND_FETCH) fetch_done(e);
     if (entry.kind == COMMAND_ACK) e->acking -= entry.packet_id;
     hmq_log_drop_head(e);
     return true;
+}
+
+static bool next_item(hmq_slice reply, size_t *at, hmq_resp_item *item) {
+    if (!hmq_resp_next(reply.data, reply.len, at, item)) return false;
+    if (item->type == '!') item->type = '-';
+    return true;
+}
+
+/* ---- replies to TOPIC.PIPELINE ---- */
+
+/* A module from before there was TOPIC.PIPELINE, or a user who may not call it. */
+static bool is_unpipelined(hmq_slice error) {
+    return begins_with(error, "ERR unknown command") || begins_with(error, "NOPERM");
+}
+
+/* The publish at the head certainly was none, of whatever QoS: it goes again by itself, and those behind it, at once. */
+static void take_back(hmq_engine *e) {
+    connection *c = hmq_engine_find(e, hmq_log_head(e)->conn);
+    e->count.replies_received++;
+    if (c != NULL && c->phase == PHASE_OPEN) {
+        c->under_way--;
+        if (!hmq_log_keep_head(e, c, false)) hmq_engine_no_memory(e, c);
+        if (!c->publishes.waits) c->publishes.at_ms = e->now_ms;
+        c->publishes.waits = true;
+        hmq_engine_wants_time(e, c);
+    }
+    hmq_log_drop_head(e);
+}
+
+/* The reply to the publishes at the head: an array of theirs, or an error, which is that of each.  As above. */
+static bool batch_replied(hmq_engine *e, hmq_resp_item item, size_t at, hmq_slice reply, hmq_engine_event *event) {
+    const uint16_t count = hmq_log_head(e)->batch;
+    bool is_array = item.type == '*' && item.number == count;
+    bool is_unknown = item.type == '-' && is_unpipelined(item.text);
+    if (!is_array && item.type != '-') return false;
+    e->unpipelined |= is_unknown;
+    for (uint16_t i = 0; i < count; i++) {
+        if (is_unknown)
+            take_back(e);
+        else if ((is_array && !next_item(reply, &at, &item)) || !head_replied(e, &item, reply, event))
+            return false;
+    }
+    return true;
+}
+
+/* False: nobody asked for it. */
+static bool replied(hmq_engine *e, hmq_slice reply, hmq_engine_event *event) {
+    const awaited *head = hmq_log_head(e);
+    hmq_resp_item item;
+    size_t at = 0;
+    if (head == NULL || !next_item(reply, &at, &item)) return false;
+    if (head->batch > 0) return batch_replied(e, item, at, reply, event);
+    return head_replied(e, &item, reply, event);
 }
 
 /* How many channels an (UN)SUBSCRIBE names. */

@@ -4,7 +4,7 @@ Packets are built and read here by hand, so that the engine's codec is not teste
 """
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import hiredis
@@ -120,8 +120,10 @@ class Desk:
     settings: EngineSettings = field(default_factory=EngineSettings)
     now_ms: int = T0
     books: Books | None = None  # what the engine takes its memory from
+    max_pipeline: int = 0  # most tests look at one publish after the other
 
     def __post_init__(self) -> None:
+        self.settings = replace(self.settings, max_pipeline=self.max_pipeline)
         self.engine = (
             Engine(self.settings) if self.books is None else Engine(self.settings, allocator=self.books.allocator)
         )

@@ -7,7 +7,7 @@ import hiredis
 from holdmq.core.engine import Engine, EngineSettings, Event, EventKind, OpenSession
 from tests.core.engine_talk import bulk
 from tests.core.engine_world_client import Client, Link
-from tests.core.engine_world_server import inbox_of, key_of
+from tests.core.engine_world_server import MOST_PIPELINED, inbox_of, key_of
 
 if TYPE_CHECKING:
     from tests.core.engine_world import World
@@ -16,6 +16,7 @@ SETTINGS = EngineSettings(
     max_client_outstanding=6,
     max_ready=3,
     max_ready_bytes=400,
+    max_pipeline=MOST_PIPELINED,
     max_fetches=2,
     max_output_bytes=200,
     retry_total_ms=10**9,

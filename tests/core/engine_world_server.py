@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 IDENTIFIERS = 24  # then they come round
 MOST_QUEUED = 12
+MOST_PIPELINED = 4
+UNPIPELINED = b"ERR unknown command 'TOPIC.PIPELINE', with args beginning with: ", b"NOPERM TOPIC.PIPELINE"
 
 Mark = tuple[int, int]  # serial and number of a message: the same publish may stand in a queue twice
 
@@ -139,8 +141,10 @@ class Server:
 
     def refuse(self, name: bytes) -> None:
         """Raises RefusedError, if this command is refused for now."""
+        if name == b"TOPIC.PIPELINE" and self.refusal in UNPIPELINED:
+            raise RefusedError(self.refusal.decode())
         if (
-            (self.refusal == b"OOM" and name == b"TOPIC.PUBLISH")
+            (self.refusal == b"OOM" and name in (b"TOPIC.PUBLISH", b"TOPIC.PIPELINE"))
             or (self.refusal == b"READONLY" and name not in (b"SESSION.FETCH", b"PING", b"SUBSCRIBE", b"UNSUBSCRIBE"))
             or self.refusal == b"BUSY"
         ):
@@ -178,12 +182,28 @@ class Server:
 
     # ---- commands
 
+    def pipeline(self, command: list[bytes]) -> bytes:
+        reader = hiredis.Reader()
+        reader.feed(command[1])
+        replies = []
+        while (one := reader.gets()) is not False:
+            assert one[0] == b"TOPIC.PUBLISH"
+            try:
+                replies.append(self.publish(one))
+            except RefusedError as error:
+                replies.append(b"-%s\r\n" % str(error).encode())
+        assert len(command) == 2
+        assert 2 <= len(replies) <= MOST_PIPELINED
+        return b"*%d\r\n" % len(replies) + b"".join(replies)
+
     def publish(self, command: list[bytes]) -> bytes:
         topic, payload, options = command[1], command[2], command[3:]
         given = {
             name: options[options.index(name) + 1] for name in (b"QOS", b"FROM", b"EPOCH", b"PACKET") if name in options
         }
         publisher, uid, qos = given[b"FROM"], uid_of(payload), int(given.get(b"QOS", b"0"))
+        if self.refusal == b"TRYAGAIN" and uid % 3 == 0:
+            raise RefusedError("TRYAGAIN")
         session = self.data.sessions[publisher]
         if b"EPOCH" in given and session.epoch != int(given[b"EPOCH"]):
             raise RefusedError("FENCED")
@@ -280,6 +300,7 @@ class Server:
 
 _COMMANDS = {
     b"TOPIC.PUBLISH": Server.publish,
+    b"TOPIC.PIPELINE": Server.pipeline,
     b"SESSION.COMPLETE": Server.complete,
     b"SESSION.ACK": Server.ack,
     b"SESSION.RELEASE": Server.release,

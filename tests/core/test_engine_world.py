@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from tests.core.engine_world import World
+from tests.core.engine_world_server import UNPIPELINED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,7 @@ WALKS = 24
 STEPS = 400
 CLIENTS = st.integers(0, 2)
 BYTES = st.integers(1, 200)
-REFUSALS = [b"", b"OOM", b"READONLY", b"BUSY"]
+REFUSALS = [b"", b"OOM", b"READONLY", b"BUSY", b"TRYAGAIN", *UNPIPELINED]
 
 
 class Machine(RuleBasedStateMachine):

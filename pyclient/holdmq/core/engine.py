@@ -77,6 +77,7 @@ class EngineSettings:
     max_outstanding_bytes: int = 67_108_864
     max_ready: int = 1000
     max_ready_bytes: int = 65_536
+    max_pipeline: int = 64
     max_fetches: int = 64
     max_output_bytes: int = 262_144
     message_expiry_s: int = 0

@@ -10,8 +10,9 @@ from typing import Any
 import hiredis
 
 from holdmq.core import Delivery, DeliveryKind, Record, RecordType
+from holdmq.core._binding import lib
 from holdmq.core.engine import Engine, EngineSettings, Event, EventKind, OpenSession
-from tests.core.support import Books
+from tests.core.support import Books, text_of
 
 T0 = 1_760_000_000_000
 
@@ -111,6 +112,30 @@ def page(entries: list[tuple[int, int, int, bytes]], *, more: bool = False, pack
         return b"*3\r\n" + bulk(packed(entries)) + b":%d\r\n:0\r\n" % more
     listed = b"".join(b"*4\r\n:%d\r\n:%d\r\n:%d\r\n" % entry[:3] + bulk(entry[3]) for entry in entries)
     return b"*3\r\n*%d\r\n" % len(entries) + listed + b":%d\r\n:0\r\n" % more
+
+
+def publishes(command: list[bytes]) -> list[list[bytes]]:
+    """Those that a command holds: one, or (TOPIC.PIPELINE) several."""
+    if command[0] != b"TOPIC.PIPELINE":
+        return [command] if command[0] == b"TOPIC.PUBLISH" else []
+    reader = hiredis.Reader()
+    reader.feed(command[1])
+    result: list[list[bytes]] = []
+    while (one := reader.gets()) is not False:
+        result.append(one)
+    return result
+
+
+def array(replies: list[bytes]) -> bytes:
+    """The reply to TOPIC.PIPELINE."""
+    return b"*%d\r\n" % len(replies) + b"".join(replies)
+
+
+def write_some(engine: Engine, most: int) -> bytes:
+    """What the engine has for the server, up to so many bytes; the rest is handed out again."""
+    data = text_of(lib.hmq_engine_server_output(engine.handle))[:most]
+    lib.hmq_engine_server_written(engine.handle, len(data))
+    return data
 
 
 @dataclass

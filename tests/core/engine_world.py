@@ -13,7 +13,7 @@ Identifiers are few, so that they come round; every message has a number of its 
 import copy
 
 from holdmq.core.engine import OutOfStepError
-from tests.core.engine_talk import T0, connect
+from tests.core.engine_talk import T0, connect, write_some
 from tests.core.engine_world_client import Client, Link
 from tests.core.engine_world_owner import DENIED, MOST_UNANSWERED, Owner
 from tests.core.engine_world_server import Mark, Message, Server, Session, key_of
@@ -167,13 +167,13 @@ class World:
         if client.link is not None:
             self.engine.set_writable(client.link.conn, writable)
 
-    def step_look(self, commands: bool = True) -> None:
-        """The owner's round: flush, events, commands to the server, bytes to the clients."""
+    def step_look(self, most: int = 1 << 20) -> None:
+        """The owner's round: flush, events, commands to the server (so many bytes of them), bytes to the clients."""
         self.engine.flush(self.now_ms)
         for event in list(self.engine.events()):
             self.owner.on_event(event)
-        if self.owner.up and commands:
-            self.server.written(self.engine.server_output())
+        if self.owner.up and most:
+            self.server.written(write_some(self.engine, most))
         self.owner.take_outputs()
 
     def step_execute(self, count: int) -> None:

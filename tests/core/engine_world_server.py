@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import hiredis
 
 from holdmq.core import Delivery, DeliveryKind
-from tests.core.engine_talk import PUBREL_RECORD, bulk, identifiers, page, push, record, transient
+from tests.core.engine_talk import PUBREL_RECORD, array, bulk, identifiers, page, publishes, push, record, transient
 
 if TYPE_CHECKING:
     from tests.core.engine_world import World
@@ -183,10 +183,8 @@ class Server:
     # ---- commands
 
     def pipeline(self, command: list[bytes]) -> bytes:
-        reader = hiredis.Reader()
-        reader.feed(command[1])
         replies = []
-        while (one := reader.gets()) is not False:
+        for one in publishes(command):
             assert one[0] == b"TOPIC.PUBLISH"
             try:
                 replies.append(self.publish(one))
@@ -194,7 +192,7 @@ class Server:
                 replies.append(b"-%s\r\n" % str(error).encode())
         assert len(command) == 2
         assert 2 <= len(replies) <= MOST_PIPELINED
-        return b"*%d\r\n" % len(replies) + b"".join(replies)
+        return array(replies)
 
     def publish(self, command: list[bytes]) -> bytes:
         topic, payload, options = command[1], command[2], command[3:]

@@ -7,11 +7,13 @@ import pytest
 from holdmq.core.engine import EngineSettings, EventKind, OutOfStepError
 from tests.core.engine_talk import (
     Desk,
+    array,
     packet,
     page,
     puback,
     pubcomp,
     publish,
+    publishes,
     pubrec,
     pubrel,
     push,
@@ -26,6 +28,11 @@ INBOX = b"{c}_inbox"
 SETTINGS = EngineSettings(max_ready=4)
 MOST_CALLS = 400
 FAILURES = 3  # in a row, where one is not all
+
+
+def payloads(commands: list[list[bytes]]) -> list[list[bytes]]:
+    """The first byte of each publish that went in each command that publishes."""
+    return [[one[2][:1] for one in publishes(command)] for command in commands if publishes(command)]
 
 
 class GaveUpError(Exception):
@@ -101,6 +108,35 @@ def publishing(desk: Watched) -> None:
     desk.engine.close(conn)
 
 
+def pipelining(desk: Watched) -> None:
+    """The same for publishes that go as one: a refusal inside, a server that does not know the command, a loss."""
+    one, other = desk.open(b"c"), desk.open(b"d")
+    for i in range(1, 5):
+        desk.send(one, publish(b"t", b"%d" % i * 300, qos=1, packet_id=i))
+        desk.send(other, publish(b"t", b"%d" % i * 300, qos=2, packet_id=i))
+        desk.send(other, pubrel(9) if i == 2 else b"")
+    assert [len(publishes(command)) for command in desk.commands()] == [4, 0, 4]
+    desk.answer(array([b":1\r\n", b":1\r\n", b"-READONLY x\r\n", b":1\r\n"]), b":1\r\n", array([b":1\r\n"] * 4))
+    assert desk.received(other) == pubrec(1) + pubrec(2) + pubcomp(9) + pubrec(3) + pubrec(4)
+    answers = desk.received(one)
+    desk.now_ms += 60
+    assert payloads(desk.told()) == [[b"2", b"3", b"4"]]
+    desk.send(other, publish(b"t", b"5") + publish(b"t", b"6", qos=1, packet_id=6))
+    assert payloads(desk.commands()) == [[b"5", b"6"]]
+    desk.answer(array([b":1\r\n"] * 3), b"-ERR unknown command 'TOPIC.PIPELINE'\r\n")
+    assert answers + desk.received(one) == puback(1) + puback(2) + puback(3) + puback(4)
+    assert payloads(desk.told()) == [[b"5"], [b"6"]]
+    desk.engine.server_lost()
+    desk.look()
+    desk.check()
+    desk.send(one, publish(b"t", b"7", qos=1, packet_id=7) + publish(b"t", b"8", qos=1, packet_id=8))
+    desk.engine.server_restored(desk.now_ms)
+    again = b"".join(b"".join(together) for together in payloads(desk.told()))
+    assert again in (b"678", b"786")
+    for conn in (one, other):
+        desk.engine.close(conn)
+
+
 def receiving(desk: Watched) -> None:
     """Pushes, pages, a line behind the window, releases, a loss: in order, and acknowledged is what was."""
     conn = desk.open(version=5, window=2, alias_maximum_out=3)
@@ -156,8 +192,11 @@ def owning(desk: Watched) -> None:
     assert again not in conns
 
 
+MOST_PIPELINED = {pipelining: 64}
+
+
 @pytest.mark.parametrize("failures", [1, FAILURES])
-@pytest.mark.parametrize("conversation", [publishing, receiving, owning])
+@pytest.mark.parametrize("conversation", [publishing, pipelining, receiving, owning])
 def test_failing_allocations_end_or_delay_one_client_and_that_is_all(
     conversation: Callable[[Watched], None], failures: int
 ) -> None:
@@ -168,7 +207,7 @@ def test_failing_allocations_end_or_delay_one_client_and_that_is_all(
 def calls(conversation: Callable[[Watched], None], failures: int) -> list[range]:
     """Each run of calls that may fail."""
     books = Books()
-    conversation(Watched(SETTINGS, books=books))
+    conversation(Watched(SETTINGS, books=books, max_pipeline=MOST_PIPELINED.get(conversation, 0)))
     assert books.calls < MOST_CALLS
     return [range(first, first + failures) for first in range(1, books.calls + 1)]
 
@@ -178,7 +217,7 @@ def run(conversation: Callable[[Watched], None], failing: range) -> type[Excepti
     books = Books(lambda call: call in failing)
     outcome: type[Exception] | None = None
     try:
-        conversation(Watched(SETTINGS, books=books))
+        conversation(Watched(SETTINGS, books=books, max_pipeline=MOST_PIPELINED.get(conversation, 0)))
     except (GaveUpError, MemoryError) as error:
         outcome = type(error)
     assert books.sizes == {}
@@ -191,9 +230,9 @@ def run(conversation: Callable[[Watched], None], failing: range) -> type[Excepti
 class Hungry(Desk):
     """A desk whose engine gets memory, or none at all."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_pipeline: int = 0) -> None:
         self.starves = False
-        super().__init__(books=Books(lambda _call: self.starves))
+        super().__init__(books=Books(lambda _call: self.starves), max_pipeline=max_pipeline)
 
     def starved(self) -> list[list[bytes]]:
         """What goes to the server while there is no memory."""
@@ -246,6 +285,17 @@ def test_all_that_is_sent_again_goes_at_once_when_there_is_memory_again(hungry: 
     assert [command[0] for command in hungry.starved()] == [b"PING"] * 3
     hungry.send(conn, publish(b"t", b"9", qos=1, packet_id=9))
     assert [command[2][:1] for command in hungry.commands()] == [b"%d" % i for i in range(1, 10)]
+
+
+def test_what_gathered_needs_no_memory_to_go_as_one() -> None:
+    hungry = Hungry(max_pipeline=64)
+    conns = [hungry.open(b"%d" % i) for i in range(3)]
+    for size in range(200):
+        for conn in conns:
+            hungry.send(conn, publish(b"t", bytes(size)))
+        hungry.starves = True
+        assert [len(publishes(command)) for command in hungry.commands()] == [3]
+        hungry.starves = False
 
 
 def test_an_end_that_could_not_be_told_is_told_when_there_is_memory_again(hungry: Hungry) -> None:

@@ -64,9 +64,9 @@ class Machine(RuleBasedStateMachine):
     def writable(self, who: int, writable: bool) -> None:
         self.world.step_writable(self.world.clients[who], writable)
 
-    @rule(commands=st.booleans())
-    def look(self, commands: bool) -> None:
-        self.world.step_look(commands)
+    @rule(most=st.sampled_from([0, 40, 150, 1 << 20]))
+    def look(self, most: int) -> None:
+        self.world.step_look(most)
 
     @rule(count=st.integers(1, 10))
     def execute(self, count: int) -> None:
@@ -154,7 +154,7 @@ def walk(rng: random.Random, weather: str, steps: int) -> World:
         "flow": lambda: world.step_flow(rng.choice(clients), rng.choice([1, 5, 50, 1000])),
         "acknowledge": lambda: world.step_acknowledge(rng.choice(clients), rng.randrange(4)),
         "writable": lambda: world.step_writable(rng.choice(clients), rng.random() < 0.6),
-        "look": lambda: world.step_look(rng.random() < 0.8),
+        "look": lambda: world.step_look(rng.choice([0, 30, 300, *[1 << 20] * 7])),
         "execute": lambda: world.step_execute(rng.randrange(1, 8)),
         "answer": lambda: world.step_answer(rng.choice([1, 10, 100, 10_000])),
         "refuse": lambda: world.step_refuse(rng.choice([b"", b"", b"", *REFUSALS])),

@@ -7,7 +7,7 @@
  *
  * Laws
  *  1. What a client gets is a sequence of whole packets of its version, none of which a client alone may send.
- *  2. What the server gets is a sequence of whole commands.
+ *  2. What the server gets is a sequence of whole commands; a TOPIC.PIPELINE holds two or more publishes, within its bound.
  *  3. Events name connections that there are, and their bytes are readable.
  *  4. All memory goes back, also when some could not be had. */
 #include <stdio.h>
@@ -29,6 +29,7 @@
     } while (0)
 
 #define CLIENTS 4
+#define MOST_PIPELINED 3
 #define MOST_EVENTS 1000 /* of one step */
 #define T0 1760000000000LL
 
@@ -131,16 +132,50 @@ static void take_outputs(world *w) {
     }
 }
 
-/* Law 2. */
+/* The name of the command at *at, and *at behind it. */
+static hmq_slice command_name(hmq_slice bytes, size_t *at) {
+    hmq_resp_item header, name;
+    HOLDS(hmq_resp_next(bytes.data, bytes.len, at, &header) && header.type == '*');
+    HOLDS(hmq_resp_next(bytes.data, bytes.len, at, &name) && name.type == '$');
+    return name.text;
+}
+
+static bool is_word(hmq_slice text, const char *word) {
+    return text.len == strlen(word) && memcmp(text.data, word, text.len) == 0;
+}
+
+/* Law 2.  The bytes are those of one command. */
+static void check_command(hmq_slice bytes) {
+    size_t at = 0, publishes = 0;
+    hmq_resp_item listed;
+    if (!is_word(command_name(bytes, &at), "TOPIC.PIPELINE")) return;
+    HOLDS(hmq_resp_next(bytes.data, bytes.len, &at, &listed) && listed.type == '$' && at == bytes.len);
+    for (size_t begin = 0; begin < listed.text.len; publishes++) {
+        int64_t size = hmq_resp_measure(listed.text.data + begin, listed.text.len - begin);
+        size_t inner = begin;
+        HOLDS(size > 0);
+        HOLDS(is_word(command_name(listed.text, &inner), "TOPIC.PUBLISH"));
+        begin += (size_t)size;
+    }
+    HOLDS(publishes >= 2 && publishes <= MOST_PIPELINED);
+}
+
 static void take_commands(world *w, size_t most) {
     hmq_slice output = hmq_engine_server_output(w->engine);
     size_t at = 0;
     while (at < output.len && most-- > 0) {
         int64_t size = hmq_resp_measure(output.data + at, output.len - at);
-        HOLDS(size > 0 && output.data[at] == '*');
+        HOLDS(size > 0);
+        check_command((hmq_slice){output.data + at, (size_t)size});
         at += (size_t)size;
     }
     hmq_engine_server_written(w->engine, at);
+}
+
+/* Perhaps in the middle of a command. */
+static void lose(world *w, uint8_t argument) {
+    if (argument & 2) hmq_engine_server_written(w->engine, hmq_engine_server_output(w->engine).len * argument / 256);
+    hmq_engine_server_lost(w->engine);
 }
 
 static void come_back(world *w) {
@@ -269,12 +304,27 @@ static void page(world *w, uint8_t argument) {
 }
 
 static void answer(world *w, uint8_t argument) {
-    static const char *const replies[] = {
-        ":1\r\n",           ":0\r\n",        ":-1\r\n",           "+OK\r\n",           "-OOM x\r\n", "-FENCED\r\n",
-        "-NOSESSION x\r\n", "-TRYAGAIN\r\n", "-ERR x\r\n",        "+PONG\r\n",         "*0\r\n",     "_\r\n",
-        ":1\r\n:1\r\n",     "-NOPERM\r\n",   "-INVALIDTOPIC\r\n", "%1\r\n+a\r\n:1\r\n"};
+    static const char *const replies[] = {":1\r\n",
+                                          ":0\r\n",
+                                          ":-1\r\n",
+                                          "+OK\r\n",
+                                          "-OOM x\r\n",
+                                          "-FENCED\r\n",
+                                          "-NOSESSION x\r\n",
+                                          "-TRYAGAIN\r\n",
+                                          "-ERR unknown command\r\n",
+                                          "+PONG\r\n",
+                                          "*0\r\n",
+                                          "_\r\n",
+                                          ":1\r\n:1\r\n",
+                                          "-NOPERM\r\n",
+                                          "-INVALIDTOPIC\r\n",
+                                          "%1\r\n+a\r\n:1\r\n"};
     const char *reply = replies[argument & 15];
-    for (int i = 0; i <= argument >> 5; i++) serve(w, (const uint8_t *)reply, strlen(reply));
+    uint8_t header[8], count = (uint8_t)((argument >> 5) + 1);
+    bool as_array = argument & 0x10; /* as TOPIC.PIPELINE has it */
+    if (as_array) serve(w, header, (size_t)(hmq_resp_put_header(header, '*', count) - header));
+    for (uint8_t i = 0; i < count; i++) serve(w, (const uint8_t *)reply, strlen(reply));
 }
 
 /* ---- what the owner does ----------------------------------------------------------------------------------- */
@@ -356,7 +406,7 @@ static void step(world *w) {
     case 2: go_on(w, c); break;
     case 3: open(w, c, argument); break;
     case 4: w->now_ms += argument * 8; break;
-    case 5: argument & 1 ? hmq_engine_server_lost(w->engine) : hmq_engine_server_restored(w->engine, w->now_ms); break;
+    case 5: argument & 1 ? lose(w, argument) : hmq_engine_server_restored(w->engine, w->now_ms); break;
     case 6: take_outputs(w); break;
     case 7: take_commands(w, argument); break;
     case 8: hmq_engine_writable(w->engine, c->conn, argument & 4); break;
@@ -385,6 +435,7 @@ void fuzz_engine(const uint8_t *data, size_t len) {
                                                  .max_outstanding_bytes = 1000,
                                                  .max_ready = 3,
                                                  .max_ready_bytes = 500,
+                                                 .max_pipeline = MOST_PIPELINED,
                                                  .max_fetches = 2,
                                                  .max_output_bytes = 300,
                                                  .retry_first_ms = 20,

@@ -26,7 +26,7 @@
 #include "engine_internal.h"
 
 #define PIPELINE_BYTES 16384U /* of publishes in one command; so there are less than 65536 of them */
-#define FRAME_BYTES 40U       /* room for what stands around them */
+#define FRAME_BYTES ((size_t)40) /* room for what stands around them */
 
 /* A publish that goes to many sessions takes the server long: one command is to make about so many copies, so that others
  * get their turn. */

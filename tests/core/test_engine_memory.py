@@ -192,7 +192,7 @@ def owning(desk: Watched) -> None:
     assert again not in conns
 
 
-MOST_PIPELINED = {pipelining: 64}
+MOST_PIPELINED: dict[Callable[[Watched], None], int] = {pipelining: 64}
 
 
 @pytest.mark.parametrize("failures", [1, FAILURES])

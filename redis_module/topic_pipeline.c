@@ -7,7 +7,7 @@
  *
  * Plain publishes are read from the bytes and gathered; all others (QoS 2 with PACKET, RETAIN, history, shared
  * subscriptions, words that are not expected, an epoch that is not current, a cluster) are run as the command that they
- * are, behind what was gathered.  So what each does, and what it replies, is what TOPIC.PUBLISH does.
+ * are, behind what was gathered.  So what each does, and what it replies, is what TOPIC.PUBLISH does and replies.
  *
  * Invariant: the bytes are read to their end before the first message is published.  O(that of the publishes). */
 #include "../src/resp.h"
@@ -29,8 +29,8 @@ static struct {
     size_t word_count, word_room;
     size_t ends[PUBLISHES_MAX]; /* in words, of each */
     long long reached[PUBLISHES_MAX]; /* of those that were gathered */
+    server_reply *replies[PUBLISHES_MAX]; /* of the others; NULL: it was gathered */
     size_t count;
-    size_t replied; /* so many have their reply */
 } pipeline;
 
 /* ---- reading ----------------------------------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ static const char *read_publish(hmq_slice bytes, size_t *at) {
 
 /* False after replying an error. */
 static bool read_all(server_ctx *ctx, hmq_slice bytes) {
-    pipeline.count = pipeline.replied = pipeline.word_count = 0;
+    pipeline.count = pipeline.word_count = 0;
     for (size_t at = 0; at < bytes.len || pipeline.count == 0; pipeline.count++) {
         const char *wrong = pipeline.count == PUBLISHES_MAX ? "is one too many" : read_publish(bytes, &at);
         if (wrong != NULL) {
@@ -72,6 +72,7 @@ static bool read_all(server_ctx *ctx, hmq_slice bytes) {
         }
         pipeline.ends[pipeline.count] = pipeline.word_count;
         pipeline.reached[pipeline.count] = 0;
+        pipeline.replies[pipeline.count] = NULL;
     }
     return true;
 }
@@ -135,33 +136,45 @@ static bool publish_plain(server_ctx *ctx, const hmq_slice *words, size_t count,
            topic_publish_gathered(ctx, &p.record, reached);
 }
 
-/* What was gathered is handed over, and the publishes before this one have their replies. */
-static void settle(server_ctx *ctx, size_t before) {
-    gather_settle(ctx);
-    for (; pipeline.replied < before; pipeline.replied++) sv.ReplyWithLongLong(ctx, pipeline.reached[pipeline.replied]);
+/* Never NULL: what stands in the way of the call is a reply, too. */
+static server_reply *publish_as_command(server_ctx *ctx, const hmq_slice *words, size_t count) {
+    server_string *argv[WORDS_MAX];
+    for (size_t i = 0; i < count; i++) argv[i] = sv.CreateString(NULL, (const char *)words[i].data, words[i].len);
+    server_reply *reply = sv.Call(ctx, "TOPIC.PUBLISH", "Ev", argv, count);
+    for (size_t i = 0; i < count; i++) sv.FreeString(NULL, argv[i]);
+    return reply;
 }
 
-static void publish_as_command(server_ctx *ctx, const hmq_slice *words, size_t count) {
-    server_string *argv[WORDS_MAX];
-    argv[0] = sv.CreateString(NULL, "TOPIC.PUBLISH", 13);
-    for (size_t i = 0; i < count; i++) argv[i + 1] = sv.CreateString(NULL, (const char *)words[i].data, words[i].len);
-    topic_publish_command(ctx, argv, (int)count + 1);
-    for (size_t i = 0; i <= count; i++) sv.FreeString(NULL, argv[i]);
+static void publish_all(server_ctx *ctx) {
+    long long now_ms = sv.Milliseconds();
+    for (size_t i = 0, at = 0; i < pipeline.count; at = pipeline.ends[i++]) {
+        const hmq_slice *words = pipeline.words + at;
+        size_t count = pipeline.ends[i] - at;
+        if (publish_plain(ctx, words, count, now_ms, &pipeline.reached[i])) continue;
+        gather_settle(ctx);
+        pipeline.replies[i] = publish_as_command(ctx, words, count);
+    }
+    gather_settle(ctx);
+}
+
+/* When all is done: a server before 7.2 writes what this client hears as a subscriber into a reply that has begun. */
+static void reply_all(server_ctx *ctx) {
+    sv.ReplyWithArray(ctx, (long)pipeline.count);
+    for (size_t i = 0; i < pipeline.count; i++) {
+        server_reply *reply = pipeline.replies[i];
+        if (reply == NULL) {
+            sv.ReplyWithLongLong(ctx, pipeline.reached[i]);
+        } else {
+            sv.ReplyWithCallReply(ctx, reply);
+            sv.FreeCallReply(reply);
+        }
+    }
 }
 
 int topic_pipeline_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc != 2) return sv.WrongArity(ctx);
     if (!read_all(ctx, slice_of(argv[1]))) return SERVER_OK;
-    long long now_ms = sv.Milliseconds();
-    sv.ReplyWithArray(ctx, (long)pipeline.count);
-    for (size_t i = 0, at = 0; i < pipeline.count; at = pipeline.ends[i++]) {
-        const hmq_slice *words = pipeline.words + at;
-        size_t count = pipeline.ends[i] - at;
-        if (publish_plain(ctx, words, count, now_ms, &pipeline.reached[i])) continue;
-        settle(ctx, i);
-        publish_as_command(ctx, words, count);
-        pipeline.replied = i + 1;
-    }
-    settle(ctx, pipeline.count);
+    publish_all(ctx);
+    reply_all(ctx);
     return SERVER_OK;
 }

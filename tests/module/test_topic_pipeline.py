@@ -23,7 +23,7 @@ from tests.module.sessions_support import (
     unchanged,
     wait_for_replica,
 )
-from tests.support import Server
+from tests.support import RawClient, Server
 from tests.support.raw import encoded
 
 Word = str | bytes | int
@@ -162,6 +162,21 @@ def test_inboxes_hear_all_in_order_whatever_the_quality_of_service(server: Serve
     assert [delivery.packet_id for delivery in heard] == [1, 0, 0, 2, 3, 0, 4]
     queued = [delivery for delivery in heard if delivery.packet_id]
     assert [delivery.previous for delivery in queued[1:]] == [delivery.serial for delivery in queued[:-1]]
+
+
+def test_who_hears_the_inbox_himself_gets_no_push_inside_of_the_reply(raw: Callable[..., RawClient]) -> None:
+    connection = raw(protocol=3)
+    for key in ("{a}", "{b}"):
+        connection.call("SESSION.SUBSCRIBE", key, "t/+", 1)
+        connection.send("SUBSCRIBE", f"{key}_inbox")
+        assert connection.read_message()[0] == b"subscribe"
+    publishes: list[Publish] = [("t/1", "x", "QOS", 1), ("t/2", "y"), ("t/3", "z", "QOS", 9), ("t/4", "w", "RETAIN")]
+    connection.send("TOPIC.PIPELINE", packed(*publishes))
+    got = [connection.read() for _ in range(7)]
+    (reply,) = (one for one in got if isinstance(one, list) and one[0] != b"message")
+    assert [one for one in reply if isinstance(one, int)] == [2, 2, 2]
+    assert "QOS" in str(reply[2])
+    assert connection.call("PING") == "PONG"
 
 
 def test_where_the_queue_has_no_room_for_all_the_last_ones_stay_and_all_are_heard(
@@ -327,7 +342,11 @@ def fill(client: redis.Redis, seed: int) -> None:
         topics = [chance.choice(("t/0", "t/1", "t/2", "t/3", "t/all")) for _ in range(count)]
         ttl_s = chance.choice((None, None, 1000, 1_000_000))
         life: list[Word] = [] if ttl_s is None else ["TTL", ttl_s]
-        pipeline(client, *[(topic, f"{number}", "QOS", 1, *life) for topic in topics])
+        kinds: list[list[Word]] = [["QOS", 1]] * 8 + [
+            ["QOS", 1, "RETAIN"],
+            ["QOS", 2, "FROM", "s1", "PACKET", number + 1],
+        ]
+        pipeline(client, *[(topic, f"{number}", *chance.choice(kinds), *life) for topic in topics])
         session = chance.choice(sessions)
         ids = session.fetch(count=chance.randrange(1, 10)).packet_ids
         if ids:

@@ -140,7 +140,7 @@ static bool publish_plain(server_ctx *ctx, const hmq_slice *words, size_t count,
 static server_reply *publish_as_command(server_ctx *ctx, const hmq_slice *words, size_t count) {
     server_string *argv[WORDS_MAX];
     for (size_t i = 0; i < count; i++) argv[i] = sv.CreateString(NULL, (const char *)words[i].data, words[i].len);
-    server_reply *reply = sv.Call(ctx, "TOPIC.PUBLISH", "Ev", argv, count);
+    server_reply *reply = sv.Call(ctx, "TOPIC.PUBLISH", "!Ev", argv, count);
     for (size_t i = 0; i < count; i++) sv.FreeString(NULL, argv[i]);
     return reply;
 }

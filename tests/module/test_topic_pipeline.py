@@ -331,7 +331,7 @@ def _same_epochs(replies: list[int | str], world: World) -> list[int | str]:
 
 
 def fill(client: redis.Redis, seed: int) -> None:
-    """Pipelines to sessions with small queues, so that much is added, trimmed and acknowledged."""
+    """Pipelines to sessions with small queues, so that much is added, trimmed and acknowledged; some are not plain."""
     chance = random.Random(seed)
     client.config_set("holdmq.session-limit", 20)
     sessions = [Session(client, f"{{s{i}}}") for i in range(5)]
@@ -342,10 +342,9 @@ def fill(client: redis.Redis, seed: int) -> None:
         topics = [chance.choice(("t/0", "t/1", "t/2", "t/3", "t/all")) for _ in range(count)]
         ttl_s = chance.choice((None, None, 1000, 1_000_000))
         life: list[Word] = [] if ttl_s is None else ["TTL", ttl_s]
-        kinds: list[list[Word]] = [["QOS", 1]] * 8 + [
-            ["QOS", 1, "RETAIN"],
-            ["QOS", 2, "FROM", "s1", "PACKET", number + 1],
-        ]
+        exact: list[Word] = ["QOS", 2, "FROM", "s1", "PACKET", number + 1]
+        plain: list[Word] = ["QOS", 1]
+        kinds = [*[plain] * 8, [*plain, "RETAIN"], exact]
         pipeline(client, *[(topic, f"{number}", *chance.choice(kinds), *life) for topic in topics])
         session = chance.choice(sessions)
         ids = session.fetch(count=chance.randrange(1, 10)).packet_ids

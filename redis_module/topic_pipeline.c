@@ -5,9 +5,9 @@
  * all of them is put into its queue at once (delivery_gather.c).  An argument of many words costs more to receive than the
  * same bytes in one, so they come in one.
  *
- * Plain publishes are read from the bytes and gathered; all others (QoS 2 with PACKET, RETAIN, history, shared
- * subscriptions, words that are not expected, an epoch that is not current, a cluster) are run as the command that they
- * are, behind what was gathered.  So what each does, and what it replies, is what TOPIC.PUBLISH does and replies.
+ * Plain publishes are read from the bytes and gathered; all others (QoS 2 with PACKET, RETAIN, shared subscriptions, words
+ * that are not expected, an epoch that is not current, a cluster) are run as the command that they are, behind what was
+ * gathered.  So what each does, and what it replies, is what TOPIC.PUBLISH does and replies.
  *
  * Invariant: the bytes are read to their end before the first message is published.  O(that of the publishes). */
 #include "../src/resp.h"

@@ -331,10 +331,10 @@ long long topic_publish_one(server_ctx *ctx, const hmq_record *record) {
 bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long *reached) {
     if (can.cluster || record->retain || !index_is_current(ctx)) return false;
     index_t *index = index_of(ctx);
-    bool lasts = !hmq_record_is_for_now(record) && history_stores_of_topic(index->histories, record->topic) != NULL;
-    if (lasts) return false;
     find_matches(index, record);
     if (matches.share_count > 0) return false;
+    bool lasts = !hmq_record_is_for_now(record);
+    if (lasts && !history_keep(ctx, index, record, false)) return false; /* it is asked again, and says why not */
     counters.topic_published++;
     message m;
     message_begin(&m, record, record->time_ms);

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from holdmq import core
-from tests.module.history_support import store
+from tests.module.history_support import replay_all, store
 from tests.module.sessions_support import (
     Entry,
     Inbox,
@@ -203,6 +203,22 @@ def test_a_session_that_cannot_be_served_does_not_harm_the_others(client: redis.
     assert pipeline(client, ("t", "1", "QOS", 1), ("t", "2", "QOS", 1)) == [1, 1]
     assert payloads(good.fetch().entries) == [b"1", b"2"]
     assert Session(client, "{last_packet_id}").fetch().entries == []
+
+
+def test_what_history_cannot_keep_is_refused_alone_and_the_rest_is_kept(client: redis.Redis) -> None:
+    for name in ("good", "bad"):
+        store(client, name, f"{name}/#")
+    client.delete("{bad/0}_history")
+    client.set("{bad/0}_history", "of another type")
+    session = Session(client)
+    session.subscribe(("#", 1))
+    topics = ("good/1", "bad/1", "plain", "good/2")
+    first, second, third, fourth = pipeline(client, *[(topic, topic, "QOS", 1) for topic in topics])
+    assert (first, third, fourth) == (1, 1, 1)
+    assert str(second).startswith(("WRONGTYPE", "history of store"))
+    assert payloads(session.fetch().entries) == [b"good/1", b"plain", b"good/2"]
+    kept = replay_all(client, "good/#")
+    assert [core.Record.decode(entry.record).payload for entry in kept] == [b"good/1", b"good/2"]
 
 
 def test_groups_get_each_message_once_behind_what_was_published_before(client: redis.Redis) -> None:

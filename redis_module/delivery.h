@@ -42,7 +42,5 @@ bool deliver(server_ctx *ctx, const indexed_session *session, message *m, const 
 void gather(server_ctx *ctx, indexed_session *session, message *m, const delivery_how *how, long long *reached);
 /* Hands over all that was noted: to each session in the order in which it was. */
 void gather_settle(server_ctx *ctx);
-/* Of what was noted and not handed over. */
-size_t gather_count(void);
 
 #endif

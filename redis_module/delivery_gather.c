@@ -11,8 +11,6 @@
  * pushed out were heard before. */
 #include "delivery_parts.h"
 
-#include "replication.h"
-
 /* Deliveries that are noted at most; then they are handed over.  Bounds memory, not order. */
 #define GATHERED_MOST 8192
 #define AT_ONCE 64 /* messages of one session that are added together */
@@ -38,10 +36,6 @@ static struct {
     size_t session_count, session_room;
     uint64_t mark;
 } noted = {.mark = 1};
-
-size_t gather_count(void) {
-    return noted.count;
-}
 
 /* ---- noting ------------------------------------------------------------------------------------------------ */
 

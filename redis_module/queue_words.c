@@ -4,7 +4,7 @@
  * what makes storing cheap.  What is stored in one command, of whatever sessions, goes as one MSETEX (Valkey 9.1, Redis 8.4)
  * with two words a message where SET needs five:
  *
- *     SET <key> <message> PXAT <ms>            a message by itself, or where replicas follow, or in a cluster
+ *     SET <key> <message> PXAT <ms>              a message by itself, or where replicas follow, or in a cluster
  *     MSETEX <n> <key> <message> ... PXAT <ms>   several that expire at the same moment, for the append-only file
  *
  * Replicas get SET because one may be an older server, which does not know MSETEX; a cluster because keys of several

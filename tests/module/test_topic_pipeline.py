@@ -1,6 +1,7 @@
 """TOPIC.PIPELINE runs many TOPIC.PUBLISH as one command: each does, and replies, what it does and replies alone."""
 
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.module.sessions_support import (
     unchanged,
     wait_for_replica,
 )
-from tests.support import RawClient, Server
+from tests.support import RawClient, Server, eventually
 from tests.support.raw import encoded
 
 Word = str | bytes | int
@@ -378,6 +379,19 @@ def test_the_append_only_file_has_the_same(fresh_server: Callable[..., Server]) 
     server.restart()
     assert_same_keys(snapshot(server.client()), before)
     assert_indexes_hold(server.client())
+
+
+def test_what_expired_while_the_server_was_away_does_not_come_back(fresh_server: Callable[..., Server]) -> None:
+    server = fresh_server(aof=True, config=["appendfsync always"])
+    session = Session(server.client())
+    session.add("short", "short", ttl=1)
+    session.add("long", "long", ttl=1000)
+    ends_ms = max(key.expires_ms for key in snapshot(server.client()).values() if key.value == b"short")
+    server.kill()
+    eventually(lambda: time.time() * 1000 > ends_ms, what="the end of the messages")
+    server.restart()
+    assert Session(server.client()).fetch().values == [b"long", b"long"]
+    assert [key.value for key in snapshot(server.client()).values()].count(b"short") == 0
 
 
 def test_a_server_without_the_module_loads_the_append_only_file(fresh_server: Callable[..., Server]) -> None:

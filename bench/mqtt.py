@@ -26,7 +26,7 @@ from bench.mqtt_load import LoadError
 ROOT = Path(__file__).resolve().parents[1]
 FULL = Size(rounds=5, warm_up_s=1, seconds=4)
 QUICK = Size(rounds=1, warm_up_s=0.5, seconds=1.5, messages=200, idle=1000)
-SIZES = ("rounds", "seconds", "pairs", "messages", "idle")  # options that change it
+SIZES = ("rounds", "seconds", "pairs", "window", "messages", "idle")  # options that change it
 TABLE_WIDTH = 240
 BUSY_CORES = 0.2  # used by others: rates then tell how what was left was shared, too
 
@@ -76,6 +76,9 @@ class Row:
 @click.option("--rounds", type=click.IntRange(1, 1000), help="How often everything is measured.")
 @click.option("--seconds", type=click.FloatRange(0.2, 3600), help="How long each measurement lasts.")
 @click.option("--pairs", type=click.IntRange(1, 10000), help="Pairs of clients, and sessions that are away.")
+@click.option(
+    "--window", type=click.IntRange(1, 1000), help="Unacknowledged messages of a publisher of the pairs (20)."
+)
 @click.option("--messages", type=click.IntRange(1, 9000), help="Stored for each session that is away.")
 @click.option("--idle", type=click.IntRange(1, 50000), help="Idle connections.")
 @click.option("--workers", type=click.IntRange(1, 64), help="Processes of the bridge (default: its own).")
@@ -234,7 +237,8 @@ def _on_what(machine: dict[str, Any], brokers: Sequence[Broker], size: Size) -> 
     before, after = machine["load_average_before"][0], machine["load_average_after"][0]
     return (
         f"QoS 1, {PAYLOAD_BYTES} bytes of payload, persistent sessions, {size.rounds} rounds of {size.seconds:g} s; "
-        f"{size.messages} messages for each of {size.pairs} sessions away, {size.idle} idle connections.\n"
+        f"{size.messages} messages for each of {size.pairs} sessions away, {size.idle} idle connections; "
+        f"{size.window} unacknowledged messages of each publisher of the pairs.\n"
         "CPU us a message: of each part, divided by the messages received and delivered; CPU allows: messages a second "
         "that this leaves room for on the cores, if nobody else uses them; others: cores that other processes used "
         "meanwhile.\n"

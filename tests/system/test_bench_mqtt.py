@@ -26,7 +26,7 @@ def run(*arguments: str, module: str = "bench.mqtt") -> subprocess.CompletedProc
 
 def test_every_row_is_measured_on_every_broker(tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
-    small = ("--seconds", "0.3", "--pairs", "5", "--messages", "20", "--idle", "50")
+    small = ("--seconds", "0.3", "--pairs", "5", "--window", "3", "--messages", "20", "--idle", "50")
     done = run("--quick", *small, "--json", str(output))
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text())

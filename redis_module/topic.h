@@ -10,6 +10,8 @@
 #include "../src/record.h"
 #include "module.h"
 
+#define TOPIC_TTL_MAX_S 4294967295LL /* message expiry interval of MQTT 5.0 */
+
 /* Publishes what the module itself has to say (a will), without a reply: as far as this server serves who gets it. */
 long long topic_publish(server_ctx *ctx, const hmq_record *record);
 

@@ -21,7 +21,6 @@
 #define PUBLISHES_MAX 1024
 #define WORDS_MAX 64 /* of one of them */
 #define KEY_ON_STACK 512
-#define MAX_TTL_S 4294967295LL
 
 /* The publishes of the command that runs; the arrays are kept from one to the next. */
 static struct {
@@ -83,8 +82,9 @@ typedef struct plain {
     long long epoch; /* 0: not asked */
 } plain;
 
+/* A number as it is mostly written; others are read, or refused, as a command's. */
 static bool read_number(hmq_slice text, long long max, long long *number) {
-    if (text.len == 0 || text.len > 18) return false;
+    if (text.len == 0 || text.len > 18 || (text.data[0] == '0' && text.len > 1)) return false;
     *number = 0;
     for (size_t i = 0; i < text.len; i++) {
         if (text.data[i] < '0' || text.data[i] > '9') return false;
@@ -103,7 +103,7 @@ static bool read_plain(const hmq_slice *words, size_t count, long long now_ms, p
         if (slice_is(words[i], "QOS"))
             taken = taken && read_number(value, 2, &qos);
         else if (slice_is(words[i], "TTL"))
-            taken = taken && read_number(value, MAX_TTL_S, &ttl_s);
+            taken = taken && read_number(value, TOPIC_TTL_MAX_S, &ttl_s);
         else if (slice_is(words[i], "EPOCH"))
             taken = taken && read_number(value, INT64_MAX, &p->epoch);
         else if (slice_is(words[i], "FROM"))

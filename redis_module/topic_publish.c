@@ -23,8 +23,6 @@
 #include "subscription.h"
 #include "topic.h"
 
-#define MAX_TTL_S 4294967295LL /* message expiry interval of MQTT 5.0 */
-
 typedef struct publish {
     hmq_record record;
     publisher from;
@@ -185,7 +183,7 @@ static bool parse_publish(args *a, publish *p) {
         } else if (args_take_word(a, "RETAIN")) {
             record->retain = true;
         } else if (args_take_word(a, "TTL")) {
-            if (!args_number(a, "TTL", 0, MAX_TTL_S, &ttl_s)) return false;
+            if (!args_number(a, "TTL", 0, TOPIC_TTL_MAX_S, &ttl_s)) return false;
         } else if (args_take_word(a, "PROPERTIES")) {
             if (!args_string(a, "PROPERTIES", &text)) return false;
             record->properties = slice_of(text);

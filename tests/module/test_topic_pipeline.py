@@ -91,11 +91,13 @@ def test_an_error_is_that_publish_s_alone(client: redis.Redis) -> None:
         ("t", "4", "QOS", 1, "FROM", "c", "EPOCH", 7),
         ("t", "5", "QOS", 1, "SURPRISE"),
         ("t", "6", "QOS"),
+        ("t", "6", "QOS", "01"),
+        ("t", "6", "QOS", 1, "TTL", 2**32),
         ("t", "7", "QOS", 1),
     ]
     replies = pipeline(client, *publishes)
-    assert replies == [1, *one_by_one(client, *publishes[1:6]), 1]
-    assert [isinstance(reply, str) for reply in replies] == [False, True, True, True, True, True, False]
+    assert replies == [1, *one_by_one(client, *publishes[1:-1]), 1]
+    assert [isinstance(reply, str) for reply in replies] == [False, *[True] * 7, False]
     assert payloads(session.fetch().entries) == [b"1", b"7"]
 
 

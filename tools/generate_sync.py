@@ -20,6 +20,8 @@ REPOSITORY = Path(__file__).parents[1]
 FOLDERS = (Path("pyclient/holdmq/_async"), Path("tests/client/_async"))
 RUFF = Path(sysconfig.get_path("scripts")) / "ruff"
 
+SHARED = "Threads may share it, and processes that fork: each gets connections of its own."
+
 # In this order; each is a pattern over whole words.
 REPLACEMENTS = [
     (re.compile(pattern), replacement)
@@ -31,6 +33,7 @@ REPLACEMENTS = [
         (r"\bAsync(Iterator|Iterable|Generator|ContextManager)\b", r"\1"),
         (r"\bAsync(?=[A-Z]\w)", ""),
         (r"\basynccontextmanager\b", "contextmanager"),
+        (r"    close = aclose\n\n", ""),
         (r"\baclose\b", "close"),
         (r"\basync_(?=\w)", ""),
         (r"\bredis\.asyncio\b", "redis"),
@@ -38,6 +41,11 @@ REPLACEMENTS = [
         (r"\b_async\b", "_sync"),
         (r"  # noqa: ASYNC\d+[^\n]*", ""),
         (r"The asyncio client, written by hand; [^\"]*", "The synchronous client, generated from holdmq._async."),
+        (r"\b([Tt])ask(s?)\b", r"\1hread\2"),
+        (r"\ban asyncio\b", "a synchronous"),
+        (r"\basyncio client\b", "synchronous client"),
+        (r"lets the event loop turn", "lets other threads run"),
+        (r"Threads of one event loop may share it; a process .* makes its own \(`ForkedError`\)\.", SHARED),
     )
 ]
 

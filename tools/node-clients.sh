@@ -8,10 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1
 
-packages=()
-command -v node >/dev/null || packages+=(nodejs)
-command -v npm >/dev/null || packages+=(npm)
-[ ${#packages[@]} = 0 ] || bash tools/system-packages.sh "${packages[@]}"
+bash tools/needed.sh node npm
 if ! node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)'; then
     printf 'Node.js %s is too old: the clients under test need 18 or later\n' "$(node --version)" >&2
     exit 1

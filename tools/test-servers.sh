@@ -10,13 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1
 
-packages=()
-command -v redis-server >/dev/null || command -v redis-check-rdb >/dev/null || packages+=(redis-tools)
-command -v redis-cli >/dev/null || packages+=(redis-tools)
-command -v mosquitto_pub >/dev/null && command -v mosquitto_sub >/dev/null || packages+=(mosquitto-clients)
-if [ ${#packages[@]} -gt 0 ]; then
-    bash tools/system-packages.sh "${packages[@]}"
-fi
+bash tools/needed.sh redis mosquitto-clients
 
 server=$(command -v redis-server || command -v redis-check-rdb)
 mkdir -p "$folder"

@@ -1,131 +1,26 @@
-/* channel.c - CHANNEL.PUBLISH, CHANNEL.LAST and the lists behind them. */
+/* channel.c - decides what becomes of a published message. */
 #include "channel.h"
-
-#include <string.h>
 
 #include "access.h"
 #include "args.h"
+#include "channel_dryrun.h"
 #include "channel_facts.h"
 #include "channel_names.h"
+#include "channel_store.h"
 #include "drain.h"
 #include "errors.h"
 #include "handoff.h"
+#include "internals.h"
 #include "pattern_walk.h"
-#include "index.h"
 #include "publish_producer.h"
-#include "replication.h"
 #include "push.h"
 #include "slots.h"
-
-/* A list's expiry is moved only when it would be moved by more than this part of the ttl, so that most messages
- * replicate as one RPUSH: a message lives at least its ttl, at most 1/64 longer. */
-#define EXPIRY_SLACK 64
-
-/* ---- rules ------------------------------------------------------------------------------------------------- */
 
 const hmq_rule *channel_rule(const server_string *channel) {
     return channel_rule_of(slice_of(channel));
 }
 
 /* ---- keeping ----------------------------------------------------------------------------------------------- */
-
-static void trim_list(server_ctx *ctx, server_key *list, server_string *name, uint64_t maxlen) {
-    size_t length = sv.ValueLength(list);
-    if (length <= maxlen) return;
-    drain_trimmed(sv.GetSelectedDb(ctx), slice_of(name), length - (size_t)maxlen);
-    for (; length > maxlen; length--) {
-        server_string *oldest = sv.ListPop(list, SERVER_LIST_HEAD);
-        sv.FreeString(NULL, oldest);
-        counters.channel_trimmed++;
-    }
-    replicate(ctx, "LTRIM", "sll", name, -(long long)maxlen, -1LL);
-    index_notify(ctx, SERVER_NOTIFY_LIST, "ltrim", name);
-}
-
-static void expire_list(server_ctx *ctx, server_key *list, server_string *name, uint64_t ttl_s) {
-    long long standing = sv.GetAbsExpire(list);
-    if (ttl_s == 0) {
-        if (standing == SERVER_NO_EXPIRE) return;
-        sv.SetAbsExpire(list, SERVER_NO_EXPIRE);
-        replicate(ctx, "PERSIST", "s", name);
-        index_notify(ctx, SERVER_NOTIFY_GENERIC, "persist", name);
-        return;
-    }
-    long long ttl_ms = (long long)ttl_s * 1000, due = sv.Milliseconds() + ttl_ms, slack = ttl_ms / EXPIRY_SLACK;
-    if (standing >= due && standing <= due + slack) return;
-    sv.SetAbsExpire(list, due + slack);
-    replicate(ctx, "PEXPIREAT", "sl", name, due + slack);
-    index_notify(ctx, SERVER_NOTIFY_GENERIC, "expire", name);
-}
-
-/* Appends to a list and keeps it within the rule.  False if the key is no list. */
-static bool append(server_ctx *ctx, server_string *name, server_string *message, uint64_t maxlen, uint64_t ttl_s) {
-    server_key *list = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
-    int type = sv.KeyType(list);
-    bool usable = type == SERVER_LIST || type == SERVER_EMPTY;
-    if (usable) {
-        sv.ListPush(list, SERVER_LIST_TAIL, message);
-        replicate(ctx, "RPUSH", "ss", name, message);
-        if (type == SERVER_EMPTY) index_set_held(index_of(ctx), slice_of(name));
-        index_notify(ctx, SERVER_NOTIFY_LIST, "rpush", name);
-        trim_list(ctx, list, name, maxlen);
-        expire_list(ctx, list, name, ttl_s);
-    }
-    sv.CloseKey(list);
-    return usable;
-}
-
-static void keep(server_ctx *ctx, server_string *name, server_string *message, uint64_t maxlen, uint64_t ttl_s) {
-    if (!access_may_write(ctx, name))
-        counters.channel_not_held_denied++;
-    else if (!append(ctx, name, message, maxlen, ttl_s))
-        counters.channel_not_held_wrongtype++;
-    else
-        counters.channel_held++;
-}
-
-static void keep_last(server_ctx *ctx, server_string *channel, server_string *message, const hmq_rule *rule) {
-    if (can.cluster && !channel_names_share_slot(slice_of(channel))) return; /* another node's, perhaps */
-    server_string *name = channel_last_key(slice_of(channel));
-    keep(ctx, name, message, 1, rule->ttl_s);
-    sv.FreeString(NULL, name);
-}
-
-/* ---- publishing -------------------------------------------------------------------------------------------- */
-
-/* Would the server refuse a write now (too few replicas, a failed snapshot)?  Asked once in a turn of the event loop. */
-static bool writes_checked;
-static server_string *write_refusal; /* the server's error; NULL: it would not */
-
-static bool begins_with(const char *text, size_t len, const char *word) {
-    size_t n = strlen(word);
-    return len >= n && memcmp(text, word, n) == 0;
-}
-
-static void check_writes(server_ctx *ctx) {
-    if (writes_checked) return;
-    writes_checked = true;
-    if (write_refusal != NULL) sv.FreeString(NULL, write_refusal);
-    write_refusal = NULL;
-    /* A write that changes nothing, under the rules for scripts, which are those of clients: the error is the answer. */
-    server_string *nobodys = access_probe_name();
-    server_reply *reply = sv.Call(ctx, "DEL", "SEs", nobodys);
-    sv.FreeString(NULL, nobodys);
-    if (reply == NULL) return;
-    if (sv.CallReplyType(reply) == SERVER_REPLY_ERROR) {
-        size_t len;
-        const char *text = sv.CallReplyStringPtr(reply, &len);
-        if (begins_with(text, len, "NOREPLICAS") || begins_with(text, len, "MISCONF")) {
-            write_refusal =
-                sv.CreateString(NULL, text, len); /* in a cluster the name may be another node's: no refusal */
-        }
-    }
-    sv.FreeCallReply(reply);
-}
-
-void channel_before_sleep(void) {
-    writes_checked = false;
-}
 
 /* May this server keep messages for this command at all?  In a cluster a global publish is heard on other nodes, too, and
  * the list may be another node's: only shard channels are kept there. */
@@ -134,48 +29,143 @@ static bool may_store(int flags, bool sharded) {
     return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING | SERVER_CTX_REPLICATED));
 }
 
-/* True after replying why nothing can be kept now. */
-static bool refused(server_ctx *ctx, int flags) {
-    if (flags & SERVER_CTX_OOM) {
-        reply_out_of_memory(ctx);
-        return true;
-    }
-    check_writes(ctx);
-    if (write_refusal == NULL) return false;
-    sv.ReplyWithError(ctx, sv.StringPtrLen(write_refusal, NULL));
+/* What becomes of one message. */
+typedef struct fate {
+    server_string *channel, *message;
+    const hmq_rule *rule;
+    bool in_list, in_last; /* where it is kept by now */
+} fate;
+
+/* Keeps the message in the held list, or as the last one, or both.  The server's error if it refuses writes now. */
+static server_string *keep(server_ctx *ctx, fate *f, bool in_list, bool in_last) {
+    bool done = false;
+    keeping how = {.held = in_list, .last = in_last, .maxlen = f->rule->maxlen, .ttl_s = f->rule->ttl_s};
+    if (!in_list && !in_last) return NULL;
+    server_string *refusal = store_keep(ctx, f->channel, f->message, how, &done);
+    f->in_list = f->in_list || (done && in_list);
+    f->in_last = f->in_last || (done && in_last);
+    return refusal;
+}
+
+/* True after replying the error of a message that has to be kept and cannot be. */
+static bool refused(server_ctx *ctx, server_string *refusal) {
+    if (refusal == NULL) return false;
+    sv.ReplyWithError(ctx, sv.StringPtrLen(refusal, NULL));
+    sv.FreeString(NULL, refusal);
     return true;
 }
 
-/* While the channel's backlog is handed over: behind it, see drain.h.  The reply counts who subscribed to the channel. */
-static int publish_behind(server_ctx *ctx, server_string *channel, server_string *message, const hmq_rule *rule,
-                          bool sharded) {
-    if (refused(ctx, sv.GetContextFlags(ctx))) return SERVER_OK;
+static void supersede(const fate *f) {
+    store_superseded(slice_of(f->channel), !f->in_list, !f->in_last);
+}
+
+void channel_not_kept(server_string *channel) {
+    store_superseded(slice_of(channel), true, true);
+}
+
+/* ---- before the server's own PUBLISH ------------------------------------------------------------------------ */
+
+bool channel_slot_moves(server_string *channel) {
+    return can.cluster && slots_state(slots_of_key(slice_of(channel))) != SLOT_SERVED;
+}
+
+/* Is it certain that nobody hears the channel? */
+static bool is_unheard(server_string *channel, bool sharded) {
+    if (internals_nobody_subscribes(sharded)) return true;
+    if (!sharded) return channel_is_unheard(slice_of(channel));
+    return channel_slot_moves(channel) && push_channel_subscribers(PUSH_SHARD, channel) == 0;
+}
+
+channel_route channel_keep_first(uint64_t client, int db, server_string *channel, server_string *message,
+                                 bool sharded) {
+    fate f = {.channel = channel, .message = message, .rule = channel_rule(channel)};
+    bool in_list = f.rule->hold == HMQ_HOLD_ALL || (f.rule->hold == HMQ_HOLD_UNHEARD && is_unheard(channel, sharded));
+    bool is_known = in_list || f.rule->hold == HMQ_HOLD_NONE;
+    if (!is_known && sharded && channel_slot_moves(channel)) return channel_not_kept(channel), CHANNEL_STOCK;
+    if (!is_known) return CHANNEL_REWRITTEN;
+    server_string *refusal = NULL;
+    bool may = access_may_write_as(client, channel);
+    sv.SelectDb(detached, db);
+    if (may) refusal = keep(detached, &f, in_list, f.rule->last);
+    sv.SelectDb(detached, 0);
+    if (refusal != NULL) {
+        sv.FreeString(NULL, refusal);
+        return CHANNEL_REWRITTEN; /* which replies it */
+    }
+    if (!may) counters.channel_not_held_denied++;
+    supersede(&f);
     counters.channel_published++;
-    keep(ctx, channel, message, rule == NULL ? UINT64_MAX : rule->maxlen, rule == NULL ? 0 : rule->ttl_s);
-    if (rule != NULL && rule->last) keep_last(ctx, channel, message, rule);
-    return sv.ReplyWithLongLong(ctx, push_channel_subscribers(sharded ? PUSH_SHARD : PUSH_CHANNEL, channel));
+    return CHANNEL_STOCK;
+}
+
+bool channel_dry_run_first(uint64_t client, int db, server_string *channel, server_string *message, bool sharded) {
+    if (!is_unheard(channel, sharded)) return false;
+    bool may = access_may_write_as(client, channel);
+    sv.SelectDb(detached, db);
+    dryrun_saw(detached, channel, message, 0, may);
+    sv.SelectDb(detached, 0);
+    return true;
+}
+
+/* ---- publishing -------------------------------------------------------------------------------------------- */
+
+/* A rule without bounds: for what is published while a backlog is handed over that no rule matches any more. */
+static const hmq_rule boundless = {.maxlen = UINT64_MAX};
+
+/* While the channel's backlog is handed over: after it, see drain.h.  The reply counts who subscribed to the channel. */
+static int publish_after(server_ctx *ctx, fate *f, bool sharded) {
+    if (f->rule == NULL) f->rule = &boundless;
+    if (!access_may_write(ctx, f->channel))
+        counters.channel_not_held_denied++;
+    else if (refused(ctx, keep(ctx, f, true, f->rule->last)))
+        return SERVER_OK;
+    counters.channel_published++;
+    return sv.ReplyWithLongLong(ctx, push_channel_subscribers(sharded ? PUSH_SHARD : PUSH_CHANNEL, f->channel));
+}
+
+/* What is remembered of who hears the channel.  In a transaction or script more may follow that nobody sees. */
+static void remember(int flags, const fate *f, int receivers) {
+    if (flags & (SERVER_CTX_MULTI | SERVER_CTX_LUA)) return;
+    if (receivers == 0)
+        channel_was_unheard(slice_of(f->channel));
+    else if (f->rule == NULL || (f->rule->hold != HMQ_HOLD_ALL && !f->rule->last))
+        channel_was_heard(slice_of(f->channel));
+}
+
+/* The message goes out; what has to be kept is kept, before it where it is known that it has to be. */
+static int publish_by_rule(server_ctx *ctx, fate *f, bool sharded) {
+    bool may = access_may_write(ctx, f->channel), all = f->rule->hold == HMQ_HOLD_ALL, last = f->rule->last;
+    if (may && refused(ctx, keep(ctx, f, all, last))) return SERVER_OK;
+    int receivers = push_as_stock(ctx, f->channel, f->message, sharded);
+    bool unheard = f->rule->hold == HMQ_HOLD_UNHEARD && receivers == 0;
+    if (may && unheard && refused(ctx, keep(ctx, f, true, false))) return SERVER_OK;
+    if (!may && (all || last || unheard)) counters.channel_not_held_denied++;
+    supersede(f);
+    if (dryrun_is_active()) dryrun_saw(ctx, f->channel, f->message, receivers, may);
+    if (!sharded) remember(sv.GetContextFlags(ctx), f, receivers);
+    counters.channel_published++;
+    return sv.ReplyWithLongLong(ctx, receivers);
+}
+
+/* A message that no rule is for. */
+static int publish_without_rule(server_ctx *ctx, fate *f, bool sharded, bool is_dry_run) {
+    int receivers = push_as_stock(ctx, f->channel, f->message, sharded);
+    if (is_dry_run) {
+        dryrun_saw(ctx, f->channel, f->message, receivers, access_may_write(ctx, f->channel));
+        if (!sharded) remember(sv.GetContextFlags(ctx), f, receivers);
+    }
+    counters.channel_published++;
+    return sv.ReplyWithLongLong(ctx, receivers);
 }
 
 static int publish(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
     handoff_settle(false);
-    if (!sharded) walk_before_publish(channel);
-    int flags = sv.GetContextFlags(ctx);
-    const hmq_rule *rule = may_store(flags, sharded) ? channel_rule(channel) : NULL;
-    bool always = rule != NULL && (rule->hold == HMQ_HOLD_ALL || rule->last);
-    if (always && refused(ctx, flags)) return SERVER_OK;
-    if (drain_is_active(sv.GetSelectedDb(ctx), slice_of(channel)))
-        return publish_behind(ctx, channel, message, rule, sharded);
-    int receivers = push_to_all(ctx, channel, message, sharded);
-    bool hold = rule != NULL && (rule->hold == HMQ_HOLD_ALL || (rule->hold == HMQ_HOLD_UNHEARD && receivers == 0));
-    if (hold && !always && refused(ctx, flags)) return SERVER_OK;
-    counters.channel_published++;
-    /* In a transaction or script more may follow that nobody sees. */
-    bool plain = !sharded && !(flags & (SERVER_CTX_MULTI | SERVER_CTX_LUA));
-    if (plain && receivers > 0 && rule != NULL && rule->hold != HMQ_HOLD_ALL && !rule->last)
-        channel_was_heard(slice_of(channel));
-    if (hold) keep(ctx, channel, message, rule->maxlen, rule->ttl_s);
-    if (rule != NULL && rule->last) keep_last(ctx, channel, message, rule);
-    return sv.ReplyWithLongLong(ctx, receivers);
+    walk_before_publish(channel, sharded);
+    bool may_hold = may_store(sv.GetContextFlags(ctx), sharded);
+    fate f = {channel, message, may_hold ? channel_rule(channel) : NULL, false, false};
+    if (drain_is_active(sv.GetSelectedDb(ctx), slice_of(channel))) return publish_after(ctx, &f, sharded);
+    if (f.rule != NULL) return publish_by_rule(ctx, &f, sharded);
+    return publish_without_rule(ctx, &f, sharded, may_hold && dryrun_is_active());
 }
 
 /* ---- PRODUCER ---------------------------------------------------------------------------------------------- */
@@ -183,21 +173,20 @@ static int publish(server_ctx *ctx, server_string *channel, server_string *messa
 /* Can what is known of the producer be kept here?  False after replying why not. */
 static bool may_note(server_ctx *ctx, server_string *channel, const publish_producer *by, bool sharded) {
     hmq_slice name = slice_of(channel);
-    int flags = sv.GetContextFlags(ctx);
-    if (can.cluster && (!sharded || !channel_names_share_slot(name))) {
+    if (can.cluster && (!sharded || !channel_producer_shares_slot(name))) {
         reply_error(ctx, ERROR_SYNTAX,
                     "PRODUCER in a cluster: CHANNEL.SPUBLISH, to a channel with a hash tag or without '}', "
                     "expected");
     } else if (can.cluster && slots_state(slots_of_key(name)) != SLOT_SERVED) {
         reply_error(ctx, ERROR_TRYAGAIN, "slot %u of the channel %s is on its way to another node: try again",
                     slots_of_key(name), shown(channel));
-    } else if (!may_store(flags, sharded)) {
+    } else if (!may_store(sv.GetContextFlags(ctx), sharded)) {
         reply_error(ctx, ERROR_SYNTAX,
                     "PRODUCER: a server that is written to expected, a replica keeps nothing of its own");
     } else if (!access_may_write(ctx, by->key)) {
         reply_error(ctx, ERROR_NOPERM, "this user may not write %s, where PRODUCER is kept", shown(by->key));
     } else {
-        return !refused(ctx, flags);
+        return !refused(ctx, store_refusal(ctx, channel));
     }
     return false;
 }
@@ -244,58 +233,4 @@ int channel_publish_command(server_ctx *ctx, server_string **argv, int argc) {
 
 int channel_spublish_command(server_ctx *ctx, server_string **argv, int argc) {
     return publish_command(ctx, argv, argc, true);
-}
-
-/* ---- reading ----------------------------------------------------------------------------------------------- */
-
-static server_string *last_element(server_ctx *ctx, server_string *name, bool *wrong_type) {
-    server_key *list = sv.OpenKey(ctx, name, SERVER_READ);
-    if (list == NULL) return NULL;
-    int type = sv.KeyType(list);
-    server_string *last = type == SERVER_LIST ? sv.ListGet(list, -1) : NULL;
-    *wrong_type = type != SERVER_LIST && type != SERVER_EMPTY;
-    sv.CloseKey(list);
-    return last;
-}
-
-static server_string *last_message(server_ctx *ctx, server_string *channel, const hmq_rule *rule, bool *wrong_type) {
-    if (rule != NULL && rule->last) {
-        server_string *name = channel_last_key(slice_of(channel));
-        server_string *last = last_element(ctx, name, wrong_type);
-        sv.FreeString(NULL, name);
-        if (last != NULL) return last;
-    }
-    return last_element(ctx, channel, wrong_type);
-}
-
-server_string *channel_last(server_ctx *ctx, server_string *channel, const hmq_rule *rule) {
-    bool wrong_type = false;
-    return last_message(ctx, channel, rule, &wrong_type);
-}
-
-int channel_last_command(server_ctx *ctx, server_string **argv, int argc) {
-    bool wrong_type = false;
-    if (argc != 2) return sv.WrongArity(ctx);
-    server_string *last = last_message(ctx, argv[1], channel_rule(argv[1]), &wrong_type);
-    if (wrong_type && last == NULL) return reply_wrong_type(ctx, argv[1], "a list");
-    if (last == NULL) return sv.ReplyWithNull(ctx);
-    sv.ReplyWithString(ctx, last);
-    sv.FreeString(NULL, last);
-    return SERVER_OK;
-}
-
-int channel_policy_command(server_ctx *ctx, server_string **argv, int argc) {
-    static const char *const holds[] = {"none", "unheard", "all"};
-    static const char *const delivers[] = {"none", "last", "held"};
-    if (argc != 2) return sv.WrongArity(ctx);
-    const hmq_rule *rule = channel_rule(argv[1]);
-    if (rule == NULL) return sv.ReplyWithNull(ctx);
-    sv.ReplyWithArray(ctx, 6);
-    sv.ReplyWithStringBuffer(ctx, (const char *)rule->glob.data, rule->glob.len);
-    sv.ReplyWithCString(ctx, holds[rule->hold]);
-    sv.ReplyWithCString(ctx, rule->last ? "on" : "off");
-    sv.ReplyWithLongLong(ctx, (long long)rule->maxlen);
-    sv.ReplyWithLongLong(ctx, (long long)rule->ttl_s);
-    sv.ReplyWithCString(ctx, delivers[rule->deliver]);
-    return SERVER_OK;
 }

@@ -9,13 +9,14 @@
 
 #define SETS 2048 /* power of two */
 #define WAYS 4
-#define HEAD_BYTES 43
+#define HEAD_BYTES 39
 #define TAIL_BYTES 64
 
 typedef struct entry {
     const hmq_rule *rule;
-    uint32_t policy; /* generations for which rule and hearing hold; 0: never */
+    uint32_t policy; /* generations for which rule, hearing and the lack of it hold; 0: never */
     uint32_t heard;
+    uint32_t unheard;
     uint32_t hash;
     uint8_t len;
     uint8_t head[HEAD_BYTES]; /* the name's beginning */
@@ -25,7 +26,7 @@ _Static_assert(sizeof(entry) == 64, "an entry is a cache line");
 static _Alignas(64) entry table[SETS * WAYS];
 static uint8_t tails[SETS * WAYS][TAIL_BYTES]; /* what is left of longer names */
 static entry *last = table; /* found last: a publish asks more than once */
-static uint32_t policy_generation = 1, hearing_generation = 1;
+static uint32_t policy_generation = 1, hearing_generation = 1, silence_generation = 1;
 static unsigned given_up;
 
 /* FNV-1a by words, the last of which overlaps the one before: good enough to spread names, and nobody gains by making two
@@ -138,4 +139,18 @@ void channel_was_heard(hmq_slice channel) {
 
 void channel_subscriber_left(void) {
     next(&hearing_generation);
+}
+
+bool channel_is_unheard(hmq_slice channel) {
+    const entry *known = find(channel);
+    return known != NULL && known->unheard == silence_generation;
+}
+
+void channel_was_unheard(hmq_slice channel) {
+    entry *known = find(channel);
+    if (known != NULL) known->unheard = silence_generation;
+}
+
+void channel_subscriber_came(void) {
+    next(&silence_generation);
 }

@@ -1,26 +1,27 @@
-/* channel_names.h - the one place that builds the names of keys that belong to a channel.
+/* channel_names.h - the names of the keys that belong to a channel.
  *
- *     the channel has                       its last message     what is known of a producer (publish_producer.h)
- *     a hash tag of its own                 <channel>:last       <channel>:producer{<id>}
- *     no '}'                                {<channel>}_last     {<channel>}_producer{<id>}
- *     a '}' that makes no hash tag          {<encoded>}_last%    {<encoded>}_producer%{<id>}
+ * Messages and marks: src/channel_key.h.  What is known of a producer (publish_producer.h):
  *
- * All but those of the third kind are in the channel's slot.  Ids and what is encoded: as in a session key
- * (src/session_key.h).  So no two channels, or producers, share a name. */
+ *     the channel has a hash tag of its own     <channel>:producer{<id>}
+ *     no '}'                                    {<channel>}_producer{<id>}
+ *     a '}' that makes no hash tag              {<encoded>}_producer%{<id>}
+ *
+ * All but the third are in the channel's slot.  Ids and encoding: as in a session key (src/session_key.h). */
 #ifndef HMQ_CHANNEL_NAMES_H
 #define HMQ_CHANNEL_NAMES_H
 
+#include "../src/channel_key.h"
 #include "module.h"
 
-/* Are its keys in its slot? */
-bool channel_names_share_slot(hmq_slice channel);
+/* The key of this kind.  The caller frees it. */
+server_string *channel_key(hmq_slice channel, hmq_channel_key_kind kind);
 
-/* The list that keeps the last message of a channel with last=on.  The caller frees it. */
-server_string *channel_last_key(hmq_slice channel);
-/* The channel of such a name; false if it is none. */
-bool channel_of_last_key(hmq_slice name, char *channel, size_t capacity, size_t *len);
+/* The channel of such a key, NULL if the name is not one of these.  The caller frees it. */
+server_string *channel_of_key(hmq_slice name, hmq_channel_key_kind *kind);
 
 /* What is known of a producer that publishes to the channel; its id is not empty.  The caller frees it. */
 server_string *channel_producer_key(hmq_slice channel, hmq_slice producer);
+/* Is it in the channel's slot? */
+bool channel_producer_shares_slot(hmq_slice channel);
 
 #endif

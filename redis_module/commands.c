@@ -7,6 +7,11 @@
 #include <string.h>
 
 #include "channel.h"
+#include "channel_dryrun.h"
+#include "channel_read.h"
+#include "channel_store.h"
+#include "command_access.h"
+#include "command_slot.h"
 #include "history.h"
 #include "history_check.h"
 #include "history_hold.h"
@@ -61,6 +66,19 @@ static server_command_arg spublish_args[] = {ARG("shardchannel", SERVER_ARG_STRI
 static server_command_arg channel_args[] = {ARG("channel", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg channel_key_args[] = {{"channel", SERVER_ARG_KEY, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL},
                                                 END_ARGS};
+static server_command_arg channel_range_args[] = {{"channel", SERVER_ARG_KEY, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL},
+                                                  ARG("start", SERVER_ARG_INTEGER, 0),
+                                                  ARG("stop", SERVER_ARG_INTEGER, 0),
+                                                  END_ARGS};
+static server_command_arg channel_read_args[] = {
+    {"channel", SERVER_ARG_KEY, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL},
+    ARG("command", SERVER_ARG_STRING, 0),
+    ARG("argument", SERVER_ARG_STRING, SERVER_ARG_OPTIONAL | SERVER_ARG_MULTIPLE),
+    END_ARGS};
+static server_command_arg dryrun_start_args[] = {OPTION("seconds", SERVER_ARG_INTEGER, "SECONDS"),
+                                                 OPTION("policies", SERVER_ARG_STRING, "POLICIES"), END_ARGS};
+static server_command_arg dryrun_report_args[] = {OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
+                                                  OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
 static server_command_arg key_args[] = {KEY_ARG, END_ARGS};
 static server_command_arg add_args[] = {
     KEY_ARG,
@@ -92,6 +110,7 @@ static server_command_arg fetch_args[] = {KEY_ARG,
                                           OPTION("window", SERVER_ARG_INTEGER, "WINDOW"),
                                           SWITCH("inflight", "INFLIGHT"),
                                           SWITCH("packed", "PACKED"),
+                                          SWITCH("bounded", "BOUNDED"),
                                           END_ARGS};
 static server_command_arg ack_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                         OPTION("next", SERVER_ARG_INTEGER, "NEXT"),
@@ -117,7 +136,12 @@ static server_command_arg open_args[] = {
     SWITCH("clean", "CLEAN"),
     OPTION("expiry", SERVER_ARG_INTEGER, "EXPIRY"),
     OPTION("lease", SERVER_ARG_INTEGER, "LEASE"),
+    OPTION("bytes", SERVER_ARG_INTEGER, "MAXBYTES"),
+    OPTION("policy", SERVER_ARG_STRING, "OVERFLOW"),
     OPTION("token", SERVER_ARG_STRING, "ATTEMPT"),
+    OPTION("identity", SERVER_ARG_STRING, "IDENTITY"),
+    OPTION("former-identity", SERVER_ARG_STRING, "ADOPT"),
+    SWITCH("replace", "REPLACE"),
     {"will", SERVER_ARG_BLOCK, -1, "WILL", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, will_args, NULL},
     END_ARGS};
 static server_command_arg list_args[] = {OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
@@ -295,131 +319,216 @@ typedef struct command {
     server_command_arg *args;
 } command;
 
+/* Those of commands whose first argument is a key, of those without one that open keys of many slots, or none. */
+#define RUN_BY(how, prefix, handler)                                                                                   \
+    static int prefix##_##handler(server_ctx *ctx, server_string **argv, int argc) {                                   \
+        return how(handler, ctx, argv, argc);                                                                          \
+    }
+#define KEYED(handler) RUN_BY(command_slot_run, keyed, handler)
+#define WIDE(handler) RUN_BY(command_slot_run_wide, wide, handler)
+#define KEYLESS(handler) RUN_BY(command_slot_run_keyless, keyless, handler)
+KEYED(channel_spublish_command)
+KEYED(channel_last_command)
+KEYED(channel_range_command)
+KEYED(channel_len_command)
+KEYED(channel_key_command)
+KEYED(session_add_command)
+KEYED(session_import_command)
+KEYED(session_fetch_command)
+KEYED(session_ack_command)
+KEYED(session_release_command)
+KEYED(session_receive_command)
+KEYED(session_complete_command)
+KEYED(session_sent_command)
+KEYED(session_last_command)
+KEYED(session_info_command)
+KEYED(session_drop_command)
+KEYED(guarded_session_open)
+KEYED(session_owner_command)
+KEYED(session_touch_command)
+KEYED(session_close_command)
+KEYED(guarded_session_subscribe)
+KEYED(session_unsubscribe_command)
+KEYED(session_subscriptions_command)
+KEYED(session_deliver_command)
+KEYED(guarded_session_replay)
+KEYED(store_internal_command)
+KEYED(channel_alias_command)
+WIDE(guarded_session_list)
+WIDE(guarded_topic_publish)
+WIDE(topic_pipeline_command)
+WIDE(guarded_topic_mpublish)
+WIDE(guarded_topic_commit)
+WIDE(guarded_topic_retained)
+WIDE(guarded_history_store)
+WIDE(guarded_history_stores)
+WIDE(guarded_history_unstore)
+WIDE(guarded_history_trim)
+WIDE(guarded_history_hold)
+WIDE(guarded_history_append)
+WIDE(guarded_history_import)
+WIDE(guarded_history_replay)
+WIDE(guarded_history_info)
+WIDE(guarded_history_seq)
+WIDE(guarded_history_range)
+WIDE(guarded_history_check)
+WIDE(guarded_history_patterns_get)
+WIDE(guarded_history_patterns_stats)
+WIDE(guarded_history_patterns_propose)
+WIDE(guarded_history_patterns_prepare)
+WIDE(guarded_history_patterns_commit)
+WIDE(guarded_history_patterns_abort)
+WIDE(guarded_index_check)
+KEYLESS(channel_publish_command)
+
 /* CHANNEL.(S)PUBLISH stands in for (S)PUBLISH, so it has the flags of those: what it stores is its own affair (no "write",
  * or a replica would refuse what PUBLISH may; no "pubsub", which client libraries take for a mode). */
 static const command table[] = {
-    {"CHANNEL.PUBLISH", channel_publish_command, "may-replicate fast allow-loading allow-stale getchannels-api",
-     "pubsub fast", -3, 0, "Publishes a message; keeps it as the channel's policy says.",
-     "O(N+M) with N subscribers and M patterns", publish_args},
-    {"CHANNEL.SPUBLISH", channel_spublish_command, "may-replicate fast allow-loading allow-stale getchannels-api",
-     "pubsub fast", -3, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
+    {"CHANNEL.PUBLISH", keyless_channel_publish_command,
+     "may-replicate fast allow-loading allow-stale getchannels-api no-monitor no-slowlog", "pubsub fast", -3, 0,
+     "Publishes a message; keeps it as the channel's policy says.", "O(N+M) with N subscribers and M patterns",
+     publish_args},
+    {"CHANNEL.SPUBLISH", keyed_channel_spublish_command,
+     "may-replicate fast allow-loading allow-stale getchannels-api no-monitor no-slowlog", "pubsub fast", -3,
+     SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
      "Publishes a message to a shard channel; keeps it as the channel's policy says.", "O(N) with N subscribers",
      spublish_args},
-    {"CHANNEL.LAST", channel_last_command, "readonly fast", "read fast", 2, KEY_READ,
+    {"CHANNEL.LAST", keyed_channel_last_command, "readonly fast", "read fast", 2, KEY_READ,
      "The last message that a channel keeps.", "O(1)", channel_key_args},
+    {"CHANNEL.RANGE", keyed_channel_range_command, "readonly", "read slow", 4, KEY_READ,
+     "Messages that a channel holds, by their place.", "O(S+N) with S messages before the first and N of the range",
+     channel_range_args},
+    {"CHANNEL.LEN", keyed_channel_len_command, "readonly fast", "read fast", 2, KEY_READ,
+     "How many messages a channel holds.", "O(1)", channel_key_args},
+    {"CHANNEL.KEY", keyed_channel_key_command, "readonly fast allow-loading allow-stale", "read fast", 2,
+     SERVER_KEY_RO | SERVER_KEY_NOT_KEY, "The name of the list that holds a channel's messages.", "O(1)", channel_args},
     {"CHANNEL.POLICY", channel_policy_command, "readonly fast allow-loading allow-stale", "read fast", 2, 0,
      "The policy rule that holds for a channel.", "O(R) with R rules", channel_args},
-    {"SESSION.ADD", session_add_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
+    {"CHANNEL.DRYRUN", NULL, "", "slow", -2, 0, "Shows which channels a policy would hold.", "O(1)", NULL},
+    {"CHANNEL.DRYRUN|START", guarded_dryrun_start, "readonly admin", "admin slow dangerous", -2, 0,
+     "Begins to count, by channel, the messages that a policy would hold.",
+     "O(C) with C channels of the dry run before", dryrun_start_args},
+    {"CHANNEL.DRYRUN|STOP", guarded_dryrun_stop, "readonly admin fast", "admin fast dangerous", 2, 0,
+     "Ends the dry run; its report stays.", "O(1)", NULL},
+    {"CHANNEL.DRYRUN|REPORT", guarded_dryrun_report, "readonly admin", "admin slow dangerous", -2, 0,
+     "A page of what the dry run has counted.", "O(N) with N channels of the page", dryrun_report_args},
+    {"SESSION.ADD", keyed_session_add_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
      "Appends messages to a session's queue.",
      "O(N log M) with N payloads and M messages in the queue; O(M) more where the limit is reached", add_args},
-    {"SESSION.IMPORT", session_import_command, "write deny-oom", "write", -4, KEY_WRITE,
+    {"SESSION.IMPORT", keyed_session_import_command, "write deny-oom", "write", -4, KEY_WRITE,
      "Puts a queue from elsewhere into a session, as it was there.", "O(N log M) with N messages and M in the queue",
      import_args},
-    {"SESSION.FETCH", session_fetch_command, "write", "write", -2, KEY_WRITE,
+    {"SESSION.FETCH", keyed_session_fetch_command, "write", "write", -2, KEY_WRITE,
      "A page of a session's queue, oldest first.", "O(log M + N) with N messages of the page", fetch_args},
-    {"SESSION.ACK", session_ack_command, "write fast", "write fast", -3, KEY_WRITE,
+    {"SESSION.ACK", keyed_session_ack_command, "write fast", "write fast", -3, KEY_WRITE,
      "Removes acknowledged messages from a session's queue.", "O(N log M) with N identifiers", ack_args},
-    {"SESSION.RELEASE", session_release_command, "write fast", "write fast", -3, KEY_WRITE,
+    {"SESSION.RELEASE", keyed_session_release_command, "write fast", "write fast", -3, KEY_WRITE,
      "PUBREC was received: drops the payloads, keeps identifiers and expiry.", "O(N log M) with N identifiers",
      packet_ids_args},
-    {"SESSION.RECEIVE", session_receive_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
+    {"SESSION.RECEIVE", keyed_session_receive_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
      "Is this incoming QoS 2 message new?", "O(log N) with N identifiers not yet completed", packet_id_args},
-    {"SESSION.COMPLETE", session_complete_command, "write fast", "write fast", -3, KEY_WRITE,
+    {"SESSION.COMPLETE", keyed_session_complete_command, "write fast", "write fast", -3, KEY_WRITE,
      "PUBREL was received: forgets incoming QoS 2 identifiers.", "O(K log N) with K identifiers", packet_ids_args},
-    {"SESSION.SENT", session_sent_command, "write fast", "write fast", -3, KEY_WRITE,
+    {"SESSION.SENT", keyed_session_sent_command, "write fast", "write fast", -3, KEY_WRITE,
      "Messages up to a serial were handed to the client.", "O(1); O(N) with N messages that have a TTL", sent_args},
-    {"SESSION.LAST", session_last_command, "readonly fast", "read fast", 2, KEY_READ,
+    {"SESSION.LAST", keyed_session_last_command, "readonly fast", "read fast", 2, KEY_READ,
      "The packet identifier handed out last.", "O(1)", key_args},
-    {"SESSION.INFO", session_info_command, "readonly fast", "read fast", 2, KEY_READ,
+    {"SESSION.INFO", keyed_session_info_command, "readonly fast", "read fast", 2, KEY_READ,
      "What a session has and who owns it.", "O(log M)", key_args},
-    {"SESSION.DROP", session_drop_command, "write", "write", -2, KEY_WRITE, "Removes all that a session has.", "O(M)",
-     drop_args},
-    {"SESSION.OPEN", session_open_command, "write deny-oom", "write", -4, KEY_WRITE,
+    {"SESSION.DROP", keyed_session_drop_command, "write", "write", -2, KEY_WRITE, "Removes all that a session has.",
+     "O(M)", drop_args},
+    {"SESSION.OPEN", keyed_guarded_session_open, "write deny-oom getchannels-api", "write", -4, KEY_WRITE,
      "Takes a session over, or creates it.", "O(1); O(M) with CLEAN", open_args},
-    {"SESSION.LIST", session_list_command, "readonly", "read", -1, 0, "A page of the opened sessions of the database.",
-     "O(N log S) with N sessions of the page and S in all", list_args},
-    {"SESSION.OWNER", session_owner_command, "write fast", "write fast", 4, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
+    {"SESSION.LIST", wide_guarded_session_list, "readonly", "read slow admin dangerous", -1, 0,
+     "A page of the opened sessions of the database.", "O(N log S) with N sessions of the page and S in all",
+     list_args},
+    {"SESSION.OWNER", keyed_session_owner_command, "write fast", "write fast", 4, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
      "The heartbeat of an owner of sessions.", "O(1)", owner_args},
-    {"SESSION.TOUCH", session_touch_command, "write fast", "write fast", 4, KEY_WRITE,
+    {"SESSION.TOUCH", keyed_session_touch_command, "write fast", "write fast", 4, KEY_WRITE,
      "Renews the lease of an open session.", "O(1)", touch_args},
-    {"SESSION.CLOSE", session_close_command, "write", "write", -4, KEY_WRITE, "The connection of a session is gone.",
+    {"SESSION.CLOSE", keyed_session_close_command, "write", "write", -4, KEY_WRITE,
+     "The connection of a session is gone.",
      "O(1); O(M) if the session ends, or with M messages of shared subscriptions that were not handed out", close_args},
-    {"SESSION.SUBSCRIBE", session_subscribe_command, "write deny-oom", "write", -4, KEY_WRITE,
+    {"SESSION.SUBSCRIBE", keyed_guarded_session_subscribe, "write deny-oom getchannels-api", "write", -4, KEY_WRITE,
      "Subscribes a session to topic filters.", "O(N) with N filters, and what retained messages they match",
      subscribe_args},
-    {"SESSION.UNSUBSCRIBE", session_unsubscribe_command, "write fast", "write fast", -3, KEY_WRITE,
+    {"SESSION.UNSUBSCRIBE", keyed_session_unsubscribe_command, "write fast", "write fast", -3, KEY_WRITE,
      "Ends subscriptions of a session.", "O(N) with N filters", unsubscribe_args},
-    {"SESSION.SUBSCRIPTIONS", session_subscriptions_command, "readonly", "read", 2, KEY_READ,
+    {"SESSION.SUBSCRIPTIONS", keyed_session_subscriptions_command, "readonly", "read", 2, KEY_READ,
      "The subscriptions of a session.", "O(N) with N filters", key_args},
-    {"SESSION.DELIVER", session_deliver_command, "write deny-oom", "write", -3, KEY_WRITE,
+    {"SESSION.DELIVER", keyed_session_deliver_command, "write deny-oom", "write", -3, KEY_WRITE,
      "Delivers messages to a session, as a publish that matches does.", "O(N log M) with N messages and M in the queue",
      deliver_args},
-    {"SESSION.REPLAY", session_replay_command, "write deny-oom", "write", -2, KEY_WRITE,
+    {"SESSION.REPLAY", keyed_guarded_session_replay, "write deny-oom", "write", -2, KEY_WRITE,
      "Reads history on for the subscriptions of a session that replay it.",
      "O(V log N + R S) with V messages visited, N in the store, R replays and S shards", session_replay_args},
-    {"TOPIC.PUBLISH", topic_publish_command, "write deny-oom", "write pubsub", -3, 0,
+    {"TOPIC.PUBLISH", wide_guarded_topic_publish, "write deny-oom getchannels-api", "write pubsub", -3, 0,
      "Publishes to all sessions whose filters match the topic.",
      "O(L + S log M) with L levels and S sessions that match", topic_publish_args},
-    {"TOPIC.PIPELINE", topic_pipeline_command, "write deny-oom", "write pubsub", 2, 0,
+    {"TOPIC.PIPELINE", wide_topic_pipeline_command, "write deny-oom", "write pubsub", 2, 0,
      "Runs many TOPIC.PUBLISH as one command.", "O(N (L + S log M)) with N publishes, each as of TOPIC.PUBLISH",
      topic_pipeline_args},
-    {"TOPIC.MPUBLISH", topic_mpublish_command, "write deny-oom", "write pubsub", -3, 0,
+    {"TOPIC.MPUBLISH", wide_guarded_topic_mpublish, "write deny-oom", "write pubsub", -3, 0,
      "Publishes many messages in one step.", "O(N (L + S log M)) with N messages, each as of TOPIC.PUBLISH",
      topic_mpublish_args},
-    {"TOPIC.COMMIT", topic_commit_command, "write", "write slow", -8, 0,
+    {"TOPIC.COMMIT", wide_guarded_topic_commit, "write", "write slow", -8, 0,
      "Notes that all slots of a cluster have what a producer published.", "O(S) with S slots", commit_args},
-    {"TOPIC.RETAINED", topic_retained_command, "readonly", "read", -2, 0,
+    {"TOPIC.RETAINED", wide_guarded_topic_retained, "readonly getchannels-api", "read", -2, 0,
      "Topics with a retained message that a filter matches, or the messages.",
      "O(N) with N topics that the filter reaches", retained_args},
-    {"HISTORY.STORE", history_store_command, "write deny-oom", "write", -4, 0,
+    {"HISTORY.STORE", wide_guarded_history_store, "write deny-oom getchannels-api", "write slow admin dangerous", -4, 0,
      "Makes or changes a policy of history: which topics are kept, for how long.", "O(F) with F filters of all stores",
      history_store_args},
-    {"HISTORY.STORES", history_stores_command, "readonly", "read", 1, 0, "The policies of history.",
-     "O(F) with F filters of all stores", NULL},
-    {"HISTORY.UNSTORE", history_unstore_command, "write", "write slow", 2, 0, "Removes a store with all its messages.",
-     "O(N) with N keys of the store", history_name_args},
-    {"HISTORY.TRIM", history_trim_command, "write fast", "write fast", 4, 0,
+    {"HISTORY.STORES", wide_guarded_history_stores, "readonly", "read slow admin dangerous", 1, 0,
+     "The policies of history.", "O(F) with F filters of all stores", NULL},
+    {"HISTORY.UNSTORE", wide_guarded_history_unstore, "write", "write slow admin dangerous", 2, 0,
+     "Removes a store with all its messages.", "O(N) with N keys of the store", history_name_args},
+    {"HISTORY.TRIM", wide_guarded_history_trim, "write fast", "write fast admin dangerous", 4, 0,
      "Gives away what a shard has up to a sequence number.", "O(R + log E) with R readers that hold and E epochs",
      history_trim_args},
-    {"HISTORY.HOLD", history_hold_command, "write fast", "write fast", -3, 0,
+    {"HISTORY.HOLD", wide_guarded_history_hold, "write fast", "write fast admin dangerous", -3, 0,
      "Says up to where a reader has read: nothing above is dropped.", "O(S) with S shards", history_hold_args},
-    {"HISTORY.APPEND", history_append_command, "write deny-oom fast", "write fast", -4, 0,
+    {"HISTORY.APPEND", wide_guarded_history_append, "write deny-oom fast getchannels-api", "write fast", -4, 0,
      "Keeps a message in history without publishing it.", "O(L) with L indexed levels of the topic",
      history_append_args},
-    {"HISTORY.IMPORT", history_import_command, "write deny-oom", "write slow", -5, 0,
+    {"HISTORY.IMPORT", wide_guarded_history_import, "write deny-oom", "write slow", -5, 0,
      "Keeps many messages of one shard in one step.", "O(N) with N records", history_import_args},
-    {"HISTORY.REPLAY", history_replay_command, "readonly", "read", -2, 0,
+    {"HISTORY.REPLAY", wide_guarded_history_replay, "readonly getchannels-api", "read", -2, 0,
      "Messages of the past whose topics a filter matches, in their order.",
      "O(V log N) with V messages visited and N in the store", history_replay_args},
-    {"HISTORY.INFO", history_info_command, "readonly", "read", -2, 0, "What a store has, shard by shard.",
+    {"HISTORY.INFO", wide_guarded_history_info, "readonly", "read", -2, 0, "What a store has, shard by shard.",
      "O(S log E) with S shards and E epochs", history_info_args},
-    {"HISTORY.SEQ", history_seq_command, "readonly", "read", 4, 0,
+    {"HISTORY.SEQ", wide_guarded_history_seq, "readonly", "read", 4, 0,
      "The sequence number of a shard's first message at a time or later.", "O(log N) with N messages of the shard",
      history_seq_args},
-    {"HISTORY.RANGE", history_range_command, "readonly", "read", -5, 0,
+    {"HISTORY.RANGE", wide_guarded_history_range, "readonly getchannels-api", "read", -5, 0,
      "The messages of a shard between two sequence numbers, column by column.",
      "O(V log P) with V messages visited and P patterns", history_range_args},
-    {"HISTORY.CHECK", history_check_command, "readonly admin", "admin slow dangerous", -3, 0,
+    {"HISTORY.CHECK", wide_guarded_history_check, "readonly admin", "admin slow dangerous", -3, 0,
      "Compares the posting lists and marks of an epoch with its logs.",
      "O(N log M) with N messages and entries compared, M of the epoch", history_check_args},
     {"HISTORY.PATTERNS", NULL, "", "slow", -2, 0, "The pattern sets of a store.", "O(1)", NULL},
-    {"HISTORY.PATTERNS|GET", history_patterns_get_command, "readonly", "read", -3, 0,
+    {"HISTORY.PATTERNS|GET", wide_guarded_history_patterns_get, "readonly", "read slow admin dangerous", -3, 0,
      "The pattern set of a generation.", "O(N) with N bytes of it", history_get_args},
-    {"HISTORY.PATTERNS|STATS", history_patterns_stats_command, "readonly", "read slow", -3, 0,
+    {"HISTORY.PATTERNS|STATS", wide_guarded_history_patterns_stats, "readonly", "read slow admin dangerous", -3, 0,
      "How many messages each pattern of the present set has.", "O(S * E * P) with S shards, E epochs, P patterns",
      history_info_args},
-    {"HISTORY.PATTERNS|PROPOSE", history_patterns_propose_command, "readonly", "read slow", -3, 0,
+    {"HISTORY.PATTERNS|PROPOSE", wide_guarded_history_patterns_propose, "readonly", "read slow admin dangerous", -3, 0,
      "A pattern set learned from a sample of the store and from the filters of its readers.",
      "O(N + F * T) with N messages and T topics of the sample, F filters", history_propose_args},
-    {"HISTORY.PATTERNS|PREPARE", history_patterns_prepare_command, "write deny-oom", "write", -5, 0,
-     "Checks and keeps the pattern set of the next generation.", "O(N log P) with N bytes and P patterns",
+    {"HISTORY.PATTERNS|PREPARE", wide_guarded_history_patterns_prepare, "write deny-oom", "write slow admin dangerous",
+     -5, 0, "Checks and keeps the pattern set of the next generation.", "O(N log P) with N bytes and P patterns",
      history_prepare_args},
-    {"HISTORY.PATTERNS|COMMIT", history_patterns_commit_command, "write deny-oom", "write", -4, 0,
-     "Switches to the pattern set that was prepared.", "O(S * N log P) with S shards, N bytes and P patterns",
+    {"HISTORY.PATTERNS|COMMIT", wide_guarded_history_patterns_commit, "write deny-oom", "write slow admin dangerous",
+     -4, 0, "Switches to the pattern set that was prepared.", "O(S * N log P) with S shards, N bytes and P patterns",
      history_commit_args},
-    {"HISTORY.PATTERNS|ABORT", history_patterns_abort_command, "write", "write", -3, 0,
+    {"HISTORY.PATTERNS|ABORT", wide_guarded_history_patterns_abort, "write", "write slow admin dangerous", -3, 0,
      "Forgets the pattern set that was prepared.", "O(S) with S shards", history_info_args},
-    {"HOLDMQ.CHECK", index_check_command, "readonly admin", "admin slow dangerous", 1, 0,
+    {"HOLDMQ.INTERNAL", keyed_store_internal_command, "write deny-oom no-monitor no-slowlog", "dangerous", 2, KEY_WRITE,
+     "A part of other commands.", "O(N) with N messages", key_args},
+    {"HOLDMQ.READ", keyed_channel_alias_command, "readonly no-monitor no-slowlog", "read", -3, KEY_READ,
+     "A list command on a channel's name.", "O(N) with N messages that are read or passed", channel_read_args},
+    {"HOLDMQ.CHECK", wide_guarded_index_check, "readonly admin", "admin slow dangerous", 1, 0,
      "Compares the in-memory indexes with a rebuild.", "O(N) with N keys", NULL},
 };
 

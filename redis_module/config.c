@@ -5,9 +5,12 @@
 
 #include "channel_facts.h"
 #include "queue.h"
+#include "queue_overflow.h"
 
 #define POLICIES_MAX_BYTES 65536
 #define ERROR_MAX_BYTES 512
+#define DEFAULT_SESSION_BYTES (100LL << 20)
+#define MAX_QUOTA (1LL << 40)
 #define MAX_DRAIN_TIMEOUT_S 86400
 
 /* Channels that must never be held: control messages whose publishers do not care whether anybody hears.  First match
@@ -25,8 +28,20 @@ static const char control_channels[] =
     "*redisson__* hold=none; "
     "rq:pubsub:* hold=none; "         /* rq: worker commands */
     "*:internal:* hold=none; "        /* SignalR: acknowledgements, groups */
-    "socket.io* hold=none; "          /* Socket.IO adapters */
-    "asgi__* hold=none; "             /* Django channels */
+    "socket.io* hold=none; "          /* Socket.IO adapters; the other names end with those of namespace and room */
+    "*#/*# hold=none; "
+    "*socketio* hold=none; "          /* python-socketio, Flask-SocketIO */
+    "*__group__* hold=none; "         /* Django channels: groups, and the channels of consumers */
+    "*specific.????????????????????????????????* hold=none; "
+    "*__Booksleeve_* hold=none; "     /* StackExchange.Redis: a new primary */
+    "bull:* hold=none; "              /* Bull: global events; with another prefix what each process is told */
+    "*:waiting@* hold=none; "
+    "*:active@* hold=none; "
+    "bq:* hold=none; "                /* Bee-Queue: events */
+    "MOL.* hold=none; "               /* Moleculer: nodes that come, calls, events; MOL-<namespace> */
+    "MOL-* hold=none; "
+    "*.reply hold=none; "             /* NestJS: replies to requests */
+    "taskiq hold=none; "              /* taskiq: tasks without acknowledgement */
     "_action_cable_internal hold=none; ";
 
 static const char default_rule[] = " hold=unheard last=off maxlen=10000 ttl=604800 deliver=last";
@@ -70,6 +85,27 @@ static int set_bool(const char *name, int value, void *data, server_string **err
     (void)name, (void)error;
     *(bool *)data = value != 0;
     return SERVER_OK;
+}
+
+static server_string *overflow_text; /* as the server has it; lives until the next question */
+
+static server_string *get_overflow(const char *name, void *data) {
+    (void)name, (void)data;
+    const char *text = overflow_name((overflow)settings.session_overflow);
+    if (overflow_text != NULL) sv.FreeString(NULL, overflow_text);
+    return overflow_text = sv.CreateString(NULL, text, strlen(text));
+}
+
+static int set_overflow(const char *name, server_string *value, void *data, server_string **error) {
+    static const char expected[] = OVERFLOW_EXPECTED " expected";
+    (void)name, (void)data;
+    overflow policy;
+    if (overflow_of(slice_of(value), &policy)) {
+        settings.session_overflow = (int)policy;
+        return SERVER_OK;
+    }
+    *error = sv.CreateString(NULL, expected, sizeof expected - 1);
+    return SERVER_ERR;
 }
 
 static long long get_number(const char *name, void *data) {
@@ -116,18 +152,29 @@ const char *config_start(server_ctx *ctx, server_string **argv, int argc) {
         return "unknown load argument: CHANNELS <glob> [<glob> ...] expected";
     }
     default_policies = build_policies(argv + 1, argc > 0 ? argc - 1 : 0);
-    bool registered = sv.RegisterBoolConfig(ctx, "intercept", 1, SERVER_CONFIG_DEFAULT, get_bool, set_bool, NULL,
-                                            &settings.intercept) == SERVER_OK &&
-                      sv.RegisterBoolConfig(ctx, "presence", 1, SERVER_CONFIG_DEFAULT, get_bool, set_bool, NULL,
-                                            &settings.presence) == SERVER_OK &&
-                      sv.RegisterStringConfig(ctx, "policies", default_policies, SERVER_CONFIG_DEFAULT, get_policies,
-                                              set_policies, NULL, NULL) == SERVER_OK &&
-                      sv.RegisterNumericConfig(ctx, "session-limit", 10000, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_LIMIT,
-                                               get_number, set_number, NULL, &settings.session_limit) == SERVER_OK &&
-                      sv.RegisterNumericConfig(ctx, "session-ttl", 604800, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_TTL_S,
-                                               get_number, set_number, NULL, &settings.session_ttl_s) == SERVER_OK &&
-                      sv.RegisterNumericConfig(ctx, "drain-timeout", 60, SERVER_CONFIG_DEFAULT, 1, MAX_DRAIN_TIMEOUT_S,
-                                               get_number, set_number, NULL, &settings.drain_timeout_s) == SERVER_OK;
+    settings.default_policies = sv.CreateString(NULL, default_policies, strlen(default_policies));
+    bool registered =
+        sv.RegisterBoolConfig(ctx, "intercept", 1, SERVER_CONFIG_DEFAULT, get_bool, set_bool, NULL,
+                              &settings.intercept) == SERVER_OK &&
+        sv.RegisterBoolConfig(ctx, "presence", 1, SERVER_CONFIG_DEFAULT, get_bool, set_bool, NULL,
+                              &settings.presence) == SERVER_OK &&
+        sv.RegisterStringConfig(ctx, "policies", default_policies, SERVER_CONFIG_DEFAULT, get_policies, set_policies,
+                                NULL, NULL) == SERVER_OK &&
+        sv.RegisterNumericConfig(ctx, "session-limit", 10000, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_LIMIT, get_number,
+                                 set_number, NULL, &settings.session_limit) == SERVER_OK &&
+        sv.RegisterNumericConfig(ctx, "session-bytes", DEFAULT_SESSION_BYTES, SERVER_CONFIG_DEFAULT, 0,
+                                 OVERFLOW_MAX_BYTES, get_number, set_number, NULL,
+                                 &settings.session_bytes) == SERVER_OK &&
+        sv.RegisterStringConfig(ctx, "session-overflow", overflow_name(OVERFLOW_DROP_OLDEST), SERVER_CONFIG_DEFAULT,
+                                get_overflow, set_overflow, NULL, NULL) == SERVER_OK &&
+        sv.RegisterNumericConfig(ctx, "max-sessions", 0, SERVER_CONFIG_DEFAULT, 0, MAX_QUOTA, get_number, set_number,
+                                 NULL, &settings.max_sessions) == SERVER_OK &&
+        sv.RegisterNumericConfig(ctx, "max-retained", 0, SERVER_CONFIG_DEFAULT, 0, MAX_QUOTA, get_number, set_number,
+                                 NULL, &settings.max_retained) == SERVER_OK &&
+        sv.RegisterNumericConfig(ctx, "session-ttl", 604800, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_TTL_S, get_number,
+                                 set_number, NULL, &settings.session_ttl_s) == SERVER_OK &&
+        sv.RegisterNumericConfig(ctx, "drain-timeout", 60, SERVER_CONFIG_DEFAULT, 1, MAX_DRAIN_TIMEOUT_S, get_number,
+                                 set_number, NULL, &settings.drain_timeout_s) == SERVER_OK;
     if (!registered) return "the server refused to register the settings";
     if (sv.LoadConfigs(ctx) != SERVER_OK)
         return "a setting holdmq.* has a value that is not accepted (see the line above)";

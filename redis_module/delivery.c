@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "push_budget.h"
+#include "qos0.h"
 #include "queue_expiry.h"
 #include "subscription.h"
 
@@ -96,20 +98,34 @@ server_string *delivery_encoded(message *m, const delivery_how *how) {
     return *known = encode(&record);
 }
 
-bool delivery_push(server_ctx *ctx, const indexed_session *session, const server_string *value,
-                   const hmq_delivery *delivery) {
-    size_t len;
-    const char *record = sv.StringPtrLen(value, &len);
+/* The header alone.  An entry that is said to follow itself follows nothing that the listener has: it fetches. */
+static server_string *header_of(const hmq_delivery *delivery) {
+    hmq_delivery alone = *delivery;
+    uint8_t bytes[HMQ_DELIVERY_HEADER_BYTES];
+    alone.previous = alone.serial;
+    return sv.CreateString(NULL, (const char *)bytes, hmq_delivery_encode_header(&alone, bytes, sizeof bytes));
+}
+
+static server_string *whole_of(const hmq_delivery *delivery, hmq_slice record) {
     uint8_t small[RECORD_ON_STACK];
-    size_t total = HMQ_DELIVERY_HEADER_BYTES + len;
+    size_t total = HMQ_DELIVERY_HEADER_BYTES + record.len;
     uint8_t *bytes = total <= sizeof small ? small : sv.Alloc(total);
     hmq_delivery_encode_header(delivery, bytes, HMQ_DELIVERY_HEADER_BYTES);
-    memcpy(bytes + HMQ_DELIVERY_HEADER_BYTES, record, len);
+    memcpy(bytes + HMQ_DELIVERY_HEADER_BYTES, record.data, record.len);
     server_string *text = sv.CreateString(NULL, (const char *)bytes, total);
     if (bytes != small) sv.Free(bytes);
+    return text;
+}
+
+bool delivery_push(server_ctx *ctx, const indexed_session *session, const server_string *value,
+                   const hmq_delivery *delivery) {
+    hmq_slice record = slice_of(value);
+    bool is_whole = delivery->kind != HMQ_DELIVERY_QUEUED || push_budget_allows(ctx, session, record.len);
+    server_string *text = is_whole ? whole_of(delivery, record) : header_of(delivery);
     int heard = sv.PublishMessage(ctx, session->inbox, text);
     sv.FreeString(NULL, text);
     if (heard > 0) counters.topic_pushed++;
+    if (heard > 0 && !is_whole) counters.pushed_headers++;
     return heard > 0;
 }
 
@@ -129,11 +145,14 @@ bool delivery_count(const queue_item *item) {
     return stored;
 }
 
-bool delivery_store(server_ctx *ctx, const indexed_session *session, queue_item *item) {
+bool delivery_store(server_ctx *ctx, const indexed_session *session, queue_item *item, bool may_go_elsewhere) {
     queue q;
     queue_result result;
+    queue_status status = QUEUE_BAD_SESSION;
+    item->packet_id = 0;
     if (queue_open(&q, ctx, slice_of(session->key), SERVER_READ | SERVER_WRITE))
-        queue_add(&q, item, 1, (size_t)settings.session_limit, &result);
+        status = queue_add(&q, item, 1, (size_t)settings.session_limit, &result);
+    if (!may_go_elsewhere && (status == QUEUE_REFUSED || status == QUEUE_WAITS)) queue_dropped(&q);
     queue_close(&q);
     return delivery_count(item);
 }
@@ -149,13 +168,24 @@ bool delivery_is_stored(server_ctx *ctx, const indexed_session *session, const m
     return how->qos > 0 && !*nobody;
 }
 
+bool delivery_qos0(server_ctx *ctx, const indexed_session *session, server_string *value, bool retain,
+                   long long expire_ms) {
+    hmq_delivery delivery = {.kind = HMQ_DELIVERY_TRANSIENT, .retain = retain};
+    if (!qos0_waits(ctx, session, slice_of(value).len)) return delivery_push(ctx, session, value, &delivery);
+    queue_item item = {.value = value, .expire_ms = expire_ms};
+    if (!qos0_store(ctx, slice_of(session->key), &item)) return false;
+    delivery = delivery_of(&item, 0, retain);
+    delivery_push(ctx, session, value, &delivery);
+    return true;
+}
+
 bool deliver(server_ctx *ctx, const indexed_session *session, message *m, const delivery_how *how) {
     bool nobody, stored = delivery_is_stored(ctx, session, m, how, &nobody);
     if (nobody) return false;
     queue_item item = {.value = delivery_encoded(m, how), .expire_ms = m->expire_ms};
-    if (stored && !delivery_store(ctx, session, &item)) return false;
+    if (!stored) return delivery_qos0(ctx, session, item.value, how->retain, item.expire_ms);
+    if (!delivery_store(ctx, session, &item, how->share.len > 0)) return false;
     hmq_delivery delivery = delivery_of(&item, how->qos, how->retain);
-    if (!stored) delivery.kind = HMQ_DELIVERY_TRANSIENT;
-    bool heard = (!stored || !how->quietly) && delivery_push(ctx, session, item.value, &delivery);
-    return stored || heard;
+    if (!how->quietly) delivery_push(ctx, session, item.value, &delivery);
+    return true;
 }

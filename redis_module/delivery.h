@@ -37,9 +37,10 @@ bool deliver(server_ctx *ctx, const indexed_session *session, message *m, const 
 
 /* ---- delivery_gather.c: what several publishes of one command have for the same session is handed over together ---- */
 
-/* Notes the delivery; *reached is raised when it is handed over, if it was stored or somebody heard it.  Until then no
- * index entry may go (index_is_current), and nothing else may be done to a queue. */
-void gather(server_ctx *ctx, indexed_session *session, message *m, const delivery_how *how, long long *reached);
+/* Notes the delivery; *reached is raised when it is handed over, if it was stored or somebody heard it.  Until then the
+ * sessions of the index are pinned, and nothing else may be done to a queue. */
+void gather(server_ctx *ctx, index_t *index, indexed_session *session, message *m, const delivery_how *how,
+            long long *reached);
 /* Hands over all that was noted: to each session in the order in which it was. */
 void gather_settle(server_ctx *ctx);
 

@@ -30,6 +30,7 @@ typedef struct gathering { /* of one session */
 } gathering;
 
 static struct {
+    index_t *index; /* pinned, as long as something is noted; NULL: nothing is */
     gathered *list;
     size_t count, room;
     gathering *sessions;
@@ -58,10 +59,12 @@ static gathering *gathering_of(indexed_session *session) {
     return &noted.sessions[noted.session_count++];
 }
 
-void gather(server_ctx *ctx, indexed_session *session, message *m, const delivery_how *how, long long *reached) {
+void gather(server_ctx *ctx, index_t *index, indexed_session *session, message *m, const delivery_how *how,
+            long long *reached) {
     bool nobody, stored = delivery_is_stored(ctx, session, m, how, &nobody);
     if (nobody) return;
     if (noted.count >= GATHERED_MOST) gather_settle(ctx);
+    if (noted.index == NULL) index_pin(noted.index = index, INDEX_SESSIONS);
     make_room();
     noted.list[noted.count++] = (gathered){.value = sv.HoldString(NULL, delivery_encoded(m, how)),
                                            .expire_ms = m->expire_ms,
@@ -105,18 +108,18 @@ static bool store(server_ctx *ctx, const indexed_session *session, portion *p) {
     size_t limit = (size_t)settings.session_limit;
     bool open = queue_open(&q, ctx, slice_of(session->key), SERVER_READ | SERVER_WRITE);
     queue_status status = QUEUE_BAD_SESSION;
-    if (open && queue_length(&q) + p->stored <= limit) status = queue_add(&q, p->items, p->stored, limit, &result);
+    if (open) status = queue_add_whole(&q, p->items, p->stored, limit, &result);
     queue_close(&q);
     return status == QUEUE_OK || status == QUEUE_FULL;
 }
 
 /* To whoever listens, if it was stored or is not to be. */
 static bool hand_over(server_ctx *ctx, const indexed_session *session, const gathered *d, const queue_item *item) {
-    hmq_delivery delivery = {.kind = HMQ_DELIVERY_TRANSIENT, .qos = d->qos, .retain = d->retain};
-    if (d->stored && item->packet_id == 0) return false;
-    if (d->stored) delivery = delivery_of(item, d->qos, d->retain);
-    bool heard = delivery_push(ctx, session, d->value, &delivery);
-    return d->stored || heard;
+    if (!d->stored) return delivery_qos0(ctx, session, d->value, d->retain, d->expire_ms);
+    if (item->packet_id == 0) return false;
+    hmq_delivery delivery = delivery_of(item, d->qos, d->retain);
+    delivery_push(ctx, session, d->value, &delivery);
+    return true;
 }
 
 static void serve(server_ctx *ctx, const indexed_session *session, portion *p) {
@@ -124,7 +127,7 @@ static void serve(server_ctx *ctx, const indexed_session *session, portion *p) {
     queue_item *item = p->items;
     for (size_t i = 0; i < p->count; i++) {
         gathered *d = p->deliveries[i];
-        if (d->stored && !together) delivery_store(ctx, session, item);
+        if (d->stored && !together) delivery_store(ctx, session, item, false);
         if (d->stored && together) delivery_count(item);
         *d->reached += hand_over(ctx, session, d, item);
         item += d->stored;
@@ -145,4 +148,6 @@ void gather_settle(server_ctx *ctx) {
     for (size_t i = 0; i < noted.count; i++) sv.FreeString(NULL, noted.list[i].value);
     noted.count = noted.session_count = 0;
     noted.mark++;
+    if (noted.index != NULL) index_unpin(noted.index, INDEX_SESSIONS);
+    noted.index = NULL;
 }

@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+#include "channel_names.h"
+#include "channel_store.h"
+#include "name_set.h"
+
 /* Messages taken from the list by one command: about a millisecond. */
 #define SLICE_MESSAGES 500
 #define MOST_DRAINS 10000 /* beyond: the rest of a backlog waits for the next subscriber */
@@ -23,16 +27,23 @@ static bool wake_pending;
 
 /* ---- the list ---------------------------------------------------------------------------------------------- */
 
-static size_t list_length(server_string *name) {
+static server_key *open_held(server_string *channel) {
+    server_string *name = channel_key(slice_of(channel), HMQ_CHANNEL_HELD);
     server_key *key = sv.OpenKey(detached, name, SERVER_READ);
+    sv.FreeString(NULL, name);
+    return key;
+}
+
+static size_t list_length(server_string *channel) {
+    server_key *key = open_held(channel);
     size_t length = key != NULL && sv.KeyType(key) == SERVER_LIST ? sv.ValueLength(key) : 0;
     if (key != NULL) sv.CloseKey(key);
     return length;
 }
 
 /* How many messages at the head take `room` bytes at most, of the first `most`. */
-static size_t count_fitting(server_string *name, size_t room, size_t overhead, size_t most) {
-    server_key *key = sv.OpenKey(detached, name, SERVER_READ);
+static size_t count_fitting(server_string *channel, size_t room, size_t overhead, size_t most) {
+    server_key *key = open_held(channel);
     size_t count = 0, used = 0;
     bool is_list = key != NULL && sv.KeyType(key) == SERVER_LIST;
     while (is_list && count < most) {
@@ -47,27 +58,10 @@ static size_t count_fitting(server_string *name, size_t room, size_t overhead, s
     return count;
 }
 
-typedef void (*take_message)(void *context, server_string *message);
-
-/* Pops up to `count` messages; how many came. */
-static size_t pop(server_string *name, size_t count, take_message take, void *context) {
-    server_reply *popped = sv.Call(detached, "LPOP", "!sl", name, (long long)count);
-    size_t got = popped != NULL && sv.CallReplyType(popped) == SERVER_REPLY_ARRAY ? sv.CallReplyLength(popped) : 0;
-    for (size_t i = 0; i < got; i++) {
-        size_t len;
-        const char *text = sv.CallReplyStringPtr(sv.CallReplyArrayElement(popped, i), &len);
-        server_string *message = sv.CreateString(NULL, text, len);
-        take(context, message);
-        sv.FreeString(NULL, message);
-    }
-    if (popped != NULL) sv.FreeCallReply(popped);
-    return got;
-}
-
 /* ---- giving ------------------------------------------------------------------------------------------------ */
 
 static void give(void *context, server_string *message) {
-    const drain *d = context;
+    drain *d = context;
     push(&d->to, d->channel, message);
 }
 
@@ -95,10 +89,10 @@ static bool give_slice(drain *d) {
     size_t count = fitting(d);
     if (count == 0) return false;
     if (d->left > 0) {
-        size_t got = pop(d->channel, count < d->left ? count : d->left, give, d);
+        size_t got = store_take(detached, d->channel, count < d->left ? count : d->left, give, d);
         d->left = got < d->left ? d->left - got : 0;
     } else {
-        pop(d->channel, count, publish, d);
+        store_take(detached, d->channel, count, publish, d);
     }
     return list_length(d->channel) == 0;
 }
@@ -107,23 +101,17 @@ static bool give_slice(drain *d) {
 
 /* The messages published since, to whoever listens; they stay if nobody does. */
 static void release_rest(const drain *d) {
-    long long from = (long long)d->left;
-    server_reply *rest = sv.Call(detached, "LRANGE", "sll", d->channel, from, -1LL);
-    size_t count = rest != NULL && sv.CallReplyType(rest) == SERVER_REPLY_ARRAY ? sv.CallReplyLength(rest) : 0;
-    int heard = 0;
-    for (size_t i = 0; i < count; i++) {
-        size_t len;
-        const char *text = sv.CallReplyStringPtr(sv.CallReplyArrayElement(rest, i), &len);
-        server_string *message = sv.CreateString(NULL, text, len);
-        heard = to_all(d, message); /* nobody comes or goes meanwhile: all or none */
+    size_t count = list_length(d->channel), at = d->left;
+    int heard = 1; /* nobody comes or goes meanwhile: all or none */
+    for (; at < count && heard > 0; at++) {
+        server_key *key = open_held(d->channel);
+        server_string *message = key == NULL ? NULL : sv.ListGet(key, (long)at);
+        if (key != NULL) sv.CloseKey(key);
+        if (message == NULL) break;
+        heard = to_all(d, message);
         sv.FreeString(NULL, message);
-        if (heard == 0) break;
     }
-    if (rest != NULL) sv.FreeCallReply(rest);
-    if (heard == 0) return;
-    server_reply *trimmed =
-        sv.Call(detached, "LTRIM", "!sll", d->channel, from == 0 ? 1LL : 0LL, from == 0 ? 0LL : from - 1);
-    if (trimmed != NULL) sv.FreeCallReply(trimmed);
+    if (at > d->left && heard > 0) store_cut(detached, d->channel, d->left);
 }
 
 /* The receiver is no more, or reads so little that the channel's other subscribers have waited long enough. */
@@ -193,16 +181,13 @@ void drain_begin(const receiver *to, int db, server_string *channel) {
 }
 
 void drain_unsubscribes(uint64_t client, push_kind kind, server_string **names, int count) {
+    if (drains == NULL) return;
+    name_set set = name_set_of(names, count);
     for (drain *d = drains; d != NULL; d = d->next) {
         if (d->to.client != client || d->to.kind != kind) continue;
-        hmq_slice own = slice_of(kind == PUSH_PATTERN ? d->to.pattern : d->channel);
-        bool named = count == 0;
-        for (int i = 0; i < count && !named; i++) {
-            hmq_slice name = slice_of(names[i]);
-            named = name.len == own.len && memcmp(name.data, own.data, own.len) == 0;
-        }
-        if (named) d->over = true;
+        if (count == 0 || name_set_has(&set, kind == PUSH_PATTERN ? d->to.pattern : d->channel)) d->over = true;
     }
+    name_set_free(&set);
 }
 
 void drain_forget_all(void) {

@@ -8,6 +8,7 @@
 #include "session_life.h"
 #include "share.h"
 #include "slots.h"
+#include "timers.h"
 
 #define PERIOD_MS 100
 #define SLICE_MS 3 /* of work, then others are served */
@@ -48,6 +49,8 @@ static bool do_database(server_ctx *ctx, long long until_ms) {
     return false;
 }
 
+static module_timer clock_timer;
+
 static void tick(server_ctx *ctx, void *data) {
     (void)data;
     bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, serves = may_write(ctx), left = false;
@@ -67,10 +70,11 @@ static void tick(server_ctx *ctx, void *data) {
     }
     if (!serves) owner_period_ends();
     served = serves;
-    sv.CreateTimer(ctx, left ? AGAIN_MS : PERIOD_MS, tick, NULL);
+    timers_arm(ctx, &clock_timer, left ? AGAIN_MS : PERIOD_MS);
 }
 
 void due_start(server_ctx *ctx) {
     ticked_ms = sv.Milliseconds();
-    sv.CreateTimer(ctx, PERIOD_MS, tick, NULL);
+    clock_timer.fire = tick;
+    timers_arm(ctx, &clock_timer, PERIOD_MS);
 }

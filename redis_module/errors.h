@@ -13,14 +13,18 @@
     X(ERROR_WRONGTYPE, "WRONGTYPE")                                                                                    \
     X(ERROR_INVALIDTOPIC, "INVALIDTOPIC")                                                                              \
     X(ERROR_FENCED, "FENCED")                                                                                          \
+    X(ERROR_IDENTITY, "IDENTITY")                                                                                      \
     X(ERROR_NOSESSION, "NOSESSION")                                                                                    \
     X(ERROR_NOSTORE, "NOSTORE")                                                                                        \
     X(ERROR_FULL, "FULL")                                                                                              \
     X(ERROR_NOTEMPTY, "NOTEMPTY")                                                                                      \
     X(ERROR_STALE, "STALE")                                                                                            \
+    X(ERROR_WRONGSTORE, "WRONGSTORE")                                                                                  \
     X(ERROR_TRYAGAIN, "TRYAGAIN")                                                                                      \
     X(ERROR_MOVED, "MOVED")                                                                                            \
     X(ERROR_CLUSTERDOWN, "CLUSTERDOWN")                                                                                \
+    X(ERROR_QUOTA, "QUOTA")                                                                                            \
+    X(ERROR_QUEUEFULL, "QUEUEFULL")                                                                                    \
     X(ERROR_OOM, "OOM")                                                                                                \
     X(ERROR_NOPERM, "NOPERM")                                                                                          \
     X(ERROR_GAP, "GAP")                                                                                                \

@@ -3,6 +3,7 @@
 
 #include "access.h"
 #include "channel.h"
+#include "channel_read.h"
 #include "drain.h"
 
 size_t give_channel(const receiver *to, server_string *channel) {

@@ -14,6 +14,7 @@
 #include "errors.h"
 #include "history.h"
 #include "history_page.h"
+#include "history_runs.h"
 #include "history_slots.h"
 #include "index.h"
 
@@ -30,6 +31,7 @@ typedef struct replay {
     long long from_sequence; /* 0: not said */
     long long count, bytes;  /* that are left */
     hmq_cursor cursors[HISTORY_SHARDS_MAX]; /* sequence 0: not begun */
+    uint64_t unnamed;                       /* bit n: cursors[n] was given, and does not name its store */
     size_t shards;
     long returned;
 } replay;
@@ -137,7 +139,7 @@ static bool choose_store(args *a, replay *r, int store_at, int shard_at) {
     }
     size_t count = history_stores_of_filter(stores, r->page.filter, &r->page.store);
     if (count == 0)
-        reply_error(a->ctx, ERROR_SYNTAX, "no store keeps topics of the filter %s", shown_slice(r->page.filter));
+        reply_error(a->ctx, ERROR_NOSTORE, "no store keeps topics of the filter %s", shown_slice(r->page.filter));
     if (count > 1)
         reply_error(a->ctx, ERROR_SYNTAX, "%zu stores keep topics of the filter %s: STORE with one of them expected",
                     count, shown_slice(r->page.filter));
@@ -156,6 +158,19 @@ static bool bad_cursor(args *a, const char *why) {
     return false;
 }
 
+static bool is_of_other_store(const replay *r, const hmq_cursor_store *of) {
+    if (of->name_len == 0 || history_store_is_of(r->page.store, of)) return false;
+    hmq_slice name = {(const uint8_t *)of->name, of->name_len}, own = r->page.store->name;
+    bool was_created_again = name.len == own.len && memcmp(name.data, own.data, own.len) == 0;
+    uint32_t own_id = history_store_identity(r->page.store).id;
+    reply_error(r->page.ctx, ERROR_WRONGSTORE,
+                "CURSOR: it is of %s store %s (id %" PRIx32 "), not of the store %s (id %" PRIx32
+                ")%s: a cursor of the latter, FROM or SEQ expected",
+                was_created_again ? "an earlier" : "the", shown_slice(name), of->id, shown_slice(own), own_id,
+                was_created_again ? ", which was created since" : "");
+    return true;
+}
+
 static bool are_first(const bool *seen, size_t count) {
     while (count > 0 && seen[count - 1]) count--;
     return count == 0;
@@ -169,8 +184,11 @@ static bool take_cursors(args *a, replay *r, hmq_slice text, long long shard) {
         const uint8_t *end = memchr(text.data + at, ',', text.len - at);
         size_t len = end == NULL ? text.len - at : (size_t)(end - text.data) - at;
         hmq_cursor *c = &r->cursors[count++];
-        if (hmq_cursor_decode((const char *)text.data + at, len, c) != 0 || c->sequence == 0)
+        hmq_cursor_store of;
+        if (hmq_cursor_decode((const char *)text.data + at, len, c, &of) != 0 || c->sequence == 0)
             return bad_cursor(a, "what HISTORY.REPLAY replied expected, unchanged");
+        if (is_of_other_store(r, &of)) return false;
+        if (of.name_len == 0) r->unnamed |= 1ULL << (count - 1);
         if (c->shard >= r->page.store->shards || seen[c->shard] || (shard >= 0 && c->shard != shard))
             return bad_cursor(a, "it is of other shards than are asked for");
         seen[c->shard] = true;
@@ -254,13 +272,14 @@ static bool parse_replay(args *a, replay *r) {
 
 /* The cursors from `first` on, then those before it. */
 static void reply_cursors(const replay *r, size_t first) {
-    char text[HISTORY_SHARDS_MAX * (HMQ_CURSOR_MAX_BYTES + 1)];
+    char text[HISTORY_SHARDS_MAX * (HMQ_CURSOR_STORE_MAX_BYTES + 1)];
+    hmq_cursor_store store = history_store_identity(r->page.store);
     size_t used = 0;
     for (size_t i = 0; i < r->shards; i++) {
         hmq_cursor cursor = r->cursors[(first + i) % r->shards];
         if (cursor.sequence == 0) cursor.sequence = 1; /* a shard that this page did not come to */
         if (i > 0) text[used++] = ',';
-        used += hmq_cursor_encode(&cursor, text + used);
+        used += hmq_cursor_encode(&cursor, &store, text + used);
     }
     sv.ReplyWithStringBuffer(r->page.ctx, text, used);
 }
@@ -281,10 +300,29 @@ static bool begin_shards(replay *r) {
     return true;
 }
 
+/* A cursor of an earlier release does not name its store, but who wrote its last message, which differs from store to
+ * store.  One that has read nothing is good for any. */
+static bool are_of_this_store(replay *r) {
+    for (size_t i = 0; i < r->shards; i++) {
+        hmq_cursor moved = r->cursors[i];
+        history_shard state;
+        if ((r->unnamed >> i & 1) == 0 || moved.sequence <= 1) continue;
+        if (!history_shard_read(r->page.ctx, r->page.store, moved.shard, &state, true)) return false;
+        if (state.exists && history_runs_find(&state, &moved)) continue;
+        reply_error(
+            r->page.ctx, ERROR_WRONGSTORE,
+            "CURSOR: an earlier release wrote it, without the name of its store, and its shard %u is not known to be "
+            "of the store %s: a cursor of that store, FROM (the cursor's time is %" PRIu64 ") or SEQ expected",
+            moved.shard, shown_slice(r->page.store->name), moved.time_us / 1000);
+        return false;
+    }
+    return true;
+}
+
 static void run(replay *r) {
     size_t i = 0;
     history_page_end result = HISTORY_PAGE_END;
-    if (!begin_shards(r)) return;
+    if (!are_of_this_store(r) || !begin_shards(r)) return;
     result = history_page_read_all(&r->page, r->cursors, r->shards, &i);
     if (r->returned == 0 && result == HISTORY_PAGE_CORRUPT) reply_corrupt(r, &r->cursors[i]);
     if (r->returned == 0 && (result == HISTORY_PAGE_CORRUPT || result == HISTORY_PAGE_ERROR)) return;

@@ -359,6 +359,21 @@ void history_stores_each_key(const history_stores *stores, void (*visit)(void *c
     }
 }
 
+_Static_assert(HISTORY_NAME_MAX <= HMQ_CURSOR_NAME_MAX, "a cursor names its store");
+
+hmq_cursor_store history_store_identity(const history_store *store) {
+    hmq_slice name = store->name;
+    hmq_cursor_store identity = {.id = (uint32_t)(hmq_hash_text(&store->seed, (const char *)name.data, name.len) >> 32),
+                                 .name_len = (uint8_t)name.len};
+    memcpy(identity.name, name.data, name.len);
+    return identity;
+}
+
+bool history_store_is_of(const history_store *store, const hmq_cursor_store *of) {
+    hmq_cursor_store own = history_store_identity(store);
+    return own.id == of->id && own.name_len == of->name_len && memcmp(own.name, of->name, own.name_len) == 0;
+}
+
 long long history_store_hold(const history_store *store) {
     if (store->hold >= 0) return store->hold;
     return store->bytes > 0 ? store->bytes : DEFAULT_HOLD;

@@ -28,6 +28,7 @@
 #define HMQ_HISTORY_STORE_H
 
 #include "../src/hash.h"
+#include "../src/history_cursor.h"
 #include "../src/trie.h"
 #include "module.h"
 
@@ -80,6 +81,11 @@ void history_stores_each_key(const history_stores *stores, void (*visit)(void *c
 
 /* How many bytes readers may hold back from retention: what the policy says, or as much again as it keeps, or 1 GiB. */
 long long history_store_hold(const history_store *store);
+
+/* What a cursor says of the store that it is of. */
+hmq_cursor_store history_store_identity(const history_store *store);
+/* Is the cursor of this store, and not of another one, or of an earlier one of the same name? */
+bool history_store_is_of(const history_store *store, const hmq_cursor_store *of);
 
 /* By name, the first after NULL. */
 const history_store *history_stores_next(const history_stores *stores, const history_store *after);

@@ -1,4 +1,6 @@
 /* history_stores_command.c - HISTORY.STORES, HISTORY.UNSTORE: what stores there are, and one less. */
+#include "access.h"
+#include "command_access.h"
 #include "errors.h"
 #include "history.h"
 #include "history_drop.h"
@@ -63,8 +65,15 @@ int history_stores_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc != 1) return sv.WrongArity(ctx);
     const history_stores *stores = index_of(ctx)->histories;
     long count = 0;
+    server_string *user;
+    bool is_restricted = access_is_restricted(ctx, false, &user);
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
-    for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL; count++) reply_store(ctx, s);
+    for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL;) {
+        if (is_restricted && !command_access_may_see_store(user, s)) continue;
+        reply_store(ctx, s);
+        count++;
+    }
     sv.ReplySetArrayLength(ctx, count);
+    if (user != NULL) sv.FreeString(NULL, user);
     return SERVER_OK;
 }

@@ -6,8 +6,12 @@
 
 #include "../src/session_key.h"
 #include "../src/topic.h"
+#include "channel_index.h"
+#include "command_slot.h"
 #include "history_live.h"
 #include "owner.h"
+#include "retained_cursors.h"
+#include "retained_topics.h"
 #include "session_hash.h"
 #include "share_replay.h"
 #include "subscription.h"
@@ -16,8 +20,6 @@
 static index_t **indexes; /* by database number */
 static int index_count_;
 static bool scan_new;      /* the module was loaded into a server with keys: a new index begins with a scan */
-
-static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t len);
 
 /* ---- making and freeing ------------------------------------------------------------------------------------ */
 
@@ -30,16 +32,17 @@ static void seed(hmq_trie *trie) {
 index_t *index_new(void) {
     index_t *index = sv.Calloc(1, sizeof *index);
     index->filters = hmq_trie_new(&server_allocator);
-    index->retained = hmq_trie_new(&server_allocator);
+    index->retained = sv.CreateDict(NULL);
     seed(index->filters);
-    seed(index->retained);
     index->sessions = sv.CreateDict(NULL);
     index->retained_keys = sv.CreateDict(NULL);
+    index->cursors = sv.CreateDict(NULL);
     index->held = sv.CreateDict(NULL);
+    index->claimed = sv.CreateDict(NULL);
     index->shares = sv.CreateDict(NULL);
     index->waiting = sv.CreateDict(NULL);
     index->group_replays = sv.CreateDict(NULL);
-    index->opened = session_index_new();
+    index->opened = session_index_new(index);
     index->histories = history_stores_new();
     index->stale = sv.CreateDict(NULL);
     index->scan_needed = scan_new;
@@ -70,6 +73,7 @@ void index_free(index_t *index) {
     sv.FreeDict(NULL, index->sessions);
     sv.FreeDict(NULL, index->retained_keys);
     sv.FreeDict(NULL, index->held);
+    sv.FreeDict(NULL, index->claimed);
     sv.FreeDict(NULL, index->stale);
     share_free_all(index->shares);
     sv.FreeDict(NULL, index->waiting);
@@ -77,7 +81,8 @@ void index_free(index_t *index) {
     session_index_free(index->opened);
     history_stores_free(index->histories);
     hmq_trie_free(index->filters);
-    hmq_trie_free(index->retained);
+    sv.FreeDict(NULL, index->retained);
+    retained_cursors_free_all(index->cursors);
     sv.Free(index);
 }
 
@@ -90,9 +95,28 @@ index_t *index_at(int db) {
     return indexes[db];
 }
 
+static bool is_pinned(const index_t *index) {
+    size_t pins = 0;
+    for (size_t part = 0; part < sizeof index->pins / sizeof index->pins[0]; part++) pins += index->pins[part];
+    return pins > 0;
+}
+
+void index_pin(index_t *index, index_part part) {
+    index->pins[part]++;
+}
+
+void index_unpin(index_t *index, index_part part) {
+    index->pins[part]--;
+    if (index->abandoned && !is_pinned(index)) index_free(index);
+}
+
 void index_reset(int db) {
     if (db >= index_count_) return;
-    if (indexes[db] != NULL) index_free(indexes[db]);
+    index_t *index = indexes[db];
+    if (index != NULL && is_pinned(index))
+        index->abandoned = true;
+    else if (index != NULL)
+        index_free(index);
     indexes[db] = NULL;
     if (scan_new) index_at(db)->scan_needed = false;
 }
@@ -113,6 +137,12 @@ void index_doubt_all(void) {
     for (int db = 0; db < index_count_; db++) {
         if (indexes[db] != NULL) indexes[db]->scan_needed = true;
     }
+}
+
+void index_forget_all(void) {
+    scan_new = false;
+    for (int db = 0; db < index_count_; db++) index_reset(db);
+    scan_new = true;
 }
 
 /* ---- sessions ---------------------------------------------------------------------------------------------- */
@@ -140,7 +170,17 @@ static void session_drop(index_t *index, indexed_session *session) {
     session_free(session);
 }
 
+/* True if sessions are pinned: the session's filters are read again later. */
+static bool defers_session(index_t *index, hmq_slice session_key) {
+    if (index->pins[INDEX_SESSIONS] == 0) return false;
+    server_string *name = session_key_name(session_key, HMQ_SUFFIX_SUBSCRIPTIONS);
+    index_doubt(index, slice_of(name));
+    sv.FreeString(NULL, name);
+    return true;
+}
+
 void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options) {
+    if (defers_session(index, session_key)) return;
     indexed_session *session = session_get(index, session_key);
     hmq_slice inner;
     if (share_is(filter, &inner)) {
@@ -163,7 +203,7 @@ static void take_out(index_t *index, indexed_session *session, hmq_slice filter)
 
 void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter) {
     indexed_session *session = session_find(index, session_key);
-    if (session == NULL) return;
+    if (session == NULL || defers_session(index, session_key)) return;
     take_out(index, session, filter);
     sv.DictDelC(session->filters, filter.data, filter.len, NULL);
     if (sv.DictSize(session->filters) == 0) session_drop(index, session);
@@ -171,7 +211,7 @@ void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter
 
 void index_remove_session(index_t *index, hmq_slice session_key) {
     indexed_session *session = session_find(index, session_key);
-    if (session == NULL) return;
+    if (session == NULL || defers_session(index, session_key)) return;
     server_dict_iter *iter = sv.DictIteratorStartC(session->filters, "^", NULL, 0);
     size_t len;
     const char *filter;
@@ -225,34 +265,31 @@ static bool retained_topic(hmq_slice key, char topic[HMQ_TOPIC_MAX_BYTES], size_
     return true;
 }
 
+/* True if the part is pinned: the key is looked at again later. */
+static bool defers_key(index_t *index, index_part part, hmq_slice key) {
+    if (index->pins[part] == 0) return false;
+    index_doubt(index, key);
+    return true;
+}
+
 void index_set_retained(index_t *index, hmq_slice key) {
     char topic[HMQ_TOPIC_MAX_BYTES];
     size_t len;
     if (sv.DictGetC(index->retained_keys, key.data, key.len, NULL) != NULL) return;
-    if (!retained_topic(key, topic, &len)) return;
+    if (!retained_topic(key, topic, &len) || defers_key(index, INDEX_RETAINED, key)) return;
     server_string *name = sv.CreateString(NULL, (const char *)key.data, key.len);
     sv.DictSetC(index->retained_keys, key.data, key.len, name);
-    hmq_trie_set(index->retained, topic, len, (uint64_t)(uintptr_t)name, 0);
+    retained_topics_set(index->retained, (hmq_slice){(const uint8_t *)topic, len}, name);
 }
 
 void index_remove_retained(index_t *index, hmq_slice key) {
     char topic[HMQ_TOPIC_MAX_BYTES];
     size_t len;
     server_string *name = sv.DictGetC(index->retained_keys, key.data, key.len, NULL);
-    if (name == NULL || !retained_topic(key, topic, &len)) return;
-    hmq_trie_remove(index->retained, topic, len, (uint64_t)(uintptr_t)name);
+    if (name == NULL || !retained_topic(key, topic, &len) || defers_key(index, INDEX_RETAINED, key)) return;
+    retained_topics_remove(index->retained, (hmq_slice){(const uint8_t *)topic, len});
     sv.DictDelC(index->retained_keys, key.data, key.len, NULL);
     sv.FreeString(NULL, name);
-}
-
-/* ---- held channels ----------------------------------------------------------------------------------------- */
-
-void index_set_held(index_t *index, hmq_slice name) {
-    sv.DictSetC(index->held, name.data, name.len, index);
-}
-
-void index_remove_held(index_t *index, hmq_slice name) {
-    sv.DictDelC(index->held, name.data, name.len, NULL);
 }
 
 index_watcher index_watched_by;
@@ -267,6 +304,10 @@ static bool is_session(const char *name, size_t len) {
     return hmq_session_key_of(name, len, HMQ_SUFFIX_SESSION) > 0;
 }
 
+static bool is_cursors(const char *name, size_t len) {
+    return hmq_session_key_of(name, len, HMQ_SUFFIX_CURSORS) > 0;
+}
+
 static bool is_retained(const char *name, size_t len) {
     static const char suffix[] = "}_retained";
     size_t n = sizeof suffix - 1;
@@ -276,8 +317,8 @@ static bool is_retained(const char *name, size_t len) {
 /* Is the name of a kind that only refresh can judge? */
 bool index_needs_look(const char *name, size_t len) {
     hmq_slice owner;
-    return len > 2 && (is_subscriptions(name, len) || is_retained(name, len) || is_session(name, len) ||
-                       history_store_is_key((hmq_slice){(const uint8_t *)name, len}) ||
+    return len > 2 && (is_subscriptions(name, len) || is_cursors(name, len) || is_retained(name, len) ||
+                       is_session(name, len) || history_store_is_key((hmq_slice){(const uint8_t *)name, len}) ||
                        share_replay_is_key((hmq_slice){(const uint8_t *)name, len}) ||
                        owner_is_key((hmq_slice){(const uint8_t *)name, len}, &owner));
 }
@@ -309,6 +350,8 @@ static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t le
     if (key_len > 0) refresh_session(ctx, index, name, key_len);
     key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_SESSION);
     if (key_len > 0) refresh_opened(ctx, index, (hmq_slice){(const uint8_t *)name, key_len});
+    key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_CURSORS);
+    if (key_len > 0) retained_cursors_refresh(ctx, index, (hmq_slice){(const uint8_t *)name, key_len});
     hmq_slice key = {(const uint8_t *)name, len}, owner;
     if (history_store_is_key(key)) history_stores_refresh(ctx, index->histories, key);
     if (share_replay_is_key(key)) share_replay_refresh(ctx, index, key);
@@ -332,10 +375,10 @@ void index_doubt(index_t *index, hmq_slice name) {
 void index_key_appeared(server_ctx *ctx, index_t *index, const char *name, size_t len) {
     if (index_needs_look(name, len)) index_mark_stale(index, name, len);
     hmq_slice key = {(const uint8_t *)name, len};
-    if (index_type_of(ctx, name, len) == SERVER_LIST)
-        index_set_held(index, key);
+    if (channel_index_is_key(key))
+        channel_index_key_changed(index, key, index_type_of(ctx, name, len) == SERVER_LIST);
     else
-        index_remove_held(index, key);
+        channel_index_name_used(index, key, false);
 }
 
 void index_watch(index_watcher who) {
@@ -385,7 +428,37 @@ static void refresh_stale(server_ctx *ctx, index_t *index) {
     sv.FreeDict(NULL, names);
 }
 
+/* A copy of the first stale name that begins with the prefix and is of its slot, or NULL. */
+static server_string *stale_name(const index_t *index, hmq_slice prefix) {
+    server_dict_iter *iter = sv.DictIteratorStartC(index->stale, ">=", prefix.data, prefix.len);
+    server_string *copy = NULL;
+    hmq_slice name;
+    while (copy == NULL && (name.data = sv.DictNextC(iter, &name.len, NULL)) != NULL) {
+        if (name.len < prefix.len || memcmp(name.data, prefix.data, prefix.len) != 0) break;
+        if (command_slot_allows(name)) copy = sv.CreateString(NULL, (const char *)name.data, name.len);
+    }
+    sv.DictIteratorStop(iter);
+    return copy;
+}
+
+#define OWN_NAMES 64 /* a session has a dozen keys, and reading an expired one names it once more */
+
+/* Only of the session that the command names: keys of others may not be opened now (command_slot.h). */
+static void refresh_own(server_ctx *ctx, index_t *index, hmq_slice session) {
+    server_string *name;
+    for (int rest = OWN_NAMES; rest > 0 && (name = stale_name(index, session)) != NULL; rest--) {
+        hmq_slice text = slice_of(name);
+        sv.DictDelC(index->stale, text.data, text.len, NULL);
+        refresh(ctx, index, (const char *)text.data, text.len);
+        sv.FreeString(NULL, name);
+    }
+}
+
 static void sync_index(server_ctx *ctx, index_t *index) {
+    if (command_slot_binds()) {
+        if (command_slot_key().len > 0) refresh_own(ctx, index, command_slot_key());
+        return;
+    }
     if (index->scan_needed) history_live_doubt_all(index->histories);
     if (index->scan_needed) scan(ctx, index);
     /* Reading a key may expire another and so mark a name: once more, but not for ever. */
@@ -407,10 +480,29 @@ bool index_exists(int db) {
     return db < index_count_ && indexes[db] != NULL;
 }
 
+session_index *index_sessions(int db) {
+    return indexes[db]->opened;
+}
+
 index_t *index_of(server_ctx *ctx) {
     index_t *index = index_at(sv.GetSelectedDb(ctx));
-    if (index->scan_needed || sv.DictSize(index->stale) > 0) sync_index(ctx, index);
+    bool current = !index->scan_needed && sv.DictSize(index->stale) == 0;
+    if (!current && !is_pinned(index)) sync_index(ctx, index);
     return index;
+}
+
+/* Commands with a key leave to this what is of other slots. */
+void index_before_sleep(void) {
+    for (int db = 0; can.cluster && db < index_count_; db++) {
+        if (indexes[db] == NULL) continue;
+        sv.SelectDb(detached, db);
+        index_of(detached);
+        sv.SelectDb(detached, 0);
+    }
+}
+
+const index_t *index_peek(int db) {
+    return index_exists(db) ? indexes[db] : NULL;
 }
 
 bool index_is_current(server_ctx *ctx) {
@@ -431,8 +523,8 @@ index_totals index_count(void) {
         totals.sessions += sv.DictSize(index->sessions);
         totals.away += session_index_count(index->opened) - session_index_connected(index->opened);
         totals.filters += hmq_trie_pairs(index->filters);
-        totals.trie_nodes += hmq_trie_nodes(index->filters) + hmq_trie_nodes(index->retained);
-        totals.trie_bytes += hmq_trie_bytes(index->filters) + hmq_trie_bytes(index->retained);
+        totals.trie_nodes += hmq_trie_nodes(index->filters);
+        totals.trie_bytes += hmq_trie_bytes(index->filters);
         totals.retained += sv.DictSize(index->retained_keys);
         totals.held += sv.DictSize(index->held);
         totals.stale += sv.DictSize(index->stale);

@@ -1,4 +1,4 @@
-/* index.h - the in-memory indexes of a database: who subscribes to what, which channels hold something, which topics
+/* index.h - the in-memory indexes of a database: who subscribes to what, which channels keep messages, which topics
  * have a retained message.
  *
  * Invariants:
@@ -10,6 +10,9 @@
  *     of names to look at again, and looked at before the next use.
  *  3. The module's own commands change key and index in the same step and notify with index_notify, which the index
  *     does not hear.
+ *  4. Nothing changes under a reader.  Whoever iterates over a part of the index, or keeps a pointer into it while keys are
+ *     read or written, pins that part.  As long as any part is pinned, index_of refreshes nothing; changes of a pinned part
+ *     are put on the list of names to look at again.  So what a pinned reader reaches stands until it unpins.
  *
  * Reading a name again is O(filters of that session); a full scan (module loaded into a running server) O(keys). */
 #ifndef HMQ_INDEX_H
@@ -37,9 +40,11 @@ typedef struct indexed_session {
 typedef struct index {
     hmq_trie *filters; /* subscriber: indexed_session *, or a share, tagged; options: packed (subscription.h) */
     server_dict *sessions; /* session key -> indexed_session */
-    hmq_trie *retained; /* topic names; subscriber: server_string * of the key */
+    server_dict *retained; /* the topics, in the order of retained_topics.h -> server_string * of the key */
     server_dict *retained_keys; /* key -> server_string * of the key */
-    server_dict *held; /* names of lists */
+    server_dict *cursors; /* session key -> what it is still to be handed of them (retained_cursors.h) */
+    server_dict *held; /* channel -> kinds of its keys, one bit each (channel_index.h) */
+    server_dict *claimed; /* channels whose names the application uses, without a mark for it yet */
     server_dict *shares; /* $share/<group>/<filter> -> share (share_index.h) */
     server_dict *group_replays; /* names of shares that read history (share_replay.h) */
     server_dict *waiting; /* names of shares whose queue may hold something that a member can take */
@@ -47,7 +52,20 @@ typedef struct index {
     history_stores *histories; /* the policies of HISTORY.STORE (history_store.h) */
     server_dict *stale; /* names to look at again */
     bool scan_needed;
+    size_t pins[4]; /* by index_part: readers (invariant 4) */
+    bool abandoned; /* its database was emptied while it was pinned: the last reader frees it */
 } index_t;
+
+/* What a reader pins. */
+typedef enum index_part {
+    INDEX_SESSIONS, /* filters, sessions, shares, opened sessions and their owners */
+    INDEX_RETAINED,
+    INDEX_HISTORIES,
+    INDEX_CURSORS,
+} index_part;
+/* Readers may be nested.  An index that is pinned is not freed before the last of them has unpinned it. */
+void index_pin(index_t *index, index_part part);
+void index_unpin(index_t *index, index_part part);
 
 /* Registers for notifications and events.  `populated`: the server may hold keys already. */
 void index_start(server_ctx *ctx, bool populated);
@@ -58,6 +76,7 @@ typedef struct index_watcher {
                          hmq_slice session_key); /* a queued message was deleted or expired behind the module's back */
     void (*queue_expired)(int db, hmq_slice session_key); /* the queue of a session expired */
     void (*swapped)(void); /* two databases changed places */
+    void (*emptied)(void); /* databases were emptied */
     void (*session_gone)(server_ctx *ctx, hmq_slice session,
                          long long epoch); /* of a connected session no hash is left, and no command did that */
 } index_watcher;
@@ -66,10 +85,17 @@ void index_watch(index_watcher watcher);
 /* Databases are numbered from 0 to below this; does one have an index? */
 int index_databases(void);
 bool index_exists(int db);
+/* As it is, without a look at keys; NULL if there is none. */
+const index_t *index_peek(int db);
 
-/* The index of the context's database, made current. */
+/* The opened sessions of a database that has an index, as they are known. */
+session_index *index_sessions(int db);
+
+/* The index of the context's database, made current unless a part of it is pinned. */
 index_t *index_of(server_ctx *ctx);
-/* Will index_of leave the index as it is: does it know of every change so far? */
+/* Once in a turn of the event loop: what commands with a key leave is done (command_slot.h). */
+void index_before_sleep(void);
+/* Does the index know of every change so far? */
 bool index_is_current(server_ctx *ctx);
 
 /* The entry of an opened session, if the index knows of every change so far: NULL if it does not, or there is none.  O(log n):
@@ -89,8 +115,6 @@ void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter
 void index_remove_session(index_t *index, hmq_slice session_key);
 void index_set_retained(index_t *index, hmq_slice key);
 void index_remove_retained(index_t *index, hmq_slice key);
-void index_set_held(index_t *index, hmq_slice name);
-void index_remove_held(index_t *index, hmq_slice name);
 
 /* The module itself changed the key: tells WATCH, client tracking and the listeners of keyspace events, past the index. */
 void index_notify(server_ctx *ctx, int type, const char *event, server_string *key);

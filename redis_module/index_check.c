@@ -2,29 +2,42 @@
 #include <string.h>
 
 #include "../src/session_key.h"
+#include "channel_index.h"
 #include "history_live.h"
 #include "index_internal.h"
+#include "queue_notes.h"
+#include "retained_cursors.h"
 #include "session_hash.h"
 
 static void doubt_policy(void *context, hmq_slice key) {
     index_doubt(context, key);
 }
 
+static server_dict *copy_names(server_dict *from) {
+    server_dict *names = sv.CreateDict(NULL);
+    server_dict_iter *iter = sv.DictIteratorStartC(from, "^", NULL, 0);
+    size_t len;
+    const char *name;
+    while ((name = sv.DictNextC(iter, &len, NULL)) != NULL) sv.DictSetC(names, name, len, names);
+    sv.DictIteratorStop(iter);
+    return names;
+}
+
+static void look_at_retained(server_ctx *ctx, index_t *index) {
+    server_dict *names = copy_names(index->retained_keys);
+    server_dict_iter *iter = sv.DictIteratorStartC(names, "^", NULL, 0);
+    size_t len;
+    const char *name;
+    while ((name = sv.DictNextC(iter, &len, NULL)) != NULL) index_key_appeared(ctx, index, name, len);
+    sv.DictIteratorStop(iter);
+    sv.FreeDict(NULL, names);
+}
+
 /* Looks at the key of every entry, as its next user would. */
 static void look_at_all(server_ctx *ctx, index_t *index) {
-    server_dict *const dicts[] = {index->held, index->retained_keys};
-    for (size_t i = 0; i < sizeof dicts / sizeof dicts[0]; i++) {
-        server_dict_iter *iter = sv.DictIteratorStartC(dicts[i], "^", NULL, 0);
-        size_t len;
-        const char *name;
-        server_dict *changed = sv.CreateDict(NULL);
-        while ((name = sv.DictNextC(iter, &len, NULL)) != NULL) sv.DictSetC(changed, name, len, index);
-        sv.DictIteratorStop(iter);
-        iter = sv.DictIteratorStartC(changed, "^", NULL, 0);
-        while ((name = sv.DictNextC(iter, &len, NULL)) != NULL) index_key_appeared(ctx, index, name, len);
-        sv.DictIteratorStop(iter);
-        sv.FreeDict(NULL, changed);
-    }
+    channel_index_look(ctx, index);
+    look_at_retained(ctx, index);
+    index_pin(index, INDEX_SESSIONS);
     server_dict_iter *iter = sv.DictIteratorStartC(index->sessions, "^", NULL, 0);
     void *session;
     while (sv.DictNextC(iter, NULL, &session)) index_session_lives(ctx, index, session);
@@ -38,6 +51,7 @@ static void look_at_all(server_ctx *ctx, index_t *index) {
             index_mark_stale(index, (const char *)text.data, text.len);
         sv.FreeString(NULL, name);
     }
+    index_unpin(index, INDEX_SESSIONS);
 }
 
 static long differences;
@@ -138,14 +152,15 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
     compare_sessions(ctx, kept, rebuilt, "subscription in the index but not in the keys, or different");
     compare_sessions(ctx, rebuilt, kept, "subscription in the keys but not in the index, or different");
-    compare_dicts(ctx, kept->held, rebuilt->held, false, "list in the index but not in the keys");
-    compare_dicts(ctx, rebuilt->held, kept->held, false, "list in the keys but not in the index");
+    compare_dicts(ctx, kept->held, rebuilt->held, true, "lists of a channel in the index but not in the keys");
+    compare_dicts(ctx, rebuilt->held, kept->held, true, "lists of a channel in the keys but not in the index");
     compare_dicts(ctx, kept->retained_keys, rebuilt->retained_keys, false,
                   "retained message in the index but not in the keys");
     compare_dicts(ctx, rebuilt->retained_keys, kept->retained_keys, false,
                   "retained message in the keys but not in the index");
     session_index_compare(kept->opened, rebuilt->opened, tell_difference, ctx);
     compare_facts(ctx, kept);
+    queue_notes_check(ctx, tell_difference, ctx);
     share_compare(kept->shares, rebuilt->shares, tell_difference, ctx);
     share_compare(rebuilt->shares, kept->shares, tell_difference, ctx);
     compare_dicts(ctx, kept->group_replays, rebuilt->group_replays, false, "group that replays, but not in the keys");
@@ -157,8 +172,11 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
     hmq_trie_walk(kept->filters, check_pair, &check);
     if (hmq_trie_pairs(kept->filters) != count_filters(kept))
         differ(ctx, "the trie has another number of filters than the sessions", "", 0);
-    if (hmq_trie_pairs(kept->retained) != sv.DictSize(kept->retained_keys))
-        differ(ctx, "the trie of retained topics has another number than the keys", "", 0);
+    compare_dicts(ctx, kept->retained, rebuilt->retained, false, "retained topic in the index but not in the keys");
+    if (sv.DictSize(kept->retained) != sv.DictSize(kept->retained_keys))
+        differ(ctx, "there is another number of retained topics than of their keys", "", 0);
+    retained_cursors_compare(kept->cursors, rebuilt->cursors, tell_difference, ctx);
+    retained_cursors_compare(rebuilt->cursors, kept->cursors, tell_difference, ctx);
     sv.ReplySetArrayLength(ctx, differences);
     index_free(rebuilt);
     return SERVER_OK;

@@ -3,11 +3,15 @@
 #include <string.h>
 
 #include "../src/session_key.h"
+#include "channel_index.h"
 #include "history_live.h"
 #include "index_internal.h"
 #include "owner.h"
 
 static bool own_write; /* a notification that the module itself causes */
+/* A replica serves the former data while it loads those of its primary (repl-diskless-load swapdb): what is told of keys that
+ * are loaded is not of the databases that are served. */
+static bool loading_aside;
 
 /* ---- keys -------------------------------------------------------------------------------------------------- */
 
@@ -33,7 +37,11 @@ static void key_gone(int db, index_t *index, const char *name, size_t len, bool 
     /* When an owner's key expires is known, and whether it counts already is the deadline's affair (owner.h). */
     bool has_deadline = expired && owner_is_key((hmq_slice){(const uint8_t *)name, len}, &owner);
     if (index_needs_look(name, len) && !has_deadline) index_mark_stale(index, name, len);
-    index_remove_held(index, (hmq_slice){(const uint8_t *)name, len});
+    hmq_slice key = {(const uint8_t *)name, len};
+    if (channel_index_is_key(key))
+        channel_index_key_changed(index, key, false);
+    else
+        channel_index_name_used(index, key, false);
 }
 
 static bool one_of(const char *event, const char *const *names) {
@@ -53,7 +61,7 @@ static bool database_is_uncertain(server_ctx *ctx, int type, const char *event) 
 static int on_key_event(server_ctx *ctx, int type, const char *event, server_string *key) {
     static const char *const gone[] = {"del", "rename_from", "move_from", NULL};
     static const char *const harmless[] = {"expire", "persist", NULL};
-    if (own_write) return SERVER_OK;
+    if (own_write || (loading_aside && type == SERVER_NOTIFY_LOADED)) return SERVER_OK;
     size_t len;
     const char *name = sv.StringPtrLen(key, &len);
     if (type == SERVER_NOTIFY_EXPIRED) tell_queue_expired(sv.GetSelectedDb(ctx), name, len);
@@ -62,7 +70,11 @@ static int on_key_event(server_ctx *ctx, int type, const char *event, server_str
     if (type == SERVER_NOTIFY_HASH) {
         if (index_needs_look(name, len)) index_mark_stale(index, name, len);
     } else if (type == SERVER_NOTIFY_LIST) {
-        index_set_held(index, (hmq_slice){(const uint8_t *)name, len});
+        hmq_slice list = {(const uint8_t *)name, len};
+        if (channel_index_is_key(list))
+            channel_index_key_changed(index, list, true);
+        else
+            channel_index_name_used(index, list, true);
     } else if (type == SERVER_NOTIFY_EXPIRED || type == SERVER_NOTIFY_EVICTED || one_of(event, gone)) {
         key_gone(sv.GetSelectedDb(ctx), index, name, len, type == SERVER_NOTIFY_EXPIRED);
     } else if (database_is_uncertain(ctx, type, event)) {
@@ -123,10 +135,13 @@ void index_notify_others(server_ctx *ctx, int type, const char *event, server_st
 static void flush(server_ctx *ctx, int db) {
     hmq_slice after = {0};
     bool tells = index_exists(db) && index_tells_of_sessions(ctx);
-    for (session_entry *e; tells && (e = session_index_next(index_at(db)->opened, after)) != NULL;) {
+    index_t *index = tells ? index_at(db) : NULL;
+    if (tells) index_pin(index, INDEX_SESSIONS);
+    for (session_entry *e; tells && (e = session_index_next(index->opened, after)) != NULL;) {
         after = slice_of(e->key);
         if (e->connected) index_watched_by.session_gone(ctx, after, e->epoch);
     }
+    if (tells) index_unpin(index, INDEX_SESSIONS);
     index_reset(db);
 }
 
@@ -134,11 +149,13 @@ static void on_flush(server_ctx *ctx, server_event event, uint64_t sub, void *da
     (void)event;
     const server_flush_info *info = data;
     if (sub != SERVER_FLUSHDB_END) return;
+    if (index_watched_by.emptied != NULL) index_watched_by.emptied();
     if (info->db >= 0) {
         flush(ctx, info->db);
         return;
     }
     index_scan_new(false);
+    channel_index_forget_names();
     for (int db = 0; db < index_databases(); db++) flush(ctx, db);
 }
 
@@ -146,6 +163,15 @@ static void on_swapdb(server_ctx *ctx, server_event event, uint64_t sub, void *d
     (void)ctx, (void)event, (void)sub;
     const server_swapdb_info *info = data;
     index_swap(info->first, info->second);
+    if (index_watched_by.swapped != NULL) index_watched_by.swapped();
+}
+
+/* The databases that are served change at once, and without an event for each key. */
+static void on_async_load(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event, (void)data;
+    loading_aside = sub == SERVER_ASYNC_LOAD_STARTED;
+    if (sub != SERVER_ASYNC_LOAD_COMPLETED) return;
+    index_forget_all();
     if (index_watched_by.swapped != NULL) index_watched_by.swapped();
 }
 
@@ -159,4 +185,5 @@ void index_start(server_ctx *ctx, bool populated) {
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_MODULE_CHANGE, 1}, on_module_change);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SWAPDB, 1}, on_swapdb);
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPL_ASYNC_LOAD, 1}, on_async_load);
 }

@@ -21,6 +21,8 @@ void index_swap(int a, int b);
 void index_scan_new(bool scans);
 /* All databases are to be scanned anew. */
 void index_doubt_all(void);
+/* The same, and nothing of what was known holds: all keys are others. */
+void index_forget_all(void);
 
 /* Is the name of a kind that only reading its key can judge? */
 bool index_needs_look(const char *name, size_t len);

@@ -1,6 +1,7 @@
 /* info.c - INFO holdmq: what is on, and what was counted. */
 #include "info.h"
 
+#include "channel_dryrun.h"
 #include "index.h"
 #include "queue_totals.h"
 
@@ -18,6 +19,7 @@ static void add_mode(server_info_ctx *info) {
     sv.InfoAddFieldCString(info, "client_in_filter", can.filter_client ? "yes" : "no");
     sv.InfoAddFieldCString(info, "post_command_jobs", can.post_jobs ? "yes" : "no");
     sv.InfoAddFieldCString(info, "direct_push", can.direct_push ? "yes" : "no");
+    sv.InfoAddFieldCString(info, "dry_run", dryrun_is_active() ? "yes" : "no");
     sv.InfoAddFieldULongLong(info, "policy_rules", hmq_policy_count(settings.policy));
 }
 
@@ -29,16 +31,26 @@ static void add_counters(server_info_ctx *info) {
     FIELD(channel_trimmed);
     FIELD(channel_not_held_wrongtype);
     FIELD(channel_not_held_denied);
+    FIELD(channel_superseded);
+    FIELD(channel_stepped_aside);
     FIELD(handed_over);
     FIELD(handoffs_cancelled);
     FIELD(topic_published);
     FIELD(topic_stored);
     FIELD(topic_pushed);
+    FIELD(pushed_headers);
     FIELD(topic_refused);
+    FIELD(qos0_queued);
+    FIELD(qos0_dropped);
     FIELD(session_trimmed);
+    FIELD(queue_full_refused);
+    FIELD(queue_full_delayed);
+    FIELD(sessions_refused);
+    FIELD(retained_refused);
     FIELD(session_expired);
     FIELD(session_acked);
     FIELD(fenced);
+    FIELD(identities_refused);
     FIELD(wills_published);
     FIELD(shared_delivered);
     FIELD(shared_queued);

@@ -1,4 +1,4 @@
-/* intercept.c - sees every command before it runs: rewrites PUBLISH, notes SUBSCRIBE, follows what changes access.
+/* intercept.c - sees every command before it runs: keeps what PUBLISH sends, notes SUBSCRIBE, follows what changes access.
  *
  * The filter runs for each command of each client (when it is queued, inside MULTI), for commands of scripts and other
  * modules, for the replication stream and while the AOF is loaded; before authentication and ACL.  It must cost other
@@ -8,16 +8,23 @@
 #include <string.h>
 #include <strings.h>
 
+#include "../src/slot.h"
 #include "access.h"
 #include "channel.h"
+#include "channel_dryrun.h"
 #include "channel_facts.h"
+#include "channel_index.h"
+#include "channel_read.h"
 #include "drain.h"
 #include "handoff.h"
+#include "internals.h"
 #include "pattern_walk.h"
+#include "push.h"
 #include "replication.h"
 #include "slots.h"
+#include "timers.h"
 
-static server_string *channel_publish_name, *channel_spublish_name;
+static server_string *channel_publish_name, *channel_spublish_name, *read_name;
 
 static uint64_t client_of(server_filter_ctx *filter) {
     return can.filter_client ? sv.CommandFilterGetClientId(filter) : 0;
@@ -45,25 +52,106 @@ static bool is_in_multi(uint64_t client) {
 /* A message that will be heard and is to be kept only if it is not: the server's own PUBLISH does all there is to do. */
 static bool stays_stock(uint64_t client, hmq_slice channel) {
     if (!can.filter_client || !channel_is_heard(channel) || handoff_pending() || drain_any()) return false;
+    if (dryrun_keeps_heard()) return false;
     return !is_in_multi(client) &&
            !sv.AvoidReplicaTraffic(); /* while writes are paused it would wait, and then be unheard */
 }
 
-/* PUBLISH goes to CHANNEL.PUBLISH, with the same arguments in the same places, where this server may keep messages. */
-static void rewrite(server_filter_ctx *filter, bool sharded) {
+/* The database of a client, remembered until somebody selects another one: the server looks up the client's address each time
+ * that it is asked about a client. */
+static struct {
+    uint64_t client, selects;
+    int db;
+} databases[256];
+#define MOST_PAUSE_MS (365LL * 86400 * 1000)
+#define MOST_PAUSE_OF_ANYBODY_MS 60000LL /* where it is not known who asks */
+static long long queued_pause_ms; /* of a CLIENT PAUSE that some transaction has */
+static uint64_t selects = 1;
+
+static bool database_of(uint64_t client, int *db) {
+    size_t at = client % (sizeof databases / sizeof databases[0]);
+    if (databases[at].client != client || databases[at].selects != selects) {
+        server_client_info info = {.version = 1};
+        if (sv.GetClientInfoById(&info, client) != SERVER_OK) return false;
+        databases[at].client = client;
+        databases[at].selects = selects;
+        databases[at].db = info.db;
+    }
+    *db = databases[at].db;
+    return true;
+}
+
+/* Will the command of this client run right after the filter, as it is?  Not in a transaction or script, not while the server
+ * is paused or busy, not for who has still to authenticate. */
+static bool runs_now(uint64_t client, int flags, int *db) {
+    if (client == 0 || handoff_pending() || drain_any() || (flags & SERVER_CTX_LUA) || sv.AvoidReplicaTraffic())
+        return false;
+    return internals_is_authenticated(client) && !is_in_multi(client) && database_of(client, db);
+}
+
+static void replace_name(server_filter_ctx *filter, server_string *name) {
+    sv.RetainString(NULL, name);
+    sv.CommandFilterArgReplace(filter, 0, name);
+}
+
+/* The message of a user whose publishes cannot be kept (no right to CHANNEL.PUBLISH). */
+static void leave(uint64_t client, server_string *channel, bool sharded, bool is_now) {
+    if (is_now && access_may_publish_as(client, channel, sharded)) channel_not_kept(channel);
+}
+
+/* The same for a dry run: counts the message.  True if nothing else is to be done, since CHANNEL.PUBLISH will count it, or
+ * nobody can.  `db`: -1 if the command runs later. */
+static bool dry_run(server_filter_ctx *filter, uint64_t client, int db, bool sharded, bool may) {
+    server_string *channel = sv.CommandFilterArgGet(filter, 1);
+    if (!may) return dryrun_passed_over(), true;
+    if (db >= 0 && channel_dry_run_first(client, db, channel, sv.CommandFilterArgGet(filter, 2), sharded)) return false;
+    if (sharded && channel_slot_moves(channel)) return false;
+    replace_name(filter, sharded ? channel_spublish_name : channel_publish_name);
+    return true;
+}
+
+/* PUBLISH, where this server may keep messages: stays as it is if the message could be kept, or need not be; else it goes to
+ * CHANNEL.PUBLISH, with the same arguments in the same places. */
+static void publish(server_filter_ctx *filter, bool sharded) {
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) != 3) return; /* else the server's own arity error */
-    if (!sharded) walk_before_publish(sv.CommandFilterArgGet(filter, 1));
+    walk_before_publish(sv.CommandFilterArgGet(filter, 1), sharded);
     if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
     uint64_t client = client_of(filter);
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
     if (!sharded && stays_stock(client, slice_of(channel))) return;
-    int flags = sv.GetContextFlags(detached);
+    int flags = sv.GetContextFlags(detached), db = 0;
     if (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING))) return;
-    if (channel_rule(channel) == NULL || !access_may_intercept(client, channel, sharded)) return;
+    const hmq_rule *rule = channel_rule(channel);
     if (client != 0 && access_is_resp2_subscriber(client)) return;
-    server_string *name = sharded ? channel_spublish_name : channel_publish_name;
-    sv.RetainString(NULL, name);
-    sv.CommandFilterArgReplace(filter, 0, name);
+    bool is_now = runs_now(client, flags, &db);
+    bool is_dry_run = dryrun_is_active();
+    bool may = (rule != NULL || is_dry_run) && access_may_intercept(client, channel, sharded);
+    if (rule == NULL || !may) leave(client, channel, sharded, is_now);
+    if (is_dry_run && dry_run(filter, client, is_now ? db : -1, sharded, may)) return;
+    if (rule == NULL || !may) return;
+    if (is_now && channel_keep_first(client, db, channel, sv.CommandFilterArgGet(filter, 2), sharded) == CHANNEL_STOCK)
+        return;
+    if (sharded && channel_slot_moves(channel)) return;
+    bool is_kept =
+        rule->hold != HMQ_HOLD_NONE || rule->last || drain_any() || channel_index_holds_anywhere(slice_of(channel));
+    if (is_kept) replace_name(filter, sharded ? channel_spublish_name : channel_publish_name);
+}
+
+/* LRANGE, LLEN, LINDEX on the name of a channel that holds messages: HOLDMQ.READ decides when it runs. */
+static void read_list(server_filter_ctx *filter, hmq_slice name) {
+    int count = sv.CommandFilterArgsCount(filter);
+    if (!settings.intercept || count < 2) return;
+    server_string *channel = sv.CommandFilterArgGet(filter, 1);
+    if (!channel_index_shows_anywhere(slice_of(channel)) || !channel_is_list_read(name, count)) return;
+    uint64_t client = client_of(filter);
+    if (sv.GetContextFlags(detached) & SERVER_CTX_LUA) return; /* an application's own */
+    server_client_info info = {.version = 1};
+    if (client != 0 && sv.GetClientInfoById(&info, client) != SERVER_OK) return;
+    if (client != 0 && !(info.flags & SERVER_CLIENT_MULTI) && !channel_shows_held(detached, info.db, channel)) return;
+    if (access_is_resp2_subscriber(client) || !access_may_see_held(client, channel)) return;
+    server_string *command = sv.HoldString(NULL, sv.CommandFilterArgGet(filter, 0));
+    replace_name(filter, read_name);
+    sv.CommandFilterArgInsert(filter, 2, command);
 }
 
 /* The names of a command (un)subscribing: the arguments behind its own. */
@@ -79,29 +167,33 @@ static void with_names(server_filter_ctx *filter, push_kind kind,
 }
 
 static void subscribe(server_filter_ctx *filter, push_kind kind) {
+    channel_subscriber_came();
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) < 2) return;
     access_saw_subscribe(client_of(filter));
     with_names(filter, kind, handoff_note);
 }
 
-static void leaves_patterns(uint64_t client, push_kind kind, server_string **names, int count) {
-    (void)kind;
-    walk_unsubscribes(client, names, count);
-}
-
 static void unsubscribe(server_filter_ctx *filter, push_kind kind) {
     channel_subscriber_left();
     if (can.filter_client) with_names(filter, kind, drain_unsubscribes);
-    if (can.filter_client && kind == PUSH_PATTERN) with_names(filter, kind, leaves_patterns);
+    if (can.filter_client) with_names(filter, kind, walk_unsubscribes);
 }
 
 /* AUTH or HELLO: the next verdict has to be a new one; inside MULTI it cannot be known yet. */
 static void user_changes(uint64_t client) {
     server_client_info info = {.version = 1};
     access_forget_client(client);
+    if (client == 0) access_transaction_changes_users(); /* it cannot be known */
     if (client != 0 && sv.GetClientInfoById(&info, client) == SERVER_OK && (info.flags & SERVER_CLIENT_MULTI)) {
         access_user_may_change(client);
+        access_transaction_changes_users();
     }
+}
+
+/* ACL. */
+static void users_change(uint64_t client) {
+    access_forget_all();
+    if (client == 0 || is_in_multi(client)) access_transaction_changes_users();
 }
 
 static void transaction_ends(uint64_t client) {
@@ -110,14 +202,64 @@ static void transaction_ends(uint64_t client) {
     access_transaction_ends(client);
 }
 
+static void resets(uint64_t client) {
+    transaction_ends(client);
+    access_forget_client(client);
+    selects++;
+    for (int kind = PUSH_CHANNEL; kind <= PUSH_SHARD; kind++) walk_unsubscribes(client, (push_kind)kind, NULL, 0);
+}
+
 /* EXEC: what was queued may change the rights of anybody, and run scripts. */
 static void transaction_runs(uint64_t client) {
     channel_subscriber_left();
+    channel_subscriber_came();
+    selects++;
     handoff_transaction(client, true);
     access_transaction_ends(client);
     access_forget_all();
+    if (queued_pause_ms > 0) access_pause_comes(queued_pause_ms);
     access_script_caller(client);
     slots_transaction_comes();
+}
+
+static bool argument_is(server_filter_ctx *filter, int at, const char *word) {
+    return slice_is(slice_of(sv.CommandFilterArgGet(filter, at)), word);
+}
+
+/* CLIENT PAUSE <ms> ...  Inside MULTI: it comes with some EXEC. */
+static void client_command_comes(server_filter_ctx *filter, uint64_t client) {
+    long long ms;
+    if (sv.CommandFilterArgsCount(filter) < 3 || !argument_is(filter, 1, "PAUSE")) return;
+    if (sv.StringToLongLong(sv.CommandFilterArgGet(filter, 2), &ms) != SERVER_OK || ms < 0) return;
+    if (client != 0 && !access_may_pause(client)) return; /* it will be refused */
+    long long most_ms = client != 0 ? MOST_PAUSE_MS : MOST_PAUSE_OF_ANYBODY_MS;
+    if (ms > most_ms) ms = most_ms;
+    access_pause_comes(ms);
+    if ((client == 0 || is_in_multi(client)) && ms > queued_pause_ms) queued_pause_ms = ms;
+}
+
+/* MODULE UNLOAD of this module: with its timers stopped the server asks the module, which says why it refuses.  They go
+ * on at the end of this turn of the event loop (module.c). */
+static void module_command_comes(server_filter_ctx *filter) {
+    if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "UNLOAD") &&
+        argument_is(filter, 2, HMQ_MODULE_NAME)) {
+        timers_stop(detached);
+    }
+}
+
+/* EVAL and its kin: <script> <number of keys> <key> ... */
+static void script_comes(server_filter_ctx *filter) {
+    enum { FIRST_KEY = 3, MOST = 64 };
+    server_string *keys[MOST];
+    long long count = 0;
+    int given = sv.CommandFilterArgsCount(filter) - FIRST_KEY;
+    access_script_caller(client_of(filter));
+    if (given < 0 || sv.StringToLongLong(sv.CommandFilterArgGet(filter, 2), &count) != SERVER_OK) return;
+    if (sv.GetContextFlags(detached) & SERVER_CTX_LUA) return; /* a script runs: this one is refused */
+    if (count > given) count = given;
+    if (count > MOST) count = MOST;
+    for (int i = 0; i < (int)count; i++) keys[i] = sv.CommandFilterArgGet(filter, FIRST_KEY + i);
+    channel_index_script(keys, count < 0 ? 0 : (size_t)count);
 }
 
 static bool is(hmq_slice name, const char *word) {
@@ -141,10 +283,23 @@ static void settle(server_filter_ctx *filter) {
     handoff_settle(!can.filter_client || is_connected(sv.CommandFilterGetClientId(filter)));
 }
 
+static bool is_script(hmq_slice name) {
+    return is(name, "EVAL") || is(name, "EVALSHA") || is(name, "FCALL") || is(name, "EVAL_RO") ||
+           is(name, "EVALSHA_RO") || is(name, "FCALL_RO");
+}
+
 static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     uint64_t client = client_of(filter);
     if (is(name, "SPUBLISH"))
-        rewrite(filter, true);
+        publish(filter, true);
+    else if (is(name, "LRANGE") || is(name, "LLEN") || is(name, "LINDEX"))
+        read_list(filter, name);
+    else if (is(name, "CONFIG"))
+        push_limits_may_change();
+    else if (is(name, "CLIENT"))
+        client_command_comes(filter, client);
+    else if (is(name, "SELECT"))
+        selects++;
     else if (is(name, "SUBSCRIBE"))
         subscribe(filter, PUSH_CHANNEL);
     else if (is(name, "PSUBSCRIBE"))
@@ -164,29 +319,32 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     else if (is(name, "DISCARD"))
         transaction_ends(client);
     else if (is(name, "RESET"))
-        transaction_ends(client), access_forget_client(client), walk_unsubscribes(client, NULL, 0);
+        resets(client);
     else if (is(name, "AUTH") || is(name, "HELLO"))
         user_changes(client);
-    else if (is(name, "EVAL") || is(name, "EVALSHA") || is(name, "FCALL"))
-        access_script_caller(client);
+    else if (is_script(name))
+        script_comes(filter);
     else if (is(name, "SYNC") || is(name, "PSYNC"))
         replication_replica_comes();
     else if (is(name, "ACL"))
-        access_forget_all();
+        users_change(client);
     else if (is(name, "CLUSTER"))
         slots_command_comes(is_in_multi(client));
+    else if (is(name, "MODULE"))
+        module_command_comes(filter);
 }
 
 /* The commands that matter, by length and first letter: all others leave at once. */
 #define LETTER(upper) (1u << ((upper) & 31))
 static const uint32_t first_letters[] = {
     [3] = LETTER('A'),
-    [4] = LETTER('A') | LETTER('E') | LETTER('S'),
+    [4] = LETTER('A') | LETTER('E') | LETTER('L') | LETTER('S'),
     [5] = LETTER('F') | LETTER('H') | LETTER('M') | LETTER('P') | LETTER('R'),
+    [6] = LETTER('C') | LETTER('L') | LETTER('M') | LETTER('S'),
     [7] = LETTER('C') | LETTER('D') | LETTER('E') | LETTER('P'),
-    [8] = LETTER('S'),
+    [8] = LETTER('F') | LETTER('S'),
     [9] = LETTER('S'),
-    [10] = LETTER('P') | LETTER('S'),
+    [10] = LETTER('E') | LETTER('P') | LETTER('S'),
     [11] = LETTER('U'),
     [12] = LETTER('P') | LETTER('S'),
 };
@@ -198,13 +356,15 @@ static void on_command(server_filter_ctx *filter) {
     if (name.len >= sizeof first_letters / sizeof first_letters[0]) return;
     if (!(first_letters[name.len] >> (name.data[0] & 31) & 1)) return;
     if (is_publish(name))
-        rewrite(filter, false);
+        publish(filter, false);
     else
         dispatch(filter, name);
 }
 
 bool intercept_start(server_ctx *ctx) {
+    hmq_slot_tag(0); /* looks for all of them now */
     channel_publish_name = sv.CreateString(NULL, "CHANNEL.PUBLISH", 15);
     channel_spublish_name = sv.CreateString(NULL, "CHANNEL.SPUBLISH", 16);
+    read_name = sv.CreateString(NULL, "HOLDMQ.READ", 11);
     return sv.RegisterCommandFilter(ctx, on_command, SERVER_FILTER_NOSELF) != NULL;
 }

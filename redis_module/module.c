@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "channel.h"
+#include "channel_store.h"
 #include "commands.h"
 #include "config.h"
 #include "drain.h"
@@ -18,10 +18,13 @@
 #include "queue.h"
 #include "queue_totals.h"
 #include "replication.h"
+#include "retained_cursors.h"
 #include "pattern_walk.h"
+#include "push_budget.h"
 #include "session_sweep.h"
 #include "session_life.h"
 #include "slots.h"
+#include "timers.h"
 
 #define OLDEST_SERVER 0x070000
 
@@ -79,7 +82,8 @@ static void find_capabilities(server_ctx *ctx) {
 /* Valkey from 9.0 on moves slots only if every module says that it can cope: all that the indexes know comes from
  * keys and their notifications, so they follow. */
 static void set_options(server_ctx *ctx) {
-    int options = SERVER_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED; /* index_notify signals what really changed */
+    /* index_notify signals what really changed; a replica may serve while it loads (index_events.c). */
+    int options = SERVER_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED | SERVER_OPTION_HANDLE_REPL_ASYNC_LOAD;
     if (can.valkey) options |= SERVER_OPTION_VALKEY_ATOMIC_SLOT_MIGRATION;
     sv.SetModuleOptions(ctx, options);
 }
@@ -96,8 +100,9 @@ static bool holds_keys(server_ctx *ctx) {
 static bool shutting_down;
 
 static void on_shutdown(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)ctx, (void)event, (void)sub, (void)data;
+    (void)event, (void)sub, (void)data;
     shutting_down = true;
+    timers_stop(ctx);
 }
 
 static void on_swap(void) {
@@ -109,10 +114,14 @@ static void on_swap(void) {
 static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)ctx, (void)event, (void)data;
     if (sub != SERVER_EVENTLOOP_BEFORE_SLEEP) return;
+    if (!shutting_down) timers_resume(ctx);
+    index_before_sleep();
     if (handoff_pending()) handoff_before_sleep();
+    push_budget_before_sleep();
     drain_before_sleep();
+    retained_cursors_before_sleep();
     walk_before_sleep();
-    channel_before_sleep();
+    store_before_sleep();
     slots_before_sleep();
     sweep_before_sleep();
     history_before_sleep();
@@ -147,7 +156,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     wrong = config_start(ctx, argv, argc);
     if (wrong != NULL) return refuse(ctx, wrong, "");
     index_start(ctx, holds_keys(ctx));
-    index_watch((index_watcher){queue_message_gone, sweep_note, on_swap, session_notify_dropped});
+    index_watch((index_watcher){queue_message_gone, sweep_note, on_swap, queue_forget_hints, session_notify_dropped});
     push_start();
     replication_start(ctx);
     handoff_start(ctx);
@@ -162,7 +171,8 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     return SERVER_OK;
 }
 
-/* The server would call into unmapped code from the filter, notifications and events. */
+/* The server would call into unmapped code from the filter, notifications and events.  A MODULE UNLOAD gets here only
+ * because intercept.c stops the timers before it: else the server names them as the reason, and they never end. */
 __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx);
 
 int RedisModule_OnUnload(server_ctx *ctx) {

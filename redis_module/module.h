@@ -18,8 +18,13 @@ struct settings {
     bool intercept;           /* intercept: PUBLISH and (P|S)SUBSCRIBE of stock clients are persistent */
     bool presence;            /* presence: who comes and goes is told */
     server_string *policies;  /* policies: the text, see src/policy.h */
+    server_string *default_policies; /* the same as it is at load, unless it is configured */
     hmq_policy *policy;       /* ... parsed */
     long long session_limit;  /* session-limit: messages in a queue, 1..65535 */
+    long long session_bytes;  /* session-bytes: bytes in a queue, 0: no bound */
+    int session_overflow;     /* session-overflow: what happens beyond (queue_overflow.h) */
+    long long max_sessions;   /* max-sessions: opened sessions of a database, 0: no bound (quota.h) */
+    long long max_retained;   /* max-retained: the same of retained messages */
     long long drain_timeout_s; /* drain-timeout: seconds a subscriber may stand still while a backlog is handed to it */
     long long session_ttl_s; /* session-ttl: seconds a queued message lives */
 };
@@ -41,16 +46,26 @@ struct counters {
     unsigned long long channel_trimmed; /* dropped by maxlen */
     unsigned long long channel_not_held_wrongtype;
     unsigned long long channel_not_held_denied;
+    unsigned long long channel_superseded; /* times that a later message was heard, or not kept */
+    unsigned long long channel_stepped_aside; /* channels whose names the application uses for keys */
     unsigned long long handed_over; /* messages given to new subscribers */
     unsigned long long handoffs_cancelled; /* subscriptions that were rejected or gone before the hand-off */
     unsigned long long topic_published;
     unsigned long long topic_stored; /* messages put into session queues */
     unsigned long long topic_refused; /* sessions that could not be served: wrong types, no room */
     unsigned long long topic_pushed; /* deliveries heard by an inbox listener */
-    unsigned long long session_trimmed;
+    unsigned long long pushed_headers; /* of them without the message, which is to be fetched (push_budget.h) */
+    unsigned long long qos0_queued; /* messages of QoS 0 that wait for their client in its queue (qos0.h) */
+    unsigned long long qos0_dropped; /* and those that the queue had no room for, or whose client had gone */
+    unsigned long long session_trimmed; /* messages dropped because their queue was full */
+    unsigned long long queue_full_refused; /* publishes refused for a full queue, and those refused for now */
+    unsigned long long queue_full_delayed;
+    unsigned long long sessions_refused; /* by holdmq.max-sessions, and retained messages by holdmq.max-retained */
+    unsigned long long retained_refused;
     unsigned long long session_expired; /* references found whose message had expired */
     unsigned long long session_acked;
     unsigned long long fenced; /* commands refused because of an old epoch */
+    unsigned long long identities_refused; /* opens of sessions that belong to another identity */
     unsigned long long wills_published;
     unsigned long long shared_delivered; /* given to a member of a group */
     unsigned long long shared_queued; /* put into a group's own queue */

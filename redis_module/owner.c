@@ -5,6 +5,7 @@
 
 #include "access.h"
 #include "args.h"
+#include "command_slot.h"
 #include "errors.h"
 #include "replication.h"
 #include "session_hash.h"
@@ -64,6 +65,14 @@ long long owner_lease(server_ctx *ctx, hmq_slice name) {
     return read_beat(ctx, name).lease_s;
 }
 
+bool owner_is_readable(hmq_slice name) {
+    if (!command_slot_binds()) return true;
+    server_string *key = key_of(name);
+    bool is_readable = command_slot_allows(slice_of(key));
+    sv.FreeString(NULL, key);
+    return is_readable;
+}
+
 /* ---- SESSION.OWNER ----------------------------------------------------------------------------------------- */
 
 static bool check_name(server_ctx *ctx, const server_string *name, server_string *key) {
@@ -103,6 +112,36 @@ static owner_entry *note_beat(session_index *sessions, hmq_slice name, long long
     return owner;
 }
 
+/* ---- the owner's connection -------------------------------------------------------------------------------- */
+
+static void note_link(server_ctx *ctx, owner_entry *owner) {
+    uint64_t client = sv.GetClientId(ctx);
+    server_string *name = sv.GetClientNameById == NULL || client == 0 ? NULL : sv.GetClientNameById(detached, client);
+    hmq_slice own = slice_of(owner->name), borne = name == NULL ? (hmq_slice){0} : slice_of(name);
+    bool is_named = name != NULL && borne.len == own.len && memcmp(borne.data, own.data, own.len) == 0;
+    owner->link = is_named ? client : 0;
+    owner->link_gone_ms = 0;
+    if (name != NULL) sv.FreeString(NULL, name);
+}
+
+static void link_gone(session_index *sessions, owner_entry *owner, void *data) {
+    (void)sessions;
+    if (owner->link != *(const uint64_t *)data) return;
+    owner->link = 0;
+    owner->link_gone_ms = sv.Milliseconds();
+}
+
+void owner_client_gone(uint64_t client) {
+    for (int db = 0; db < index_databases(); db++) {
+        if (index_exists(db)) session_index_each_owner(index_sessions(db), link_gone, &client);
+    }
+}
+
+long long owner_deaf_since(const session_index *sessions, hmq_slice name) {
+    const owner_entry *owner = session_index_owner(sessions, name);
+    return owner == NULL ? 0 : owner->link_gone_ms;
+}
+
 /* It is gone, and that by intent: no lease once more. */
 static void count_absence(session_index *sessions, hmq_slice name) {
     owner_entry *owner = session_index_owner(sessions, name);
@@ -140,7 +179,11 @@ int session_owner_command(server_ctx *ctx, server_string **argv, int argc) {
             reply_wrong_type(ctx, key_name, "a string");
         } else {
             if (lease_s > 0) write_beat(ctx, key, key_name, lease_s, expire_ms);
-            if (lease_s > 0) note_beat(sessions, slice_of(name), lease_s, expire_ms)->heard = period;
+            if (lease_s > 0) {
+                owner_entry *owner = note_beat(sessions, slice_of(name), lease_s, expire_ms);
+                owner->heard = period;
+                note_link(ctx, owner);
+            }
             if (lease_s == 0) end_beat(ctx, sessions, key, key_name, slice_of(name));
             sv.ReplyWithSimpleString(ctx, "OK");
         }

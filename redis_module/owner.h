@@ -21,8 +21,16 @@
 
 int session_owner_command(server_ctx *ctx, server_string **argv, int argc);
 
+/* Since when the owner cannot have heard anything, because its connection is gone; 0: nobody knows.  Known only of an owner
+ * whose connection bears its name (CLIENT SETNAME), as that of a bridge does: it has no other. */
+long long owner_deaf_since(const session_index *sessions, hmq_slice name);
+/* A client's connection is gone. */
+void owner_client_gone(uint64_t client);
+
 /* The lease of an owner that beats, 0 if it does not. */
 long long owner_lease(server_ctx *ctx, hmq_slice name);
+/* May the running command ask for it?  The owner's key may lie in another slot (command_slot.h). */
+bool owner_is_readable(hmq_slice name);
 
 /* If this is the name of an owner's key: its length, and the owner's name. */
 bool owner_is_key(hmq_slice key, hmq_slice *name);

@@ -1,4 +1,4 @@
-/* pattern_walk.c - walks through the held channels for new pattern subscribers. */
+/* pattern_walk.c - hands many channels to new subscribers, a bounded part of them at a time. */
 #include "pattern_walk.h"
 
 #include <string.h>
@@ -6,204 +6,212 @@
 
 #include "../src/glob.h"
 #include "channel.h"
-#include "channel_names.h"
-#include "channel_facts.h"
+#include "channel_index.h"
+#include "command_slot.h"
 #include "give.h"
-#include "index.h"
+#include "name_set.h"
 
 #define NAMES_PER_LOOK 64  /* of one walk, before the next has its turn */
-#define FIRST_NS 3000000  /* of the step of a PSUBSCRIBE, for all walks together */
+#define FIRST_NS 2000000   /* of the commands of one turn of the event loop that subscribe, for all walks together */
 #define FIRST_LOOKS 16     /* ... at least, whatever the clock says: few channels come with the confirmation */
-#define TURN_NS 1000000   /* of a turn of the event loop */
+#define TURN_NS 1000000    /* at the end of a turn */
 
-/* ---- lists and channels ------------------------------------------------------------------------------------ */
+typedef struct walk {
+    struct walk *next;
+    receiver to; /* owns the pattern */
+    int db;
+    server_string **patterns; /* of a receiver whose id is not known: a publish reaches all at once; owns them */
+    int pattern_names;
+    long pattern_count;   /* of the server, when it began: for a receiver whose id is not known */
+    hmq_slice prefix;     /* of the pattern: what stands before its first special byte */
+    server_string *after; /* the cursor; NULL at the start */
+    server_string **names; /* of a walk through names; owns them */
+    size_t name_count, name_at;
+    server_dict *places;  /* name -> its place + 1 */
+    server_dict *given;   /* channels that were published to meanwhile: not to be given any more; NULL: none */
+    long long moved_ms;   /* when it last got on */
+    bool over;
+} walk;
 
-/* The channel whose last message this list keeps (policy last=on), NULL if it keeps none. */
-static server_string *channel_of_last(hmq_slice name) {
-    char *channel = sv.Alloc(name.len);
-    size_t len;
-    const hmq_rule *rule = NULL;
-    if (channel_of_last_key(name, channel, name.len, &len))
-        rule = channel_rule_of((hmq_slice){(const uint8_t *)channel, len});
-    server_string *found = rule != NULL && rule->last ? sv.CreateString(NULL, channel, len) : NULL;
-    sv.Free(channel);
-    return found;
-}
+typedef struct queue_of_walks {
+    walk *first, **end;
+} queue_of_walks;
 
-/* The channel that a held list belongs to: the name itself, or what is behind {channel}_last.  NULL if the other of the
- * two serves that channel, or no rule does. */
-static server_string *channel_of_list(const index_t *index, hmq_slice name) {
-    server_string *of_last = channel_of_last(name);
-    if (of_last != NULL) {
-        const hmq_rule *rule = channel_rule(of_last);
-        if (rule->deliver == HMQ_DELIVER_LAST) return of_last;
-        sv.FreeString(NULL, of_last);
-        return NULL;
-    }
-    const hmq_rule *rule = channel_rule_of(name);
-    if (rule == NULL || rule->deliver == HMQ_DELIVER_NONE) return NULL;
-    if (rule->last && rule->deliver == HMQ_DELIVER_LAST) {
-        server_string *last_key = channel_last_key(name);
-        hmq_slice key = slice_of(last_key);
-        bool kept = sv.DictGetC(index->held, key.data, key.len, NULL) != NULL;
-        sv.FreeString(NULL, last_key);
-        if (kept) return NULL;
-    }
-    return sv.CreateString(NULL, (const char *)name.data, name.len);
-}
+static queue_of_walks fresh = {NULL, &fresh.first};   /* begun in this turn: they come first */
+static queue_of_walks waiting = {NULL, &waiting.first};
+static size_t walk_count;
+static bool walking, wake_pending;
+/* Of this turn. */
+static size_t looks_taken;
+static long long spent_ns;
+static uint64_t stuck_client;
+static bool some_client_stuck;
+
+/* ---- walks ------------------------------------------------------------------------------------------------- */
 
 static bool matches(const server_string *pattern, const server_string *channel) {
     hmq_slice p = slice_of(pattern), c = slice_of(channel);
     return hmq_glob_matches((const char *)p.data, p.len, (const char *)c.data, c.len);
 }
 
-/* Names of lists that begin with `prefix`, but not those that begin with `except` (if it is not empty). */
-typedef struct name_range {
-    hmq_slice prefix, except;
-} name_range;
-
 static bool begins_with(hmq_slice name, hmq_slice prefix) {
-    return name.len >= prefix.len && memcmp(name.data, prefix.data, prefix.len) == 0;
+    return prefix.len == 0 || (name.len >= prefix.len && memcmp(name.data, prefix.data, prefix.len) == 0);
 }
 
-/* What stands in a pattern before the first byte that is one of `stops`. */
-static hmq_slice literal_prefix(hmq_slice pattern, const char *stops) {
+static hmq_slice literal_prefix(hmq_slice pattern) {
     size_t len = 0;
-    while (len < pattern.len && (pattern.data[len] == 0 || strchr(stops, pattern.data[len]) == NULL)) len++;
+    while (len < pattern.len && (pattern.data[len] == 0 || strchr("*?[\\", pattern.data[len]) == NULL)) len++;
     return (hmq_slice){pattern.data, len};
 }
 
-/* ---- walks ------------------------------------------------------------------------------------------------- */
+static void free_names(server_string **names, size_t count) {
+    for (size_t i = 0; i < count; i++) sv.FreeString(NULL, names[i]);
+    if (names != NULL) sv.Free(names);
+}
 
-typedef struct walk {
-    struct walk *next;
-    receiver to; /* owns the pattern */
-    int db;
-    server_string **served; /* owns them */
-    int served_count;
-    long pattern_count;    /* of the server, when it began: for a receiver whose id is not known */
-    name_range ranges[2];  /* the second begins with a brace, where last messages are kept */
-    char *braced;          /* prefix of the second */
-    int range_count, range;
-    server_string *after;  /* the cursor; NULL at the start of a range */
-    server_dict *given;    /* channels that were published to meanwhile: not to be given any more */
-    long long moved_ms;    /* when it last got on */
-    bool over;
-} walk;
-
-static walk *walks, **walks_end = &walks;
-static bool walking, wake_pending;
-
-/* Lists of channels begin with the channel's name, or (their last messages) with a brace and the name. */
-static void set_ranges(walk *w) {
-    hmq_slice prefix = literal_prefix(slice_of(w->to.pattern), "*?[\\");
-    w->ranges[0] = (name_range){prefix, {NULL, 0}};
-    w->range_count = 1;
-    if (prefix.len == 0) return;
-    hmq_slice plain = literal_prefix(prefix, "{}%"); /* what encoding leaves as it is */
-    w->braced = sv.Alloc(plain.len + 1);
-    w->braced[0] = '{';
-    memcpy(w->braced + 1, plain.data, plain.len);
-    w->ranges[1] = (name_range){{(const uint8_t *)w->braced, plain.len + 1}, prefix};
-    w->range_count = 2;
+static server_string **copy_names(server_string **names, size_t count) {
+    server_string **copy = count == 0 ? NULL : sv.Alloc(count * sizeof *copy);
+    for (size_t i = 0; i < count; i++) copy[i] = sv.HoldString(NULL, names[i]);
+    return copy;
 }
 
 static void walk_free(walk *w) {
-    for (int i = 0; i < w->served_count; i++) sv.FreeString(NULL, w->served[i]);
-    if (w->served != NULL) sv.Free(w->served);
-    if (w->braced != NULL) sv.Free(w->braced);
+    free_names(w->patterns, (size_t)w->pattern_names);
+    free_names(w->names, w->name_count);
+    if (w->places != NULL) sv.FreeDict(NULL, w->places);
+    if (w->given != NULL) sv.FreeDict(NULL, w->given);
     if (w->after != NULL) sv.FreeString(NULL, w->after);
-    sv.FreeString(NULL, w->to.pattern);
-    sv.FreeDict(NULL, w->given);
+    if (w->to.pattern != NULL) sv.FreeString(NULL, w->to.pattern);
     sv.Free(w);
+    walk_count--;
 }
 
-static void append(walk *w) {
+static void append(queue_of_walks *to, walk *w) {
     w->next = NULL;
-    *walks_end = w;
-    walks_end = &w->next;
+    *to->end = w;
+    to->end = &w->next;
 }
 
-static walk *take_first(void) {
-    walk *w = walks;
-    walks = w->next;
-    if (walks == NULL) walks_end = &walks;
+static walk *take_first(queue_of_walks *from) {
+    walk *w = from->first;
+    from->first = w->next;
+    if (from->first == NULL) from->end = &from->first;
     return w;
 }
 
-static bool same(const server_string *a, const server_string *b) {
-    hmq_slice x = slice_of(a), y = slice_of(b);
-    return x.len == y.len && memcmp(x.data, y.data, x.len) == 0;
-}
-
-void walk_begin(const receiver *to, int db, server_string **served, int served_count) {
-    for (walk *w = walks; to->client == 0 && w != NULL; w = w->next) { /* who begins anew has unsubscribed before */
-        if (w->to.client == 0 && same(w->to.pattern, to->pattern)) w->over = true;
-    }
+static walk *walk_new(const receiver *to, int db) {
     walk *w = sv.Calloc(1, sizeof *w);
     w->to = *to;
-    w->to.pattern = sv.HoldString(NULL, to->pattern);
     w->db = db;
-    if (served_count > 0) w->served = sv.Alloc((size_t)served_count * sizeof(server_string *));
-    for (int i = 0; i < served_count; i++) w->served[i] = sv.HoldString(NULL, served[i]);
-    w->served_count = served_count;
-    w->pattern_count = to->client == 0 ? push_pattern_count() : 0;
-    w->given = sv.CreateDict(NULL);
     w->moved_ms = sv.Milliseconds();
-    set_ranges(w);
-    append(w);
+    append(&fresh, w);
+    walk_count++;
+    return w;
+}
+
+typedef void (*use_walk)(walk *w, const void *data);
+
+static void each_walk(use_walk use, const void *data) {
+    for (walk *w = fresh.first; w != NULL; w = w->next) use(w, data);
+    for (walk *w = waiting.first; w != NULL; w = w->next) use(w, data);
+}
+
+/* Who begins anew is the only subscriber, and has unsubscribed before. */
+static void end_former(walk *w, const void *data) {
+    (void)data;
+    if (w->to.client == 0 && w->to.kind == PUSH_PATTERN) w->over = true;
+}
+
+void walk_begin(const receiver *to, int db) {
+    walk *w = walk_new(to, db);
+    w->to.pattern = sv.HoldString(NULL, to->pattern);
+    w->prefix = literal_prefix(slice_of(w->to.pattern));
+}
+
+void walk_begin_unknown(int db, server_string **patterns, size_t count) {
+    receiver to = {0, PUSH_PATTERN, patterns[0]};
+    each_walk(end_former, NULL);
+    walk *w = walk_new(&to, db);
+    w->to.pattern = sv.HoldString(NULL, to.pattern);
+    if (count == 1) w->prefix = literal_prefix(slice_of(w->to.pattern));
+    w->patterns = copy_names(patterns, count);
+    w->pattern_names = (int)count;
+    w->pattern_count = push_pattern_count();
+}
+
+void walk_begin_names(const receiver *to, int db, server_string **names, size_t count) {
+    walk *w = walk_new(to, db);
+    w->names = copy_names(names, count);
+    w->name_count = count;
+    w->places = sv.CreateDict(NULL);
+    for (size_t i = 0; i < count; i++) {
+        hmq_slice name = slice_of(names[i]);
+        sv.DictSetC(w->places, name.data, name.len, (void *)(i + 1));
+    }
 }
 
 /* The receiver is no more, or reads nothing. */
 static bool is_gone(const walk *w) {
     if (w->over || sv.Milliseconds() - w->moved_ms > settings.drain_timeout_s * 1000) return true;
     if (w->to.client == 0) return push_pattern_count() != w->pattern_count;
-    return push_subscriptions(w->to.client) <= 0 || push_is_closing(w->to.client);
+    return push_subscriptions(w->to.client) <= 0;
 }
 
 /* ---- getting on -------------------------------------------------------------------------------------------- */
 
-/* Names of the range behind the cursor, up to NAMES_PER_LOOK of them (all at once, since giving may change the index). */
-static size_t look(const walk *w, server_string **names) {
-    const name_range *range = &w->ranges[w->range];
-    hmq_slice start = w->after == NULL ? range->prefix : slice_of(w->after), name;
+/* Channels after the cursor, up to `most` of them (all at once, since giving may change the index). */
+static size_t look_at_index(const walk *w, server_string **names, size_t most) {
+    hmq_slice start = w->after == NULL ? w->prefix : slice_of(w->after), name;
     const char *op = w->after != NULL ? ">" : start.len == 0 ? "^" : ">=";
     server_dict_iter *iter = sv.DictIteratorStartC(index_of(detached)->held, op, start.data, start.len);
     size_t count = 0;
-    while (count < NAMES_PER_LOOK && (name.data = sv.DictNextC(iter, &name.len, NULL)) != NULL) {
-        if (!begins_with(name, range->prefix)) break;
+    while (count < most && (name.data = sv.DictNextC(iter, &name.len, NULL)) != NULL) {
+        if (!begins_with(name, w->prefix)) break;
         names[count++] = sv.CreateString(NULL, (const char *)name.data, name.len);
     }
     sv.DictIteratorStop(iter);
     return count;
 }
 
+/* Fewer where each is compared with many patterns. */
+static size_t names_per_look(const walk *w) {
+    return w->pattern_names <= NAMES_PER_LOOK ? NAMES_PER_LOOK : 1;
+}
+
+static size_t look(const walk *w, server_string **names) {
+    if (w->names == NULL) return look_at_index(w, names, names_per_look(w));
+    size_t count = w->name_count - w->name_at;
+    if (count > NAMES_PER_LOOK) count = NAMES_PER_LOOK;
+    for (size_t i = 0; i < count; i++) names[i] = sv.HoldString(NULL, w->names[w->name_at + i]);
+    return count;
+}
+
 static bool is_given(const walk *w, const server_string *channel) {
     hmq_slice name = slice_of(channel);
-    int missing = 0;
-    sv.DictGetC(w->given, name.data, name.len, &missing);
-    if (!missing) return true;
-    /* A publish reaches all patterns of an unknown receiver at once. */
-    for (int i = 0; i < w->served_count; i++) {
-        if (matches(w->served[i], channel)) return true;
+    int missing = 1;
+    if (w->given != NULL) sv.DictGetC(w->given, name.data, name.len, &missing);
+    return !missing;
+}
+
+static bool concerns(const walk *w, const server_string *channel) {
+    for (int i = 0; i < w->pattern_names; i++) {
+        if (matches(w->patterns[i], channel)) return true;
     }
-    return false;
+    if (w->names == NULL) return w->pattern_names == 0 && matches(w->to.pattern, channel);
+    hmq_slice name = slice_of(channel);
+    return sv.DictGetC(w->places, name.data, name.len, NULL) != NULL;
 }
 
-/* Gives the channel of one list, if it has one that matches; the bytes that were written. */
-static size_t give_list(const walk *w, const server_string *list) {
-    hmq_slice name = slice_of(list), except = w->ranges[w->range].except;
-    if (except.len > 0 && begins_with(name, except)) return 0;
-    server_string *channel = channel_of_list(index_of(detached), name);
-    if (channel == NULL) return 0;
-    size_t bytes = matches(w->to.pattern, channel) && !is_given(w, channel) ? give_channel(&w->to, channel) : 0;
-    sv.FreeString(NULL, channel);
-    return bytes;
+static void note_given(walk *w, hmq_slice channel) {
+    if (w->given == NULL) w->given = sv.CreateDict(NULL);
+    sv.DictSetC(w->given, channel.data, channel.len, w);
 }
 
+/* Owns the name. */
 static void set_cursor(walk *w, server_string *name) {
     if (w->after != NULL) sv.FreeString(NULL, w->after);
     w->after = name;
+    w->name_at++;
     w->moved_ms = sv.Milliseconds();
 }
 
@@ -212,19 +220,22 @@ typedef enum progress { WALK_MOVED, WALK_STUCK, WALK_ENDED } progress;
 /* A few names further, no further than the output buffer has room. */
 static progress step(walk *w) {
     server_string *names[NAMES_PER_LOOK];
+    if (some_client_stuck && stuck_client == w->to.client && !w->over) return WALK_STUCK;
     if (is_gone(w)) return WALK_ENDED;
     bool idle;
     size_t room = push_room(&w->to, &idle), used = 0;
-    if (room == 0 && !idle) return WALK_STUCK;
+    if (room == 0 && !idle) {
+        some_client_stuck = true;
+        stuck_client = w->to.client;
+        return WALK_STUCK;
+    }
     size_t count = look(w, names), done = 0;
     while (done < count && (used < room || done == 0)) {
-        used += give_list(w, names[done]);
-        set_cursor(w, names[done++]); /* owns it now */
+        if (concerns(w, names[done]) && !is_given(w, names[done])) used += give_channel(&w->to, names[done]);
+        set_cursor(w, names[done++]);
     }
     for (size_t i = done; i < count; i++) sv.FreeString(NULL, names[i]);
-    if (count == NAMES_PER_LOOK || done < count) return WALK_MOVED;
-    set_cursor(w, NULL);
-    return ++w->range < w->range_count ? WALK_MOVED : WALK_ENDED;
+    return count == names_per_look(w) || done < count ? WALK_MOVED : WALK_ENDED;
 }
 
 static long long now_ns(void) {
@@ -233,38 +244,36 @@ static long long now_ns(void) {
     return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static size_t count_walks(void) {
-    size_t count = 0;
-    for (const walk *w = walks; w != NULL; w = w->next) count++;
-    return count;
-}
-
 /* At least so many looks, and more while there is time.  True if some walk got on. */
 static bool go_on(size_t least, long long most_ns) {
-    size_t stuck = 0, count = count_walks();
+    size_t stuck = 0, count = walk_count, looks = 0;
     bool moved = false;
-    long long end_ns = now_ns() + most_ns;
+    long long begun_ns = now_ns();
     walking = true;
-    for (size_t looks = 0; walks != NULL && stuck < count && (looks < least || now_ns() < end_ns); looks++) {
-        walk *w = take_first();
+    for (; walk_count > 0 && stuck < count && (looks < least || now_ns() - begun_ns < most_ns); looks++) {
+        queue_of_walks *from = fresh.first != NULL ? &fresh : &waiting;
+        walk *w = take_first(from);
         sv.SelectDb(detached, w->db);
         progress got = step(w);
         if (got == WALK_ENDED)
             walk_free(w);
         else
-            append(w);
+            append(got == WALK_STUCK ? &waiting : from, w);
         stuck = got == WALK_STUCK ? stuck + 1 : 0;
         moved = moved || got != WALK_STUCK;
     }
     sv.SelectDb(detached, 0);
     walking = false;
+    looks_taken += looks;
+    spent_ns += now_ns() - begun_ns;
     return moved;
 }
 
 void walk_go_on(void) {
-    if (walks == NULL || walking) return;
+    if (fresh.first == NULL || walking || !command_slot_allows_all()) return;
+    if (spent_ns >= FIRST_NS && looks_taken >= FIRST_LOOKS) return; /* the next turns go on */
     long long begun_ms = sv.Milliseconds();
-    go_on(FIRST_LOOKS, FIRST_NS);
+    go_on(looks_taken < FIRST_LOOKS ? FIRST_LOOKS - looks_taken : 0, FIRST_NS - spent_ns);
     slow_step("holdmq-pattern-handoff", begun_ms);
 }
 
@@ -273,68 +282,83 @@ static void on_wake(void *data) {
     wake_pending = false; /* that the loop turned is all that was wanted */
 }
 
+static void begin_turn(void) {
+    push_begin_turn();
+    looks_taken = 0;
+    spent_ns = 0;
+    some_client_stuck = false;
+}
+
 void walk_before_sleep(void) {
-    if (walks == NULL || walking) return;
+    begin_turn();
+    if (walk_count == 0 || walking) return;
+    while (fresh.first != NULL) append(&waiting, take_first(&fresh));
     long long begun_ms = sv.Milliseconds();
     bool moved = go_on(1, TURN_NS);
     slow_step("holdmq-pattern-handoff", begun_ms);
+    begin_turn();
     /* A receiver that keeps up makes no event of its own: turn again at once. */
-    if (walks != NULL && moved && !wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
+    if (walk_count > 0 && moved && !wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
 }
 
 /* ---- while a walk is on its way ---------------------------------------------------------------------------- */
 
-/* -1, 0, 1 as a stands before, at or behind b, in the order of the index. */
-static int compare(hmq_slice a, hmq_slice b) {
-    int order = memcmp(a.data, b.data, a.len < b.len ? a.len : b.len);
-    if (order != 0) return order < 0 ? -1 : 1;
-    return a.len < b.len ? -1 : a.len > b.len;
+/* Has the cursor passed the channel? */
+static bool has_passed(const walk *w, hmq_slice channel) {
+    if (w->names != NULL) return (size_t)sv.DictGetC(w->places, channel.data, channel.len, NULL) <= w->name_at;
+    if (w->after == NULL) return false;
+    hmq_slice at = slice_of(w->after);
+    int order = memcmp(channel.data, at.data, channel.len < at.len ? channel.len : at.len);
+    return order < 0 || (order == 0 && channel.len <= at.len);
 }
 
-/* Is the list behind the cursor, or at it? */
-static bool has_passed(const walk *w, hmq_slice list) {
-    int range = begins_with(list, w->ranges[0].prefix) ? 0 : 1;
-    if (range != w->range) return range < w->range;
-    return w->after != NULL && compare(list, slice_of(w->after)) <= 0;
-}
+typedef struct coming {
+    server_string *channel;
+    bool sharded;
+} coming;
 
-/* The list by which the walk finds, or found, the channel. */
-static server_string *list_of(const index_t *index, server_string *channel) {
-    const hmq_rule *rule = channel_rule(channel);
-    if (rule != NULL && rule->last && rule->deliver == HMQ_DELIVER_LAST) {
-        server_string *last_key = channel_last_key(slice_of(channel));
-        hmq_slice key = slice_of(last_key);
-        int missing = 0;
-        sv.DictGetC(index->held, key.data, key.len, &missing);
-        if (!missing) return last_key;
-        sv.FreeString(NULL, last_key);
-    }
-    return sv.HoldString(NULL, channel);
-}
-
-static void give_ahead(walk *w, server_string *channel) {
-    hmq_slice name = slice_of(channel);
-    if (w->over || !matches(w->to.pattern, channel) || is_given(w, channel)) return;
+static void give_ahead(walk *w, const void *data) {
+    const coming *c = data;
+    hmq_slice name = slice_of(c->channel);
+    if (w->over || (w->to.kind == PUSH_SHARD) != c->sharded || !concerns(w, c->channel) || is_given(w, c->channel))
+        return;
     sv.SelectDb(detached, w->db);
-    server_string *list = list_of(index_of(detached), channel);
-    if (!has_passed(w, slice_of(list))) give_channel(&w->to, channel);
-    sv.FreeString(NULL, list);
-    sv.DictSetC(w->given, name.data, name.len, w);
+    if (!has_passed(w, name)) give_channel(&w->to, c->channel);
+    note_given(w, name);
 }
 
-void walk_before_publish(server_string *channel) {
-    if (walks == NULL || walking) return;
+void walk_before_publish(server_string *channel, bool sharded) {
+    if (walk_count == 0 || walking || !command_slot_allows(slice_of(channel))) return;
+    const hmq_rule *rule = channel_rule(channel);
+    /* Where nothing is kept, and the message that its receiver hears is not kept either, nothing can be given later. */
+    bool keeps_heard = rule != NULL && (rule->hold == HMQ_HOLD_ALL || rule->last);
+    if (!keeps_heard && !channel_index_keeps_anywhere(slice_of(channel))) return;
+    coming c = {channel, sharded};
     walking = true;
-    for (walk *w = walks; w != NULL; w = w->next) give_ahead(w, channel);
+    each_walk(give_ahead, &c);
     sv.SelectDb(detached, 0);
     walking = false;
 }
 
-void walk_unsubscribes(uint64_t client, server_string **patterns, int count) {
-    for (walk *w = walks; w != NULL; w = w->next) {
-        if (w->to.client != client || client == 0) continue;
-        bool named = count == 0;
-        for (int i = 0; i < count && !named; i++) named = same(patterns[i], w->to.pattern);
-        if (named) w->over = true;
+typedef struct leaving {
+    uint64_t client;
+    push_kind kind;
+    const name_set *names;
+} leaving;
+
+static void unsubscribe(walk *w, const void *data) {
+    const leaving *l = data;
+    if (w->to.client != l->client || w->to.kind != l->kind) return;
+    if (name_set_is_empty(l->names) || (w->names == NULL && name_set_has(l->names, w->to.pattern))) w->over = true;
+    for (size_t i = w->name_at; w->names != NULL && !w->over && i < w->name_count; i++) {
+        if (name_set_has(l->names, w->names[i])) note_given(w, slice_of(w->names[i]));
     }
+}
+
+void walk_unsubscribes(uint64_t client, push_kind kind, server_string **names, int count) {
+    if (client == 0 || walk_count == 0) return;
+    name_set set = name_set_of(names, count);
+    leaving l = {client, kind, &set};
+    each_walk(unsubscribe, &l);
+    name_set_free(&set);
 }

@@ -7,6 +7,7 @@
 #include "../src/session_key.h"
 #include "../src/topic.h"
 #include "../src/utf8.h"
+#include "command_slot.h"
 #include "topic.h"
 
 #define CHANNEL "holdmq:presence"
@@ -68,8 +69,7 @@ static void publish(server_ctx *ctx, const presence *what, hmq_slice client, con
     sv.Free(topic);
 }
 
-void presence_tell(server_ctx *ctx, const presence *what) {
-    if (!settings.presence) return;
+static void tell(server_ctx *ctx, const presence *what) {
     char *id = sv.Alloc(what->session.len);
     int64_t len = hmq_session_key_decode((const char *)what->session.data, what->session.len, id, what->session.len);
     if (len > 0) {
@@ -83,4 +83,39 @@ void presence_tell(server_ctx *ctx, const presence *what) {
         sv.FreeString(NULL, json);
     }
     sv.Free(id);
+}
+
+/* Told after the command. */
+typedef struct pending {
+    server_string *session, *owner; /* the owner's may be NULL */
+    presence what;
+} pending;
+
+static void tell_pending(server_ctx *ctx, void *data) {
+    const pending *p = data;
+    tell(ctx, &p->what);
+}
+
+static void release_pending(void *data) {
+    pending *p = data;
+    sv.FreeString(NULL, p->session);
+    if (p->owner != NULL) sv.FreeString(NULL, p->owner);
+    sv.Free(p);
+}
+
+static server_string *copy_of(hmq_slice text) {
+    return sv.CreateString(NULL, (const char *)text.data, text.len);
+}
+
+void presence_tell(server_ctx *ctx, const presence *what) {
+    if (!settings.presence) return;
+    if (!command_slot_binds()) {
+        tell(ctx, what);
+        return;
+    }
+    pending *p = sv.Alloc(sizeof *p);
+    *p = (pending){copy_of(what->session), what->owner == NULL ? NULL : copy_of(slice_of(what->owner)), *what};
+    p->what.session = slice_of(p->session);
+    p->what.owner = p->owner;
+    command_slot_after(ctx, tell_pending, p, release_pending);
 }

@@ -14,7 +14,7 @@ typedef struct presence {
     const server_string *owner; /* NULL: not known */
     long long epoch;
     bool connected;             /* else disconnected */
-    const char *reason;
+    const char *reason;         /* a literal */
 } presence;
 
 void presence_tell(server_ctx *ctx, const presence *what);

@@ -12,26 +12,9 @@
 
 /* ---- keys -------------------------------------------------------------------------------------------------- */
 
-/* The smallest number whose digits are in the slot. */
-static unsigned tag_of(unsigned slot) {
-    static unsigned tags[HMQ_SLOTS];
-    static bool found[HMQ_SLOTS];
-    static unsigned next, left = HMQ_SLOTS;
-    for (; left > 0; next++) {
-        char digits[DIGITS_MAX];
-        int len = snprintf(digits, sizeof digits, "%u", next);
-        unsigned at = hmq_slot_of(digits, (size_t)len);
-        if (found[at]) continue;
-        found[at] = true;
-        tags[at] = next;
-        left--;
-    }
-    return tags[slot];
-}
-
 server_string *publish_slots_key(unsigned slot, hmq_slice id) {
     char name[DIGITS_MAX + sizeof "{}_published" + (size_t)PUBLISH_PRODUCER_ID_MAX * 3 + 2];
-    size_t len = (size_t)snprintf(name, sizeof name, "{%u}_published", tag_of(slot));
+    size_t len = (size_t)snprintf(name, sizeof name, "{%u}_published", hmq_slot_tag(slot));
     len += hmq_session_key_encode((const char *)id.data, id.len, name + len, sizeof name - len);
     return sv.CreateString(NULL, name, len);
 }

@@ -1,10 +1,10 @@
 /* push.c - sends messages to one client or to all. */
 #include "push.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "internals.h"
 #include "replication.h"
 
 /* What a client is given ahead at most, whatever its limits allow. */
@@ -12,16 +12,6 @@
 /* The part of its limits that is used: replies take more memory than their bytes. */
 #define SOFT_PART 4
 #define HARD_PART 4
-
-typedef struct server_client server_client;
-
-static struct {
-    server_client *(*lookup)(uint64_t id);
-    void (*message)(server_client *, server_string *channel, server_string *message, server_string *kind);
-    void (*pattern_message)(server_client *, server_string *pattern, server_string *channel, server_string *message);
-    int (*subscriptions)(server_client *);
-    size_t (*output_bytes)(server_client *);
-} internal;
 
 static server_string *message_kind, *shard_message_kind;
 
@@ -36,22 +26,15 @@ int push_to_all(server_ctx *ctx, server_string *channel, server_string *message,
     return receivers;
 }
 
+int push_as_stock(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
+    server_reply *reply = sv.Call(ctx, sharded ? "SPUBLISH" : "PUBLISH", "!ss", channel, message);
+    int receivers = reply == NULL ? 0 : (int)sv.CallReplyInteger(reply);
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return receivers;
+}
+
 void push_start(void) {
-    static const struct {
-        const char *name;
-        void *slot;
-    } functions[] = {{"lookupClientByID", &internal.lookup},
-                     {"addReplyPubsubMessage", &internal.message},
-                     {"addReplyPubsubPatMessage", &internal.pattern_message},
-                     {"clientTotalPubSubSubscriptionCount", &internal.subscriptions},
-                     {"getClientOutputBufferMemoryUsage", &internal.output_bytes}};
-    bool all = true;
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
-        void *found = dlsym(RTLD_DEFAULT, functions[i].name);
-        memcpy(functions[i].slot, &found, sizeof found);
-        all = all && found != NULL;
-    }
-    can.direct_push = all && can.filter_client;
+    internals_start();
     message_kind = sv.CreateString(NULL, "$7\r\nmessage\r\n", 13);
     shard_message_kind = sv.CreateString(NULL, "$8\r\nsmessage\r\n", 14);
 }
@@ -60,8 +43,8 @@ long push_subscriptions(uint64_t client) {
     server_client_info info = {.version = 1};
     if (sv.GetClientInfoById(&info, client) != SERVER_OK) return -1;
     if (!(info.flags & SERVER_CLIENT_PUBSUB)) return 0; /* the server's function may be asked of subscribers only */
-    server_client *c = internal.lookup(client);
-    return c == NULL ? -1 : internal.subscriptions(c);
+    server_client *c = internals_client(client);
+    return c == NULL ? -1 : internals_subscriptions(c);
 }
 
 void push(const receiver *to, server_string *channel, server_string *message) {
@@ -70,16 +53,16 @@ void push(const receiver *to, server_string *channel, server_string *message) {
         sv.PublishMessage(detached, channel, message);
         return;
     }
-    server_client *client = internal.lookup(to->client);
+    server_client *client = internals_client(to->client);
     if (client == NULL) return;
     if (to->kind == PUSH_PATTERN)
-        internal.pattern_message(client, to->pattern, channel, message);
+        internals_push_pattern(client, to->pattern, channel, message);
     else
-        internal.message(client, channel, message, to->kind == PUSH_SHARD ? shard_message_kind : message_kind);
+        internals_push(client, channel, message, to->kind == PUSH_SHARD ? shard_message_kind : message_kind);
 }
 
 /* "... pubsub 33554432 8388608 60": the part of the limits that may be used. */
-static size_t allowance(void) {
+static size_t read_allowance(void) {
     server_reply *reply = sv.Call(detached, "CONFIG", "cc", "GET", "client-output-buffer-limit");
     size_t allowed = MOST_AHEAD, len = 0;
     server_reply *value = reply == NULL ? NULL : sv.CallReplyArrayElement(reply, 1);
@@ -95,6 +78,23 @@ static size_t allowance(void) {
     }
     if (reply != NULL) sv.FreeCallReply(reply);
     return allowed;
+}
+
+static size_t allowed_bytes; /* 0: to be read */
+static bool limits_may_change; /* in this turn of the event loop */
+
+static size_t allowance(void) {
+    if (allowed_bytes == 0 || limits_may_change) allowed_bytes = read_allowance();
+    return allowed_bytes;
+}
+
+void push_limits_may_change(void) {
+    limits_may_change = true;
+}
+
+void push_begin_turn(void) {
+    allowed_bytes = 0;
+    limits_may_change = false;
 }
 
 /* The largest "omem=" among the subscribers: who among them is the receiver is not known. */
@@ -117,12 +117,33 @@ size_t push_room(const receiver *to, bool *idle) {
     if (to->client == 0) {
         used = largest_output();
     } else {
-        server_client *client = internal.lookup(to->client);
+        server_client *client = internals_client(to->client);
         if (client == NULL) return 0;
-        used = internal.output_bytes(client);
+        used = internals_output_bytes(client);
     }
     *idle = used == 0;
     return used < allowed ? allowed - used : 0;
+}
+
+/* "... tot-net-out=4004975 ...": servers that tell it may keep strings outside of what they count as a buffer. */
+static unsigned long long written_to(uint64_t client) {
+    static bool is_untold;
+    static const char name[] = " tot-net-out=";
+    if (is_untold) return 0;
+    server_reply *reply = sv.Call(detached, "CLIENT", "ccl", "LIST", "ID", (long long)client);
+    size_t len = 0;
+    const char *text = reply == NULL ? NULL : sv.CallReplyStringPtr(reply, &len);
+    const char *found = text == NULL ? NULL : memmem(text, len, name, sizeof name - 1);
+    unsigned long long written = found == NULL ? 0 : strtoull(found + sizeof name - 1, NULL, 10);
+    is_untold = text != NULL && len > 0 && found == NULL;
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return written;
+}
+
+bool push_output(uint64_t client, size_t *held, unsigned long long *written) {
+    if (!internals_output_of(client, held)) return false;
+    *written = *held == 0 ? 0 : written_to(client);
+    return true;
 }
 
 bool push_is_closing(uint64_t client) {
@@ -138,12 +159,18 @@ bool push_is_closing(uint64_t client) {
     return closing;
 }
 
-long push_channel_subscribers(push_kind kind, server_string *channel) {
-    server_reply *reply = sv.Call(detached, "PUBSUB", "cs", kind == PUSH_SHARD ? "SHARDNUMSUB" : "NUMSUB", channel);
-    long count = -1;
-    if (reply != NULL && sv.CallReplyLength(reply) == 2)
-        count = (long)sv.CallReplyInteger(sv.CallReplyArrayElement(reply, 1));
+void push_count_subscribers(push_kind kind, server_string **channels, size_t count, long *counts) {
+    server_reply *reply =
+        sv.Call(detached, "PUBSUB", "cv", kind == PUSH_SHARD ? "SHARDNUMSUB" : "NUMSUB", channels, count);
+    bool is_known = reply != NULL && sv.CallReplyLength(reply) == 2 * count;
+    for (size_t i = 0; i < count; i++)
+        counts[i] = is_known ? (long)sv.CallReplyInteger(sv.CallReplyArrayElement(reply, 2 * i + 1)) : -1;
     if (reply != NULL) sv.FreeCallReply(reply);
+}
+
+long push_channel_subscribers(push_kind kind, server_string *channel) {
+    long count;
+    push_count_subscribers(kind, &channel, 1, &count);
     return count;
 }
 

@@ -126,12 +126,19 @@ static long long own_expiry(server_key *message) {
 }
 
 long long queue_message_expiry(queue *q, server_string *member, bool own) {
+    size_t bytes;
+    return queue_message_look(q, member, own, &bytes);
+}
+
+long long queue_message_look(queue *q, server_string *member, bool own, size_t *bytes) {
+    *bytes = 0;
     if (queue_packet_id_of(q->session, member) == 0) return 0;
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
     if (message == NULL || sv.KeyType(message) == SERVER_EMPTY) {
         if (message != NULL) sv.CloseKey(message);
         return 0;
     }
+    if (sv.KeyType(message) == SERVER_STRING) *bytes = sv.ValueLength(message);
     long long expire_ms = sv.GetAbsExpire(message), own_ms = own ? own_expiry(message) : INT64_MAX;
     sv.CloseKey(message);
     if (expire_ms == SERVER_NO_EXPIRE || own_ms < expire_ms) expire_ms = own_ms;

@@ -13,6 +13,7 @@
  *     not expire by it any more once it is in flight (queue_expiry.h).
  *  4. The queue and the counter expire with the session if it was opened, else not before their last message.
  *  5. All arguments are checked before the first write.
+ *  6. A queue has no more messages than its limit, nor bytes than its bound (queue_notes.h), but for those in flight.
  *
  * Nothing here replies: commands do. */
 #ifndef HMQ_QUEUE_H
@@ -68,10 +69,28 @@ uint64_t queue_last_serial(const queue *q);
 /* The packet identifier handed out last, 0 if none; -1 if the key holds something else. */
 long long queue_last_packet_id(queue *q);
 
-/* Appends the items in order.  The oldest messages beyond `limit` are trimmed, expired references before them; messages in
- * flight never: if nothing else is left, the oldest of the new ones are not stored (packet identifier 0). */
-typedef enum queue_status { QUEUE_OK, QUEUE_BAD_COUNTER, QUEUE_BAD_SESSION, QUEUE_FULL } queue_status;
+/* Appends the items in order.  What happens to messages beyond `limit`, or beyond the session's bound in bytes, its policy
+ * says (queue_overflow.h); expired references go first, messages in flight never.  An item that is not stored has packet
+ * identifier 0. */
+typedef enum queue_status {
+    QUEUE_OK,
+    QUEUE_BAD_COUNTER,
+    QUEUE_BAD_SESSION,
+    QUEUE_FULL,    /* not all were stored */
+    QUEUE_REFUSED, /* by the session's policy (queue_overflow.h): none was, and nothing is changed */
+    QUEUE_WAITS,   /* the same, for now */
+} queue_status;
 queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
+
+/* The same if all have room without dropping one; else QUEUE_REFUSED: none is stored. */
+queue_status queue_add_whole(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
+
+/* Has the queue room for one more message of so many bytes?  What the session's policy says if not: QUEUE_REFUSED,
+ * QUEUE_WAITS, or QUEUE_OK if others are dropped for it. */
+queue_status queue_judge(queue *q, size_t bytes);
+
+/* A message for the queue was dropped that its policy refuses, because nobody could be told. */
+void queue_dropped(queue *q);
 
 /* Between these two calls, of one command, messages that are stored may be told to the append-only file in one stock command:
  * at the latest with the second.  They may be nested. */
@@ -114,6 +133,10 @@ void queue_forget_hints(void);
 /* Messages up to `serial` (no further than the newest) are in flight now; the queue is open for writing.  False if the session's hash is none. */
 bool queue_set_sent(queue *q, uint64_t serial);
 
+/* The serial of the newest message that may have been stored by then (ms since 1970): UINT64_MAX if none is certainly
+ * newer.  O(log n). */
+uint64_t queue_stored_by(queue *q, long long ms);
+
 /* How many references have a serial up to `serial`; counts no further than `most`. */
 size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most);
 
@@ -124,12 +147,16 @@ typedef struct queue_range {
     uint64_t sent;   /* up to here messages are in flight: they do not expire by their own expiry */
     size_t count;    /* most messages */
     size_t bytes;    /* about so many bytes of values, but at least one message */
+    bool bounded;    /* at most so many bytes, and no message if the first one is larger */
 } queue_range;
 
 typedef struct queue_walked {
     size_t visited;
     uint64_t last;      /* serial of the last message visited, 0 if none */
     bool more;          /* something follows in the range */
+    size_t too_large;   /* bytes of the first message, if it alone is more than a bounded range takes; else 0 */
+    uint64_t too_large_serial;
+    uint16_t too_large_id;
     long long expired;  /* references whose message was gone: removed, replicated, not visited */
 } queue_walked;
 

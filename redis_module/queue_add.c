@@ -9,6 +9,7 @@
 #include "../src/session_key.h"
 #include "../src/tbmq.h"
 #include "index.h"
+#include "queue_notes.h"
 #include "replication.h"
 #include "session_index.h"
 #include "session_sweep.h"
@@ -83,8 +84,9 @@ static void set_value(server_key *message, server_string *value) {
     memcpy(sv.StringDMA(message, &len, SERVER_WRITE), bytes.data, bytes.len);
 }
 
-void queue_store_message(queue *q, server_string *member, const queue_item *item) {
+size_t queue_store_message(queue *q, server_string *member, const queue_item *item) {
     server_string *value = value_of(item);
+    size_t bytes = slice_of(value).len;
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_WRITE);
     set_value(message, value);
     sv.SetAbsExpire(message, item->expire_ms);
@@ -93,6 +95,7 @@ void queue_store_message(queue *q, server_string *member, const queue_item *item
     sv.FreeString(NULL, value);
     index_notify(q->ctx, SERVER_NOTIFY_STRING, "set", member);
     index_notify(q->ctx, SERVER_NOTIFY_GENERIC, "expire", member);
+    return bytes;
 }
 
 /* ---- the counter ------------------------------------------------------------------------------------------- */
@@ -249,15 +252,16 @@ static long long settle_expiry(queue *q, const session_facts *facts, long long n
 
 /* Stores the items one behind the other.  Returns how many: fewer only if no identifier was left. */
 static size_t store_items(queue *q, queue_item *items, size_t count, server_string **members, place *at) {
-    size_t done = 0;
+    size_t done = 0, bytes = 0;
     bool tree = wants_tree(queue_length(q), at->serial, count);
     queue_words_begin();
     while (done < count && place_item(q, &items[done], at, &members[done])) {
         if (tree && done == 0) make_tree(q);
-        queue_store_message(q, members[done], &items[done]);
+        bytes += queue_store_message(q, members[done], &items[done]);
         done++;
     }
     queue_words_end(q->ctx);
+    queue_note_added(q, done, bytes);
     return done;
 }
 
@@ -297,23 +301,68 @@ static size_t append(queue *q, server_key *last, const session_facts *facts, lon
     return done;
 }
 
-queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result) {
+static void leave_out(queue_item *items, size_t count) {
+    for (size_t i = 0; i < count; i++) items[i].packet_id = 0, items[i].serial = 0;
+}
+
+/* The counter and the facts are usable. */
+static queue_status add(queue *q, server_key *last, const session_facts *facts, overflow policy, queue_item *items,
+                        size_t count, size_t limit, queue_result *result) {
+    queue_room room = queue_make_room(q, facts, items, count, limit, policy, result);
+    size_t dropped = count - room.count;
+    leave_out(items, room.first);
+    leave_out(items + room.first + room.count, dropped - room.first);
+    counters.session_expired += (unsigned long long)result->expired;
+    if (dropped > 0 && overflow_refuses(policy)) return policy == OVERFLOW_WAIT ? QUEUE_WAITS : QUEUE_REFUSED;
+    result->trimmed += (long long)dropped;
+    long long counter = queue_counter_value(last);
+    queue_item *stored = items + room.first;
+    size_t done = append(q, last, facts, counter, stored, room.count, result);
+    queue_expires_from(q, queue_soonest_expiry(stored, done));
+    counters.session_trimmed += (unsigned long long)result->trimmed;
+    if (result->trimmed > 0) overflow_note(q, facts, (size_t)result->trimmed);
+    return dropped + done == count ? QUEUE_OK : QUEUE_FULL;
+}
+
+/* `whole`: all or none, whatever the session's policy is. */
+static queue_status add_checked(queue *q, queue_item *items, size_t count, size_t limit, bool whole,
+                                queue_result *result) {
     *result = (queue_result){0};
     server_key *last = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_READ | SERVER_WRITE);
-    long long counter = queue_counter_value(last);
     session_facts facts = session_facts_read(q->ctx, q->session);
-    if (counter < 0 || !facts.usable) {
-        sv.CloseKey(last);
-        return counter < 0 ? QUEUE_BAD_COUNTER : QUEUE_BAD_SESSION;
-    }
-    size_t dropped =
-        count - queue_make_room(q, &facts, count, limit, result); /* the oldest of the new ones: trimmed at once */
-    for (size_t i = 0; i < dropped; i++) items[i].packet_id = 0, items[i].serial = 0;
-    result->trimmed += (long long)dropped;
-    size_t done = append(q, last, &facts, counter, items + dropped, count - dropped, result);
-    queue_expires_from(q, queue_soonest_expiry(items + dropped, done));
+    queue_status status = QUEUE_OK;
+    if (queue_counter_value(last) < 0)
+        status = QUEUE_BAD_COUNTER;
+    else if (!facts.usable)
+        status = QUEUE_BAD_SESSION;
+    else
+        status =
+            add(q, last, &facts, whole ? OVERFLOW_REFUSE : overflow_of_session(&facts), items, count, limit, result);
     sv.CloseKey(last);
-    counters.session_trimmed += (unsigned long long)result->trimmed;
-    counters.session_expired += (unsigned long long)result->expired;
-    return dropped + done == count ? QUEUE_OK : QUEUE_FULL;
+    return status;
+}
+
+queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result) {
+    return add_checked(q, items, count, limit, false, result);
+}
+
+queue_status queue_add_whole(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result) {
+    return add_checked(q, items, count, limit, true, result);
+}
+
+void queue_dropped(queue *q) {
+    session_facts facts = session_facts_read(q->ctx, q->session);
+    counters.session_trimmed++;
+    if (facts.usable) overflow_note(q, &facts, 1);
+}
+
+queue_status queue_judge(queue *q, size_t bytes) {
+    session_facts facts = session_facts_read(q->ctx, q->session);
+    overflow policy = overflow_of_session(&facts);
+    if (!facts.usable || !overflow_refuses(policy)) return QUEUE_OK;
+    queue_result result = {0};
+    bool has_room = queue_has_room(q, &facts, bytes, (size_t)settings.session_limit, &result);
+    counters.session_expired += (unsigned long long)result.expired;
+    if (has_room) return QUEUE_OK;
+    return policy == OVERFLOW_WAIT ? QUEUE_WAITS : QUEUE_REFUSED;
 }

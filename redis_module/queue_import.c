@@ -3,7 +3,7 @@
  *
  * An identifier that is in use is given up for a new one; one that a later message brings along is never given to another
  * before.  O(N log M) for N messages and M in the queue. */
-#include "queue_parts.h"
+#include "queue_notes.h"
 
 #include <string.h>
 
@@ -88,10 +88,11 @@ static size_t import_all(import *in, server_key *last, const session_facts *fact
     queue *q = in->q;
     bool was_empty = queue_length(q) == 0, none_queued = in->last_serial <= facts->sent;
     server_string **members = sv.Alloc((count + 1) * sizeof *members);
-    size_t done = 0;
+    size_t done = 0, bytes = 0;
     name_all(in, origins, count);
     for (; done < count && place(in, &items[done], &origins[done], &members[done]); done++)
-        queue_store_message(q, members[done], &items[done]);
+        bytes += queue_store_message(q, members[done], &items[done]);
+    queue_note_added(q, done, bytes);
     uint16_t packet_id = counter != 0 ? counter : in->packet_id;
     queue_added added = {items, members, done, packet_id, in->serial, was_empty};
     if (done == 0) result->keys_expire_ms = counter_end(facts);
@@ -113,7 +114,7 @@ queue_status queue_import(queue *q, queue_item *items, queue_origin *origins, si
         sv.CloseKey(last);
         return standing < 0 ? QUEUE_BAD_COUNTER : QUEUE_BAD_SESSION;
     }
-    size_t room = queue_make_room(q, &facts, *count, limit, result);
+    size_t room = queue_make_room(q, &facts, items, *count, limit, OVERFLOW_DROP_OLDEST, result).count;
     result->trimmed += (long long)(*count - room);
     *count = leave_out(items, origins, *count, room);
 import in = {.q = q, .packet_id =(uint16_t) standing, .last_serial = queue_last_serial(q) };

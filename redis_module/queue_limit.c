@@ -1,90 +1,31 @@
-/* queue_limit.c - keeps a queue within its limit: expired references first, then the oldest messages. */
-#include "queue_parts.h"
+/* queue_limit.c - keeps a queue within its limits: expired references first, then as its policy says. */
+#include "queue_notes.h"
+#include "queue_overflow.h"
 
-#include <string.h>
-
-#define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
-/* Queues at their limit that are remembered as free of expired references. */
-#define CALM_MAX_SESSIONS 100000
-
-/* Database and session key -> long long: no message in the queue expires before (ms since 1970).  Queues at their limit
- * would be searched for expired references by each ADD otherwise.  Only a hint: forgetting it costs one search. */
-static server_dict *calm_until;
-
-typedef struct calm_name {
-    uint8_t *bytes;
-    size_t len;
-    uint8_t small[NAME_MAX_BYTES];
-} calm_name;
-
-static void calm_name_make(calm_name *name, int db, hmq_slice session) {
-    name->len = sizeof db + session.len;
-    name->bytes = name->len <= sizeof name->small ? name->small : sv.Alloc(name->len);
-    memcpy(name->bytes, &db, sizeof db);
-    memcpy(name->bytes + sizeof db, session.data, session.len);
-}
-
-static void calm_name_free(calm_name *name) {
-    if (name->bytes != name->small) sv.Free(name->bytes);
-}
-
-static long long *calm_find(int db, hmq_slice session) {
-    calm_name name;
-    if (calm_until == NULL) return NULL;
-    calm_name_make(&name, db, session);
-    long long *known = sv.DictGetC(calm_until, name.bytes, name.len, NULL);
-    calm_name_free(&name);
-    return known;
-}
-
-void queue_forget_hints(void) {
-    if (calm_until == NULL) return;
-    server_dict_iter *iter = sv.DictIteratorStartC(calm_until, "^", NULL, 0);
-    void *until;
-    while (sv.DictNextC(iter, NULL, &until)) sv.Free(until);
-    sv.DictIteratorStop(iter);
-    sv.FreeDict(NULL, calm_until);
-    calm_until = NULL;
-}
-
-static void calm_set(int db, hmq_slice session, long long until_ms) {
-    if (calm_until != NULL && sv.DictSize(calm_until) >= CALM_MAX_SESSIONS) queue_forget_hints();
-    if (calm_until == NULL) calm_until = sv.CreateDict(NULL);
-    long long *known = calm_find(db, session);
-    if (known == NULL) {
-        calm_name name;
-        calm_name_make(&name, db, session);
-        known = sv.Alloc(sizeof *known);
-        sv.DictSetC(calm_until, name.bytes, name.len, known);
-        calm_name_free(&name);
-    }
-    *known = until_ms;
-}
-
-void queue_message_gone(int db, hmq_slice session) {
-    long long *known = calm_find(db, session);
-    if (known != NULL) *known = 0;
-}
+/* ---- expired references ------------------------------------------------------------------------------------ */
 
 void queue_expires_from(queue *q, long long soonest_ms) {
-    long long *known = calm_find(sv.GetSelectedDb(q->ctx), q->session);
-    if (known != NULL && soonest_ms < *known) *known = soonest_ms;
+    queue_note *note = queue_note_find(q);
+    if (note != NULL && soonest_ms < note->calm_until_ms) note->calm_until_ms = soonest_ms;
 }
 
-/* Removes all references whose message is gone, unless it is known that there are none. */
+/* Removes all references whose message is gone, unless it is known that there are none: queues at their limit would be
+ * searched by each ADD otherwise.  The bytes of the others are counted on the way. */
 static long long remove_expired(queue *q, const session_facts *facts) {
-    const long long *known = calm_find(sv.GetSelectedDb(q->ctx), q->session);
-    if (known != NULL && sv.Milliseconds() < *known) return 0;
-    size_t length = queue_length(q), gone = 0;
+    const queue_note *note = queue_note_find(q);
+    if (note != NULL && sv.Milliseconds() < note->calm_until_ms) return 0;
+    size_t length = queue_length(q), gone = 0, bytes = 0;
     long long begun_ms = sv.Milliseconds();
-    server_string **members = sv.Alloc(length * sizeof *members);
+    server_string **members = sv.Alloc((length + 1) * sizeof *members);
     size_t found = queue_collect_oldest(q, 0, members, length);
     size_t in_flight = queue_count_up_to(q, facts->sent, length);
     size_t may_expire = queue_count_up_to(q, facts->expiring, length);
     long long earliest = INT64_MAX;
     for (size_t i = 0; i < found; i++) {
-        long long expire_ms = queue_message_expiry(q, members[i], i >= in_flight && i < may_expire);
+        size_t size;
+        long long expire_ms = queue_message_look(q, members[i], i >= in_flight && i < may_expire, &size);
         if (expire_ms != 0) {
+            bytes += size;
             if (expire_ms < earliest) earliest = expire_ms;
             sv.FreeString(NULL, members[i]);
         } else {
@@ -95,17 +36,86 @@ static long long remove_expired(queue *q, const session_facts *facts) {
     queue_free_members(members, gone);
     sv.Free(members);
     slow_step("holdmq-queue-search", begun_ms);
-    calm_set(sv.GetSelectedDb(q->ctx), q->session, earliest);
+    queue_note_make(q)->calm_until_ms = earliest;
+    queue_note_counted(q, bytes);
     return (long long)gone;
 }
 
-size_t queue_make_room(queue *q, const session_facts *facts, size_t count, size_t limit, queue_result *result) {
-    size_t room = count < limit ? count : limit;
-    if (queue_length(q) + room <= limit) return room;
-    result->expired += remove_expired(q, facts);
-    size_t length = queue_length(q);
-    if (length + room <= limit) return room;
-    result->trimmed += (long long)queue_remove_oldest(q, facts->sent, length + room - limit);
-    length = queue_length(q);
-    return length >= limit ? 0 : length + room <= limit ? room : limit - length;
+/* ---- room -------------------------------------------------------------------------------------------------- */
+
+/* What is asked of a queue, and what it has. */
+typedef struct demand {
+    queue *q;
+    const queue_item *items;
+    size_t count, bytes;           /* of the new messages */
+    size_t limit, bound;           /* messages and bytes that the queue may have */
+    size_t queued_bytes;           /* that it has; 0: so few that they do not matter */
+} demand;
+
+static size_t item_bytes(const queue_item *item) {
+    return slice_of(item->value).len;
+}
+
+static size_t add_up(const queue_item *items, size_t count, size_t *largest) {
+    size_t bytes = 0;
+    *largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t one = item_bytes(&items[i]);
+        bytes += one;
+        if (one > *largest) *largest = one;
+    }
+    return bytes;
+}
+
+static bool fits(const demand *d) {
+    return queue_length(d->q) + d->count <= d->limit && d->queued_bytes + d->bytes <= d->bound;
+}
+
+/* Leaves the oldest, or the newest, of the new messages out. */
+static void leave_one_out(demand *d, bool oldest) {
+    d->bytes -= item_bytes(oldest ? d->items : &d->items[d->count - 1]);
+    d->items += oldest;
+    d->count--;
+}
+
+/* Removes the oldest messages that are not in flight until the new ones have room, or none is left.  How many. */
+static size_t remove_for(const demand *d, const session_facts *facts) {
+    queue *q = d->q;
+    size_t length = queue_length(q), count = length + d->count > d->limit ? length + d->count - d->limit : 0;
+    size_t bytes = d->queued_bytes + d->bytes > d->bound ? d->queued_bytes + d->bytes - d->bound : 0;
+    return queue_remove_oldest_of(q, facts->sent, count, bytes);
+}
+
+static void drop_oldest(demand *d, const session_facts *facts, queue_result *result) {
+    while (d->count > d->limit || d->bytes > d->bound) leave_one_out(d, true);
+    if (d->count == 0) return;
+    result->trimmed += (long long)remove_for(d, facts);
+    if (d->queued_bytes > 0) d->queued_bytes = queue_bytes_before(d->q, d->count, SIZE_MAX, d->bound);
+    while (d->count > 0 && !fits(d)) leave_one_out(d, true);
+}
+
+/* Do they fit, once what has expired is gone? */
+static bool finds_room(demand *d, const session_facts *facts, size_t largest, queue_result *result) {
+    if (d->bound < SIZE_MAX) d->queued_bytes = queue_bytes_before(d->q, d->count, largest, d->bound);
+    if (fits(d)) return true;
+    result->expired += remove_expired(d->q, facts);
+    if (d->queued_bytes > 0) d->queued_bytes = queue_bytes_before(d->q, d->count, largest, d->bound);
+    return fits(d);
+}
+
+queue_room queue_make_room(queue *q, const session_facts *facts, const queue_item *items, size_t count, size_t limit,
+                           overflow policy, queue_result *result) {
+    size_t largest;
+    demand d = {.q = q, .items = items, .count = count, .limit = limit, .bound = overflow_bytes_of(facts)};
+    d.bytes = add_up(items, count, &largest);
+    if (finds_room(&d, facts, largest, result)) return (queue_room){0, count};
+    if (overflow_refuses(policy)) return (queue_room){0, 0};
+    if (policy == OVERFLOW_DROP_OLDEST) drop_oldest(&d, facts, result);
+    while (d.count > 0 && !fits(&d)) leave_one_out(&d, false);
+    return (queue_room){(size_t)(d.items - items), d.count};
+}
+
+bool queue_has_room(queue *q, const session_facts *facts, size_t bytes, size_t limit, queue_result *result) {
+    demand d = {.q = q, .count = 1, .bytes = bytes, .limit = limit, .bound = overflow_bytes_of(facts)};
+    return finds_room(&d, facts, bytes, result);
 }

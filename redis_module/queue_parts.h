@@ -3,6 +3,7 @@
 #define HMQ_QUEUE_PARTS_H
 
 #include "queue.h"
+#include "queue_overflow.h"
 #include "session_hash.h"
 
 /* {c}_messages_<packet id>, which is also the reference in the set.  The caller frees it. */
@@ -20,6 +21,8 @@ uint64_t queue_serial_before(const session_facts *facts, uint64_t last_in_queue,
 
 /* When the message expires (ms since 1970); 0 if it is gone already.  `own`: by its own expiry, too (queue_expiry.h). */
 long long queue_message_expiry(queue *q, server_string *member, bool own);
+/* The same, and the bytes of its value. */
+long long queue_message_look(queue *q, server_string *member, bool own, size_t *bytes);
 
 /* Up to `most` of the oldest references behind `after`; the caller frees them. */
 size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, size_t most);
@@ -27,9 +30,19 @@ size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, s
 /* Removes references and the messages that they name from set and keyspace, replicated and notified. */
 void queue_remove_members(queue *q, server_string **members, size_t count);
 size_t queue_remove_oldest(queue *q, uint64_t after, size_t most);
+/* The oldest behind `after`, until so many are gone, and so many bytes.  How many it were. */
+size_t queue_remove_oldest_of(queue *q, uint64_t after, size_t count, size_t bytes);
 
-/* Makes room for `count` new messages within `limit`; what is in flight stays.  For how many there is. */
-size_t queue_make_room(queue *q, const session_facts *facts, size_t count, size_t limit, queue_result *result);
+/* Which of the new messages have room: one behind the other. */
+typedef struct queue_room {
+    size_t first, count;
+} queue_room;
+/* Makes room for new messages within `limit` and the session's bound in bytes; what is in flight stays.  With a policy that
+ * refuses, all have room or none. */
+queue_room queue_make_room(queue *q, const session_facts *facts, const queue_item *items, size_t count, size_t limit,
+                           overflow policy, queue_result *result);
+/* Is there room for one message of so many bytes?  Drops nothing but expired references. */
+bool queue_has_room(queue *q, const session_facts *facts, size_t bytes, size_t limit, queue_result *result);
 /* Messages that expire from `soonest_ms` on came to the queue. */
 void queue_expires_from(queue *q, long long soonest_ms);
 
@@ -39,8 +52,8 @@ void queue_expires_from(queue *q, long long soonest_ms);
  * expired, it gives the place up, and what was the last serial may no longer be. */
 bool queue_put_reference(queue *q, server_string *member, uint64_t serial, uint64_t *last_serial);
 
-/* The message that a reference names. */
-void queue_store_message(queue *q, server_string *member, const queue_item *item);
+/* The message that a reference names; its bytes. */
+size_t queue_store_message(queue *q, server_string *member, const queue_item *item);
 
 /* What was put into the queue, and how far identifiers and serials were given. */
 typedef struct queue_added {

@@ -23,6 +23,7 @@
 
 #include "../src/packet_id.h"
 #include "index.h"
+#include "queue_notes.h"
 #include "replication.h"
 
 /* Names in one replicated command. */
@@ -76,9 +77,10 @@ static void replicate_removal(queue *q, const removal *r, const bool *deleted) {
 
 /* ---- removing ---------------------------------------------------------------------------------------------- */
 
-static bool delete_message(queue *q, server_string *member) {
+static bool delete_message(queue *q, server_string *member, size_t *bytes) {
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_WRITE);
     bool is_message = sv.KeyType(message) == SERVER_STRING;
+    if (is_message) *bytes += sv.ValueLength(message);
     if (is_message) sv.DeleteKey(message);
     sv.CloseKey(message);
     if (is_message) index_notify_others(q->ctx, SERVER_NOTIFY_GENERIC, "del", member);
@@ -100,9 +102,13 @@ static void notify_removal(queue *q, const removal *r) {
 static void forget_messages(queue *q, const removal *r) {
     bool small[64];
     bool *deleted = r->count <= sizeof small ? small : sv.Alloc(r->count * sizeof *deleted);
-    for (size_t i = 0; i < r->count; i++)
-        deleted[i] =
-            (r->ours || queue_packet_id_of(q->session, r->members[i]) != 0) && delete_message(q, r->members[i]);
+    size_t bytes = 0, unknown = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        bool is_ours = r->ours || queue_packet_id_of(q->session, r->members[i]) != 0;
+        deleted[i] = is_ours && delete_message(q, r->members[i], &bytes);
+        unknown += !deleted[i];
+    }
+    queue_note_removed(q, r->count, bytes, unknown);
     replicate_removal(q, r, deleted);
     if (deleted != small) sv.Free(deleted);
     notify_removal(q, r);
@@ -116,6 +122,30 @@ void queue_remove_members(queue *q, server_string **members, size_t count) {
 size_t queue_remove_oldest(queue *q, uint64_t after, size_t most) {
     server_string **members = sv.Alloc(most * sizeof *members);
     size_t found = queue_collect_oldest(q, after, members, most);
+    if (found > 0) queue_remove_members(q, members, found);
+    queue_free_members(members, found);
+    sv.Free(members);
+    return found;
+}
+
+static size_t bytes_of(queue *q, server_string *member) {
+    server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_OPEN_NOTOUCH);
+    size_t bytes = message != NULL && sv.KeyType(message) == SERVER_STRING ? sv.ValueLength(message) : 0;
+    if (message != NULL) sv.CloseKey(message);
+    return bytes;
+}
+
+size_t queue_remove_oldest_of(queue *q, uint64_t after, size_t count, size_t bytes) {
+    size_t length = queue_length(q), found = 0, freed = 0;
+    if (bytes == 0) return count == 0 ? 0 : queue_remove_oldest(q, after, count);
+    if (length == 0) return 0;
+    server_string **members = sv.Alloc(length * sizeof *members);
+    sv.ZsetFirstInScoreRange(q->messages, (double)after, INFINITY, 1, 0);
+    for (; !sv.ZsetRangeEndReached(q->messages) && (found < count || freed < bytes); sv.ZsetRangeNext(q->messages)) {
+        members[found] = sv.ZsetRangeCurrentElement(q->messages, NULL);
+        freed += bytes_of(q, members[found++]);
+    }
+    sv.ZsetRangeStop(q->messages);
     if (found > 0) queue_remove_members(q, members, found);
     queue_free_members(members, found);
     sv.Free(members);
@@ -199,6 +229,7 @@ size_t queue_drop(queue *q) {
     long long begun_ms = sv.Milliseconds();
     if (length > 0) queue_remove_oldest(q, 0, length);
     slow_step("holdmq-session-drop", begun_ms);
+    queue_note_forget(q);
     server_key *last = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_WRITE);
     if (sv.KeyType(last) != SERVER_EMPTY) {
         sv.DeleteKey(last);

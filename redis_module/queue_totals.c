@@ -6,6 +6,7 @@
 #include "index.h"
 #include "queue.h"
 #include "share_index.h"
+#include "timers.h"
 
 #define REST_MS 1000
 #define STEP_MS 10
@@ -44,7 +45,7 @@ static void add_queue(server_ctx *ctx, hmq_slice session) {
     if (messages > pass.longest) pass.longest = messages;
 }
 
-/* A dictionary by session key, read in order.  No index changes while one is read: a key that expires only marks names. */
+/* A dictionary by session key, read in order. */
 typedef struct reader {
     server_dict_iter *iter;
     hmq_slice key; /* the present one; len 0 at the end */
@@ -120,7 +121,11 @@ static bool go_on(server_ctx *ctx) {
     for (; pass.db < index_databases(); pass.db++) {
         if (!index_exists(pass.db)) continue;
         sv.SelectDb(ctx, pass.db);
-        if (!walk(ctx, index_of(ctx), &left)) return false;
+        index_t *index = index_of(ctx);
+        index_pin(index, INDEX_SESSIONS);
+        bool whole = walk(ctx, index, &left);
+        index_unpin(index, INDEX_SESSIONS);
+        if (!whole) return false;
     }
     return true;
 }
@@ -130,6 +135,8 @@ static void tell(void) {
     told_begun_ms = pass.begun_ms;
     forget_pass();
 }
+
+static module_timer pass_timer;
 
 static void step(server_ctx *ctx, void *data) {
     (void)data;
@@ -142,11 +149,12 @@ static void step(server_ctx *ctx, void *data) {
         whole = go_on(ctx);
         if (whole) tell();
     }
-    sv.CreateTimer(ctx, whole || loading ? REST_MS : STEP_MS, step, NULL);
+    timers_arm(ctx, &pass_timer, whole || loading ? REST_MS : STEP_MS);
 }
 
 void queue_totals_start(server_ctx *ctx) {
-    sv.CreateTimer(ctx, REST_MS, step, NULL);
+    pass_timer.fire = step;
+    timers_arm(ctx, &pass_timer, REST_MS);
 }
 
 queue_totals queue_totals_read(void) {

@@ -1,5 +1,5 @@
 /* queue_walk.c - reads a part of a queue, and replaces a message. */
-#include "queue_parts.h"
+#include "queue_notes.h"
 
 #include <math.h>
 
@@ -27,8 +27,18 @@ static bool is_past(const walk *w, uint64_t serial, const char *value, size_t le
     return expires_ms > 0 && expires_ms <= w->now_ms;
 }
 
+/* Does the range take one more message?  If not, the walk is over. */
+static bool has_room(const walk *w, uint64_t serial, uint16_t packet_id, size_t len, queue_walked *walked) {
+    walked->more = w->range->bounded && w->bytes + len > w->range->bytes;
+    if (!walked->more || walked->visited > 0) return !walked->more;
+    walked->too_large = len;
+    walked->too_large_serial = serial;
+    walked->too_large_id = packet_id;
+    return false;
+}
+
 /* Visits one reference; false if its message is gone. */
-static bool visit_member(walk *w, server_string *member, uint64_t serial) {
+static bool visit_member(walk *w, server_string *member, uint64_t serial, queue_walked *walked) {
     queue *q = w->q;
     uint16_t packet_id = queue_packet_id_of(q->session, member);
     if (packet_id == 0) return false; /* no message of this session, whatever it is */
@@ -39,7 +49,12 @@ static bool visit_member(walk *w, server_string *member, uint64_t serial) {
         size_t len;
         const char *value = sv.StringDMA(message, &len, SERVER_READ);
         live = !is_past(w, serial, value, len);
-        if (live) w->visit(w->context, serial, packet_id, value, len), w->bytes += len;
+        if (live && has_room(w, serial, packet_id, len, walked)) {
+            w->visit(w->context, serial, packet_id, value, len);
+            w->bytes += len;
+            walked->visited++;
+            walked->last = serial;
+        }
     }
     sv.CloseKey(message);
     return live;
@@ -80,8 +95,7 @@ queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *co
             live = walked.more =
                 gone.count == WALK_MAX_EXPIRED || queue_message_expiry(q, member, (uint64_t)score > range.sent) != 0;
         } else {
-            live = visit_member(&w, member, (uint64_t)score);
-            if (live) walked.visited++, walked.last = (uint64_t)score;
+            live = visit_member(&w, member, (uint64_t)score, &walked);
         }
         if (live)
             sv.FreeString(NULL, member);
@@ -107,6 +121,47 @@ size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most) {
     return count;
 }
 
+/* Was the message stored after that?  In doubt (it is gone, or bears no time) it was not. */
+static bool is_newer(queue *q, server_string *member, long long ms) {
+    server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
+    bool newer = false;
+    if (message != NULL && sv.KeyType(message) == SERVER_STRING) {
+        size_t len;
+        hmq_record record;
+        const char *value = sv.StringDMA(message, &len, SERVER_READ);
+        newer = hmq_record_decode((const uint8_t *)value, len, &record) == 0 && record.time_ms > ms;
+    }
+    if (message != NULL) sv.CloseKey(message);
+    return newer;
+}
+
+/* The first reference from `serial` on, up to `last`; its serial, 0 if there is none. */
+static uint64_t first_from(queue *q, uint64_t serial, uint64_t last, server_string **member) {
+    double score = 0;
+    sv.ZsetFirstInScoreRange(q->messages, (double)serial, (double)last, 0, 0);
+    *member = sv.ZsetRangeEndReached(q->messages) ? NULL : sv.ZsetRangeCurrentElement(q->messages, &score);
+    sv.ZsetRangeStop(q->messages);
+    return *member == NULL ? 0 : (uint64_t)score;
+}
+
+uint64_t queue_stored_by(queue *q, long long ms) {
+    if (queue_length(q) == 0) return UINT64_MAX;
+    const uint64_t end = queue_last_serial(q) + 1;
+    uint64_t by = queue_first_serial(q) - 1,
+             after = end; /* up to `by` they may be older, from `after` on they are newer */
+    while (after - by > 1) {
+        uint64_t middle = by + (after - by) / 2;
+        server_string *member;
+        uint64_t serial = first_from(q, middle, after - 1, &member);
+        if (member == NULL || is_newer(q, member, ms))
+            after = middle;
+        else
+            by = serial;
+        if (member != NULL) sv.FreeString(NULL, member);
+    }
+    return after == end ? UINT64_MAX : by;
+}
+
 /* ---- replacing --------------------------------------------------------------------------------------------- */
 
 bool queue_replace(queue *q, uint16_t packet_id, queue_rewrite rewrite, void *context) {
@@ -125,6 +180,7 @@ bool queue_replace(queue *q, uint16_t packet_id, queue_rewrite rewrite, void *co
         int64_t own_ms = hmq_record_expires((const uint8_t *)value, len);
         server_string *replaced = rewrite(context, packet_id, value, len);
         long long expire_ms = sv.GetAbsExpire(message), end_ms = queue_lifted_ms(own_ms, expire_ms);
+        queue_note_resized(q, len, slice_of(replaced).len);
         sv.StringSet(message, replaced);
         sv.SetAbsExpire(message, end_ms);
         if (end_ms == expire_ms)

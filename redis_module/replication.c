@@ -5,10 +5,15 @@
 
 /* A replica is connected, synchronizing, or may come back for what is in the backlog. */
 static bool replicas = true;
-/* A replica asked to synchronize, or could without being seen: what is said of replicas later may be late. */
+/* The server knows SYNC and PSYNC by other names: what is said of replicas may be late, always. */
 static bool may_come_unseen;
+/* Looks that have still to find nobody before the last SYNC is known to be refused. */
+static unsigned looks_left;
 static unsigned long long doubts;
 static unsigned promotions;
+
+/* The first look may come in the turn in which the command is held up no more and has still to run. */
+#define LOOKS_AFTER_SYNC 3
 
 static bool is_known(server_ctx *ctx, const char *command) {
     server_reply *reply = sv.Call(ctx, "COMMAND", "cc", "INFO", command);
@@ -18,20 +23,23 @@ static bool is_known(server_ctx *ctx, const char *command) {
     return known;
 }
 
+static bool is_field(server_info_data *info, const char *field, const char *value) {
+    const char *found = sv.ServerInfoGetFieldC(info, field);
+    return found != NULL && strcmp(found, value) == 0;
+}
+
+/* By the API: a command would appear in MONITOR, SLOWLOG and the statistics. */
 static void look(server_ctx *ctx) {
-    server_reply *info = sv.Call(ctx, "INFO", "c", "replication");
-    size_t len = 0;
-    const char *text = info == NULL ? NULL : sv.CallReplyStringPtr(info, &len);
-    bool none = text != NULL && memmem(text, len, "role:master", 11) != NULL &&
-                memmem(text, len, "connected_slaves:0\r", 19) != NULL &&
-                memmem(text, len, "repl_backlog_active:0", 21) != NULL;
-    replicas = !none;
-    if (info != NULL) sv.FreeCallReply(info);
+    server_info_data *info = sv.GetServerInfo(ctx, "replication");
+    replicas = !(is_field(info, "role", "master") && is_field(info, "connected_slaves", "0") &&
+                 is_field(info, "repl_backlog_active", "0"));
+    sv.FreeServerInfo(ctx, info);
 }
 
 static void on_cron(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)event, (void)sub, (void)data;
     look(ctx);
+    if (looks_left > 0 && !sv.AvoidReplicaTraffic()) looks_left--; /* while the server is paused it may be held up */
 }
 
 static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
@@ -61,7 +69,7 @@ void replication_start(server_ctx *ctx) {
 
 void replication_replica_comes(void) {
     replicas = true;
-    may_come_unseen = true;
+    looks_left = LOOKS_AFTER_SYNC;
 }
 
 unsigned long long replication_doubts(void) {
@@ -73,11 +81,11 @@ unsigned replication_promotions(void) {
 }
 
 bool replication_has_replicas(void) {
-    return replicas;
+    return replicas || looks_left > 0;
 }
 
 bool replication_taken_with(int context_flags) {
-    return replicas || may_come_unseen || can.cluster || (context_flags & SERVER_CTX_AOF) != 0;
+    return replicas || looks_left > 0 || may_come_unseen || can.cluster || (context_flags & SERVER_CTX_AOF) != 0;
 }
 
 bool replication_taken(server_ctx *ctx) {

@@ -7,13 +7,14 @@
  * Invariant: what the server would take is built.  An append-only file is asked for each time.  Replicas and the backlog
  * are not told by the module API at once, but they come in few ways, each of which is seen before it has effect:
  *
- *     SYNC, PSYNC         the command filter; from then on all is built for good, since the command itself may be held
- *                         up (CLIENT PAUSE) and then runs unseen; also if the server knows them by other names
+ *     SYNC, PSYNC         the command filter; in doubt until the server has said three times that there is no replica, while
+ *                         it was not paused (a paused command runs later, unseen).  One that is refused changes nothing
+ *                         after that.  If the server knows them by other names, the doubt lasts for good
  *     a promoted replica  keeps its backlog: the event of its new role
  *     loading             may leave a backlog: its event, and the module's own start
  *     a cluster           moves slots by means of its own: there all is built, always
  *
- * In doubt all is built, until the server says (INFO, ten times a second) that it has neither. */
+ * In doubt all is built, until the server says (asked ten times a second) that it has neither. */
 #ifndef HMQ_REPLICATION_H
 #define HMQ_REPLICATION_H
 

@@ -79,6 +79,14 @@ bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record) {
     return usable;
 }
 
+bool retained_is_known(const index_t *index, hmq_slice topic) {
+    server_string *name = key_of(topic);
+    hmq_slice key = slice_of(name);
+    bool known = sv.DictGetC(index->retained_keys, key.data, key.len, NULL) != NULL;
+    sv.FreeString(NULL, name);
+    return known;
+}
+
 bool retained_may_write(server_ctx *ctx, hmq_slice topic) {
     server_string *name = key_of(topic);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ);

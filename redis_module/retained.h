@@ -29,4 +29,7 @@ bool retained_may_write(server_ctx *ctx, hmq_slice topic);
 bool retained_read(server_ctx *ctx, server_string *key, retained_message *message);
 void retained_read_end(retained_message *message);
 
+/* Has the topic a retained message, as far as the index knows? */
+bool retained_is_known(const index_t *index, hmq_slice topic);
+
 #endif

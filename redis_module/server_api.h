@@ -21,6 +21,7 @@ typedef struct server_dict_iter server_dict_iter;
 typedef struct server_filter server_filter;
 typedef struct server_filter_ctx server_filter_ctx;
 typedef struct server_info_ctx server_info_ctx;
+typedef struct server_info_data server_info_data;
 typedef struct server_command server_command;
 typedef struct server_scan_cursor server_scan_cursor;
 typedef struct server_user server_user;
@@ -118,9 +119,13 @@ typedef struct server_stream_id {
 #define SERVER_EVENT_CRON_LOOP 8
 #define SERVER_EVENT_MODULE_CHANGE 9
 #define SERVER_EVENT_SWAPDB 11
+#define SERVER_EVENT_REPL_ASYNC_LOAD 14
 #define SERVER_EVENT_EVENTLOOP 15
 #define SERVER_ROLE_NOW_MASTER 0
 #define SERVER_FLUSHDB_END 1
+#define SERVER_ASYNC_LOAD_STARTED 0
+#define SERVER_ASYNC_LOAD_ABORTED 1
+#define SERVER_ASYNC_LOAD_COMPLETED 2
 #define SERVER_LOADING_ENDED 3
 #define SERVER_LOADING_FAILED 4
 #define SERVER_CLIENT_DISCONNECTED 1
@@ -265,8 +270,15 @@ typedef struct server_command_info {
     server_command_arg *args;   /* ends with an empty one */
 } server_command_info;
 
-/* Channel flags (getchannels-api). */
+/* Channel flags (getchannels-api, ACLCheckChannelPermissions). */
+#define SERVER_CHANNEL_PATTERN (1ULL << 0) /* it has to be equal to a pattern of the user */
 #define SERVER_CHANNEL_PUBLISH (1ULL << 1)
+#define SERVER_CHANNEL_SUBSCRIBE (1ULL << 2)
+
+/* Reasons in the ACL log. */
+#define SERVER_ACL_LOG_COMMAND 1
+#define SERVER_ACL_LOG_KEY 2
+#define SERVER_ACL_LOG_CHANNEL 3
 
 /* Callbacks. */
 typedef int (*server_command_handler)(server_ctx *ctx, server_string **argv, int argc);
@@ -340,11 +352,14 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "4.0", long long, Milliseconds, (void))                                                                \
     X(REQUIRED, "4.0", unsigned long long, GetClientId, (server_ctx *))                                                \
     X(REQUIRED, "6.0", int, GetClientInfoById, (void *info, uint64_t id))                                              \
+    X(OPTIONAL, "7.0", server_string *, GetClientNameById, (server_ctx *, uint64_t id))                                \
     X(REQUIRED, "6.2", server_string *, GetClientUserNameById, (server_ctx *, uint64_t id))                            \
     X(REQUIRED, "7.0", server_user *, GetModuleUserFromUserName, (server_string * name))                               \
     X(REQUIRED, "6.0", void, FreeModuleUser, (server_user *))                                                          \
     X(REQUIRED, "7.0", int, ACLCheckCommandPermissions, (server_user *, server_string * *argv, int argc))              \
     X(REQUIRED, "7.0", int, ACLCheckKeyPermissions, (server_user *, server_string * key, int flags))                   \
+    X(REQUIRED, "7.0", int, ACLCheckChannelPermissions, (server_user *, server_string * channel, int flags))           \
+    X(REQUIRED, "7.0", void, ACLAddLogEntry, (server_ctx *, server_user *, server_string * object, int reason))        \
     X(REQUIRED, "7.0", int, IsChannelsPositionRequest, (server_ctx *))                                                 \
     X(REQUIRED, "7.0", void, ChannelAtPosWithFlags, (server_ctx *, int position, int flags))                           \
     X(REQUIRED, "4.0", server_key *, OpenKey, (server_ctx *, server_string * name, int mode))                          \
@@ -390,12 +405,14 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "6.2", int, AvoidReplicaTraffic, (void))                                                               \
     X(REQUIRED, "7.0", int, EventLoopAddOneShot, (server_one_shot, void *data))                                        \
     X(REQUIRED, "5.0", uint64_t, CreateTimer, (server_ctx *, long long period_ms, server_timer, void *data))           \
+    X(REQUIRED, "5.0", int, StopTimer, (server_ctx *, uint64_t timer, void **data))                                    \
     X(OPTIONAL, "7.2", int, AddPostNotificationJob, (server_ctx *, server_job, void *data, server_free))               \
     X(REQUIRED, "5.0", server_filter *, RegisterCommandFilter, (server_ctx *, server_filter_handler, int flags))       \
     X(REQUIRED, "5.0", int, UnregisterCommandFilter, (server_ctx *, server_filter *))                                  \
     X(REQUIRED, "5.0", int, CommandFilterArgsCount, (server_filter_ctx *))                                             \
     X(REQUIRED, "5.0", server_string *, CommandFilterArgGet, (server_filter_ctx *, int position))                      \
     X(REQUIRED, "5.0", int, CommandFilterArgReplace, (server_filter_ctx *, int position, server_string *))             \
+    X(REQUIRED, "5.0", int, CommandFilterArgInsert, (server_filter_ctx *, int position, server_string *))              \
     X(OPTIONAL, "7.2", unsigned long long, CommandFilterGetClientId, (server_filter_ctx *))                            \
     X(REQUIRED, "5.0", server_dict *, CreateDict, (server_ctx *))                                                      \
     X(REQUIRED, "5.0", void, FreeDict, (server_ctx *, server_dict *))                                                  \
@@ -406,12 +423,16 @@ typedef int (*server_config_apply)(server_ctx *ctx, void *data, server_string **
     X(REQUIRED, "5.0", int, DictDelC, (server_dict *, const void *key, size_t length, void *old))                      \
     X(REQUIRED, "5.0", server_dict_iter *, DictIteratorStartC,                                                         \
       (server_dict *, const char *op, const void *key, size_t length))                                                 \
+    X(REQUIRED, "5.0", int, DictIteratorReseekC, (server_dict_iter *, const char *op, void *key, size_t length))       \
     X(REQUIRED, "5.0", void, DictIteratorStop, (server_dict_iter *))                                                   \
     X(REQUIRED, "5.0", void *, DictNextC, (server_dict_iter *, size_t *length, void **value))                          \
     X(REQUIRED, "6.0", server_scan_cursor *, ScanCursorCreate, (void))                                                 \
     X(REQUIRED, "6.0", void, ScanCursorDestroy, (server_scan_cursor *))                                                \
     X(REQUIRED, "6.0", int, Scan, (server_ctx *, server_scan_cursor *, server_scan_visit, void *data))                 \
     X(REQUIRED, "6.0", int, ScanKey, (server_key *, server_scan_cursor *, server_scan_key_visit, void *data))          \
+    X(REQUIRED, "6.0", server_info_data *, GetServerInfo, (server_ctx *, const char *section))                         \
+    X(REQUIRED, "6.0", void, FreeServerInfo, (server_ctx *, server_info_data *))                                       \
+    X(REQUIRED, "6.0", const char *, ServerInfoGetFieldC, (server_info_data *, const char *field))                     \
     X(REQUIRED, "6.0", int, RegisterInfoFunc, (server_ctx *, server_info_handler))                                     \
     X(REQUIRED, "6.0", int, InfoAddSection, (server_info_ctx *, const char *name))                                     \
     X(REQUIRED, "6.0", int, InfoAddFieldCString, (server_info_ctx *, const char *name, const char *value))             \

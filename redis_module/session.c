@@ -5,14 +5,18 @@
 
 #include "../src/session_key.h"
 #include "args.h"
+#include "command_slot.h"
 #include "errors.h"
 #include "index.h"
 #include "owner.h"
 #include "presence.h"
 #include "queue.h"
+#include "queue_overflow.h"
+#include "quota.h"
 #include "replication.h"
 #include "session_attempt.h"
 #include "session_hash.h"
+#include "session_identity.h"
 #include "session_life.h"
 #include "share.h"
 #include "will.h"
@@ -38,9 +42,18 @@ static long long take_field(server_key *key, const char *name, long long max) {
     return number;
 }
 
+static bool take_refuses(server_key *key) {
+    server_string *text = NULL;
+    overflow policy;
+    sv.HashGet(key, SERVER_HASH_CFIELDS, "overflow", &text, NULL);
+    bool refuses = text != NULL && overflow_of(slice_of(text), &policy) && overflow_refuses(policy);
+    if (text != NULL) sv.FreeString(NULL, text);
+    return refuses;
+}
+
 static void take_state(server_key *key, session_state *state) {
     int has_will = 0;
-    sv.HashGet(key, SERVER_HASH_CFIELDS, "owner", &state->owner, NULL);
+    sv.HashGet(key, SERVER_HASH_CFIELDS, "owner", &state->owner, "identity", &state->identity, NULL);
     sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "will_topic", &has_will, NULL);
     state->epoch = take_field(key, "epoch", MAX_EPOCH);
     state->connected = take_field(key, "connected", 1) == 1;
@@ -51,7 +64,9 @@ static void take_state(server_key *key, session_state *state) {
     state->will_due_ms = take_field(key, "will_due", MAX_TIME_MS);
     state->shares = take_field(key, "shares", 1) == 1;
     state->window = take_field(key, "window", 65535);
+    state->qos0_until = (uint64_t)take_field(key, "qos0_until", QUEUE_MAX_SERIAL);
     state->owner_lease_s = take_field(key, "owner_lease", MAX_EXPIRY_S);
+    state->refuses = take_refuses(key);
     state->expire_ms = sv.GetAbsExpire(key);
     state->over = state->ends_ms > 0 && state->ends_ms <= sv.Milliseconds();
     state->exists = state->epoch > 0 && !state->over;
@@ -90,7 +105,8 @@ long long session_state_due(const session_state *state) {
 
 void session_state_free(session_state *state) {
     if (state->owner != NULL) sv.FreeString(NULL, state->owner);
-    state->owner = NULL;
+    if (state->identity != NULL) sv.FreeString(NULL, state->identity);
+    state->owner = state->identity = NULL;
 }
 
 /* The session's epoch, 0 if it was not opened or is over.  Before most commands of a bridge: no other field is read. */
@@ -151,8 +167,12 @@ typedef struct open_options {
     bool clean;
     long long expiry_s;
     long long lease_s;
-    long long owner_lease_s; /* 0: the owner does not beat */
+    long long owner_lease_s; /* 0: the owner does not beat, or cannot be asked now */
+    bool owner_is_readable;
     hmq_slice attempt;       /* len 0: none */
+    long long max_bytes;     /* of its queue, 0: not said */
+    server_string *overflow; /* NULL: not said */
+    identity_claim identity;
     will last_will;
 } open_options;
 
@@ -163,6 +183,14 @@ static bool parse_attempt(args *a, open_options *options) {
     if (options->attempt.len >= 1 && options->attempt.len <= ATTEMPT_MAX_BYTES) return true;
     reply_error(a->ctx, ERROR_SYNTAX, "ATTEMPT has %zu bytes: a token of 1 to %d expected", options->attempt.len,
                 ATTEMPT_MAX_BYTES);
+    return false;
+}
+
+static bool parse_overflow(args *a, open_options *options) {
+    overflow policy;
+    if (!args_string(a, "OVERFLOW", &options->overflow)) return false;
+    if (overflow_of(slice_of(options->overflow), &policy)) return true;
+    reply_error(a->ctx, ERROR_SYNTAX, "OVERFLOW is %s: " OVERFLOW_EXPECTED " expected", shown(options->overflow));
     return false;
 }
 
@@ -178,36 +206,59 @@ static bool parse_open(args *a, open_options *options) {
             if (!args_number(a, "EXPIRY", 0, MAX_EXPIRY_S, &options->expiry_s)) return false;
         } else if (args_take_word(a, "LEASE")) {
             if (!args_number(a, "LEASE", 1, MAX_EXPIRY_S, &options->lease_s)) return false;
+        } else if (args_take_word(a, "MAXBYTES")) {
+            if (!args_number(a, "MAXBYTES", 1, OVERFLOW_MAX_BYTES, &options->max_bytes)) return false;
+        } else if (args_take_word(a, "OVERFLOW")) {
+            if (!parse_overflow(a, options)) return false;
         } else if (args_take_word(a, "ATTEMPT")) {
             if (!parse_attempt(a, options)) return false;
-        } else if (!will_parse(a, &options->last_will, &taken)) {
+        } else if (!identity_parse(a, &options->identity, &taken)) {
+            return false;
+        } else if (!taken && !will_parse(a, &options->last_will, &taken)) {
             return false;
         } else if (!taken) {
             return args_end(a);
         }
     }
-    if (!will_check(a->ctx, &options->last_will)) return false;
+    if (!identity_check(a->ctx, &options->identity) || !will_check(a->ctx, &options->last_will)) return false;
     if (options->owner != NULL) return true;
     reply_error(a->ctx, ERROR_SYNTAX, "OWNER is missing: OWNER <name> expected");
     return false;
 }
 
-/* The owner beats, or does not. */
-static void write_lease(server_ctx *ctx, server_key *key, server_string *name, long long lease_s) {
+/* Sets the field, or removes it if there is nothing to say.  Frees the value. */
+static void write_or_remove(server_ctx *ctx, server_key *key, server_string *name, const char *field,
+                            server_string *value) {
     int stands = 0;
-    sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "owner_lease", &stands, NULL);
-    if (lease_s > 0) {
-        server_string *text = sv.CreateStringFromLongLong(NULL, lease_s);
-        sv.HashSet(key, SERVER_HASH_CFIELDS, "owner_lease", text, NULL);
-        replicate(ctx, "HSET", "scs", name, "owner_lease", text);
-        sv.FreeString(NULL, text);
+    sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, field, &stands, NULL);
+    if (value != NULL) {
+        sv.HashSet(key, SERVER_HASH_CFIELDS, field, value, NULL);
+        replicate(ctx, "HSET", "scs", name, field, value);
+        sv.FreeString(NULL, value);
     } else if (stands) {
-        sv.HashSet(key, SERVER_HASH_CFIELDS, "owner_lease", SERVER_HASH_DELETE, NULL);
-        replicate(ctx, "HDEL", "sc", name, "owner_lease");
+        sv.HashSet(key, SERVER_HASH_CFIELDS, field, SERVER_HASH_DELETE, NULL);
+        replicate(ctx, "HDEL", "sc", name, field);
     }
 }
 
-static void write_state(server_ctx *ctx, hmq_slice session, const open_options *options, long long epoch) {
+/* The owner beats, or does not. */
+static void write_lease(server_ctx *ctx, server_key *key, server_string *name, long long lease_s) {
+    write_or_remove(ctx, key, name, "owner_lease", lease_s > 0 ? sv.CreateStringFromLongLong(NULL, lease_s) : NULL);
+}
+
+/* What the queue may have, and what happens beyond: each OPEN says it anew. */
+static void write_bounds(server_ctx *ctx, server_key *key, server_string *name, const open_options *options) {
+    server_string *bytes = options->max_bytes > 0 ? sv.CreateStringFromLongLong(NULL, options->max_bytes) : NULL;
+    overflow policy;
+    server_string *text = NULL;
+    if (options->overflow != NULL && overflow_of(slice_of(options->overflow), &policy))
+        text = sv.CreateString(NULL, overflow_name(policy), strlen(overflow_name(policy)));
+    write_or_remove(ctx, key, name, "max_bytes", bytes);
+    write_or_remove(ctx, key, name, "overflow", text);
+}
+
+static void write_state(server_ctx *ctx, hmq_slice session, const session_state *before, const open_options *options,
+                        long long epoch) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_WRITE);
     server_string *epoch_text = sv.CreateStringFromLongLong(NULL, epoch);
@@ -219,6 +270,8 @@ static void write_state(server_ctx *ctx, hmq_slice session, const open_options *
     replicate(ctx, "HSET", "scscscscscs", name, "owner", options->owner, "epoch", epoch_text, "connected", one,
               "expiry", expiry, "lease", lease);
     write_lease(ctx, key, name, options->owner_lease_s);
+    write_bounds(ctx, key, name, options);
+    identity_write(ctx, key, name, before, &options->identity, options->clean);
     will_write(ctx, key, name, &options->last_will);
     sv.CloseKey(key);
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
@@ -246,10 +299,13 @@ static void forget_counts(server_ctx *ctx, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     if (sv.KeyType(key) == SERVER_HASH) {
-        int removed = sv.HashSet(key, SERVER_HASH_CFIELDS | SERVER_HASH_COUNT_ALL, "sent", SERVER_HASH_DELETE, "round",
-                                 SERVER_HASH_DELETE, "expiring", SERVER_HASH_DELETE, "shares", SERVER_HASH_DELETE,
-                                 "window", SERVER_HASH_DELETE, NULL);
-        if (removed > 0) replicate(ctx, "HDEL", "sccccc", name, "sent", "round", "expiring", "shares", "window");
+        int removed =
+            sv.HashSet(key, SERVER_HASH_CFIELDS | SERVER_HASH_COUNT_ALL, "sent", SERVER_HASH_DELETE, "round",
+                       SERVER_HASH_DELETE, "expiring", SERVER_HASH_DELETE, "shares", SERVER_HASH_DELETE, "window",
+                       SERVER_HASH_DELETE, "dropped", SERVER_HASH_DELETE, "qos0_until", SERVER_HASH_DELETE, NULL);
+        if (removed > 0)
+            replicate(ctx, "HDEL", "sccccccc", name, "sent", "round", "expiring", "shares", "window", "dropped",
+                      "qos0_until");
         if (removed > 0) index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", name);
         if (removed > 0 && sv.KeyType(key) == SERVER_EMPTY) index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
     }
@@ -262,24 +318,63 @@ static void end_former(server_ctx *ctx, hmq_slice session, const session_state *
     will w;
     bool given = will_read(ctx, session, &w);
     bool publish = given && (clean || (before->connected && w.delay_s == 0));
-    /* The former owner did not say what it had handed to the client: all that is queued may have been. */
-    if (before->connected && !clean) session_note_sent(ctx, session, UINT64_MAX);
+    if (before->connected && !clean)
+        session_presume_sent(ctx, session, before->owner == NULL ? (hmq_slice){0} : slice_of(before->owner));
     if (clean) session_drop_data(ctx, session, false);
     if (publish) will_publish(ctx, session, &w);
     will_end(&w);
+}
+
+/* A session whose owner's key the command may not open. */
+typedef struct leased {
+    server_string *session, *owner;
+    long long epoch;
+} leased;
+
+static void release_leased(void *data) {
+    leased *l = data;
+    sv.FreeString(NULL, l->session);
+    sv.FreeString(NULL, l->owner);
+    sv.Free(l);
+}
+
+/* If its owner beats, it lives by that from now on. */
+static void take_lease(server_ctx *ctx, void *data) {
+    const leased *l = data;
+    hmq_slice session = slice_of(l->session);
+    long long lease_s = owner_lease(ctx, slice_of(l->owner));
+    session_state state;
+    session_state_peek(ctx, session, &state);
+    session_state_free(&state);
+    if (lease_s == 0 || !state.connected || state.epoch != l->epoch) return;
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_WRITE);
+    write_lease(ctx, key, name, lease_s);
+    sv.CloseKey(key);
+    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+    session_set_end(ctx, session, SERVER_NO_EXPIRE, false, false);
+    session_index_refresh(ctx, index_of(ctx)->opened, session);
+    sv.FreeString(NULL, name);
+}
+
+static void take_lease_after(server_ctx *ctx, hmq_slice session, server_string *owner, long long epoch) {
+    leased *l = sv.Alloc(sizeof *l);
+    *l = (leased){sv.CreateString(NULL, (const char *)session.data, session.len), sv.HoldString(NULL, owner), epoch};
+    command_slot_after(ctx, take_lease, l, release_leased);
 }
 
 static long long take_session(server_ctx *ctx, hmq_slice session, const session_state *before,
                               const open_options *options) {
     long long epoch = session_next_epoch(before->epoch);
     if (options->clean) forget_counts(ctx, session);
-    write_state(ctx, session, options, epoch);
+    write_state(ctx, session, before, options, epoch);
     bool kept = options->last_will.given || (before->shares && !options->clean);
     long long end_ms = sv.Milliseconds() + (options->expiry_s + options->lease_s) * 1000;
     session_set_end(ctx, session, options->owner_lease_s > 0 ? SERVER_NO_EXPIRE : end_ms, kept, false);
     session_index_refresh(ctx, index_of(ctx)->opened, session);
     if (!before->exists) queue_begins_here(ctx, session);
     if (before->exists) session_notify_takeover(ctx, session, epoch);
+    if (!options->owner_is_readable) take_lease_after(ctx, session, options->owner, epoch);
     return epoch;
 }
 
@@ -313,6 +408,10 @@ static int open_session(server_ctx *ctx, hmq_slice session, session_state *befor
         session_state_free(before);
         *before = (session_state){.epoch = before->epoch};
     }
+    bool is_anothers = identity_differs(before, &options->identity);
+    if (is_anothers && !options->identity.replaces) return identity_refuse(ctx, session, before, &options->identity);
+    options->clean |= is_anothers;
+    if (!before->exists && !quota_allows_session(ctx, session)) return SERVER_OK;
     bool present = !options->clean && (before->exists || holds_data(ctx, session));
     if (before->connected && options->attempt.len > 0 &&
         attempt_is_repeated(ctx, session, options->attempt, before->epoch, &present))
@@ -343,7 +442,8 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     if (memmem(session.data, session.len, "{$share/", 8) != NULL)
         return reply_error(ctx, ERROR_SYNTAX,
                            "the session key %s is that of a group's queue: another client id expected", shown(key));
-    options.owner_lease_s = owner_lease(ctx, slice_of(options.owner));
+    options.owner_is_readable = owner_is_readable(slice_of(options.owner));
+    if (options.owner_is_readable) options.owner_lease_s = owner_lease(ctx, slice_of(options.owner));
     if (!session_check_types(ctx, session) || !session_state_read(ctx, session, &before)) return SERVER_OK;
     open_session(ctx, session, &before, &options);
     session_state_free(&before);

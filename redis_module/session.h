@@ -1,7 +1,7 @@
 /* session.h - the SESSION.* commands, and what routing needs of them.
  *
- * {c}_session is a hash: owner, epoch, connected (0/1), expiry (s), lease (s), and what session_hash.h, session_life.h and
- * will.h say.
+ * {c}_session is a hash: owner, epoch, connected (0/1), expiry (s), lease (s), and what session_hash.h, session_life.h,
+ * session_identity.h and will.h say.
  *
  * Invariants:
  *  1. Epochs only grow, also over a drop: each is the larger of the last one + 1 and the clock in ms.
@@ -23,18 +23,21 @@ int session_info_command(server_ctx *ctx, server_string **argv, int argc);
 typedef struct session_state {
     bool exists; /* was opened, and is not over */
     bool over;   /* past `ends`, though its keys still stand */
-    long long epoch;
     bool connected;
+    bool has_will;
+    bool shares;  /* has, or had, a shared subscription */
+    bool refuses; /* its policy may refuse messages (queue_overflow.h) */
+    long long epoch;
     long long expiry_s;
     long long lease_s;
     long long ends_ms;       /* 0: with its keys */
-    bool has_will;
     long long will_due_ms;   /* 0: the connection stands, or there is no will */
-    bool shares;             /* has, or had, a shared subscription */
     long long window;        /* see share.h */
+    uint64_t qos0_until;     /* see qos0.h */
     long long owner_lease_s; /* of an owner that beats; 0: it did not when it opened the session */
     long long expire_ms; /* of the hash, SERVER_NO_EXPIRE if none */
-    server_string *owner; /* NULL if none; freed by session_state_free */
+    server_string *owner;    /* NULL if none; freed by session_state_free */
+    server_string *identity; /* the same: to whom it belongs (session_identity.h) */
 } session_state;
 
 /* All zero if there is no such hash. */

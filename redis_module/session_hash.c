@@ -9,6 +9,7 @@
 #include "index.h"
 #include "replication.h"
 #include "queue.h"
+#include "queue_overflow.h"
 #include "session_sweep.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
@@ -45,7 +46,7 @@ bool expires_later(long long expire_ms, long long standing) {
 void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later) {
     static const hmq_suffix keys[] = {HMQ_SUFFIX_SESSION,        HMQ_SUFFIX_SUBSCRIPTIONS, HMQ_SUFFIX_MESSAGES,
                                       HMQ_SUFFIX_LAST_PACKET_ID, HMQ_SUFFIX_RECEIVED,      HMQ_SUFFIX_PRODUCERS,
-                                      HMQ_SUFFIX_REPLAYS};
+                                      HMQ_SUFFIX_REPLAYS,        HMQ_SUFFIX_CURSORS};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         server_string *name = session_key_name(session, keys[i]);
         server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
@@ -74,15 +75,22 @@ static uint64_t take_number(server_string *field, long long max) {
 
 /* Takes them from the hash: a tenth of what it costs to deliver a message to a session. */
 static void take_facts(server_key *key, session_facts *facts) {
-    server_string *round = NULL, *sent = NULL, *expiring = NULL;
+    server_string *round = NULL, *sent = NULL, *expiring = NULL, *policy = NULL, *max_bytes = NULL, *dropped = NULL;
     int opened = 0;
-    sv.HashGet(key, SERVER_HASH_CFIELDS, "round", &round, "sent", &sent, "expiring", &expiring, NULL);
+    overflow own;
+    sv.HashGet(key, SERVER_HASH_CFIELDS, "round", &round, "sent", &sent, "expiring", &expiring, "overflow", &policy,
+               "max_bytes", &max_bytes, "dropped", &dropped, NULL);
     sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "epoch", &opened, NULL);
     facts->exists = true;
     facts->opened = opened != 0;
     facts->round = take_number(round, QUEUE_MAX_SERIAL / HMQ_PACKET_ID_MAX - 1);
     facts->sent = take_number(sent, QUEUE_MAX_SERIAL);
     facts->expiring = take_number(expiring, QUEUE_MAX_SERIAL);
+    facts->max_bytes = take_number(max_bytes, OVERFLOW_MAX_BYTES);
+    facts->dropped = take_number(dropped, QUEUE_MAX_SERIAL);
+    facts->has_overflow = policy != NULL && overflow_of(slice_of(policy), &own);
+    if (facts->has_overflow) facts->overflow = (uint8_t)own;
+    if (policy != NULL) sv.FreeString(NULL, policy);
 }
 
 /* `entry`: where the facts are remembered, NULL: nowhere. */
@@ -113,7 +121,9 @@ bool session_facts_hold(server_ctx *ctx, const session_entry *entry) {
     if (!entry->facts_known) return true;
     session_facts now = read_facts(ctx, slice_of(entry->key), NULL);
     return now.exists == entry->facts.exists && now.opened == entry->facts.opened && now.round == entry->facts.round &&
-           now.sent == entry->facts.sent && now.expiring == entry->facts.expiring;
+           now.sent == entry->facts.sent && now.expiring == entry->facts.expiring &&
+           now.has_overflow == entry->facts.has_overflow && now.overflow == entry->facts.overflow &&
+           now.max_bytes == entry->facts.max_bytes && now.dropped == entry->facts.dropped;
 }
 
 void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_ms) {
@@ -135,7 +145,7 @@ static server_string *wrong_key(server_ctx *ctx, hmq_slice session, const char *
         {HMQ_SUFFIX_MESSAGES, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_LAST_PACKET_ID, SERVER_STRING, "a string"},
         {HMQ_SUFFIX_SUBSCRIPTIONS, SERVER_HASH, "a hash"},  {HMQ_SUFFIX_SESSION, SERVER_HASH, "a hash"},
         {HMQ_SUFFIX_RECEIVED, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_PRODUCERS, SERVER_HASH, "a hash"},
-        {HMQ_SUFFIX_REPLAYS, SERVER_HASH, "a hash"}};
+        {HMQ_SUFFIX_REPLAYS, SERVER_HASH, "a hash"},        {HMQ_SUFFIX_CURSORS, SERVER_HASH, "a hash"}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         server_string *name = session_key_name(session, expected[i].suffix);
         server_key *key = sv.OpenKey(ctx, name, SERVER_READ);

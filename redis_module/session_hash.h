@@ -3,6 +3,7 @@
  *     round      how often packet identifiers wrapped (src/packet_id.h), written when it changes
  *     sent       serial: messages up to it were handed to the client and are in flight until they are acknowledged
  *     expiring   serial: no message behind it has an expiry of its own (queue_expiry.h)
+ *     qos0_until serial: no message behind it has QoS 0 (qos0.h)
  *     epoch      stands if the session was opened (session.h)
  *
  * A session that only SESSION.ADD knows gets the hash when it needs one; it then expires with the queue. */
@@ -18,6 +19,10 @@ typedef struct session_facts {
     uint64_t round;
     uint64_t sent;
     uint64_t expiring;
+    bool has_overflow; /* these four: queue_overflow.h */
+    uint8_t overflow;
+    uint64_t max_bytes; /* 0: the setting's */
+    uint64_t dropped;
     long long expire_ms; /* of the hash; SERVER_NO_EXPIRE if it never ends or is not there */
 } session_facts;
 

@@ -203,6 +203,8 @@ static void store(queue *q, server_string *key, const import_options *options, i
         reply_wrong_type(q->ctx, queue_counter_name(q), "a string with a number from 0 to 65535");
         break;
     case QUEUE_BAD_SESSION: reply_no_hash(q->ctx, q->session, HMQ_SUFFIX_SESSION); break;
+    case QUEUE_REFUSED: /* not of an import: its limit is the caller's */
+    case QUEUE_WAITS:
     case QUEUE_FULL:
         reply_error(q->ctx, ERROR_FULL, "the session %s uses all 65535 packet identifiers", shown(key));
         break;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../src/session_key.h"
+#include "index.h"
 #include "session.h"
 
 enum { KIND_SESSION = 's', KIND_OWNER = 'o' };
@@ -11,17 +12,21 @@ enum { KIND_SESSION = 's', KIND_OWNER = 'o' };
 #define NAME_ON_STACK 512 /* longer names take the heap */
 
 struct session_index {
+    struct index *index; /* that it is a part of */
     server_dict *sessions;
     server_dict *owners;
     server_dict *deadlines; /* -> session_entry * or owner_entry * */
-    size_t connected;
+    server_dict *with_qos0; /* session key -> session_entry *: those with qos0_until */
+    size_t connected, refusing;
 };
 
-session_index *session_index_new(void) {
+session_index *session_index_new(struct index *index) {
     session_index *s = sv.Calloc(1, sizeof *s);
+    s->index = index;
     s->sessions = sv.CreateDict(NULL);
     s->owners = sv.CreateDict(NULL);
     s->deadlines = sv.CreateDict(NULL);
+    s->with_qos0 = sv.CreateDict(NULL);
     return s;
 }
 
@@ -48,6 +53,7 @@ void session_index_free(session_index *s) {
     sv.FreeDict(NULL, s->sessions);
     sv.FreeDict(NULL, s->owners);
     sv.FreeDict(NULL, s->deadlines);
+    sv.FreeDict(NULL, s->with_qos0);
     sv.Free(s);
 }
 
@@ -190,6 +196,10 @@ size_t session_index_connected(const session_index *s) {
     return s->connected;
 }
 
+size_t session_index_refusing(const session_index *s) {
+    return s->refusing;
+}
+
 static session_entry *get_entry(session_index *s, hmq_slice session) {
     session_entry *entry = session_index_find(s, session);
     if (entry != NULL) return entry;
@@ -199,10 +209,24 @@ static session_entry *get_entry(session_index *s, hmq_slice session) {
     return entry;
 }
 
+void session_index_set_qos0(session_index *s, session_entry *entry, uint64_t until) {
+    hmq_slice key = slice_of(entry->key);
+    if (until > 0 && entry->qos0_until == 0) sv.DictSetC(s->with_qos0, key.data, key.len, entry);
+    if (until == 0 && entry->qos0_until > 0) sv.DictDelC(s->with_qos0, key.data, key.len, NULL);
+    entry->qos0_until = until;
+}
+
+session_entry *session_index_with_qos0(const session_index *s, hmq_slice session) {
+    if (sv.DictSize(s->with_qos0) == 0) return NULL;
+    return sv.DictGetC(s->with_qos0, session.data, session.len, NULL);
+}
+
 static void drop_entry(session_index *s, session_entry *entry) {
     hmq_slice key = slice_of(entry->key);
     s->connected -= entry->connected;
+    s->refusing -= entry->refuses;
     session_index_arm(s, entry, 0);
+    session_index_set_qos0(s, entry, 0);
     leave_owner(s, entry);
     sv.DictDelC(s->sessions, key.data, key.len, NULL);
     free_entry(entry);
@@ -225,8 +249,18 @@ static void set_owner(session_index *s, session_entry *entry, const session_stat
     if (owner->armed_ms == 0) session_index_arm_owner(s, owner, sv.Milliseconds() + owner->lease_s * 1000);
 }
 
+/* True if a reader pins the index (index.h): the session is looked at again later. */
+static bool defers(session_index *s, hmq_slice session) {
+    if (s->index->pins[INDEX_SESSIONS] == 0) return false;
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    index_doubt(s->index, slice_of(name));
+    sv.FreeString(NULL, name);
+    return true;
+}
+
 void session_index_refresh(server_ctx *ctx, session_index *s, hmq_slice session) {
     session_state state;
+    if (defers(s, session)) return;
     session_entry *entry = session_index_find(s, session);
     session_state_peek(ctx, session, &state);
     if (state.epoch == 0) {
@@ -238,10 +272,14 @@ void session_index_refresh(server_ctx *ctx, session_index *s, hmq_slice session)
     entry->facts_known = false;
     s->connected += state.connected;
     s->connected -= entry->connected;
+    s->refusing += state.refuses;
+    s->refusing -= entry->refuses;
+    entry->refuses = state.refuses;
     entry->connected = state.connected;
     entry->epoch = state.epoch;
     entry->shares = state.shares;
     entry->window = (size_t)state.window;
+    session_index_set_qos0(s, entry, state.qos0_until);
     entry->due_ms = session_state_due(&state);
     session_index_arm(s, entry, entry->due_ms);
     set_owner(s, entry, &state);
@@ -254,7 +292,8 @@ static bool same_entry(const session_entry *a, const session_entry *b) {
     bool same_owner =
         (a->owner == NULL) == (b->owner == NULL) && (a->owner == NULL || same_name(a->owner, slice_of(b->owner->name)));
     return same_owner && a->connected == b->connected && a->epoch == b->epoch && a->shares == b->shares &&
-           a->window == b->window && a->due_ms == b->due_ms;
+           a->refuses == b->refuses && a->window == b->window && a->due_ms == b->due_ms &&
+           a->qos0_until == b->qos0_until;
 }
 
 void session_index_compare(const session_index *kept, const session_index *rebuilt,

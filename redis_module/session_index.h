@@ -25,10 +25,12 @@ typedef struct session_entry {
     owner_entry *owner; /* NULL if it is not connected */
     bool connected;
     bool shares;        /* has, or had, a shared subscription */
+    bool refuses;       /* its policy may refuse messages (queue_overflow.h) */
     size_t window;      /* the largest that was asked for, 0: none (shares only) */
     long long epoch;
     long long due_ms;   /* 0: nothing is due */
     long long armed_ms; /* its deadline, 0: none */
+    uint64_t qos0_until; /* 0: nothing of QoS 0 is in its queue (qos0.h) */
     unsigned promotions; /* for so many of this server's its packet identifiers have skipped some (queue_add.c) */
     bool facts_known;   /* `facts` are those of the hash, but for its expiry: nothing has changed it since */
     session_facts facts;
@@ -43,9 +45,17 @@ struct owner_entry {
     long long grace_ms;    /* until then its absence does not count; 0: it does */
     long long lost_epoch;  /* it is lost: sessions with a smaller epoch are being closed; 0: it is not */
     server_string *cursor; /* ... up to this key they are; NULL: none yet */
+    uint64_t link;         /* the connection that bears its name and beat last; 0: none is known */
+    long long link_gone_ms; /* since when that connection is gone; 0: it stands, or is not known */
+    bool has_link;         /* ... was there when it was looked at last */
+    size_t room;           /* bytes that may be pushed to it since then (push_budget.h) */
+    size_t unwritten;      /* bytes that were pushed and, as far as is known, not written yet */
+    unsigned long long written; /* to it, when it was looked at last */
 };
 
-session_index *session_index_new(void);
+struct index;
+/* It is a part of this index. */
+session_index *session_index_new(struct index *index);
 void session_index_free(session_index *sessions);
 
 /* The hash {c}_session changed or is gone: reads it again. */
@@ -60,6 +70,12 @@ session_entry *session_index_next(const session_index *sessions, hmq_slice after
 server_dict *session_index_keys(const session_index *sessions);
 size_t session_index_count(const session_index *sessions);
 size_t session_index_connected(const session_index *sessions);
+/* Those whose policy may refuse messages. */
+size_t session_index_refusing(const session_index *sessions);
+
+/* The session's hash says this of QoS 0 now (0: nothing); the entry, if it says something. */
+void session_index_set_qos0(session_index *sessions, session_entry *entry, uint64_t until);
+session_entry *session_index_with_qos0(const session_index *sessions, hmq_slice session);
 
 owner_entry *session_index_owner(const session_index *sessions, hmq_slice name);
 owner_entry *session_index_make_owner(session_index *sessions, hmq_slice name);

@@ -2,13 +2,21 @@
 #include "../src/session_key.h"
 #include "args.h"
 #include "errors.h"
-#include "queue.h"
+#include "queue_notes.h"
 #include "session.h"
 #include "session_hash.h"
 
 static void reply_field(server_ctx *ctx, const char *name, long long value) {
     sv.ReplyWithCString(ctx, name);
     sv.ReplyWithLongLong(ctx, value);
+}
+
+static void reply_text(server_ctx *ctx, const char *name, server_string *text) {
+    sv.ReplyWithCString(ctx, name);
+    if (text != NULL)
+        sv.ReplyWithString(ctx, text);
+    else
+        sv.ReplyWithNull(ctx);
 }
 
 static long long subscriptions_of(server_ctx *ctx, hmq_slice session) {
@@ -21,19 +29,21 @@ static long long subscriptions_of(server_ctx *ctx, hmq_slice session) {
 }
 
 static void reply_info(server_ctx *ctx, hmq_slice session, const session_state *state, queue *q) {
+    session_facts facts = session_facts_read(ctx, session);
     bool over = state->over; /* nothing of it is to be found, though the keys still stand */
     long long ends_ms = state->ends_ms > 0 ? state->ends_ms : state->expire_ms;
-    sv.ReplyWithMap(ctx, 11);
+    sv.ReplyWithMap(ctx, 15);
     reply_field(ctx, "exists", state->exists);
-    sv.ReplyWithCString(ctx, "owner");
-    if (state->owner != NULL && !over)
-        sv.ReplyWithString(ctx, state->owner);
-    else
-        sv.ReplyWithNull(ctx);
+    reply_text(ctx, "owner", over ? NULL : state->owner);
+    reply_text(ctx, "identity", over ? NULL : state->identity);
     reply_field(ctx, "epoch", over ? 0 : state->epoch);
     reply_field(ctx, "connected", state->connected && !over);
     reply_field(ctx, "expiry", over ? 0 : state->expiry_s);
     reply_field(ctx, "messages", over ? 0 : (long long)queue_length(q));
+    reply_field(ctx, "bytes", over ? 0 : (long long)queue_bytes(q));
+    reply_field(ctx, "dropped", over ? 0 : overflow_dropped(q, &facts));
+    sv.ReplyWithCString(ctx, "overflow");
+    sv.ReplyWithCString(ctx, overflow_name(overflow_of_session(&facts)));
     reply_field(ctx, "first_serial", over ? 0 : (long long)queue_first_serial(q));
     reply_field(ctx, "last_serial", over ? 0 : (long long)queue_last_serial(q));
     reply_field(ctx, "last_packet_id", over ? 0 : queue_last_packet_id(q));

@@ -6,9 +6,11 @@
 #include "../src/record.h"
 #include "../src/session_key.h"
 #include "index.h"
+#include "owner.h"
 #include "presence.h"
 #include "queue.h"
 #include "replication.h"
+#include "retained_cursors.h"
 #include "session_hash.h"
 #include "share.h"
 #include "will.h"
@@ -64,6 +66,14 @@ void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent) {
     queue_close(&q);
 }
 
+void session_presume_sent(server_ctx *ctx, hmq_slice session, hmq_slice owner) {
+    queue q;
+    long long deaf_ms = owner_deaf_since(index_of(ctx)->opened, owner);
+    if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE))
+        queue_set_sent(&q, deaf_ms == 0 ? UINT64_MAX : queue_stored_by(&q, deaf_ms));
+    queue_close(&q);
+}
+
 /* ---- removing ---------------------------------------------------------------------------------------------- */
 
 void session_delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
@@ -95,6 +105,7 @@ size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
     session_delete_key(ctx, session, HMQ_SUFFIX_RECEIVED);
     session_delete_key(ctx, session, HMQ_SUFFIX_PRODUCERS);
     session_delete_key(ctx, session, HMQ_SUFFIX_REPLAYS);
+    retained_cursors_drop(ctx, session);
     if (whole) session_delete_key(ctx, session, HMQ_SUFFIX_SESSION);
     index_t *index = index_of(ctx);
     index_remove_session(index, session);
@@ -181,7 +192,7 @@ void session_disconnect(server_ctx *ctx, hmq_slice session, const session_state 
 
 void session_lose(server_ctx *ctx, hmq_slice session, const session_state *state) {
     disconnection how = {.expiry_s = state->expiry_s, .with_will = true, .epoch = session_next_epoch(state->epoch)};
-    session_note_sent(ctx, session, UINT64_MAX);
+    session_presume_sent(ctx, session, state->owner == NULL ? (hmq_slice){0} : slice_of(state->owner));
     session_disconnect(ctx, session, state, &how);
     session_notify_takeover(ctx, session, how.epoch);
     counters.sessions_lost++;

@@ -31,6 +31,9 @@ void session_mark_shares(server_ctx *ctx, hmq_slice session, const session_state
 
 /* Messages up to `sent` were handed to the client (UINT64_MAX: all that are there may have been). */
 void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent);
+/* The connection is over, and its owner did not say what it had handed to the client: all that it can have heard of counts
+ * as in flight (owner_deaf_since), so that it is sent again with DUP, and what came later without [MQTT-3.3.1-3]. */
+void session_presume_sent(server_ctx *ctx, hmq_slice session, hmq_slice owner);
 
 typedef struct disconnection {
     long long expiry_s;

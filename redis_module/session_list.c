@@ -5,6 +5,7 @@
 #include "session_list.h"
 
 #include "../src/session_key.h"
+#include "access.h"
 #include "args.h"
 #include "errors.h"
 #include "index.h"
@@ -22,6 +23,23 @@ static void reply_client(server_ctx *ctx, hmq_slice session) {
     sv.Free(id);
 }
 
+static void reply_text(server_ctx *ctx, server_string *text) {
+    if (text != NULL)
+        sv.ReplyWithString(ctx, text);
+    else
+        sv.ReplyWithNull(ctx);
+}
+
+/* Of a user who may read some keys only, a session is listed if its key is one of them. */
+typedef struct reader {
+    bool is_restricted;
+    server_string *user;
+} reader;
+
+static bool may_see(const reader *by, server_string *session) {
+    return !by->is_restricted || access_user_may_use_key(by->user, session, SERVER_KEY_ACCESS);
+}
+
 /* False if it is over by now. */
 static bool reply_session(server_ctx *ctx, hmq_slice session) {
     session_state state;
@@ -29,15 +47,13 @@ static bool reply_session(server_ctx *ctx, hmq_slice session) {
     session_state_peek(ctx, session, &state);
     if (state.exists) {
         bool usable = queue_open(&q, ctx, session, SERVER_READ);
-        sv.ReplyWithArray(ctx, 5);
+        sv.ReplyWithArray(ctx, 6);
         reply_client(ctx, session);
         sv.ReplyWithLongLong(ctx, state.connected);
-        if (state.owner != NULL)
-            sv.ReplyWithString(ctx, state.owner);
-        else
-            sv.ReplyWithNull(ctx);
+        reply_text(ctx, state.owner);
         sv.ReplyWithLongLong(ctx, usable ? (long long)queue_length(&q) : 0);
         sv.ReplyWithStringBuffer(ctx, (const char *)session.data, session.len);
+        reply_text(ctx, state.identity);
         queue_close(&q);
     }
     session_state_free(&state);
@@ -71,7 +87,11 @@ int session_list_command(server_ctx *ctx, server_string **argv, int argc) {
     long long count = DEFAULT_COUNT, listed = 0;
     bool connected = false;
     if (!parse_list(&a, &after, &count, &connected)) return SERVER_OK;
-    const session_index *sessions = index_of(ctx)->opened;
+    reader by;
+    by.is_restricted = access_is_restricted(ctx, false, &by.user);
+    index_t *index = index_of(ctx);
+    const session_index *sessions = index->opened;
+    index_pin(index, INDEX_SESSIONS);
     const session_entry *entry = session_index_next(sessions, after);
     const session_entry *end = entry;
     server_string *cursor = NULL;
@@ -86,7 +106,10 @@ int session_list_command(server_ctx *ctx, server_string **argv, int argc) {
         sv.ReplyWithStringBuffer(ctx, BEGIN, sizeof BEGIN - 1);
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
     for (; entry != end; entry = session_index_next(sessions, slice_of(entry->key)))
-        if (!connected || entry->connected) listed += reply_session(ctx, slice_of(entry->key));
+        if ((!connected || entry->connected) && may_see(&by, entry->key))
+            listed += reply_session(ctx, slice_of(entry->key));
+    index_unpin(index, INDEX_SESSIONS);
     sv.ReplySetArrayLength(ctx, (long)listed);
+    if (by.user != NULL) sv.FreeString(NULL, by.user);
     return SERVER_OK;
 }

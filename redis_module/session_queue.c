@@ -12,7 +12,10 @@
 #include "errors.h"
 #include "packet_ids.h"
 #include "producer.h"
+#include "qos0.h"
 #include "queue.h"
+#include "queue_overflow.h"
+#include "retained_cursors.h"
 #include "session.h"
 #include "session_hash.h"
 #include "share.h"
@@ -121,6 +124,8 @@ static void store(server_ctx *ctx, server_string *key, const add_options *option
             reply_wrong_type(ctx, queue_counter_name(&q), "a string with a number from 0 to 65535");
             break;
         case QUEUE_BAD_SESSION: reply_no_hash(ctx, slice_of(key), HMQ_SUFFIX_SESSION); break;
+        case QUEUE_REFUSED: overflow_refuse(ctx, slice_of(key), OVERFLOW_REFUSE); break;
+        case QUEUE_WAITS: overflow_refuse(ctx, slice_of(key), OVERFLOW_WAIT); break;
         case QUEUE_FULL:
             reply_error(ctx, ERROR_FULL, "the session %s uses all 65535 packet identifiers", shown(key));
             break;
@@ -236,11 +241,20 @@ static void reply_packed(server_ctx *ctx) {
     packed.room = 0;
 }
 
-/* [entries, more, expired] */
+/* [bytes, serial, packet id] of the message that a bounded page has no room for, or an empty array. */
+static void reply_too_large(server_ctx *ctx, const queue_walked *walked) {
+    sv.ReplyWithArray(ctx, walked->too_large > 0 ? 3 : 0);
+    if (walked->too_large == 0) return;
+    sv.ReplyWithLongLong(ctx, (long long)walked->too_large);
+    sv.ReplyWithLongLong(ctx, (long long)walked->too_large_serial);
+    sv.ReplyWithLongLong(ctx, walked->too_large_id);
+}
+
+/* [entries, more, expired], and of a bounded range what was too large. */
 static queue_walked reply_range(queue *q, queue_range range, uint64_t sent, bool packs) {
     entry_reply reply = {q->ctx, sent};
     queue_walked walked;
-    sv.ReplyWithArray(q->ctx, 3);
+    sv.ReplyWithArray(q->ctx, range.bounded ? 4 : 3);
     if (packs) {
         walked = queue_walk(q, range, pack_entry, &reply);
         reply_packed(q->ctx);
@@ -251,20 +265,20 @@ static queue_walked reply_range(queue *q, queue_range range, uint64_t sent, bool
     }
     sv.ReplyWithLongLong(q->ctx, walked.more || (range.count == 0 && queue_last_serial(q) > range.after));
     sv.ReplyWithLongLong(q->ctx, walked.expired);
+    if (range.bounded) reply_too_large(q->ctx, &walked);
     return walked;
 }
 
 /* Hands out what comes behind the messages in flight: `count` at most. */
-static void hand_out(queue *q, uint64_t sent, size_t count, size_t bytes, bool packs) {
-    queue_range range = {.after = sent, .up_to = UINT64_MAX, .sent = sent, .count = count, .bytes = bytes};
-    queue_walked walked = reply_range(q, range, sent, packs);
+static void hand_out(queue *q, queue_range range, bool packs) {
+    queue_walked walked = reply_range(q, range, range.sent, packs);
     if (walked.visited > 0) queue_set_sent(q, walked.last);
 }
 
 typedef struct fetch_options {
     long long after, count, bytes;
     long long window; /* 0: none */
-    bool in_flight, packed;
+    bool in_flight, packed, bounded;
 } fetch_options;
 
 static bool parse_fetch(args *a, fetch_options *options) {
@@ -284,6 +298,8 @@ static bool parse_fetch(args *a, fetch_options *options) {
             options->in_flight = true;
         } else if (args_take_word(a, "PACKED")) {
             options->packed = true;
+        } else if (args_take_word(a, "BOUNDED")) {
+            options->bounded = true;
         } else {
             return args_end(a);
         }
@@ -300,15 +316,21 @@ static void fetch(queue *q, const fetch_options *options) {
         size_t window = (size_t)options->window, in_flight = queue_count_up_to(q, sent, window);
         size_t room = window - in_flight;
         share_note_window(q->ctx, q->session, window);
-        hand_out(q, sent, room < (size_t)options->count ? room : (size_t)options->count, (size_t)options->bytes,
-                 options->packed);
+        queue_range next = {.after = sent,
+                            .up_to = UINT64_MAX,
+                            .sent = sent,
+                            .count = room < (size_t)options->count ? room : (size_t)options->count,
+                            .bytes = (size_t)options->bytes,
+                            .bounded = options->bounded};
+        hand_out(q, next, options->packed);
         return;
     }
     queue_range range = {.after = (uint64_t)options->after,
                          .up_to = options->in_flight ? sent : UINT64_MAX,
                          .sent = sent,
                          .count = (size_t)options->count,
-                         .bytes = (size_t)options->bytes};
+                         .bytes = (size_t)options->bytes,
+                         .bounded = options->bounded};
     reply_range(q, range, sent, options->packed);
 }
 
@@ -324,6 +346,7 @@ int session_fetch_command(server_ctx *ctx, server_string **argv, int argc) {
     else
         reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
     queue_close(&q);
+    retained_cursors_feed(ctx, slice_of(key));
     return SERVER_OK;
 }
 
@@ -332,13 +355,17 @@ int session_fetch_command(server_ctx *ctx, server_string **argv, int argc) {
 static void acknowledge(queue *q, const packet_id_list *list, long long next) {
     size_t removed = queue_remove(q, list->ids, list->count);
     counters.session_acked += removed;
+    qos0_removed(q);
     if (next == 0) {
         sv.ReplyWithLongLong(q->ctx, (long long)removed);
         return;
     }
     sv.ReplyWithArray(q->ctx, 2);
     sv.ReplyWithLongLong(q->ctx, (long long)removed);
-    hand_out(q, session_facts_read(q->ctx, q->session).sent, (size_t)next, FETCH_DEFAULT_BYTES, false);
+    uint64_t sent = session_facts_read(q->ctx, q->session).sent;
+    queue_range range = {
+        .after = sent, .up_to = UINT64_MAX, .sent = sent, .count = (size_t)next, .bytes = FETCH_DEFAULT_BYTES};
+    hand_out(q, range, false);
 }
 
 int session_ack_command(server_ctx *ctx, server_string **argv, int argc) {
@@ -355,6 +382,7 @@ int session_ack_command(server_ctx *ctx, server_string **argv, int argc) {
     else
         reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
     queue_close(&q);
+    retained_cursors_feed_soon(ctx, slice_of(key));
     packet_ids_free(&list);
     return SERVER_OK;
 }

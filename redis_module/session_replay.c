@@ -327,8 +327,10 @@ int session_replay_command(server_ctx *ctx, server_string **argv, int argc) {
                      .bytes = o.bytes,
                      .visits = o.visits > 0 ? o.visits : o.count * HISTORY_VISITS_OF_A_MESSAGE,
                      .room = room_of(ctx, session, o.queue)};
+    index_pin(all.index, INDEX_HISTORIES);
     read_all(&all);
     reply_replayed(&all);
+    index_unpin(all.index, INDEX_HISTORIES);
     if (all.error != NULL) sv.FreeString(NULL, all.error);
     sv.FreeString(NULL, all.to.inbox);
     sv.FreeString(NULL, all.subscriptions_name);

@@ -34,9 +34,11 @@ static bool read_cursors(hmq_slice text, session_replay *r) {
         const uint8_t *end = at == text.len ? NULL : memchr(text.data + at, ',', text.len - at);
         size_t len = end == NULL ? text.len - at : (size_t)(end - text.data) - at;
         hmq_cursor c;
-        if (r->shards == HISTORY_SHARDS_MAX || hmq_cursor_decode((const char *)text.data + at, len, &c) != 0)
+        hmq_cursor_store of;
+        if (r->shards == HISTORY_SHARDS_MAX || hmq_cursor_decode((const char *)text.data + at, len, &c, &of) != 0)
             return false;
         if (c.sequence == 0 || c.shard >= HISTORY_SHARDS_MAX || seen[c.shard]) return false;
+        if (of.name_len > 0 && r->store != NULL && !history_store_is_of(r->store, &of)) r->store = NULL;
         seen[c.shard] = true;
         r->cursors[r->shards++] = c;
         at += len + 1;
@@ -73,7 +75,7 @@ server_string *session_replay_text(const session_replay *r, size_t first) {
     used += r->store_name.len;
     for (size_t i = 0; i < r->shards; i++) {
         text[used++] = i == 0 ? ' ' : ',';
-        used += hmq_cursor_encode(&r->cursors[(first + i) % r->shards], text + used);
+        used += hmq_cursor_encode(&r->cursors[(first + i) % r->shards], NULL, text + used);
     }
     return sv.CreateString(NULL, text, used);
 }
@@ -85,7 +87,7 @@ static const history_store *choose_store(server_ctx *ctx, hmq_slice filter) {
     const history_store *part, *found = history_stores_covering(stores, filter);
     if (found != NULL) return found;
     if (history_stores_of_filter(stores, filter, &part) == 0)
-        reply_error(ctx, ERROR_SYNTAX, "a replay of the filter %s: no store keeps topics of it", shown_slice(filter));
+        reply_error(ctx, ERROR_NOSTORE, "a replay of the filter %s: no store keeps topics of it", shown_slice(filter));
     else
         reply_error(ctx, ERROR_SYNTAX,
                     "a replay of the filter %s: the store %s keeps only a part of its topics: a store with a filter "

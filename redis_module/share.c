@@ -5,6 +5,7 @@
 
 #include "../src/record.h"
 #include "../src/session_key.h"
+#include "command_slot.h"
 #include "queue.h"
 #include "session_hash.h"
 #include "session_life.h"
@@ -112,6 +113,10 @@ bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m) {
     return true;
 }
 
+static void release_string(void *string) {
+    sv.FreeString(NULL, string);
+}
+
 /* ---- messages taken out of queues -------------------------------------------------------------------------- */
 
 typedef struct taken {
@@ -165,18 +170,21 @@ static bool message_again(message *m, const server_string *bytes, hmq_record *re
 }
 
 /* To another member, or to the group's queue. */
-static void give_again(server_ctx *ctx, index_t *index, const server_string *bytes) {
+static void give_again(server_ctx *ctx, void *bytes) {
+    index_t *index = index_of(ctx);
     hmq_record record;
     message m;
     if (!message_again(&m, bytes, &record)) {
         counters.session_expired++;
         return;
     }
+    index_pin(index, INDEX_SESSIONS);
     share *s = share_find(index->shares, record.share);
     if (s != NULL) { /* else the group is over, and so are its messages */
         share_deliver(ctx, index, s, &m);
         counters.shared_redistributed++;
     }
+    index_unpin(index, INDEX_SESSIONS);
     message_end(&m);
 }
 
@@ -189,7 +197,6 @@ static void remove_taken(queue *q, const take_list *t, size_t count) {
 
 void share_give_back(server_ctx *ctx, hmq_slice session, share_back what, hmq_slice only) {
     uint64_t sent = session_facts_read(ctx, session).sent, after = what == SHARE_ENDED ? 0 : sent;
-    index_t *index = index_of(ctx);
     for (bool more = true; more;) {
         queue q;
         take_list t = {.only = only, .sent = sent};
@@ -200,7 +207,8 @@ void share_give_back(server_ctx *ctx, hmq_slice session, share_back what, hmq_sl
             remove_taken(&q, &t, t.count);
         }
         queue_close(&q);
-        for (size_t i = 0; i < t.count; i++) give_again(ctx, index, t.list[i].record);
+        for (size_t i = 0; i < t.count; i++)
+            command_slot_after(ctx, give_again, sv.HoldString(NULL, t.list[i].record), release_string);
         release(&t);
         more = walked.more;
         if (walked.visited > 0) after = walked.last;
@@ -225,7 +233,8 @@ share_names share_names_of(server_ctx *ctx, hmq_slice session) {
     return names;
 }
 
-void share_end_if_left(server_ctx *ctx, hmq_slice filter) {
+static void end_if_left(server_ctx *ctx, void *data) {
+    hmq_slice filter = slice_of(data);
     if (share_find(index_of(ctx)->shares, filter) != NULL) return;
     share_replay_end(ctx, index_of(ctx), filter);
     server_string *key = share_key_of(filter);
@@ -237,6 +246,11 @@ void share_end_if_left(server_ctx *ctx, hmq_slice filter) {
         if (usable) session_delete_key(ctx, slice_of(key), HMQ_SUFFIX_SESSION); /* what the queue counted */
     }
     sv.FreeString(NULL, key);
+}
+
+void share_end_if_left(server_ctx *ctx, hmq_slice filter) {
+    server_string *name = sv.CreateString(NULL, (const char *)filter.data, filter.len);
+    command_slot_after(ctx, end_if_left, name, release_string);
 }
 
 void share_names_end(server_ctx *ctx, share_names *names) {
@@ -275,10 +289,25 @@ static bool hand_out(server_ctx *ctx, index_t *index, share *s) {
     return walked.more && !blocked;
 }
 
-void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only) {
+/* Who came, and the share alone that is looked at; NULL: all. */
+typedef struct newcomer {
+    server_string *session, *only;
+} newcomer;
+
+static void release_newcomer(void *data) {
+    newcomer *n = data;
+    sv.FreeString(NULL, n->session);
+    if (n->only != NULL) sv.FreeString(NULL, n->only);
+    sv.Free(n);
+}
+
+static void serve_newcomer(server_ctx *ctx, void *data) {
+    const newcomer *n = data;
+    hmq_slice session = slice_of(n->session), only = n->only == NULL ? (hmq_slice){0} : slice_of(n->only);
     index_t *index = index_of(ctx);
     const indexed_session *member = sv.DictGetC(index->sessions, session.data, session.len, NULL);
     if (member == NULL) return;
+    index_pin(index, INDEX_SESSIONS);
     server_dict_iter *iter = sv.DictIteratorStartC(member->filters, "^", NULL, 0);
     hmq_slice filter;
     while ((filter.data = sv.DictNextC(iter, &filter.len, NULL)) != NULL) {
@@ -290,6 +319,14 @@ void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only) {
             mark_waiting(index, s); /* the next turn of the clock goes on */
     }
     sv.DictIteratorStop(iter);
+    index_unpin(index, INDEX_SESSIONS);
+}
+
+void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only) {
+    newcomer *n = sv.Calloc(1, sizeof *n);
+    n->session = sv.CreateString(NULL, (const char *)session.data, session.len);
+    if (only.len > 0) n->only = sv.CreateString(NULL, (const char *)only.data, only.len);
+    command_slot_after(ctx, serve_newcomer, n, release_newcomer);
 }
 
 static bool has_connected(server_ctx *ctx, index_t *index, const share *s) {
@@ -324,6 +361,7 @@ bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
         filter = next;
         if (filter == NULL) break;
         hmq_slice text = slice_of(filter);
+        index_pin(index, INDEX_SESSIONS);
         share *s = share_find(index->shares, text);
         bool served = s != NULL && has_connected(ctx, index, s), waits = served && something_waits(ctx, s);
         if (waits && hand_out(ctx, index, s)) goes_on = true;
@@ -331,6 +369,7 @@ bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
         /* As long as somebody is there who may take it later, it is tried again. */
         if (!served || (!s->waits && !share_replays(index, text)))
             sv.DictDelC(index->waiting, (void *)(uintptr_t)text.data, text.len, NULL);
+        index_unpin(index, INDEX_SESSIONS);
     }
     if (filter != NULL) sv.FreeString(NULL, filter);
     return goes_on || (filter != NULL && sv.DictSize(index->waiting) > 0 && sv.Milliseconds() >= until_ms);

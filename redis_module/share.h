@@ -13,6 +13,9 @@
  *  4. Members whose queue is full are passed by, and those with more than their window (the largest of SESSION.FETCH …
  *     WINDOW) unacknowledged if another has less.
  *
+ * In a cluster the members' queues and the group's lie in several slots: what a command with a key moves between them, it
+ * moves after it has run, in the same step (command_slot.h).
+ *
  * Finding a member is O(log n) each, at most MOST_CANDIDATES are looked at.  Giving back is O(m) with m messages in the
  * member's queue that were not handed out (all, when the session ends), ending a group O(n) with n in its queue. */
 #ifndef HMQ_SHARE_H

@@ -12,6 +12,8 @@
 #include "queue.h"
 #include "replication.h"
 #include "retained.h"
+#include "retained_cursors.h"
+#include "retained_topics.h"
 #include "session.h"
 #include "session_hash.h"
 #include "session_life.h"
@@ -62,59 +64,11 @@ static server_key *open_subscriptions(server_ctx *ctx, hmq_slice session, server
     return NULL;
 }
 
-typedef struct retained_target {
-    server_ctx *ctx;
-    const indexed_session *session;
-    subscription asked;
-    long long now_ms;
-} retained_target;
-
-/* Did the session's own client publish it?  (The key of its session tells.) */
-static bool is_own(const indexed_session *session, hmq_slice publisher) {
-    hmq_slice own = slice_of(session->key);
-    size_t capacity = publisher.len * 3 + 2;
-    if (publisher.len == 0) return false;
-    char *key = sv.Alloc(capacity);
-    size_t len = hmq_session_key_encode((const char *)publisher.data, publisher.len, key, capacity);
-    bool same = len == own.len && memcmp(key, own.data, len) == 0;
-    sv.Free(key);
-    return same;
-}
-
-static bool hand_retained(void *context, uint64_t subscriber, uint32_t unused) {
-    (void)unused;
-    retained_target *target = context;
-    uint8_t most = target->asked.options & SUBSCRIPTION_QOS;
-    bool no_local = (target->asked.options & SUBSCRIPTION_NO_LOCAL) != 0;
-    retained_message kept;
-    if (!retained_read(target->ctx, (server_string *)(uintptr_t)subscriber, &kept)) return true;
-    if (!no_local || !is_own(target->session, kept.record.publisher)) {
-        message m;
-        message_begin(&m, &kept.record, target->now_ms);
-        delivery_how how = {.qos = kept.record.qos < most ? kept.record.qos : most,
-                            .retain = true,
-                            .identifiers = &target->asked.identifier,
-                            .identifier_count = target->asked.identifier != 0};
-        deliver(target->ctx, target->session, &m, &how);
-        message_end(&m);
-    }
-    retained_read_end(&kept);
-    return true;
-}
-
 /* In a cluster this node has only some of them: whoever subscribes asks all nodes, and hands over with SESSION.DELIVER. */
-static void hand_over_retained(server_ctx *ctx, hmq_slice session_key, hmq_slice filter, subscription asked, bool new) {
+static void begin_retained(server_ctx *ctx, hmq_slice session, hmq_slice filter, subscription asked, bool new) {
     int handling = asked.options >> SUBSCRIPTION_RETAIN_HANDLING_SHIFT;
-    if (can.cluster) return;
     if (handling == RETAIN_DO_NOT_SEND || (handling == RETAIN_SEND_IF_NEW && !new)) return;
-    index_t *index = index_of(ctx);
-    if (hmq_trie_pairs(index->retained) == 0) return;
-    indexed_session session = {.key = sv.CreateString(NULL, (const char *)session_key.data, session_key.len),
-                               .inbox = session_key_name(session_key, HMQ_SUFFIX_INBOX)};
-    retained_target target = {ctx, &session, asked, sv.Milliseconds()};
-    hmq_trie_match_filter(index->retained, (const char *)filter.data, filter.len, hand_retained, &target);
-    sv.FreeString(NULL, session.key);
-    sv.FreeString(NULL, session.inbox);
+    retained_cursors_begin(ctx, session, filter, asked);
 }
 
 /* Sets one field; true if the filter is new.  A subscription that reads history, and is renewed without a word about
@@ -206,8 +160,9 @@ static void hand_over_waiting(server_ctx *ctx, hmq_slice session, const subscrib
         if (share_is(filter, &inner)) /* it gets no retained messages (MQTT 5.0 section 4.8.2) */
             share_member_came(ctx, session, filter);
         else
-            hand_over_retained(ctx, session, filter, list[i].asked.wanted, list[i].new);
+            begin_retained(ctx, session, filter, list[i].asked.wanted, list[i].new);
     }
+    retained_cursors_feed(ctx, session);
 }
 
 static void subscribe_all(server_ctx *ctx, hmq_slice session, subscribing *list, int pairs, bool shares) {
@@ -272,6 +227,7 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
             replicate(ctx, "HDEL", "ss", name, argv[i]);
             index_remove_filter(index, slice_of(key), slice_of(argv[i]));
             session_replays_write(ctx, slice_of(key), argv[i], NULL);
+            retained_cursors_end(ctx, slice_of(key), slice_of(argv[i]));
             removed_count++;
         }
         sv.ReplyWithLongLong(ctx, stood);
@@ -365,19 +321,29 @@ static void reply_record(server_ctx *ctx, const hmq_record *record) {
     sv.Free(bytes);
 }
 
-static bool list_retained(void *context, uint64_t subscriber, uint32_t unused) {
-    (void)unused;
-    retained_list *list = context;
-    server_string *key = (server_string *)(uintptr_t)subscriber;
+static void list_one(retained_list *list, server_string *key) {
     retained_message kept;
-    if (list->slots.given && !slots_option_lists(&list->slots, slots_of_key(slice_of(key)))) return true;
-    if (!retained_read(list->ctx, key, &kept)) return true;
+    if (list->slots.given && !slots_option_lists(&list->slots, slots_of_key(slice_of(key)))) return;
+    if (!retained_read(list->ctx, key, &kept)) return;
     if (list->values)
         reply_record(list->ctx, &kept.record);
     else
         sv.ReplyWithStringBuffer(list->ctx, (const char *)kept.record.topic.data, kept.record.topic.len);
     retained_read_end(&kept);
-    return ++list->count < list->most;
+    list->count++;
+}
+
+static void list_retained(retained_list *list, server_dict *topics, hmq_slice filter) {
+    static retained_position position;
+    retained_page page = {.end = false};
+    for (position.len = 0; !page.end && list->count < list->most;) {
+        page.visits = SIZE_MAX;
+        retained_topics_walk(topics, filter, &position, &page);
+        for (size_t i = 0; i < page.count; i++) {
+            if (list->count < list->most) list_one(list, page.keys[i]);
+            sv.FreeString(NULL, page.keys[i]);
+        }
+    }
 }
 
 static bool parse_retained(args *a, server_string **filter, retained_list *list) {
@@ -408,7 +374,9 @@ int topic_retained_command(server_ctx *ctx, server_string **argv, int argc) {
     if (list.slots.given) slots_served(&list.slots.asked);
     if (list.slots.given) sv.ReplyWithArray(ctx, 2);
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
-    hmq_trie_match_filter(index->retained, (const char *)text.data, text.len, list_retained, &list);
+    index_pin(index, INDEX_RETAINED);
+    list_retained(&list, index->retained, text);
+    index_unpin(index, INDEX_RETAINED);
     sv.ReplySetArrayLength(ctx, list.count);
     if (list.slots.given) slots_option_reply_unserved(ctx, &list.slots);
     return SERVER_OK;

@@ -9,10 +9,13 @@
  * that are not expected, an epoch that is not current, a cluster) are run as the command that they are, behind what was
  * gathered.  So what each does, and what it replies, is what TOPIC.PUBLISH does and replies.
  *
+ * For a user to whom a key or a channel is denied each publish is run as a command of his, which is judged.
+ *
  * Invariant: the bytes are read to their end before the first message is published.  O(that of the publishes). */
 #include "../src/resp.h"
 #include "../src/session_key.h"
 #include "../src/topic.h"
+#include "access.h"
 #include "delivery.h"
 #include "errors.h"
 #include "session.h"
@@ -137,22 +140,25 @@ static bool publish_plain(server_ctx *ctx, const hmq_slice *words, size_t count,
 }
 
 /* Never NULL: what stands in the way of the call is a reply, too. */
-static server_reply *publish_as_command(server_ctx *ctx, const hmq_slice *words, size_t count) {
+static server_reply *publish_as_command(server_ctx *ctx, const hmq_slice *words, size_t count, bool is_judged) {
     server_string *argv[WORDS_MAX];
     for (size_t i = 0; i < count; i++) argv[i] = sv.CreateString(NULL, (const char *)words[i].data, words[i].len);
+    if (is_judged) access_call_for(ctx);
     server_reply *reply = sv.Call(ctx, "TOPIC.PUBLISH", "!Ev", argv, count);
+    access_call_for(NULL);
     for (size_t i = 0; i < count; i++) sv.FreeString(NULL, argv[i]);
     return reply;
 }
 
-static void publish_all(server_ctx *ctx) {
+/* `is_judged`: each of them, as a command of the user. */
+static void publish_all(server_ctx *ctx, bool is_judged) {
     long long now_ms = sv.Milliseconds();
     for (size_t i = 0, at = 0; i < pipeline.count; at = pipeline.ends[i++]) {
         const hmq_slice *words = pipeline.words + at;
         size_t count = pipeline.ends[i] - at;
-        if (publish_plain(ctx, words, count, now_ms, &pipeline.reached[i])) continue;
+        if (!is_judged && publish_plain(ctx, words, count, now_ms, &pipeline.reached[i])) continue;
         gather_settle(ctx);
-        pipeline.replies[i] = publish_as_command(ctx, words, count);
+        pipeline.replies[i] = publish_as_command(ctx, words, count, is_judged);
     }
     gather_settle(ctx);
 }
@@ -174,7 +180,10 @@ static void reply_all(server_ctx *ctx) {
 int topic_pipeline_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc != 2) return sv.WrongArity(ctx);
     if (!read_all(ctx, slice_of(argv[1]))) return SERVER_OK;
-    publish_all(ctx);
+    server_string *user;
+    bool is_judged = access_is_restricted(ctx, false, &user);
+    if (user != NULL) sv.FreeString(NULL, user);
+    publish_all(ctx, is_judged);
     reply_all(ctx);
     return SERVER_OK;
 }

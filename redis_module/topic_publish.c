@@ -16,7 +16,11 @@
 #include "publish_producer.h"
 #include "publish_slots.h"
 #include "publisher.h"
+#include "queue.h"
+#include "queue_overflow.h"
+#include "quota.h"
 #include "retained.h"
+#include "retained_cursors.h"
 #include "share.h"
 #include "share_replay.h"
 #include "slots_option.h"
@@ -125,11 +129,17 @@ static const indexed_session *session_of_client(const index_t *index, hmq_slice 
     return session;
 }
 
-static void find_matches(const index_t *index, const hmq_record *record) {
+/* What was found stands until end_matches: the sessions are pinned. */
+static void find_matches(index_t *index, const hmq_record *record) {
+    index_pin(index, INDEX_SESSIONS);
     matches.count = matches.identifier_count = matches.share_count = 0;
     matches.mark++;
     matches.publisher = session_of_client(index, record->publisher);
     hmq_trie_match(index->filters, (const char *)record->topic.data, record->topic.len, take_match, NULL);
+}
+
+static void end_matches(index_t *index) {
+    index_unpin(index, INDEX_SESSIONS);
 }
 
 /* Keeps the matches that this command may serve. */
@@ -143,12 +153,75 @@ static void keep_own(server_ctx *ctx, index_t *index, slots_option *slots) {
     matches.count = kept;
 }
 
+/* ---- room -------------------------------------------------------------------------------------------------- */
+
+/* May one of the matches refuse the message?  (A share's queue has no policy of its own.) */
+static bool may_be_refused(const index_t *index, const hmq_record *record) {
+    if (record->qos == 0 || (matches.count == 0 && matches.share_count == 0)) return false;
+    if (overflow_refuses((overflow)settings.session_overflow)) return true;
+    if (session_index_refusing(index->opened) == 0) return false;
+    for (size_t i = 0; i < matches.count; i++) {
+        const session_entry *entry = session_index_find(index->opened, slice_of(matches.list[i].session->key));
+        if (entry != NULL && entry->refuses) return true;
+    }
+    return false;
+}
+
+static queue_status judge(server_ctx *ctx, server_string *key, size_t bytes) {
+    queue q;
+    queue_status status = QUEUE_OK;
+    if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE)) status = queue_judge(&q, bytes);
+    queue_close(&q);
+    return status;
+}
+
+/* The queue of the n-th that gets the message; NULL: it will not be stored there. */
+static server_string *queue_of_match(server_ctx *ctx, index_t *index, size_t n) {
+    if (n >= matches.count) return matches.shares[n - matches.count]->key;
+    const match *to = &matches.list[n];
+    return to->qos > 0 && index_session_lives(ctx, index, to->session) ? to->session->key : NULL;
+}
+
+/* Is there room in the queues that refuse?  Else nothing is done: replies QUOTA if one refuses for good, QUEUEFULL if
+ * others are to be waited for. */
+static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    if (!may_be_refused(index, record)) return true;
+    server_string *waits = NULL;
+    size_t bytes = hmq_record_size(record);
+    for (size_t n = 0; n < matches.count + matches.share_count; n++) {
+        server_string *key = queue_of_match(ctx, index, n);
+        queue_status status = key == NULL ? QUEUE_OK : judge(ctx, key, bytes);
+        if (status == QUEUE_WAITS) waits = key;
+        if (status != QUEUE_REFUSED) continue;
+        overflow_refuse(ctx, slice_of(key), OVERFLOW_REFUSE);
+        return false;
+    }
+    if (waits != NULL) overflow_refuse(ctx, slice_of(waits), OVERFLOW_WAIT);
+    return waits == NULL;
+}
+
+/* Would a retained message be kept, and is it refused? */
+static bool is_one_too_many(server_ctx *ctx, const index_t *index, const hmq_record *record, bool reply) {
+    bool is_kept = record->retain && record->payload.len > 0 && !hmq_record_is_for_now(record);
+    return is_kept && !quota_allows_retained(ctx, index, record->topic, reply);
+}
+
 /* How the session of a match gets the message. */
 static delivery_how how_of(const match *to, const hmq_record *record) {
     return (delivery_how){.qos = to->qos < record->qos ? to->qos : record->qos,
                           .retain = to->retain_as_published && record->retain,
                           .identifiers = matches.chosen,
                           .identifier_count = gather_identifiers(to)};
+}
+
+/* What sessions are still to be handed of the topic comes before what is published to it now (retained_cursors.h). */
+static void hand_over_older(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    if (sv.DictSize(index->cursors) == 0) return;
+    for (size_t i = 0; i < matches.count; i++) {
+        const match *to = &matches.list[i];
+        uint8_t qos = to->qos < record->qos ? to->qos : record->qos;
+        retained_cursors_reach(ctx, index, to->session, record->topic, qos);
+    }
 }
 
 static long long route(server_ctx *ctx, index_t *index, const hmq_record *record) {
@@ -256,28 +329,37 @@ static int reply_published(server_ctx *ctx, const publish *p, long long reached)
     return SERVER_OK;
 }
 
-static int publish_now(server_ctx *ctx, publish *p) {
-    index_t *index = index_of(ctx);
-    bool refused = false;
-    if (p->slots.given) slots_served(&p->slots.asked); /* one view for the whole command */
-    bool keeps = keeps_retained(ctx, p, &refused);
-    bool lasts = !refused && keeps_history(ctx, index, p, &refused);
-    if (refused) return SERVER_OK;
-    find_matches(index, &p->record);
+/* The matches are found. */
+static int publish_matched(server_ctx *ctx, index_t *index, publish *p, bool keeps, bool lasts) {
     if (can.cluster) keep_own(ctx, index, &p->slots);
     if (p->slots.blocks && !p->slots.given) {
         return reply_error(ctx, ERROR_TRYAGAIN,
                            "slot %u, which the publish concerns, is on its way to another node: try again",
                            p->slots.blocked_slot);
     }
+    if (!all_have_room(ctx, index, &p->record)) return SERVER_OK;
+    if (keeps && is_one_too_many(ctx, index, &p->record, true)) return SERVER_OK;
     /* What can be refused comes first: history, unless the retained message would be refused after it. */
     bool writable = !keeps || retained_may_write(ctx, p->record.topic);
     if (writable && lasts && !history_keep(ctx, index, &p->record, true)) return SERVER_OK;
+    hand_over_older(ctx, index, &p->record);
     if (keeps && !retained_write(ctx, index, &p->record)) return SERVER_OK;
     publisher_note(ctx, &p->from);
     if (p->producer.id != NULL) publish_producer_note(ctx, &p->producer);
     counters.topic_published++;
     return reply_published(ctx, p, route(ctx, index, &p->record));
+}
+
+static void publish_now(server_ctx *ctx, publish *p) {
+    index_t *index = index_of(ctx);
+    bool refused = false;
+    if (p->slots.given) slots_served(&p->slots.asked); /* one view for the whole command */
+    bool keeps = keeps_retained(ctx, p, &refused);
+    bool lasts = !refused && keeps_history(ctx, index, p, &refused);
+    if (refused) return;
+    find_matches(index, &p->record);
+    publish_matched(ctx, index, p, keeps, lasts);
+    end_matches(index);
 }
 
 /* Unless its producer published it before. */
@@ -309,41 +391,60 @@ long long topic_publish(server_ctx *ctx, const hmq_record *record) {
     find_matches(index, record);
     if (can.cluster) keep_own(ctx, index, &own);
     bool keeps = record->retain && (!can.cluster || slots_state(retained_slot(record->topic)) == SLOT_SERVED);
+    keeps = keeps && !is_one_too_many(ctx, index, record, false);
+    hand_over_older(ctx, index, record);
     if (keeps && retained_may_write(ctx, record->topic)) retained_write(ctx, index, record);
     bool lasts = !hmq_record_is_for_now(record) && history_is_kept_here(ctx, index, record);
     if (lasts && !history_keep(ctx, index, record, false)) counters.history_refused++;
+    long long reached = route(ctx, index, record);
+    end_matches(index);
+    return reached;
+}
+
+static long long publish_one(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    if (!all_have_room(ctx, index, record) || is_one_too_many(ctx, index, record, true)) return -1;
+    bool writable = !record->retain || retained_may_write(ctx, record->topic);
+    bool lasts = !hmq_record_is_for_now(record);
+    if (writable && lasts && !history_keep(ctx, index, record, true)) return -1;
+    hand_over_older(ctx, index, record);
+    if (record->retain && !retained_write(ctx, index, record)) return -1;
+    counters.topic_published++;
     return route(ctx, index, record);
 }
 
 long long topic_publish_one(server_ctx *ctx, const hmq_record *record) {
     index_t *index = index_of(ctx);
     find_matches(index, record);
-    bool writable = !record->retain || retained_may_write(ctx, record->topic);
-    bool lasts = !hmq_record_is_for_now(record);
-    if (writable && lasts && !history_keep(ctx, index, record, true)) return -1;
-    if (record->retain && !retained_write(ctx, index, record)) return -1;
-    counters.topic_published++;
-    return route(ctx, index, record);
+    long long reached = publish_one(ctx, index, record);
+    end_matches(index);
+    return reached;
 }
 
-bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long *reached) {
-    if (can.cluster || record->retain || !index_is_current(ctx)) return false;
-    index_t *index = index_of(ctx);
-    find_matches(index, record);
-    if (matches.share_count > 0) return false;
+static bool gather_matched(server_ctx *ctx, index_t *index, const hmq_record *record, long long *reached) {
+    if (matches.share_count > 0 || may_be_refused(index, record)) return false;
     bool lasts = !hmq_record_is_for_now(record);
     if (lasts && !history_keep(ctx, index, record, false)) return false; /* it is asked again, and says why not */
     counters.topic_published++;
+    hand_over_older(ctx, index, record);
     message m;
     message_begin(&m, record, record->time_ms);
     for (size_t i = 0; i < matches.count; i++) {
         const match *to = &matches.list[i];
         if (!index_session_lives(ctx, index, to->session)) continue;
         delivery_how how = how_of(to, record);
-        gather(ctx, to->session, &m, &how, reached);
+        gather(ctx, index, to->session, &m, &how, reached);
     }
     message_end(&m);
     return true;
+}
+
+bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long *reached) {
+    if (can.cluster || record->retain || !index_is_current(ctx)) return false;
+    index_t *index = index_of(ctx);
+    find_matches(index, record);
+    bool gathered = gather_matched(ctx, index, record, reached);
+    end_matches(index);
+    return gathered;
 }
 
 /* ---- to some slots, perhaps not for the first time ----------------------------------------------------------- */
@@ -378,23 +479,33 @@ static void keep_new(server_ctx *ctx, index_t *index, part *p) {
     matches.share_count = kept;
 }
 
-topic_part topic_publish_part(server_ctx *ctx, const hmq_record *record, uint64_t number, long long *reached) {
-    index_t *index = index_of(ctx);
+static topic_part publish_part(server_ctx *ctx, index_t *index, const hmq_record *record, uint64_t number,
+                               long long *reached) {
     part p = {.number = number};
     unsigned slot;
     bool keeps = record->retain && is_new(&p, publish_slots_judge(ctx, retained_slot(record->topic), number));
     bool lasts = !p.refused && !hmq_record_is_for_now(record) && history_topic_slot(ctx, index, record->topic, &slot) &&
                  is_new(&p, publish_slots_judge(ctx, slot, number));
-    find_matches(index, record);
     keep_new(ctx, index, &p);
     if (p.refused) return TOPIC_PART_REFUSED;
     if (!p.new) return p.known ? TOPIC_PART_KNOWN : TOPIC_PART_NONE;
+    if (!all_have_room(ctx, index, record)) return TOPIC_PART_REFUSED;
+    if (keeps && is_one_too_many(ctx, index, record, true)) return TOPIC_PART_REFUSED;
     bool writable = !keeps || retained_may_write(ctx, record->topic);
     if (writable && lasts && !history_keep(ctx, index, record, true)) return TOPIC_PART_REFUSED;
+    hand_over_older(ctx, index, record);
     if (keeps && !retained_write(ctx, index, record)) return TOPIC_PART_REFUSED;
     counters.topic_published++;
     *reached += route(ctx, index, record);
     return TOPIC_PART_PUBLISHED;
+}
+
+topic_part topic_publish_part(server_ctx *ctx, const hmq_record *record, uint64_t number, long long *reached) {
+    index_t *index = index_of(ctx);
+    find_matches(index, record);
+    topic_part published = publish_part(ctx, index, record, number, reached);
+    end_matches(index);
+    return published;
 }
 
 int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {

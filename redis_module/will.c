@@ -5,6 +5,7 @@
 
 #include "../src/record.h"
 #include "../src/session_key.h"
+#include "command_slot.h"
 #include "errors.h"
 #include "index.h"
 #include "replication.h"
@@ -157,7 +158,7 @@ void will_end(will *w) {
 
 /* ---- publishing -------------------------------------------------------------------------------------------- */
 
-void will_publish(server_ctx *ctx, hmq_slice session, const will *w) {
+static void publish(server_ctx *ctx, hmq_slice session, const will *w) {
     char *client_id = sv.Alloc(session.len);
     int64_t len = hmq_session_key_decode((const char *)session.data, session.len, client_id, session.len);
     hmq_record record = {.type = HMQ_RECORD_PUBLISH,
@@ -172,4 +173,35 @@ void will_publish(server_ctx *ctx, hmq_slice session, const will *w) {
     topic_publish(ctx, &record);
     counters.wills_published++;
     sv.Free(client_id);
+}
+
+/* A will that is published after the command. */
+typedef struct pending {
+    server_string *session;
+    will will;
+} pending;
+
+static void publish_pending(server_ctx *ctx, void *data) {
+    const pending *p = data;
+    publish(ctx, slice_of(p->session), &p->will);
+}
+
+static void release_pending(void *data) {
+    pending *p = data;
+    will_end(&p->will);
+    sv.FreeString(NULL, p->session);
+    sv.Free(p);
+}
+
+void will_publish(server_ctx *ctx, hmq_slice session, const will *w) {
+    if (!command_slot_binds()) {
+        publish(ctx, session, w);
+        return;
+    }
+    pending *p = sv.Alloc(sizeof *p);
+    *p = (pending){sv.CreateString(NULL, (const char *)session.data, session.len), *w};
+    p->will.owned = true;
+    for (int i = 0; i < WILL_STRINGS; i++)
+        if (w->strings[i] != NULL) p->will.strings[i] = sv.HoldString(NULL, w->strings[i]);
+    command_slot_after(ctx, publish_pending, p, release_pending);
 }

@@ -37,7 +37,7 @@ void will_forget(server_ctx *ctx, hmq_slice session);
 bool will_read(server_ctx *ctx, hmq_slice session, will *w);
 void will_end(will *w);
 
-/* To all sessions that match, and as retained message. */
+/* To all sessions that match, and as retained message; after the running command if that may not open their keys. */
 void will_publish(server_ctx *ctx, hmq_slice session, const will *w);
 
 #endif

@@ -128,6 +128,7 @@ const hmq_engine_counters *hmq_engine_count(const hmq_engine *e) {
 static void connection_free(hmq_engine *e, connection *c) {
     hmq_client_forget(e, c);
     hmq_outgoing_forget(e, c);
+    e->connects_held -= c->connect_held;
     hmq_bytes_free(&e->allocator, &c->unread);
     hmq_bytes_free(&e->allocator, &c->again);
     hmq_bytes_free(&e->allocator, &c->later);
@@ -227,8 +228,7 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
     if (!*ok) return 0;
     c->phase = PHASE_OPEN;
     c->version = session->version;
-    c->denied_otherwise = session->denied_otherwise;
-    c->judges_all |= session->denied_otherwise;
+    hmq_rules_deny_otherwise(&c->publish_rules, session->denied_otherwise);
     c->window = session->window;
     c->receive_maximum = session->receive_maximum;
     c->alias_maximum_in = session->alias_maximum_in;
@@ -299,6 +299,7 @@ bool hmq_engine_next_output(hmq_engine *e, hmq_conn *conn, hmq_slice *bytes) {
         c->output = (hmq_bytes){0};
         if (e->handed.len > 0) {
             *bytes = (hmq_slice){hmq_bytes_at(&e->handed), e->handed.len};
+            if (id_count(&c->in_output) > 0) hmq_outgoing_handed_out(e, c);
             if (c->ready_count > 0 || c->wants_room) hmq_engine_wants_flush(e, c); /* there may be room again */
             return true;
         }
@@ -329,6 +330,20 @@ uint64_t hmq_engine_sent_serial(const hmq_engine *e, hmq_conn conn) {
 }
 
 /* ---- rest and relief ---- */
+
+/* A session that came back with a backlog drains it beside live publishes; only a long queue slows publishers. */
+#define LONG_QUEUE 2000U
+
+static bool backlog_grows(const hmq_engine *e, const connection *c) {
+    if (c->behind) return c->overflowed || (c->newest > c->position && c->newest - c->position >= LONG_QUEUE);
+    return c->ready_count * 2 >= e->settings.max_ready || c->ready.len * 2 >= e->settings.max_ready_bytes;
+}
+
+uint8_t hmq_engine_backlog_of(const hmq_engine *e, hmq_conn conn) {
+    const connection *c = hmq_engine_find(e, conn);
+    if (c == NULL || c->phase != PHASE_OPEN || (c->ready_count == 0 && !c->behind)) return HMQ_BACKLOG_NONE;
+    return backlog_grows(e, c) ? HMQ_BACKLOG_GROWS : HMQ_BACKLOG_WAITS;
+}
 
 bool hmq_engine_rests_now(const hmq_engine *e, const connection *c) {
     uint32_t most = c->told_to_rest ? e->settings.max_client_outstanding / 2 : e->settings.max_client_outstanding;
@@ -361,6 +376,10 @@ void hmq_engine_wants_flush(hmq_engine *e, connection *c) {
 
 void hmq_engine_wants_time(hmq_engine *e, connection *c) {
     hmq_engine_list_add(e, &e->waiting, c->handle, &c->in_waiting);
+}
+
+bool hmq_engine_wants_flush_now(const hmq_engine *e) {
+    return e->flushes.bytes.len > 0;
 }
 
 bool hmq_engine_waits(const hmq_engine *e) {
@@ -420,12 +439,7 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
         hmq_outgoing_flush(e, c);
         c->in_flush = false; /* what it wanted meanwhile is done */
     }
-    while (e->up && e->fetches < e->fetch_limit && hmq_engine_list_pop(&e->fetch_queue, &conn)) {
-        connection *c = hmq_engine_find(e, conn);
-        if (c == NULL) continue;
-        c->in_fetch_queue = false;
-        hmq_outgoing_flush(e, c);
-    }
+    while (e->up && hmq_outgoing_next_fetch(e)) continue;
     hmq_outgoing_flush_acks(e);
 }
 
@@ -433,8 +447,21 @@ bool hmq_engine_congested(const hmq_engine *e) {
     return hmq_log_count(e) > e->settings.max_outstanding || e->log.len > e->settings.max_outstanding_bytes;
 }
 
+uint32_t hmq_engine_unanswered(const hmq_engine *e, hmq_conn conn) {
+    const connection *c = hmq_engine_find(e, conn);
+    return c == NULL ? 0 : c->outstanding;
+}
+
 size_t hmq_engine_outstanding(const hmq_engine *e) {
     return hmq_log_count(e);
+}
+
+#define OWED_BYTES ((size_t)1024)
+#define OWED_COPIES 8
+
+size_t hmq_engine_owed(const hmq_engine *e) {
+    size_t owed = hmq_log_count(e) + e->log.len / OWED_BYTES;
+    return e->copies > OWED_COPIES ? (size_t)((double)owed * e->copies / OWED_COPIES) : owed;
 }
 
 void hmq_engine_look(const hmq_engine *e, hmq_engine_levels *levels) {
@@ -458,6 +485,7 @@ void hmq_engine_server_lost(hmq_engine *e) {
     hmq_bytes_clear(&e->fetch_queue.bytes);
     hmq_bytes_clear(&e->ack_queue.bytes);
     e->fetches = e->acking = 0;
+    e->fetch_bytes = 0;
     e->fetch_limit = 1; /* in case the pages were the reason: the server's bound on what a client may have unread */
     for (uint32_t i = 0; i < e->slot_count; i++) {
         connection *c = e->slots[i];

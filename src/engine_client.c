@@ -4,9 +4,8 @@
  * written straight into the log.  Nothing is copied in between. */
 #include "engine_internal.h"
 
-#include "topic.h"
-
-#define BATCH 64
+#define BATCH 64U
+#define TURN_PACKETS 512U /* that one call takes of a client; a multiple of BATCH */
 #define FOR_OWNER 1 /* outcomes of a packet */
 #define DENIED 2
 #define ARGUMENT_BYTES ((size_t)32) /* of one short argument on the wire, with its header */
@@ -17,7 +16,8 @@ enum {
     REASON_IN_USE = 0x91,
     REASON_RECEIVE_MAXIMUM = 0x93,
     REASON_TOPIC_ALIAS = 0x94,
-    REASON_PROTOCOL = 0x82
+    REASON_PROTOCOL = 0x82,
+    REASON_BUSY = 0x89
 };
 
 const char *hmq_engine_error_text(int error) {
@@ -32,6 +32,7 @@ const char *hmq_engine_error_text(int error) {
     case HMQ_ENGINE_NO_MEMORY: return "out of memory";
     case HMQ_ENGINE_SUBSCRIPTION_ID: return "a subscription identifier in a client's PUBLISH [MQTT-3.3.4-6]";
     case HMQ_ENGINE_WRONG_ANSWER: return "an acknowledgement that a message of this QoS does not have (section 4.3)";
+    case HMQ_ENGINE_CONNECTS_HELD: return "too many bytes of incomplete CONNECTs are held: try again";
     default: return hmq_mqtt_error_text((hmq_mqtt_error)error);
     }
 }
@@ -41,6 +42,7 @@ static uint8_t reason_of(int error) {
     case HMQ_ENGINE_RECEIVE_MAXIMUM: return REASON_RECEIVE_MAXIMUM;
     case HMQ_ENGINE_TOPIC_ALIAS: return REASON_TOPIC_ALIAS;
     case HMQ_ENGINE_NO_MEMORY: return 0x97; /* quota exceeded */
+    case HMQ_ENGINE_CONNECTS_HELD: return REASON_BUSY;
     case HMQ_ENGINE_NOT_CONNECTED:
     case HMQ_ENGINE_SECOND_CONNECT:
     case HMQ_ENGINE_UNEXPECTED:
@@ -84,9 +86,8 @@ static void free_aliases(hmq_engine *e, alias **aliases, size_t count) {
 void hmq_client_forget(hmq_engine *e, connection *c) {
     free_aliases(e, &c->aliases_in, c->alias_maximum_in);
     free_aliases(e, &c->aliases_out, c->aliases_out_count);
-    if (c->rules != NULL) e->allocator.release(c->rules);
-    c->rules = NULL;
-    c->rule_count = 0;
+    hmq_rules_free(e, &c->publish_rules);
+    hmq_rules_free(e, &c->receive_rules);
 }
 
 /* Notes or looks up a topic alias; an empty *topic is filled in. */
@@ -111,40 +112,6 @@ static int resolve_alias(hmq_engine *e, connection *c, uint16_t number, hmq_slic
     if (a->topic != NULL) e->allocator.release(a->topic);
     *a = (alias){0, copy, (uint16_t)topic->len};
     return 0;
-}
-
-/* ---- rules ---- */
-
-bool hmq_engine_rules(hmq_engine *e, hmq_conn conn, const hmq_engine_rule *rules, size_t count, bool denied_otherwise) {
-    connection *c = hmq_engine_find(e, conn);
-    if (c == NULL) return true;
-    size_t bytes = 0;
-    uint8_t *text = NULL;
-    for (size_t i = 0; i < count; i++) bytes += rules[i].filter.len;
-    hmq_engine_rule *copy = count == 0 ? NULL : e->allocator.alloc(count * sizeof *copy + bytes);
-    if (count > 0 && copy == NULL) return false;
-    for (size_t i = 0; i < count; i++) {
-        if (i == 0) text = (uint8_t *)(copy + count);
-        copy[i] = (hmq_engine_rule){rules[i].allow, {text, rules[i].filter.len}};
-        if (rules[i].filter.len > 0) memcpy(text, rules[i].filter.data, rules[i].filter.len);
-        text += rules[i].filter.len;
-    }
-    if (c->rules != NULL) e->allocator.release(c->rules);
-    c->rules = copy;
-    c->rule_count = count;
-    c->denied_otherwise = denied_otherwise;
-    c->judges_all = denied_otherwise;
-    for (size_t i = 0; i < count; i++) c->judges_all |= rules[i].filter.len == 0 || rules[i].filter.data[0] != '$';
-    return true;
-}
-
-static bool may_publish(const connection *c, hmq_slice topic) {
-    for (size_t i = 0; i < c->rule_count; i++) {
-        const hmq_engine_rule *rule = &c->rules[i];
-        if (hmq_topic_matches((const char *)rule->filter.data, rule->filter.len, (const char *)topic.data, topic.len))
-            return rule->allow;
-    }
-    return !c->denied_otherwise;
 }
 
 /* ---- publishing ---- */
@@ -274,6 +241,8 @@ static int deny(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
 static int on_publish(hmq_engine *e, connection *c, hmq_mqtt_packet *p) {
     hmq_mqtt_publish_properties properties = {0};
     e->count.publishes_received[p->qos]++;
+    c->traffic.received++;
+    c->traffic.bytes_received += p->payload.len;
     if (c->version == 5 && p->properties.len > 0) {
         int error = hmq_mqtt_split_publish_properties(p->properties, &properties);
         if (error != HMQ_MQTT_OK) return error;
@@ -285,8 +254,7 @@ static int on_publish(hmq_engine *e, connection *c, hmq_mqtt_packet *p) {
     if (p->qos > 0 && c->version == 5 && c->receive_maximum > 0 && ++c->quota_used > c->receive_maximum)
         return HMQ_ENGINE_RECEIVE_MAXIMUM;
     spend(e, c);
-    bool is_judged = c->judges_all || (c->rule_count > 0 && p->topic.data[0] == '$');
-    if (is_judged && !may_publish(c, p->topic)) return deny(e, c, p);
+    if (!rules_allow(&c->publish_rules, p->topic)) return deny(e, c, p);
     return send_publish(e, c, p, &properties);
 }
 
@@ -321,8 +289,15 @@ static int on_packet(hmq_engine *e, connection *c, hmq_mqtt_packet *p) {
     }
 }
 
+static bool is_over_limit(int error) {
+    return error == HMQ_MQTT_TOO_LARGE || error == HMQ_MQTT_CONNECT_TOO_LARGE || error == HMQ_MQTT_TOO_MANY_FILTERS ||
+           error == HMQ_MQTT_TOO_MANY_USER_PROPERTIES || error == HMQ_ENGINE_CONNECTS_HELD;
+}
+
 static bool fault(hmq_engine *e, connection *c, int error, hmq_slice bytes, hmq_engine_event *event) {
-    if (error > HMQ_ENGINE_NOT_CONNECTED)
+    if (is_over_limit(error))
+        e->count.packets_over_limits++;
+    else if (error > HMQ_ENGINE_NOT_CONNECTED)
         e->count.packets_malformed++;
     else if (error != HMQ_ENGINE_NO_MEMORY)
         e->count.protocol_errors++;
@@ -351,18 +326,28 @@ static bool tell_of_denial(connection *c, hmq_slice topic, hmq_engine_event *eve
 
 /* ---- bytes ---- */
 
-/* Takes packets until there are no more whole ones, one is for the owner, or one is wrong.  *taken: bytes that are done
- * with.  True: *event is set. */
+static hmq_mqtt_limits limits_of(const hmq_engine_settings *settings) {
+    return (hmq_mqtt_limits){.max_packet_bytes = settings->max_packet_bytes,
+                             .max_connect_bytes = settings->max_connect_bytes,
+                             .max_filters = settings->max_filters,
+                             .max_user_properties = settings->max_user_properties,
+                             .max_user_property_bytes = settings->max_user_property_bytes};
+}
+
+/* Takes packets until there are no more whole ones, TURN_PACKETS were taken, one is for the owner, or one is wrong.
+ * *taken: bytes that are done with.  True: *event is set. */
 static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, size_t *taken,
                  hmq_engine_event *event) {
     hmq_mqtt_packet packets[BATCH];
+    const hmq_mqtt_limits limits = limits_of(&e->settings);
     *taken = 0;
-    for (;;) {
+    c->has_more = false;
+    for (size_t most = TURN_PACKETS; most > 0; most -= BATCH) {
         size_t consumed, count;
         hmq_mqtt_error bad;
         /* Version 0: before CONNECT, whatever level it says.  Only one packet then: what follows has to wait for it. */
-        count = hmq_mqtt_decode_many(data + *taken, len - *taken, c->version, e->settings.max_packet_bytes, packets,
-                                     c->phase == PHASE_NEW ? 1 : BATCH, &consumed, &bad);
+        count = hmq_mqtt_decode_within(data + *taken, len - *taken, c->version, &limits, packets,
+                                       c->phase == PHASE_NEW ? 1 : BATCH, &consumed, &bad);
         e->count.packets_received += count;
         e->took |= count > 0;
         for (size_t i = 0; i < count; i++) {
@@ -378,6 +363,8 @@ static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, 
         if (bad != HMQ_MQTT_OK) return fault(e, c, bad, (hmq_slice){data + *taken, len - *taken}, event);
         if (count < BATCH) return false;
     }
+    c->has_more = *taken < len;
+    return false;
 }
 
 static bool no_memory(hmq_engine *e, connection *c, hmq_engine_event *event) {
@@ -398,16 +385,20 @@ static bool take_unread(hmq_engine *e, connection *c, hmq_engine_event *event) {
     return raised;
 }
 
-bool hmq_engine_receive(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t len, int64_t now_ms,
-                        hmq_engine_event *event) {
-    connection *c = hmq_engine_find(e, conn);
-    *event = (hmq_engine_event){0};
-    if (c == NULL || c->phase == PHASE_ENDED) return false;
-    e->now_ms = now_ms;
-    e->count.bytes_received += len;
-    e->took = c->paused;
+#define CONNECT_ALWAYS_HELD 1024 /* bytes; so that who fills the memory for all keeps no small CONNECT out */
+
+/* Is too much held for clients whose CONNECT is not whole? */
+static bool holds_too_much(hmq_engine *e, connection *c) {
+    size_t held = c->phase == PHASE_NEW ? c->unread.capacity : 0;
+    e->connects_held = e->connects_held - c->connect_held + held;
+    c->connect_held = held;
+    return e->settings.max_unread_connects > 0 && held > CONNECT_ALWAYS_HELD &&
+           e->connects_held > e->settings.max_unread_connects;
+}
+
+static bool receive(hmq_engine *e, connection *c, const uint8_t *data, size_t len, hmq_engine_event *event) {
     if (c->paused || c->unread.len > 0) {
-        if (!hmq_bytes_append(&e->allocator, &c->unread, data, len)) return no_memory(e, c, event);
+        if (len > 0 && !hmq_bytes_append(&e->allocator, &c->unread, data, len)) return no_memory(e, c, event);
         return take_unread(e, c, event);
     }
     size_t taken;
@@ -416,6 +407,30 @@ bool hmq_engine_receive(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_
         !hmq_bytes_append(&e->allocator, &c->unread, data + taken, len - taken))
         return no_memory(e, c, event);
     return raised;
+}
+
+bool hmq_engine_receive(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t len, int64_t now_ms,
+                        hmq_engine_event *event) {
+    connection *c = hmq_engine_find(e, conn);
+    *event = (hmq_engine_event){0};
+    if (c == NULL || c->phase == PHASE_ENDED) return false;
+    e->now_ms = now_ms;
+    e->count.bytes_received += len;
+    e->took = c->paused;
+    bool raised = receive(e, c, data, len, event);
+    if (c->phase == PHASE_OPEN || !holds_too_much(e, c)) return raised;
+    hmq_slice begun = {hmq_bytes_at(&c->unread), c->unread.len};
+    return fault(e, c, HMQ_ENGINE_CONNECTS_HELD, begun, event);
+}
+
+bool hmq_engine_has_more(const hmq_engine *e, hmq_conn conn) {
+    const connection *c = hmq_engine_find(e, conn);
+    return c != NULL && c->has_more && !c->paused && c->phase != PHASE_ENDED;
+}
+
+size_t hmq_engine_unread(const hmq_engine *e, hmq_conn conn) {
+    const connection *c = hmq_engine_find(e, conn);
+    return c == NULL ? 0 : c->unread.len;
 }
 
 bool hmq_engine_took(const hmq_engine *e) {

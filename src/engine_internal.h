@@ -3,11 +3,13 @@
  *      engine.c          connections, bytes for clients, flush, the server's loss and return
  *      engine_inbox.c    which connection an inbox belongs to
  *      engine_client.c   packets of clients become commands
+ *      engine_rules.c    what a client may publish, and which topics may be sent to it
  *      engine_server.c   replies and pushes become packets
  *      engine_log.c      commands without a reply: the log of their bytes, and whom the replies belong to
  *      engine_queue.c    a session's queue: pages that are fetched, the comparison after a loss of the server
  *      engine_send.c     messages on their way to a client: window, ready line
  *      engine_acks.c     what clients acknowledge, and how the server is told
+ *      engine_traffic.c  what each connection sent and received, for whoever looks
  *      inflight.c        the messages that a client has and has not acknowledged
  *
  * Memory: everything is the engine's, taken from its allocator.  A connection without traffic holds its structure, its
@@ -44,13 +46,16 @@ typedef enum command_kind {
 
 typedef struct awaited {
     hmq_conn conn;
-    uint64_t token;     /* OWNER: its own; SILENT: confirmations to come; a client's: 1 if it was sent before */
+    uint64_t token;     /* OWNER: its own; SILENT: confirmations to come; FETCH: bytes that its page may have; a
+                           client's: 1 if it was sent before */
     uint32_t len;       /* of its bytes in the log */
     uint16_t packet_id; /* of an ACK: how many; of a FETCH: 1 if it is to be PACKED */
     uint8_t kind;
     uint8_t qos;
     uint16_t batch;        /* the first publish of a TOPIC.PIPELINE: how many there are; else 0 */
     uint8_t before, after; /* bytes of the TOPIC.PIPELINE that stand around its own */
+    uint8_t losses;        /* of the server, since it was written: of a publish */
+    bool alone;            /* under way as the only suspect (engine_log.c) */
 } awaited;
 
 /* A queue of 16-bit numbers, lists of connections, and so on: arrays that grow. */
@@ -80,6 +85,20 @@ typedef struct alias {
     uint16_t len;
 } alias;
 
+typedef struct rule_set { /* engine_rules.c */
+    hmq_engine_rule *rules; /* one block with the texts */
+    size_t count;
+    bool denied_otherwise;
+    bool can_deny;   /* some topic may be denied */
+    bool judges_all; /* else only topics that begin with a dollar can be denied */
+} rule_set;
+
+typedef struct traffic {
+    uint64_t received, bytes_received, sent, bytes_sent;
+    uint64_t received_before, sent_before; /* at the last measurement */
+    uint32_t received_lately, sent_lately;
+} traffic;
+
 typedef struct connection {
     hmq_conn handle;
     uint8_t phase;
@@ -87,10 +106,12 @@ typedef struct connection {
     bool writable, in_outputs, in_flush, in_waiting, in_fetch_queue, in_ack_queue;
     bool paused;       /* a packet is with the owner: what follows waits */
     bool told_to_rest; /* and so RELIEF is owed */
+    bool has_more;     /* whole packets were left in `unread`: a call takes TURN_PACKETS at most */
     uint8_t owed;      /* the event that ended it, if there was no memory to raise it; else 0 */
 
     /* From the client. */
     hmq_bytes unread;
+    size_t connect_held;  /* as counted in the engine's connects_held */
     uint32_t outstanding; /* PUBLISH, DENIED, COMPLETE without an outcome */
     uint32_t under_way;   /* of them with the server */
     hmq_bytes again;      /* those of them that are to be sent again: engine_log.c has the form */
@@ -102,11 +123,8 @@ typedef struct connection {
     alias *aliases_in;  /* alias_maximum_in, by alias - 1; NULL until the first */
     alias *aliases_out; /* alias_maximum_out */
     bucket publishing;
-    bool denied_otherwise;
     bool told_of_denial; /* one line in a log has to do for a connection */
-    bool judges_all; /* else only topics that begin with a dollar: no rule can match others, which are allowed */
-    size_t rule_count;
-    hmq_engine_rule *rules; /* one block with the texts */
+    rule_set publish_rules;
 
     /* To the client. */
     uint64_t unclaimed; /* as the engine's was when it was accepted */
@@ -116,17 +134,25 @@ typedef struct connection {
     uint32_t max_packet_out;
     uint64_t position, highest;
     uint64_t check_until, missed_after; /* while checking: engine_queue.c */
+    uint64_t newest; /* the highest serial pushed */
     bool behind, fetching, checking, missed, sent_due;
+    bool overflowed; /* it is behind because pushes came faster than acknowledgements */
+    uint32_t needs; /* bytes of the next message of the queue, which is larger than a page; 0: not known to be */
     bool replays, wants_room; /* hmq_engine_replays */
+    bool told_of_withheld;    /* as told_of_denial */
+    rule_set receive_rules;
     retry queue;     /* a command about the session was refused for now */
     hmq_bytes ready; /* outgoing_message + value, one after the other */
     uint32_t ready_count;
     id_queue acks_due, acking;
+    id_queue in_output; /* messages of QoS 0 of the queue: acknowledged when their bytes are handed out */
     int64_t acks_since_ms; /* while in_ack_queue */
     id_queue releases; /* those under way first */
     uint32_t releases_under_way;
     bool releases_held; /* one of those under way was refused: it and all behind it go again */
     bucket replay;
+
+    traffic traffic;
 
     /* Who it is. */
     uint64_t epoch;
@@ -149,11 +175,13 @@ struct hmq_engine {
 
     uint64_t unclaimed; /* messages of queues that came for nobody: a session that is about to be opened fetches them */
 
+    size_t connects_held; /* bytes held for clients whose CONNECT is not whole */
     bool took; /* the last bytes of a client made a packet whole */
     bool up;
     bool broken; /* the server's bytes made no sense */
     bool unpacked; /* this server knows no SESSION.FETCH ... PACKED */
     bool unpipelined; /* this server knows no TOPIC.PIPELINE, or does not permit it */
+    bool suspect_under_way; /* the one publish that may break the connection (engine_log.c) */
     bool sweep; /* something could not be put on a list, or raised: the next flush looks at all connections */
     hmq_bytes log; /* commands without a reply, and those not written */
     size_t unwritten; /* bytes at the end of the log */
@@ -165,6 +193,7 @@ struct hmq_engine {
     hmq_resp_progress measured; /* of it */
 
     uint32_t fetches, fetch_limit;
+    uint64_t fetch_bytes; /* that the pages under way may have */
     uint32_t behind; /* connections that are */
     uint32_t acking; /* identifiers in the SESSION.ACKs that have no reply yet */
     conn_list outputs, flushes, waiting, fetch_queue, ack_queue;
@@ -210,6 +239,20 @@ void hmq_inbox_remove(hmq_engine *e, const connection *c); /* unless somebody el
 void hmq_client_forget(hmq_engine *e, connection *c); /* aliases, rules */
 void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason);
 
+/* ---- engine_rules.c ---- */
+bool hmq_rules_set(hmq_engine *e, rule_set *set, const hmq_engine_rule *rules, size_t count, bool denied_otherwise);
+void hmq_rules_deny_otherwise(rule_set *set, bool denied_otherwise);
+bool hmq_rules_decide(const rule_set *set, hmq_slice topic); /* O(rules) */
+void hmq_rules_free(hmq_engine *e, rule_set *set);
+static inline bool rules_allow(const rule_set *set, hmq_slice topic) {
+    if (!set->can_deny || (!set->judges_all && topic.len > 0 && topic.data[0] != '$')) return true;
+    return hmq_rules_decide(set, topic);
+}
+
+/* ---- engine_server.c ---- */
+/* The server was lost too often: the publish, of which these are the bytes of the command, is refused. */
+void hmq_publish_abandon(hmq_engine *e, connection *c, const awaited *entry, const uint8_t *bytes);
+
 /* ---- engine_log.c ---- */
 /* Room for commands of at most `most` bytes; NULL: no memory.  Then hmq_log_add, for each. */
 uint8_t *hmq_log_room(hmq_engine *e, size_t most);
@@ -230,6 +273,10 @@ void hmq_log_send_again(hmq_engine *e, connection *c);
 bool hmq_log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id);
 /* One push that confirms (UN)SUBSCRIBE. */
 void hmq_log_confirmed(hmq_engine *e);
+/* The reply to a suspect is there, or will not come. */
+void hmq_log_suspect_done(hmq_engine *e);
+/* Is there something to be sent again that is not refused for now? */
+bool hmq_log_goes_on(const connection *c);
 /* Publishes of QoS 0 among what is kept. */
 size_t hmq_log_kept_qos0(const connection *c);
 
@@ -288,6 +335,10 @@ bool hmq_outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uin
 /* ---- engine_send.c ---- */
 /* The message behind `position`: sends it or puts it into the line. */
 void hmq_outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value);
+/* Its output was handed out. */
+void hmq_outgoing_handed_out(hmq_engine *e, connection *c);
+/* The next message of the queue is larger than any that may be fetched: it is acknowledged unsent. */
+void hmq_outgoing_pass(hmq_engine *e, connection *c, uint64_t serial, uint16_t packet_id);
 
 /* ---- engine_queue.c ---- */
 void hmq_outgoing_wants_fetch(hmq_engine *e, connection *c);
@@ -298,6 +349,8 @@ int hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
 int hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason);
 int hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id);
 void hmq_outgoing_flush(hmq_engine *e, connection *c);
+/* The page that the connection at the head of the line waits for; false if none may be fetched now. */
+bool hmq_outgoing_next_fetch(hmq_engine *e);
 bool hmq_outgoing_may_tell(const hmq_engine *e, const connection *c); /* the server, now */
 /* Whether there is more of its queue to fetch. */
 static inline void hmq_outgoing_set_behind(hmq_engine *e, connection *c, bool behind) {

@@ -22,7 +22,8 @@
  *     succeeded are sent again: so the last word on a topic stays the publisher's last word, and the answers stay in
  *     order.  Of QoS 2 and of completions the server knows that it had them.)
  *  2. A publish of QoS 0 that was written is never sent again, unless the server said that it does not know the command.
- *  3. The commands of a connection that ended are not sent again. */
+ *  3. The commands of a connection that ended are not sent again.
+ *  4. A suspect goes into the log when nothing of its connection is there, and no other suspect. */
 #include "engine_internal.h"
 
 #define PIPELINE_BYTES 16384U /* of publishes in one command; so there are less than 65536 of them */
@@ -90,6 +91,20 @@ static void extend(hmq_engine *e, const awaited *entry) {
     e->run_bytes += entry->len;
 }
 
+/* ---- suspects ---- */
+
+/* A publish that had no reply when the server was lost may be the reason: it pushes too much, or takes too long.  After
+ * the first losses it goes by itself, so that it alone is blamed for the next one. */
+#define LOSSES_TOGETHER 2
+
+static bool is_suspect(const awaited *entry) {
+    return entry->kind == COMMAND_PUBLISH && entry->losses >= LOSSES_TOGETHER;
+}
+
+void hmq_log_suspect_done(hmq_engine *e) {
+    e->suspect_under_way = false;
+}
+
 /* ---- the log ---- */
 
 /* And for the frame of the run before them, and of the one that they leave. */
@@ -100,7 +115,7 @@ uint8_t *hmq_log_room(hmq_engine *e, size_t most) {
 
 bool hmq_log_add(hmq_engine *e, const awaited *entry) {
     if (hmq_bytes_room(&e->allocator, &e->awaited, sizeof *entry) == NULL) return false;
-    if (entry->kind == COMMAND_PUBLISH)
+    if (entry->kind == COMMAND_PUBLISH && !entry->alone)
         extend(e, entry);
     else
         seal(e, entry->len);
@@ -183,6 +198,7 @@ static bool keep_again(hmq_engine *e, connection *c, const awaited *sent, const 
     awaited entry = *sent;
     entry.token |= seen;
     entry.batch = entry.before = entry.after = 0;
+    entry.alone = false;
     return keep(e, &c->again, &entry, bytes + sent->before);
 }
 
@@ -190,17 +206,32 @@ bool hmq_log_keep_head(hmq_engine *e, connection *c, bool seen) {
     return keep_again(e, c, head(e), hmq_bytes_at(&e->log), seen);
 }
 
-/* Into the log, which has the room. */
-static void send_kept(hmq_engine *e, connection *c, hmq_bytes *kept) {
-    while (kept->len > 0) {
+/* All that is kept becomes `later`, in its order.  What comes back from the log is older, whenever it comes. */
+static bool line_up(hmq_engine *e, connection *c) {
+    if (c->again.len == 0) return true;
+    if (c->later.len > 0 && !hmq_bytes_append(&e->allocator, &c->again, hmq_bytes_at(&c->later), c->later.len))
+        return false;
+    hmq_bytes_free(&e->allocator, &c->later);
+    c->later = c->again;
+    c->again = (hmq_bytes){0};
+    return true;
+}
+
+/* Into the log, which has the room: all of `later`, or what stands before a suspect, or a suspect that is the first. */
+static void send_kept(hmq_engine *e, connection *c) {
+    for (bool goes_on = true; goes_on && c->later.len > 0;) {
         awaited entry;
-        memcpy(&entry, hmq_bytes_at(kept), sizeof entry);
-        memcpy(hmq_bytes_at(&e->log) + e->log.len, hmq_bytes_at(kept) + sizeof entry, entry.len);
+        memcpy(&entry, hmq_bytes_at(&c->later), sizeof entry);
+        entry.alone = is_suspect(&entry);
+        if (entry.alone && (c->under_way > 0 || e->suspect_under_way)) return;
+        memcpy(hmq_bytes_at(&e->log) + e->log.len, hmq_bytes_at(&c->later) + sizeof entry, entry.len);
         hmq_log_add(e, &entry);
         c->under_way++;
-        hmq_bytes_drop(kept, sizeof entry + entry.len);
+        hmq_bytes_drop(&c->later, sizeof entry + entry.len);
+        e->suspect_under_way |= entry.alone;
+        goes_on = !entry.alone;
     }
-    hmq_bytes_free(&e->allocator, kept);
+    if (c->later.len == 0) hmq_bytes_free(&e->allocator, &c->later);
 }
 
 void hmq_log_send_again(hmq_engine *e, connection *c) {
@@ -208,15 +239,20 @@ void hmq_log_send_again(hmq_engine *e, connection *c) {
     if (keeps_anything(c)) { /* and so `outstanding` of them, two or more in a frame */
         size_t most = c->again.len + c->later.len + (size_t)c->outstanding / 2 * FRAME_BYTES;
         bool fits = hmq_log_room(e, most) != NULL &&
-                    hmq_bytes_room(&e->allocator, &e->awaited, c->outstanding * sizeof(awaited)) != NULL;
+                    hmq_bytes_room(&e->allocator, &e->awaited, c->outstanding * sizeof(awaited)) != NULL &&
+                    line_up(e, c);
         if (!fits) {
             hmq_engine_wants_time(e, c);
             return;
         }
-        send_kept(e, c, &c->again);
-        send_kept(e, c, &c->later);
+        send_kept(e, c);
+        if (c->under_way == 0) hmq_engine_wants_time(e, c); /* a suspect of another client's is under way */
     }
     c->publishes.waits = false;
+}
+
+bool hmq_log_goes_on(const connection *c) {
+    return c->under_way == 0 && !c->publishes.waits && keeps_anything(c);
 }
 
 static size_t qos0_among(const hmq_bytes *kept) {
@@ -262,7 +298,12 @@ static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool 
         e->count.publishes_dropped_qos0++;
         return;
     }
-    if (!keep_again(e, c, lost, bytes, written)) hmq_engine_no_memory(e, c);
+    awaited entry = *lost;
+    entry.losses += written && lost->kind == COMMAND_PUBLISH;
+    if (entry.losses >= HMQ_PUBLISH_ATTEMPTS)
+        hmq_publish_abandon(e, c, &entry, bytes + lost->before);
+    else if (!keep_again(e, c, &entry, bytes, written))
+        hmq_engine_no_memory(e, c);
 }
 
 void hmq_log_lost(hmq_engine *e) {
@@ -275,4 +316,5 @@ void hmq_log_lost(hmq_engine *e) {
     hmq_bytes_clear(&e->log);
     hmq_bytes_clear(&e->awaited);
     e->unwritten = e->run_bytes = e->run = 0;
+    e->suspect_under_way = false;
 }

@@ -22,6 +22,9 @@
 #include "packed_page.h"
 
 #define MAX_PAGE 10000U /* what SESSION.FETCH takes as COUNT */
+/* Of the server's bound on what a client has not read yet (client-output-buffer-limit pubsub 32mb) this leaves room for what
+ * is pushed.  No packet of a client becomes so large a message. */
+#define MOST_MESSAGE_BYTES (20 << 20)
 
 void hmq_outgoing_wants_fetch(hmq_engine *e, connection *c) {
     hmq_outgoing_set_behind(e, c, true);
@@ -151,19 +154,38 @@ static bool take_entries(hmq_engine *e, connection *c, const uint8_t *reply, siz
     return item.type == '*' && take_listed(e, c, item.number, reply, len, at, goes_on);
 }
 
+/* What a bounded page had no room for: the next page is for this message alone, or it is passed. */
+static bool take_too_large(hmq_engine *e, connection *c, const uint8_t *reply, size_t len, size_t *at) {
+    int64_t count, bytes, serial, packet_id;
+    if (!next_array(reply, len, at, &count)) return false;
+    if (count == 0) return true;
+    bool is_message = count == 3 && next_number(reply, len, at, 1, INT64_MAX, &bytes) &&
+                      next_number(reply, len, at, 1, INT64_MAX, &serial) &&
+                      next_number(reply, len, at, 1, UINT16_MAX, &packet_id);
+    if (!is_message) return false;
+    if (bytes > MOST_MESSAGE_BYTES)
+        hmq_outgoing_pass(e, c, (uint64_t)serial, (uint16_t)packet_id);
+    else
+        c->needs = (uint32_t)bytes;
+    return true;
+}
+
 bool hmq_outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, size_t len) {
     size_t at = 0;
     int64_t parts, follow, expired;
     bool goes_on = true;
-    if (!next_array(reply, len, &at, &parts) || parts != 3) return false;
+    if (!next_array(reply, len, &at, &parts) || parts < 3 || parts > 4) return false;
     if (!take_entries(e, c, reply, len, &at, &goes_on)) return false;
     if (!next_number(reply, len, &at, 0, 1, &follow) || !next_number(reply, len, &at, 0, INT64_MAX, &expired))
         return false;
+    c->needs = 0;
+    if (parts == 4 && !take_too_large(e, c, reply, len, &at)) return false;
     c->fetching = false;
     e->count.pages_fetched++;
     if (follow == 0 && goes_on && c->checking) goes_on = check_ends(e, c);
     hmq_outgoing_pass_releases(e, c);
     hmq_outgoing_set_behind(e, c, follow == 1 || !goes_on);
+    c->overflowed &= c->behind;
     hmq_engine_wants_flush(e, c);
     return true;
 }
@@ -173,23 +195,43 @@ void hmq_outgoing_fetch_failed(hmq_engine *e, connection *c) {
     hmq_engine_wants_flush(e, c);
 }
 
-/* False: no memory for now. */
-static bool send_fetch(hmq_engine *e, connection *c) {
+/* Bytes that the next page may have: a message that is larger than a page is fetched by itself. */
+static uint32_t page_bytes(const hmq_engine *e, const connection *c) {
+    return c->needs > 0 ? c->needs : e->settings.max_ready_bytes - (uint32_t)c->ready.len;
+}
+
+static uint32_t page_count(const hmq_engine *e, const connection *c) {
     uint32_t room = e->settings.max_ready - c->ready_count;
     if (c->checking) room += c->inflight.count; /* these are passed, not taken */
+    if (c->needs > 0) room = 1;
+    return room < MAX_PAGE ? room : MAX_PAGE;
+}
+
+/* False: no memory for now. */
+static bool send_fetch(hmq_engine *e, connection *c) {
+    uint32_t bytes = page_bytes(e, c);
     uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 160);
     if (begin == NULL) return false;
-    uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.FETCH", 13, e->unpacked ? 6 : 7);
+    uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.FETCH", 13, e->unpacked ? 6 : 8);
     out = hmq_resp_put_text(out, "AFTER", 5);
     out = hmq_resp_put_number(out, c->position);
     out = hmq_resp_put_text(out, "COUNT", 5);
-    out = hmq_resp_put_number(out, room < MAX_PAGE ? room : MAX_PAGE);
+    out = hmq_resp_put_number(out, page_count(e, c));
     out = hmq_resp_put_text(out, "BYTES", 5);
-    out = hmq_resp_put_number(out, e->settings.max_ready_bytes - c->ready.len);
-    if (!e->unpacked) out = hmq_resp_put_text(out, "PACKED", 6);
-    if (!hmq_outgoing_add(e, c, COMMAND_FETCH, !e->unpacked, begin, out)) return false;
+    out = hmq_resp_put_number(out, bytes);
+    if (!e->unpacked) {
+        out = hmq_resp_put_text(out, "PACKED", 6);
+        out = hmq_resp_put_text(out, "BOUNDED", 7);
+    }
+    const awaited entry = {.conn = c->handle,
+                           .token = bytes,
+                           .len = (uint32_t)(out - begin),
+                           .packet_id = !e->unpacked,
+                           .kind = COMMAND_FETCH};
+    if (!hmq_log_add(e, &entry)) return false;
     c->fetching = true;
     e->fetches++;
+    e->fetch_bytes += bytes;
     return true;
 }
 
@@ -201,6 +243,32 @@ static bool half_is_free(const hmq_engine *e, const connection *c) {
 static bool fetch_is_due(const hmq_engine *e, const connection *c) {
     /* One larger page a little later, not a page for each acknowledgement. */
     return c->behind && !c->fetching && half_is_free(e, c);
+}
+
+static bool may_fetch(const hmq_engine *e, const connection *c) {
+    bool fits = e->fetches == 0 || e->fetch_bytes + page_bytes(e, c) <= e->settings.max_fetch_bytes;
+    return fits && e->fetches < e->fetch_limit;
+}
+
+static void fetch_or_wait(hmq_engine *e, connection *c, bool is_first) {
+    bool is_next = is_first || e->fetch_queue.bytes.len == 0; /* a large page must not be passed by small ones */
+    if (!is_next || !may_fetch(e, c))
+        hmq_engine_list_add(e, &e->fetch_queue, c->handle, &c->in_fetch_queue);
+    else if (!send_fetch(e, c))
+        hmq_engine_wants_time(e, c);
+}
+
+bool hmq_outgoing_next_fetch(hmq_engine *e) {
+    hmq_conn conn;
+    if (e->fetch_queue.bytes.len == 0) return false;
+    memcpy(&conn, hmq_bytes_at(&e->fetch_queue.bytes), sizeof conn);
+    connection *c = hmq_engine_find(e, conn);
+    bool is_due = c != NULL && hmq_outgoing_may_tell(e, c) && fetch_is_due(e, c);
+    if (is_due && !may_fetch(e, c)) return false;
+    hmq_engine_list_pop(&e->fetch_queue, &conn);
+    if (c != NULL) c->in_fetch_queue = false;
+    if (is_due) fetch_or_wait(e, c, true);
+    return true;
 }
 
 static void tell_room(hmq_engine *e, connection *c) {
@@ -235,11 +303,7 @@ void hmq_outgoing_flush(hmq_engine *e, connection *c) {
     tell_server(e, c);
     if (hmq_outgoing_acks_are_due(c)) hmq_outgoing_wants_to_ack(e, c);
     if (c->wants_room) tell_room(e, c);
-    if (!fetch_is_due(e, c) || c->in_fetch_queue) return;
-    if (e->fetches >= e->fetch_limit)
-        hmq_engine_list_add(e, &e->fetch_queue, c->handle, &c->in_fetch_queue);
-    else if (!send_fetch(e, c))
-        hmq_engine_wants_time(e, c);
+    if (fetch_is_due(e, c) && !c->in_fetch_queue) fetch_or_wait(e, c, false);
 }
 
 void hmq_outgoing_close(hmq_engine *e, connection *c) {
@@ -260,7 +324,9 @@ void hmq_outgoing_server_lost(hmq_engine *e, connection *c) {
     if (!c->checking || c->highest > c->check_until) c->check_until = c->highest;
     c->checking = c->inflight.count > 0;
     c->missed = c->sent_due = false;
-    c->position = c->highest = 0;
+    c->needs = 0;
+    c->position = c->highest = c->newest = 0;
+    c->overflowed = false;
     free_lines(e, c);
     c->releases_under_way = 0;
     c->releases_held = false;
@@ -277,5 +343,6 @@ void hmq_outgoing_server_lost(hmq_engine *e, connection *c) {
 void hmq_outgoing_forget(hmq_engine *e, connection *c) {
     hmq_inflight_free(&e->allocator, &c->inflight);
     hmq_bytes_free(&e->allocator, &c->releases.bytes);
+    hmq_bytes_free(&e->allocator, &c->in_output.bytes);
     free_lines(e, c);
 }

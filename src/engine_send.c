@@ -5,9 +5,10 @@
 
 #include "tbmq.h"
 
-static bool has_room(const hmq_engine *e, const connection *c) {
-    return c->phase == PHASE_OPEN && c->writable && c->inflight.unacknowledged < c->window &&
-           c->output.len <= e->settings.max_output_bytes;
+/* A message of QoS 0 needs no place in the window. */
+static bool has_room(const hmq_engine *e, const connection *c, const uint8_t *value, size_t len) {
+    bool has_place = c->inflight.unacknowledged < c->window || hmq_record_has_qos0(value, len);
+    return has_place && c->phase == PHASE_OPEN && c->writable && c->output.len <= e->settings.max_output_bytes;
 }
 
 static void count_latency(hmq_engine *e, int64_t time_ms) {
@@ -96,9 +97,20 @@ static put_result put_publish(hmq_engine *e, connection *c, const draft *d) {
                                                 d->retain, d->dup, d->packet_id, room, most);
     if (size == 0) return PUT_TOO_LARGE;
     hmq_engine_put(e, c, size);
-    e->count.messages_sent[d->qos]++;
+    if (d->qos < sizeof e->count.messages_sent / sizeof e->count.messages_sent[0]) e->count.messages_sent[d->qos]++;
+    c->traffic.sent++;
+    c->traffic.bytes_sent += r->payload.len;
     e->count.messages_sent_again += d->dup;
     return PUT_DONE;
+}
+
+/* One line in a log has to do for a connection. */
+static bool is_withheld(hmq_engine *e, connection *c, hmq_slice topic) {
+    if (rules_allow(&c->receive_rules, topic)) return false;
+    if (!c->told_of_withheld)
+        c->told_of_withheld =
+            hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_WITHHELD, .conn = c->handle, .bytes = topic});
+    return true;
 }
 
 static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *delivery) {
@@ -106,6 +118,10 @@ static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *del
     if (hmq_record_decode(delivery->record.data, delivery->record.len, &record) != 0 ||
         record.type != HMQ_RECORD_PUBLISH) {
         e->count.messages_unreadable++;
+        return;
+    }
+    if (is_withheld(e, c, record.topic)) {
+        e->count.messages_denied++;
         return;
     }
     if (!c->writable || c->output.len > e->settings.max_output_bytes) {
@@ -128,9 +144,32 @@ static void skip(hmq_engine *e, connection *c, inflight_entry *entry, uint64_t *
     hmq_outgoing_ack_due(e, c, entry);
 }
 
+void hmq_outgoing_pass(hmq_engine *e, connection *c, uint64_t serial, uint16_t packet_id) {
+    inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
+    if (entry != NULL && entry->serial != serial) {
+        hmq_engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});
+        return;
+    }
+    c->position = serial;
+    if (entry != NULL) { /* passed before the server was lost */
+        entry->unchecked = false;
+        hmq_outgoing_ack_due(e, c, entry);
+        return;
+    }
+    entry = hmq_inflight_add(&e->allocator, &c->inflight, packet_id, INFLIGHT_ACK_DUE);
+    if (entry == NULL) {
+        hmq_engine_no_memory(e, c);
+        return;
+    }
+    entry->serial = serial;
+    skip(e, c, entry, &e->count.messages_dropped_oversized);
+}
+
 static void was_sent(hmq_engine *e, connection *c, const outgoing_message *m, const hmq_record *record) {
     if (m->serial > c->highest) c->highest = m->serial;
-    if (record->expires_ms != 0 && m->state == STATE_QUEUED) { /* now that the client has it, it must not expire */
+    if (record->qos == 0)
+        id_push(e, c, &c->in_output, m->packet_id);
+    else if (record->expires_ms != 0 && m->state == STATE_QUEUED) { /* now that the client has it, it must not expire */
         c->sent_due = true;
         hmq_engine_wants_flush(e, c);
     }
@@ -140,12 +179,17 @@ static void was_sent(hmq_engine *e, connection *c, const outgoing_message *m, co
 static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m, const hmq_record *record,
                          inflight_entry *entry, bool at_once) {
     const draft d = {.record = record,
-                     .packet_id = m->packet_id,
+                     .packet_id = record->qos > 0 ? m->packet_id : 0,
                      .qos = record->qos,
                      .retain = record->retain,
-                     .dup = m->state == STATE_IN_FLIGHT};
+                     .dup = m->state == STATE_IN_FLIGHT && record->qos > 0}; /* [MQTT-3.3.1-2] */
+    if (is_withheld(e, c, record->topic)) {
+        skip(e, c, entry, &e->count.messages_denied);
+        return;
+    }
     bool is_for_now = at_once && m->fresh && hmq_record_is_for_now(record);
-    if (!d.dup && record->expires_ms != 0 && record->expires_ms <= e->now_ms && !is_for_now) {
+    bool was_handed_out = m->state == STATE_IN_FLIGHT;
+    if (!was_handed_out && record->expires_ms != 0 && record->expires_ms <= e->now_ms && !is_for_now) {
         skip(e, c, entry, &e->count.messages_dropped_expired);
         return;
     }
@@ -165,6 +209,20 @@ static int read_value(hmq_engine *e, const uint8_t *value, size_t len, hmq_recor
     return hmq_tbmq_read((const char *)value, len, room, len, record) ? 0 : -1;
 }
 
+/* In which it is when it was sent. */
+static uint8_t state_of(const hmq_record *record) {
+    if (record->type == HMQ_RECORD_PUBREL) return INFLIGHT_RELEASED;
+    return record->qos == 2 ? INFLIGHT_SENT2 : record->qos == 1 ? INFLIGHT_SENT : INFLIGHT_SENT0;
+}
+
+void hmq_outgoing_handed_out(hmq_engine *e, connection *c) {
+    while (id_count(&c->in_output) > 0) {
+        inflight_entry *entry = hmq_inflight_find(&c->inflight, id_pop(&c->in_output));
+        if (entry != NULL && entry->state == INFLIGHT_SENT0) hmq_outgoing_ack_due(e, c, entry);
+    }
+    hmq_bytes_free(&e->allocator, &c->in_output.bytes);
+}
+
 /* Sends one message; it becomes part of what is in flight.  `at_once`: it has not waited in the line. */
 static void send(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value, bool at_once) {
     hmq_record record;
@@ -181,9 +239,8 @@ static void send(hmq_engine *e, connection *c, const outgoing_message *m, const 
         hmq_engine_end(e, c, HMQ_EVENT_CONFLICT, (hmq_slice){NULL, 0});
         return;
     }
-    if (record.qos == 0) record.qos = 1; /* put into the queue by somebody: it has to be acknowledged */
     bool is_released = record.type == HMQ_RECORD_PUBREL;
-    uint8_t state = is_released ? INFLIGHT_RELEASED : record.qos == 2 ? INFLIGHT_SENT2 : INFLIGHT_SENT;
+    uint8_t state = state_of(&record);
     inflight_entry *entry = hmq_inflight_add(&e->allocator, &c->inflight, m->packet_id, state);
     if (entry == NULL) {
         hmq_engine_no_memory(e, c);
@@ -217,11 +274,11 @@ static bool put_ready(hmq_engine *e, connection *c, const outgoing_message *m, c
 }
 
 void hmq_outgoing_send_ready(hmq_engine *e, connection *c) {
-    while (c->ready_count > 0 && has_room(e, c)) {
+    while (c->ready_count > 0) {
         outgoing_message m;
         memcpy(&m, hmq_bytes_at(&c->ready), sizeof m);
-        if (!replay_allows(e, c, &m)) break;
         const uint8_t *value = hmq_bytes_at(&c->ready) + sizeof m; /* readable until something is appended */
+        if (!has_room(e, c, value, m.len) || !replay_allows(e, c, &m)) break;
         hmq_bytes_drop(&c->ready, sizeof m + m.len);
         c->ready_count--;
         send(e, c, &m, value, false);
@@ -231,7 +288,7 @@ void hmq_outgoing_send_ready(hmq_engine *e, connection *c) {
 
 void hmq_outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
     c->position = m->serial;
-    if (c->ready_count == 0 && has_room(e, c) && replay_allows(e, c, m))
+    if (c->ready_count == 0 && has_room(e, c, value, m->len) && replay_allows(e, c, m))
         send(e, c, m, value, true);
     else if (!put_ready(e, c, m, value))
         hmq_engine_no_memory(e, c);
@@ -246,8 +303,10 @@ void hmq_outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *deliv
         send_transient(e, c, delivery);
         return;
     }
+    if (delivery->serial > c->newest) c->newest = delivery->serial;
     if (c->behind || delivery->serial <= c->position) return;
     if (delivery->previous > c->position || ready_is_full(e, c)) {
+        c->overflowed = true;
         hmq_outgoing_wants_fetch(e, c);
         return;
     }

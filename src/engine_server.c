@@ -16,14 +16,32 @@ static bool begins_with(hmq_slice text, const char *word) {
     return text.len >= len && memcmp(text.data, word, len) == 0 && (text.len == len || text.data[len] == ' ');
 }
 
-/* Is it worth sending the same command again a little later? */
+/* Errors that pass: the same command is worth another try a little later. */
+static const char *const passing_codes[] = {"OOM",         "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN",
+                                            "CLUSTERDOWN", "TRYAGAIN", "BUSY",    "QUOTA",   "QUEUEFULL"};
+#define PASSING_CODES (sizeof passing_codes / sizeof passing_codes[0])
+_Static_assert(sizeof((hmq_engine_counters){0}.refusals) == (PASSING_CODES + 1) * sizeof(uint64_t),
+               "one for each, and others");
+
+const char *hmq_engine_refusal_code(size_t index) {
+    return index < PASSING_CODES ? passing_codes[index] : index == PASSING_CODES ? "other" : NULL;
+}
+
+/* PASSING_CODES if it is none of them. */
+static size_t passing_code(hmq_slice error) {
+    size_t i = 0;
+    while (i < PASSING_CODES && !begins_with(error, passing_codes[i])) i++;
+    return i;
+}
+
 static bool is_passing(hmq_slice error) {
-    static const char *const codes[] = {"OOM",        "READONLY",    "LOADING",  "MISCONF", "NOREPLICAS",
-                                        "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY"};
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
-        if (begins_with(error, codes[i])) return true;
-    }
-    return false;
+    return passing_code(error) < PASSING_CODES;
+}
+
+/* There is no room: MQTT 5.0 has a reason code for that, so such a client is told at once.  Others wait, and so does
+ * whoever publishes to a queue that lets its publishers wait (QUEUEFULL). */
+static bool is_told_at_once(hmq_slice error) {
+    return begins_with(error, "OOM") || begins_with(error, "QUOTA");
 }
 
 static bool is_gone(hmq_slice error) {
@@ -57,6 +75,7 @@ static void published(hmq_engine *e, connection *c, const awaited *entry, int64_
     if (reached >= 0) hmq_log_reached(e, reached);
     e->count.publishes_unheard += reached == 0;
     e->count.publishes_acknowledged += entry->qos > 0;
+    if (entry->qos > 0) e->count.acknowledged_ms = (uint64_t)e->now_ms;
     answer_publish(e, c, entry, reached == 0 ? REASON_UNHEARD : 0);
 }
 
@@ -95,7 +114,8 @@ static bool gives_up(const hmq_engine *e, const retry *r) {
 static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
     e->count.publishes_refused += entry->kind == COMMAND_PUBLISH;
     if (c->version == 5 && entry->qos > 0 && entry->kind == COMMAND_PUBLISH) {
-        uint8_t reason = begins_with(error, "OOM")      ? REASON_QUOTA
+        bool is_quota = is_told_at_once(error) || begins_with(error, "QUEUEFULL");
+        uint8_t reason = is_quota                       ? REASON_QUOTA
                          : begins_with(error, "NOPERM") ? REASON_NOT_AUTHORIZED
                                                         : REASON_UNSPECIFIED;
         answer_publish(e, c, entry, reason);
@@ -105,12 +125,37 @@ static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry,
     finish(e, c);
 }
 
+/* The bytes are those of a TOPIC.PUBLISH: what it says of topic and size. */
+static void read_command(const uint8_t *bytes, size_t len, hmq_slice *topic, uint64_t *size) {
+    hmq_resp_item item = {0};
+    size_t at = 0;
+    for (int i = 0; i < 3 && hmq_resp_next(bytes, len, &at, &item); i++) *topic = item.text; /* header, name, topic */
+    *size = hmq_resp_next(bytes, len, &at, &item) ? item.text.len : 0;
+}
+
+void hmq_publish_abandon(hmq_engine *e, connection *c, const awaited *entry, const uint8_t *bytes) {
+    static const char text[] = "ERR the connection to the server broke each time that a publish was sent";
+    hmq_slice topic = {NULL, 0};
+    uint64_t size;
+    read_command(bytes, entry->len, &topic, &size);
+    e->count.publishes_refused++;
+    e->count.publishes_abandoned++;
+    hmq_engine_raise(
+        e, &(hmq_engine_event){.kind = HMQ_EVENT_ABANDONED, .conn = c->handle, .token = size, .bytes = topic});
+    if (c->version == 5)
+        answer_publish(e, c, entry, REASON_QUOTA);
+    else
+        failed(e, c, (hmq_slice){(const uint8_t *)text, sizeof text - 1});
+    finish(e, c);
+}
+
 static bool is_fleeting(const awaited *entry) {
     return entry->kind == COMMAND_PUBLISH && entry->qos == 0;
 }
 
 static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
-    bool is_told = c->version == 5 && entry->kind == COMMAND_PUBLISH && begins_with(error, "OOM");
+    e->count.refusals[passing_code(error)]++;
+    bool is_told = c->version == 5 && entry->kind == COMMAND_PUBLISH && is_told_at_once(error);
     if (is_fleeting(entry) && is_passing(error)) {
         e->count.publishes_dropped_qos0++;
         finish(e, c);
@@ -141,13 +186,15 @@ static void client_replied(hmq_engine *e, connection *c, const awaited *entry, c
 
 /* ---- other commands ---- */
 
-static void fetch_done(hmq_engine *e) {
+static void fetch_done(hmq_engine *e, uint64_t bytes) {
+    e->fetch_bytes -= bytes < e->fetch_bytes ? bytes : e->fetch_bytes;
     if (e->fetches > 0) e->fetches--;
     if (e->fetch_limit < e->settings.max_fetches) e->fetch_limit++;
 }
 
 /* Acknowledgements, releases and fetches that were refused: for now, or because the session is somebody else's. */
 static void queue_refused(hmq_engine *e, connection *c, hmq_slice error) {
+    e->count.refusals[passing_code(error)]++;
     if (is_passing(error) && !gives_up(e, &c->queue))
         stall(e, c, &c->queue, error);
     else
@@ -262,7 +309,9 @@ static bool head_replied(hmq_engine *e, const hmq_resp_item *item, hmq_slice rep
         client_replied(e, c, &entry, item);
     else if (is_open && !queue_replied(e, c, &entry, item, reply))
         return false;
-    if (entry.kind == COMMAND_FETCH) fetch_done(e);
+    if (entry.kind == COMMAND_FETCH) fetch_done(e, entry.token);
+    if (entry.alone) hmq_log_suspect_done(e);
+    if (is_open && hmq_log_goes_on(c)) hmq_engine_wants_time(e, c);
     if (entry.kind == COMMAND_ACK) e->acking -= entry.packet_id;
     hmq_log_drop_head(e);
     return true;

@@ -2,6 +2,7 @@
  * private to the core.
  *
  *      SENT ──PUBACK──────────────────────────────────► ACK_DUE ──SESSION.ACK──► ACKING ──reply──► (gone)
+ *      SENT0 ──its bytes were handed out─────────────────┘ (QoS 0)
  *      SENT2 ──PUBREC──► RELEASING ──reply──► RELEASED ──PUBCOMP──┘
  *
  * A hash table with linear probing, at most half full, without tombstones; no memory is held while it is empty for long.
@@ -17,7 +18,8 @@ typedef enum inflight_state {
     INFLIGHT_RELEASING = 3,
     INFLIGHT_RELEASED = 4, /* PUBREL was sent, PUBCOMP is awaited */
     INFLIGHT_ACK_DUE = 5,
-    INFLIGHT_ACKING = 6
+    INFLIGHT_ACKING = 6,
+    INFLIGHT_SENT0 = 7 /* QoS 0, in the output */
 } inflight_state;
 
 typedef struct inflight_entry {

@@ -46,7 +46,7 @@ static void take_entry(reader *in, const hmq_mqtt_packet *packet, hmq_mqtt_entry
 
 bool hmq_mqtt_next_entry(const hmq_mqtt_packet *packet, size_t *at, hmq_mqtt_entry *entry) {
     if (*at >= packet->payload.len) return false;
-    reader in = {packet->payload.data + *at, packet->payload.len - *at, HMQ_MQTT_OK};
+    reader in = {packet->payload.data + *at, packet->payload.len - *at, HMQ_MQTT_OK, NULL};
     take_entry(&in, packet, entry);
     if (in.error) return false;
     *at = packet->payload.len - in.left;
@@ -59,7 +59,7 @@ static void read_connect(reader *in, hmq_mqtt_packet *packet) {
     uint8_t version = packet->version;
     packet->payload = take_rest(in);
     hmq_mqtt_connect connect;
-    hmq_mqtt_error error = hmq_mqtt_read_connect_as(packet->payload, version, &connect);
+    hmq_mqtt_error error = hmq_mqtt_read_connect_as(packet->payload, version, in->limits, &connect);
     packet->version = connect.level;
     if (error) fail(in, error);
 }
@@ -123,8 +123,10 @@ static void read_entries(reader *in, hmq_mqtt_packet *packet) {
     packet->payload = (hmq_slice){in->at, in->left};
     if (!in->left)
         fail(in, packet->type == HMQ_MQTT_SUBSCRIBE ? HMQ_MQTT_NO_SUBSCRIPTIONS : HMQ_MQTT_NO_UNSUBSCRIPTIONS);
-    while (in->left) {
+    uint32_t most = in->limits == NULL ? 0 : in->limits->max_filters;
+    for (uint32_t count = 1; in->left; count++) {
         hmq_mqtt_entry entry;
+        if (most > 0 && count > most) fail(in, HMQ_MQTT_TOO_MANY_FILTERS);
         take_entry(in, packet, &entry);
     }
 }
@@ -209,7 +211,14 @@ static int read_remaining(const uint8_t *data, size_t len, uint8_t version, uint
     return HMQ_MQTT_BAD_LENGTH;
 }
 
-static int64_t decode(const uint8_t *data, size_t len, uint8_t version, size_t max_packet_bytes,
+/* By the fixed header alone. */
+static hmq_mqtt_error check_size(const hmq_mqtt_packet *packet, const hmq_mqtt_limits *limits) {
+    if (limits->max_packet_bytes > 0 && packet->bytes > limits->max_packet_bytes) return HMQ_MQTT_TOO_LARGE;
+    bool is_bounded = packet->type == HMQ_MQTT_CONNECT && limits->max_connect_bytes > 0;
+    return is_bounded && packet->bytes > limits->max_connect_bytes ? HMQ_MQTT_CONNECT_TOO_LARGE : HMQ_MQTT_OK;
+}
+
+static int64_t decode(const uint8_t *data, size_t len, uint8_t version, const hmq_mqtt_limits *limits,
                       hmq_mqtt_packet *packet) {
     *packet = (hmq_mqtt_packet){.version = version};
     if (len == 0) return 0;
@@ -221,9 +230,10 @@ static int64_t decode(const uint8_t *data, size_t len, uint8_t version, size_t m
     if (length_bytes <= 0) return length_bytes;
     size_t head = 1 + (size_t)length_bytes;
     packet->bytes = (uint32_t)head + remaining;
-    if (packet->bytes > max_packet_bytes) return HMQ_MQTT_TOO_LARGE;
+    error = check_size(packet, limits);
+    if (error) return error;
     if (packet->bytes > len) return 0;
-    reader in = {data + head, remaining, HMQ_MQTT_OK};
+    reader in = {data + head, remaining, HMQ_MQTT_OK, limits};
     read(&in, packet);
     if (in.left) fail(&in, HMQ_MQTT_TRAILING);
     return in.error ? (int64_t)in.error : (int64_t)packet->bytes;
@@ -233,18 +243,31 @@ static bool is_version(uint8_t version) {
     return version == HMQ_MQTT_3_1_1 || version == HMQ_MQTT_5_0 || version == HMQ_MQTT_ANY_VERSION;
 }
 
+/* No packet is larger than HMQ_MQTT_MAX_BYTES, and none has 0 bytes. */
+static uint32_t bounded(size_t max_packet_bytes) {
+    if (max_packet_bytes == 0) return 1;
+    return max_packet_bytes < HMQ_MQTT_MAX_BYTES ? (uint32_t)max_packet_bytes : HMQ_MQTT_MAX_BYTES;
+}
+
 int64_t hmq_mqtt_decode(const uint8_t *data, size_t len, uint8_t version, size_t max_packet_bytes,
                         hmq_mqtt_packet *packet) {
-    return is_version(version) ? decode(data, len, version, max_packet_bytes, packet) : HMQ_MQTT_BAD_VERSION;
+    const hmq_mqtt_limits limits = {.max_packet_bytes = bounded(max_packet_bytes)};
+    return is_version(version) ? decode(data, len, version, &limits, packet) : HMQ_MQTT_BAD_VERSION;
 }
 
 size_t hmq_mqtt_decode_many(const uint8_t *data, size_t len, uint8_t version, size_t max_packet_bytes,
                             hmq_mqtt_packet *packets, size_t capacity, size_t *consumed, hmq_mqtt_error *error) {
+    const hmq_mqtt_limits limits = {.max_packet_bytes = bounded(max_packet_bytes)};
+    return hmq_mqtt_decode_within(data, len, version, &limits, packets, capacity, consumed, error);
+}
+
+size_t hmq_mqtt_decode_within(const uint8_t *data, size_t len, uint8_t version, const hmq_mqtt_limits *limits,
+                              hmq_mqtt_packet *packets, size_t capacity, size_t *consumed, hmq_mqtt_error *error) {
     size_t count = 0;
     *consumed = 0;
     *error = is_version(version) ? HMQ_MQTT_OK : HMQ_MQTT_BAD_VERSION;
     while (*error == HMQ_MQTT_OK && count < capacity) {
-        int64_t result = decode(data + *consumed, len - *consumed, version, max_packet_bytes, &packets[count]);
+        int64_t result = decode(data + *consumed, len - *consumed, version, limits, &packets[count]);
         if (result == 0) break;
         if (result < 0) {
             *error = (hmq_mqtt_error)result;

@@ -97,7 +97,10 @@ typedef enum hmq_mqtt_error {
     HMQ_MQTT_BAD_REASON = -40,
     HMQ_MQTT_BAD_UNSUBACK = -41,
     HMQ_MQTT_BAD_SUBSCRIPTION = -42,
-    HMQ_MQTT_SHARED_NO_LOCAL = -43
+    HMQ_MQTT_SHARED_NO_LOCAL = -43,
+    HMQ_MQTT_TOO_MANY_FILTERS = -44, /* from here on: limits of the receiver (hmq_mqtt_limits) */
+    HMQ_MQTT_TOO_MANY_USER_PROPERTIES = -45,
+    HMQ_MQTT_CONNECT_TOO_LARGE = -46
 } hmq_mqtt_error;
 
 /* What was wrong, with the statement it violates, without a final stop.  Never NULL. */
@@ -183,6 +186,20 @@ int64_t hmq_mqtt_decode(const uint8_t *data, size_t len, uint8_t version, size_t
  * known (type and version). */
 size_t hmq_mqtt_decode_many(const uint8_t *data, size_t len, uint8_t version, size_t max_packet_bytes,
                             hmq_mqtt_packet *packets, size_t capacity, size_t *consumed, hmq_mqtt_error *error);
+
+/* What a receiver takes; 0: no bound.  A packet that exceeds one is an error as soon as that is known, CONNECT and packet
+ * size from the fixed header on: so the cost of a packet is bounded by these numbers, whatever it claims. */
+typedef struct hmq_mqtt_limits {
+    uint32_t max_packet_bytes;
+    uint32_t max_connect_bytes;       /* of a CONNECT, if that is less */
+    uint32_t max_filters;             /* of a SUBSCRIBE or UNSUBSCRIBE */
+    uint32_t max_user_properties;     /* of a packet, a will's counted apart */
+    uint32_t max_user_property_bytes; /* of their names and values */
+} hmq_mqtt_limits;
+
+/* hmq_mqtt_decode_many within these limits. */
+size_t hmq_mqtt_decode_within(const uint8_t *data, size_t len, uint8_t version, const hmq_mqtt_limits *limits,
+                              hmq_mqtt_packet *packets, size_t capacity, size_t *consumed, hmq_mqtt_error *error);
 
 /* Takes a decoded CONNECT apart.  HMQ_MQTT_OK for every CONNECT that the decoder let pass. */
 hmq_mqtt_error hmq_mqtt_read_connect(const hmq_mqtt_packet *packet, hmq_mqtt_connect *connect);

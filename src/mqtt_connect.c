@@ -61,8 +61,9 @@ static void take_connect_flags(reader *in, hmq_mqtt_connect *connect) {
 }
 
 /* The client id is judged last: its error is answered, and an answer is for a packet that is otherwise in order. */
-hmq_mqtt_error hmq_mqtt_read_connect_as(hmq_slice body, uint8_t version, hmq_mqtt_connect *connect) {
-    reader in = {body.data, body.len, HMQ_MQTT_OK};
+hmq_mqtt_error hmq_mqtt_read_connect_as(hmq_slice body, uint8_t version, const hmq_mqtt_limits *limits,
+                                        hmq_mqtt_connect *connect) {
+    reader in = {body.data, body.len, HMQ_MQTT_OK, limits};
     *connect = (hmq_mqtt_connect){0};
     take_protocol(&in, version, connect);
     bool five = connect->level == HMQ_MQTT_5_0;
@@ -83,7 +84,7 @@ hmq_mqtt_error hmq_mqtt_read_connect_as(hmq_slice body, uint8_t version, hmq_mqt
 }
 
 hmq_mqtt_error hmq_mqtt_read_connect(const hmq_mqtt_packet *packet, hmq_mqtt_connect *connect) {
-    return hmq_mqtt_read_connect_as(packet->payload, HMQ_MQTT_ANY_VERSION, connect);
+    return hmq_mqtt_read_connect_as(packet->payload, HMQ_MQTT_ANY_VERSION, NULL, connect);
 }
 
 /* ---- writing ---- */

@@ -14,6 +14,7 @@
 #define BAD_TOPIC 0x90
 #define BAD_ALIAS 0x94
 #define TOO_LARGE 0x95
+#define QUOTA_EXCEEDED 0x97
 
 static const struct {
     const char *text;
@@ -84,6 +85,11 @@ static const struct {
     [-HMQ_MQTT_BAD_UNSUBACK] = {"an UNSUBACK has no reason code, or an unknown one [MQTT-3.11.3-2]", PROTOCOL_ERROR},
     [-HMQ_MQTT_BAD_SUBSCRIPTION] = {"a SUBSCRIBE asks for QoS 3 or for retain handling 3 (section 3.8.3.1)",
                                     PROTOCOL_ERROR},
+    [-HMQ_MQTT_TOO_MANY_FILTERS] = {"a SUBSCRIBE or UNSUBSCRIBE has more topic filters than this receiver allows",
+                                    QUOTA_EXCEEDED},
+    [-HMQ_MQTT_TOO_MANY_USER_PROPERTIES] = {"a packet has more, or longer, user properties than this receiver allows",
+                                            QUOTA_EXCEEDED},
+    [-HMQ_MQTT_CONNECT_TOO_LARGE] = {"the CONNECT is larger than this receiver allows", TOO_LARGE},
     [-HMQ_MQTT_SHARED_NO_LOCAL] = {"a shared subscription asks for no local [MQTT-3.8.3-4]", PROTOCOL_ERROR},
 };
 #define ERROR_COUNT ((int)(sizeof errors / sizeof errors[0]))

@@ -88,7 +88,7 @@ static void take_property(reader *in, hmq_mqtt_property *property) {
 
 bool hmq_mqtt_next_property(hmq_slice properties, size_t *at, hmq_mqtt_property *property) {
     if (*at >= properties.len) return false;
-    reader in = {properties.data + *at, properties.len - *at, HMQ_MQTT_OK};
+    reader in = {properties.data + *at, properties.len - *at, HMQ_MQTT_OK, NULL};
     take_property(&in, property);
     if (in.error) return false;
     *at = properties.len - in.left;
@@ -140,8 +140,27 @@ static bool lacks_auth_method(uint64_t seen, uint8_t place) {
     return place == HMQ_MQTT_AUTH || (place == HMQ_MQTT_CONNECT && seen & SEEN(HMQ_MQTT_AUTH_DATA));
 }
 
+/* How many user properties were seen, and their bytes. */
+typedef struct user_properties {
+    uint32_t count;
+    size_t bytes;
+} user_properties;
+
+static bool is_too_much(user_properties *seen, const hmq_mqtt_property *property, const hmq_mqtt_limits *limits) {
+    if (limits == NULL || property->id != HMQ_MQTT_USER_PROPERTY) return false;
+    seen->count++;
+    seen->bytes += property->name.len + property->value.len;
+    return (limits->max_user_properties > 0 && seen->count > limits->max_user_properties) ||
+           (limits->max_user_property_bytes > 0 && seen->bytes > limits->max_user_property_bytes);
+}
+
 hmq_mqtt_error hmq_mqtt_check_properties(hmq_slice properties, uint8_t place) {
-    reader in = {properties.data, properties.len, HMQ_MQTT_OK};
+    return hmq_mqtt_check_properties_within(properties, place, NULL);
+}
+
+hmq_mqtt_error hmq_mqtt_check_properties_within(hmq_slice properties, uint8_t place, const hmq_mqtt_limits *limits) {
+    reader in = {properties.data, properties.len, HMQ_MQTT_OK, limits};
+    user_properties of_user = {0};
     uint64_t seen = 0;
     while (in.left) {
         hmq_mqtt_property property;
@@ -150,6 +169,7 @@ hmq_mqtt_error hmq_mqtt_check_properties(hmq_slice properties, uint8_t place) {
         if (!(find(property.id)->places & AT(place & 15))) return HMQ_MQTT_MISPLACED_PROPERTY;
         if (seen & SEEN(property.id) && !may_repeat(property.id, place)) return HMQ_MQTT_REPEATED_PROPERTY;
         seen |= SEEN(property.id);
+        if (is_too_much(&of_user, &property, limits)) return HMQ_MQTT_TOO_MANY_USER_PROPERTIES;
         hmq_mqtt_error error = check_value(&property);
         if (error) return error;
     }
@@ -236,7 +256,7 @@ static void pass(hmq_mqtt_publish_properties *out, const uint8_t *from, size_t l
 }
 
 hmq_mqtt_error hmq_mqtt_split_publish_properties(hmq_slice properties, hmq_mqtt_publish_properties *out) {
-    reader in = {properties.data, properties.len, HMQ_MQTT_OK};
+    reader in = {properties.data, properties.len, HMQ_MQTT_OK, NULL};
     *out = (hmq_mqtt_publish_properties){.contiguous = true};
     while (in.left) {
         const uint8_t *from = in.at;

@@ -14,6 +14,7 @@ typedef struct reader {
     const uint8_t *at;
     size_t left;
     hmq_mqtt_error error;
+    const hmq_mqtt_limits *limits; /* NULL: none */
 } reader;
 
 static inline void fail(reader *in, hmq_mqtt_error error) {
@@ -112,16 +113,20 @@ static inline hmq_slice take_topic_name(reader *in) {
     return topic;
 }
 
+/* mqtt_properties.c: hmq_mqtt_check_properties within limits (NULL: none). */
+hmq_mqtt_error hmq_mqtt_check_properties_within(hmq_slice properties, uint8_t place, const hmq_mqtt_limits *limits);
+
 /* The properties of 5.0 with the length before them, checked; `place` as of hmq_mqtt_check_properties. */
 static inline hmq_slice take_properties(reader *in, uint8_t place) {
     hmq_slice properties = take(in, take_variable(in));
     if (properties.len == 0 || in->error) return properties;
-    hmq_mqtt_error error = hmq_mqtt_check_properties(properties, place);
+    hmq_mqtt_error error = hmq_mqtt_check_properties_within(properties, place, in->limits);
     if (error) fail(in, error);
     return properties;
 }
 
 /* mqtt_connect.c: hmq_mqtt_read_connect of a body, which must be of this version (0: of any). */
-hmq_mqtt_error hmq_mqtt_read_connect_as(hmq_slice body, uint8_t version, hmq_mqtt_connect *connect);
+hmq_mqtt_error hmq_mqtt_read_connect_as(hmq_slice body, uint8_t version, const hmq_mqtt_limits *limits,
+                                        hmq_mqtt_connect *connect);
 
 #endif

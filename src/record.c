@@ -127,6 +127,10 @@ bool hmq_record_is(const uint8_t *data, size_t len) {
     return len >= RECORD_HEADER_BYTES && data[0] == HMQ_RECORD_MAGIC && data[1] >> 4 == VERSION;
 }
 
+bool hmq_record_has_qos0(const uint8_t *data, size_t len) {
+    return hmq_record_is(data, len) && (data[1] & 0x0F) == HMQ_RECORD_PUBLISH && (data[2] & FLAG_QOS) == 0;
+}
+
 int64_t hmq_record_expires(const uint8_t *data, size_t len) {
     if (len < RECORD_HEADER_BYTES + TIME_BYTES || !hmq_record_is(data, len)) return 0;
     if ((data[1] & 0x0F) != HMQ_RECORD_PUBLISH || !(data[2] & FLAG_EXPIRES)) return 0;

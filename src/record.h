@@ -67,6 +67,8 @@ size_t hmq_record_encode(const hmq_record *record, uint8_t *out, size_t capacity
 int hmq_record_decode(const uint8_t *data, size_t len, hmq_record *record);
 /* When a publish record expires, read without decoding the rest; 0: never, or the bytes begin like no publish record. */
 int64_t hmq_record_expires(const uint8_t *data, size_t len);
+/* Is it the record of a published message of QoS 0?  Read without decoding the rest. */
+bool hmq_record_has_qos0(const uint8_t *data, size_t len);
 /* Does it begin like a record?  (Values that others wrote, TBMQ's JSON for one, do not.) */
 bool hmq_record_is(const uint8_t *data, size_t len);
 

@@ -11,7 +11,7 @@
 
 /* cffi-begin */
 /* Suffixes behind the session key. */
-#define HMQ_SUFFIX_COUNT 8
+#define HMQ_SUFFIX_COUNT 9
 typedef enum hmq_suffix {
     HMQ_SUFFIX_MESSAGES = 0,       /* "_messages"  sorted set: member <key>_messages_<packet id>, score serial */
     HMQ_SUFFIX_LAST_PACKET_ID = 1, /* "_last_packet_id"  string, decimal */
@@ -20,7 +20,8 @@ typedef enum hmq_suffix {
     HMQ_SUFFIX_RECEIVED = 4,       /* "_received"  incoming QoS 2 identifiers not yet released */
     HMQ_SUFFIX_INBOX = 5,          /* "_inbox"  channel to whoever holds the client's connection */
     HMQ_SUFFIX_PRODUCERS = 6,      /* "_producers"  hash, producer -> its last batch and what was replied */
-    HMQ_SUFFIX_REPLAYS = 7         /* "_replays"  hash, filter -> where the subscription is in history */
+    HMQ_SUFFIX_REPLAYS = 7,        /* "_replays"  hash, filter -> where the subscription is in history */
+    HMQ_SUFFIX_CURSORS = 8         /* "_cursors"  hash, filter -> how far its retained messages were handed over */
 } hmq_suffix;
 
 /* NUL-terminated text of the suffix; its length in *len (may be NULL). */

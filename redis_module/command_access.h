@@ -1,0 +1,58 @@
+/* command_access.h - what the arguments of each command name (topics, filters, sessions, stores), judged by the user's ACL
+ * before the command runs: the handlers of commands.c are the guarded_ ones where a command names more than its key.
+ *
+ * A topic is what PUBLISH and SUBSCRIBE name, so channel patterns decide about it.  A filter with wildcards stands for topics
+ * that nobody has named yet: it needs a channel pattern that is equal to it, as a pattern of PSUBSCRIBE does, or allchannels.
+ * Keys (of sessions, of stores, of producers) are for key patterns.
+ *
+ * Topics and filters that are arguments are told to the server (getchannels-api), which judges them with the command and its
+ * keys: in MULTI when the command is queued, in scripts as their callers', for ACL DRYRUN and in the ACL log.  What only the
+ * module can read (records, shared subscriptions, the filters of a store, keys that are built from a name) is judged here.
+ * A user to whom nothing is denied costs one look at what is remembered of the client (access.h). */
+#ifndef HMQ_COMMAND_ACCESS_H
+#define HMQ_COMMAND_ACCESS_H
+
+#include "history_store.h"
+#include "module.h"
+
+/* May this user (NULL: no) read all that the store keeps? */
+bool command_access_may_see_store(server_string *user, const history_store *store);
+
+/* X(name): name_command is guarded by guarded_name. */
+#define GUARDED_COMMANDS(X)                                                                                            \
+    X(dryrun_start)                                                                                                    \
+    X(dryrun_stop)                                                                                                     \
+    X(dryrun_report)                                                                                                   \
+    X(session_open)                                                                                                    \
+    X(session_list)                                                                                                    \
+    X(session_subscribe)                                                                                               \
+    X(session_replay)                                                                                                  \
+    X(topic_publish)                                                                                                   \
+    X(topic_mpublish)                                                                                                  \
+    X(topic_commit)                                                                                                    \
+    X(topic_retained)                                                                                                  \
+    X(history_store)                                                                                                   \
+    X(history_stores)                                                                                                  \
+    X(history_unstore)                                                                                                 \
+    X(history_trim)                                                                                                    \
+    X(history_hold)                                                                                                    \
+    X(history_append)                                                                                                  \
+    X(history_import)                                                                                                  \
+    X(history_replay)                                                                                                  \
+    X(history_info)                                                                                                    \
+    X(history_seq)                                                                                                     \
+    X(history_range)                                                                                                   \
+    X(history_check)                                                                                                   \
+    X(history_patterns_get)                                                                                            \
+    X(history_patterns_stats)                                                                                          \
+    X(history_patterns_propose)                                                                                        \
+    X(history_patterns_prepare)                                                                                        \
+    X(history_patterns_commit)                                                                                         \
+    X(history_patterns_abort)                                                                                          \
+    X(index_check)
+
+#define DECLARE_GUARDED(name) int guarded_##name(server_ctx *ctx, server_string **argv, int argc);
+GUARDED_COMMANDS(DECLARE_GUARDED)
+#undef DECLARE_GUARDED
+
+#endif

@@ -1,0 +1,47 @@
+/* retained_topics.h - the topics that have a retained message, in an order in which a filter can be followed.
+ *
+ *     a      a NUL b      a NUL b NUL c      a!      a-b      b          a dictionary: encoded topic -> name of the key
+ *
+ * The separator of levels is encoded as NUL, which no topic has and which sorts before all that a level can hold.  So the
+ * topics below a prefix stand together, and one step passes all of them.
+ *
+ * A walk is a page: it looks at a bounded number of topics, says where it stopped, and keeps nothing of the dictionary.  So
+ * a walk may go on after any change: it sees every topic that was there all the time, once.
+ *
+ * Cost of a page: O(topics looked at * log n), where whole subtrees that cannot match are one step. */
+#ifndef HMQ_RETAINED_TOPICS_H
+#define HMQ_RETAINED_TOPICS_H
+
+#include "../src/topic.h"
+#include "module.h"
+
+/* Where a walk is: behind this (encoded) topic. */
+typedef struct retained_position {
+    uint8_t bytes[HMQ_TOPIC_MAX_BYTES];
+    size_t len; /* 0: before the first */
+} retained_position;
+
+/* The position behind a topic, and its topic. */
+void retained_position_set(retained_position *position, hmq_slice topic);
+server_string *retained_position_topic(const retained_position *position);
+bool retained_position_is_before(const retained_position *position, hmq_slice topic);
+
+#define RETAINED_PAGE 32
+
+typedef struct retained_page {
+    server_string *keys[RETAINED_PAGE]; /* of the topics that match, in their order; the caller frees them */
+    size_t count;
+    size_t visits; /* in and out: topics that may still be looked at */
+    bool end;      /* nothing behind them matches */
+} retained_page;
+
+/* The next topics behind the position that the (valid) filter matches; the position moves behind the last one that was
+ * looked at. */
+void retained_topics_walk(server_dict *topics, hmq_slice filter, retained_position *position, retained_page *page);
+
+/* Entries: the value is the name of the key. */
+void retained_topics_set(server_dict *topics, hmq_slice topic, server_string *key);
+void retained_topics_remove(server_dict *topics, hmq_slice topic);
+server_string *retained_topics_find(server_dict *topics, hmq_slice topic);
+
+#endif

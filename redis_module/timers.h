@@ -1,0 +1,23 @@
+/* timers.h - timers of the server that can be stopped and go on: a server unloads no module that holds a timer.
+ *
+ * Each timer is a static variable of its user; the table here knows all that were ever armed. */
+#ifndef HMQ_TIMERS_H
+#define HMQ_TIMERS_H
+
+#include "module.h"
+
+typedef struct module_timer {
+    server_timer fire;
+    uint64_t id;
+    long long due_ms;
+    bool armed;
+} module_timer;
+
+/* Calls timer->fire in so many milliseconds.  The timer is not armed when fire begins. */
+void timers_arm(server_ctx *ctx, module_timer *timer, long long period_ms);
+/* Stops all, until timers_resume. */
+void timers_stop(server_ctx *ctx);
+/* What is overdue fires at once: whoever stops timers often cannot keep them from firing. */
+void timers_resume(server_ctx *ctx);
+
+#endif

@@ -25,6 +25,9 @@ class Permissions(Protocol):
     def publish_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
         """(allow, filter) in order, the first that matches decides; and the verdict if none does."""
 
+    def receive_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
+        """The same for topics that may be sent to the client."""
+
 
 class _Everything:
     """No rule at all."""
@@ -42,8 +45,12 @@ class _Everything:
     def publish_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
         return [], True
 
+    def receive_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
+        return [], True
+
 
 EVERYTHING: Permissions = _Everything()
+ANONYMOUS = "anonymous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,9 @@ class Verdict:
         rules: what it may do.
         detail: why not, in words, for the log; the client is not told.
         session_kind: application or device, if its user has to have one; else empty.
+        overflow: what happens to messages for its full queue, if its user's record says; else empty.
+        identity: to whom its session belongs.
+        adopts: whose sessions it may have as well; empty: nobody's.
     """
 
     allowed: bool
@@ -63,3 +73,6 @@ class Verdict:
     rules: Permissions = EVERYTHING
     detail: str = ""
     session_kind: str = ""
+    overflow: str = ""
+    identity: str = ANONYMOUS
+    adopts: str = ""

@@ -29,11 +29,16 @@ class Send(NamedTuple):
 
 
 class Authenticate(NamedTuple):
-    """Who says what; the answer goes to `authenticated`."""
+    """Who says what; the answer goes to `authenticated`.
+
+    Attributes:
+        size: of the CONNECT in bytes, all of which may be held until it is answered.
+    """
 
     client_id: bytes
     username: bytes | None
     password: bytes | None
+    size: int
 
 
 class Tell(NamedTuple):
@@ -69,6 +74,10 @@ class NotGranted(NamedTuple):
     detail: str
 
 
+class Later(NamedTuple):
+    """There is more to be computed: `go_on` is to be called once others have had their turn."""
+
+
 class Continue(NamedTuple):
     """The packet is dealt with."""
 
@@ -86,5 +95,5 @@ class End(NamedTuple):
     detail: str
 
 
-Action: TypeAlias = Send | Authenticate | Tell | Opened | ReadHistory | NotGranted | Continue | Retry | End
+Action: TypeAlias = Send | Authenticate | Tell | Opened | ReadHistory | NotGranted | Later | Continue | Retry | End
 Actions: TypeAlias = list[Action]

@@ -41,16 +41,21 @@ from holdmq_bridge.inboxes import Inboxes
 from holdmq_bridge.link import Link, pack
 from holdmq_bridge.logs import Log
 from holdmq_bridge.pump import Pump
+from holdmq_bridge.readiness import Readiness
 from holdmq_bridge.reasons import Ending
 from holdmq_bridge.replays import Replays
 from holdmq_bridge.session import Session
 from holdmq_bridge.settings import Settings
+from holdmq_bridge.unserved import Unserved
+from holdmq_bridge.upgrade import Upgrades
 from holdmq_bridge.wheel import Wheel
 
 log = Log("bridge")
 
 _HEARTBEATS_PER_LEASE = 4
 _FULL_TOLD_EVERY_S = 10.0
+_NEVER_MS = 0xFFFF_FFFF  # 49 days
+_RESTORED_AT_ONCE = 64  # clients, between two looks of the loop at its sockets
 _WAIT_S = 0.02  # between two looks of the engine at what waits for time to pass
 
 # What ended a client whose command was refused for good.
@@ -78,6 +83,7 @@ class Bridge:
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.engine = Engine(_engine_settings(settings))
         self.server_buffer = self.engine.server_buffer
+        self.upgrades = Upgrades(settings)
         self.pump = Pump(self)
         self.wheel = Wheel()
         self.link = Link(settings, self, self.name)
@@ -86,16 +92,20 @@ class Bridge:
         self._by_conn: dict[int, Client] = {}
         self._inboxes = Inboxes(self.engine)
         self.replays = Replays(self)
+        self.readiness = Readiness(self)
+        self._unserved = Unserved(self)
         self._tokens = itertools.count(1)
         self._asked: dict[int, tuple[Client, Command] | Answered] = {}
         self._resting: set[Client] = set()
+        self._unrestored: set[Client] = set()  # the server is back, and has not got their pending commands yet
+        self._restoring: asyncio.Handle | None = None  # the next part of them
         self._awake = False
         self._wait_timer: asyncio.TimerHandle | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._link_task: asyncio.Task[None] | None = None
         self._draining = False
         self._over = False  # the pump is gone
-        self._full_told_at = -_FULL_TOLD_EVERY_S
+        self._full_told_at = self._proxy_told_at = -_FULL_TOLD_EVERY_S
         self._progress = asyncio.Event()  # something was answered or ended: for the shutdown to look again
 
     # ---- life ------------------------------------------------------------------------------------------------------
@@ -117,6 +127,7 @@ class Bridge:
         log.info("shutting down", clients=len(self.clients))
         deadline = self.loop.time() + self.settings.shutdown_timeout_s
         self._draining = True
+        self._unserved.stop()
         for client in tuple(self.clients):
             client.update_reading()
         self.wake()
@@ -162,11 +173,19 @@ class Bridge:
         interval = self.settings.lease_s / _HEARTBEATS_PER_LEASE
         self._heartbeat_timer = self.loop.call_later(interval, self._beat)
         if self.up and not self._draining:
-            self.call(("SESSION.OWNER", self.name, "LEASE", self.settings.lease_s), self._beat_answered)
+            self.beat(self._beat_answered)
+
+    def beat(self, answered: Answered) -> None:
+        """Renews the lease of this process.  Only while `up`."""
+        self.call(("SESSION.OWNER", self.name, "LEASE", self.settings.lease_s), answered)
 
     def _beat_answered(self, reply: Reply) -> None:
         if isinstance(reply, hiredis.ReplyError):
             log.warning("the server refuses the heartbeat", error=reply)
+
+    def _leave_replica(self, error: str) -> None:
+        if error.partition(" ")[0] == "READONLY":
+            self.link.leave("it has become a replica")
 
     # ---- facts -----------------------------------------------------------------------------------------------------
 
@@ -186,9 +205,9 @@ class Bridge:
         return time.time_ns() // 1_000_000
 
     @property
-    def healthy(self) -> bool:
-        """Should clients be sent here?"""
-        return self.up and not self._draining
+    def draining(self) -> bool:
+        """Is it shutting down?"""
+        return self._draining
 
     def own_counters(self) -> dict[str, int]:
         """What the engine does not count."""
@@ -196,6 +215,10 @@ class Bridge:
         own["bytes_sent"] += self.pump.sent
         own["server_connections"], own["server_losses"] = self.link.connections, self.link.losses
         return own
+
+    def client_of(self, conn: int) -> Client | None:
+        """Whose a connection of the engine is; None: it is over."""
+        return self._by_conn.get(conn)
 
     def counted(self) -> dict[str, int]:
         """All counters, the engine's and the process's own; those by QoS summed up."""
@@ -209,8 +232,15 @@ class Bridge:
         waiting = self.engine.levels()
         return [
             *((name, _LEVELS[name], now) for name, now in waiting.items()),
-            ("server_up", "1 while the server is there", self.up),
+            ("server_up", "1 while there is a connection to the server", self.up),
+            ("ready", "1 if a publish could be stored now (/readyz says why not)", self.readiness.is_ready),
+            ("seconds_since_acknowledgement", "since a publish was acknowledged last", self._since_acknowledgement()),
             ("clients", "connections, with those that are being closed", len(self.clients)),
+            (
+                "connects_waiting",
+                "CONNECTs without an answer: above connection_rate, or held for a server that is away",
+                self.gate.waiting,
+            ),
             ("inboxes", "sessions that are open or being opened", len(self._inboxes)),
             ("clients_resting", "clients that are not read for now", len(self._resting)),
             ("congested", "1 while no client is read", self.congested),
@@ -218,6 +248,12 @@ class Bridge:
             ("commands_outstanding", "commands without a reply", self.engine.outstanding),
             ("start_time_seconds", "when the process began, since 1970", self.started_at),
         ]
+
+    def _since_acknowledgement(self) -> float:
+        """In seconds; since the start if none was."""
+        last_ms = self.engine.counters()["acknowledged_ms"]
+        assert isinstance(last_ms, int)
+        return max(0.0, time.time() - (last_ms / 1000 or self.started_at))
 
     # ---- clients ---------------------------------------------------------------------------------------------------
 
@@ -250,6 +286,13 @@ class Bridge:
             limit, refused = self.settings.max_connections, self.counters.connections_refused
             log.warning("connections are refused: there are max_connections", max_connections=limit, refused=refused)
 
+    def proxy_refused(self, why: str) -> None:
+        """A connection without a PROXY header that is believed; said now and then."""
+        self.counters.proxies_refused += 1
+        if self.loop.time() >= self._proxy_told_at + _FULL_TOLD_EVERY_S:
+            self._proxy_told_at = self.loop.time()
+            log.warning("a PROXY header is refused", detail=why, refused=self.counters.proxies_refused)
+
     def opened(self, client: Client, *, resumed: bool, former: int) -> None:
         """The client has its session; whoever had it in this process has lost it."""
         self.counters.sessions_opened += 1
@@ -271,6 +314,7 @@ class Bridge:
         """Nothing is left to do for it."""
         self.clients.discard(client)
         self._resting.discard(client)
+        self._unrestored.discard(client)
         self._progress.set()
 
     def resting(self, client: Client) -> None:
@@ -287,11 +331,11 @@ class Bridge:
     # ---- to the server ---------------------------------------------------------------------------------------------
 
     def tell(self, client: Client, command: Command) -> None:
-        """A command of a client's session.  While the server is away the session keeps it."""
+        """A command of a client's session, which keeps it while the server is away and until its turn has come."""
         if not client.listens and command.kind is Kind.OPEN:
             client.listens = True
             self._inboxes.join(client.session.inbox, told=self.up)
-        if self.up:
+        if self.up and client not in self._unrestored:
             self._ask(command.arguments, (client, command))
 
     def call(self, arguments: tuple[Argument, ...], answered: Answered) -> None:
@@ -334,7 +378,9 @@ class Bridge:
                 self.link.write(commands)
         self.write_outputs()
         self._rouse()
-        if self._wait_timer is None and engine.waits:
+        if engine.wants_flush:
+            self.wake()  # messages of QoS 0 were handed out: the server is told, and sends the next ones
+        elif self._wait_timer is None and engine.waits:
             self._wait_timer = self.loop.call_later(_WAIT_S, self._waited)
 
     def _waited(self) -> None:
@@ -383,14 +429,28 @@ class Bridge:
             client.end(_ENDINGS.get(error.lstrip("-").partition(" ")[0], Ending.SERVER_ERROR), error)
         elif event.kind == EventKind.CONFLICT:
             client.end(Ending.GONE, "the server was restored from an older state")
+        elif event.kind == EventKind.WITHHELD:
+            client.withheld(event.data)
+        elif event.kind == EventKind.ABANDONED:
+            log.warning(
+                "a publish is refused: the connection to the server broke each time that it was sent",
+                client=client.session.client_id,
+                topic=event.data,
+                bytes=event.token,
+            )
         elif event.kind == EventKind.REFUSED:
-            log.warning("the server refuses for now", client=client.session.client_id, error=event.data)
+            error = event.data.decode(errors="backslashreplace")
+            log.warning("the server refuses for now", client=client.session.client_id, error=error)
+            self.readiness.publish_refused(error)
+            self._leave_replica(error)
 
     def _on_reply(self, event: Event) -> None:
         asked = self._asked.pop(event.token)
         reader = hiredis.Reader()
         reader.feed(event.data)
         reply = reader.gets()
+        if isinstance(reply, hiredis.ReplyError):
+            self._leave_replica(str(reply))
         if not isinstance(asked, tuple):
             asked(reply)
             return
@@ -422,17 +482,36 @@ class Bridge:
     def on_up(self) -> None:
         """Listens on all inboxes again, then lets everything go on."""
         self._inboxes.join_all()
-        self.call(("SESSION.OWNER", self.name, "LEASE", self.settings.lease_s), self._beat_answered)
+        self.beat(self._beat_answered)
+        self._unserved.stop()
         self.engine.server_restored(self.now_ms())
-        for client in tuple(self.clients):
-            client.server_restored()
+        self._unrestored = set(self.clients)
         self.replays.server_restored()
+        self._restore_some()
+        self.gate.server_restored()
         self.wake()
+
+    def _restore_some(self) -> None:
+        """A part of the clients goes on; the loop has its turn before the next part."""
+        self._restoring = None
+        for _ in range(min(_RESTORED_AT_ONCE, len(self._unrestored))):
+            self._unrestored.pop().server_restored()
+        if self._unrestored:
+            self._restoring = self.loop.call_soon(self._restore_some)
+
+    def on_primary_moved(self) -> None:
+        """Users and rules are another server's, too."""
+        self.gate.primary_moved()
 
     def on_down(self) -> None:
         """No reply will come any more."""
+        if self._restoring is not None:
+            self._restoring.cancel()
+        self._unrestored.clear()
         self._progress.set()
         self._asked.clear()
+        self.readiness.lost()
+        self._unserved.server_lost()
         self.engine.server_lost()
         self.pump.answered()
         self.replays.server_lost()
@@ -444,6 +523,11 @@ class Bridge:
 def _engine_settings(settings: Settings) -> EngineSettings:
     return EngineSettings(
         max_packet_bytes=settings.max_packet_bytes,
+        max_connect_bytes=settings.max_connect_bytes,
+        max_filters=settings.max_filters,
+        max_user_properties=settings.max_user_properties,
+        max_user_property_bytes=settings.max_user_property_bytes,
+        max_unread_connects=settings.max_unread_connects,
         max_client_outstanding=settings.max_client_outstanding,
         max_outstanding=settings.max_outstanding,
         max_outstanding_bytes=settings.max_outstanding_bytes,
@@ -455,7 +539,7 @@ def _engine_settings(settings: Settings) -> EngineSettings:
         max_message_expiry_s=settings.max_message_expiry_s,
         retry_first_ms=_milliseconds(settings.retry_first_s),
         retry_most_ms=_milliseconds(settings.retry_max_s),
-        retry_total_ms=_milliseconds(settings.retry_total_s),
+        retry_total_ms=_NEVER_MS if settings.unserved_publisher == "wait" else _milliseconds(settings.retry_total_s),
         inbox_seed=(secrets.randbits(64), secrets.randbits(64)),
     )
 

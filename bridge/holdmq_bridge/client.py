@@ -3,7 +3,7 @@
     socket ──► pump, or engine's buffer ──► engine ──► (rare packets) Session ──► actions: done here
     socket ◄── pump, or bridge ◄── engine's outputs
 
-Sockets of plain TCP are the pump's (pump.py), which says only what is rare; others come as asyncio's protocols do.
+Sockets without TLS are the pump's (pump.py), which says only what is rare; others come as asyncio's protocols do.
 No task per client or packet, no timer per client (see wheel.py), one read buffer for all of them.
 
 Flow control
@@ -13,7 +13,7 @@ Flow control
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdmq.core.engine import Event, EventKind, OpenSession, error_text
 from holdmq.core.mqtt import PROTOCOL_LEVEL_5, ProtocolError
@@ -24,6 +24,7 @@ from holdmq_bridge.actions import (
     Authenticate,
     Continue,
     End,
+    Later,
     NotGranted,
     Opened,
     Phase,
@@ -34,6 +35,7 @@ from holdmq_bridge.actions import (
 )
 from holdmq_bridge.auth import Identity
 from holdmq_bridge.logs import Log
+from holdmq_bridge.paced import TURN_BYTES, Paced
 from holdmq_bridge.pump import Pumped
 from holdmq_bridge.reasons import Ending
 from holdmq_bridge.stream import HARD_LIMIT_FACTOR, Writable, readable_peer
@@ -45,10 +47,11 @@ if TYPE_CHECKING:
 
 log = Log("client")
 
+_GONE_LOOK_S = 1.0  # between two looks whether a client has closed whose CONNECT waits
 _KEEP_ALIVE_FACTOR = 1.5  # [MQTT-3.1.2-24; 5.0: 3.1.2-22]
 
 # Of a connection that never had a session: its device does something that does not work.
-_REFUSALS = (Ending.REFUSED, Ending.MALFORMED, Ending.PROTOCOL, Ending.NO_CONNECT)
+_REFUSALS = (Ending.REFUSED, Ending.UNAVAILABLE, Ending.MALFORMED, Ending.PROTOCOL, Ending.NO_CONNECT)
 
 
 class Client(asyncio.BufferedProtocol):
@@ -64,6 +67,7 @@ class Client(asyncio.BufferedProtocol):
         "_begun",
         "_bridge",
         "_heard_at",
+        "_in_line",
         "_limit_s",
         "_reading",
         "_retry_timer",
@@ -89,6 +93,7 @@ class Client(asyncio.BufferedProtocol):
         self._stuck_at = 0.0  # since when the socket takes nothing, or is being closed
         self._reading = True
         self._begun = False  # a packet, by a client without a keep-alive
+        self._in_line = False  # for its next packets
         self._told_of_refusal = False
         self._backoff: Backoff | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
@@ -106,7 +111,8 @@ class Client(asyncio.BufferedProtocol):
         """A socket was accepted."""
         transport.set_write_buffer_limits(high=self._bridge.settings.write_buffer_bytes)  # type: ignore[attr-defined] # uvloop's do not inherit
         self.certificate = transport.get_extra_info("peercert")
-        self.begin(transport, readable_peer(transport.get_extra_info("peername")))  # type: ignore[arg-type] # the same
+        stream = Paced(cast("asyncio.Transport", transport), self._bridge.loop)
+        self.begin(stream, readable_peer(transport.get_extra_info("peername")))
 
     def begin(self, stream: Writable | Pumped, peer: str) -> None:
         """A client is there; it has connect_timeout_s for its CONNECT."""
@@ -120,12 +126,19 @@ class Client(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The one that all clients share: what is in it is taken before anybody else's bytes come."""
-        return self._bridge.engine.buffer
+        return self._bridge.engine.buffer[:TURN_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes are in the buffer."""
+        if isinstance(self._stream, Paced):
+            self._stream.took(nbytes)
         if self.conn:
             self.received(self._bridge.engine.received(self.conn, nbytes, self._bridge.now_ms()))
+
+    def upgrade_refused(self, why: str) -> None:
+        """Its request for a WebSocket was, and it has been told."""
+        self._bridge.counters.websockets_refused += 1
+        self.end(Ending.REFUSED, why)
 
     def feed(self, data: bytes) -> None:
         """The same for bytes that came in other ways."""
@@ -248,7 +261,10 @@ class Client(asyncio.BufferedProtocol):
             return True
         elif isinstance(action, ReadHistory):
             self._bridge.replays.begin(self)
+        elif isinstance(action, Later):
+            self._bridge.loop.call_soon(self._go_on)
         elif isinstance(action, Authenticate):
+            self._wait_for_the_answer()
             self._bridge.gate.admit(self, action)
         elif isinstance(action, NotGranted):
             self._not_granted(action)
@@ -257,6 +273,19 @@ class Client(asyncio.BufferedProtocol):
         elif isinstance(action, End):
             self._ended(action.ending, action.detail)
         return False
+
+    def _wait_for_the_answer(self) -> None:
+        """Its CONNECT is whole: from now on it is the server that is waited for."""
+        self._limit_s = self._bridge.settings.connect_wait_s
+        self._heard_at = self._bridge.loop.time()
+        self._bridge.wheel.at(self, self._heard_at + min(self._limit_s, _GONE_LOOK_S))
+
+    def _is_gone(self) -> bool:
+        """Has it closed while its CONNECT waits?  It is not read then, so nobody tells.
+
+        A client that has sent more after its CONNECT stays: it need not wait for the CONNACK.
+        """
+        return isinstance(self._stream, Pumped) and self._stream.is_gone() and not self._bridge.engine.unread(self.conn)
 
     def authenticated(self, verdict: Verdict, identity: Identity | None) -> None:
         """Whether it may come in, and who it is."""
@@ -269,10 +298,17 @@ class Client(asyncio.BufferedProtocol):
         if self.session.phase is Phase.OPEN:  # else the engine learns it when it is
             entries, default = permissions.publish_entries()
             self._bridge.engine.rules(self.conn, entries, denied_otherwise=not default)
+            self._judge_deliveries(permissions)
         self.replied(self.session.permit(permissions))
+
+    def _judge_deliveries(self, permissions: Permissions) -> None:
+        """Messages may wait in its queue from before a change of its rights."""
+        entries, default = permissions.receive_entries()
+        self._bridge.engine.receive_rules(self.conn, entries, denied_otherwise=not default)
 
     def _opened(self, opened: Opened) -> None:
         session, bridge, settings = self.session, self._bridge, self._bridge.settings
+        bridge.gate.left(self)
         terms = session.terms
         assert terms is not None
         entries, default = session.permissions.publish_entries()
@@ -299,6 +335,8 @@ class Client(asyncio.BufferedProtocol):
         )
         if entries:
             bridge.engine.rules(self.conn, entries, denied_otherwise=not default)
+        if not session.permissions.subscribes_freely:
+            self._judge_deliveries(session.permissions)
         self._stalled_s = 0.0
         self._limit_s = terms.keep_alive_s * _KEEP_ALIVE_FACTOR
         self._heard_at = bridge.loop.time()
@@ -331,8 +369,15 @@ class Client(asyncio.BufferedProtocol):
         user = None if self.identity is None else self.identity.username
         log.info("a publish is denied", client=self.session.client_id, user=user, peer=self.peer, topic=topic)
 
+    def withheld(self, topic: bytes) -> None:
+        """The same for messages of its queue."""
+        user = None if self.identity is None else self.identity.username
+        facts = {"user": user, "peer": self.peer, "topic": topic}
+        log.info("a queued message is not sent: its client may not receive it", client=self.session.client_id, **facts)
+
     def _ended(self, ending: Ending, detail: str) -> None:
         bridge, session = self._bridge, self.session
+        bridge.gate.left(self)
         if self.conn:
             bridge.write_outputs()
             sent = bridge.engine.sent_serial(self.conn)
@@ -387,6 +432,10 @@ class Client(asyncio.BufferedProtocol):
         self.act(actions)
         self._forget_if_finished()
 
+    def _go_on(self) -> None:
+        """Others have had their turn."""
+        self.replied(self.session.go_on())
+
     def end(self, ending: Ending, detail: str = "", reason: int | None = None) -> None:
         """Ends the connection; `reason`: of the DISCONNECT, if it is not that of the ending."""
         self.act(self.session.end(ending, detail, reason))
@@ -432,9 +481,13 @@ class Client(asyncio.BufferedProtocol):
         if stream is None or not self.conn or stream.is_closing():
             return
         bridge = self._bridge
+        has_more = bridge.engine.has_more(self.conn)
+        if has_more:
+            self._line_up(stream)
         rest = (
             bridge.congested
             or bridge.engine.rests(self.conn)
+            or (has_more and not isinstance(stream, Pumped))
             or (
                 self._stuck_at != 0.0
                 and stream.get_write_buffer_size() > bridge.settings.write_buffer_bytes * HARD_LIMIT_FACTOR
@@ -448,6 +501,20 @@ class Client(asyncio.BufferedProtocol):
             self._reading = True
             self._heard_at = bridge.loop.time()  # while it was not read it could not be heard
             stream.resume_reading()
+
+    def _line_up(self, stream: Writable | Pumped) -> None:
+        """It has sent more packets than are taken at once: the others come first."""
+        if isinstance(stream, Pumped):
+            stream.line_up()
+        elif not self._in_line:
+            self._in_line = True
+            self._bridge.loop.call_soon(self._take_more)
+
+    def _take_more(self) -> None:
+        self._in_line = False
+        engine = self._bridge.engine
+        if self.conn and engine.has_more(self.conn) and not engine.rests(self.conn):
+            self.feed(b"")
 
     def update_reading(self) -> None:
         """The reason for resting may be over."""
@@ -472,13 +539,23 @@ class Client(asyncio.BufferedProtocol):
             return 0.0
         if not self._reading and self.session.phase is Phase.OPEN:
             self._heard_at = now
+        if self.session.phase in (Phase.ASKING, Phase.OPENING):
+            return self._check_waiting(now, self._heard_at + patience_s)
         if now < self._heard_at + patience_s:
             return self._heard_at + patience_s
         if self.session.phase is Phase.NEW:
             self.end(Ending.NO_CONNECT)
-        elif self.session.phase is Phase.OPEN:
+        else:
             self._bridge.counters.keep_alive_expired += 1
             self.end(Ending.SILENT)
-        else:
+        return 0.0
+
+    def _check_waiting(self, now: float, deadline: float) -> float:
+        """Its CONNECT waits for an answer."""
+        if self._is_gone():
+            self.end(Ending.LOST)
+        elif now >= deadline:
             self.act(self.session.not_opened())
+        else:
+            return min(deadline, now + _GONE_LOOK_S)
         return 0.0

@@ -42,9 +42,12 @@ class Command:
         return f"<Command {self.kind.name} {self.arguments[:2]!r}>"
 
 
-# Errors that pass: the server is full, read-only, starting, out of replicas or busy.
+# Errors that pass: the server or a queue is full, or the server is read-only, starting, out of replicas or busy.
 _PASSING = frozenset(
-    ["OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY"]
+    (
+        *("OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY"),
+        "QUEUEFULL",
+    )
 )
 
 

@@ -10,9 +10,14 @@ Invariants
  1. `up` is true from the end of the greeting until the connection is lost; the listener hears of both.
  2. While up, every byte that comes goes to the engine, in order, and only what the engine made is written.
  3. A server that is silent for server_timeout_s is given up: it is asked (PING) when there is nothing else to answer.
+ 4. The server is a primary: its ROLE is checked before the link is up, and one that turns out to be a replica is left.
+ 5. While a failover is in doubt (sentinels.py) nothing is read or written.  What the old primary replied meanwhile is
+    never seen, so it is not acknowledged to any client, and it is sent again to the new one.
+ 6. A connection that the server closes soon counts as a failed attempt: the pauses grow until one lasts STABLE_S.
 """
 
 import asyncio
+import contextlib
 import random
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -21,12 +26,14 @@ import hiredis
 from holdmq_bridge.backoff import Backoff
 from holdmq_bridge.command import Argument, Reply, error_code
 from holdmq_bridge.logs import Log
+from holdmq_bridge.sentinels import Sentinels
 from holdmq_bridge.settings import Settings
 from holdmq_bridge.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+STABLE_S = 5.0  # a connection that lasted so long was no failed attempt
 _NOTHING = object()
 # Any session command that creates nothing: it fails if the module is missing or the data is still being loaded.
 _PROBE = ("SESSION.LAST", "{holdmq-bridge-probe}")
@@ -50,6 +57,9 @@ class LinkListener(Protocol):
 
     def on_down(self) -> None:
         """The connection is lost, and all replies with it."""
+
+    def on_primary_moved(self) -> None:
+        """Sentinels told of another primary.  The link leaves the old one by itself."""
 
     def on_writable(self) -> None:
         """`write` may be called again."""
@@ -87,10 +97,11 @@ class _Wire(asyncio.BufferedProtocol):
 
 
 class _Greeting:
-    """The replies to the first commands."""
+    """The replies to the first commands.  The reply to the one at `role_at` (0 is the last) says what the server is."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, role_at: int) -> None:
         self._left = count
+        self._role_at = role_at
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -105,8 +116,13 @@ class _Greeting:
 
     def _take(self, reply: Reply) -> None:
         self._left -= 1
-        if isinstance(reply, hiredis.ReplyError):
+        is_role = self._left == self._role_at
+        if is_role and isinstance(reply, hiredis.ReplyError) and error_code(reply) == "NOPERM":
+            log.warning("the user may not call ROLE: a replica is noticed only when it refuses a write", error=reply)
+        elif isinstance(reply, hiredis.ReplyError):
             self.over.set_exception(_RefusedError(_explain(reply)))
+        elif is_role and reply[0] != b"master":
+            self.over.set_exception(_ReplicaError("it is a replica"))
         elif not self._left:
             self.over.set_result(None)
 
@@ -124,9 +140,15 @@ class Link:
         self._greeting: _Greeting | None = None
         self._heard = False  # since the last quarter of server_timeout_s began
         self._closing = False
+        self._address: tuple[str, int] | None = None  # of the primary that Sentinels named last
+        self._socket_full = False
+        self.in_doubt = False  # a failover was announced: nothing is read or written
+        self._news = asyncio.Event()  # the primary has moved: no pause is waited for
+        self._sentinels = (
+            Sentinels(self._target.sentinels, self._target.service, self) if self._target.sentinels else None
+        )
         self.buffer = listener.server_buffer
         self.up = False
-        self.paused = False  # the socket takes no more for now
         self.connections = 0
         self.losses = 0
 
@@ -134,23 +156,46 @@ class Link:
 
     async def run(self) -> None:
         """Runs until `close` is called or the task is cancelled."""
+        if self._sentinels is None:
+            await self._run()
+            return
+        self._sentinels.start()
+        try:
+            await self._run()
+        finally:
+            await self._sentinels.stop()
+
+    async def _run(self) -> None:
         while not self._closing:
+            self._news.clear()
             try:
                 await self._connect()
             except (OSError, TimeoutError, hiredis.HiredisError, _RefusedError) as error:
+                if isinstance(error, _ReplicaError) and self._sentinels is not None and self._address is not None:
+                    self._sentinels.refused(self._address)
                 pause = self._backoff.next()
                 log.warning("no connection to the server", server=self._target, error=error, again_in_s=round(pause, 3))
                 self._drop()
-                await asyncio.sleep(pause)
+                await self._rest(pause)
                 continue
-            self._backoff.reset()
+            began_at = asyncio.get_running_loop().time()
             await self._watch()
-            self._lost()
+            lasted_s = asyncio.get_running_loop().time() - began_at
+            if lasted_s >= STABLE_S:
+                self._backoff.reset()
+            self._lost(lasted_s)
+            if lasted_s < STABLE_S and not self._closing:
+                await self._rest(self._backoff.next())
+
+    async def _rest(self, pause_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), pause_s)
 
     async def _connect(self) -> None:
         wire = _Wire(self)
         async with asyncio.timeout(self._settings.server_timeout_s):
-            await self._target.connect(lambda: wire)
+            self._address = None if self._sentinels is None else await self._sentinels.primary()
+            await self._target.connect(lambda: wire, self._address)
             self._wire = wire
             await self._greet(wire)
         self.up = True
@@ -165,8 +210,8 @@ class Link:
         commands: list[tuple[Argument, ...]] = [(*hello, "SETNAME", self._name)]
         if self._target.database:
             commands.append(("SELECT", self._target.database))
-        commands.append(_PROBE)
-        self._greeting = _Greeting(len(commands))
+        commands += [("ROLE",), _PROBE]
+        self._greeting = _Greeting(len(commands), role_at=1)
         assert wire.transport is not None
         wire.transport.write(b"".join(pack(command) for command in commands))
         outcomes: list[asyncio.Future[Any]] = [self._greeting.over, wire.lost]
@@ -193,17 +238,17 @@ class Link:
             self._listener.ask()
         log.warning("the server is silent", server=self._target, seconds=limit)
 
-    def _lost(self) -> None:
+    def _lost(self, lasted_s: float) -> None:
         self.losses += 1
         self._drop()
         if self._closing:
             return
-        log.warning("lost the server", server=self._target)
+        log.warning("lost the server", server=self._target, after_s=round(lasted_s, 3))
         self._listener.on_down()
 
     def _drop(self) -> None:
         self.up = False
-        self.paused = False
+        self._socket_full = self.in_doubt = False
         self._greeting = None
         if self._wire is not None and self._wire.transport is not None:
             self._wire.transport.abort()
@@ -215,7 +260,40 @@ class Link:
         if self._wire is not None and self._wire.transport is not None:
             self._wire.transport.close()
 
+    def leave(self, reason: str) -> None:
+        """Gives the connection up and makes another one; nothing that is not acknowledged is lost."""
+        if self.up and self._wire is not None and self._wire.transport is not None:
+            log.warning("the server is left", server=self._target, reason=reason)
+            self._wire.transport.abort()
+
+    # ---- failovers -------------------------------------------------------------------------------------------------
+
+    def primary_in_doubt(self, *, doubt: bool) -> None:
+        """Holds replies and commands, or lets them go on."""
+        if not self.up or doubt == self.in_doubt or self._wire is None or self._wire.transport is None:
+            return
+        self.in_doubt = doubt
+        log.info("a failover was announced" if doubt else "the failover is over", server=self._target)
+        if doubt:
+            self._wire.transport.pause_reading()
+            return
+        if not self._wire.transport.is_closing():
+            self._wire.transport.resume_reading()
+        self._listener.on_writable()
+
+    def primary_moved(self, address: tuple[str, int]) -> None:
+        """Leaves the old primary at once."""
+        self._news.set()
+        if address != self._address:
+            self._listener.on_primary_moved()
+            self.leave(f"the primary is {address[0]}:{address[1]} now")
+
     # ---- bytes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def paused(self) -> bool:
+        """Nothing can be written for now."""
+        return self._socket_full or self.in_doubt
 
     def write(self, data: bytes) -> None:
         """Commands, in their order.  Only while `up` and not `paused`."""
@@ -224,8 +302,8 @@ class Link:
 
     def write_paused(self, paused: bool) -> None:
         """The socket's buffer is full, or has room again."""
-        self.paused = paused
-        if not paused and self.up:
+        self._socket_full = paused
+        if not self.paused and self.up:
             self._listener.on_writable()
 
     def received(self, wire: _Wire, count: int) -> None:
@@ -243,6 +321,10 @@ class Link:
 
 class _RefusedError(Exception):
     """The server cannot be used now."""
+
+
+class _ReplicaError(_RefusedError):
+    """It is no primary."""
 
 
 def _explain(error: Reply) -> str:

@@ -1,6 +1,6 @@
 """The ports of a bridge: MQTT over TCP, TLS, WebSocket and WebSocket over TLS, each where the settings want it.
 
-Plain TCP is the pump's (pump.py); the others are servers of asyncio, and so is TCP behind the PROXY protocol.
+TCP and WebSocket are the pump's (pump.py); those over TLS, and all behind the PROXY protocol, are servers of asyncio.
 
 Several processes may share a port (SO_REUSEPORT): the kernel spreads the connections.  Options that every connection
 is to have (TCP's own keep-alive probes, for peers that vanished) are set on the listening socket: the kernel hands them
@@ -24,7 +24,7 @@ from holdmq_bridge.logs import Log
 from holdmq_bridge.proxy import ProxyHeader
 from holdmq_bridge.settings import Settings
 from holdmq_bridge.tls import tls_context, tls_stamps
-from holdmq_bridge.websocket import WebSocket
+from holdmq_bridge.websocket import WebSocketStream
 
 log = Log("listeners")
 
@@ -110,17 +110,19 @@ class Listeners:
                 self._servers[listener] = await self._server(listener, context)
 
     def _pumped(self, listener: Listener) -> bool:
-        return not (listener.tls or listener.websocket or self._bridge.settings.proxy_protocol)
+        return not (listener.tls or self._bridge.settings.proxy_protocol)
 
     async def _server(self, listener: Listener, context: ssl.SSLContext | None) -> asyncio.Server:
         """It does not accept yet.  It owns its descriptor of the socket, and this object another."""
+        timeout_s = self._bridge.settings.connect_timeout_s if listener.tls else None
         return await self._bridge.loop.create_server(
             self._factory(listener),
             sock=self._sockets[listener].dup(),
             backlog=_BACKLOG,
             start_serving=False,
             ssl=context if listener.tls else None,
-            ssl_handshake_timeout=self._bridge.settings.connect_timeout_s if listener.tls else None,
+            ssl_handshake_timeout=timeout_s,
+            ssl_shutdown_timeout=timeout_s,  # for who is closed and does not answer that
         )
 
     async def serve(self) -> None:
@@ -135,7 +137,8 @@ class Listeners:
             await server.start_serving()
         for listener, made in self._sockets.items():
             if self._pumped(listener):
-                self._listen(listener, partial(self._bridge.pump.listen, made, make=lambda: Client(self._bridge)))
+                make = partial(Client, self._bridge)
+                self._listen(listener, partial(self._bridge.pump.listen, made, make=make, websocket=listener.websocket))
         if self.secured and settings.tls_poll_s:
             self._poll = self._bridge.loop.call_later(settings.tls_poll_s, self._look)
         log.info("listening", host=settings.host, name=self._bridge.name, **self.ports)
@@ -177,14 +180,12 @@ class Listeners:
     def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
         bridge, settings = self._bridge, self._bridge.settings
 
-        def make(peer: str = "") -> Client | asyncio.Protocol:
+        def make(peer: str = "") -> Client | WebSocketStream:
             client = Client(bridge, peer)
-            if not listener.websocket:
-                return client
-            return WebSocket(client, settings.ws_path, settings.ws_max_frame_bytes, settings.write_buffer_bytes)
+            return WebSocketStream(bridge, client, tls=listener.tls) if listener.websocket else client
 
         if settings.proxy_protocol:
-            return lambda: ProxyHeader(make, settings.connect_timeout_s)
+            return lambda: ProxyHeader(bridge, make)
         return make
 
     def close(self) -> None:

@@ -15,6 +15,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from holdmq.core.engine import Engine
+
 if TYPE_CHECKING:
     from holdmq_bridge.bridge import Bridge
 
@@ -22,7 +24,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _PREFIX = "holdmq_bridge_"
 _BY_QOS = {"publishes_received", "messages_sent"}
+_BY_CODE = "refusals"
 _LATENCY = ("latency_ms_sum", "latency_count", "latency_below_ms")
+_TOLD_OTHERWISE = {*_LATENCY, "acknowledged_ms"}
 _LATENCY_BOUNDS_S = ("0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1.0", "5.0", "+Inf")
 
 # What is counted, for people; a counter that is not here bears its name alone.
@@ -37,6 +41,7 @@ _MEANINGS = {
     "deliveries_received": "messages pushed by the server",
     "keep_alive_expired": "clients that were silent for one and a half keep-alives",
     "messages_acknowledged": "messages that clients acknowledged",
+    "messages_denied": "messages to clients not sent because rules deny their topics",
     "messages_dropped_expired": "messages to clients dropped because their time was over",
     "messages_dropped_oversized": "messages to clients dropped because the client takes none that large",
     "messages_dropped_qos0": "messages of QoS 0 to clients that read too slowly",
@@ -44,9 +49,11 @@ _MEANINGS = {
     "messages_sent_again": "messages sent to clients once more, with DUP",
     "messages_unreadable": "values in queues that are no messages",
     "packets_malformed": "packets that are none",
+    "packets_over_limits": "packets refused: too large, or with too many parts",
     "packets_sent": "packets of all kinds written for clients",
     "pages_fetched": "pages of queues asked for",
     "protocol_errors": "packets that were not allowed where they came",
+    "publishes_abandoned": "publishes refused because the connection to the server broke each time that they were sent",
     "publishes_acknowledged": "publishes of clients that were taken and acknowledged",
     "publishes_denied": "publishes of clients that rules do not allow",
     "publishes_dropped_qos0": "publishes of QoS 0 that the server did not take",
@@ -54,9 +61,13 @@ _MEANINGS = {
     "publishes_refused": "publishes that the server refused for good",
     "publishes_repeated": "publishes of QoS 2 that had come before",
     "publishes_unheard": "publishes without a subscriber",
+    "refusals": "commands that the server refused, by the code of its error; what passes is tried again",
     "server_losses": "losses of the connection to the server",
     "sessions_taken_over": "sessions that went to another connection",
     "subscriptions_refused": "filters of SUBSCRIBE packets that were not granted",
+    "proxies_refused": "connections without a PROXY header, or from where none is believed",
+    "websocket_faults": "WebSockets closed because of a frame that is not allowed",
+    "websockets_refused": "requests for a WebSocket that were refused: another origin, path or subprotocol, or none",
     "slow_clients_closed": "clients closed because they did not read",
 }
 
@@ -78,7 +89,7 @@ class BridgeCollector(Collector):
         engine = self._bridge.engine.counters()
         own = self._bridge.own_counters()
         for name, value in {**engine, **own}.items():
-            if name not in _LATENCY:
+            if name not in _TOLD_OTHERWISE:
                 yield _counter(name, value)
         yield _latency(engine)
         for name, meaning, now in self._bridge.levels():
@@ -93,12 +104,12 @@ class BridgeCollector(Collector):
 
 
 def _counter(name: str, value: "int | tuple[int, ...]") -> Metric:
-    family = CounterMetricFamily(
-        _PREFIX + name, _MEANINGS.get(name, name.replace("_", " ")), labels=["qos"] if name in _BY_QOS else []
-    )
+    labels = ["qos"] if name in _BY_QOS else ["code"] if name == _BY_CODE else []
+    family = CounterMetricFamily(_PREFIX + name, _MEANINGS.get(name, name.replace("_", " ")), labels=labels)
     if isinstance(value, tuple):
-        for qos, count in enumerate(value):
-            family.add_metric([str(qos)], count)
+        labelled = Engine.refusal_codes() if name == _BY_CODE else map(str, range(len(value)))
+        for label, count in zip(labelled, value, strict=True):
+            family.add_metric([label], count)
     else:
         family.add_metric([], value)
     return family

@@ -1,5 +1,8 @@
 """The PROXY protocol (haproxy's, versions 1 and 2): the first bytes of a connection say whose it really is.
 
+Whoever may say that can take any address, and with it the place of another in bans and limits: only proxies that are
+named (proxy_networks) may.
+
 parse(bytes) ──► Header (address, bytes used), None while it is not whole, ValueError if it is none
 ProxyHeader  ──► reads it from a socket, then hands the socket to the protocol behind it
 """
@@ -7,13 +10,14 @@ ProxyHeader  ──► reads it from a socket, then hands the socket to the prot
 import asyncio
 import ipaddress
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
+from holdmq_bridge.bridge import Bridge
 from holdmq_bridge.client import Client
-from holdmq_bridge.logs import Log
-
-log = Log("proxy")
+from holdmq_bridge.settings import Network
+from holdmq_bridge.stream import readable_peer
+from holdmq_bridge.websocket import WebSocketStream
 
 _V1 = b"PROXY "
 _V1_MAX_BYTES = 107  # the standard's own figure, line end included
@@ -80,21 +84,26 @@ class ProxyHeader(asyncio.Protocol):
     """The protocol of a new connection until its header is whole.
 
     Args:
+        bridge: the process's.
         make: the protocol behind it, given the client's address.
-        timeout_s: for the header.
     """
 
-    def __init__(self, make: Callable[[str], Client | asyncio.Protocol], timeout_s: float) -> None:
+    def __init__(self, bridge: Bridge, make: Callable[[str], Client | WebSocketStream]) -> None:
+        self._bridge = bridge
         self._make = make
-        self._timeout_s = timeout_s
         self._unread = b""
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A socket was accepted."""
+        """A socket was accepted; whoever it is, its header is believed only if it is a proxy that was named."""
         self._transport = cast("asyncio.Transport", transport)
-        self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._transport.abort)
+        peername = transport.get_extra_info("peername")
+        if not _is_named(peername, self._bridge.settings.proxies):
+            self._refuse(f"{readable_peer(peername)} is not in proxy_networks ({self._bridge.settings.proxy_networks})")
+            return
+        timeout_s = self._bridge.settings.connect_timeout_s
+        self._timer = self._bridge.loop.call_later(timeout_s, self._refuse, f"no PROXY header within {timeout_s:g} s")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It was closed before it said anything useful."""
@@ -103,14 +112,14 @@ class ProxyHeader(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """A part of the header, and perhaps more."""
+        if self._timer is None:
+            return  # it was refused
         assert self._transport is not None
-        assert self._timer is not None
         self._unread += data
         try:
             header = parse(self._unread)
         except ValueError as error:
-            log.warning("a connection without a PROXY header", error=error)
-            self._transport.abort()
+            self._refuse(str(error))
             return
         if header is None:
             return
@@ -119,7 +128,19 @@ class ProxyHeader(asyncio.Protocol):
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         rest = self._unread[header.size :]
-        if rest and isinstance(protocol, Client):
+        if rest:
             protocol.feed(rest)
-        elif rest:
-            cast("asyncio.Protocol", protocol).data_received(rest)
+
+    def _refuse(self, why: str) -> None:
+        assert self._transport is not None
+        self._bridge.proxy_refused(why)
+        self._transport.abort()
+
+
+def _is_named(peername: object, proxies: Sequence[Network]) -> bool:
+    if not isinstance(peername, tuple):
+        return False
+    address = ipaddress.ip_address(peername[0].partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return any(address in network for network in proxies)

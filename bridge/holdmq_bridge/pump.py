@@ -1,17 +1,23 @@
-"""The sockets of plain TCP clients, read and written in C (bridge/native/pump.h): one callback of the loop for all.
+"""The sockets of clients over TCP and WebSocket, read and written in C (bridge/native/pump.h): one callback for all.
 
     listening socket ── accept ──► Client + Pumped ──► pump ◄──epoll──► clients
                                                         │ ▲
                        rare packets, deadlines, ends ◄──┘ └── the engine's output
 
 What comes often never becomes a Python object: a turn reads up to 64 sockets into the engine, and the bridge's flush
-sends what the engine has for them.  TLS, WebSocket and the PROXY protocol stay on asyncio's transports; their output
-comes back from here as foreign.
+sends what the engine has for them.  A WebSocket's request comes here once, to be answered; its frames do not.  TLS and
+the PROXY protocol stay on asyncio's transports; their output comes back from here as foreign.
 
-While the server owes replies to more than `read_ahead` commands, no socket is read: it is the server that everybody
-waits for then, more commands would only stand in line there, and one later turn over the same sockets finds more on
-each, for a fraction of the processor time.  It lasts until the server has answered, and at most 20 ms, so that a
-server that hangs or is far away changes neither deadlines nor what `max_outstanding` bounds.
+While the server owes replies to more than `read_ahead` commands, publishers' sockets are not read: everybody waits for
+the server then, more commands would only queue there, and one later turn over the same sockets finds more on each, for
+a fraction of the processor time.  It lasts until the server has answered, and at most 20 ms, so that a server that
+hangs or is far away changes neither deadlines nor what `max_outstanding` bounds.  A turn ends when the server owes
+four times as many.  A command counts once more for each KiB, and several times while publishes go to many sessions.
+
+Receivers come first: a client whose acknowledgements further messages wait for is read at any time.  If the backlog of
+one grows although it acknowledges quickly (3,000 messages a second or more), publishers are slowed until it has caught
+up, so that nothing is dropped from its queue.  Clients that bring little are then read every 2 ms, the others every 20,
+all together a quarter as many publishes as were acknowledged: no receiver can stop publishers.
 
 Invariants
  1. A Client of this pump has its Pumped as stream until `connection_lost`, which it hears once.
@@ -25,6 +31,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from holdmq.core.engine import CORE_DIGEST, Engine
+from holdmq.core.websocket import fault_text
 from holdmq_bridge._pump import ffi, lib
 from holdmq_bridge.logs import Log
 from holdmq_bridge.reasons import Ending
@@ -41,10 +48,35 @@ log = Log("pump")
 _ACCEPTS_AT_ONCE = 64
 _PAUSE_S = 1.0  # when nobody can be accepted
 _LONGEST_REST_S = 0.02  # while the server owes replies
+_TURN_REPLIES = 4  # times read_ahead: what the server may owe when a turn reads one more socket
+
+# While publishers are slowed for receivers: a pause, then a turn that takes a few publishes of clients that bring
+# little; every tenth turn takes some of the others, too.
+_PRESSED_PAUSE_S = 0.002
+_PRESSED_BULK = 10
+_PRESSED_SHARE = 4  # of what those receivers have acknowledged: a quarter, for either
+_PRESSED_LEAST = 4  # publishes
+
+_RECEIVERS, _OTHERS, _BULK = 1, 2, 4  # 1 << hmq_pump_class
+_ALL = _RECEIVERS | _OTHERS | _BULK
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 if ffi.string(lib.HMQ_PUMP_CORE_DIGEST).decode() != CORE_DIGEST:
     raise ImportError("holdmq_bridge._pump was built for another core than holdmq._core: run `make core`")
+
+
+# Members of hmq_pump_engine.
+_ENGINE_CALLS = (
+    "receive",
+    "took",
+    "rests",
+    "congested",
+    "next_output",
+    "has_more",
+    "backlog_of",
+    "owed",
+    "count",
+)
 
 
 class Pumped:
@@ -97,6 +129,11 @@ class Pumped:
         if self._state == _OPEN:
             lib.hmq_pump_read(self._pump.handle, self._number, reads)
 
+    def line_up(self) -> None:
+        """A packet was dealt with: what the engine has behind it gets its turn."""
+        if self._state == _OPEN:
+            self._pump.line_up(self._number)
+
     def get_write_buffer_size(self) -> int:
         """Bytes that the socket has not taken yet."""
         return int(lib.hmq_pump_waiting(self._pump.handle, self._number)) if self._state in (_OPEN, _CLOSING) else 0
@@ -104,6 +141,10 @@ class Pumped:
     def heard_at(self) -> float:
         """When the last whole packet came, as the loop's time; 0: none has."""
         return float(lib.hmq_pump_heard(self._pump.handle, self._number)) if self._state == _OPEN else 0.0
+
+    def is_gone(self) -> bool:
+        """Whether the client has closed, which is not told of one that is not read."""
+        return bool(self._state == _OPEN and lib.hmq_pump_is_gone(self._pump.handle, self._number))
 
     def detach(self) -> None:
         """The engine knows this connection no more."""
@@ -127,7 +168,7 @@ class Pump:
         high_water = bridge.settings.write_buffer_bytes
         calls = ffi.new("hmq_pump_engine *")
         calls.engine = bridge.engine.handle
-        for name in ("receive", "took", "rests", "congested", "next_output"):
+        for name in _ENGINE_CALLS:
             setattr(calls, name, Engine.function(name))
         made = lib.hmq_pump_new(calls, high_water, high_water * HARD_LIMIT_FACTOR)
         if made == ffi.NULL:
@@ -138,26 +179,34 @@ class Pump:
         self._members: dict[int, tuple[Client, Pumped]] = {}
         self._listening: dict[int, socket.socket] = {}
         self._read_ahead = bridge.settings.read_ahead
+        self._most = self._read_ahead * _TURN_REPLIES
         self._rest: asyncio.TimerHandle | None = None  # its end
+        self._slow_turns = 0
+        self._relieved = 0
+        self._watched = False  # publishers' sockets
+        self._comes_soon = False  # another turn
         self._sent_in_all: int | None = None  # when the pump is gone
+        self._bridge.loop.add_reader(lib.hmq_pump_fd(self.handle, lib.HMQ_PUMP_RECEIVERS), self._receivers_turn)
         self._go_on()
 
     # ---- life of a socket ------------------------------------------------------------------------------------------
 
-    def listen(self, listening: socket.socket, backlog: int, make: "Callable[[], Client]") -> None:
+    def listen(
+        self, listening: socket.socket, backlog: int, make: "Callable[[], Client]", *, websocket: bool = False
+    ) -> None:
         """Accepts connections from now on.  The socket stays the caller's, who ends it by `unlisten`."""
         listening.setblocking(False)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # whoever is accepted has it, too
         listening.listen(backlog)
         self._listening[listening.fileno()] = listening
-        self._bridge.loop.add_reader(listening.fileno(), self._accept, listening, make)
+        self._bridge.loop.add_reader(listening.fileno(), self._accept, listening, make, websocket)
 
     def unlisten(self, listening: socket.socket) -> None:
         """Accepts nobody more."""
         if self._listening.pop(listening.fileno(), None) is not None:
             self._bridge.loop.remove_reader(listening.fileno())
 
-    def _accept(self, listening: socket.socket, make: "Callable[[], Client]") -> None:
+    def _accept(self, listening: socket.socket, make: "Callable[[], Client]", websocket: bool) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
             try:
                 accepted, address = listening.accept()
@@ -168,21 +217,22 @@ class Pump:
                     raise
                 log.error("nobody can be accepted for now", error=error)  # noqa: TRY400 (as a fact, without its stack)
                 self._bridge.loop.remove_reader(listening.fileno())
-                self._bridge.loop.call_later(_PAUSE_S, self._accept_again, listening, make)
+                self._bridge.loop.call_later(_PAUSE_S, self._accept_again, listening, make, websocket)
                 return
-            self._add(accepted, readable_peer(address), make())
+            self._add(accepted, readable_peer(address), make(), websocket=websocket)
 
-    def _accept_again(self, listening: socket.socket, make: "Callable[[], Client]") -> None:
+    def _accept_again(self, listening: socket.socket, make: "Callable[[], Client]", websocket: bool) -> None:
         if listening.fileno() in self._listening:
-            self._bridge.loop.add_reader(listening.fileno(), self._accept, listening, make)
+            self._bridge.loop.add_reader(listening.fileno(), self._accept, listening, make, websocket)
 
-    def _add(self, accepted: socket.socket, peer: str, client: "Client") -> None:
+    def _add(self, accepted: socket.socket, peer: str, client: "Client", *, websocket: bool) -> None:
         stream = Pumped(self)
+        max_message_bytes = self._bridge.settings.ws_max_frame_bytes if websocket else 0
         with accepted:
             client.begin(stream, peer)
             if stream.is_closing():
                 return  # there is no room for it
-            number = lib.hmq_pump_add(self.handle, accepted.fileno(), client.conn)
+            number = lib.hmq_pump_add(self.handle, accepted.fileno(), client.conn, max_message_bytes)
             if number >= 0:
                 accepted.detach()
         if number < 0:
@@ -204,7 +254,8 @@ class Pump:
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
-        self._bridge.loop.remove_reader(lib.hmq_pump_fd(self.handle))
+        self._watch(watched=False)
+        self._bridge.loop.remove_reader(lib.hmq_pump_fd(self.handle, lib.HMQ_PUMP_RECEIVERS))
         for _, stream in self._members.values():
             stream.gone()
         self._members.clear()
@@ -215,27 +266,89 @@ class Pump:
 
     def _turn(self) -> None:
         """Sockets are ready: reads them, then lets the bridge send what became of it."""
+        self._read(_ALL, self._most)
+
+    def _receivers_turn(self) -> None:
+        """The same for receivers alone."""
+        self._read(_RECEIVERS, self._most)
+
+    def _slow_turn(self) -> None:
+        """While publishers are slowed they bring a little now and then, those who bring little four times as often."""
+        self._slow_turns += 1
+        relieved = int(lib.hmq_pump_relieved(self.handle))
+        allowed = max(_PRESSED_LEAST, (relieved - self._relieved) // _PRESSED_SHARE)
+        self._relieved = relieved
+        classes = _RECEIVERS | _OTHERS if self._slow_turns % _PRESSED_BULK else _ALL
+        self._read(classes, min(self._bridge.engine.owed + allowed, self._most))
+
+    def _read(self, classes: int, most: int) -> None:
         bridge, told = self._bridge, self._told
-        failed = lib.hmq_pump_poll(self.handle, bridge.now_ms(), bridge.loop.time(), bridge.congested)
-        if failed:
-            raise OSError(-failed, os.strerror(-failed))
-        while lib.hmq_pump_next(self.handle, told, self._event):
-            self._dispatch(told.kind, told.number)
-        bridge.flush()
-        if bridge.engine.outstanding > self._read_ahead:
-            bridge.loop.remove_reader(lib.hmq_pump_fd(self.handle))
-            self._rest = bridge.loop.call_later(_LONGEST_REST_S, self._go_on)
+        found = lib.hmq_pump_poll(self.handle, classes, most, bridge.now_ms(), bridge.loop.time(), bridge.congested)
+        if found < 0:
+            raise OSError(-found, os.strerror(-found))
+        if found:
+            while lib.hmq_pump_next(self.handle, told, self._event):
+                self._dispatch(told.kind, told.number)
+            bridge.flush()
+        self._rest_or_go_on()
+
+    def _rest_or_go_on(self) -> None:
+        """Publishers rest while the server owes replies, or while a receiver's backlog grows that acknowledges."""
+        pressed = lib.hmq_pump_is_pressed(self.handle, self._bridge.loop.time())
+        if pressed or self._bridge.engine.owed > self._read_ahead:
+            if self._rest is None:
+                self._watch(watched=False)
+                pause_s = _PRESSED_PAUSE_S if pressed else _LONGEST_REST_S
+                self._rest = self._bridge.loop.call_later(pause_s, self._rested)
+        elif not self._watched:
+            self._go_on()
+        elif lib.hmq_pump_has_more(self.handle) and not self._comes_soon:
+            self._comes_soon = True
+            self._bridge.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        """Clients have sent more than a turn takes of them."""
+        self._comes_soon = False
+        if self._watched:
+            self._turn()
+
+    def _rested(self) -> None:
+        """The rest has lasted long enough."""
+        if lib.hmq_pump_is_pressed(self.handle, self._bridge.loop.time()):
+            self._rest = None
+            self._slow_turn()
+        else:
+            self._go_on()
 
     def _go_on(self) -> None:
-        """Sockets are read from now on."""
-        self._rest = None
-        self._bridge.loop.add_reader(lib.hmq_pump_fd(self.handle), self._turn)
+        """All sockets are read from now on."""
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+        self._watch(watched=True)
+        if lib.hmq_pump_has_more(self.handle):
+            self._rest_or_go_on()
+
+    def _watch(self, *, watched: bool) -> None:
+        """Whether publishers' sockets are read when they are ready; those of receivers always are."""
+        if watched == self._watched:
+            return
+        self._watched = watched
+        for which in (lib.HMQ_PUMP_OTHERS, lib.HMQ_PUMP_BULK):
+            if watched:
+                self._bridge.loop.add_reader(lib.hmq_pump_fd(self.handle, which), self._turn)
+            else:
+                self._bridge.loop.remove_reader(lib.hmq_pump_fd(self.handle, which))
+
+    def line_up(self, number: int) -> None:
+        """For Pumped: there may be more behind a packet that was dealt with."""
+        lib.hmq_pump_line_up(self.handle, number)
+        self._rest_or_go_on()
 
     def answered(self) -> None:
         """The server has answered something, or has gone: the reason for resting may be over."""
-        if self._rest is not None and self._bridge.engine.outstanding <= self._read_ahead:
-            self._rest.cancel()
-            self._go_on()
+        if self._rest is not None:
+            self._rest_or_go_on()
 
     def outputs(self) -> Iterator[tuple[int, bytes]]:
         """Sends what the engine has for clients; what is for others, as (connection, bytes)."""
@@ -257,13 +370,30 @@ class Pump:
             if kind == lib.HMQ_PUMP_CLOSED:
                 del self._members[number]
                 stream.gone()
-                error = self._told.error
-                client.connection_lost(OSError(error, os.strerror(error)) if error else None)
+                client.connection_lost(self._why())
+            elif client.conn and kind == lib.HMQ_PUMP_UPGRADE:
+                self._upgrade(client, number)
             elif client.conn:
                 self._tell(client, kind)
         except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)
             log.defect("a defect; the client is given up", error, client=client.session.client_id)
             client.end(Ending.DEFECT)
+
+    def _why(self) -> OSError | None:
+        """Of the end that was told."""
+        error, fault = self._told.error, self._told.fault
+        if fault:
+            self._bridge.counters.websocket_faults += 1
+            return ConnectionError(fault_text(fault))
+        return OSError(error, os.strerror(error)) if error else None
+
+    def _upgrade(self, client: "Client", number: int) -> None:
+        """A WebSocket's request."""
+        request = ffi.buffer(self._told.bytes.data, self._told.bytes.len)[:]
+        answer = self._bridge.upgrades.answer(request, tls=False)
+        lib.hmq_pump_upgrade(self.handle, number, answer.data, len(answer.data), not answer.refusal)
+        if answer.refusal:
+            client.upgrade_refused(answer.refusal)
 
     def _tell(self, client: "Client", kind: int) -> None:
         if kind == lib.HMQ_PUMP_PACKET:

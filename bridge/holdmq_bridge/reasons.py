@@ -40,6 +40,9 @@ class Reason(IntEnum):
     CONNECTION_RATE_EXCEEDED = 0x9F
 
 
+# The same CONNECT may be let in a moment later.
+TEMPORARY = frozenset({Reason.SERVER_UNAVAILABLE, Reason.SERVER_BUSY, Reason.CONNECTION_RATE_EXCEEDED})
+
 # MQTT 3.1.1 table 3.1
 RETURN_BAD_VERSION, RETURN_BAD_CLIENT_ID, RETURN_UNAVAILABLE, RETURN_BAD_CREDENTIALS, RETURN_NOT_AUTHORIZED = range(
     1, 6
@@ -70,6 +73,7 @@ class Ending(Enum):
     DISCONNECT_WITH_WILL = ("the client disconnected and wants its will published", None)
     LOST = ("the connection was lost", None)
     REFUSED = ("the connect was refused", None)
+    UNAVAILABLE = ("the connect could not be served for now", None)
     NO_CONNECT = ("no CONNECT in time", None)
     SLOW = ("the client does not read", None)
     SILENT = ("the client was silent for one and a half keep-alives", Reason.KEEP_ALIVE_TIMEOUT)
@@ -80,6 +84,8 @@ class Ending(Enum):
     GONE = ("the server has lost the session", Reason.IMPLEMENTATION)
     DROPPED = ("the session was dropped", Reason.ADMINISTRATIVE)
     NOT_ALLOWED = ("the client is no longer allowed in", Reason.NOT_AUTHORIZED)
+    KICKED = ("the client was disconnected by an administrator", Reason.ADMINISTRATIVE)
+    UNSERVED = ("the server was away for too long to store its messages", Reason.SERVER_BUSY)
     SERVER_ERROR = ("the server refused a command", Reason.IMPLEMENTATION)
     SHUTDOWN = ("the bridge is shutting down", Reason.SERVER_SHUTTING_DOWN)
     DEFECT = ("a defect of the bridge", Reason.UNSPECIFIED)

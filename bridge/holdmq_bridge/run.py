@@ -1,4 +1,4 @@
-"""`make run`: everything in the foreground until Ctrl-C - a server with the module, and the bridge in front of it.
+"""`make run` and `holdmq serve`: a server with the module and the bridge before it, in the foreground until Ctrl-C.
 
 Starts the parts as child processes, tells how to connect, waits, and stops them in order: the bridge first, so that
 its clients' last messages still reach the server.  It holds no data itself.
@@ -11,6 +11,7 @@ Invariants
 
 import contextlib
 import fcntl
+import importlib.util
 import shutil
 import signal
 import socket
@@ -25,6 +26,7 @@ import click
 import redis
 
 from holdmq._child import ChildProcess
+from holdmq._password import with_password
 from holdmq.server import (
     QUEUE_DIRECTIVES,
     PortTakenError,
@@ -44,6 +46,7 @@ POLL_S = 0.2
 START_TRIES = 10
 LOG_LINES_SHOWN = 20
 INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell gives
+BRIDGE_PACKAGES = ("argon2", "h11", "prometheus_client", "pydantic_settings", "uvloop", "wsproto")  # the extra "bridge"
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what to connect to when it listens everywhere)
 
 
@@ -83,9 +86,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ServerError(
-                f"another `make run` keeps its data in {folder}: give one of them --data FOLDER"
-            ) from error
+            raise ServerError(f"another HoldMQ keeps its data in {folder}: give one of them --data FOLDER") from error
         yield
 
 
@@ -151,6 +152,20 @@ def _wait_for_bridge(bridge: ChildProcess, host: str, port: int) -> None:
         time.sleep(POLL_S)
 
 
+def check_installed() -> None:
+    """Check that what the bridge needs is installed.
+
+    Raises:
+        ServerError: it is not; the text says how to install it.
+    """
+    missing = [name for name in BRIDGE_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ServerError(
+            f"the MQTT bridge needs packages that are not installed ({', '.join(missing)}): "
+            "pip install 'holdmq[bridge,server]'"
+        )
+
+
 def check_server(url: str) -> None:
     """Check that the server at the URL answers and has the module.
 
@@ -158,7 +173,7 @@ def check_server(url: str) -> None:
         ServerError: it does not, or has not.
     """
     try:
-        with redis.Redis.from_url(url, socket_timeout=5) as client:
+        with redis.Redis.from_url(with_password(url), socket_timeout=5) as client:
             client.ping()
             check_module(client)
     except redis.RedisError as error:
@@ -212,6 +227,7 @@ def serve(options: Options) -> None:
     Raises:
         ServerError: a part could not be started, or ended by itself.
     """
+    check_installed()
     with contextlib.ExitStack() as stack:
         parts: dict[str, ChildProcess] = {}
         url = options.redis_url
@@ -248,7 +264,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-@click.command()
+@click.command("serve")
 @click.option("--redis", "redis_url", help="Use the server at this URL, with the module loaded, in place of a new one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", "redis_port", default=6379, show_default=True, help="The server's port, or the next free one.")

@@ -12,13 +12,14 @@ import uvloop
 from holdmq_bridge.bridge import Bridge
 from holdmq_bridge.listeners import Listeners
 from holdmq_bridge.logs import Log, configure
+from holdmq_bridge.report import Reporter
 from holdmq_bridge.settings import Settings
 from holdmq_bridge.sys_topics import SysTopics
 from holdmq_bridge.web import Web
 
 log = Log("serve")
 
-_OTHER_FILES = 256  # beside the clients' sockets
+OTHER_FILES = 256  # beside the clients' sockets: server, listeners, metrics, users and rules, links, logs
 
 
 async def serve(settings: Settings, *, worker: int | None = None) -> None:
@@ -36,6 +37,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
     listeners = Listeners(bridge)
     web = Web(bridge)
     sys_topics = SysTopics(bridge, settings.sys_interval_s) if settings.sys_interval_s else None
+    reporter = Reporter(bridge, settings.report_interval_s) if settings.report_interval_s else None
     _stop_by_signal_or_parent(stopped)
     await listeners.open(reuse_port=worker is not None)
     if settings.metrics_port is not None:
@@ -44,6 +46,8 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
         await bridge.start()
         if sys_topics is not None:
             sys_topics.start()
+        if reporter is not None:
+            reporter.start()
         renew = listeners.renew if listeners.secured else _nothing_to_read_again
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, renew)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # a worker's that came while it began (workers.py)
@@ -55,6 +59,8 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
         listeners.close()
         if sys_topics is not None:
             sys_topics.stop()
+        if reporter is not None:
+            await reporter.stop()
         await bridge.stop()
         web.close()
 
@@ -95,19 +101,36 @@ async def _either(*waits: Coroutine[object, object, object]) -> None:
         task.result()
 
 
-def allow_files(settings: Settings) -> None:
-    """Raises this process's limit of open files to what max_connections needs, as far as it may."""
+def with_files(settings: Settings) -> Settings:
+    """Raises this process's limit of open files to what max_connections needs, as far as it may.
+
+    Where it may not, max_connections is lowered, so that the descriptors for the server, the listeners and the logs
+    are always there: a client that is one too many is refused, and the link to the server stays.
+
+    Raises:
+        OSError: not even one client could be served.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.max_connections + _OTHER_FILES
+    wanted = settings.max_connections + OTHER_FILES
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wanted:
-        log.warning("fewer files may be open than max_connections needs", allowed=allowed, wanted=wanted)
+    if allowed >= wanted:
+        return settings
+    room = allowed - OTHER_FILES
+    if room < 1:
+        raise OSError(f"the limit of open files is {allowed}: at least {OTHER_FILES + 1} are needed (ulimit -n)")
+    log.warning(
+        "max_connections is lowered: the limit of open files allows no more",
+        max_connections=room,
+        wanted=settings.max_connections,
+        open_files=allowed,
+        reserved=OTHER_FILES,
+    )
+    return settings.model_copy(update={"max_connections": room})
 
 
 def main(settings: Settings, worker: int | None = None) -> None:
     """Configures the logs and runs `serve` on uvloop."""
     configure(settings.log_level)
-    allow_files(settings)
-    uvloop.run(serve(settings, worker=worker))
+    uvloop.run(serve(with_files(settings), worker=worker))

@@ -4,7 +4,8 @@
     authenticated(…) ───┤                ├──► Authenticate  who is this?  then authenticated()
     reply(command, …) ──┼──►  Session ───┼──► Tell          a command for the server; then reply()
     end(…), closed(…) ──┤                ├──► Opened        tell the engine; packets flow
-    again()         ────┘                ├──► Continue      the packet is dealt with: the next one
+    again()         ────┤                ├──► Continue      the packet is dealt with: the next one
+    go_on()         ────┘                ├──► Later         more is to be computed: go_on() when others had their turn
                                          ├──► Retry         refused for now: again() after a pause
                                          └──► End           close the socket, then closed()
 
@@ -22,8 +23,10 @@ Laws
     answered later; `finished` tells when nothing is left to do.
 """
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Collection, Generator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
 
 from hiredis import ReplyError
 
@@ -31,13 +34,54 @@ from holdmq.core import Suffix, mqtt, session_key, session_name
 from holdmq.core.mqtt import ANY_VERSION, PROTOCOL_LEVEL, PROTOCOL_LEVEL_5
 from holdmq_bridge import answers, subscriptions
 from holdmq_bridge.access import EVERYTHING, Permissions, Verdict
-from holdmq_bridge.actions import Actions, Authenticate, Continue, End, Opened, Phase, ReadHistory, Retry, Send, Tell
+from holdmq_bridge.actions import (
+    Actions,
+    Authenticate,
+    Continue,
+    End,
+    Later,
+    Opened,
+    Phase,
+    ReadHistory,
+    Retry,
+    Send,
+    Tell,
+)
 from holdmq_bridge.command import Argument, Command, Kind, Reply, error_code, is_passing
 from holdmq_bridge.connecting import protocol_level, will_options
-from holdmq_bridge.reasons import Ending, Reason
+from holdmq_bridge.reasons import TEMPORARY, Ending, Reason
 from holdmq_bridge.settings import Settings
-from holdmq_bridge.subscriptions import Judged
+from holdmq_bridge.subscriptions import MOST_AT_ONCE, Judged
 from holdmq_bridge.terms import NO_LIMIT, RefusedError, Terms, agree
+
+Work: TypeAlias = Generator[None, None, Actions]
+Result = TypeVar("Result")
+_SLICE_MS = 2  # so much is computed for one client before others have their turn
+
+
+@dataclass(slots=True)
+class Unsubscribing:
+    """An UNSUBSCRIBE under way.
+
+    Attributes:
+        packet_id: its identifier.
+        reasons: for each filter SUCCESS, or why the server is not asked.
+        left: filters that the server is to be asked for.
+        removed: what it said of those before, 1 or 0 each.
+    """
+
+    packet_id: int
+    reasons: list[int]
+    left: list[bytes]
+    removed: list[int] = field(default_factory=list)
+
+    def outcomes(self) -> list[int]:
+        """The reason code of each filter."""
+        removed = iter(self.removed)
+        return [
+            Reason.NO_SUBSCRIPTION_EXISTED if reason == Reason.SUCCESS and not next(removed) else reason
+            for reason in self.reasons
+        ]
 
 
 class Session:
@@ -60,6 +104,7 @@ class Session:
         "_settings",
         "_will",
         "_will_topic",
+        "_works",
         "application",
         "ending",
         "epoch",
@@ -89,6 +134,7 @@ class Session:
         self._will: tuple[Any, ...] = ()  # options of SESSION.OPEN, until it is answered
         self._will_topic = b""  # empty: there is no will
         self._count: int | None = 0  # subscriptions; None: not known
+        self._works: deque[Work] = deque()  # what is computed in slices; the first goes on
         self.phase = Phase.NEW
         self.ending: Ending | None = None
         self.terms: Terms | None = None
@@ -130,6 +176,8 @@ class Session:
             return self.fault(error.reason_code, str(error), data, error.connack_code)
         if code and self.version == PROTOCOL_LEVEL_5:
             return self._in_use(packets[0], code)
+        if isinstance(packets[0], mqtt.Connect):
+            return self._on_connect(packets[0], len(data))
         handler = _HANDLERS.get(type(packets[0]))
         if handler is None:
             return self._protocol_error(f"a client must not send {type(packets[0]).__name__}")
@@ -147,6 +195,8 @@ class Session:
         ending = Ending.MALFORMED if reason == Reason.MALFORMED else Ending.PROTOCOL
         if self.phase is not Phase.NEW:
             return self.end(ending, detail, reason)
+        if reason in TEMPORARY and self._settings.temporary_refusal == "close":
+            return self.end(Ending.UNAVAILABLE, detail)
         answer: Actions = []
         if protocol_level(data) >= PROTOCOL_LEVEL_5:
             answer.append(Send(answers.refusal(PROTOCOL_LEVEL_5, reason, detail)))
@@ -157,7 +207,7 @@ class Session:
     def _protocol_error(self, detail: str) -> Actions:
         return self.end(Ending.PROTOCOL, detail)
 
-    def _on_connect(self, packet: mqtt.Connect) -> Actions:
+    def _on_connect(self, packet: mqtt.Connect, size: int) -> Actions:
         try:
             self.terms = agree(packet, self._settings, self._assigned_id)
         except RefusedError as error:
@@ -171,12 +221,19 @@ class Session:
         self._will = will_options(packet, self._settings)
         self._will_topic = b"" if packet.will is None else packet.will.topic
         self.phase = Phase.ASKING
-        return [Authenticate(self.terms.client_id, packet.username, packet.password)]
+        return [Authenticate(self.terms.client_id, packet.username, packet.password, size)]
 
     def _refuse(
         self, version: int, reason: int, detail: str, *, told: bool = True, max_packet: int = NO_LIMIT
     ) -> Actions:
+        """Answers the CONNECT, or closes the connection without a CONNACK if the reason is temporary.
+
+        Client libraries take a CONNACK with a code as final and never come back; they try again after a plain close.
+        """
         limit = max_packet if self.terms is None else self.terms.max_packet_out
+        if reason in TEMPORARY and self._settings.temporary_refusal == "close":
+            self.phase = Phase.NEW
+            return self.end(Ending.UNAVAILABLE, detail)
         refusal = answers.refusal(version, reason, detail if told else "", limit)
         self.phase = Phase.NEW  # there is no session to end
         return [*([Send(refusal)] if refusal else []), *self.end(Ending.REFUSED, detail)]
@@ -197,8 +254,18 @@ class Session:
         arguments: tuple[Argument, ...] = ("SESSION.OPEN", self.key, "OWNER", self._owner_name)
         if self.terms.clean:
             arguments += ("CLEAN",)
-        arguments += ("EXPIRY", self.terms.expiry_s, "ATTEMPT", self._attempt, *self._will)
+        if verdict.overflow:
+            arguments += ("OVERFLOW", verdict.overflow)
+        arguments += ("EXPIRY", self.terms.expiry_s, "ATTEMPT", self._attempt)
+        arguments += self._claim(verdict) + self._will
         return self._tell(Command(Kind.OPEN, arguments))
+
+    def _claim(self, verdict: Verdict) -> tuple[Argument, ...]:
+        """Options of SESSION.OPEN: whose session it has to be, and what becomes of somebody else's."""
+        claim: tuple[Argument, ...] = ("IDENTITY", verdict.identity)
+        if verdict.adopts:
+            claim += ("ADOPT", verdict.adopts)
+        return (*claim, "REPLACE") if self._settings.session_of_another_identity == "replace" else claim
 
     @property
     def _no_right_to_the_will(self) -> str:
@@ -213,22 +280,26 @@ class Session:
     def _on_subscribe(self, packet: mqtt.Subscribe) -> Actions:
         if self._count is None or self._count + len(packet.subscriptions) > self._settings.max_subscriptions:
             return self._tell(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
-        return self._subscribe(packet, ())
+        return self._begin(self._subscribe(packet, ()))
 
-    def _subscribe(self, packet: mqtt.Subscribe, present: Collection[bytes]) -> Actions:
+    def _subscribe(self, packet: mqtt.Subscribe, present: Collection[bytes]) -> Work:
         assert self.terms is not None
-        assert self._count is not None
-        room = self._settings.max_subscriptions - self._count
-        judged = subscriptions.judge(
-            packet,
-            self.permissions,
-            present,
-            room,
-            application=self.application,
-            bridge=self.terms.bridge,
-            now_ms=self._now_ms(),
-        )
-        return self._subscribe_next(packet.packet_id, judged)
+        while True:
+            permissions = self.permissions
+            if self._count is None:
+                return self._tell(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
+            judging = subscriptions.judging(
+                packet,
+                permissions,
+                present,
+                self._settings.max_subscriptions - self._count,
+                application=self.application,
+                bridge=self.terms.bridge,
+                now_ms=self._now_ms(),
+            )
+            judged = yield from self._in_slices(judging)
+            if permissions is self.permissions:  # they may change while others have their turn
+                return self._subscribe_next(packet.packet_id, judged)
 
     def _subscribe_next(self, packet_id: int, judged: Judged) -> Actions:
         """Asks for the next part; answers the client when there is none."""
@@ -258,16 +329,22 @@ class Session:
         return self._answer(answers.unsuback(self.version, packet.packet_id, codes, limit))
 
     def _on_unsubscribe(self, packet: mqtt.Unsubscribe) -> Actions:
-        assert self.terms is not None
-        meant = [subscriptions.unsubscribed_filter(topic_filter) for topic_filter in packet.topic_filters]
-        reasons = [reason for _, reason in meant]
+        return self._begin(self._unsubscribe(packet))
+
+    def _unsubscribe(self, packet: mqtt.Unsubscribe) -> Work:
+        meant = yield from self._in_slices(subscriptions.unsubscribing(packet.topic_filters))
         known = [topic_filter for topic_filter, reason in meant if reason == Reason.SUCCESS]
-        if not known:
-            return self._answer(
-                answers.unsuback(self.terms.version, packet.packet_id, reasons, self.terms.max_packet_out)
-            )
-        arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *known)
-        return self._tell(Command(Kind.UNSUBSCRIBE, arguments, (packet.packet_id, reasons)))
+        return self._unsubscribe_next(Unsubscribing(packet.packet_id, [reason for _, reason in meant], known))
+
+    def _unsubscribe_next(self, under_way: Unsubscribing) -> Actions:
+        """Asks for the next part; answers the client when there is none."""
+        assert self.terms is not None
+        if under_way.left:
+            some, under_way.left = under_way.left[:MOST_AT_ONCE], under_way.left[MOST_AT_ONCE:]
+            arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *some)
+            return self._tell(Command(Kind.UNSUBSCRIBE, arguments, under_way))
+        limit = self.terms.max_packet_out
+        return self._answer(answers.unsuback(self.version, under_way.packet_id, under_way.outcomes(), limit))
 
     def _on_disconnect(self, packet: mqtt.Disconnect) -> Actions:
         assert self.terms is not None
@@ -283,6 +360,38 @@ class Session:
 
     def _on_auth(self, _packet: mqtt.Auth) -> Actions:
         return self._protocol_error("an AUTH, though no authentication method was agreed [MQTT-4.12.0-7]")
+
+    # ---- what takes long -------------------------------------------------------------------------------------------
+
+    def _begin(self, work: Work) -> Actions:
+        """Does it, or as much as may be done at once; `go_on` does the rest, in the order in which it was begun."""
+        self._works.append(work)
+        return self.go_on() if len(self._works) == 1 else []
+
+    def go_on(self) -> Actions:
+        """The answer to Later."""
+        if self.phase is Phase.ENDED or not self._works:
+            self._works.clear()
+            return []
+        try:
+            next(self._works[0])
+        except StopIteration as done:
+            self._works.popleft()
+            actions: Actions = done.value
+            return [*actions, Later()] if self._works else actions
+        return [Later()]
+
+    def _in_slices(self, steps: Generator[None, None, Result]) -> Generator[None, None, Result]:
+        began = self._now_ms()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                result: Result = done.value
+                return result
+            if self._now_ms() - began >= _SLICE_MS:
+                yield
+                began = self._now_ms()
 
     # ---- to the server and back ------------------------------------------------------------------------------------
 
@@ -310,16 +419,16 @@ class Session:
     def _answered(self, command: Command, reply: Reply) -> Actions:
         if command.kind is Kind.LIST:
             self._count = len(reply)
-            return self._subscribe(command.detail, reply)
+            return self._begin(self._subscribe(command.detail, reply))
         if command.kind is Kind.REVIEW:
-            return self._reviewed(reply)
+            return self._begin(self._reviewed(reply))
         if command.kind is Kind.REVOKE:
             self._count = None  # counted again at the next SUBSCRIBE
             return []
-        packet_id, reasons = command.detail
         if command.kind is Kind.SUBSCRIBE:
-            return self._subscribed(packet_id, command.detail[1], reply)
-        return self._unsubscribed(packet_id, reasons, reply)
+            packet_id, judged = command.detail
+            return self._subscribed(packet_id, judged, reply)
+        return self._unsubscribed(command.detail, reply)
 
     def _opened(self, epoch: int, present: int) -> Actions:
         self.epoch = epoch
@@ -339,20 +448,16 @@ class Session:
         return actions
 
     def _subscribed(self, packet_id: int, judged: Judged, new: list[int]) -> Actions:
-        assert self._count is not None
-        self._count += sum(new)
+        if self._count is not None:  # else some were revoked meanwhile
+            self._count += sum(new)
         judged.granted()
         return self._subscribe_next(packet_id, judged)
 
-    def _unsubscribed(self, packet_id: int, reasons: list[int], removed: list[int]) -> Actions:
-        assert self.terms is not None
+    def _unsubscribed(self, under_way: Unsubscribing, removed: list[int]) -> Actions:
         if self._count is not None:
             self._count -= sum(removed)
-        outcomes = iter(removed)
-        for at, reason in enumerate(reasons):
-            if reason == Reason.SUCCESS and not next(outcomes):
-                reasons[at] = Reason.NO_SUBSCRIPTION_EXISTED
-        return self._answer(answers.unsuback(self.terms.version, packet_id, reasons, self.terms.max_packet_out))
+        under_way.removed += removed
+        return self._unsubscribe_next(under_way)
 
     def _failed(self, command: Command, error: ReplyError) -> Actions:
         gone = _GONE.get(error_code(error))
@@ -364,11 +469,13 @@ class Session:
             return []
         if gone is not None:
             return self.end(gone, str(error))
+        if command.kind is Kind.OPEN and error_code(error) == "IDENTITY":  # whose it is concerns the log alone
+            return self._refuse(self.version, Reason.NOT_AUTHORIZED, str(error), told=False)
         if command.kind is Kind.OPEN:
-            return self._refuse(self.version, Reason.SERVER_UNAVAILABLE, str(error))
+            return self._refuse(self.version, _REASONS.get(error_code(error), Reason.IMPLEMENTATION), str(error))
         if command.kind is Kind.SUBSCRIBE:
             packet_id, judged = command.detail
-            judged.refused(str(error), Reason.QUOTA_EXCEEDED if error_code(error) == "FULL" else None)
+            judged.refused(str(error), _REASONS.get(error_code(error)))
             return self._subscribe_next(packet_id, judged)
         return self.end(Ending.SERVER_ERROR, f"{command.arguments[0]!r}: {error}")
 
@@ -397,12 +504,14 @@ class Session:
     def _review(self) -> Actions:
         return self._tell(Command(Kind.REVIEW, ("SESSION.SUBSCRIPTIONS", self.key)))
 
-    def _reviewed(self, present: Collection[bytes]) -> Actions:
-        denied = [topic_filter for topic_filter in present if not self.permissions.may_subscribe(topic_filter)]
-        if not denied:
-            return []
-        arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *denied)
-        return self._tell(Command(Kind.REVOKE, arguments))
+    def _reviewed(self, present: Collection[bytes]) -> Work:
+        denied = yield from self._in_slices(subscriptions.denied(present, self.permissions))
+        actions: Actions = []
+        for at in range(0, len(denied), MOST_AT_ONCE):
+            some = denied[at : at + MOST_AT_ONCE]
+            arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *some)
+            actions += self._tell(Command(Kind.REVOKE, arguments))
+        return actions
 
     def give_up(self) -> None:
         """The server has refused for too long."""
@@ -415,7 +524,8 @@ class Session:
         if self.phase is Phase.ENDED:
             return []
         if self.phase in (Phase.ASKING, Phase.OPENING) and ending.reason is not None:
-            return self._refuse(self.version, Reason.SERVER_UNAVAILABLE, detail or ending.text)
+            refusal = Reason.SERVER_UNAVAILABLE if ending is Ending.SHUTDOWN else ending.reason
+            return self._refuse(self.version, refusal, detail or ending.text)
         actions: Actions = []
         if self.phase is Phase.OPEN and ending.reason is not None:
             assert self.terms is not None
@@ -446,11 +556,13 @@ class Session:
         return self._tell(Command(Kind.CLOSE, arguments))
 
 
+# What a client is told about an error of the server.
+_REASONS = {"FULL": Reason.QUOTA_EXCEEDED, "QUOTA": Reason.QUOTA_EXCEEDED, "NOPERM": Reason.NOT_AUTHORIZED}
+
 _GONE = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE}
 
 
 _HANDLERS: dict[type, Callable[[Session, Any], Actions]] = {
-    mqtt.Connect: Session._on_connect,
     mqtt.Subscribe: Session._on_subscribe,
     mqtt.Unsubscribe: Session._on_unsubscribe,
     mqtt.Disconnect: Session._on_disconnect,

@@ -6,7 +6,7 @@ The server takes or refuses a command as a whole, and may refuse a replay; so ea
 its own, behind the one for all others.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Generator, Iterable
 from dataclasses import dataclass, field
 
 from holdmq.core import InvalidTopicError, check_topic_filter, mqtt
@@ -15,6 +15,9 @@ from holdmq_bridge.actions import NotGranted
 from holdmq_bridge.command import Argument
 from holdmq_bridge.reasons import Reason
 from holdmq_bridge.replay_start import StartError, parse_start, split_filter, start_of_properties
+
+MOST_AT_ONCE = 200
+"""Filters of one command to the server."""
 
 _QOS = 0x03
 _NO_LOCAL = 0x04
@@ -48,6 +51,7 @@ class Judged:
         parts: what the server is asked for, in order.
         filters: the packet's.
         detail: why a filter was refused, in words; empty if there is nothing to say.
+        same: places of filters that the packet names again; the server is asked for the last one.
     """
 
     reasons: list[int]
@@ -55,6 +59,7 @@ class Judged:
     filters: list[bytes]
     detail: str = ""
     reads: bool = False  # something that reads history was granted
+    same: list[tuple[int, int]] = field(default_factory=list)  # (again, first)
 
     def granted(self) -> None:
         """The server has taken the first part."""
@@ -75,11 +80,14 @@ class Judged:
             self.parts.insert(0, Part(part.otherwise, part.places))
             return
         self.detail = detail
-        for place in part.places:
-            self.reasons[place] = (reason or Reason.IMPLEMENTATION) if part.reads else Reason.UNSPECIFIED
+        asked = set(part.places)
+        is_denied = reason == Reason.NOT_AUTHORIZED  # to the bridge's own user, whatever was asked for
+        told = (reason or Reason.IMPLEMENTATION) if part.reads or is_denied else Reason.UNSPECIFIED
+        for place in [*part.places, *(again for again, first in self.same if first in asked)]:
+            self.reasons[place] = told
 
 
-def judge(
+def judging(
     packet: mqtt.Subscribe,
     permissions: Permissions,
     present: Container[bytes],
@@ -88,8 +96,8 @@ def judge(
     application: bool = False,
     bridge: bool = False,
     now_ms: int = 0,
-) -> Judged:
-    """What becomes of each filter.
+) -> Generator[None, None, Judged]:
+    """What becomes of each filter; a step for each, because many filters under many rules take long.
 
     Args:
         packet: the SUBSCRIBE.
@@ -104,7 +112,9 @@ def judge(
     asked = start_of_properties(packet.properties.user_properties)
     judged = Judged([], [], [entry.topic_filter for entry in packet.subscriptions])
     live = Part([], [])
+    at: dict[bytes, int] = {}  # in live
     for place, entry in enumerate(packet.subscriptions):
+        yield
         try:
             topic_filter, start = _meant(entry, asked, now_ms)
         except StartError as error:
@@ -121,6 +131,11 @@ def judge(
         options: str | int = f"{bits}:{identifier}" if identifier else bits
         is_cursor = application and not topic_filter.startswith(_SHARE)
         if start is None and not is_cursor:
+            if topic_filter in at:  # one subscription, which gets the retained messages once
+                live.arguments[2 * at[topic_filter] + 1] = options
+                judged.same.append((place, live.places[at[topic_filter]]))
+                continue
+            at[topic_filter] = len(live.places)
             live.arguments += [topic_filter, options]
             live.places.append(place)
             continue
@@ -128,9 +143,16 @@ def judge(
         if start is None:  # what no store keeps comes to it as to others
             part.otherwise = [topic_filter, options]
         judged.parts.append(part)
-    if live.arguments:
-        judged.parts.insert(0, live)
+    judged.parts[:0] = _in_pieces(live)
     return judged
+
+
+def _in_pieces(part: Part) -> list[Part]:
+    """Commands that keep the server for a moment only."""
+    return [
+        Part(part.arguments[2 * at : 2 * (at + MOST_AT_ONCE)], part.places[at : at + MOST_AT_ONCE])
+        for at in range(0, len(part.places), MOST_AT_ONCE)
+    ]
 
 
 def _of_a_bridge(topic_filter: bytes) -> int:
@@ -162,6 +184,25 @@ def _is_filter(topic_filter: bytes) -> bool:
     except InvalidTopicError:
         return False
     return True
+
+
+def unsubscribing(topic_filters: Iterable[bytes]) -> Generator[None, None, list[tuple[bytes, int]]]:
+    """`unsubscribed_filter` of each, in steps as `judging`."""
+    meant = []
+    for topic_filter in topic_filters:
+        yield
+        meant.append(unsubscribed_filter(topic_filter))
+    return meant
+
+
+def denied(topic_filters: Iterable[bytes], permissions: Permissions) -> Generator[None, None, list[bytes]]:
+    """Those that the client may not subscribe to, in steps as `judging`."""
+    found = []
+    for topic_filter in topic_filters:
+        yield
+        if not permissions.may_subscribe(topic_filter):
+            found.append(topic_filter)
+    return found
 
 
 def unsubscribed_filter(topic_filter: bytes) -> tuple[bytes, int]:

@@ -44,6 +44,7 @@ _COUNTED = {
         "messages_dropped_qos0",
         "messages_dropped_oversized",
         "messages_dropped_expired",
+        "messages_denied",
         "publishes_dropped_qos0",
     ),
     "packets_received": ("packets_received",),

@@ -17,7 +17,8 @@ from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection, 
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+
+from holdmq._password import with_password
 
 _SENTINEL = "sentinel://"
 _CLIENT_TIMEOUT_S = 5.0
@@ -39,7 +40,12 @@ class Target:
 
     @classmethod
     def parse(cls, url: str) -> "Target":
-        """Takes a URL apart.  Raises ValueError with what was wrong."""
+        """Takes a URL apart; the password may be in a file (HOLDMQ_PASSWORD_FILE).
+
+        Raises:
+            ValueError: the URL is none, or the file cannot be read; the text says what was wrong.
+        """
+        url = with_password(url)
         if url.startswith(_SENTINEL):
             return cls._parse_sentinel(url)
         options: dict[str, Any] = {**parse_url(url)}
@@ -85,25 +91,22 @@ class Target:
             sentinels=tuple(sentinels),
         )
 
-    async def connect(self, factory: Callable[[], asyncio.BufferedProtocol]) -> None:
-        """Opens a connection whose events go to a protocol that `factory` makes.  Raises OSError."""
+    async def connect(self, factory: Callable[[], asyncio.BufferedProtocol], address: tuple[str, int] | None) -> None:
+        """Opens a connection whose events go to a protocol that `factory` makes.
+
+        Args:
+            factory: makes the protocol.
+            address: where the primary is, if Sentinels told; else None.
+
+        Raises:
+            OSError: there is no connection.
+        """
         loop = asyncio.get_running_loop()
         if self.path is not None:
             await loop.create_unix_connection(factory, self.path)
             return
-        host, port = (self.host, self.port) if not self.sentinels else await self._ask_sentinels()
+        host, port = address or (self.host, self.port)
         await loop.create_connection(factory, host, port, ssl=ssl.create_default_context() if self.tls else None)
-
-    async def _ask_sentinels(self) -> tuple[str, int]:
-        sentinel = Sentinel(self.sentinels, socket_timeout=_CLIENT_TIMEOUT_S)
-        try:
-            host, port = await sentinel.discover_master(self.service)
-        except RedisError as error:
-            raise OSError(f"no Sentinel knows the service {self.service}: {error}") from error
-        finally:
-            for client in sentinel.sentinels:
-                await client.aclose()
-        return str(host), int(port)
 
     def client(self) -> Redis:
         """An ordinary asyncio client of this server; its replies are bytes."""

@@ -15,7 +15,8 @@ from holdmq_bridge.reasons import Reason
 from holdmq_bridge.settings import Settings
 
 NO_LIMIT = 0
-_OF_GROUPS = b"$share/"
+# The beginnings of client ids that are taken, and by whom.
+_RESERVED = {b"$share/": "queues of groups", b"link:": "sessions of links to other brokers"}
 
 
 class RefusedError(Exception):
@@ -75,8 +76,10 @@ def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], b
     if len(connect.client_id) > settings.max_client_id_bytes:
         size = len(connect.client_id)
         raise RefusedError(Reason.BAD_CLIENT_ID, f"a client id of {size} bytes, at most {settings.max_client_id_bytes}")
-    if connect.client_id.startswith(_OF_GROUPS):
-        raise RefusedError(Reason.BAD_CLIENT_ID, "a client id that begins with $share/: queues of groups are named so")
+    for beginning, whose in _RESERVED.items():
+        if connect.client_id.startswith(beginning):
+            detail = f"a client id that begins with {beginning.decode()}: {whose} are named so"
+            raise RefusedError(Reason.BAD_CLIENT_ID, detail)
     client_id = connect.client_id or assigned_id()
     assigned = not connect.client_id
     if connect.level == PROTOCOL_LEVEL_5:

@@ -1,7 +1,10 @@
-"""/metrics and /healthz over HTTP/1.1: one small server in the process's own event loop.
+"""/metrics, /readyz and /livez over HTTP/1.1: one small server in the process's own event loop.
 
-/healthz answers 200 while the server is there and the process is not shutting down, else 503: ask it before sending
-clients here.  A scrape asks the server for INFO holdmq, and does without it if that takes long.
+    /livez    200: the process runs its event loop.  Restart it if this is not answered.
+    /readyz   200 if a publish could be stored now, else 503 with the reason.  Ask it before sending clients here.
+    /healthz  the same as /readyz
+
+A scrape asks the server for INFO holdmq, and does without it if that takes long.
 """
 
 import asyncio
@@ -25,6 +28,7 @@ _TIMEOUT_S = 10.0
 _INFO_TIMEOUT_S = 1.0
 _MAX_REQUEST_BYTES = 16_384
 _READ_BYTES = 4096
+_JSON = "application/json"
 
 
 class Web:
@@ -70,12 +74,25 @@ class Web:
             return 405, "text/plain", b"GET only\n"
         if path == b"/metrics":
             await self._ask_server()
+            await self._bridge.readiness.reason()
             return 200, CONTENT_TYPE, self._metrics.text()
-        if path == b"/healthz":
-            bridge = self._bridge
-            state = {"server": bridge.up, "clients": len(bridge.clients), "name": bridge.name}
-            return 200 if bridge.healthy else 503, "application/json", json.dumps(state).encode() + b"\n"
-        return 404, "text/plain", b"/metrics or /healthz\n"
+        if path == b"/livez":
+            return 200, _JSON, _body({"name": self._bridge.name})
+        if path in (b"/readyz", b"/healthz"):
+            return await self._readiness()
+        return 404, "text/plain", b"/metrics, /readyz, /livez or /healthz\n"
+
+    async def _readiness(self) -> tuple[int, str, bytes]:
+        bridge = self._bridge
+        reason = await bridge.readiness.reason()
+        state = {
+            "ready": not reason,
+            "reason": reason,
+            "server": bridge.up,
+            "clients": len(bridge.clients),
+            "name": bridge.name,
+        }
+        return 503 if reason else 200, _JSON, _body(state)
 
     async def _ask_server(self) -> None:
         """INFO holdmq; an old answer stays if there is no new one in time."""
@@ -89,6 +106,10 @@ class Web:
                 text = reply.decode() if isinstance(reply, bytes) else str(reply)
                 self._metrics.server.clear()  # what the server tells no more is not told here
                 self._metrics.server.update(parse_info(text))
+
+
+def _body(state: dict[str, object]) -> bytes:
+    return json.dumps(state).encode() + b"\n"
 
 
 async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:

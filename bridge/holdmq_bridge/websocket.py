@@ -1,77 +1,76 @@
-"""MQTT in WebSocket frames (MQTT section 6): a layer between a socket and a Client that takes itself for its transport.
+"""MQTT in WebSocket frames over asyncio's transports: TLS, or behind the PROXY protocol.
 
-    socket ──► wsproto ──► bytes of binary messages ──► Client.feed
-    socket ◄── wsproto ◄── one binary message each  ◄── Client.write
+    socket ──► TLS ──► frames off, in place (holdmq.core.websocket) ──► Client.buffer_updated
+    socket ◄── TLS ◄── frames on ◄──────────────────────────────────── Client.write
 
-A packet may be cut anywhere over messages [MQTT-6.0.0-2]: what comes is a stream of bytes, and handed on as it comes.
-Text messages end the connection [MQTT-6.0.0-1]; the subprotocol is `mqtt` [MQTT-6.0.0-3, -4].
+Without TLS the pump does the same in C (pump.py).  A layer between a transport and a Client that takes itself for its
+transport.
 """
 
 import asyncio
 from typing import cast
 
-from wsproto import ConnectionType, WSConnection
-from wsproto.connection import ConnectionState
-from wsproto.events import (
-    AcceptConnection,
-    BytesMessage,
-    CloseConnection,
-    Event,
-    Ping,
-    RejectConnection,
-    Request,
-    TextMessage,
-)
-from wsproto.utilities import LocalProtocolError, RemoteProtocolError
-
+from holdmq.core.websocket import Phase, WebSocket, fault_text
+from holdmq_bridge.bridge import Bridge
 from holdmq_bridge.client import Client
-from holdmq_bridge.logs import Log
+from holdmq_bridge.paced import TURN_BYTES, Paced
+from holdmq_bridge.reasons import Ending
 from holdmq_bridge.stream import readable_peer
 
-log = Log("websocket")
-
-_SUBPROTOCOL = "mqtt"
-_NORMAL, _UNSUPPORTED_DATA, _PROTOCOL_ERROR, _TOO_BIG = 1000, 1003, 1002, 1009  # RFC 6455, 7.4.1
-_BAD_REQUEST, _NOT_FOUND = 400, 404
+_MAX_UNSENT_BYTES = 4096  # beyond it no pong is sent: one is owed, for the most recent ping (RFC 6455, section 5.5.3)
 
 
-class WebSocket(asyncio.Protocol):
+class WebSocketStream(asyncio.BufferedProtocol):
     """One accepted connection.
 
     Args:
+        bridge: the process's.
         client: whose transport this is.
-        path: where the WebSocket lies.
-        max_message_bytes: of one message; a larger one ends the connection.
-        write_buffer_bytes: high-water mark of the socket's buffer.
+        tls: whether it comes over TLS.
     """
 
-    def __init__(self, client: Client, path: str, max_message_bytes: int, write_buffer_bytes: int) -> None:
+    def __init__(self, bridge: Bridge, client: Client, *, tls: bool) -> None:
+        self._bridge = bridge
         self._client = client
-        self._path = path
-        self._max_message_bytes = max_message_bytes
-        self._write_buffer_bytes = write_buffer_bytes
-        self._message_bytes = 0
-        self._frames = WSConnection(ConnectionType.SERVER)
-        self._transport: asyncio.Transport | None = None
+        self._tls = tls
+        self._frames = WebSocket(bridge.settings.ws_max_frame_bytes)
+        self._transport: Paced | None = None
 
     # ---- asyncio ---------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A socket was accepted; the client's time for its CONNECT begins."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=self._write_buffer_bytes)
+        made = cast("asyncio.Transport", transport)
+        made.set_write_buffer_limits(high=self._bridge.settings.write_buffer_bytes)
+        self._transport = Paced(made, self._bridge.loop)
         self._client.certificate = transport.get_extra_info("peercert")
         self._client.begin(self, readable_peer(transport.get_extra_info("peername")))
 
-    def data_received(self, data: bytes) -> None:
-        """Bytes came."""
-        try:
-            self._frames.receive_data(data)
-            for event in self._frames.events():
-                self._take(event)
-        except RemoteProtocolError as error:
-            log.debug("a bad WebSocket", error=error)
-            self._refuse(error)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The one that all clients share: what is in it is taken before anybody else's bytes come."""
+        return self._bridge.engine.buffer[:TURN_BYTES]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes are in the buffer."""
+        if self._transport is not None:
+            self._transport.took(nbytes)
+        frames = self._frames
+        size = frames.read(self._bridge.engine.buffer, nbytes)
+        if size:
+            self._client.buffer_updated(size)
+        elif frames.phase is Phase.ASKED:
+            self._answer()
+        self._send_owed()
+        if frames.phase is Phase.OVER:
+            self._over()
+
+    def feed(self, data: bytes) -> None:
+        """The same for bytes that came in other ways."""
+        buffer = self._bridge.engine.buffer
+        for at in range(0, len(data), len(buffer)):
+            part = data[at : at + len(buffer)]
+            buffer[: len(part)] = part
+            self.buffer_updated(len(part))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
@@ -84,60 +83,32 @@ class WebSocket(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """It takes it again."""
+        self._send_owed()
         self._client.resume_writing()
 
     # ---- frames ----------------------------------------------------------------------------------------------------
 
-    def _take(self, event: Event) -> None:
-        if isinstance(event, BytesMessage):
-            self._message_bytes += len(event.data)
-            if self._message_bytes > self._max_message_bytes:
-                self._close(_TOO_BIG)
-                return
-            if event.message_finished:
-                self._message_bytes = 0
-            self._client.feed(bytes(event.data))
-        elif isinstance(event, Ping):
-            self._send(event.response())
-        elif isinstance(event, Request):
-            self._shake_hands(event)
-        elif isinstance(event, CloseConnection):
-            self._send(event.response())
-            self.close()
-        elif isinstance(event, TextMessage):
-            self._close(_UNSUPPORTED_DATA)
+    def _answer(self) -> None:
+        answer = self._bridge.upgrades.answer(self._frames.request, tls=self._tls)
+        self._frames.answered(accepted=not answer.refusal)
+        self._send(answer.data)
+        if answer.refusal:
+            self._client.upgrade_refused(answer.refusal)
 
-    def _shake_hands(self, request: Request) -> None:
-        if request.target.partition("?")[0] != self._path:
-            self._reject(_NOT_FOUND)
-        elif _SUBPROTOCOL not in request.subprotocols:
-            self._reject(_BAD_REQUEST)
-        else:
-            self._send(AcceptConnection(subprotocol=_SUBPROTOCOL))
+    def _send_owed(self) -> None:
+        frames = self._frames
+        if frames.owes and (frames.phase is Phase.OVER or self.get_write_buffer_size() <= _MAX_UNSENT_BYTES):
+            self._send(frames.answer())
 
-    def _reject(self, status: int) -> None:
-        self._send(RejectConnection(status_code=status))
-        self._end()
+    def _over(self) -> None:
+        """The client has closed the WebSocket, or has to."""
+        fault = self._frames.fault
+        self._bridge.counters.websocket_faults += fault > 0
+        self._client.end(Ending.LOST, fault_text(fault) if fault else "")
 
-    def _refuse(self, error: RemoteProtocolError) -> None:
-        if error.event_hint is not None and self._frames.state is ConnectionState.CONNECTING:
-            self._send(error.event_hint)
-            self._end()
-        else:
-            self._close(_PROTOCOL_ERROR)
-
-    def _send(self, event: Event) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        try:
-            self._transport.write(self._frames.send(event))
-        except LocalProtocolError as error:  # it has closed meanwhile
-            log.debug("a frame too late", error=error)
-
-    def _close(self, code: int) -> None:
-        if self._frames.state is ConnectionState.OPEN:
-            self._send(CloseConnection(code))
-        self._end()
+    def _send(self, data: bytes) -> None:
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
 
     def _end(self) -> None:
         if self._transport is not None:
@@ -147,11 +118,13 @@ class WebSocket(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """One binary message."""
-        self._send(BytesMessage(data))
+        if self._frames.phase is Phase.OPEN:
+            self._send(self._frames.header(len(data)) + data)
 
     def close(self) -> None:
         """Says so in a frame, and closes."""
-        self._close(_NORMAL)
+        self._send(self._frames.close())
+        self._end()
 
     def abort(self) -> None:
         """Closes at once."""

@@ -7,13 +7,16 @@ A client stands in one slot at most and is looked at there, not at every packet:
 however much the client says.  A look too early is harmless (it answers with the right time), so only a nearer deadline
 moves a client.
 
-Everything is O(1) per client; a turn visits the clients of the ticks that passed.
+Everything is O(1) per client; a turn visits the clients of the ticks that passed, in parts: thousands that are closed
+for the same silence delay nobody else.
 """
 
 import asyncio
+from collections import deque
 from typing import Protocol
 
 TICK_S = 0.25
+LOOKS_AT_ONCE = 64  # between two looks of the loop at its sockets
 
 
 class Watched(Protocol):
@@ -33,6 +36,7 @@ class Wheel:
         self._next = 0
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._overdue: deque[Watched] = deque()  # taken out of their slots, and not looked at yet
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begins to turn."""
@@ -45,6 +49,7 @@ class Wheel:
         if self._timer is not None:
             self._timer.cancel()
         self._slots.clear()
+        self._overdue.clear()
 
     def at(self, watched: Watched, when: float) -> None:
         """Looks at it soon after this time, or earlier."""
@@ -65,16 +70,23 @@ class Wheel:
 
     def turn(self, now: float) -> None:
         """Looks at everything that is due."""
+        self._collect(now)
+        self._look_at(now, len(self._overdue))
+
+    def _collect(self, now: float) -> None:
         current = int(now / TICK_S)
         while self._next <= current:
-            slot = self._slots.pop(self._next, None)
-            self._next += 1
-            for watched in slot or ():
+            for watched in self._slots.pop(self._next, ()):
                 watched.due = 0
-            for watched in slot or ():
-                again = watched.check(now)
-                if again:
-                    self.at(watched, again)
+                self._overdue.append(watched)
+            self._next += 1
+
+    def _look_at(self, now: float, most: int) -> None:
+        for _ in range(min(most, len(self._overdue))):
+            watched = self._overdue.popleft()
+            again = watched.check(now)
+            if again:
+                self.at(watched, again)
 
     def _turn(self) -> None:
         assert self._loop is not None
@@ -84,5 +96,16 @@ class Wheel:
         self._loop.call_soon(self._loop.call_soon, self._look)
 
     def _look(self) -> None:
+        """A part of what is due; the loop has its turn before the next part, however many there are."""
         assert self._loop is not None
-        self.turn(self._loop.time())
+        now = self._loop.time()
+        goes_on = bool(self._overdue)  # the next part will be looked at anyway
+        self._collect(now)
+        if not goes_on:
+            self._look_on()
+
+    def _look_on(self) -> None:
+        assert self._loop is not None
+        self._look_at(self._loop.time(), LOOKS_AT_ONCE)
+        if self._overdue:
+            self._loop.call_soon(self._look_on)

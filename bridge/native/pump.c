@@ -6,39 +6,82 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum { PUMP_SOCKETS = 64, PUMP_READ_BYTES = 65536, FIRST_ROOM = 64, ROOM_SHARE = 4, MOST_LAST_READS = 16 };
 
-typedef struct peer {
+#define NORMAL_CLOSURE 1000 /* RFC 6455, 7.4.1 */
+
+enum { CLASSES = 3, HEAVY = 50, BYTES_OF_A_PACKET = 1024, SLOW_READ_BYTES = 2048 };
+
+static const double WEIGHING_S = 0.1;      /* what a client brings is counted for so long */
+static const double RECEIVING_S = 0.1;     /* for so long a receiver stays one after its backlog has gone */
+static const double PRESSING_RATE = 3000;  /* acknowledgements a second with which a receiver slows publishers */
+static const double LONGEST_PRESS_S = 0.1; /* after it was read */
+
+typedef struct peer peer;
+
+typedef struct line_place {
+    peer *before, *behind;
+} line_place;
+
+struct peer {
     int fd;
+    uint32_t number;
     uint32_t serial;   /* the kernel's events carry it: one for a former socket of this number is known by it */
     uint32_t interest; /* as the kernel knows it */
+    uint8_t class;
     bool reads, closing, full, broken;
-    hmq_conn conn; /* 0: detached */
+    bool in_line;   /* the engine has packets of it that it did not take yet */
+    bool publishes; /* in these WEIGHING_S */
+    hmq_conn conn;  /* 0: detached */
     double heard_s;
+    double weighed_s;     /* since then `weight` is counted */
+    uint32_t weight, was; /* and that of the WEIGHING_S before */
+    double waited_s;      /* when a backlog was last seen */
+    double presses_s;     /* until then its backlog slows publishers */
+    line_place line, pressing;
     uint8_t *waiting; /* from begin to end: not sent yet */
     size_t begin, end, room;
-} peer;
+    hmq_websocket *websocket; /* NULL: TCP */
+};
+
+/* A class of sockets, and those of them that a turn looks at. */
+typedef struct socket_class {
+    int epoll_fd;
+    struct epoll_event ready[PUMP_SOCKETS];
+    int ready_count, at;
+} socket_class;
+
+typedef struct peer_list {
+    peer *first, *last;
+    uint32_t count;
+} peer_list;
 
 struct hmq_pump {
     hmq_pump_engine engine;
+    const hmq_engine_counters *count;
     size_t high_water, hard_limit;
-    int epoll_fd;
-    uint32_t serial;
+    socket_class classes[CLASSES];
+    peer_list line;     /* who has packets that were not taken yet */
+    peer_list pressing; /* receivers that slow publishers */
+    uint64_t relieved;  /* what they have acknowledged meanwhile, ever */
     peer **peers; /* by number */
-    uint32_t peer_count, peer_room;
     uint32_t *free_numbers; /* as much room */
-    uint32_t free_count;
     uint32_t *numbers; /* number + 1 by a connection's place, the low 32 bits of its handle; 0: no socket */
-    uint32_t place_room;
     uint64_t sent;
+    uint32_t serial, peer_count, peer_room, free_count, place_room;
     /* The turn. */
-    struct epoll_event ready[PUMP_SOCKETS];
-    int ready_count, at;
+    uint32_t turn;      /* its classes, bit by bit */
+    uint32_t line_left; /* of those in the line */
+    bool line_first;    /* before bulk: turn and turn about */
+    bool slows;         /* publishers are slowed: they are read in small pieces */
+    bool congested;
+    size_t owed; /* by the server when it began */
+    size_t most; /* that the server may owe */
     int64_t now_ms;
     double now_s;
-    bool congested;
     uint8_t input[PUMP_READ_BYTES];
 };
 
@@ -46,32 +89,42 @@ hmq_pump *hmq_pump_new(const hmq_pump_engine *engine, size_t high_water, size_t 
     hmq_pump *p = calloc(1, sizeof *p);
     if (p == NULL) return NULL;
     p->engine = *engine;
+    p->count = engine->count(engine->engine);
     p->high_water = high_water;
     p->hard_limit = hard_limit;
-    p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (p->epoll_fd >= 0) return p;
-    free(p);
-    return NULL;
+    for (int i = 0; i < CLASSES; i++) {
+        p->classes[i].epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+        if (p->classes[i].epoll_fd >= 0) continue;
+        while (i-- > 0) (void)close(p->classes[i].epoll_fd);
+        free(p);
+        return NULL;
+    }
+    return p;
+}
+
+static void free_peer(peer *s) {
+    if (s->websocket != NULL) hmq_websocket_free(s->websocket);
+    free(s->waiting);
+    free(s);
 }
 
 static void release(peer *s) {
     (void)close(s->fd);
-    free(s->waiting);
-    free(s);
+    free_peer(s);
 }
 
 void hmq_pump_free(hmq_pump *p) {
     for (uint32_t i = 0; i < p->peer_count; i++)
         if (p->peers[i] != NULL) release(p->peers[i]);
-    (void)close(p->epoll_fd);
+    for (int i = 0; i < CLASSES; i++) (void)close(p->classes[i].epoll_fd);
     free((void *)p->peers);
     free(p->free_numbers);
     free(p->numbers);
     free(p);
 }
 
-int hmq_pump_fd(const hmq_pump *p) {
-    return p->epoll_fd;
+int hmq_pump_fd(const hmq_pump *p, hmq_pump_class of) {
+    return p->classes[of].epoll_fd;
 }
 
 uint64_t hmq_pump_sent(const hmq_pump *p) {
@@ -113,12 +166,14 @@ static bool room_for_place(hmq_pump *p, uint32_t place) {
     return true;
 }
 
-/* Tells the kernel what is of interest; false: it cannot take that (out of memory). */
+/* Tells the kernel what is of interest; false: it cannot take that (out of memory).  Bytes behind packets that were not
+ * taken yet are of none. */
 static bool follow(hmq_pump *p, uint32_t number, peer *s, int operation) {
-    uint32_t reading = s->reads && !s->closing ? EPOLLIN : 0, writing = s->end > s->begin ? EPOLLOUT : 0;
+    uint32_t reading = s->reads && !s->closing && !s->in_line ? EPOLLIN : 0;
+    uint32_t writing = s->end > s->begin ? EPOLLOUT : 0;
     if (operation == EPOLL_CTL_MOD && (reading | writing) == s->interest) return true;
     struct epoll_event event = {.events = reading | writing, .data.u64 = (uint64_t)s->serial << 32 | number};
-    if (epoll_ctl(p->epoll_fd, operation, s->fd, &event) != 0) return false;
+    if (epoll_ctl(p->classes[s->class].epoll_fd, operation, s->fd, &event) != 0) return false;
     s->interest = reading | writing;
     return true;
 }
@@ -133,15 +188,151 @@ static void follow_or_give_up(hmq_pump *p, uint32_t number, peer *s) {
     if (!follow(p, number, s, EPOLL_CTL_MOD)) give_up(s);
 }
 
-int64_t hmq_pump_add(hmq_pump *p, int fd, hmq_conn conn) {
-    if (!room_for_peer(p) || !room_for_place(p, place_of(conn))) return -ENOMEM;
+/* ---- the line, and who presses ---------------------------------------------------------------------------------- */
+
+/* A list's place in a peer: the peer before it is NULL for the first one. */
+static line_place *place_in(const hmq_pump *p, const peer_list *list, peer *s) {
+    return list == &p->line ? &s->line : &s->pressing;
+}
+
+static void append(hmq_pump *p, peer_list *list, peer *s) {
+    *place_in(p, list, s) = (line_place){.before = list->last};
+    if (list->last != NULL)
+        place_in(p, list, list->last)->behind = s;
+    else
+        list->first = s;
+    list->last = s;
+    list->count++;
+}
+
+static void leave(hmq_pump *p, peer_list *list, peer *s) {
+    const line_place *place = place_in(p, list, s);
+    if (place->before != NULL)
+        place_in(p, list, place->before)->behind = place->behind;
+    else
+        list->first = place->behind;
+    if (place->behind != NULL)
+        place_in(p, list, place->behind)->before = place->before;
+    else
+        list->last = place->before;
+    list->count--;
+}
+
+static void set_in_line(hmq_pump *p, peer *s, bool in_line) {
+    if (in_line && !s->in_line) append(p, &p->line, s);
+    if (!in_line && s->in_line) leave(p, &p->line, s);
+    s->in_line = in_line;
+    follow_or_give_up(p, s->number, s);
+}
+
+static void press_until(hmq_pump *p, peer *s, double until_s) {
+    bool presses = until_s > 0;
+    if (presses && s->presses_s <= 0) append(p, &p->pressing, s);
+    if (!presses && s->presses_s > 0) leave(p, &p->pressing, s);
+    s->presses_s = until_s;
+}
+
+bool hmq_pump_is_pressed(hmq_pump *p, double now_s) {
+    while (p->pressing.first != NULL && p->pressing.first->presses_s <= now_s) press_until(p, p->pressing.first, 0);
+    return p->pressing.first != NULL;
+}
+
+uint64_t hmq_pump_relieved(const hmq_pump *p) {
+    return p->relieved;
+}
+
+bool hmq_pump_has_more(const hmq_pump *p) {
+    return p->line.count > 0;
+}
+
+void hmq_pump_line_up(hmq_pump *p, uint32_t number) {
+    peer *s = find(p, number);
+    if (s != NULL && s->conn != 0 && p->engine.has_more(p->engine.engine, s->conn)) set_in_line(p, s, true);
+}
+
+/* ---- classes ---------------------------------------------------------------------------------------------------- */
+
+/* If the kernel has no memory for it, it stays where it is. */
+static void change_class(hmq_pump *p, peer *s, hmq_pump_class class) {
+    if (s->class == class || s->class >= CLASSES || s->broken) return;
+    int former = p->classes[s->class].epoll_fd;
+    uint8_t was = s->class;
+    s->class = (uint8_t)class;
+    if (follow(p, s->number, s, EPOLL_CTL_ADD))
+        (void)epoll_ctl(former, EPOLL_CTL_DEL, s->fd, NULL);
+    else
+        s->class = was;
+}
+
+/* What a client has brought makes it BULK or one of the others. */
+static void weigh(hmq_pump *p, peer *s, uint64_t packets, uint64_t publishes, size_t bytes) {
+    double passed_s = p->now_s - s->weighed_s;
+    if (passed_s >= WEIGHING_S || passed_s < 0) {
+        s->was = passed_s < 2 * WEIGHING_S ? s->weight : 0;
+        s->weight = 0;
+        s->publishes = false;
+        s->weighed_s = p->now_s;
+    }
+    s->weight += (uint32_t)(packets + bytes / BYTES_OF_A_PACKET);
+    s->publishes |= publishes > 0;
+}
+
+static bool is_heavy(const peer *s) {
+    return s->weight > HEAVY || (s->class == HMQ_PUMP_BULK && s->was > HEAVY / 2);
+}
+
+/* Each acknowledgement is worth a little time, so that only a rate keeps publishers slowed. */
+static void press_on(hmq_pump *p, peer *s, uint64_t acknowledged) {
+    double from_s = s->presses_s > p->now_s ? s->presses_s : p->now_s;
+    double until_s = from_s + (double)acknowledged / PRESSING_RATE, latest_s = p->now_s + LONGEST_PRESS_S;
+    press_until(p, s, until_s < latest_s ? until_s : latest_s);
+    p->relieved += acknowledged;
+}
+
+/* A receiver was read and has acknowledged so many messages. */
+static void look_at_backlog(hmq_pump *p, peer *s, uint64_t acknowledged) {
+    uint8_t backlog = p->engine.backlog_of(p->engine.engine, s->conn);
+    if (backlog != HMQ_BACKLOG_NONE) s->waited_s = p->now_s;
+    if (backlog != HMQ_BACKLOG_GROWS)
+        press_until(p, s, 0);
+    else if (acknowledged > 0)
+        press_on(p, s, acknowledged);
+}
+
+static void settle(hmq_pump *p, peer *s) {
+    if (s->class == HMQ_PUMP_RECEIVERS && p->now_s - s->waited_s < RECEIVING_S && p->now_s >= s->waited_s) return;
+    press_until(p, s, 0);
+    change_class(p, s, is_heavy(s) ? HMQ_PUMP_BULK : HMQ_PUMP_OTHERS);
+}
+
+/* Something was written to it: messages that wait now wait for its acknowledgements. */
+static void may_receive(hmq_pump *p, peer *s) {
+    if (s->class == HMQ_PUMP_RECEIVERS || s->conn == 0) return;
+    if (p->engine.backlog_of(p->engine.engine, s->conn) == HMQ_BACKLOG_NONE) return;
+    s->waited_s = p->now_s;
+    change_class(p, s, HMQ_PUMP_RECEIVERS);
+}
+
+static peer *new_peer(int fd, hmq_conn conn, uint32_t serial, uint64_t max_message_bytes) {
     peer *s = calloc(1, sizeof *s);
+    if (s == NULL) return NULL;
+    *s = (peer){.fd = fd, .conn = conn, .serial = serial, .class = HMQ_PUMP_OTHERS, .reads = true};
+    if (max_message_bytes == 0) return s;
+    s->websocket = hmq_websocket_new(max_message_bytes, &hmq_libc_allocator);
+    if (s->websocket != NULL) return s;
+    free_peer(s);
+    return NULL;
+}
+
+int64_t hmq_pump_add(hmq_pump *p, int fd, hmq_conn conn, uint64_t max_message_bytes) {
+    if (!room_for_peer(p) || !room_for_place(p, place_of(conn))) return -ENOMEM;
+    peer *s = new_peer(fd, conn, ++p->serial, max_message_bytes);
     if (s == NULL) return -ENOMEM;
-    *s = (peer){.fd = fd, .conn = conn, .serial = ++p->serial, .reads = true};
     uint32_t number = p->free_count > 0 ? p->free_numbers[p->free_count - 1] : p->peer_count;
+    s->number = number;
     if (!follow(p, number, s, EPOLL_CTL_ADD)) {
         int error = errno;
-        free(s);
+        free_peer(s);
         return -error;
     }
     if (p->free_count > 0)
@@ -158,6 +349,9 @@ void hmq_pump_detach(hmq_pump *p, uint32_t number) {
     if (s == NULL || s->conn == 0) return;
     p->numbers[place_of(s->conn)] = 0;
     s->conn = 0;
+    press_until(p, s, 0);
+    if (s->in_line) leave(p, &p->line, s);
+    s->in_line = false;
 }
 
 static void end(hmq_pump *p, uint32_t number) {
@@ -174,10 +368,13 @@ static void end_in_order(hmq_pump *p, uint32_t number) {
     end(p, number);
 }
 
+static void say_close(hmq_pump *p, uint32_t number, peer *s);
+
 bool hmq_pump_close(hmq_pump *p, uint32_t number, bool at_once) {
     peer *s = find(p, number);
     if (s == NULL) return false;
     s->closing = true;
+    if (s->websocket != NULL && !at_once) say_close(p, number, s);
     if (!at_once && !s->broken && s->end > s->begin && follow(p, number, s, EPOLL_CTL_MOD)) return false;
     if (at_once)
         end(p, number);
@@ -190,6 +387,7 @@ void hmq_pump_read(hmq_pump *p, uint32_t number, bool reads) {
     peer *s = find(p, number);
     if (s == NULL) return;
     s->reads = reads;
+    if (reads) hmq_pump_line_up(p, number);
     follow_or_give_up(p, number, s);
 }
 
@@ -201,6 +399,12 @@ size_t hmq_pump_waiting(const hmq_pump *p, uint32_t number) {
 double hmq_pump_heard(const hmq_pump *p, uint32_t number) {
     const peer *s = find(p, number);
     return s == NULL ? 0 : s->heard_s;
+}
+
+bool hmq_pump_is_gone(const hmq_pump *p, uint32_t number) {
+    const peer *s = find(p, number);
+    uint8_t byte;
+    return s != NULL && recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
@@ -226,14 +430,52 @@ static bool should_rest(const hmq_pump *p, const peer *s) {
            p->engine.rests(engine, s->conn);
 }
 
+static void send_owed(hmq_pump *p, uint32_t number, peer *s);
+
+static bool is_over(const peer *s) {
+    return s->websocket != NULL && hmq_websocket_state(s->websocket) == HMQ_WEBSOCKET_OVER;
+}
+
+static bool lose_websocket(hmq_pump *p, uint32_t number, const peer *s, hmq_pump_event *told) {
+    uint8_t fault = (uint8_t)hmq_websocket_failure(s->websocket);
+    *told = (hmq_pump_event){.kind = HMQ_PUMP_CLOSED, .number = number, .fault = fault};
+    end_in_order(p, number);
+    return true;
+}
+
+/* Moves what is MQTT to the front of the input; returns how much that is. */
+static size_t take_frames_off(hmq_pump *p, uint32_t number, peer *s, size_t len) {
+    size_t kept = hmq_websocket_read(s->websocket, p->input, len);
+    if (hmq_websocket_owes(s->websocket)) send_owed(p, number, s);
+    if (is_over(s)) (void)shutdown(s->fd, SHUT_RD); /* so that the next turn looks at it, for its end */
+    return kept;
+}
+
+static bool tell_request(uint32_t number, const peer *s, hmq_pump_event *told) {
+    tell(told, HMQ_PUMP_UPGRADE, number, s);
+    told->bytes = hmq_websocket_request(s->websocket);
+    return told->bytes.len > 0;
+}
+
 /* Each of those below that returns bool: true if something is to be told. */
-static bool receive(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *told, hmq_engine_event *event) {
-    ssize_t got = recv(s->fd, p->input, sizeof p->input, MSG_DONTWAIT);
-    if (got < 0 && passing(errno)) return false;
-    if (got <= 0) return lose(p, number, got < 0 ? errno : 0, told);
-    bool raised = p->engine.receive(p->engine.engine, s->conn, p->input, (size_t)got, p->now_ms, event);
-    bool whole = raised || p->engine.took(p->engine.engine);
+
+static uint64_t publishes_of(const hmq_engine_counters *count) {
+    return count->publishes_received[0] + count->publishes_received[1] + count->publishes_received[2];
+}
+
+/* Bytes of the client for the engine, or none: for those that it has already. */
+static bool hand_over(hmq_pump *p, uint32_t number, peer *s, size_t len, hmq_pump_event *told,
+                      hmq_engine_event *event) {
+    hmq_engine *engine = p->engine.engine;
+    const uint64_t packets = p->count->packets_received, acknowledged = p->count->messages_acknowledged;
+    const uint64_t publishes = publishes_of(p->count);
+    bool raised = p->engine.receive(engine, s->conn, p->input, len, p->now_ms, event);
+    bool whole = raised || p->engine.took(engine);
     if (whole) s->heard_s = p->now_s;
+    weigh(p, s, p->count->packets_received - packets, publishes_of(p->count) - publishes, 0);
+    if (s->class == HMQ_PUMP_RECEIVERS) look_at_backlog(p, s, p->count->messages_acknowledged - acknowledged);
+    settle(p, s);
+    set_in_line(p, s, p->engine.has_more(engine, s->conn));
     if (raised) return tell(told, HMQ_PUMP_PACKET, number, s);
     if (should_rest(p, s)) {
         s->reads = false;
@@ -245,12 +487,23 @@ static bool receive(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *told,
     return !whole && tell(told, HMQ_PUMP_PARTIAL, number, s);
 }
 
+static bool receive(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *told, hmq_engine_event *event) {
+    if (is_over(s)) return lose_websocket(p, number, s, told);
+    bool is_slowed = p->slows && s->class != HMQ_PUMP_RECEIVERS;
+    ssize_t got = recv(s->fd, p->input, is_slowed ? SLOW_READ_BYTES : sizeof p->input, MSG_DONTWAIT);
+    if (got < 0 && passing(errno)) return false;
+    if (got <= 0) return lose(p, number, got < 0 ? errno : 0, told);
+    size_t len = s->websocket == NULL ? (size_t)got : take_frames_off(p, number, s, (size_t)got);
+    weigh(p, s, 0, 0, (size_t)got);
+    if (len > 0) return hand_over(p, number, s, len, told, event);
+    settle(p, s);
+    return tell_request(number, s, told);
+}
+
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
 /* How much the socket took.  Nothing, if it is broken: the kernel's next event for it says why. */
-static size_t transmit(hmq_pump *p, peer *s, const uint8_t *data, size_t len) {
-    if (s->broken) return 0;
-    ssize_t sent = send(s->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+static size_t taken_by(hmq_pump *p, peer *s, ssize_t sent) {
     if (sent < 0) {
         if (!passing(errno)) give_up(s);
         return 0;
@@ -259,7 +512,19 @@ static size_t transmit(hmq_pump *p, peer *s, const uint8_t *data, size_t len) {
     return (size_t)sent;
 }
 
+static size_t transmit(hmq_pump *p, peer *s, const uint8_t *data, size_t len) {
+    return s->broken ? 0 : taken_by(p, s, send(s->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+static size_t transmit_both(hmq_pump *p, peer *s, hmq_slice first, hmq_slice second) {
+    if (first.len == 0) return transmit(p, s, second.data, second.len);
+    struct iovec parts[] = {{(void *)(uintptr_t)first.data, first.len}, {(void *)(uintptr_t)second.data, second.len}};
+    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    return s->broken ? 0 : taken_by(p, s, sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
 static bool keep(peer *s, const uint8_t *data, size_t len) {
+    if (len == 0) return true;
     if (s->begin > 0 && s->room - s->end < len) {
         memmove(s->waiting, s->waiting + s->begin, s->end - s->begin);
         s->end -= s->begin;
@@ -284,6 +549,7 @@ static bool send_waiting(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *
         s->waiting = NULL;
         s->begin = s->end = s->room = 0;
     }
+    if (s->end == 0 && s->websocket != NULL) send_owed(p, number, s);
     if (s->closing && s->end == 0) {
         end_in_order(p, number);
         *told = (hmq_pump_event){.kind = HMQ_PUMP_CLOSED, .number = number};
@@ -295,17 +561,52 @@ static bool send_waiting(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *
     return tell(told, HMQ_PUMP_ROOM, number, s);
 }
 
-static bool give(hmq_pump *p, uint32_t number, peer *s, hmq_slice bytes, hmq_pump_event *told) {
-    size_t taken = s->end > s->begin ? 0 : transmit(p, s, bytes.data, bytes.len);
-    if (taken == bytes.len || s->broken) return false;
-    if (!keep(s, bytes.data + taken, bytes.len - taken)) {
+/* Sends both, one after the other, or keeps what the socket does not take. */
+static void put(hmq_pump *p, uint32_t number, peer *s, hmq_slice first, hmq_slice second) {
+    size_t taken = s->end > s->begin ? 0 : transmit_both(p, s, first, second);
+    if (taken == first.len + second.len || s->broken) return;
+    size_t of_first = taken < first.len ? taken : first.len, of_second = taken - of_first;
+    if (keep(s, first.data + of_first, first.len - of_first) &&
+        keep(s, second.data + of_second, second.len - of_second))
+        follow_or_give_up(p, number, s);
+    else
         give_up(s);
-        return false;
+}
+
+/* Output of the engine: for a WebSocket a message of its own, or nothing before and after it speaks in frames. */
+static bool give(hmq_pump *p, uint32_t number, peer *s, hmq_slice bytes, hmq_pump_event *told) {
+    uint8_t header[HMQ_WEBSOCKET_HEADER_BYTES];
+    hmq_slice first = {header, 0};
+    may_receive(p, s);
+    if (s->websocket != NULL) {
+        if (hmq_websocket_state(s->websocket) != HMQ_WEBSOCKET_OPEN) return false;
+        first.len = hmq_websocket_header(header, bytes.len);
     }
-    follow_or_give_up(p, number, s);
-    if (s->full || s->end - s->begin <= p->high_water) return false;
+    put(p, number, s, first, bytes);
+    if (s->full || s->broken || s->end - s->begin <= p->high_water) return false;
     s->full = true;
     return tell(told, HMQ_PUMP_FULL, number, s);
+}
+
+/* Control frames of a WebSocket, when nothing else waits: until then what is owed does not grow. */
+static void send_owed(hmq_pump *p, uint32_t number, peer *s) {
+    uint8_t frames[HMQ_WEBSOCKET_ANSWER_BYTES];
+    if (s->end > s->begin) return;
+    hmq_slice owed = {frames, hmq_websocket_answer(s->websocket, frames)};
+    if (owed.len > 0) put(p, number, s, (hmq_slice){frames, 0}, owed);
+}
+
+static void say_close(hmq_pump *p, uint32_t number, peer *s) {
+    uint8_t frame[HMQ_WEBSOCKET_ANSWER_BYTES];
+    hmq_slice close = {frame, hmq_websocket_close(s->websocket, NORMAL_CLOSURE, frame)};
+    if (close.len > 0) put(p, number, s, (hmq_slice){frame, 0}, close);
+}
+
+void hmq_pump_upgrade(hmq_pump *p, uint32_t number, const uint8_t *answer, size_t len, bool accepted) {
+    peer *s = find(p, number);
+    if (s == NULL || s->websocket == NULL) return;
+    hmq_websocket_answered(s->websocket, accepted);
+    put(p, number, s, (hmq_slice){answer, 0}, (hmq_slice){answer, len});
 }
 
 bool hmq_pump_write(hmq_pump *p, hmq_pump_event *told) {
@@ -325,15 +626,33 @@ bool hmq_pump_write(hmq_pump *p, hmq_pump_event *told) {
 
 /* ---- the turn --------------------------------------------------------------------------------------------------- */
 
-int hmq_pump_poll(hmq_pump *p, int64_t now_ms, double now_s, bool congested) {
+/* Who was ready when the last turn over this class ended comes first. */
+static int find_ready(socket_class *class) {
+    if (class->at < class->ready_count) return 0;
+    class->at = 0;
+    class->ready_count = epoll_wait(class->epoll_fd, class->ready, PUMP_SOCKETS, 0);
+    if (class->ready_count >= 0) return 0;
+    class->ready_count = 0;
+    return errno == EINTR ? 0 : -errno;
+}
+
+int hmq_pump_poll(hmq_pump *p, uint32_t classes, size_t most, int64_t now_ms, double now_s, bool congested) {
     p->now_ms = now_ms;
     p->now_s = now_s;
     p->congested = congested;
-    p->at = 0;
-    p->ready_count = epoll_wait(p->epoll_fd, p->ready, PUMP_SOCKETS, 0);
-    if (p->ready_count >= 0) return 0;
-    p->ready_count = 0;
-    return errno == EINTR ? 0 : -errno;
+    p->turn = classes;
+    p->most = most;
+    p->slows = hmq_pump_is_pressed(p, now_s);
+    p->owed = p->engine.owed(p->engine.engine);
+    p->line_left = p->line.count;
+    p->line_first = !p->line_first;
+    int found = (int)p->line.count;
+    for (uint32_t i = 0; i < CLASSES; i++) {
+        int error = classes >> i & 1 ? find_ready(&p->classes[i]) : 0;
+        if (error != 0) return error;
+        if (classes >> i & 1) found += p->classes[i].ready_count - p->classes[i].at;
+    }
+    return found;
 }
 
 static int error_of(const peer *s) {
@@ -343,11 +662,19 @@ static int error_of(const peer *s) {
     return error;
 }
 
+/* A receiver that publishes, too, waits with the publishers when it is not its turn to bring something. */
+static bool has_to_wait(hmq_pump *p, peer *s) {
+    if (p->engine.owed(p->engine.engine) < p->most) return false;
+    if (s->class == HMQ_PUMP_RECEIVERS && s->publishes) change_class(p, s, HMQ_PUMP_BULK);
+    return s->class != HMQ_PUMP_RECEIVERS;
+}
+
 static bool look(hmq_pump *p, const struct epoll_event *ready, hmq_pump_event *told, hmq_engine_event *event) {
     uint32_t number = (uint32_t)ready->data.u64;
     peer *s = find(p, number);
     if (s == NULL || s->serial != (uint32_t)(ready->data.u64 >> 32)) return false; /* it was closed in this turn */
-    if (ready->events & EPOLLIN && s->reads && !s->closing && s->conn != 0) return receive(p, number, s, told, event);
+    bool reads = ready->events & EPOLLIN && s->reads && !s->closing && !s->in_line && s->conn != 0;
+    if (reads) return !has_to_wait(p, s) && receive(p, number, s, told, event);
     return ready->events & (EPOLLHUP | EPOLLERR) && lose(p, number, error_of(s), told);
 }
 
@@ -360,13 +687,44 @@ static bool look_to_send(hmq_pump *p, struct epoll_event *ready, hmq_pump_event 
     return sends && s->end > s->begin && send_waiting(p, number, s, told);
 }
 
-bool hmq_pump_next(hmq_pump *p, hmq_pump_event *told, hmq_engine_event *event) {
-    for (; p->at < p->ready_count; p->at++) {
-        if (look_to_send(p, &p->ready[p->at], told)) return true;
-        if (look(p, &p->ready[p->at], told, event)) {
-            p->at++;
-            return true;
-        }
+/* Others leave a quarter of what a turn may bring to bulk, if that is read, too: nobody may starve. */
+static bool is_spent(const hmq_pump *p, uint32_t class) {
+    size_t most = p->most;
+    if (class == HMQ_PUMP_OTHERS && p->turn >> HMQ_PUMP_BULK & 1 && most > p->owed)
+        most = p->owed + (most - p->owed + 3) / 4 * 3;
+    return p->engine.owed(p->engine.engine) >= most;
+}
+
+static bool next_of_class(hmq_pump *p, uint32_t number, hmq_pump_event *told, hmq_engine_event *event) {
+    socket_class *class = &p->classes[number];
+    while (class->at < class->ready_count && (number == HMQ_PUMP_RECEIVERS || !is_spent(p, number))) {
+        struct epoll_event *ready = &class->ready[class->at];
+        if (look_to_send(p, ready, told)) return true;
+        class->at++;
+        if (look(p, ready, told, event)) return true;
     }
     return false;
+}
+
+/* Those who stood in the line when the turn began, once each. */
+static bool next_in_line(hmq_pump *p, hmq_pump_event *told, hmq_engine_event *event) {
+    while (p->line_left > 0 && p->line.first != NULL && !is_spent(p, HMQ_PUMP_BULK)) {
+        peer *s = p->line.first;
+        p->line_left--;
+        leave(p, &p->line, s);
+        s->in_line = p->turn >> s->class & 1 ? false : s->reads;
+        if (s->in_line)
+            append(p, &p->line, s);
+        else if (s->reads && !s->closing && hand_over(p, s->number, s, 0, told, event))
+            return true;
+    }
+    return false;
+}
+
+bool hmq_pump_next(hmq_pump *p, hmq_pump_event *told, hmq_engine_event *event) {
+    for (uint32_t i = 0; i < HMQ_PUMP_BULK; i++)
+        if (p->turn >> i & 1 && next_of_class(p, i, told, event)) return true;
+    if (p->line_first && next_in_line(p, told, event)) return true;
+    if (p->turn >> HMQ_PUMP_BULK & 1 && next_of_class(p, HMQ_PUMP_BULK, told, event)) return true;
+    return next_in_line(p, told, event);
 }

@@ -1,7 +1,7 @@
-"""Builds holdmq_bridge._pump: the sockets of the bridge's plain TCP clients, by cffi in API mode.
+"""Builds holdmq_bridge._pump: the sockets of the bridge's clients over TCP and WebSocket, by cffi in API mode.
 
 Like src/core_build.py, from which it has the types: the declarations are the text of pump.h between its marks.  The
-functions of the core are not linked in; they are handed over as pointers (holdmq_bridge.pump).
+engine is not linked in; its functions are handed over as pointers (holdmq_bridge.pump).  The frames of WebSockets are.
 """
 
 import os
@@ -12,6 +12,7 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "src"
+LINKED = ("websocket.c", "utf8.c", "alloc.c")  # of the core
 
 
 def builder() -> FFI:
@@ -26,8 +27,8 @@ def builder() -> FFI:
     ffi.set_source(
         "holdmq_bridge._pump",
         f'{includes}\n#define HMQ_SOURCES_DIGEST "{digest}"\n#define HMQ_PUMP_CORE_DIGEST "{digest}"\n',
-        sources=[os.path.relpath(HERE / "pump.c")],
-        depends=[os.path.relpath(HERE / "pump.h"), os.path.relpath(SOURCES / "engine.h")],
+        sources=[os.path.relpath(path) for path in (HERE / "pump.c", *(SOURCES / name for name in LINKED))],
+        depends=[os.path.relpath(path) for path in (HERE / "pump.h", SOURCES / "engine.h", SOURCES / "websocket.h")],
         include_dirs=[os.path.relpath(SOURCES), os.path.relpath(HERE)],
         extra_compile_args=["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-fvisibility=hidden"],
     )

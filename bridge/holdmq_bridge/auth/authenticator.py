@@ -14,6 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 import redis
 from redis.asyncio import Redis
@@ -21,17 +22,24 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from holdmq_bridge.auth.lookup import BATCH, Found, Lookups
-from holdmq_bridge.auth.passwords import BadHashError, BusyError, Verifier
+from holdmq_bridge.auth.passwords import BadHashError, BusyError, UnwantedError, Verifier
 from holdmq_bridge.auth.records import MAX_NAME_BYTES, Policy, RecordError, User
 from holdmq_bridge.auth.rules import CompiledRules, compile_rules, without_rules
 from holdmq_bridge.auth.settings import AuthSettings
-from holdmq_bridge.auth.throttle import Throttle, source_of
+from holdmq_bridge.auth.throttle import AddressBudget, Known, Source, Throttle, source_of
 from holdmq_bridge.auth.verdict import ANONYMOUS, Change, Identity, Kind, Reason, Verdict
 from holdmq_bridge.auth.watcher import Watcher, log
 
 _SERVER_TIMEOUT_S = 5.0
 _MAX_LOOKS = 10
 _ALLOWING_ALL = CompiledRules((), default=True)
+
+
+class Origin(NamedTuple):
+    """Where a login comes from: its address, and whether somebody still waits for the answer."""
+
+    peer: str
+    wanted: Callable[[], bool]
 
 
 class _RefusedError(Exception):
@@ -83,11 +91,22 @@ class Authenticator:
             longest_s=settings.auth_ban_max_s,
             max_sources=settings.auth_max_sources,
         )
+        self._budget = AddressBudget(
+            most=settings.auth_address_failures,
+            per_second=settings.auth_address_failures_per_s,
+            max_sources=settings.auth_max_sources,
+        )
+        self._known = Known(settings.auth_cached_logins)
 
     @property
     def version(self) -> int:
         """Of the rules in force. A verdict whose `rules.version` is another one has been overtaken by a change."""
         return self._watcher.policy.version if self._watcher.policy is not None else 0
+
+    @property
+    def admits_anonymous(self) -> bool:
+        """Whether a client without username and certificate may connect, by the rules in force."""
+        return self._watcher.policy is not None and self._admits_anonymous(self._watcher.policy)
 
     @property
     def passwords_checked(self) -> int:
@@ -111,6 +130,11 @@ class Authenticator:
                 log.warning("nobody can connect: no user exists, and anonymous clients are not allowed")
         self._watcher.start()
 
+    async def reconnect(self) -> None:
+        """Leave all connections, because the primary is another server now: changes are announced there."""
+        if self._client is not None:
+            await self._client.connection_pool.disconnect()
+
     async def stop(self) -> None:
         """End everything; logins under way are refused."""
         await self._watcher.close()
@@ -128,6 +152,7 @@ class Authenticator:
         certificate_identity: str | None = None,
         *,
         peer: str = "",
+        wanted: Callable[[], bool] = lambda: True,
     ) -> Verdict:
         """May this client connect?
 
@@ -139,9 +164,12 @@ class Authenticator:
             password: as in CONNECT.
             certificate_identity: the name of the client's certificate, if it has one that counts.
             peer: its address, as the socket tells it; empty for a Unix socket.
+            wanted: whether the client is still there, asked before its password is computed.
         """
         try:
-            verdict = await self._authenticate(client_id, username, password, certificate_identity, peer)
+            verdict = await self._authenticate(
+                client_id, username, password, certificate_identity, Origin(peer, wanted)
+            )
         except _RefusedError as refused:
             verdict = refused.verdict
         except BusyError as error:
@@ -178,7 +206,7 @@ class Authenticator:
     # ---- one login -------------------------------------------------------------------------------------------------
 
     async def _authenticate(
-        self, client_id: bytes, username: str | None, password: bytes | None, certificate: str | None, peer: str
+        self, client_id: bytes, username: str | None, password: bytes | None, certificate: str | None, origin: Origin
     ) -> Verdict:
         name = username if certificate is None else certificate
         if name is not None and not _can_be_looked_up(name):
@@ -189,7 +217,7 @@ class Authenticator:
             return self._reviewed(policy, found, identity, client_id)
         if (name is None and password is None) or (not policy.users and self._admits_anonymous(policy)):
             return self._reviewed(policy, Found(found.version, None), ANONYMOUS, client_id)
-        identity = await self._checked(policy, found, name or "", password or b"", client_id, peer)
+        identity = await self._checked(policy, found, name or "", password or b"", client_id, origin)
         if self._watcher.policy is not policy:  # it changed meanwhile, and was told before this client counted
             policy, found = await self._look(name)
         return self._reviewed(policy, found, identity, client_id)
@@ -204,16 +232,26 @@ class Authenticator:
         raise BusyError(f"users and rules changed {_MAX_LOOKS} times while they were read")
 
     async def _checked(
-        self, policy: Policy, found: Found, name: str, password: bytes, client_id: bytes, peer: str
+        self, policy: Policy, found: Found, name: str, password: bytes, client_id: bytes, origin: Origin
     ) -> Identity:
         """Who it is by its password; asked before and after, so that guesses made side by side count one by one."""
         if policy.blocks(client_id):  # before anything is computed
             raise _RefusedError(Reason.BANNED, "the client id is blocked")
-        source = source_of(name, peer)
+        source = source_of(name, origin.peer)
         self._refuse_guessing(source)
         stored = found.user.password if found.user is not None else ""
         try:
-            right = await self._verifier.matches(name, password, stored)
+            right = await self._verifier.matches(
+                name,
+                password,
+                stored,
+                source=source[1],
+                known=source in self._known,
+                wanted=lambda: origin.wanted() and not self._is_refused_for(source),
+            )
+        except UnwantedError as error:
+            self._refuse_guessing(source)
+            raise BusyError(str(error)) from error
         except BadHashError as error:
             log.error("the password of a user cannot be checked", user=name, error=error)
             raise _RefusedError(Reason.BAD_CREDENTIALS, str(error)) from error
@@ -222,14 +260,21 @@ class Authenticator:
             raise _RefusedError(Reason.NOT_AUTHORIZED, found.broken)
         if not right or not stored:
             self._throttle.failed(source)
+            self._budget.failed(source[1])
             raise _RefusedError(Reason.BAD_CREDENTIALS, f"user {name!r} is unknown or has another password")
         self._throttle.succeeded(source)
+        self._known.add(source)
         return Identity(Kind.PASSWORD, name, _credential(stored))
 
-    def _refuse_guessing(self, source: tuple[str, str]) -> None:
-        seconds = self._throttle.refused_for(source)
+    def _refuse_guessing(self, source: Source) -> None:
+        seconds = self._is_refused_for(source)
         if seconds:
             raise _RefusedError(Reason.BANNED, f"too many wrong passwords, refused for {seconds:.0f} s more")
+
+    def _is_refused_for(self, source: Source) -> float:
+        """Seconds; 0: it is not. An address that fails too often concerns who never logged in from there."""
+        of_address = 0.0 if source in self._known else self._budget.refused_for(source[1])
+        return max(self._throttle.refused_for(source), of_address)
 
     # ---- after the login, and again at every change ----------------------------------------------------------------
 
@@ -242,8 +287,9 @@ class Authenticator:
         else:
             self._require_user(found, identity, client_id)
         kind = "" if found.user is None else found.user.session_kind
+        overflow = "" if found.user is None else found.user.overflow
         rules = _rules(policy, found.user, identity, client_id)
-        return Verdict(True, Reason.ACCEPTED, identity, rules, session_kind=kind)
+        return Verdict(True, Reason.ACCEPTED, identity, rules, session_kind=kind, overflow=overflow)
 
     def _require_user(self, found: Found, identity: Identity, client_id: bytes) -> None:
         user = found.user

@@ -14,6 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from holdmq._password import with_password
 from holdmq.cli_output import Group, Output
 from holdmq.core import InvalidTopicError
 from holdmq_bridge.auth import transfer
@@ -44,7 +45,7 @@ def auth(context: click.Context, url: str | None, as_json: bool) -> None:
     outer = context.parent.params.get("redis") if context.parent is not None else None
     try:
         client = redis.Redis.from_url(
-            url or outer or Settings.model_fields["redis"].default,
+            with_password(url or outer or Settings.model_fields["redis"].default),
             socket_timeout=_TIMEOUT_S,
             socket_connect_timeout=_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),

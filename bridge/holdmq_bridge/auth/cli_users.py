@@ -11,7 +11,7 @@ import click
 
 from holdmq_bridge.auth.cli_common import output, pass_store
 from holdmq_bridge.auth.passwords import hash_password
-from holdmq_bridge.auth.records import User
+from holdmq_bridge.auth.records import OVERFLOWS, User
 from holdmq_bridge.auth.store import Store, StoreError
 
 
@@ -135,13 +135,28 @@ def user_session_kind(store: Store, name: str, kind: str) -> None:
     store.change_user(name, lambda user: dataclasses.replace(user, session_kind="" if kind == "any" else kind))
 
 
+@user_group.command("overflow")
+@click.argument("name")
+@click.argument("policy", type=click.Choice([*filter(None, OVERFLOWS), "default"]))
+@pass_store
+def user_overflow(store: Store, name: str, policy: str) -> None:
+    """Say what happens to messages for full queues of the user NAME, from the next connect of each client on.
+
+    drop-oldest and drop-newest drop a message, refuse refuses the publish (reason code 0x97), wait delays its
+    acknowledgement; default: what holdmq.session-overflow of the server says.
+    """
+    store.change_user(name, lambda user: dataclasses.replace(user, overflow="" if policy == "default" else policy))
+
+
 @user_group.command("show")
 @click.argument("name")
 @pass_store
 def user_show(store: Store, name: str) -> None:
     """Show one user."""
     user = store.user(name)
-    output().fields(_shown_user(user) | {"rules": len(user.rules), "session_kind": user.session_kind})
+    output().fields(
+        _shown_user(user) | {"rules": len(user.rules), "session_kind": user.session_kind, "overflow": user.overflow}
+    )
 
 
 @user_group.command("list")

@@ -1,11 +1,12 @@
 """Passwords: argon2 hashes, and checking them without holding up the event loop or paying twice.
 
-    matches() ──► cache ──► the same check under way? ──► bounded queue ──► threads (argon2 lets go of the GIL)
+    matches() ──► cache ──► the same check under way? ──► fair queue ──► threads (argon2 lets go of the GIL)
 
 Invariants
  1. A password is never kept: the cache holds HMACs under a key of this process, over user, password and stored hash,
     each with its length. A changed hash is another entry.
- 2. Only right passwords are cached. Cache and queue are bounded; a full queue is an error, not a wait.
+ 2. Only right passwords are cached. Cache and queue are bounded; a full queue is an error, not a wait, and for the
+    source that has most in it. A check that nobody waits for any more is not computed.
  3. A user who does not exist costs as much as a wrong password, so that time does not tell who does.
 
 Memory: one check needs what its hash says, by default 19 MiB a thread; hashes that ask for more than MAX_MEMORY_KIB are
@@ -14,6 +15,7 @@ refused when they are stored and when they are checked.
 
 import asyncio
 import base64
+import functools
 import hashlib
 import hmac
 import os
@@ -22,12 +24,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 from argon2.low_level import Type
 
 from holdmq.errors import ArgumentError
+from holdmq_bridge.auth.fair_queue import FairQueue
 
 # OWASP's password storage cheat sheet, argon2id with little memory: a fleet logs in all at once.
 TIME_COST = 2
@@ -45,6 +49,10 @@ _hasher = PasswordHasher(time_cost=TIME_COST, memory_cost=MEMORY_KIB, parallelis
 
 class BusyError(Exception):
     """Too much is waiting already; nothing was done."""
+
+
+class UnwantedError(Exception):
+    """When its turn came nobody wanted the check any more; nothing was computed."""
 
 
 class BadHashError(ValueError):
@@ -94,6 +102,26 @@ def _unmatchable_hash() -> str:
     return f"$argon2id$v=19$m={MEMORY_KIB},t={TIME_COST},p={PARALLELISM}${salt}${digest}"
 
 
+def _always() -> bool:
+    return True
+
+
+@dataclass(slots=True, eq=False)
+class _Check:
+    """One that waits or is under way; `wanted`: of all who wait for it."""
+
+    digest: bytes
+    password: bytes
+    stored: str
+    answer: asyncio.Future[bool]
+    wanted: list[Callable[[], bool]]
+
+    def refuse(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+            self.answer.exception()  # whoever asked may have gone meanwhile
+
+
 class Verifier:
     """Checks passwords in threads of its own. All methods belong to one event loop.
 
@@ -124,13 +152,26 @@ class Verifier:
         self._max_cached = max_cached
         self._cached_s = cached_s
         self._clock = clock
+        self._threads = threads
+        self._computing = 0
+        self._closed = False
+        self._queue: FairQueue[_Check] = FairQueue(max(1, max_waiting - threads))
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="holdmq-argon2")
         self._key = secrets.token_bytes(32)
         self._right: OrderedDict[bytes, float] = OrderedDict()  # digest -> until when; oldest first
-        self._running: dict[bytes, asyncio.Future[bool]] = {}
+        self._checks: dict[bytes, _Check] = {}
         self._unmatchable = _unmatchable_hash()
 
-    async def matches(self, user: str, password: bytes, stored: str) -> bool:
+    async def matches(
+        self,
+        user: str,
+        password: bytes,
+        stored: str,
+        *,
+        source: str = "",
+        known: bool = False,
+        wanted: Callable[[], bool] = _always,
+    ) -> bool:
         """Is this the user's password?
 
         Args:
@@ -138,45 +179,78 @@ class Verifier:
             password: what the client sent.
             stored: the user's hash; empty if there is no such user or no password: then the answer is no, after as
                 much time.
+            source: whose turn it takes while it waits.
+            known: the user has logged in from there: it is served before others.
+            wanted: asked when its turn comes.
 
         Raises:
             BusyError: too many checks are waiting.
+            UnwantedError: nobody wanted it when its turn came.
             BadHashError: the stored hash is none.
         """
         digest = self._digest(user.encode("utf-8", "surrogatepass"), password, stored.encode())
         if self._is_remembered(digest):
             self.cached += 1
             return True
-        running = self._running.get(digest)
-        if running is None:
-            if len(self._running) >= self._max_waiting:
-                raise BusyError(f"{self._max_waiting} password checks are waiting")
-            running = self._start(digest, password, stored or self._unmatchable)
+        check = self._checks.get(digest)
+        if check is None:
+            answer = asyncio.get_running_loop().create_future()
+            check = _Check(digest, password, stored or self._unmatchable, answer, [wanted])
+            self._wait(check, source, known=known)
+        else:
+            check.wanted.append(wanted)
         # Whoever gives up waiting does not take the answer from the others.
         try:
-            return await asyncio.shield(running)
+            return await asyncio.shield(check.answer)
         except asyncio.CancelledError:
-            if running.cancelled():
+            if check.answer.cancelled():
                 raise BusyError("passwords are no longer checked") from None
             raise
 
     def close(self) -> None:
         """End the threads; checks that wait are given up."""
+        self._closed = True
         self._executor.shutdown(wait=False, cancel_futures=True)
+        while (check := self._queue.pop()) is not None:
+            check.answer.cancel()
         self._right.clear()
 
-    def _start(self, digest: bytes, password: bytes, stored: str) -> asyncio.Future[bool]:
-        self.checked += 1
-        running = asyncio.get_running_loop().run_in_executor(self._executor, _verify, stored, password)
-        self._running[digest] = running
+    def _wait(self, check: _Check, source: str, *, known: bool) -> None:
+        displaced = self._queue.put(source, check, known=known)
+        busy = BusyError(f"{self._max_waiting} password checks are waiting")
+        if displaced is check:
+            raise busy
+        self._checks[check.digest] = check
+        if displaced is not None:
+            del self._checks[displaced.digest]
+            displaced.refuse(busy)
+        self._compute()
 
-        def finished(future: asyncio.Future[bool]) -> None:
-            del self._running[digest]
-            if not future.cancelled() and future.exception() is None and future.result():
-                self._remember(digest)
+    def _compute(self) -> None:
+        while self._computing < self._threads and (check := self._queue.pop()) is not None:
+            if not any(wanted() for wanted in check.wanted):
+                del self._checks[check.digest]
+                check.refuse(UnwantedError("nobody waits for the check of this password any more"))
+                continue
+            self.checked += 1
+            self._computing += 1
+            computed = asyncio.get_running_loop().run_in_executor(self._executor, _verify, check.stored, check.password)
+            computed.add_done_callback(functools.partial(self._computed, check))
 
-        running.add_done_callback(finished)
-        return running
+    def _computed(self, check: _Check, outcome: asyncio.Future[bool]) -> None:
+        self._computing -= 1
+        del self._checks[check.digest]
+        if outcome.cancelled():
+            check.answer.cancel()
+        elif (error := outcome.exception()) is not None:
+            check.refuse(error if isinstance(error, Exception) else BadHashError(str(error)))
+        else:
+            if outcome.result():
+                self._remember(check.digest)
+            if not check.answer.done():
+                check.answer.set_result(outcome.result())
+        if not self._closed:
+            self._compute()
 
     def _is_remembered(self, digest: bytes) -> bool:
         until = self._right.get(digest)

@@ -2,7 +2,7 @@
 
     {holdmq:auth}:version       STRING  grows with every change
     {holdmq:auth}:users         ZSET    the names of all users, score 0 (so: sorted, and read in pages)
-    {holdmq:auth}:user:<name>   HASH    password, enabled, superuser, roles, clients, rules, session_kind
+    {holdmq:auth}:user:<name>   HASH    password, enabled, superuser, roles, clients, rules, session_kind, overflow
     {holdmq:auth}:roles         HASH    role -> its rules, one a line
     {holdmq:auth}:blocked       HASH    client id or glob -> why
     __holdmq__:auth             channel {"version": 7, "after": 6, "users": ["alice"] or null for everything}
@@ -39,6 +39,7 @@ ANONYMOUS_ROLE: Final = "anonymous"  # the role of clients without a user
 BUILT_IN_ROLES: Final = (ANONYMOUS_ROLE, EVERYBODY)
 
 SESSION_KINDS: Final = ("", "application", "device")
+OVERFLOWS: Final = ("", "drop-oldest", "drop-newest", "refuse", "wait")
 
 MAX_NAME_BYTES = 1024
 MAX_ROLES = 1000
@@ -100,6 +101,7 @@ class User:
         clients: globs of client ids, one of which has to match; none: any client id.
         rules: its own.
         session_kind: application or device, whatever its clients ask for; empty: what they ask for.
+        overflow: what happens to messages for full queues of its sessions; empty: what the server's setting says.
     """
 
     name: str
@@ -110,6 +112,7 @@ class User:
     clients: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
     session_kind: str = ""
+    overflow: str = ""
 
     def check(self) -> "User":
         """Return it if it can be stored.
@@ -129,6 +132,8 @@ class User:
         check_rules(f"user {self.name!r}", self.rules)
         if self.session_kind not in SESSION_KINDS:
             raise ArgumentError(f"session kind {self.session_kind!r}: expected application, device or nothing")
+        if self.overflow not in OVERFLOWS:
+            raise ArgumentError(f"overflow {self.overflow!r}: expected {', '.join(filter(None, OVERFLOWS))} or nothing")
         return self
 
     def may_be_client(self, client_id: bytes) -> bool:
@@ -145,6 +150,7 @@ class User:
             "clients": "\n".join(self.clients),
             "rules": format_rules(self.rules),
             "session_kind": self.session_kind,
+            "overflow": self.overflow,
         }
 
     @classmethod
@@ -170,6 +176,7 @@ class User:
             clients=read("clients", _lines, ()),
             rules=read("rules", parse_rules, ()),
             session_kind=read("session_kind", str, ""),
+            overflow=read("overflow", str, ""),
         )
         try:
             return user.check()

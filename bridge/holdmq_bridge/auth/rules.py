@@ -7,7 +7,8 @@
 Invariants
  1. The first rule that applies decides. To a publish applies a rule whose filter matches the topic. To a subscription
     applies an allowing rule whose filter *covers* the requested one, and a denying rule whose filter *overlaps* it:
-    what a client may subscribe to contains no topic that the same rules deny, so nothing is checked at delivery.
+    what a client may subscribe to contains no topic that the same rules deny. Deliveries are checked all the same:
+    a message may have been queued under other rules.
  2. A client's own names never widen what a rule gives. `%c` or `%u` stands for exactly one level, or a part of one: if
     the name has a `/`, `+`, `#` or U+0000, is missing or empty, or begins the first level with a `$`, an allowing rule
     does not apply, and a denying one denies everything from that level down.
@@ -165,6 +166,11 @@ class CompiledRules:
     def publish_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
         """What decides a publish, to be copied: (allow, filter), the first that matches decides; and the default."""
         entries = [(entry.allow, entry.topic_filter) for entry in self.entries if entry.action is not Action.SUBSCRIBE]
+        return entries, self.default
+
+    def receive_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
+        """The same for a message to the client: it may receive the topics that it may subscribe to, each by itself."""
+        entries = [(entry.allow, entry.topic_filter) for entry in self.entries if entry.action is not Action.PUBLISH]
         return entries, self.default
 
     @property

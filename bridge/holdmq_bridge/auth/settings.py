@@ -48,6 +48,14 @@ class AuthSettings(BaseModel):
         1.0, description="seconds that the next one is refused; doubled with each failure"
     )
     auth_ban_max_s: PositiveFloat = Field(300.0, description="longest such time")
+    auth_address_failures: Annotated[int, Field(ge=0)] = Field(
+        100,
+        description="wrong passwords of one address, whatever the users, beyond which only users are checked that have "
+        "logged in from there before; 0: no bound",
+    )
+    auth_address_failures_per_s: PositiveFloat = Field(
+        1.0, description="how many of them an address gets back each second"
+    )
     auth_max_sources: PositiveInt = Field(10_000, description="failing users and addresses remembered")
     auth_poll_s: PositiveFloat = Field(
         5.0, description="seconds after which the stored version is looked at, should a notice have been lost"

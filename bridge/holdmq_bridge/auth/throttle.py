@@ -4,6 +4,10 @@ A source is a username together with the address that tries it (an IPv6 address 
 lock a user out from elsewhere. The first `free` failures cost nothing; each further one doubles the time in which the
 source is refused. A success, or a pause of twice the longest ban, forgets everything.
 
+An address has a budget of failures, whatever usernames it tries: it is refused while the budget is spent, and gets it
+back at a steady rate. Who has logged in from there before is not concerned: behind one address there may be many
+devices. The remembered password of somebody who has not is no way around it: that would make guesses free.
+
 Bounded: `max_sources` are remembered, the one that failed longest ago is forgotten first. O(1) each.
 """
 
@@ -37,6 +41,60 @@ class _Failures:
     count: int = 0
     at: float = 0.0
     refused_until: float = 0.0
+
+
+class Known:
+    """Users and the addresses from which they have logged in; the ones that did so longest ago are forgotten first."""
+
+    def __init__(self, max_sources: int) -> None:
+        self._max_sources = max_sources
+        self._sources: OrderedDict[Source, None] = OrderedDict()
+
+    def __contains__(self, source: Source) -> bool:
+        return source in self._sources
+
+    def add(self, source: Source) -> None:
+        """It has logged in."""
+        self._sources[source] = None
+        self._sources.move_to_end(source)
+        if len(self._sources) > self._max_sources:
+            self._sources.popitem(last=False)
+
+
+class AddressBudget:
+    """Failures that an address may have, whatever the usernames.
+
+    Args:
+        most: at once; 0: no bound.
+        per_second: how many it gets back.
+        max_sources: addresses remembered; the one that failed longest ago is forgotten first.
+        clock: seconds, growing.
+    """
+
+    def __init__(
+        self, *, most: int, per_second: float, max_sources: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most = most
+        self._per_second = per_second
+        self._max_sources = max_sources
+        self._clock = clock
+        self._spent: OrderedDict[str, tuple[float, float]] = OrderedDict()  # failures that count, and as of when
+
+    def refused_for(self, address: str) -> float:
+        """For how many seconds the address is refused; 0: it is not. Addresses that are not known are not."""
+        spent = self._now_spent(address)
+        return (spent - self._most + 1) / self._per_second if self._most and address and spent > self._most - 1 else 0.0
+
+    def failed(self, address: str) -> None:
+        """A login from there was wrong."""
+        self._spent[address] = (self._now_spent(address) + 1.0, self._clock())
+        self._spent.move_to_end(address)
+        if len(self._spent) > self._max_sources:
+            self._spent.popitem(last=False)
+
+    def _now_spent(self, address: str) -> float:
+        spent, at = self._spent.get(address, (0.0, 0.0))
+        return max(0.0, spent - (self._clock() - at) * self._per_second)
 
 
 class Throttle:

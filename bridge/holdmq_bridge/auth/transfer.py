@@ -43,7 +43,7 @@ FORMAT = "holdmq-auth"
 FORMAT_VERSION = 1
 MAX_DOCUMENT_BYTES = 268_435_456
 _MAX_EXPORTS = 5
-_USER_KEYS = ("name", "password", "enabled", "superuser", "roles", "clients", "rules", "session_kind")
+_USER_KEYS = ("name", "password", "enabled", "superuser", "roles", "clients", "rules", "session_kind", "overflow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,7 @@ def _user_as_json(user: User) -> dict[str, Any]:
         "clients": list(user.clients),
         "rules": list(map(str, user.rules)),
         "session_kind": user.session_kind,
+        "overflow": user.overflow,
     }
 
 
@@ -203,6 +204,7 @@ def _user(found: dict[str, Any], what: str) -> User:
         clients=_texts(found.get("clients", []), f"{what}: clients"),
         rules=_rules(found.get("rules", []), what),
         session_kind=_typed(found.get("session_kind", ""), str, f"{what}: session_kind"),
+        overflow=_typed(found.get("overflow", ""), str, f"{what}: overflow"),
     ).check()
     if user.password:
         try:

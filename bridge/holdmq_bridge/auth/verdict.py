@@ -82,6 +82,7 @@ class Verdict:
         rules: what it may do; if it is not allowed, nothing.
         detail: the reason in words, for the log; never to be told to the client.
         session_kind: application or device, if its user has to have one; else empty.
+        overflow: what happens to messages for its full queue, if its user's record says; else empty.
     """
 
     allowed: bool
@@ -90,6 +91,7 @@ class Verdict:
     rules: CompiledRules = NO_RULES
     detail: str = ""
     session_kind: str = ""
+    overflow: str = ""
 
 
 @dataclass(frozen=True, slots=True)

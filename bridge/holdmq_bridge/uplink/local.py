@@ -122,7 +122,12 @@ class Local:
 
     def _terms(self) -> dict[str, Any]:
         will = Will(self.state_topic, b"0", qos=1, retain=True) if self.state_topic else None
-        return {"expiry": self._settings.session_expiry_s, "lease": self._settings.lease_s, "will": will}
+        return {
+            "expiry": self._settings.session_expiry_s,
+            "lease": self._settings.lease_s,
+            "will": will,
+            "identity": self.client_id,
+        }
 
     def _check_owner(self, owner: str) -> None:
         if owner != self._owner:
@@ -151,7 +156,7 @@ class Local:
     async def _listen(self, inbox: AsyncSubscription) -> None:
         try:
             async for message in inbox:
-                delivery = Delivery.decode(cast("bytes", message.data))
+                delivery = Delivery.decode(message.data)
                 if delivery.kind is DeliveryKind.DROPPED:
                     continue  # the next command is told NOSESSION
                 if delivery.kind is not DeliveryKind.TAKEN_OVER:

@@ -198,16 +198,16 @@ class Outward:
     def _send(self, entry: Entry) -> None:
         pid = entry.packet_id
         self._inflight.add(pid)
-        if entry.state is EntryState.RELEASED:
-            if self._accepted.session_present:
-                self._upstream.write(mqtt.encode_pubrel(pid))
-            else:  # with its session the other broker has forgotten the exchange; the message it has had
-                self._finish(pid)
-            return
         try:
             message = entry.message
         except ArgumentError as error:
             self._give_up(pid, f"it is no message of MQTT: {error}")
+            return
+        if message is None:  # released
+            if self._accepted.session_present:
+                self._upstream.write(mqtt.encode_pubrel(pid))
+            else:  # with its session the other broker has forgotten the exchange; the message it has had
+                self._finish(pid)
             return
         packet = self._packet(message, pid, started=self._resuming)
         if isinstance(packet, str):

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, SecretStr, fie
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from holdmq import core
+from holdmq_bridge.settings import MOST_PACKET_BYTES
 from holdmq_bridge.target import Target
 from holdmq_bridge.uplink.rules import Direction, Rule, Rules
 
@@ -84,8 +85,8 @@ class ConnectionSettings(BaseModel):
     receive_maximum: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
         1000, description="messages of QoS 1 and 2 that the other broker may send before we acknowledged them (5.0)"
     )
-    max_packet_bytes: Annotated[int, Field(ge=1024, le=MAX_MQTT_PACKET_BYTES)] = Field(
-        MAX_MQTT_PACKET_BYTES, description="largest packet that the other broker may send (5.0)"
+    max_packet_bytes: Annotated[int, Field(ge=1024, le=MOST_PACKET_BYTES)] = Field(
+        MOST_PACKET_BYTES, description="largest packet that the other broker may send (5.0)"
     )
     max_pending: Annotated[int, Field(ge=1, le=100_000)] = Field(
         2000, description="packets from the other broker under way to the server; beyond it nothing is read"

@@ -1,0 +1,76 @@
+"""A bounded queue whose places are shared fairly: each source has its turn, whatever the others have waiting.
+
+    put(source, job) ──► known sources:  source ─► jobs, source ─► jobs …   served first ──┐
+                     └─► other sources:  source ─► jobs, source ─► jobs …   then these ────┴──► pop()
+
+Invariants
+ 1. Sources of a lane take turns: who waits alone waits for one job of each other source at most.
+ 2. A full queue displaces the last job of the source that has most, if the newcomer's source has fewer by two; a known
+    source displaces others' first, and is never displaced by them.
+"""
+
+from collections import OrderedDict, deque
+from typing import Generic, TypeVar
+
+Job = TypeVar("Job")
+
+_Lane = OrderedDict[str, deque[Job]]
+
+
+class FairQueue(Generic[Job]):
+    """Jobs by source. O(1), and O(sources) where a full queue displaces one.
+
+    Args:
+        limit: jobs that may wait.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: _Lane[Job] = OrderedDict()
+        self._others: _Lane[Job] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, source: str, job: Job, *, known: bool) -> Job | None:
+        """Adds a job; returns the one that is displaced for it, the job itself if it gets no place."""
+        lane = self._known if known else self._others
+        displaced = None
+        if self._count >= self._limit:
+            displaced = self._displace(source, known=known)
+            if displaced is None:
+                return job
+        lane.setdefault(source, deque()).append(job)
+        self._count += 1
+        return displaced
+
+    def pop(self) -> Job | None:
+        """The next job; None: there is none."""
+        lane = self._known or self._others
+        if not lane:
+            return None
+        source, jobs = next(iter(lane.items()))
+        job = jobs.popleft()
+        lane.move_to_end(source)
+        self._forget(lane, source)
+        return job
+
+    def _forget(self, lane: _Lane[Job], source: str) -> None:
+        self._count -= 1
+        if not lane[source]:
+            del lane[source]
+
+    def _displace(self, source: str, *, known: bool) -> Job | None:
+        lane = self._known if known and not self._others else self._others
+        if not lane:
+            return None
+        most = max(lane, key=lambda one: len(lane[one]))
+        is_same_lane = known == (lane is self._known)
+        own = len(lane.get(source, ())) if is_same_lane else 0
+        least = own + 2 if is_same_lane else 1
+        if len(lane[most]) < least:
+            return None
+        job = lane[most].pop()
+        self._forget(lane, most)
+        return job

@@ -1,0 +1,57 @@
+"""Clients whose publishes wait for a server that stays away are told so, by the end of their connections.
+
+A client that waits without a word cannot tell a slow broker from a dead one.  After `retry_total_s` its connection
+ends: it can raise an alarm, store its messages, or try another broker.  Clients without a waiting publish stay.
+"""
+
+from typing import TYPE_CHECKING
+
+from holdmq_bridge.logs import Log
+from holdmq_bridge.reasons import Ending
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdmq_bridge.bridge import Bridge
+    from holdmq_bridge.client import Client
+
+log = Log("unserved")
+
+_PART = 500  # clients that are looked at in one turn of the event loop
+_AGAIN_S = 5.0  # from one look to the next, while the server stays away
+
+
+class Unserved:
+    """The looks at all clients.  The bridge tells when the server is lost and back."""
+
+    def __init__(self, bridge: "Bridge") -> None:
+        self._bridge = bridge
+        self._timer: asyncio.Handle | None = None
+
+    def server_lost(self) -> None:
+        """Looks for the first time in `retry_total_s`; a loss during an absence changes nothing."""
+        settings = self._bridge.settings
+        if self._timer is None and settings.unserved_publisher == "disconnect":
+            self._timer = self._bridge.loop.call_later(settings.retry_total_s, self._look)
+
+    def stop(self) -> None:
+        """The server is back, or the bridge stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._look_at(list(self._bridge.clients), 0)
+
+    def _look_at(self, rest: "list[Client]", ended: int) -> None:
+        for client in rest[-_PART:]:
+            if client.conn and self._bridge.engine.unanswered(client.conn) > 0:
+                client.end(Ending.UNSERVED)
+                ended += 1
+        del rest[-_PART:]
+        if rest:
+            self._timer = self._bridge.loop.call_soon(self._look_at, rest, ended)
+            return
+        if ended > 0:
+            log.warning("the server stays away: clients with waiting publishes were disconnected", clients=ended)
+        self._timer = self._bridge.loop.call_later(_AGAIN_S, self._look)

@@ -8,6 +8,7 @@ with an underscore are nobody's business.
 
 from holdmq._async.channel import AsyncChannel
 from holdmq._async.client import AsyncHoldMQ
+from holdmq._async.dry_run import AsyncDryRun
 from holdmq._async.history import AsyncHistory
 from holdmq._async.history_patterns import AsyncHistoryPatterns
 from holdmq._async.history_producer import AsyncHistoryProducer
@@ -20,6 +21,7 @@ from holdmq._async.subscription import AsyncSubscription
 from holdmq._async.topics import AsyncTopics
 from holdmq._sync.channel import Channel
 from holdmq._sync.client import HoldMQ
+from holdmq._sync.dry_run import DryRun
 from holdmq._sync.history import History
 from holdmq._sync.history_patterns import HistoryPatterns
 from holdmq._sync.history_producer import HistoryProducer
@@ -33,21 +35,29 @@ from holdmq._sync.topics import Topics
 from holdmq.errors import (
     ArgumentError,
     CommandError,
+    ConcurrentUseError,
     FencedError,
+    ForkedError,
     GapError,
     HeldError,
     HoldLostError,
     HoldMQError,
+    HoldMQWarning,
+    IdentityError,
     InvalidTopicError,
     ModuleMissingError,
     MovingError,
     NoSessionError,
     NoStoreError,
+    NotAnsweredError,
     NotEmptyError,
     ProducerError,
+    QueueFullError,
+    QuotaError,
     SessionFullError,
     StaleError,
     UnexpectedReplyError,
+    WrongStoreError,
     WrongTypeError,
 )
 from holdmq.history_replies import (
@@ -67,18 +77,25 @@ from holdmq.history_replies import (
 from holdmq.replies import (
     AckResult,
     AddResult,
+    BridgeRow,
     ChannelMessage,
     ChannelPolicy,
+    ClientRow,
     Deliver,
+    DryRunChannel,
+    DryRunReport,
+    DryRunSummary,
     Entry,
     EntryState,
     Hold,
     ImportResult,
     Message,
     OpenResult,
+    Overflow,
     Page,
     ProducerChunk,
     Publisher,
+    QueueBounds,
     QueuedMessage,
     ReplayResult,
     SessionInfo,
@@ -93,6 +110,7 @@ __all__ = [
     "AddResult",
     "ArgumentError",
     "AsyncChannel",
+    "AsyncDryRun",
     "AsyncHistory",
     "AsyncHistoryPatterns",
     "AsyncHistoryProducer",
@@ -105,14 +123,22 @@ __all__ = [
     "AsyncSession",
     "AsyncSubscription",
     "AsyncTopics",
+    "BridgeRow",
     "Channel",
     "ChannelMessage",
     "ChannelPolicy",
+    "ClientRow",
     "CommandError",
+    "ConcurrentUseError",
     "Deliver",
+    "DryRun",
+    "DryRunChannel",
+    "DryRunReport",
+    "DryRunSummary",
     "Entry",
     "EntryState",
     "FencedError",
+    "ForkedError",
     "GapError",
     "HeldError",
     "History",
@@ -130,6 +156,8 @@ __all__ = [
     "HoldLostError",
     "HoldMQ",
     "HoldMQError",
+    "HoldMQWarning",
+    "IdentityError",
     "ImportResult",
     "InvalidTopicError",
     "Message",
@@ -137,8 +165,10 @@ __all__ = [
     "MovingError",
     "NoSessionError",
     "NoStoreError",
+    "NotAnsweredError",
     "NotEmptyError",
     "OpenResult",
+    "Overflow",
     "Page",
     "PatternProposal",
     "PatternStats",
@@ -147,7 +177,10 @@ __all__ = [
     "ProducerChunk",
     "ProducerError",
     "Publisher",
+    "QueueBounds",
+    "QueueFullError",
     "QueuedMessage",
+    "QuotaError",
     "Replay",
     "ReplayResult",
     "ReplayStep",
@@ -165,5 +198,6 @@ __all__ = [
     "Topics",
     "UnexpectedReplyError",
     "Will",
+    "WrongStoreError",
     "WrongTypeError",
 ]

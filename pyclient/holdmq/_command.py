@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from holdmq import _arguments as arguments
 from holdmq import _wire as wire
 from holdmq._wire import Word
 
@@ -73,6 +74,10 @@ class Served(Generic[T]):
 
 def for_slots(command: Command[T], ranges: Sequence[SlotRange]) -> Command[Served[T]]:
     """The command, for some slots only (scope SLOTS)."""
+    arguments.instance("command", command, Command)
+    for part in arguments.some("ranges", ranges, SLOTS):
+        arguments.in_range("first slot", arguments.instance("a range", part, SlotRange).first, 0, SLOTS - 1)
+        arguments.in_range("last slot", part.last, part.first, SLOTS - 1)
     ends = [end for part in ranges for end in (part.first, part.last)]
 
     def parse(reply: Any) -> Served[T]:

@@ -85,7 +85,7 @@ class Feed:
         if _raw(text) == self.fence.encode():
             self._fenced = True
 
-    def message(self, channel: Text, data: Text, pattern: Text | None) -> ChannelMessage:
+    def message(self, channel: Text, data: Text, pattern: Text | None) -> ChannelMessage[Any]:
         """A message came."""
         raw = _raw(channel)
         content = hash(data)

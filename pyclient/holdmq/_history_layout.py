@@ -3,19 +3,26 @@
 Without I/O; `holdmq.history_commands` hands these names on.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdmq import _arguments as arguments
 from holdmq import _wire as wire
 from holdmq import core
 from holdmq._command import Command, Scope
 from holdmq.errors import NoStoreError
-from holdmq.replies import Message, Text
+from holdmq.replies import Text
 
+MAX_STORE_BYTES = 64
+"""Of the name of a store."""
 MAX_SHARDS = 64
 MAX_IMPORT = 10_000
 """Most messages of one import."""
+
+
+_STORE = re.compile(rb"[0-9A-Za-z._-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +49,11 @@ class StoreLayout:
         number = int(self.seed[:16], 16) | int(self.seed[16:], 16) << 64
         return core.topic_shard(topic, self.spread, seed=number)
 
-    def split(self, messages: Sequence[Message]) -> dict[int, list[Message]]:
-        """The messages by the shards that their topics belong to."""
-        groups: dict[int, list[Message]] = {}
-        for message in wire.some("messages", messages, MAX_IMPORT):
-            groups.setdefault(self.shard_of(wire.topic(message.topic)), []).append(message)
+    def split(self, messages: Iterable[tuple[str, bytes]]) -> dict[int, list[bytes]]:
+        """Records with their topics by the shards that the topics belong to."""
+        groups: dict[int, list[bytes]] = {}
+        for topic, record in messages:
+            groups.setdefault(self.shard_of(wire.topic(topic)), []).append(record)
         return groups
 
 
@@ -62,12 +69,15 @@ class StoreCopy:
 
 def store_name(store: Text) -> bytes:
     """The name of a store as bytes."""
-    return wire.name("store", store)
+    raw = arguments.name("store", store, MAX_STORE_BYTES)
+    if _STORE.fullmatch(raw) is None:
+        raise arguments.wrong("store", store, "letters of ASCII, digits, '-', '_' and '.'")
+    return raw
 
 
 def shard_key(store: Text, shard: int) -> bytes:
     """The key of a shard's state, which tells its slot."""
-    return b"{%b/%d}_history" % (store_name(store), wire.in_range("shard", shard, 0, MAX_SHARDS - 1))
+    return b"{%b/%d}_history" % (store_name(store), arguments.in_range("shard", shard, 0, MAX_SHARDS - 1))
 
 
 def shard_slot(store: Text, shard: int) -> int:
@@ -85,7 +95,7 @@ def store_layout(store: Text, *, cluster: bool = False) -> Command[StoreLayout]:
         many = wire.number(shards)
         return StoreLayout(wire.decoded(seed), many, many if spread is None else wire.number(spread))
 
-    key = b"{%b%b}_history_store" % (store_name(store), b"/0" if cluster else b"")
+    key = b"{%b%b}_history_store" % (store_name(store), b"/0" if arguments.flag("cluster", cluster) else b"")
     return Command(("HMGET", key, "seed", "spread", "shards", "removed"), parse)
 
 

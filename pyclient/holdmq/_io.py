@@ -8,22 +8,73 @@ import asyncio
 import functools
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from importlib import metadata
 from typing import Any, Protocol, cast
 
 import redis
 import redis.asyncio
 
+from holdmq.errors import ArgumentError
+
+MAX_CONNECTIONS = 100
+"""Connections of a client that `from_url` made, unless it is told another number; as many as redis-py allows."""
 READ_TIMEOUT_S = 30.0
 """How long the rest of a message that has begun may take."""
 
 
+class AsyncClient(Protocol):
+    """The shape of an asyncio client object."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]:
+        """Sends a command."""
+
+    def __aenter__(self) -> Any:
+        """What tells it from a synchronous one."""
+
+
 class Client(Protocol):
-    """The shape of a client object, synchronous or asyncio."""
+    """The shape of a synchronous client object."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Sends a command."""
+
+    def __enter__(self) -> Any:
+        """What tells it from an asyncio one."""
+
+
+def async_check_client(client: object) -> None:
+    """Refuses what is no asyncio client.
+
+    Raises:
+        ArgumentError: it cannot send commands, or is known to be of the other kind.
+    """
+    _check_client(client, is_async=True)
+
+
+def check_client(client: object) -> None:
+    """Refuses what is no synchronous client.
+
+    Raises:
+        ArgumentError: it cannot send commands, or is known to be of the other kind.
+    """
+    _check_client(client, is_async=False)
+
+
+def _check_client(client: object, *, is_async: bool) -> None:
+    shown = f"client is of type {type(client).__module__}.{type(client).__qualname__}"
+    send = getattr(client, "execute_command", None)
+    if isinstance(client, type) or not callable(send):
+        raise ArgumentError(f"client is {client!r}; expected a client object of redis-py or of the same shape")
+    if hasattr(client, "command_stack"):
+        raise ArgumentError(f"{shown}, a pipeline; expected the client that made it")
+    for attribute, kind in (("handle_message", "pub/sub object"), ("master_for", "Sentinel")):
+        if hasattr(client, attribute):
+            raise ArgumentError(f"{shown}, a {kind}; expected a client object of a server or a cluster")
+    if inspect.iscoroutinefunction(send) and not is_async:
+        raise ArgumentError(f"{shown}, which is an asyncio client; expected a synchronous one, or AsyncHoldMQ")
+    if is_async and not inspect.iscoroutinefunction(send) and not hasattr(client, "__aenter__"):
+        raise ArgumentError(f"{shown}, which is no asyncio client; expected one of redis.asyncio, or HoldMQ")
 
 
 async def async_sleep(seconds: float) -> None:
@@ -62,13 +113,23 @@ def raise_if_cancelled(before: int) -> None:
 
 
 def async_connect(url: str, **options: Any) -> Any:
-    """An asyncio client of redis-py for the address."""
-    return redis.asyncio.Redis.from_url(url, **_identified(options))
+    """An asyncio client of redis-py for the address; its commands wait for a connection if all are in use."""
+    options = _identified(options)
+    single = options.pop("single_connection_client", False)
+    pool = redis.asyncio.BlockingConnectionPool.from_url(url, **{"max_connections": MAX_CONNECTIONS, **options})
+    client = redis.asyncio.Redis(connection_pool=pool, single_connection_client=single)
+    client.auto_close_connection_pool = True
+    return client
 
 
 def connect(url: str, **options: Any) -> Any:
-    """A client of redis-py for the address."""
-    return redis.Redis.from_url(url, **_identified(options))
+    """A client of redis-py for the address; its commands wait for a connection if all are in use."""
+    options = _identified(options)
+    single = options.pop("single_connection_client", False)
+    pool = redis.BlockingConnectionPool.from_url(url, **{"max_connections": MAX_CONNECTIONS, **options})
+    client = redis.Redis(connection_pool=pool, single_connection_client=single)
+    client.auto_close_connection_pool = True
+    return client
 
 
 def async_connect_cluster(url: str, **options: Any) -> Any:
@@ -89,6 +150,17 @@ async def async_close(thing: Any) -> None:
 def close(thing: Any) -> None:
     """Closes a client or a pub/sub object."""
     thing.close()
+
+
+def async_forget(client: Any) -> None:
+    """Forgets the connections of an event loop that was closed; those of a cluster's nodes raise their own errors."""
+    reset = getattr(getattr(client, "connection_pool", None), "reset", None)
+    if reset is not None:
+        reset()
+
+
+def forget(client: Any) -> None:
+    """Nothing is to be forgotten: connections belong to no event loop."""
 
 
 async def async_nodes(client: Any) -> Any:

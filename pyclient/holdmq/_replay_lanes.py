@@ -11,6 +11,8 @@ Without I/O. Invariants:
    topic, stays.
 2. A page of each lane is in memory.
 3. The cursor stands behind the last message that was handed out.
+4. An interrupt (KeyboardInterrupt) at any instruction skips no message but the one that was being handed out: a page
+   and its cursor change in one step, and `unread` finds a lane that is not where it should be.
 
 Taking a message is O(log lanes), the cursor O(lanes).
 """
@@ -20,8 +22,10 @@ import time
 from collections.abc import Sequence
 
 from holdmq import core
-from holdmq.errors import ArgumentError
+from holdmq._wire import decoded
+from holdmq.errors import ArgumentError, WrongStoreError
 from holdmq.history_replies import HistoryMessage, HistoryPage
+from holdmq.replies import Text
 
 LOOK_AGAIN_S = 0.1
 """A lane that had ended is looked at again after so long, though others have messages: nobody starves."""
@@ -37,28 +41,38 @@ class Lane:
 
     Attributes:
         shard: as said.
-        read: the cursor behind the page; None before the first one.
-        messages: of the page.
-        at: the next one of them.
+        page: its messages, and the cursor behind it; None before the first one.
+        at: the next one of the messages.
         ended: nothing was left when it was read.
         read_s: when that was, by the monotonic clock.
     """
 
-    __slots__ = ("at", "ended", "messages", "read", "read_s", "shard")
+    __slots__ = ("at", "ended", "page", "read_s", "shard")
 
     def __init__(self, shard: int | None, cursor: str | None) -> None:
         self.shard = shard
-        self.read = cursor
-        self.messages: Sequence[HistoryMessage] = ()
+        self.page: tuple[Sequence[HistoryMessage], str | None] = ((), cursor)
         self.at = 0
         self.ended = False
         self.read_s = 0.0
 
     def take_page(self, page: HistoryPage) -> None:
         """The next page."""
-        self.messages, self.at, self.read = page.messages, 0, page.cursor
         self.ended = page.end and not page.messages
         self.read_s = time.monotonic()
+        self.page = ((), self.read)
+        self.at = 0
+        self.page = (page.messages, page.cursor)
+
+    @property
+    def read(self) -> str | None:
+        """The cursor behind the page; None before the first one."""
+        return self.page[1]
+
+    @property
+    def messages(self) -> Sequence[HistoryMessage]:
+        """Those of the page."""
+        return self.page[0]
 
     @property
     def cursor(self) -> str | None:
@@ -99,18 +113,34 @@ class Lanes:
     @property
     def unread(self) -> Lane | None:
         """A lane that has to be read before the next message is known."""
-        return self._unread[-1] if self._unread else None
+        while self._ready:
+            lane = self._ready[0][2]
+            if lane.at < len(lane.page[0]):
+                break
+            if lane not in self._unread:
+                self._unread.append(lane)
+            heapq.heappop(self._ready)
+            if self._follow and self._ended:
+                self._look_again(LOOK_AGAIN_S)
+        while self._unread:
+            lane = self._unread[-1]
+            if lane.at >= len(lane.page[0]):
+                return lane
+            self._unread.pop()  # it is ready, too
+        return None
 
     def take_page(self, page: HistoryPage) -> None:
         """A page of the lane that is `unread`."""
         lane = self._unread[-1]
+        if page.messages:
+            heapq.heappush(self._ready, (page.messages[0].time_us, page.messages[0].shard, lane))
+            self._unread.pop()
+            lane.take_page(page)
+            return
         lane.take_page(page)
-        if lane.messages:
-            self._unread.pop()
-            heapq.heappush(self._ready, _place(lane))
-        elif lane.ended:
-            self._unread.pop()
+        if lane.ended:
             self._ended.append(lane)
+            self._unread.pop()
 
     def take(self) -> HistoryMessage | None:
         """The next message, once nothing is `unread`; None if all lanes have ended, which are all unread then."""
@@ -118,16 +148,11 @@ class Lanes:
             self._look_again(0.0)
             return None
         lane = self._ready[0][2]
-        message = lane.messages[lane.at]
+        messages = lane.page[0]
+        message = messages[lane.at]
         lane.at += 1
-        if lane.at < len(lane.messages):
-            if len(self._ready) > 1:
-                heapq.heapreplace(self._ready, _place(lane))
-        else:
-            heapq.heappop(self._ready)
-            self._unread.append(lane)
-            if self._follow and self._ended:
-                self._look_again(LOOK_AGAIN_S)
+        if len(self._ready) > 1 and lane.at < len(messages):
+            heapq.heapreplace(self._ready, _place(lane))
         return message
 
     def _look_again(self, after_s: float) -> None:
@@ -137,6 +162,21 @@ class Lanes:
         self._ended = [lane for lane in self._ended if lane.read_s > before]
 
 
+def check_cursor(cursor: str) -> list[core.Cursor]:
+    """The cursors of the shards that a replay's cursor is made of.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if not isinstance(cursor, str):
+        raise ArgumentError(f"cursor is {cursor!r:.200}; expected str")
+    try:
+        return [core.Cursor.decode(text) for text in cursor.split(",")]
+    except core.InvalidCursorError as error:
+        hint = "; a bookmark is for resume()" if cursor.startswith("{") else ""
+        raise ArgumentError(f"cursor is {cursor!r:.200}; expected one of an earlier replay, unchanged{hint}") from error
+
+
 def page_of(page: int, lanes: int) -> tuple[int, int | None]:
     """Messages and bytes of a page of one of so many lanes; None: as many bytes as the server likes."""
     if lanes == 1:
@@ -144,20 +184,23 @@ def page_of(page: int, lanes: int) -> tuple[int, int | None]:
     return min(page, max(-(-page // lanes), LEAST_PAGE)), max(PAGE_BYTES // lanes, LEAST_BYTES)
 
 
-def lanes_of(shards: Sequence[int], cursor: str | None) -> list[Lane]:
-    """A lane for each shard, at a cursor of all of them.
+def lanes_of(shards: Sequence[int], cursor: str | None, store: Text) -> list[Lane]:
+    """A lane for each shard of the store, at a cursor of all of them.
 
     Raises:
         ArgumentError: the cursor is none, or of other shards.
+        WrongStoreError: it names another store. Whether it is of an earlier one of this name, each shard's node knows.
     """
     if cursor is None:
         return [Lane(shard, None) for shard in sorted(shards)]
     places: dict[int, str] = {}
-    for text in cursor.split(","):
-        try:
-            places[core.Cursor.decode(text).shard] = text
-        except core.InvalidCursorError as error:
-            raise ArgumentError(f"cursor is {cursor!r:.200}; expected one of an earlier replay, unchanged") from error
+    name = store.encode() if isinstance(store, str) else bytes(store)
+    for place, text in zip(check_cursor(cursor), cursor.split(","), strict=True):
+        if place.store not in (b"", name):
+            raise WrongStoreError(
+                f"WRONGSTORE cursor: it is of the store {decoded(place.store)!r}, not of the store {decoded(name)!r}"
+            )
+        places[place.shard] = text
     if sorted(places) != sorted(shards) or cursor.count(",") != len(places) - 1:
         raise ArgumentError(
             f"cursor is of the shards {sorted(places)}; expected one of each of {sorted(shards)}, as a replay had it"

@@ -5,21 +5,27 @@ A wrong argument raises `ArgumentError` before anything is sent.
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
+from holdmq import _arguments as arguments
 from holdmq import _session_parsing as parsing
 from holdmq import _wire as wire
 from holdmq import core
 from holdmq._command import Command, Scope
+from holdmq._durations import Duration, seconds
 from holdmq._wire import Word
 from holdmq.errors import ArgumentError
 from holdmq.replies import (
     AckResult,
     AddResult,
+    EntryState,
     ImportResult,
     Message,
     OpenResult,
+    Overflow,
     Page,
     Payload,
+    QueueBounds,
     QueuedMessage,
     ReplayResult,
     SessionInfo,
@@ -33,11 +39,17 @@ MAX_LIMIT = 65535
 """Most messages in a session's queue: one for each packet identifier."""
 MAX_TTL_S = 2**31 - 1
 MAX_EXPIRY_S = 2**32 - 1
+MAX_QUEUE_BYTES = 2**40
 MAX_BATCH = 1000
 """Most payloads of one batch of a producer."""
 MAX_COUNT = 10_000
 """Most messages of one page."""
 MAX_PACKET_ID = 65535
+MAX_CLIENT_ID_BYTES = 65535
+"""Of a client id, as of any text in MQTT."""
+MAX_NAME_BYTES = 1024
+"""Of an owner, a producer and a prefix."""
+MAX_IDENTITY_BYTES = 2048
 MAX_SERIAL = 2**52
 """Largest serial that an import may bring along."""
 
@@ -47,7 +59,7 @@ def session_add(
     payloads: Sequence[Payload],
     *,
     limit: int | None = None,
-    ttl: int | None = None,
+    ttl: Duration | None = None,
     producer: tuple[Text, int] | None = None,
     prefix: Text = b"",
 ) -> Command[AddResult]:
@@ -56,26 +68,27 @@ def session_add(
     With `producer`, a name and the number of the batch, a batch that is sent again is not stored again.
     """
     words = [*_session("SESSION.ADD", client_id, prefix), *_add_options(limit, ttl, producer), "MESSAGES"]
-    most = wire.MAX_WORDS if producer is None else MAX_BATCH
-    words += [wire.payload("payload", payload) for payload in wire.some("payloads", payloads, most)]
+    most = arguments.MAX_WORDS if producer is None else MAX_BATCH
+    words += [arguments.payload("payload", payload) for payload in arguments.some("payloads", payloads, most)]
     return Command(tuple(words), parsing.added)
 
 
 def session_add_expiring(
     client_id: Text,
-    messages: Sequence[tuple[Payload, int | None]],
+    messages: Sequence[tuple[Payload, Duration | None]],
     *,
     limit: int | None = None,
-    ttl: int | None = None,
+    ttl: Duration | None = None,
     producer: tuple[Text, int] | None = None,
     prefix: Text = b"",
 ) -> Command[AddResult]:
     """`SESSION.ADD … EXPIRING`: appends messages with a TTL each (seconds; None: `ttl` or the server's default)."""
     words = [*_session("SESSION.ADD", client_id, prefix), *_add_options(limit, ttl, producer), "EXPIRING"]
-    most = wire.MAX_WORDS if producer is None else MAX_BATCH
-    for payload, seconds in wire.some("messages", messages, most):
-        words.append("" if seconds is None else wire.in_range("ttl of a message", seconds, 1, MAX_TTL_S))
-        words.append(wire.payload("payload", payload))
+    most = arguments.MAX_WORDS if producer is None else MAX_BATCH
+    for message in arguments.some("messages", messages, most):
+        payload, own = arguments.pair("a message", message, "payload and time to live")
+        words.append("" if own is None else seconds("ttl of a message", own, 1, MAX_TTL_S))
+        words.append(arguments.payload("payload", payload))
     return Command(tuple(words), parsing.added)
 
 
@@ -91,21 +104,20 @@ def session_import(
 ) -> Command[ImportResult]:
     """`SESSION.IMPORT`: a queue from elsewhere, in one step; with `producer` (name, number of the call) once."""
     words = _session("SESSION.IMPORT", client_id, prefix)
-    if merge:
+    if arguments.flag("merge", merge):
         words.append("MERGE")
     if last_packet_id is not None:
-        words += ["LASTID", wire.in_range("last_packet_id", last_packet_id, 0, MAX_PACKET_ID)]
+        words += ["LASTID", arguments.in_range("last_packet_id", last_packet_id, 0, MAX_PACKET_ID)]
     words += _add_options(limit, None, producer)
-    if len(messages) > MAX_COUNT:
-        raise ArgumentError(f"{len(messages)} messages were given; expected {MAX_COUNT} at most")
-    words += ["MESSAGES", len(messages)]
+    words += ["MESSAGES", len(arguments.some("messages", messages, MAX_COUNT, least=0))]
     for message in messages:
+        arguments.instance("a message", message, QueuedMessage)
         words += [
-            wire.in_range("packet_id of a message", message.packet_id, 0, MAX_PACKET_ID),
-            wire.in_range("serial of a message", message.serial, 0, MAX_SERIAL),
-            int(message.state),
-            wire.in_range("ttl_ms of a message", message.ttl_ms, 0, MAX_TTL_S * 1000),
-            wire.payload("value of a message", message.value),
+            arguments.in_range("packet_id of a message", message.packet_id, 0, MAX_PACKET_ID),
+            arguments.in_range("serial of a message", message.serial, 0, MAX_SERIAL),
+            int(arguments.in_range("state of a message", message.state, 0, max(EntryState))),
+            arguments.in_range("ttl_ms of a message", message.ttl_ms, 0, MAX_TTL_S * 1000),
+            arguments.payload("value of a message", message.value),
         ]
     return Command(tuple(words), parsing.imported)
 
@@ -122,15 +134,16 @@ def session_fetch(
     prefix: Text = b"",
 ) -> Command[Page]:
     """`SESSION.FETCH`: the queue from behind the serial `after`, or the next within `window`, or what is in flight."""
-    if (after != 0) + (window is not None) + inflight > 1:
+    arguments.in_range("after", after, 0, wire.MAX_NUMBER)
+    if (after != 0) + (window is not None) + arguments.flag("inflight", inflight) > 1:
         raise ArgumentError("two of after, window and inflight were given; expected one at most")
     words = [*_session("SESSION.FETCH", client_id, prefix), *_epoch(epoch)]
     if window is not None:
-        words += ["WINDOW", wire.in_range("window", window, 1, MAX_LIMIT)]
+        words += ["WINDOW", arguments.in_range("window", window, 1, MAX_LIMIT)]
     elif inflight:
         words.append("INFLIGHT")
     else:
-        words += ["AFTER", wire.in_range("after", after, 0, wire.MAX_NUMBER)]
+        words += ["AFTER", after]
     return Command((*words, *_fetch_options(count, max_bytes)), parsing.page)
 
 
@@ -145,14 +158,14 @@ def session_ack_next(
 ) -> Command[AckResult]:
     """`SESSION.ACK … NEXT`: removes messages and hands out up to `count` of those that follow."""
     words = [*_session("SESSION.ACK", client_id, prefix), *_epoch(epoch)]
-    words += ["NEXT", wire.in_range("count", count, 1, MAX_COUNT)]
+    words += ["NEXT", arguments.in_range("count", count, 1, MAX_COUNT)]
     return Command((*words, *_packet_ids(packet_ids)), parsing.acked)
 
 
 def session_sent(client_id: Text, serial: int, *, epoch: int = 0, prefix: Text = b"") -> Command[None]:
     """`SESSION.SENT`: the messages up to `serial` were handed to the client by other ways."""
     words = [*_session("SESSION.SENT", client_id, prefix), *_epoch(epoch)]
-    return Command((*words, wire.in_range("serial", serial, 0, wire.MAX_NUMBER)), wire.ok)
+    return Command((*words, arguments.in_range("serial", serial, 0, wire.MAX_NUMBER)), wire.ok)
 
 
 def session_release(client_id: Text, packet_ids: Sequence[int], *, epoch: int = 0, prefix: Text = b"") -> Command[int]:
@@ -164,7 +177,7 @@ def session_release(client_id: Text, packet_ids: Sequence[int], *, epoch: int = 
 def session_receive(client_id: Text, packet_id: int, *, epoch: int = 0, prefix: Text = b"") -> Command[bool]:
     """`SESSION.RECEIVE`: an incoming QoS 2 message; True if it is the first time."""
     words = [*_session("SESSION.RECEIVE", client_id, prefix), *_epoch(epoch)]
-    return Command((*words, wire.in_range("packet_id", packet_id, 1, MAX_PACKET_ID)), wire.flag)
+    return Command((*words, arguments.in_range("packet_id", packet_id, 1, MAX_PACKET_ID)), wire.flag)
 
 
 def session_complete(client_id: Text, packet_ids: Sequence[int], *, epoch: int = 0, prefix: Text = b"") -> Command[int]:
@@ -188,27 +201,44 @@ def session_drop(client_id: Text, *, epoch: int = 0, prefix: Text = b"") -> Comm
     return Command((*_session("SESSION.DROP", client_id, prefix), *_epoch(epoch)), wire.integer)
 
 
-def session_open(
+def session_open(  # noqa: PLR0913 - the options of the command
     client_id: Text,
     owner: Text,
     *,
     clean: bool = False,
-    expiry: int | None = None,
-    lease: int | None = None,
+    expiry: Duration | None = None,
+    lease: Duration | None = None,
+    bounds: QueueBounds | None = None,
     will: Will | None = None,
+    identity: Text | None = None,
     prefix: Text = b"",
 ) -> Command[OpenResult]:
     """`SESSION.OPEN`: takes the session over or creates it (expiry and lease in seconds)."""
-    words = [*_session("SESSION.OPEN", client_id, prefix), "OWNER", wire.name("owner", owner)]
-    if clean:
+    words = [*_session("SESSION.OPEN", client_id, prefix), "OWNER", _owner(owner)]
+    if arguments.flag("clean", clean):
         words.append("CLEAN")
     if expiry is not None:
-        words += ["EXPIRY", wire.in_range("expiry", expiry, 0, MAX_EXPIRY_S)]
+        words += ["EXPIRY", seconds("expiry", expiry, 0, MAX_EXPIRY_S)]
     if lease is not None:
-        words += ["LEASE", wire.in_range("lease", lease, 1, MAX_EXPIRY_S)]
+        words += ["LEASE", seconds("lease", lease, 1, MAX_EXPIRY_S)]
+    if bounds is not None:
+        words += _bounds(arguments.instance("bounds", bounds, QueueBounds))
+    if identity is not None:
+        words += ["IDENTITY", arguments.name("identity", identity, MAX_IDENTITY_BYTES)]
     if will is not None:
-        words += _will(will)
+        words += _will(arguments.instance("will", will, Will))
     return Command(tuple(words), parsing.opened)
+
+
+def _bounds(bounds: QueueBounds) -> list[Word]:
+    words: list[Word] = []
+    if bounds.max_bytes is not None:
+        words += ["MAXBYTES", arguments.in_range("max_bytes", bounds.max_bytes, 1, MAX_QUEUE_BYTES)]
+    if bounds.overflow is not None:
+        if bounds.overflow not in get_args(Overflow):
+            raise ArgumentError(f"overflow is {bounds.overflow!r}: expected one of {', '.join(get_args(Overflow))}")
+        words += ["OVERFLOW", bounds.overflow]
+    return words
 
 
 def session_list(
@@ -217,17 +247,17 @@ def session_list(
     """`SESSION.LIST`: a page of the opened sessions of one node."""
     words: list[Word] = ["SESSION.LIST"]
     if cursor is not None:
-        words += ["CURSOR", cursor]
+        words += ["CURSOR", arguments.name("cursor", cursor)]
     if count is not None:
-        words += ["COUNT", wire.in_range("count", count, 1, MAX_COUNT)]
-    if connected:
+        words += ["COUNT", arguments.in_range("count", count, 1, MAX_COUNT)]
+    if arguments.flag("connected", connected):
         words.append("CONNECTED")
     return Command(tuple(words), parsing.sessions)
 
 
-def session_owner(name: Text, lease: int) -> Command[None]:
+def session_owner(name: Text, lease: Duration) -> Command[None]:
     """`SESSION.OWNER`: the heartbeat of an owner of sessions (lease in seconds, 0: it is gone)."""
-    words = ("SESSION.OWNER", wire.name("owner", name), "LEASE", wire.in_range("lease", lease, 0, MAX_EXPIRY_S))
+    words = ("SESSION.OWNER", _owner(name), "LEASE", seconds("lease", lease, 0, MAX_EXPIRY_S))
     return Command(words, wire.ok, scope=Scope.FIRST)
 
 
@@ -240,7 +270,7 @@ def session_close(
     client_id: Text,
     *,
     epoch: int,
-    expiry: int | None = None,
+    expiry: Duration | None = None,
     sent: int | None = None,
     will: bool = False,
     prefix: Text = b"",
@@ -251,10 +281,10 @@ def session_close(
     """
     words = [*_session("SESSION.CLOSE", client_id, prefix), *_epoch(epoch)]
     if expiry is not None:
-        words += ["EXPIRY", wire.in_range("expiry", expiry, 0, MAX_EXPIRY_S)]
+        words += ["EXPIRY", seconds("expiry", expiry, 0, MAX_EXPIRY_S)]
     if sent is not None:
-        words += ["SENT", wire.in_range("sent", sent, 0, wire.MAX_NUMBER)]
-    if will:
+        words += ["SENT", arguments.in_range("sent", sent, 0, wire.MAX_NUMBER)]
+    if arguments.flag("will", will):
         words.append("WILL")
     return Command(tuple(words), wire.ok)
 
@@ -264,8 +294,9 @@ def session_subscribe(
 ) -> Command[tuple[bool, ...]]:
     """`SESSION.SUBSCRIBE`: True for each filter that is new, False where the options were replaced."""
     words = [*_session("SESSION.SUBSCRIBE", client_id, prefix), *_epoch(epoch)]
-    for topic_filter, options in wire.some("filters", list(filters.items())):
-        words += [wire.topic_filter(topic_filter), options.text]
+    for topic_filter, options in arguments.some("filters", arguments.mapping("filters", filters).items()):
+        text = arguments.instance(f"value of {topic_filter!r}", options, SubscriptionOptions).text
+        words += [wire.topic_filter(topic_filter), text]
     return Command(tuple(words), parsing.flags)
 
 
@@ -284,7 +315,7 @@ def session_replay(
     numbers = (("COUNT", "count", count), ("BYTES", "max_bytes", max_bytes), ("VISIT", "visit", visit))
     for word, name, value in (*numbers, ("QUEUE", "queue", queue)):
         if value is not None:
-            words += [word, wire.in_range(name, value, 1, wire.MAX_NUMBER)]
+            words += [word, arguments.in_range(name, value, 1, wire.MAX_NUMBER)]
     return Command(tuple(words), parsing.replayed)
 
 
@@ -293,7 +324,7 @@ def session_unsubscribe(
 ) -> Command[tuple[bool, ...]]:
     """`SESSION.UNSUBSCRIBE`: True for each filter that was there."""
     words = [*_session("SESSION.UNSUBSCRIBE", client_id, prefix), *_epoch(epoch)]
-    words += [wire.topic_filter(topic_filter) for topic_filter in wire.some("filters", filters)]
+    words += [wire.topic_filter(topic_filter) for topic_filter in arguments.some("filters", filters)]
     return Command(tuple(words), parsing.flags)
 
 
@@ -307,7 +338,10 @@ def session_deliver(
 ) -> Command[int]:
     """`SESSION.DELIVER`: messages as a publish that matches would deliver them; replies how many were."""
     words = [*_session("SESSION.DELIVER", client_id, prefix), *_epoch(epoch)]
-    words += [message.to_record() for message in wire.some("messages", messages)]
+    words += [
+        arguments.instance("a message", message, Message).to_record()
+        for message in arguments.some("messages", messages)
+    ]
     return Command(tuple(words), wire.integer)
 
 
@@ -318,55 +352,63 @@ _session_key = functools.lru_cache(maxsize=4096)(core.session_key)  # a third of
 
 
 def _session(command: str, client_id: Text, prefix: Text) -> list[Word]:
-    name = wire.name("client_id", client_id)
-    if not name:
-        raise ArgumentError("client_id is empty; expected one byte or more")
-    before = wire.name("prefix", prefix)
-    if b"{" in before:
-        raise ArgumentError(f"prefix is {prefix!r}; expected one without '{{'")
+    name = arguments.name("client_id", client_id, MAX_CLIENT_ID_BYTES)
+    before = arguments.name("prefix", prefix)
+    if b"{" in before or len(before) > MAX_NAME_BYTES:
+        raise arguments.wrong("prefix", prefix, f"one without '{{', of at most {MAX_NAME_BYTES} bytes")
     return [command, before + _session_key(name)]
 
 
+def _owner(name: Text) -> bytes:
+    return arguments.name("owner", name, MAX_NAME_BYTES)
+
+
 def _epoch(epoch: int) -> list[Word]:
-    return ["EPOCH", wire.in_range("epoch", epoch, 0, wire.MAX_NUMBER)]
+    return ["EPOCH", arguments.in_range("epoch", epoch, 0, wire.MAX_NUMBER)]
 
 
-def _add_options(limit: int | None, ttl: int | None, producer: tuple[Text, int] | None) -> list[Word]:
+def _add_options(limit: int | None, ttl: Duration | None, producer: tuple[Text, int] | None) -> list[Word]:
     words: list[Word] = []
     if limit is not None:
-        words += ["LIMIT", wire.in_range("limit", limit, 1, MAX_LIMIT)]
+        words += ["LIMIT", arguments.in_range("limit", limit, 1, MAX_LIMIT)]
     if ttl is not None:
-        words += ["TTL", wire.in_range("ttl", ttl, 1, MAX_TTL_S)]
+        words += ["TTL", seconds("ttl", ttl, 1, MAX_TTL_S)]
     if producer is not None:
-        name, sequence = producer
-        words += ["PRODUCER", wire.name("producer", name), wire.in_range("sequence", sequence, 1, wire.MAX_NUMBER)]
+        name, sequence = arguments.pair("producer", producer, "name and number")
+        words += [
+            "PRODUCER",
+            arguments.name("producer", name, MAX_NAME_BYTES),
+            arguments.in_range("sequence", sequence, 1, wire.MAX_NUMBER),
+        ]
     return words
 
 
 def _fetch_options(count: int | None, max_bytes: int | None) -> list[Word]:
     words: list[Word] = []
     if count is not None:
-        words += ["COUNT", wire.in_range("count", count, 1, MAX_COUNT)]
+        words += ["COUNT", arguments.in_range("count", count, 1, MAX_COUNT)]
     if max_bytes is not None:
-        words += ["BYTES", wire.in_range("max_bytes", max_bytes, 1, wire.MAX_NUMBER)]
+        words += ["BYTES", arguments.in_range("max_bytes", max_bytes, 1, wire.MAX_NUMBER)]
     return words
 
 
 def _will(will: Will) -> list[Word]:
-    words: list[Word] = ["WILL", wire.topic(will.topic), wire.payload("payload of the will", will.payload)]
-    words += ["WILLQOS", wire.in_range("qos of the will", will.qos, 0, 2)]
-    if will.retain:
+    words: list[Word] = ["WILL", wire.topic(will.topic), arguments.payload("payload of the will", will.payload)]
+    words += ["WILLQOS", arguments.in_range("qos of the will", will.qos, 0, 2)]
+    if arguments.flag("retain of the will", will.retain):
         words.append("WILLRETAIN")
-    if will.delay != 0:
-        words += ["WILLDELAY", wire.in_range("delay of the will", will.delay, 0, MAX_EXPIRY_S)]
+    delay = seconds("delay of the will", will.delay, 0, MAX_EXPIRY_S)
+    if delay:
+        words += ["WILLDELAY", delay]
     if will.ttl is not None:
-        words += ["WILLTTL", wire.in_range("ttl of the will", will.ttl, 0, MAX_EXPIRY_S)]
-    if will.properties:
+        words += ["WILLTTL", seconds("ttl of the will", will.ttl, 0, MAX_EXPIRY_S)]
+    if arguments.binary("properties of the will", will.properties):
         words += ["WILLPROPERTIES", will.properties]
     return words
 
 
 def _packet_ids(packet_ids: Sequence[int]) -> list[Word]:
     return [
-        wire.in_range("packet_id", packet_id, 1, MAX_PACKET_ID) for packet_id in wire.some("packet_ids", packet_ids)
+        arguments.in_range("packet_id", packet_id, 1, MAX_PACKET_ID)
+        for packet_id in arguments.some("packet_ids", packet_ids)
     ]

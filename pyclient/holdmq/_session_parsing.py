@@ -91,10 +91,14 @@ def info(reply: object) -> SessionInfo:
         return SessionInfo(
             exists=wire.flag(fields["exists"]),
             owner=wire.decoded(fields["owner"] or b""),
+            identity=wire.decoded(fields["identity"] or b""),
             epoch=wire.integer(fields["epoch"]),
             connected=wire.flag(fields["connected"]),
             expiry=wire.integer(fields["expiry"]),
             messages=wire.integer(fields["messages"]),
+            bytes=wire.integer(fields["bytes"]),
+            dropped=wire.integer(fields["dropped"]),
+            overflow=wire.decoded(fields["overflow"]),
             first_serial=wire.integer(fields["first_serial"]),
             last_serial=wire.integer(fields["last_serial"]),
             last_packet_id=wire.integer(fields["last_packet_id"]),
@@ -123,11 +127,12 @@ def sessions(reply: object) -> SessionsPage:
 
 
 def _session(reply: object) -> SessionRow:
-    client_id, connected, owner, messages, key = wire.array(reply, 5)
+    client_id, connected, owner, messages, key, identity = wire.array(reply, 6)
     return SessionRow(
         wire.decoded(client_id),
         wire.flag(connected),
         wire.decoded(owner or b""),
         wire.integer(messages),
         wire.decoded(key),
+        wire.decoded(identity or b""),
     )

@@ -12,12 +12,17 @@ from typing import Any
 
 import click
 
+from holdmq._password import with_password
 from holdmq._sync.client import HoldMQ
 from holdmq._sync.session import Session
+from holdmq.cli_clients import COMMANDS
+from holdmq.cli_dry_run import dry_run
 from holdmq.cli_history import history
-from holdmq.cli_output import Group, Output, content, limited, output
+from holdmq.cli_output import Group, Output, Seconds, content, limited, output
 from holdmq.errors import ArgumentError
-from holdmq.replies import Entry, EntryState
+from holdmq.health import UnhealthyError, check_bridge, check_server
+from holdmq.replies import Entry
+from holdmq.server import ServerNotFoundError, find_module
 
 DEFAULT_URL = "redis://127.0.0.1:6379"
 ENTRY_POINTS = "holdmq.commands"
@@ -25,11 +30,22 @@ ENTRY_POINTS = "holdmq.commands"
 client with `click.pass_obj` and print with `holdmq.cli_output.output`."""
 
 
+LOCAL = frozenset({"module-path", "health"})
+"""Commands that need no server, or say themselves that there is none."""
+
+
 class Commands(Group):
     """The commands of this package, and those that other packages declare as entry points of the group `ENTRY_POINTS`.
 
-    They are loaded when they are asked for: what another package needs is loaded only then.
+    They are loaded when they are asked for: what another package needs is loaded only then.  `--json` may be anywhere.
     """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words, `--json` first."""
+        end = args.index("--") if "--" in args else len(args)
+        if "--json" in args[:end]:
+            args = ["--json", *(word for word in args[:end] if word != "--json"), *args[end:]]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names."""
@@ -72,8 +88,8 @@ def unloadable(name: str, error: Exception) -> click.Command:
 @click.pass_context
 def main(context: click.Context, url: str, cluster: bool, as_json: bool) -> None:
     """Messages that wait until somebody is there to read them."""
-    hold = HoldMQ.from_url(url, cluster=cluster)
-    if context.invoked_subcommand in main.commands:
+    hold = HoldMQ.from_url(with_password(url), cluster=cluster)
+    if context.invoked_subcommand in main.commands and context.invoked_subcommand not in LOCAL:
         context.obj = context.with_resource(hold)
     else:  # a plug-in connects itself: it may have the password from elsewhere
         context.obj = hold
@@ -82,6 +98,29 @@ def main(context: click.Context, url: str, cluster: bool, as_json: bool) -> None
 
 
 main.add_command(history)
+for command in (*COMMANDS, dry_run):
+    main.add_command(command)
+
+
+@main.command("module-path")
+def module_path() -> None:
+    """Print the path of the server's module, for `loadmodule` in the server's configuration file."""
+    try:
+        output().value("path", str(find_module()))
+    except ServerNotFoundError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command("health")
+@click.option("--bridge", metavar="URL", help="Ask a bridge, by its metrics port: http://127.0.0.1:9883.")
+@click.pass_obj
+def health(hold: HoldMQ, bridge: str | None) -> None:
+    """Say whether a message could be stored now; exit status 1 if not, with the reason."""
+    try:
+        check_bridge(bridge) if bridge is not None else check_server(hold)
+    except UnhealthyError as error:
+        raise click.ClickException(str(error)) from error
+    output().value("health", "ok")
 
 
 @main.command()
@@ -148,7 +187,7 @@ def channel_policy(hold: HoldMQ, name: str) -> None:
 @channel.command("subscribe")
 @click.argument("names", nargs=-1, required=True)
 @click.option("--pattern", is_flag=True, help="The names are patterns.")
-@click.option("--seconds", type=float, help="End when no message came for so long.")
+@click.option("--seconds", type=Seconds(), help="End when no message came for so long, like 90 or 15m.")
 @click.option("--count", type=click.IntRange(1), help="End after so many messages.")
 @click.pass_obj
 def channel_subscribe(
@@ -204,9 +243,9 @@ def topic() -> None:
 @click.argument("payload")
 @click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
 @click.option("--retain", is_flag=True, help="Keep it as the topic's retained message.")
-@click.option("--ttl", type=click.IntRange(0), help="How long it lives, in seconds; 0: for who is there now.")
+@click.option("--ttl", type=Seconds(), help="How long it lives, like 90 or 24h; 0: for who is there now.")
 @click.pass_obj
-def topic_publish(hold: HoldMQ, name: str, payload: str, qos: int, retain: bool, ttl: int | None) -> None:
+def topic_publish(hold: HoldMQ, name: str, payload: str, qos: int, retain: bool, ttl: float | None) -> None:
     """Publish PAYLOAD to the topic NAME ("-" reads it from standard input); prints the number of sessions reached."""
     output().value("sessions", hold.topics.publish(name, content(payload), qos=qos, retain=retain, ttl=ttl))
 
@@ -232,10 +271,8 @@ def queue(one: Session, after: int, count: int | None) -> Iterable[Sequence[Any]
 def row_of(entry: Entry) -> Sequence[Any]:
     """An entry of a queue as a row."""
     head = (entry.serial, entry.packet_id, entry.state.name.lower())
-    if entry.state is EntryState.RELEASED:
-        return (*head, None, b"")
     try:
         message = entry.message
     except ArgumentError:  # what others have stored there is shown as it is
         return (*head, None, entry.value)
-    return (*head, message.topic, message.payload)
+    return (*head, None, b"") if message is None else (*head, message.topic, message.payload)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -10,41 +11,33 @@ import click
 
 from holdmq._sync.client import HoldMQ
 from holdmq._sync.replay import Replay
-from holdmq.cli_output import Group, content, limited, output
+from holdmq.cli_output import Group, Seconds, content, limited, output
+from holdmq.errors import HoldMQWarning
 from holdmq.history_replies import HistoryMessage, HistoryPolicy, ShardInfo
 
-SUFFIXES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "k": 2**10, "M": 2**20, "G": 2**30}
+SUFFIXES = {"": 1, "k": 2**10, "M": 2**20, "G": 2**30}
 POLICY = ("store", "filters", "shards", "age", "max_bytes", "hold_bytes", "levels", "epoch", "learn")
 SHARD = ("shard", "messages", "first", "last", "bytes", "generation", "trimmed", "holds")
 
 
 class Amount(click.ParamType[int]):
-    """A whole number with a suffix: seconds (`90s`, `15m`, `24h`, `7d`) or bytes (`64k`, `512M`, `2G`).
+    """Bytes: a whole number, with a suffix or without (`64k`, `512M`, `2G`)."""
 
-    Args:
-        name: what --help calls it.
-        suffixes: those that are taken.
-    """
-
-    def __init__(self, name: str, suffixes: str) -> None:
-        self.name = name
-        self._suffixes = suffixes
+    name = "bytes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number."""
         if isinstance(value, int):
             return value
-        digits = value.rstrip(self._suffixes)
+        digits = value.rstrip("".join(SUFFIXES))
         suffix = value[len(digits) :]
-        if not digits.isdecimal() or len(suffix) > 1:
-            self.fail(
-                f"{value!r}; expected a whole number, with one of {self._suffixes!r} behind it or none", param, ctx
-            )
-        return int(digits) * (SUFFIXES[suffix] if suffix else 1)
+        if not digits.isdecimal() or suffix not in SUFFIXES:
+            self.fail(f"{value!r}; expected a whole number, with k, M or G behind it or none", param, ctx)
+        return int(digits) * SUFFIXES[suffix]
 
 
-SECONDS = Amount("seconds", "smhd")
-BYTES = Amount("bytes", "kMG")
+SECONDS = Seconds()
+BYTES = Amount()
 
 
 @click.group(cls=Group)
@@ -69,10 +62,15 @@ def stores(hold: HoldMQ) -> None:
 @click.option("--levels", type=click.IntRange(1), help="How many levels of a topic are indexed; never changes.")
 @click.option("--epoch", type=SECONDS, help="After so long a shard begins a new epoch.")
 @click.option("--learn", type=SECONDS, help="Look for a better pattern set so often; 0: never.")
+@click.option("--replace-filters", is_flag=True, help="The store may have other filters: FILTERS replace them.")
 @click.pass_obj
-def create(hold: HoldMQ, /, store: str, filters: tuple[str, ...], **settings: int | None) -> None:
+def create(hold: HoldMQ, /, store: str, filters: tuple[str, ...], replace_filters: bool, **settings: Any) -> None:
     """Make STORE, or change it: it keeps the topics that FILTERS match."""
-    hold.history.create(store, *filters, **settings)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", HoldMQWarning)
+        hold.history.create(store, *filters, **settings, replace_filters=True if replace_filters else None)
+    for warning in told:
+        click.echo(f"warning: {warning.message}", err=True)
 
 
 @history.command("drop")

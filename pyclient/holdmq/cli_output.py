@@ -1,6 +1,7 @@
 """What the commands of `holdmq`, and those of other packages, have in common: printing results, showing errors."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -14,6 +15,8 @@ import redis
 from holdmq.errors import ArgumentError
 
 T = TypeVar("T")
+
+UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Output:
@@ -71,6 +74,29 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(plain(value)))
+
+
+class Seconds(click.ParamType[float]):
+    """How long something lasts: seconds (`90`, `1.5`), or a number with a unit (`90s`, `15m`, `24h`, `7d`).
+
+    Args:
+        positive: 0 is refused.
+    """
+
+    name = "seconds"
+    _form = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
+
+    def __init__(self, *, positive: bool = False) -> None:
+        self._positive = positive
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """So many seconds; a whole number of them is an int."""
+        found = self._form.fullmatch(str(value))
+        number = float(found[1]) * UNITS_S[found[2]] if found else -1.0
+        if number < 0 or (self._positive and number == 0):
+            least = "above 0" if self._positive else "from 0 on"
+            self.fail(f"{value!r}; expected seconds {least}, or a number with a unit: 90s, 15m, 24h, 7d", param, ctx)
+        return int(number) if number.is_integer() else number
 
 
 class Group(click.Group):

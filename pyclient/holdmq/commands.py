@@ -21,11 +21,15 @@ Example:
 from collections.abc import Sequence
 from typing import Any
 
+from holdmq import _arguments as arguments
 from holdmq import _wire as wire
 from holdmq import core
 from holdmq._command import SLOTS, Command, Scope, Served, SlotRange, for_slots
+from holdmq._dry_run_commands import channel_dryrun_report, channel_dryrun_start, channel_dryrun_stop
+from holdmq._durations import Duration, seconds
 from holdmq._session_commands import (
     MAX_BATCH,
+    MAX_CLIENT_ID_BYTES,
     MAX_COUNT,
     MAX_EXPIRY_S,
     MAX_LIMIT,
@@ -62,6 +66,7 @@ from holdmq.replies import ChannelPolicy, Deliver, Hold, Message, Payload, Produ
 
 __all__ = [
     "MAX_BATCH",
+    "MAX_CLIENT_ID_BYTES",
     "MAX_COUNT",
     "MAX_EXPIRY_S",
     "MAX_LIMIT",
@@ -74,7 +79,12 @@ __all__ = [
     "Scope",
     "Served",
     "SlotRange",
+    "channel_dryrun_report",
+    "channel_dryrun_start",
+    "channel_dryrun_stop",
     "channel_last",
+    "channel_len",
+    "channel_list_key",
     "channel_policy",
     "channel_publish",
     "channel_range",
@@ -127,8 +137,8 @@ def channel_publish(channel: Text, message: Payload, *, producer: ProducerChunk 
     """`CHANNEL.PUBLISH`: the number of receivers; -1 for a chunk of the producer that is a repetition."""
     words = (
         "CHANNEL.PUBLISH",
-        wire.name("channel", channel),
-        wire.payload("message", message),
+        arguments.name("channel", channel),
+        arguments.payload("message", message),
         *wire.chunk_words(producer),
     )
     return Command(words, wire.integer, scope=Scope.FIRST)
@@ -138,8 +148,8 @@ def channel_spublish(channel: Text, message: Payload, *, producer: ProducerChunk
     """`CHANNEL.SPUBLISH`: the receivers that a shard channel has on its node; -1 for a repetition."""
     words = (
         "CHANNEL.SPUBLISH",
-        wire.name("channel", channel),
-        wire.payload("message", message),
+        arguments.name("channel", channel),
+        arguments.payload("message", message),
         *wire.chunk_words(producer),
     )
     return Command(words, wire.integer)
@@ -147,19 +157,29 @@ def channel_spublish(channel: Text, message: Payload, *, producer: ProducerChunk
 
 def channel_last(channel: Text) -> Command[Text | None]:
     """`CHANNEL.LAST`: the last message that the channel keeps."""
-    return Command(("CHANNEL.LAST", wire.name("channel", channel)), _optional_text, text=True)
+    return Command(("CHANNEL.LAST", arguments.name("channel", channel)), _optional_text, text=True)
 
 
 def channel_policy(channel: Text) -> Command[ChannelPolicy | None]:
     """`CHANNEL.POLICY`: the rule that holds for the channel."""
-    return Command(("CHANNEL.POLICY", wire.name("channel", channel)), _parse_policy, scope=Scope.FIRST)
+    return Command(("CHANNEL.POLICY", arguments.name("channel", channel)), _parse_policy, scope=Scope.FIRST)
 
 
 def channel_range(channel: Text, start: int, stop: int) -> Command[list[Text]]:
-    """`LRANGE` over the list that the channel keeps, ends included; oldest message first."""
-    wire.in_range("start", start, 0, wire.MAX_NUMBER)
-    wire.in_range("stop", stop, start, wire.MAX_NUMBER)
-    return Command(("LRANGE", wire.name("channel", channel), start, stop), _parse_texts, text=True)
+    """`CHANNEL.RANGE`: messages that the channel holds, ends included; oldest message first."""
+    arguments.in_range("start", start, 0, wire.MAX_NUMBER)
+    arguments.in_range("stop", stop, start, wire.MAX_NUMBER)
+    return Command(("CHANNEL.RANGE", arguments.name("channel", channel), start, stop), _parse_texts, text=True)
+
+
+def channel_len(channel: Text) -> Command[int]:
+    """`CHANNEL.LEN`: how many messages the channel holds."""
+    return Command(("CHANNEL.LEN", arguments.name("channel", channel)), wire.integer)
+
+
+def channel_list_key(channel: Text) -> Command[Text]:
+    """`CHANNEL.KEY`: the name of the list that holds the channel's messages."""
+    return Command(("CHANNEL.KEY", arguments.name("channel", channel)), _text, text=True)
 
 
 MAX_PIPELINE = 1024
@@ -175,7 +195,7 @@ def topic_publish(
     *,
     qos: int = 0,
     retain: bool = False,
-    ttl: int | None = None,
+    ttl: Duration | None = None,
     publisher: Text | Publisher | None = None,
     properties: bytes = b"",
     producer: ProducerChunk | None = None,
@@ -188,17 +208,17 @@ def topic_publish(
     words: list[Word] = [
         "TOPIC.PUBLISH",
         wire.topic(topic),
-        wire.payload("payload", payload),
+        arguments.payload("payload", payload),
         "QOS",
-        wire.in_range("qos", qos, 0, 2),
+        arguments.in_range("qos", qos, 0, 2),
     ]
-    if retain:
+    if arguments.flag("retain", retain):
         words.append("RETAIN")
     if ttl is not None:
-        words += ["TTL", wire.in_range("ttl", ttl, 0, MAX_TTL_S)]
+        words += ["TTL", seconds("ttl", ttl, 0, MAX_TTL_S)]
     if publisher is not None:
         words += _publisher(publisher if isinstance(publisher, Publisher) else Publisher(publisher), qos)
-    if properties:
+    if arguments.binary("properties", properties):
         words += ["PROPERTIES", properties]
     words += wire.chunk_words(producer)
     return Command(tuple(words), wire.integer, scope=Scope.SLOTS, merge=sum)
@@ -210,7 +230,10 @@ def topic_pipeline(publishes: Sequence[Command[int]]) -> Command[list[int | Exce
     Returns:
         What each of them replied: the sessions reached, -1 for a repetition, or the error that it got.
     """
-    words = [publish.words for publish in wire.some("publishes", publishes, MAX_PIPELINE)]
+    words = [
+        arguments.instance("one of the publishes", publish, Command).words
+        for publish in arguments.some("publishes", publishes, MAX_PIPELINE)
+    ]
     other = next((name for name, *_ in words if name != "TOPIC.PUBLISH"), None)
     if other is not None:
         raise ArgumentError(f"one of the publishes is {other!r}; expected commands made by topic_publish")
@@ -225,7 +248,10 @@ def topic_pipeline(publishes: Sequence[Command[int]]) -> Command[list[int | Exce
 def topic_mpublish(messages: Sequence[Message]) -> Command[tuple[int, int, int]]:
     """`TOPIC.MPUBLISH`: publishes messages in one step; replies published, known before (0 here), sessions reached."""
     words: list[Word] = ["TOPIC.MPUBLISH", "RECORD"]
-    words += [message.to_record() for message in wire.some("messages", messages, MAX_COUNT)]
+    words += [
+        arguments.instance("a message", message, Message).to_record()
+        for message in arguments.some("messages", messages, MAX_COUNT)
+    ]
 
     def parse(reply: object) -> tuple[int, int, int]:
         published, known, reached = wire.array(reply, 3)
@@ -242,7 +268,7 @@ def topic_commit(last: ProducerChunk) -> Command[tuple[int, int]]:
     Returns:
         1 if the node noted it, else 0; and how many notes of slots end.
     """
-    _producer, *words = wire.chunk_words(last)
+    _producer, *words = wire.chunk_words(arguments.instance("last", last, ProducerChunk))
 
     def parse(reply: object) -> tuple[int, int]:
         noted, ended = wire.array(reply, 2)
@@ -259,7 +285,7 @@ def topic_retained(topic_filter: str, *, count: int | None = None) -> Command[tu
     """`TOPIC.RETAINED`: topics with a retained message that the filter matches."""
     words: list[Word] = ["TOPIC.RETAINED", wire.topic_filter(topic_filter)]
     if count is not None:
-        words += ["COUNT", wire.in_range("count", count, 1, MAX_RETAINED)]
+        words += ["COUNT", arguments.in_range("count", count, 1, MAX_RETAINED)]
 
     def merge(parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
         return tuple(sorted({topic for part in parts for topic in part}))[:count]
@@ -271,7 +297,7 @@ def topic_retained_values(topic_filter: str, *, count: int | None = None) -> Com
     """`TOPIC.RETAINED … VALUES`: the retained messages themselves, in the order of their topics."""
     words: list[Word] = ["TOPIC.RETAINED", wire.topic_filter(topic_filter), "VALUES"]
     if count is not None:
-        words += ["COUNT", wire.in_range("count", count, 1, MAX_RETAINED)]
+        words += ["COUNT", arguments.in_range("count", count, 1, MAX_RETAINED)]
 
     def merge(parts: Sequence[tuple[Message, ...]]) -> tuple[Message, ...]:
         newest: dict[str, Message] = {}  # while a slot is on its way its old and its new node may both know a message
@@ -314,23 +340,23 @@ def holdmq_check() -> Command[tuple[str, ...]]:
 
 def check_names(what: str, names: Sequence[Text], most: int) -> None:
     """Raises ArgumentError unless there are 1 to `most` names, none of them empty."""
-    if not all(wire.name(what, name) for name in wire.some(what, names, most)):
+    if not all(arguments.name(f"one of the {what}", name) for name in arguments.some(what, names, most)):
         raise ArgumentError(f"{what} are {names!r:.200}; expected none of them empty")
 
 
 def check_page(page: int) -> None:
     """Raises ArgumentError for a page that is not 1 to 10000 messages."""
-    wire.in_range("page", page, 1, MAX_COUNT)
+    arguments.in_range("page", page, 1, MAX_COUNT)
 
 
 def _publisher(publisher: Publisher, qos: int) -> list[Word]:
-    words: list[Word] = ["FROM", wire.name("publisher", publisher.client_id)]
-    if publisher.epoch:
-        words += ["EPOCH", wire.in_range("epoch", publisher.epoch, 0, wire.MAX_NUMBER)]
+    words: list[Word] = ["FROM", arguments.name("publisher", publisher.client_id, MAX_CLIENT_ID_BYTES)]
+    if arguments.in_range("epoch of the publisher", publisher.epoch, 0, wire.MAX_NUMBER):
+        words += ["EPOCH", publisher.epoch]
     if publisher.packet_id is not None:
         if qos != 2:
             raise ArgumentError(f"qos is {qos!r} for a publisher with a packet_id; expected 2")
-        words += ["PACKET", wire.in_range("packet_id", publisher.packet_id, 1, MAX_PACKET_ID)]
+        words += ["PACKET", arguments.in_range("packet_id of the publisher", publisher.packet_id, 1, MAX_PACKET_ID)]
     return words
 
 

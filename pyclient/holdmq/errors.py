@@ -25,27 +25,39 @@ __all__ = [
     "ERRORS",
     "ArgumentError",
     "CommandError",
+    "ConcurrentUseError",
     "FencedError",
+    "ForkedError",
     "GapError",
     "HeldError",
     "HoldLostError",
     "HoldMQError",
+    "HoldMQWarning",
+    "IdentityError",
     "InvalidTopicError",
     "ModuleMissingError",
     "MovingError",
     "NoSessionError",
     "NoStoreError",
+    "NotAnsweredError",
     "NotEmptyError",
     "ProducerError",
+    "QueueFullError",
+    "QuotaError",
     "SessionFullError",
     "StaleError",
     "UnexpectedReplyError",
+    "WrongStoreError",
     "WrongTypeError",
 ]
 
 
 class HoldMQError(redis.RedisError):
     """Base of all errors that HoldMQ defines; a subclass of redis-py's `RedisError`."""
+
+
+class HoldMQWarning(FutureWarning):
+    """What a later release will refuse, or what does not do what it seems to do."""
 
 
 class ArgumentError(HoldMQError, redis.DataError, ValueError):
@@ -58,6 +70,18 @@ class UnexpectedReplyError(HoldMQError, redis.InvalidResponse):
 
 class ProducerError(HoldMQError):
     """A producer's batch has a number that was used before: a second producer has its name, or the clock went back."""
+
+
+class ForkedError(HoldMQError):
+    """An object with a position, an epoch or a connection was used in a process that was forked from its own."""
+
+
+class NotAnsweredError(HoldMQError):
+    """A bridge has not answered in time: it has ended, or reports are switched off (`report_interval_s`)."""
+
+
+class ConcurrentUseError(HoldMQError):
+    """An object that serves one task or thread at a time was used by a second one; nothing has been changed."""
 
 
 class MovingError(HoldMQError, redis.exceptions.TryAgainError):
@@ -101,6 +125,12 @@ class FencedError(CommandError):
     code = "FENCED"
 
 
+class IdentityError(CommandError):
+    """The session belongs to another identity (`IDENTITY`): nothing was changed, its owner keeps it."""
+
+    code = "IDENTITY"
+
+
 class NoSessionError(CommandError):
     """The command needs a session that was opened, and there is none (`NOSESSION`)."""
 
@@ -117,6 +147,18 @@ class SessionFullError(CommandError):
     """All 65535 packet identifiers of the session are in use, or no more producers can be remembered (`FULL`)."""
 
     code = "FULL"
+
+
+class QuotaError(CommandError):
+    """A bound of a queue, a user or the server is reached (`QUOTA`): nothing was stored."""
+
+    code = "QUOTA"
+
+
+class QueueFullError(CommandError):
+    """A queue whose publishers wait is full (`QUEUEFULL`): send the same again a little later."""
+
+    code = "QUEUEFULL"
 
 
 class NotEmptyError(CommandError):
@@ -149,6 +191,16 @@ class StaleError(CommandError):
     code = "STALE"
 
 
+class WrongStoreError(CommandError):
+    """A cursor of history belongs to another store, or to an earlier one of the same name (`WRONGSTORE`).
+
+    Also a cursor of an earlier release, which does not name its store, if the server cannot tell that it is of this
+    one. Begin anew, with a start instead of the cursor.
+    """
+
+    code = "WRONGSTORE"
+
+
 ERRORS: dict[str, type[CommandError]] = {
     error.code: error
     for error in (
@@ -156,14 +208,18 @@ ERRORS: dict[str, type[CommandError]] = {
         WrongTypeError,
         InvalidTopicError,
         FencedError,
+        IdentityError,
         NoSessionError,
         NoStoreError,
         SessionFullError,
+        QuotaError,
+        QueueFullError,
         NotEmptyError,
         GapError,
         HeldError,
         HoldLostError,
         StaleError,
+        WrongStoreError,
     )
 }
 

@@ -12,8 +12,10 @@ Example:
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from holdmq import _arguments as arguments
 from holdmq import _history_parsing as parsing
 from holdmq import _wire as wire
+from holdmq._durations import Duration, Start, seconds
 from holdmq._history_layout import (
     MAX_IMPORT,
     MAX_SHARDS,
@@ -26,9 +28,9 @@ from holdmq._history_layout import (
     store_layout,
     store_name,
 )
-from holdmq._history_times import MAX_MS, Start, needs_clock, server_time_ms, time_ms
+from holdmq._history_times import MAX_MS, end_ms, needs_clock, server_time_ms, time_ms
 from holdmq._wire import Word
-from holdmq.commands import MAX_EXPIRY_S, Command, Scope
+from holdmq.commands import MAX_CLIENT_ID_BYTES, MAX_EXPIRY_S, Command, Scope
 from holdmq.errors import ArgumentError
 from holdmq.history_replies import (
     COLUMNS,
@@ -54,9 +56,11 @@ __all__ = [
     "MAX_ROWS",
     "MAX_SHARDS",
     "SETTINGS",
+    "Duration",
     "Start",
     "StoreCopy",
     "StoreLayout",
+    "end_ms",
     "filters_overlap",
     "history_append",
     "history_check",
@@ -110,27 +114,35 @@ SETTINGS = {
     "epoch": ("EPOCH", 1, MAX_EXPIRY_S),
     "learn": ("LEARN", 0, MAX_EXPIRY_S),
 }
+DURATIONS = ("age", "epoch", "learn")
+"""Those of the settings that are times."""
 """Settings of a store: the word of the command, lowest and highest value; age, epoch and learn in seconds."""
+
+
+MAX_READER_BYTES = 256
+"""Of the name of a reader that holds a store."""
+WAKEUP_CHANNEL = b"holdmq:history:"
 
 
 def wakeup_channel(store: Text) -> bytes:
     """The channel on which the server tells that a store got messages."""
-    return b"holdmq:history:" + store_name(store)
+    return WAKEUP_CHANNEL + store_name(store)
 
 
 # --- Stores -----------------------------------------------------------------------------------------------------------
 
 
-def history_store(store: Text, filters: Sequence[str], **settings: int | None) -> Command[None]:
+def history_store(store: Text, filters: Sequence[str], **settings: Duration | None) -> Command[None]:
     """`HISTORY.STORE`: makes or changes a store; the settings are those of `SETTINGS`, None is left as it is."""
     return Command(_store_words(store, filters, settings), wire.ok, scope=Scope.FIRST)
 
 
 def history_store_here(
-    store: Text, filters: Sequence[str], seed: str, changed_ms: int, **settings: int | None
+    store: Text, filters: Sequence[str], seed: str, changed_ms: int, **settings: Duration | None
 ) -> Command[tuple[int, ...]]:
     """`HISTORY.STORE … SEED … CHANGED` to a node of a cluster: for the shards that it serves, which it replies."""
-    words = (*_store_words(store, filters, settings), "SEED", seed, "CHANGED", changed_ms)
+    changed = arguments.in_range("changed_ms", changed_ms, 0, MAX_MS)
+    words = (*_store_words(store, filters, settings), "SEED", arguments.name("seed", seed), "CHANGED", changed)
 
     def parse(reply: object) -> tuple[int, ...]:
         return tuple(wire.integer(shard) for shard in wire.array(reply))
@@ -138,15 +150,19 @@ def history_store_here(
     return Command(words, parse, scope=Scope.SHARD, key=shard_key(store, 0))
 
 
-def _store_words(store: Text, filters: Sequence[str], settings: Mapping[str, int | None]) -> tuple[Word, ...]:
+def _store_words(store: Text, filters: Sequence[str], settings: Mapping[str, Duration | None]) -> tuple[Word, ...]:
     words: list[Word] = ["HISTORY.STORE", store_name(store)]
-    for one in wire.some("filters", filters, MAX_FILTERS):
+    for one in arguments.some("filters", filters, MAX_FILTERS):
         words += ["FILTER", wire.topic_filter(one)]
     for name, value in settings.items():
         if name not in SETTINGS:
             raise ArgumentError(f"a setting is {name!r}; expected {', '.join(SETTINGS)}")
         word, low, high = SETTINGS[name]
-        words += [] if value is None else [word, wire.in_range(name, value, low, high)]
+        if value is not None:
+            in_limits = (
+                seconds(name, value, low, high) if name in DURATIONS else arguments.in_range(name, value, low, high)
+            )
+            words += [word, in_limits]
     return tuple(words)
 
 
@@ -182,8 +198,8 @@ def history_check(
     """`HISTORY.CHECK … COUNT`: where to go on (`0`: it was all), and what in this part of an epoch's index is wrong."""
     words: list[Word] = ["HISTORY.CHECK", store_name(store), shard]
     words += _numbers(EPOCH=("epoch", epoch, 1, wire.MAX_NUMBER))
-    words += [] if cursor is None else ["CURSOR", wire.name("cursor", cursor)]
-    words += _numbers(COUNT=("count", count, 1, MAX_CHECK_COUNT))
+    words += [] if cursor is None else ["CURSOR", arguments.name("cursor", cursor)]
+    words += ["COUNT", arguments.in_range("count", count, 1, MAX_CHECK_COUNT)]
 
     def parse(reply: object) -> tuple[str, tuple[str, ...]]:
         behind, sentences = wire.array(reply, 2)
@@ -199,23 +215,25 @@ def message_of(
     topic: str, payload: Payload, qos: int, retain: bool, publisher: Text | None, properties: bytes
 ) -> Message:
     """The message of which these are the parts."""
-    by = wire.decoded(wire.name("publisher", publisher)) if publisher is not None else ""
-    content = bytes(wire.payload("payload", payload))
+    by = wire.decoded(arguments.name("publisher", publisher)) if publisher is not None else ""
+    content = bytes(arguments.payload("payload", payload))
     return Message(topic=topic, payload=content, qos=qos, retain=retain, publisher=by, properties=properties)
 
 
 def history_append(
-    store: Text, message: Message, *, ttl: int | None = None, producer: ProducerChunk | None = None
+    store: Text, message: Message, *, ttl: Duration | None = None, producer: ProducerChunk | None = None
 ) -> Command[HistoryPlace]:
     """`HISTORY.APPEND`: keeps a message without publishing it (ttl in seconds; its times are not sent)."""
-    words: list[Word] = ["HISTORY.APPEND", store_name(store), wire.topic(message.topic), message.payload]
-    words += ["QOS", wire.in_range("qos", message.qos, 0, 2)]
-    if message.retain:
+    arguments.instance("message", message, Message)
+    content = arguments.payload("payload", message.payload)
+    words: list[Word] = ["HISTORY.APPEND", store_name(store), wire.topic(message.topic), content]
+    words += ["QOS", arguments.in_range("qos", message.qos, 0, 2)]
+    if arguments.flag("retain", message.retain):
         words.append("RETAIN")
-    words += _numbers(TTL=("ttl", ttl, 1, MAX_EXPIRY_S))
-    if message.publisher:
-        words += ["FROM", wire.name("publisher", message.publisher)]
-    if message.properties:
+    words += [] if ttl is None else ["TTL", seconds("ttl", ttl, 1, MAX_EXPIRY_S)]
+    if message.publisher != "":
+        words += ["FROM", arguments.name("publisher", message.publisher, MAX_CLIENT_ID_BYTES)]
+    if arguments.binary("properties", message.properties):
         words += ["PROPERTIES", message.properties]
     words += wire.chunk_words(producer)
     return Command(tuple(words), parsing.place, scope=Scope.TOPIC)
@@ -227,7 +245,8 @@ def history_import(
     """`HISTORY.IMPORT`: appends messages, or records of them, to the shard of their topics, in one step."""
     words: list[Word] = ["HISTORY.IMPORT", store_name(store), shard, *wire.chunk_words(producer), "RECORD"]
     words += [
-        one.to_record() if isinstance(one, Message) else one for one in wire.some("messages", messages, MAX_IMPORT)
+        one.to_record() if isinstance(one, Message) else arguments.binary("a message", one, "a Message or a record")
+        for one in arguments.some("messages", messages, MAX_IMPORT)
     ]
     return Command(tuple(words), parsing.imported, scope=Scope.SHARD, key=shard_key(store, shard))
 
@@ -251,7 +270,7 @@ def history_replay(
     if store is not None:
         words += ["STORE", store_name(store)]
     if cursor is None:
-        words += ["FROM", "earliest" if start_ms is None else wire.in_range("start", start_ms, 0, MAX_MS)]
+        words += ["FROM", "earliest" if start_ms is None else arguments.in_range("start", start_ms, 0, MAX_MS)]
     words += _numbers(
         TO=("end", end_ms, 0, MAX_MS),
         COUNT=("count", count, 1, wire.MAX_NUMBER),
@@ -259,7 +278,7 @@ def history_replay(
         SHARD=("shard", shard, 0, MAX_SHARDS - 1),
     )
     if cursor is not None:
-        words += ["CURSOR", wire.name("cursor", cursor)]
+        words += ["CURSOR", arguments.name("cursor", cursor)]
     if store is not None and shard is not None:
         return Command(tuple(words), parsing.page, scope=Scope.SHARD, key=shard_key(store, shard))
     return Command(tuple(words), parsing.page, scope=Scope.FIRST)
@@ -267,7 +286,7 @@ def history_replay(
 
 def history_sequence(store: Text, shard: int, at_ms: int) -> Command[int]:
     """`HISTORY.SEQ`: the sequence number of the first message of a shard at this time or later."""
-    words = ("HISTORY.SEQ", store_name(store), shard, wire.in_range("time", at_ms, 0, MAX_MS))
+    words = ("HISTORY.SEQ", store_name(store), shard, arguments.in_range("time", at_ms, 0, MAX_MS))
     return Command(words, wire.integer, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
@@ -283,15 +302,13 @@ def history_range(
     expired: bool = False,
 ) -> Command[HistoryColumns]:
     """`HISTORY.RANGE … PACKED`: the messages of a shard with these numbers, both included, column by column."""
-    names = tuple(columns)
-    for name in names:
-        if name not in COLUMNS:
-            raise ArgumentError(f"a column is {name!r}; expected {', '.join(COLUMNS)}")
-    if len(set(names)) != len(names) or not names:
-        raise ArgumentError(f"columns are {names!r}; expected one or more, each once")
+    names = arguments.words("column", columns, COLUMNS)
     words: list[Word] = ["HISTORY.RANGE", store_name(store), shard]
-    first, last = numbers
-    words += [wire.in_range("first", first, 1, wire.MAX_NUMBER), wire.in_range("last", last, 0, wire.MAX_NUMBER)]
+    first, last = arguments.pair("numbers", numbers, "first and last")
+    words += [
+        arguments.in_range("first", first, 1, wire.MAX_NUMBER),
+        arguments.in_range("last", last, 0, wire.MAX_NUMBER),
+    ]
     if topic_filter is not None:
         words += ["FILTER", wire.topic_filter(topic_filter)]
     words += ["COLUMNS", len(names), *names]
@@ -299,7 +316,7 @@ def history_range(
         COUNT=("count", count, 1, MAX_ROWS),
         BYTES=("max_bytes", max_bytes, 1, MAX_RANGE_BYTES),
     )
-    words += ["PACKED", *(["EXPIRED"] if expired else [])]
+    words += ["PACKED", *(["EXPIRED"] if arguments.flag("expired", expired) else [])]
 
     def parse(reply: object) -> HistoryColumns:
         next_sequence, visited, missed, rows, packed = wire.array(reply, 5)
@@ -319,28 +336,32 @@ def history_range(
 
 def history_trim(store: Text, shard: int, sequence: int) -> Command[int]:
     """`HISTORY.TRIM`: everything up to this sequence number goes; replies the first one that is still visible."""
-    words = ("HISTORY.TRIM", store_name(store), shard, wire.in_range("sequence", sequence, 0, wire.MAX_NUMBER))
+    words = ("HISTORY.TRIM", store_name(store), shard, arguments.in_range("sequence", sequence, 0, wire.MAX_NUMBER))
     return Command(words, wire.integer, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
 def history_hold(store: Text, reader: Text, watermarks: Mapping[int, int] | None = None) -> Command[dict[int, int]]:
     """`HISTORY.HOLD`: the reader has read each of these shards up to the sequence number; replies its watermarks."""
-    words: list[Word] = ["HISTORY.HOLD", store_name(store), wire.name("reader", reader)]
+    words: list[Word] = ["HISTORY.HOLD", store_name(store), _reader(reader)]
     key = shard_key(store, 0)
-    for shard, sequence in (watermarks or {}).items():
+    for shard, sequence in arguments.mapping("watermarks", {} if watermarks is None else watermarks).items():
         key = shard_key(store, shard)
-        words += [shard, wire.in_range("sequence", sequence, 0, wire.MAX_NUMBER)]
+        words += [shard, arguments.in_range("sequence", sequence, 0, wire.MAX_NUMBER)]
     return Command(tuple(words), parsing.watermarks, scope=Scope.SHARD, key=key)
 
 
 def reader_name(reader: Text) -> str:
     """The name of a reader as `HISTORY.INFO` shows it."""
-    return wire.decoded(wire.name("reader", reader))
+    return wire.decoded(_reader(reader))
+
+
+def _reader(reader: Text) -> bytes:
+    return arguments.name("reader", reader, MAX_READER_BYTES)
 
 
 def history_release(store: Text, reader: Text) -> Command[None]:
     """`HISTORY.HOLD … RELEASE`: the reader holds nothing any more."""
-    words = ("HISTORY.HOLD", store_name(store), wire.name("reader", reader), "RELEASE")
+    words = ("HISTORY.HOLD", store_name(store), _reader(reader), "RELEASE")
     return Command(words, wire.ok, scope=Scope.SHARD, key=shard_key(store, 0))
 
 
@@ -383,14 +404,14 @@ def patterns_prepare(
     store: Text, generation: int, text: str, *, shards: int | None = None, shard: int | None = None
 ) -> Command[None]:
     """`HISTORY.PATTERNS PREPARE`: checks a pattern set, and how many shards there are to be, for a generation."""
-    words: list[Word] = [wire.in_range("generation", generation, 1, wire.MAX_NUMBER), wire.name("text", text)]
+    words: list[Word] = [arguments.in_range("generation", generation, 1, wire.MAX_NUMBER), arguments.name("text", text)]
     words += _numbers(SHARDS=("shards", shards, 1, MAX_SHARDS))
     return Command(_patterns("PREPARE", store, *words, shard=shard), wire.ok, **_scoped(store, shard))
 
 
 def patterns_commit(store: Text, generation: int, *, shard: int | None = None) -> Command[None]:
     """`HISTORY.PATTERNS COMMIT`: switches to what was prepared."""
-    number = wire.in_range("generation", generation, 1, wire.MAX_NUMBER)
+    number = arguments.in_range("generation", generation, 1, wire.MAX_NUMBER)
     return Command(_patterns("COMMIT", store, number, shard=shard), wire.ok, **_scoped(store, shard))
 
 
@@ -414,5 +435,5 @@ def _numbers(**options: tuple[str, int | None, int, int]) -> list[Word]:
     words: list[Word] = []
     for word, (name, value, low, high) in options.items():
         if value is not None:
-            words += [word, wire.in_range(name, value, low, high)]
+            words += [word, arguments.in_range(name, value, low, high)]
     return words

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, TypeAlias, overload
 
 from holdmq.errors import ArgumentError, UnexpectedReplyError
 from holdmq.replies import Message
@@ -54,6 +54,7 @@ COLUMNS: dict[str, str] = {
     "generation": "i",
 }
 """The columns of a range: `text`, `bytes`, or a number as `array` and `struct` call it."""
+NumberColumn: TypeAlias = Literal["sequence", "time", "qos", "retain", "published", "expires", "pattern", "generation"]
 SIZES = {"q": 8, "i": 4, "b": 1}
 """Bytes of a number."""
 
@@ -280,6 +281,8 @@ class PatternProposal:
 class HistoryColumns:
     r"""Messages of one shard, column by column, as they came: made by `AsyncHistoryStore.range`.
 
+    Nothing changes it: threads, tasks and forked processes may share it.
+
     Attributes:
         shard: their shard.
         next: the sequence number to go on from.
@@ -335,6 +338,18 @@ class HistoryColumns:
         if name not in self._packed:
             raise ArgumentError(f"there is no column {name!r}; expected one of {', '.join(self._packed)}")
         return tuple(memoryview(buffer) for buffer in self._packed[name])
+
+    @overload
+    def __getitem__(self, name: Literal["topic", "publisher"]) -> list[str]: ...
+
+    @overload
+    def __getitem__(self, name: Literal["payload", "properties"]) -> list[bytes]: ...
+
+    @overload
+    def __getitem__(self, name: NumberColumn) -> list[int]: ...
+
+    @overload
+    def __getitem__(self, name: str) -> list[Any]: ...
 
     def __getitem__(self, name: str) -> list[Any]:
         """A column as a list: of int, of str (`topic`, `publisher`), of bytes (`payload`, `properties`).

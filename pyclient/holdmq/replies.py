@@ -9,18 +9,25 @@ the asyncio client. Invariants:
    and their messages are what redis-py delivers: `bytes`, or `str` with `decode_responses=True`.
 """
 
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from holdmq import _arguments as arguments
 from holdmq import core
+from holdmq._durations import Duration, Start
 from holdmq.errors import ArgumentError
 
 __all__ = [
     "AckResult",
     "AddResult",
+    "BridgeRow",
     "ChannelMessage",
     "ChannelPolicy",
+    "ClientRow",
     "Deliver",
     "Entry",
     "EntryState",
@@ -28,10 +35,12 @@ __all__ = [
     "ImportResult",
     "Message",
     "OpenResult",
+    "Overflow",
     "Page",
     "Payload",
     "ProducerChunk",
     "Publisher",
+    "QueueBounds",
     "QueuedMessage",
     "ReplayResult",
     "SessionInfo",
@@ -39,15 +48,31 @@ __all__ = [
     "SessionsPage",
     "SubscriptionOptions",
     "Text",
+    "TextT",
     "Will",
 ]
 
 _SUBSCRIPTION_IDENTIFIER = 0x0B  # the property (MQTT 5.0, section 2.2.2.2)
+MAX_MS = 2**48 - 1
+"""The latest time that a record can hold."""
+MAX_TEXT_BYTES = 65535
+"""Of a topic or a client id."""
 MAX_IDENTIFIER = 2**28 - 1
 """The largest subscription identifier."""
 
 Text: TypeAlias = bytes | str
 """A channel, a pattern or a message: `str` is sent as UTF-8."""
+
+if TYPE_CHECKING:  # checkers bring typing_extensions along; a default is part of the language from 3.13 on
+    import typing_extensions
+
+    TextT = typing_extensions.TypeVar("TextT", bound=bytes | str, default=bytes)
+else:
+    TextT = TypeVar("TextT", bound=bytes | str)
+"""What channels and their messages come as: `bytes`, or `str` from a client with `decode_responses=True`."""
+
+Overflow: TypeAlias = Literal["drop-oldest", "drop-newest", "refuse", "wait"]
+"""What happens to a message for a full queue."""
 
 Payload: TypeAlias = bytes | bytearray | memoryview | str
 """The content of a message: `str` is sent as UTF-8."""
@@ -91,7 +116,71 @@ class ChannelPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelMessage:
+class DryRunChannel:
+    """What a dry run has counted of a channel.
+
+    Attributes:
+        channel: its name; bytes that are no UTF-8 are surrogates.
+        rule: the pattern of the policy rule that matches, None if none does.
+        hold: which messages that rule keeps.
+        unheard: messages that nobody heard.
+        messages: messages that would be kept, `maxlen` and `ttl` left aside.
+        bytes: their size.
+        last: when the last of the messages was published, in seconds since 1970.
+        key: whether the application has, or had at one of the messages, a key of the channel's name.
+    """
+
+    channel: str
+    rule: str | None
+    hold: Hold
+    unheard: int
+    messages: int
+    bytes: int
+    last: float
+    key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunSummary:
+    """A dry run as a whole, all channels together.
+
+    Attributes:
+        policies: the policy list that is tried.
+        running: whether it goes on.
+        started: when it began, in seconds since 1970.
+        seconds: how long it has lasted.
+        channels: how many channels were counted.
+        messages: messages that would be kept, those left out included.
+        bytes: their size.
+        left_out_messages: of them, messages of channels for which the report had no room.
+        left_out_bytes: their size.
+        denied: messages that would not be kept, because the publisher may not write the channel's list.
+        passed_over: messages whose receivers were not counted, because the publisher may not run `CHANNEL.PUBLISH`.
+    """
+
+    policies: str
+    running: bool
+    started: float
+    seconds: float
+    channels: int
+    messages: int
+    bytes: int
+    left_out_messages: int
+    left_out_bytes: int
+    denied: int
+    passed_over: int
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunReport:
+    """What a dry run has counted: in all (of a cluster one summary a node), and by channel, most messages first."""
+
+    summaries: tuple[DryRunSummary, ...]
+    channels: tuple[DryRunChannel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelMessage(Generic[TextT]):
     """A message that a subscription delivered.
 
     On the wire a message that the server had kept looks like any other, so what is known of it is told and no more.
@@ -107,9 +196,9 @@ class ChannelMessage:
             the same message once more.
     """
 
-    channel: Text
-    data: Text
-    pattern: Text | None = None
+    channel: TextT
+    data: TextT
+    pattern: TextT | None = None
     held: bool | None = None
     repeat: bool = False
 
@@ -180,12 +269,14 @@ class Entry:
     value: bytes
 
     @property
-    def message(self) -> "Message":
-        """The stored record, decoded.
+    def message(self) -> "Message | None":
+        """The stored record, decoded; None if the entry is released: of its message only the identifier is left.
 
         Raises:
             ArgumentError: if the value is no publish record.
         """
+        if self.state is EntryState.RELEASED:
+            return None
         return Message.from_record(self.value)
 
 
@@ -261,16 +352,34 @@ class OpenResult:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """The bounds of a session's queue beside `holdmq.session-limit`.
+
+    Attributes:
+        max_bytes: bytes of messages, up to 2^40; None: `holdmq.session-bytes`.
+        overflow: what happens to a message beyond; None: `holdmq.session-overflow`.
+    """
+
+    max_bytes: int | None = None
+    overflow: Overflow | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SessionInfo:
     """The state of a session.
 
     Attributes:
         exists: whether it was opened (a queue may exist without).
         owner: who opened it last, empty if nobody did.
-        epoch: how often it was opened.
+        identity: to whom it belongs, empty if that was never said.
+        epoch: of who opened it last; each owner has a larger one, also if the session was dropped in between; 0 if
+            nobody did.
         connected: whether its owner holds a connection of the client.
         expiry: how long it lives after it was closed, in seconds.
         messages: the references in its queue, those of expired messages included.
+        bytes: what the values of its messages have.
+        dropped: messages that it lost because its queue was full.
+        overflow: what happens to a message for its full queue: drop-oldest, drop-newest, refuse or wait.
         first_serial: serial of the oldest one, 0 if there is none.
         last_serial: serial of the newest one, 0 if there is none.
         last_packet_id: the packet identifier handed out last, 0 if none.
@@ -280,10 +389,14 @@ class SessionInfo:
 
     exists: bool
     owner: str
+    identity: str
     epoch: int
     connected: bool
     expiry: int
     messages: int
+    bytes: int
+    dropped: int
+    overflow: str
     first_serial: int
     last_serial: int
     last_packet_id: int
@@ -301,6 +414,7 @@ class SessionRow:
         owner: who opened it last.
         messages: the references in its queue, those of expired messages included.
         key: the session key.
+        identity: to whom it belongs, empty if that was never said.
     """
 
     client_id: str
@@ -308,6 +422,96 @@ class SessionRow:
     owner: str
     messages: int
     key: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRow:
+    """A connected client, as its bridge reports it.
+
+    Attributes:
+        client_id: its id.
+        bridge: the name of the bridge that holds it.
+        user: as whom it logged in; None: as nobody.
+        address: where it connects from.
+        version: of MQTT: 4 is 3.1.1, 5 is 5.0.
+        received: messages that it has published since it connected.
+        received_rate: the same per second, lately.
+        bytes_received: bytes of their payloads.
+        sent: messages that it was sent since it connected.
+        sent_rate: the same per second, lately.
+        bytes_sent: bytes of their payloads.
+        inflight: messages of QoS 1 and 2 that it has not acknowledged.
+        ready: messages kept ready for it at the bridge.
+    """
+
+    client_id: str
+    bridge: str
+    user: str | None
+    address: str
+    version: int | None
+    received: int
+    received_rate: float
+    bytes_received: int
+    sent: int
+    sent_rate: float
+    bytes_sent: int
+    inflight: int
+    ready: int
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "ClientRow":
+        """From a report, which may have more fields than this version knows."""
+        known: dict[str, Any] = {field.name: row.get(field.name) for field in fields(cls)}
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeRow:
+    """A process that serves MQTT, as it reports itself.
+
+    Attributes:
+        name: its name, which is the owner of its sessions.
+        host: the machine.
+        pid: the process.
+        version: of HoldMQ.
+        started: since when it runs.
+        clients: connections that it holds.
+        publishes_received: messages from clients since it runs.
+        publishes_received_rate: the same per second, lately.
+        messages_sent: messages to clients since it runs.
+        messages_sent_rate: the same per second, lately.
+        loudest: its clients with the most messages per second, at most 20.
+    """
+
+    name: str
+    host: str
+    pid: int
+    version: str
+    started: datetime
+    clients: int
+    publishes_received: int
+    publishes_received_rate: float
+    messages_sent: int
+    messages_sent_rate: float
+    loudest: tuple[ClientRow, ...]
+
+    @classmethod
+    def of(cls, name: str, report: Mapping[str, str]) -> "BridgeRow":
+        """From the hash that a bridge writes."""
+        return cls(
+            name=name,
+            host=report["host"],
+            pid=int(report["pid"]),
+            version=report["version"],
+            started=datetime.fromtimestamp(float(report["started"]), UTC),
+            clients=int(report["clients"]),
+            publishes_received=int(report["publishes_received"]),
+            publishes_received_rate=float(report["publishes_received_rate"]),
+            messages_sent=int(report["messages_sent"]),
+            messages_sent_rate=float(report["messages_sent_rate"]),
+            loudest=tuple(ClientRow.of(row) for row in json.loads(report["loudest"])),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,9 +534,10 @@ class SubscriptionOptions:
             2 never.
         identifier: what each copy carries that the session gets by this filter, 1 to 268435455 (MQTT 5.0, section
             3.8.2.1.2); 0: none.
-        replay: where it begins to read history: `earliest`, `now`, or milliseconds since 1970, with `!` behind it for
-            an application, which reads it for ever; of a subscription that stands: empty while it reads history, `!` if
-            it is an application's. None: it does not read history.
+        replay: where it begins to read history: `earliest`, `now`, a time or how long ago (as the start of
+            `AsyncHistory.start_replay`); a text may have `!` at its end for an application, which reads it for ever. Of
+            a subscription that stands: empty while it reads history, `!` if it is an application's. None: it does not
+            read history.
 
     Raises:
         ArgumentError: for a value outside of its range.
@@ -343,14 +548,13 @@ class SubscriptionOptions:
     retain_as_published: bool = False
     retain_handling: int = 0
     identifier: int = 0
-    replay: str | None = None
+    replay: Start | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("qos", self.qos), ("retain_handling", self.retain_handling)):
-            if value not in (0, 1, 2):
-                raise ArgumentError(f"{name} is {value!r}; expected 0, 1 or 2")
-        if not 0 <= self.identifier <= MAX_IDENTIFIER:
-            raise ArgumentError(f"identifier is {self.identifier!r}; expected 0 to {MAX_IDENTIFIER}")
+        for name, most in (("qos", 2), ("retain_handling", 2), ("identifier", MAX_IDENTIFIER)):
+            object.__setattr__(self, name, arguments.any_whole(name, getattr(self, name), 0, most))
+        for name in ("no_local", "retain_as_published"):
+            object.__setattr__(self, name, arguments.flag(name, getattr(self, name)))
 
     @property
     def byte(self) -> int:
@@ -361,7 +565,11 @@ class SubscriptionOptions:
     def text(self) -> str:
         """The options as commands take them: the byte, behind : the identifier, behind @ the start of a replay."""
         options = f"{self.byte}:{self.identifier}" if self.identifier else str(self.byte)
-        return options if self.replay is None else f"{options}@{self.replay}"
+        if self.replay is None:
+            return options
+        if not isinstance(self.replay, str):
+            raise arguments.wrong("replay", self.replay, "text, or None; subscribe_each takes all forms of a time")
+        return f"{options}@{self.replay}"
 
     @classmethod
     def from_text(cls, text: str) -> "SubscriptionOptions":
@@ -427,8 +635,8 @@ class Will:
         payload: the content.
         qos: 0, 1 or 2.
         retain: keep it as the topic's retained message.
-        delay: how long after the loss it is published, unless the session ends before, in seconds, 0 to 4294967295.
-        ttl: how long it lives once it is published, in seconds, 0 to 4294967295; None: as long as others.
+        delay: how long after the loss it is published, unless the session ends before: 0 to 4294967295 seconds.
+        ttl: how long it lives once it is published, 0 to 4294967295 seconds; None: as long as others.
         properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
     """
 
@@ -436,8 +644,8 @@ class Will:
     payload: Payload = b""
     qos: int = 0
     retain: bool = False
-    delay: int = 0
-    ttl: int | None = None
+    delay: Duration = 0
+    ttl: Duration | None = None
     properties: bytes = b""
 
 
@@ -506,20 +714,24 @@ class Message:
             ArgumentError: a field outside of its range.
         """
         record = core.Record(
-            topic=self.topic.encode("utf-8", "surrogateescape"),
-            payload=self.payload,
-            qos=self.qos,
-            retain=self.retain,
-            time_ms=self.time_ms,
-            expires_ms=self.expires_ms or 0,
-            publisher=self.publisher.encode("utf-8", "surrogateescape"),
-            properties=self.properties,
-            share=self.share.encode("utf-8", "surrogateescape"),
+            topic=arguments.name("topic of a message", self.topic, MAX_TEXT_BYTES),
+            payload=bytes(arguments.binary("payload of a message", self.payload)),
+            qos=arguments.any_whole("qos of a message", self.qos, 0, 2),
+            retain=arguments.flag("retain of a message", self.retain),
+            time_ms=arguments.any_whole("time_ms of a message", self.time_ms, 0, MAX_MS),
+            expires_ms=arguments.any_whole("expires_ms of a message", self.expires_ms, 0, MAX_MS)
+            if self.expires_ms is not None
+            else 0,
+            publisher=arguments.name("publisher of a message", self.publisher, MAX_TEXT_BYTES, least=0),
+            properties=bytes(arguments.binary("properties of a message", self.properties)),
+            share=arguments.name("share of a message", self.share, MAX_TEXT_BYTES, least=0),
         )
         try:
             return record.encode()
         except ValueError as error:
-            raise ArgumentError(f"{self!r:.200} cannot be stored: {error}") from error
+            raise ArgumentError(
+                f"{self!r:.200} cannot be stored: {error!s:.200}; expected fields within limits"
+            ) from error
 
 
 def _text(raw: bytes) -> str:

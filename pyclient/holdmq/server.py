@@ -85,13 +85,14 @@ def _embedded_server() -> Path:
 
 
 def find_module() -> Path:
-    """Return the path of the module: HOLDMQ_MODULE if set, else build/holdmq.so of the checkout.
+    """Return the path of the module: HOLDMQ_MODULE if set, else that of the installed package, else of the checkout.
 
     Raises:
         ServerNotFoundError: it is not there; the text says what to do.
     """
     given = os.environ.get("HOLDMQ_MODULE")
-    module = Path(given) if given else Path(__file__).parents[2] / "build" / "holdmq.so"
+    installed, built = Path(__file__).with_name("holdmq.so"), Path(__file__).parents[2] / "build" / "holdmq.so"
+    module = Path(given) if given else installed if installed.is_file() else built
     if not module.is_file():
         hint = "HOLDMQ_MODULE names no file" if given else "build it with `make module`, or name it with HOLDMQ_MODULE"
         raise ServerNotFoundError(f"no module at {module}: {hint}")

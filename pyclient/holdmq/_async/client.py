@@ -6,21 +6,36 @@ It owns nothing but the client that `from_url` made. Invariants:
 2. The client object is used by its shape (`execute_command`, `pipeline`, `pubsub`) and never changed.
 """
 
+import sys
 from collections.abc import AsyncIterator, Sequence
+from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 
-from holdmq import commands
+from holdmq import _arguments as arguments
+from holdmq import commands, core
+from holdmq._async.bridges import bridges_of, clients_of, kick_from
 from holdmq._async.channel import AsyncChannel
+from holdmq._async.dry_run import AsyncDryRun
 from holdmq._async.history import AsyncHistory
 from holdmq._async.nodes import AsyncNodes
-from holdmq._async.pipeline import AsyncPipeline
+from holdmq._async.pipeline import MAX_PIPELINE, AsyncPipeline
 from holdmq._async.session import AsyncSession
 from holdmq._async.slots import AsyncPatience, AsyncSlots
 from holdmq._async.subscription import AsyncSubscription
 from holdmq._async.topics import AsyncTopics
+from holdmq._durations import Duration
 from holdmq._feed import Kind
-from holdmq._io import Client, async_close, async_connect, async_connect_cluster, async_nodes
+from holdmq._guard import AsyncClientOwner
+from holdmq._io import (
+    AsyncClient,
+    async_check_client,
+    async_close,
+    async_connect,
+    async_connect_cluster,
+    async_forget,
+    async_nodes,
+)
 from holdmq.commands import Command, Scope
 from holdmq.errors import (
     ArgumentError,
@@ -29,7 +44,7 @@ from holdmq.errors import (
     is_moving,
     translation,
 )
-from holdmq.replies import SessionRow, Text
+from holdmq.replies import BridgeRow, ClientRow, SessionRow, Text, TextT
 
 T = TypeVar("T")
 
@@ -39,12 +54,15 @@ PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
 """One command of each family: a server that has them has the module."""
 
 
-class AsyncHoldMQ:
+class AsyncHoldMQ(Generic[TextT]):
     """HoldMQ over a client that is there already, or over one of its own (`from_url`).
 
-    Any client of the shape of redis-py's will do: `redis.Redis`, `redis.RedisCluster`, what `Sentinel.master_for`
-    returns, `valkey.Valkey`; for `AsyncHoldMQ` their asyncio twins. `decode_responses` and `protocol` may be as they
-    like.
+    Channels and their messages come as `bytes`, or as `str` if the client has `decode_responses=True`: then its type is
+    `AsyncHoldMQ[str]`, which checkers see of `from_url`, and which `hold: AsyncHoldMQ[str] = AsyncHoldMQ(client)` says.
+
+    Any client of the shape of redis-py's will do: `redis.asyncio.Redis`, `redis.asyncio.RedisCluster`, what
+    `master_for` of `redis.asyncio.Sentinel` returns, `valkey.asyncio.Valkey`. `decode_responses` and `protocol` may be
+    as they like.
 
     When the connection is lost before the reply came, nobody knows whether the command was carried out. What happens
     then is the client's `retry` policy: `redis.Redis(...)` sends the command again by default, and `publish` and `add`
@@ -54,8 +72,10 @@ class AsyncHoldMQ:
     In a cluster whose slots are being moved, commands about sessions and publishes wait until the slots that they need
     have settled; a pipeline does not wait, its replies hold the errors.
 
+    Tasks of one event loop may share it; a process that is forked after its first use makes its own (`ForkedError`).
+
     Args:
-        client: the client object to wrap.
+        client: the client object to wrap, an asyncio one.
         moving_timeout: how long a command waits for slots of a cluster that are on their way between nodes, in seconds.
 
     Attributes:
@@ -72,23 +92,40 @@ class AsyncHoldMQ:
         b'sunny'
     """
 
-    def __init__(self, client: Client, *, moving_timeout: float = 60.0) -> None:
-        if not hasattr(client, "execute_command"):
-            raise ArgumentError(f"client is {client!r}; expected a client object of redis-py or of the same shape")
-        if not moving_timeout > 0:
-            raise ArgumentError(f"moving_timeout is {moving_timeout!r}; expected more than 0 seconds")
+    def __init__(self, client: AsyncClient, *, moving_timeout: float = 60.0) -> None:
+        async_check_client(client)
         self.client: Any = client
-        self.moving_timeout = moving_timeout
+        self.moving_timeout = arguments.wait("moving_timeout", moving_timeout, above=True)
         self.nodes = AsyncNodes(self)
         self._slots = AsyncSlots(self)
         self.topics = AsyncTopics(self)
         self.history = AsyncHistory(self)
+        self.dry_run = AsyncDryRun(self)
         self._owned = False
         self._checked = False
         self._translation = translation(client)
+        self._owner = AsyncClientOwner("this client", now=False, renew=lambda: async_forget(client))
+
+    @overload
+    @classmethod
+    def from_url(
+        cls, url: str, *, cluster: bool = False, decode_responses: Literal[True], **options: Any
+    ) -> "AsyncHoldMQ[str]": ...
+
+    @overload
+    @classmethod
+    def from_url(
+        cls, url: str, *, cluster: bool = False, decode_responses: Literal[False] = False, **options: Any
+    ) -> "AsyncHoldMQ[bytes]": ...
+
+    @overload
+    @classmethod
+    def from_url(
+        cls, url: str, *, cluster: bool = False, decode_responses: bool = False, **options: Any
+    ) -> "AsyncHoldMQ[Any]": ...
 
     @classmethod
-    def from_url(cls, url: str, *, cluster: bool = False, **options: Any) -> Self:
+    def from_url(cls, url: str, *, cluster: bool = False, **options: Any) -> "AsyncHoldMQ[Any]":
         """Over a redis-py client of its own, which is closed together with this object.
 
         Args:
@@ -99,6 +136,8 @@ class AsyncHoldMQ:
         Raises:
             ValueError: the address has another form.
         """
+        arguments.text("url", url)
+        arguments.flag("cluster", cluster)
         hold = cls(async_connect_cluster(url, **options) if cluster else async_connect(url, **options))
         hold._owned = True
         return hold
@@ -123,15 +162,18 @@ class AsyncHoldMQ:
 
     async def aclose(self) -> None:
         """Closes the client if `from_url` made it; a client that was handed in stays open."""
-        if self._owned:
+        if self._owned and not self._owner.is_elsewhere:
             await async_close(self.client)
 
-    def channel(self, name: Text, *, sharded: bool = False) -> AsyncChannel:
+    close = aclose
+
+    def channel(self, name: Text, *, sharded: bool | None = None) -> AsyncChannel[TextT]:
         """The channel of that name; nothing is sent.
 
         Args:
             name: the channel.
-            sharded: a shard channel: in a cluster its messages stay on the node that has its slot.
+            sharded: True: a shard channel, whose messages stay on the node that has its slot. A cluster keeps messages
+                of shard channels only: publishing to others there warns (`HoldMQWarning`) unless this is False.
 
         Raises:
             ArgumentError: a name that is neither str nor bytes.
@@ -158,7 +200,7 @@ class AsyncHoldMQ:
         reconnect: float = 60.0,
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
-    ) -> AsyncSubscription:
+    ) -> AsyncSubscription[TextT]:
         """Messages of channels, what they have kept first.
 
         Args:
@@ -189,7 +231,7 @@ class AsyncHoldMQ:
         reconnect: float = 60.0,
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
-    ) -> AsyncSubscription:
+    ) -> AsyncSubscription[TextT]:
         """Messages of all channels that match, what they have kept first; arguments as for `subscribe`.
 
         Example:
@@ -208,7 +250,7 @@ class AsyncHoldMQ:
         reconnect: float = 60.0,
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
-    ) -> AsyncSubscription:
+    ) -> AsyncSubscription[TextT]:
         """Messages of shard channels, what they have kept first; arguments as for `subscribe`.
 
         In a cluster the channels have to be of one slot (a common hash tag). The subscription follows the slot.
@@ -243,6 +285,7 @@ class AsyncHoldMQ:
             MovingError: slots of the cluster were on their way for longer than `moving_timeout`.
             redis.RedisError: whatever else redis-py raises.
         """
+        arguments.instance("command", command, Command)
         if not self.is_cluster:
             return await self._execute_once(command)
         if command.scope is Scope.SLOTS:
@@ -261,19 +304,30 @@ class AsyncHoldMQ:
                 if not is_moving(error) or not await patience.wait():
                     raise
 
+    def check_process(self) -> None:
+        """Refuses what would use the connections of another process; for this package alone.
+
+        Raises:
+            ForkedError: another process has used this client, and its connections do not survive a fork.
+        """
+        self._owner.check()
+
     async def execute_at(self, node: Any, command: Command[T]) -> T:
-        """The same at one node of a cluster, tried once."""
+        """The same at one node of a cluster, tried once; for this package alone."""
+        self._owner.check()
         with self._translation:
             reply = await self.client.execute_command(*command.words, target_nodes=node, **command.options)
         return command.parse(reply)
 
     async def execute_anywhere(self, command: Command[T]) -> T:
-        """The same for a command without a key that any node of a cluster can answer."""
+        """The same for a command without a key that any node of a cluster can answer; for this package alone."""
+        self._owner.check()
         with self._translation:
             reply = await self.client.execute_command(*command.words, **command.options, **await self._anywhere())
         return command.parse(reply)
 
     async def _execute_once(self, command: Command[T]) -> T:
+        self._owner.check()
         with self._translation:
             reply = await self.client.execute_command(*command.words, **command.options)
         return command.parse(reply)
@@ -284,6 +338,8 @@ class AsyncHoldMQ:
         Raises:
             CommandError: the module refused one.
         """
+        for command in arguments.some("several", several, MAX_PIPELINE, least=0):
+            arguments.instance("one of several", command, Command)
         if self.is_cluster:
             return [await self.execute(command) for command in several]
         pipeline = self.pipeline()
@@ -300,6 +356,8 @@ class AsyncHoldMQ:
             >>> await hold.supports("SESSION.FLY")
             False
         """
+        for name in names:
+            arguments.name("one of the names", name)
         return not await self._unknown(names or PROBES)
 
     async def require_module(self) -> None:
@@ -323,6 +381,7 @@ class AsyncHoldMQ:
         Raises:
             ModuleMissingError: there is none.
         """
+        self._owner.check()
         sections = await self.client.execute_command("INFO", "holdmq", **await self._anywhere())
         if not sections:
             raise ModuleMissingError("the server has no HoldMQ module: INFO has no section 'holdmq'")
@@ -343,8 +402,9 @@ class AsyncHoldMQ:
             >>> [(row.client_id, row.owner) async for row in hold.sessions(connected=True)]
             [('device-10', 'reader-1')]
         """
-        cluster = cast("Any", self.client)
-        for node in cluster.get_primaries() if self.is_cluster else [None]:
+        commands.session_list(count=arguments.in_range("page", page, 1, commands.MAX_COUNT), connected=connected)
+        primaries = (await async_nodes(self.client)).get_primaries() if self.is_cluster else [None]
+        for node in primaries:
             cursor = None
             while True:
                 command = commands.session_list(cursor=cursor, count=page, connected=connected)
@@ -355,7 +415,49 @@ class AsyncHoldMQ:
                 if cursor is None:
                     break
 
-    async def beat(self, owner: Text, lease: int) -> None:
+    async def bridges(self) -> list[BridgeRow]:
+        """The MQTT bridges that have reported within their last intervals, by name."""
+        return await bridges_of(self)
+
+    async def clients(self, *, search: str = "*", bridge: str = "*") -> AsyncIterator[ClientRow]:
+        """The connected MQTT clients with their traffic, bridge by bridge, asked for a page at a time.
+
+        Args:
+            search: a glob over client ids.
+            bridge: a glob over the names of bridges.
+
+        Raises:
+            NotAnsweredError: a bridge has not answered in time.
+        """
+        arguments.text("search", search)
+        arguments.text("bridge", bridge)
+        for one in await self.bridges():
+            if fnmatchcase(one.name, bridge):
+                async for row in clients_of(self, one.name, search):
+                    yield row
+
+    async def loudest(self, count: int = 20) -> list[ClientRow]:
+        """The clients with the most messages per second over all bridges; at most 20 of a bridge are known."""
+        count = arguments.any_whole("count", count, 0, sys.maxsize)
+        rows = [row for one in await self.bridges() for row in one.loudest]
+        return sorted(rows, key=lambda row: row.received_rate + row.sent_rate, reverse=True)[:count]
+
+    async def kick(self, client_id: Text, *, why: str = "") -> bool:
+        """Has its bridge disconnect a client (0x98 in MQTT 5.0).  A session that outlives its connection stays.
+
+        Returns:
+            Whether it was connected.
+
+        Raises:
+            NotAnsweredError: its bridge has not answered in time.
+        """
+        arguments.text("why", why)
+        info = await self.session(client_id).info()
+        if not info.connected:
+            return False
+        return await kick_from(self, info.owner, core.session_key(client_id), why)
+
+    async def beat(self, owner: Text, lease: Duration) -> None:
         """The heartbeat of an owner of sessions (the name that `AsyncSession.open` takes).
 
         The sessions that it opens from then on do not end as long as it beats in time; when it does not, all sessions
@@ -386,17 +488,18 @@ class AsyncHoldMQ:
         return await self.execute(commands.holdmq_check())
 
     def pubsub(self, node: Any = None) -> Any:
-        """A new pub/sub object of the client; of a cluster's at that node, if one is given.
+        """A new pub/sub object of the client; of a cluster's at that node, if one is given. For this package alone.
 
         Raises:
             HoldMQError: this client has none.
         """
+        self._owner.check()
         if not hasattr(self.client, "pubsub"):
             raise HoldMQError(f"{type(self.client).__name__} has no pub/sub; use a client of one of the nodes")
         return self.client.pubsub() if node is None else self.client.pubsub(node=node)
 
     async def find_slot(self, channels: Sequence[Text]) -> None:
-        """Makes sure that the client of a cluster knows where the slot of shard channels is.
+        """Makes sure that the client of a cluster knows where the slot of shard channels is; for this package alone.
 
         Raises:
             ArgumentError: the channels are of several slots.
@@ -408,8 +511,8 @@ class AsyncHoldMQ:
         # A command with a key is redirected, from which the library learns; SSUBSCRIBE only fails.
         await cluster.execute_command("EXISTS", channels[0])
 
-    def listen_at(self, node: Any, channel: Text, *, reconnect: float) -> AsyncSubscription:
-        """A subscription at one node of a cluster."""
+    def listen_at(self, node: Any, channel: Text, *, reconnect: float) -> AsyncSubscription[TextT]:
+        """A subscription at one node of a cluster; for this package alone."""
         return AsyncSubscription(
             self,
             "subscribe",
@@ -429,7 +532,7 @@ class AsyncHoldMQ:
         reconnect: float,
         ping_interval: float,
         skip_repeats: bool,
-    ) -> AsyncSubscription:
+    ) -> AsyncSubscription[TextT]:
         return AsyncSubscription(
             self,
             kind,
@@ -459,6 +562,7 @@ class AsyncHoldMQ:
         return {"target_nodes": (await async_nodes(self.client)).get_random_node()} if self.is_cluster else {}
 
     async def _unknown(self, names: Sequence[str]) -> list[str]:
+        self._owner.check()
         options = {"NEVER_DECODE": True, **await self._anywhere()}
         # In one word, so that redis-py does not take the reply for that of COMMAND.
         replies = await self.client.execute_command("COMMAND INFO", *names, **options)

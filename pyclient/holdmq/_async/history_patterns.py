@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdmq import history_commands as commands
 from holdmq.errors import CommandError, StaleError
@@ -20,6 +20,8 @@ class AsyncHistoryPatterns:
     generation, which only checks it, and then committed, which switches all shards in one step (in a cluster one after
     the other).
 
+    Tasks of one event loop may share it; a process that is forked after its first use makes its own (`ForkedError`).
+
     Example:
         >>> await hold.history.create("devices", "devices/#")
         >>> patterns = hold.history.store("devices").patterns
@@ -32,7 +34,7 @@ class AsyncHistoryPatterns:
         ['#', 'devices/+/state']
     """
 
-    def __init__(self, hold: "AsyncHoldMQ", store: Text) -> None:
+    def __init__(self, hold: "AsyncHoldMQ[Any]", store: Text) -> None:
         self._hold = hold
         self._store = store
 
@@ -44,11 +46,13 @@ class AsyncHistoryPatterns:
         Raises:
             CommandError: nothing is kept by that generation.
         """
+        commands.patterns_get(self._store, shard=shard, generation=generation)  # refuses what cannot be
         [place, *_] = await self._places(shard)
         return await self._hold.execute(commands.patterns_get(self._store, shard=place, generation=generation))
 
     async def stats(self, *, shard: int | None = None) -> tuple[PatternStats, ...]:
         """What each pattern of the present set has; of all shards unless one is named."""
+        commands.patterns_stats(self._store, shard=shard)
         found: dict[tuple[int, str], PatternStats] = {}
         for place in await self._places(shard):
             for one in await self._hold.execute(commands.patterns_stats(self._store, shard=place)):
@@ -75,6 +79,7 @@ class AsyncHistoryPatterns:
             CommandError: the text is none, or does not give every topic exactly one pattern.
             StaleError: the store, or a shard of it, has another generation by now; nothing is prepared.
         """
+        commands.patterns_prepare(self._store, generation, text, shards=shards, shard=shard)
         prepared: list[int | None] = []
         try:
             for place in await self._places(shard):
@@ -95,6 +100,7 @@ class AsyncHistoryPatterns:
         Raises:
             StaleError: another generation, or nothing, is prepared.
         """
+        commands.patterns_commit(self._store, generation, shard=shard)
         places = await self._places(shard)
         stale: StaleError | None = None
         switched = 0
@@ -111,6 +117,7 @@ class AsyncHistoryPatterns:
 
     async def abort(self, *, shard: int | None = None) -> None:
         """Forgets what was prepared."""
+        commands.patterns_abort(self._store, shard=shard)
         for place in await self._places(shard):
             await self._hold.execute(commands.patterns_abort(self._store, shard=place))
 
@@ -122,9 +129,10 @@ class AsyncHistoryPatterns:
         Args:
             margin: how much better it has to be than the present set, in percent (default 10).
         """
+        command = commands.patterns_propose(self._store, margin=margin)
         if self._hold.is_cluster:
             await self.get(shard=0)  # finds the node
-        return await self._hold.execute(commands.patterns_propose(self._store, margin=margin))
+        return await self._hold.execute(command)
 
     async def _places(self, shard: int | None) -> Sequence[int | None]:
         """The shards to go to one by one; None: all that the server has, in one step."""

@@ -1,12 +1,15 @@
 """One store of history: writing, reading and keeping what it has."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdmq import _arguments as arguments
 from holdmq import history_commands as commands
 from holdmq._async.history_patterns import AsyncHistoryPatterns
 from holdmq._async.history_producer import AsyncHistoryProducer
 from holdmq._async.replay import AsyncReplay, ReplayOptions
+from holdmq._durations import Duration
+from holdmq._wire import chunk_words
 from holdmq.history_commands import Start
 from holdmq.history_replies import COLUMNS, HistoryColumns, HistoryImport, HistoryInfo, HistoryPlace
 from holdmq.replies import Message, Payload, ProducerChunk, Text
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 class AsyncHistoryStore:
     """One store of history; made by `AsyncHistory.store`.
+
+    Tasks of one event loop may share it; a process that is forked after its first use makes its own (`ForkedError`).
 
     Attributes:
         name: its name.
@@ -33,7 +38,7 @@ class AsyncHistoryStore:
         (['meters/7'], [b'230 V'], 2)
     """
 
-    def __init__(self, hold: "AsyncHoldMQ", name: Text) -> None:
+    def __init__(self, hold: "AsyncHoldMQ[Any]", name: Text) -> None:
         commands.history_unstore(name)  # a name that cannot be is refused here
         self._hold = hold
         self.name = name
@@ -46,7 +51,7 @@ class AsyncHistoryStore:
         """Removes the store with all its messages.
 
         Raises:
-            CommandError: there is no such store.
+            NoStoreError: there is no such store.
         """
         if self._hold.is_cluster:
             await self._hold.history.cluster.drop(self.name)
@@ -57,7 +62,8 @@ class AsyncHistoryStore:
         """What the store has, or one shard of it; reads no messages.
 
         Raises:
-            CommandError: there is no such store, or shard.
+            NoStoreError: there is no such store.
+            CommandError: there is no such shard.
 
         Example:
             >>> await hold.history.create("lamps", "lamps/#", shards=2)
@@ -76,7 +82,7 @@ class AsyncHistoryStore:
         *,
         qos: int = 0,
         retain: bool = False,
-        ttl: int | None = None,
+        ttl: Duration | None = None,
         publisher: Text | None = None,
         properties: bytes = b"",
         producer: ProducerChunk | None = None,
@@ -141,7 +147,8 @@ class AsyncHistoryStore:
 
         Raises:
             ArgumentError: too few or too many messages, or one that cannot be stored.
-            CommandError: there is no such store, or it does not select a topic.
+            NoStoreError: there is no such store.
+            CommandError: it does not select a topic.
             FencedError: the producer has a larger epoch by now.
 
         Example:
@@ -151,11 +158,16 @@ class AsyncHistoryStore:
             >>> [(result.first, result.last) for result in (await clocks.import_messages(ticks)).values()]
             [(1, 2)]
         """
+        records = [
+            (arguments.instance("a message", message, Message).topic, message.to_record())
+            for message in arguments.some("messages", messages, commands.MAX_IMPORT)
+        ]
+        chunk_words(producer)  # refuses what cannot be
         self._hold.nodes.forget(self.name)
         layout = await self._hold.nodes.layout(self.name)
         return {
             shard: await self.import_records(shard, group, producer=producer)
-            for shard, group in layout.split(messages).items()
+            for shard, group in layout.split(records).items()
         }
 
     def producer(self, name: Text, *, epoch: int | None = None) -> AsyncHistoryProducer:
@@ -244,7 +256,8 @@ class AsyncHistoryStore:
 
         Raises:
             ArgumentError: a column that there is not, or a number outside of its range.
-            CommandError: there is no such store or shard, or a key was changed by others.
+            NoStoreError: there is no such store.
+            CommandError: there is no such shard, or a key was changed by others.
         """
         return await self._hold.execute(
             commands.history_range(
@@ -284,7 +297,17 @@ class AsyncHistoryStore:
             [b'2', b'3']
             [b'4']
         """
-        names = tuple(columns)
+        names = arguments.words("column", columns, COLUMNS)
+        commands.history_range(
+            self.name,
+            shard,
+            (first, last),
+            topic_filter=topic_filter,
+            columns=names,
+            count=count,
+            max_bytes=max_bytes,
+            expired=expired,
+        )
         while first <= last:
             page = await self.range(
                 shard,
@@ -309,6 +332,7 @@ class AsyncHistoryStore:
             shard: its number.
             time: as the `start` of a replay.
         """
+        commands.history_sequence(self.name, shard, commands.time_ms("time", time) or 0)
         if time == "earliest":
             return (await self.info(shard)).shards[0].first
         now_ms = await self._hold.execute_anywhere(commands.server_time_ms()) if commands.needs_clock(time) else 0
@@ -340,16 +364,18 @@ class AsyncHistoryStore:
         Raises:
             HoldLostError: retention went on without it; `release` first.
         """
+        command = commands.history_hold(self.name, reader, watermarks)
         if self._hold.is_cluster:
             return await self._hold.history.cluster.hold(self.name, reader, watermarks)
-        return await self._hold.execute(commands.history_hold(self.name, reader, watermarks))
+        return await self._hold.execute(command)
 
     async def release(self, reader: Text) -> None:
         """The reader holds nothing any more."""
+        command = commands.history_release(self.name, reader)
         if self._hold.is_cluster:
             await self._hold.history.cluster.release(self.name, reader)
         else:
-            await self._hold.execute(commands.history_release(self.name, reader))
+            await self._hold.execute(command)
 
     async def check(self, shard: int | None = None, *, epoch: int | None = None) -> tuple[str, ...]:
         """What in the index of an epoch differs from what its messages say; empty when all is well.
@@ -361,13 +387,15 @@ class AsyncHistoryStore:
             epoch: its number (default: the present one of each shard).
 
         Raises:
-            CommandError: there is no such store, shard or epoch.
+            NoStoreError: there is no such store.
+            CommandError: there is no such shard or epoch.
 
         Example:
             >>> await hold.history.create("doors", "doors/#", shards=2)
             >>> await hold.history.store("doors").check()
             ()
         """
+        commands.history_check(self.name, 0 if shard is None else shard, epoch=epoch)
         if shard is not None:
             return await self._check(shard, epoch)
         found: list[str] = []

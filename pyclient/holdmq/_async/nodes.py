@@ -36,7 +36,7 @@ class AsyncNodes:
         passing: what a node says that may be otherwise in a moment, and has changed nothing.
     """
 
-    def __init__(self, hold: "AsyncHoldMQ") -> None:
+    def __init__(self, hold: "AsyncHoldMQ[Any]") -> None:
         library = library_of(hold.client)
         self._hold = hold
         self._translation = translation(hold.client)
@@ -75,6 +75,7 @@ class AsyncNodes:
 
     async def ask(self, node: Any, command: Command[T]) -> T:
         """What that node replies, tried once."""
+        self._hold.check_process()
         try:
             with self._translation:
                 reply = await async_ask(self._hold.client, node, command.words, command.options)
@@ -132,12 +133,13 @@ class AsyncNodes:
             NoStoreError: there is no such store.
         """
         name = history_commands.store_name(store)
-        if name not in self._layouts:
+        layout = self._layouts.get(name)
+        if layout is None:
             layout = await self._hold.execute(history_commands.store_layout(name, cluster=self._hold.is_cluster))
             if len(self._layouts) >= MAX_LAYOUTS:
                 self._layouts.clear()
             self._layouts[name] = layout
-        return self._layouts[name]
+        return layout
 
     def forget(self, store: Text) -> None:
         """The layout of a store is asked for again."""

@@ -8,7 +8,7 @@ Invariants: whoever listens before he reads, and waits before he reads again, mi
 """
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdmq import history_commands as commands
 from holdmq._io import async_sleep
@@ -31,11 +31,11 @@ SLICE_OF_MANY_S = 0.1
 class AsyncNotices:
     """The subscriptions of one replay, by the names of the nodes (one without a name if there is no cluster)."""
 
-    def __init__(self, hold: "AsyncHoldMQ", reconnect: float) -> None:
+    def __init__(self, hold: "AsyncHoldMQ[Any]", reconnect: float) -> None:
         self._hold = hold
         self._reconnect = reconnect
         self._store: Text | None = None
-        self._open: dict[str, AsyncSubscription] = {}
+        self._open: dict[str, AsyncSubscription[Any]] = {}
         self._reconnections: dict[str, int] = {}
         self._lost = lost_of(hold.client)
         self._closed = False
@@ -53,7 +53,7 @@ class AsyncNotices:
             hold, reconnect = self._hold, self._reconnect
             await self._add(
                 "",
-                hold.psubscribe(commands.wakeup_channel("*"), reconnect=reconnect)
+                hold.psubscribe(commands.WAKEUP_CHANNEL + b"*", reconnect=reconnect)
                 if store is None
                 else hold.subscribe(commands.wakeup_channel(store), reconnect=reconnect),
             )
@@ -110,7 +110,7 @@ class AsyncNotices:
             except self._lost:
                 continue  # looking again every LOOK_AGAIN_S seconds finds what it has
 
-    async def _add(self, name: str, notices: "AsyncSubscription") -> None:
+    async def _add(self, name: str, notices: "AsyncSubscription[Any]") -> None:
         try:
             await notices.__aenter__()
         except BaseException:

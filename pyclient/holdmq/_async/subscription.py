@@ -9,16 +9,18 @@ that nobody reads. Invariants:
    (`client-output-buffer-limit`), which shows as a reconnection.
 2. Every wait is bounded: by the caller's timeout, by `ping_interval` for a silent connection, by `reconnect` for a lost
    one.
-3. One task reads; several need a subscription each.
+3. One task of one process reads; several need a subscription each (`_guard`).
 """
 
 import random
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
+from holdmq import _arguments as arguments
 from holdmq import commands
 from holdmq._feed import Feed, Kind
+from holdmq._guard import AsyncGuard, NotCopied
 from holdmq._io import (
     async_cancellations,
     async_close,
@@ -28,8 +30,8 @@ from holdmq._io import (
     async_read,
     async_sleep,
 )
-from holdmq.errors import ArgumentError, UnexpectedReplyError, library_of, translation
-from holdmq.replies import ChannelMessage, Deliver, Text
+from holdmq.errors import UnexpectedReplyError, library_of, translation
+from holdmq.replies import ChannelMessage, Deliver, Text, TextT
 
 if TYPE_CHECKING:
     from holdmq._async.client import AsyncHoldMQ
@@ -47,11 +49,11 @@ SLICE_S = 1.0
 """The longest single wait, so that `aclose` from elsewhere is noticed."""
 
 
-class AsyncSubscription:
+class AsyncSubscription(NotCopied, Generic[TextT]):
     """Messages of channels or of patterns, those that were kept first; made by `subscribe` and `psubscribe`.
 
     Iterate over it, or call `get`. It connects when it is entered as a context manager, or else with the first message
-    that is asked for.
+    that is asked for. One task of one process reads it at a time; it belongs to the process that connected it.
 
     A message is known to be live (`held` is False) if nothing is handed over for its channel, or if it came behind the
     answer to a PING that was sent after the confirmation. Of patterns, of `deliver=held`, and for a user who may not
@@ -68,7 +70,7 @@ class AsyncSubscription:
 
     def __init__(
         self,
-        hold: "AsyncHoldMQ",
+        hold: "AsyncHoldMQ[TextT]",
         kind: Kind,
         names: tuple[Text, ...],
         *,
@@ -79,24 +81,20 @@ class AsyncSubscription:
         node: Any = None,  # of a cluster: there, and nowhere else
     ) -> None:
         commands.check_names("patterns" if kind == "psubscribe" else "channels", names, MAX_NAMES)
-        if timeout is not None and timeout < 0:
-            raise ArgumentError(f"timeout is {timeout!r}; expected None or seconds from 0 on")
-        if reconnect < 0:
-            raise ArgumentError(f"reconnect is {reconnect!r}; expected seconds from 0 on")
-        if ping_interval <= 0:
-            raise ArgumentError(f"ping_interval is {ping_interval!r}; expected seconds above 0")
         self._hold = hold
         self._kind: Kind = kind
         self._names = tuple(dict.fromkeys(names))
-        self._timeout = timeout
-        self._reconnect = reconnect
-        self._ping_interval = ping_interval
-        self._skip_repeats = skip_repeats
+        self._timeout = arguments.optional_wait("timeout", timeout)
+        self._reconnect = arguments.wait("reconnect", reconnect)
+        self._ping_interval = arguments.wait("ping_interval", ping_interval, above=True)
+        self._skip_repeats = arguments.flag("skip_repeats", skip_repeats)
         self._node = node
         self._feed = Feed()
+        self._guard = AsyncGuard(f"the subscription to {names[0]!r}", now=False)
         self._pubsub: Any = None
         self._part: Any = None  # what has the connection: of a cluster's pub/sub object the one for the node
-        self._ready: ChannelMessage | None = None  # read, but its reader was cancelled
+        # A reply that was read and not digested, or a message that was not handed out: the reader was interrupted.
+        self._left: tuple[Any, ChannelMessage[TextT] | None] = (None, None)
         self._opened = False
         self._closed = False
         self._reading = False
@@ -122,7 +120,14 @@ class AsyncSubscription:
         return self._feed.reconnections
 
     async def __aenter__(self) -> Self:
-        await self._open()
+        with self._guard:
+            self._reading = True
+            try:
+                await self._open()
+            finally:
+                self._reading = False
+                if self._closed:
+                    await self._discard()
         return self
 
     async def __aexit__(
@@ -133,7 +138,7 @@ class AsyncSubscription:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ChannelMessage:
+    async def __anext__(self) -> ChannelMessage[TextT]:
         message = await self.get(self._timeout)
         if message is None:
             raise StopAsyncIteration
@@ -142,13 +147,16 @@ class AsyncSubscription:
     async def aclose(self) -> None:
         """Ends the subscription and gives its connection back; a second call does nothing.
 
-        If somebody is waiting in `get`, that call ends within a second and gives the connection back.
+        If somebody is waiting in `get`, that call ends within a second and gives the connection back. In a process that
+        was forked from the subscription's own it leaves the connection alone.
         """
         self._closed = True
-        if not self._reading:
+        if not self._reading and not self._guard.is_elsewhere:
             await self._discard()
 
-    async def get(self, timeout: float | None = None) -> ChannelMessage | None:  # noqa: ASYNC109 - it returns None then
+    close = aclose
+
+    async def get(self, timeout: float | None = None) -> ChannelMessage[TextT] | None:  # noqa: ASYNC109 - it returns None then
         """The next message, or None if there is none within so many seconds or after `aclose`.
 
         Args:
@@ -157,48 +165,62 @@ class AsyncSubscription:
         Raises:
             redis.ConnectionError: the server could not be reached for `reconnect` seconds.
             redis.ResponseError: the server refused the subscription.
+            ForkedError: another process has connected it.
+            ConcurrentUseError: another task is reading it.
         """
-        self._reading = True
-        try:
-            if not self._opened:
-                await self._open()
-            return await self._next(None if timeout is None else time.monotonic() + timeout)
-        finally:
-            self._reading = False
-            if self._closed:
-                await self._discard()
+        arguments.optional_wait("timeout", timeout)
+        with self._guard:
+            self._reading = True
+            try:
+                if not self._opened:
+                    await self._open()
+                return await self._next(None if timeout is None else time.monotonic() + timeout)
+            finally:
+                self._reading = False
+                if self._closed:
+                    await self._discard()
 
-    async def _next(self, deadline: float | None) -> ChannelMessage | None:
+    async def _next(self, deadline: float | None) -> ChannelMessage[TextT] | None:
         before = async_cancellations()
         while not self._closed:
-            if self._ready is None:
+            if self._left[1] is None:
                 left = SLICE_S if deadline is None else deadline - time.monotonic()
-                self._ready = await self._step(max(SHORTEST_WAIT_S, min(left, SLICE_S, self._ping_interval)))
+                await self._step(max(SHORTEST_WAIT_S, min(left, SLICE_S, self._ping_interval)))
                 async_raise_if_cancelled(before)
-            message, self._ready = self._ready, None
+            message = self._left[1]
+            if message is not None:
+                self._left = (None, None)
             if message is not None and not (self._skip_repeats and message.repeat):
                 return message
             if message is None and deadline is not None and time.monotonic() >= deadline:
                 return None
         return None
 
-    async def _step(self, wait: float) -> ChannelMessage | None:
+    async def _step(self, wait: float) -> None:
         """Reads and digests one reply or waits so long for it; without a connection, tries to get one."""
         if self._pubsub is None:
             await self._connect(wait)
-            return None
+            return
         try:
-            reply = await async_read(self._part, wait)
-            if reply is None:
+            if self._left[0] is None:
+                self._left = (await async_read(self._part, wait), None)
+            if self._left[0] is None:
                 await self._watch()
-                return None
+                return
             self._heard, self._pinged = time.monotonic(), False
-            return await self._digest(reply)
+            await self._digest_left()
         except self._lost as error:
             await self._lose(error)
-            return None
 
-    async def _digest(self, reply: Any) -> ChannelMessage | None:
+    async def _digest_left(self) -> None:
+        """An interrupt leaves the reply where it is, for the next time; an error does not."""
+        try:
+            self._left = (None, await self._digest(self._left[0]))
+        except Exception:
+            self._left = (None, None)
+            raise
+
+    async def _digest(self, reply: Any) -> ChannelMessage[TextT] | None:
         if not isinstance(reply, (list, tuple)):  # RESP3 answers a PING with a plain string
             self._feed.pong(reply)
             return None
@@ -208,6 +230,7 @@ class AsyncSubscription:
         if event["type"] == "pong":
             self._feed.pong(event["data"])
         elif event["type"] == self._kind and self._feed.confirm(event["channel"]):
+            self._left = (None, None)  # a second confirmation would mean another life
             await async_ping(self._part, self._feed.fence)
         elif event["type"] == "sunsubscribe":  # nobody asked for it: the slot has moved
             raise library_of(self._hold.client).ConnectionError(f"the slot of {event['channel']!r} has moved")
@@ -250,10 +273,11 @@ class AsyncSubscription:
             return
         now = time.monotonic()
         self._lost_since = now if self._lost_since is None else self._lost_since
-        # Not all clients shall come back at the same moment.
-        self._next_try = now + self._backoff * random.uniform(0.5, 1.0)  # noqa: S311
+        deadline = self._lost_since + self._reconnect
+        # Not all clients shall come back at the same moment. The last try is at the deadline.
+        self._next_try = min(deadline, now + self._backoff * random.uniform(0.5, 1.0))  # noqa: S311
         self._backoff = min(2 * self._backoff, LAST_BACKOFF_S)
-        if isinstance(error, self._hopeless) or self._next_try > self._lost_since + self._reconnect:
+        if isinstance(error, self._hopeless) or now >= deadline:
             self._lost_since, self._backoff, self._next_try = None, FIRST_BACKOFF_S, 0.0
             raise error
 

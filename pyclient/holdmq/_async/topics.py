@@ -1,9 +1,10 @@
 """Publishing to MQTT topics, and what they retain."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdmq import commands
+from holdmq._durations import Duration
 from holdmq.errors import ArgumentError
 from holdmq.replies import Message, Payload, ProducerChunk, Publisher, Text
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 class AsyncTopics:
     """The topics of the server; the attribute `topics` of `AsyncHoldMQ`.
 
+    Tasks of one event loop may share it; a process that is forked after its first use makes its own (`ForkedError`).
+
     Example:
         >>> await hold.topics.publish("weather/bergen", b"rain", retain=True)
         0
@@ -23,7 +26,7 @@ class AsyncTopics:
         b'rain'
     """
 
-    def __init__(self, hold: "AsyncHoldMQ") -> None:
+    def __init__(self, hold: "AsyncHoldMQ[Any]") -> None:
         self._hold = hold
 
     async def publish(
@@ -33,7 +36,7 @@ class AsyncTopics:
         *,
         qos: int = 0,
         retain: bool = False,
-        ttl: int | None = None,
+        ttl: Duration | None = None,
         publisher: Text | Publisher | None = None,
         properties: bytes = b"",
         producer: ProducerChunk | None = None,
@@ -66,7 +69,7 @@ class AsyncTopics:
             InvalidTopicError: a topic name that MQTT forbids.
             ArgumentError: a number outside of its range, or an option without the one that it needs.
             FencedError: the publisher's session has a newer owner, or the producer a larger epoch.
-            NoSessionError: it was never opened, or is gone.
+            NoSessionError: the publisher's epoch was given, and the session is gone.
             MovingError: slots were on their way for too long; the sessions in the others have the message.
         """
         if self._hold.is_cluster and isinstance(publisher, Publisher) and (publisher.epoch or publisher.packet_id):

@@ -1,21 +1,26 @@
 # Generated from pyclient/holdmq/_async/channel.py by tools/generate_sync.py; change that file.
 """One channel: publish, look at what it keeps, subscribe."""
 
+import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, cast
 
+from holdmq import _arguments as arguments
 from holdmq import commands
-from holdmq.replies import ChannelPolicy, Payload, ProducerChunk, Text
+from holdmq.errors import HoldMQWarning
+from holdmq.replies import ChannelPolicy, Payload, ProducerChunk, Text, TextT
 
 if TYPE_CHECKING:
     from holdmq._sync.client import HoldMQ
     from holdmq._sync.subscription import Subscription
 
 
-class Channel:
+class Channel(Generic[TextT]):
     """A channel whose messages wait until somebody is there to read them; made by `channel`.
 
     In a cluster only shard channels (`sharded=True`) keep messages, on the node that has the channel's slot.
+
+    Threads may share it, and processes that fork: each gets connections of its own.
 
     Attributes:
         name: the channel.
@@ -31,11 +36,12 @@ class Channel:
         [b'sunny', b'rain']
     """
 
-    def __init__(self, hold: "HoldMQ", name: Text, *, sharded: bool = False) -> None:
+    def __init__(self, hold: "HoldMQ[TextT]", name: Text, *, sharded: bool | None = None) -> None:
         commands.channel_last(name)  # a name that cannot be is refused here
         self._hold = hold
         self.name = name
-        self.sharded = sharded
+        self.sharded = bool(arguments.optional_flag("sharded", sharded))
+        self._keeps_nothing = sharded is None and hold.is_cluster
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -43,7 +49,7 @@ class Channel:
     def publish(self, message: Payload, *, producer: ProducerChunk | None = None) -> int:
         """Publishes a message; by the channel's policy it is kept, if nobody hears it or always.
 
-        It cannot be kept if the key named like the channel holds no list; `HoldMQ.info` counts that.
+        It is kept in a list of its own (`CHANNEL.KEY`): keys of an application are never touched.
 
         Args:
             message: the content.
@@ -66,22 +72,30 @@ class Channel:
             -1
         """
         publish = commands.channel_spublish if self.sharded else commands.channel_publish
-        return self._hold.execute(publish(self.name, message, producer=producer))
+        command = publish(self.name, message, producer=producer)
+        if self._keeps_nothing:
+            warnings.warn(
+                f"a cluster keeps nothing of the channel {self.name!r}, whose subscribers may be on other nodes: "
+                "expected sharded=True for a shard channel, or sharded=False for one whose messages need not be kept",
+                HoldMQWarning,
+                stacklevel=2,
+            )
+        return self._hold.execute(command)
 
-    def last(self) -> Text | None:
-        """The last message that the channel keeps, None if there is none; removes nothing.
+    def last(self) -> TextT | None:
+        """The channel's most recent message, None if it is not kept; removes nothing.
 
         Raises:
-            WrongTypeError: the key named like the channel holds no list.
+            WrongTypeError: the key of the channel's list holds no list.
 
         Example:
             >>> receivers = hold.channel("status").publish("green")
             >>> hold.channel("status").last()
             b'green'
         """
-        return self._hold.execute(commands.channel_last(self.name))
+        return cast("TextT | None", self._hold.execute(commands.channel_last(self.name)))
 
-    def backlog(self, page: int = 100) -> Iterator[Text]:
+    def backlog(self, page: int = 100) -> Iterator[TextT]:
         """The messages that the channel keeps, oldest first; removes nothing.
 
         Reads a page at a time. What is published meanwhile is read too; if messages leave the list meanwhile
@@ -97,7 +111,8 @@ class Channel:
         start = 0
         while True:
             messages = self._hold.execute(commands.channel_range(self.name, start, start + page - 1))
-            yield from messages
+            for message in messages:
+                yield cast("TextT", message)
             start += len(messages)
             if len(messages) < page:
                 return
@@ -118,7 +133,7 @@ class Channel:
         reconnect: float = 60.0,
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
-    ) -> "Subscription":
+    ) -> "Subscription[TextT]":
         """Its messages, what it has kept first; arguments as for `HoldMQ.subscribe`."""
         subscribe = self._hold.ssubscribe if self.sharded else self._hold.subscribe
         return subscribe(

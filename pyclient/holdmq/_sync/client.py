@@ -7,17 +7,32 @@ It owns nothing but the client that `from_url` made. Invariants:
 2. The client object is used by its shape (`execute_command`, `pipeline`, `pubsub`) and never changed.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 
-from holdmq import commands
+from holdmq import _arguments as arguments
+from holdmq import commands, core
+from holdmq._durations import Duration
 from holdmq._feed import Kind
-from holdmq._io import Client, close, connect, connect_cluster, nodes
+from holdmq._guard import ClientOwner
+from holdmq._io import (
+    Client,
+    check_client,
+    close,
+    connect,
+    connect_cluster,
+    forget,
+    nodes,
+)
+from holdmq._sync.bridges import bridges_of, clients_of, kick_from
 from holdmq._sync.channel import Channel
+from holdmq._sync.dry_run import DryRun
 from holdmq._sync.history import History
 from holdmq._sync.nodes import Nodes
-from holdmq._sync.pipeline import Pipeline
+from holdmq._sync.pipeline import MAX_PIPELINE, Pipeline
 from holdmq._sync.session import Session
 from holdmq._sync.slots import Patience, Slots
 from holdmq._sync.subscription import Subscription
@@ -30,7 +45,7 @@ from holdmq.errors import (
     is_moving,
     translation,
 )
-from holdmq.replies import SessionRow, Text
+from holdmq.replies import BridgeRow, ClientRow, SessionRow, Text, TextT
 
 T = TypeVar("T")
 
@@ -40,12 +55,15 @@ PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
 """One command of each family: a server that has them has the module."""
 
 
-class HoldMQ:
+class HoldMQ(Generic[TextT]):
     """HoldMQ over a client that is there already, or over one of its own (`from_url`).
 
-    Any client of the shape of redis-py's will do: `redis.Redis`, `redis.RedisCluster`, what `Sentinel.master_for`
-    returns, `valkey.Valkey`; for `HoldMQ` their asyncio twins. `decode_responses` and `protocol` may be as they
-    like.
+    Channels and their messages come as `bytes`, or as `str` if the client has `decode_responses=True`: then its type is
+    `HoldMQ[str]`, which checkers see of `from_url`, and which `hold: HoldMQ[str] = HoldMQ(client)` says.
+
+    Any client of the shape of redis-py's will do: `redis.Redis`, `redis.RedisCluster`, what
+    `master_for` of `redis.Sentinel` returns, `valkey.Valkey`. `decode_responses` and `protocol` may be
+    as they like.
 
     When the connection is lost before the reply came, nobody knows whether the command was carried out. What happens
     then is the client's `retry` policy: `redis.Redis(...)` sends the command again by default, and `publish` and `add`
@@ -55,8 +73,10 @@ class HoldMQ:
     In a cluster whose slots are being moved, commands about sessions and publishes wait until the slots that they need
     have settled; a pipeline does not wait, its replies hold the errors.
 
+    Threads may share it, and processes that fork: each gets connections of its own.
+
     Args:
-        client: the client object to wrap.
+        client: the client object to wrap, a synchronous one.
         moving_timeout: how long a command waits for slots of a cluster that are on their way between nodes, in seconds.
 
     Attributes:
@@ -74,22 +94,39 @@ class HoldMQ:
     """
 
     def __init__(self, client: Client, *, moving_timeout: float = 60.0) -> None:
-        if not hasattr(client, "execute_command"):
-            raise ArgumentError(f"client is {client!r}; expected a client object of redis-py or of the same shape")
-        if not moving_timeout > 0:
-            raise ArgumentError(f"moving_timeout is {moving_timeout!r}; expected more than 0 seconds")
+        check_client(client)
         self.client: Any = client
-        self.moving_timeout = moving_timeout
+        self.moving_timeout = arguments.wait("moving_timeout", moving_timeout, above=True)
         self.nodes = Nodes(self)
         self._slots = Slots(self)
         self.topics = Topics(self)
         self.history = History(self)
+        self.dry_run = DryRun(self)
         self._owned = False
         self._checked = False
         self._translation = translation(client)
+        self._owner = ClientOwner("this client", now=False, renew=lambda: forget(client))
+
+    @overload
+    @classmethod
+    def from_url(
+        cls, url: str, *, cluster: bool = False, decode_responses: Literal[True], **options: Any
+    ) -> "HoldMQ[str]": ...
+
+    @overload
+    @classmethod
+    def from_url(
+        cls, url: str, *, cluster: bool = False, decode_responses: Literal[False] = False, **options: Any
+    ) -> "HoldMQ[bytes]": ...
+
+    @overload
+    @classmethod
+    def from_url(
+        cls, url: str, *, cluster: bool = False, decode_responses: bool = False, **options: Any
+    ) -> "HoldMQ[Any]": ...
 
     @classmethod
-    def from_url(cls, url: str, *, cluster: bool = False, **options: Any) -> Self:
+    def from_url(cls, url: str, *, cluster: bool = False, **options: Any) -> "HoldMQ[Any]":
         """Over a redis-py client of its own, which is closed together with this object.
 
         Args:
@@ -100,6 +137,8 @@ class HoldMQ:
         Raises:
             ValueError: the address has another form.
         """
+        arguments.text("url", url)
+        arguments.flag("cluster", cluster)
         hold = cls(connect_cluster(url, **options) if cluster else connect(url, **options))
         hold._owned = True
         return hold
@@ -124,15 +163,16 @@ class HoldMQ:
 
     def close(self) -> None:
         """Closes the client if `from_url` made it; a client that was handed in stays open."""
-        if self._owned:
+        if self._owned and not self._owner.is_elsewhere:
             close(self.client)
 
-    def channel(self, name: Text, *, sharded: bool = False) -> Channel:
+    def channel(self, name: Text, *, sharded: bool | None = None) -> Channel[TextT]:
         """The channel of that name; nothing is sent.
 
         Args:
             name: the channel.
-            sharded: a shard channel: in a cluster its messages stay on the node that has its slot.
+            sharded: True: a shard channel, whose messages stay on the node that has its slot. A cluster keeps messages
+                of shard channels only: publishing to others there warns (`HoldMQWarning`) unless this is False.
 
         Raises:
             ArgumentError: a name that is neither str nor bytes.
@@ -159,7 +199,7 @@ class HoldMQ:
         reconnect: float = 60.0,
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
-    ) -> Subscription:
+    ) -> Subscription[TextT]:
         """Messages of channels, what they have kept first.
 
         Args:
@@ -190,7 +230,7 @@ class HoldMQ:
         reconnect: float = 60.0,
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
-    ) -> Subscription:
+    ) -> Subscription[TextT]:
         """Messages of all channels that match, what they have kept first; arguments as for `subscribe`.
 
         Example:
@@ -209,7 +249,7 @@ class HoldMQ:
         reconnect: float = 60.0,
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
-    ) -> Subscription:
+    ) -> Subscription[TextT]:
         """Messages of shard channels, what they have kept first; arguments as for `subscribe`.
 
         In a cluster the channels have to be of one slot (a common hash tag). The subscription follows the slot.
@@ -244,6 +284,7 @@ class HoldMQ:
             MovingError: slots of the cluster were on their way for longer than `moving_timeout`.
             redis.RedisError: whatever else redis-py raises.
         """
+        arguments.instance("command", command, Command)
         if not self.is_cluster:
             return self._execute_once(command)
         if command.scope is Scope.SLOTS:
@@ -262,19 +303,30 @@ class HoldMQ:
                 if not is_moving(error) or not patience.wait():
                     raise
 
+    def check_process(self) -> None:
+        """Refuses what would use the connections of another process; for this package alone.
+
+        Raises:
+            ForkedError: another process has used this client, and its connections do not survive a fork.
+        """
+        self._owner.check()
+
     def execute_at(self, node: Any, command: Command[T]) -> T:
-        """The same at one node of a cluster, tried once."""
+        """The same at one node of a cluster, tried once; for this package alone."""
+        self._owner.check()
         with self._translation:
             reply = self.client.execute_command(*command.words, target_nodes=node, **command.options)
         return command.parse(reply)
 
     def execute_anywhere(self, command: Command[T]) -> T:
-        """The same for a command without a key that any node of a cluster can answer."""
+        """The same for a command without a key that any node of a cluster can answer; for this package alone."""
+        self._owner.check()
         with self._translation:
             reply = self.client.execute_command(*command.words, **command.options, **self._anywhere())
         return command.parse(reply)
 
     def _execute_once(self, command: Command[T]) -> T:
+        self._owner.check()
         with self._translation:
             reply = self.client.execute_command(*command.words, **command.options)
         return command.parse(reply)
@@ -285,6 +337,8 @@ class HoldMQ:
         Raises:
             CommandError: the module refused one.
         """
+        for command in arguments.some("several", several, MAX_PIPELINE, least=0):
+            arguments.instance("one of several", command, Command)
         if self.is_cluster:
             return [self.execute(command) for command in several]
         pipeline = self.pipeline()
@@ -301,6 +355,8 @@ class HoldMQ:
             >>> hold.supports("SESSION.FLY")
             False
         """
+        for name in names:
+            arguments.name("one of the names", name)
         return not self._unknown(names or PROBES)
 
     def require_module(self) -> None:
@@ -324,6 +380,7 @@ class HoldMQ:
         Raises:
             ModuleMissingError: there is none.
         """
+        self._owner.check()
         sections = self.client.execute_command("INFO", "holdmq", **self._anywhere())
         if not sections:
             raise ModuleMissingError("the server has no HoldMQ module: INFO has no section 'holdmq'")
@@ -344,8 +401,9 @@ class HoldMQ:
             >>> [(row.client_id, row.owner) for row in hold.sessions(connected=True)]
             [('device-10', 'reader-1')]
         """
-        cluster = cast("Any", self.client)
-        for node in cluster.get_primaries() if self.is_cluster else [None]:
+        commands.session_list(count=arguments.in_range("page", page, 1, commands.MAX_COUNT), connected=connected)
+        primaries = (nodes(self.client)).get_primaries() if self.is_cluster else [None]
+        for node in primaries:
             cursor = None
             while True:
                 command = commands.session_list(cursor=cursor, count=page, connected=connected)
@@ -355,7 +413,48 @@ class HoldMQ:
                 if cursor is None:
                     break
 
-    def beat(self, owner: Text, lease: int) -> None:
+    def bridges(self) -> list[BridgeRow]:
+        """The MQTT bridges that have reported within their last intervals, by name."""
+        return bridges_of(self)
+
+    def clients(self, *, search: str = "*", bridge: str = "*") -> Iterator[ClientRow]:
+        """The connected MQTT clients with their traffic, bridge by bridge, asked for a page at a time.
+
+        Args:
+            search: a glob over client ids.
+            bridge: a glob over the names of bridges.
+
+        Raises:
+            NotAnsweredError: a bridge has not answered in time.
+        """
+        arguments.text("search", search)
+        arguments.text("bridge", bridge)
+        for one in self.bridges():
+            if fnmatchcase(one.name, bridge):
+                yield from clients_of(self, one.name, search)
+
+    def loudest(self, count: int = 20) -> list[ClientRow]:
+        """The clients with the most messages per second over all bridges; at most 20 of a bridge are known."""
+        count = arguments.any_whole("count", count, 0, sys.maxsize)
+        rows = [row for one in self.bridges() for row in one.loudest]
+        return sorted(rows, key=lambda row: row.received_rate + row.sent_rate, reverse=True)[:count]
+
+    def kick(self, client_id: Text, *, why: str = "") -> bool:
+        """Has its bridge disconnect a client (0x98 in MQTT 5.0).  A session that outlives its connection stays.
+
+        Returns:
+            Whether it was connected.
+
+        Raises:
+            NotAnsweredError: its bridge has not answered in time.
+        """
+        arguments.text("why", why)
+        info = self.session(client_id).info()
+        if not info.connected:
+            return False
+        return kick_from(self, info.owner, core.session_key(client_id), why)
+
+    def beat(self, owner: Text, lease: Duration) -> None:
         """The heartbeat of an owner of sessions (the name that `Session.open` takes).
 
         The sessions that it opens from then on do not end as long as it beats in time; when it does not, all sessions
@@ -386,17 +485,18 @@ class HoldMQ:
         return self.execute(commands.holdmq_check())
 
     def pubsub(self, node: Any = None) -> Any:
-        """A new pub/sub object of the client; of a cluster's at that node, if one is given.
+        """A new pub/sub object of the client; of a cluster's at that node, if one is given. For this package alone.
 
         Raises:
             HoldMQError: this client has none.
         """
+        self._owner.check()
         if not hasattr(self.client, "pubsub"):
             raise HoldMQError(f"{type(self.client).__name__} has no pub/sub; use a client of one of the nodes")
         return self.client.pubsub() if node is None else self.client.pubsub(node=node)
 
     def find_slot(self, channels: Sequence[Text]) -> None:
-        """Makes sure that the client of a cluster knows where the slot of shard channels is.
+        """Makes sure that the client of a cluster knows where the slot of shard channels is; for this package alone.
 
         Raises:
             ArgumentError: the channels are of several slots.
@@ -408,8 +508,8 @@ class HoldMQ:
         # A command with a key is redirected, from which the library learns; SSUBSCRIBE only fails.
         cluster.execute_command("EXISTS", channels[0])
 
-    def listen_at(self, node: Any, channel: Text, *, reconnect: float) -> Subscription:
-        """A subscription at one node of a cluster."""
+    def listen_at(self, node: Any, channel: Text, *, reconnect: float) -> Subscription[TextT]:
+        """A subscription at one node of a cluster; for this package alone."""
         return Subscription(
             self,
             "subscribe",
@@ -429,7 +529,7 @@ class HoldMQ:
         reconnect: float,
         ping_interval: float,
         skip_repeats: bool,
-    ) -> Subscription:
+    ) -> Subscription[TextT]:
         return Subscription(
             self,
             kind,
@@ -459,6 +559,7 @@ class HoldMQ:
         return {"target_nodes": (nodes(self.client)).get_random_node()} if self.is_cluster else {}
 
     def _unknown(self, names: Sequence[str]) -> list[str]:
+        self._owner.check()
         options = {"NEVER_DECODE": True, **self._anywhere()}
         # In one word, so that redis-py does not take the reply for that of COMMAND.
         replies = self.client.execute_command("COMMAND INFO", *names, **options)

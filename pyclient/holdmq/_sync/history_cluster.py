@@ -13,9 +13,10 @@ Invariants:
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdmq import history_commands as commands
+from holdmq._durations import Duration
 from holdmq._sync.slots import Patience
 from holdmq.commands import Command, SlotRange
 from holdmq.errors import CommandError, MovingError, NoStoreError
@@ -31,11 +32,11 @@ T = TypeVar("T")
 class HistoryCluster:
     """The stores of a cluster."""
 
-    def __init__(self, hold: "HoldMQ") -> None:
+    def __init__(self, hold: "HoldMQ[Any]") -> None:
         self._hold = hold
         self._nodes = hold.nodes
 
-    def create(self, store: Text, filters: Sequence[str], settings: Mapping[str, int | None]) -> None:
+    def create(self, store: Text, filters: Sequence[str], settings: Mapping[str, Duration | None]) -> None:
         """Makes or changes a store on every node that has a shard of it.
 
         Raises:
@@ -43,7 +44,7 @@ class HistoryCluster:
             MovingError: some shards were on their way until the time was over; the others have it.
         """
         copies = self._hold.execute(commands.history_copies(store))
-        wanted = settings.get("shards")
+        wanted = cast("int | None", settings.get("shards"))
         shards = wanted if wanted is not None else max((copy.shards for copy in copies), default=1)
         seed = copies[0].seed if copies else secrets.token_hex(16)
         now_ms = self._hold.execute_anywhere(commands.server_time_ms())
@@ -147,7 +148,8 @@ class HistoryCluster:
         """The store whose topics a filter can match.
 
         Raises:
-            CommandError: there is none, or there are several.
+            NoStoreError: there is none.
+            CommandError: there are several.
         """
         stores = self._hold.execute(commands.history_stores())
         found = [
@@ -155,10 +157,12 @@ class HistoryCluster:
             for policy in stores
             if any(commands.filters_overlap(one, topic_filter) for one in policy.filters)
         ]
-        if len(found) != 1:
-            what = f"{len(found)} stores keep" if found else "no store keeps"
-            wanted = ": one of them has to be named" if found else ""
-            raise CommandError(f"{what} topics of the filter {topic_filter!r}{wanted}")
+        if not found:
+            raise NoStoreError(f"NOSTORE no store keeps topics of the filter {topic_filter!r}")
+        if len(found) > 1:
+            raise CommandError(
+                f"{len(found)} stores keep topics of the filter {topic_filter!r}: one of them has to be named"
+            )
         return found[0]
 
     def _try(self, node: Any, command: Command[T]) -> list[T]:

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdmq import history_commands as commands
 from holdmq.errors import CommandError, StaleError
@@ -21,6 +21,8 @@ class HistoryPatterns:
     generation, which only checks it, and then committed, which switches all shards in one step (in a cluster one after
     the other).
 
+    Threads may share it, and processes that fork: each gets connections of its own.
+
     Example:
         >>> hold.history.create("devices", "devices/#")
         >>> patterns = hold.history.store("devices").patterns
@@ -33,7 +35,7 @@ class HistoryPatterns:
         ['#', 'devices/+/state']
     """
 
-    def __init__(self, hold: "HoldMQ", store: Text) -> None:
+    def __init__(self, hold: "HoldMQ[Any]", store: Text) -> None:
         self._hold = hold
         self._store = store
 
@@ -45,11 +47,13 @@ class HistoryPatterns:
         Raises:
             CommandError: nothing is kept by that generation.
         """
+        commands.patterns_get(self._store, shard=shard, generation=generation)  # refuses what cannot be
         [place, *_] = self._places(shard)
         return self._hold.execute(commands.patterns_get(self._store, shard=place, generation=generation))
 
     def stats(self, *, shard: int | None = None) -> tuple[PatternStats, ...]:
         """What each pattern of the present set has; of all shards unless one is named."""
+        commands.patterns_stats(self._store, shard=shard)
         found: dict[tuple[int, str], PatternStats] = {}
         for place in self._places(shard):
             for one in self._hold.execute(commands.patterns_stats(self._store, shard=place)):
@@ -76,6 +80,7 @@ class HistoryPatterns:
             CommandError: the text is none, or does not give every topic exactly one pattern.
             StaleError: the store, or a shard of it, has another generation by now; nothing is prepared.
         """
+        commands.patterns_prepare(self._store, generation, text, shards=shards, shard=shard)
         prepared: list[int | None] = []
         try:
             for place in self._places(shard):
@@ -94,6 +99,7 @@ class HistoryPatterns:
         Raises:
             StaleError: another generation, or nothing, is prepared.
         """
+        commands.patterns_commit(self._store, generation, shard=shard)
         places = self._places(shard)
         stale: StaleError | None = None
         switched = 0
@@ -110,6 +116,7 @@ class HistoryPatterns:
 
     def abort(self, *, shard: int | None = None) -> None:
         """Forgets what was prepared."""
+        commands.patterns_abort(self._store, shard=shard)
         for place in self._places(shard):
             self._hold.execute(commands.patterns_abort(self._store, shard=place))
 
@@ -121,9 +128,10 @@ class HistoryPatterns:
         Args:
             margin: how much better it has to be than the present set, in percent (default 10).
         """
+        command = commands.patterns_propose(self._store, margin=margin)
         if self._hold.is_cluster:
             self.get(shard=0)  # finds the node
-        return self._hold.execute(commands.patterns_propose(self._store, margin=margin))
+        return self._hold.execute(command)
 
     def _places(self, shard: int | None) -> Sequence[int | None]:
         """The shards to go to one by one; None: all that the server has, in one step."""

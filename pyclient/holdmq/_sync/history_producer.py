@@ -2,9 +2,11 @@
 """A producer of history: numbers what it appends, so that what is sent again after a lost reply is stored once."""
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdmq import history_commands as commands
+from holdmq._durations import Duration
+from holdmq._guard import Guard, NotCopied
 from holdmq._wire import chunk_words
 from holdmq.errors import HoldMQError, ProducerError, library_of
 from holdmq.history_replies import HistoryPlace
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from holdmq.commands import Command
 
 
-class HistoryProducer:
+class HistoryProducer(NotCopied):
     """Appends messages to a store, each once; made by `HistoryStore.producer`.
 
     When redis-py sends a message again because the connection was lost before the reply came, the server answers as it
@@ -23,7 +25,7 @@ class HistoryProducer:
     same message again, as often as is wanted, also after a pause. Whoever takes the producer's name later, with a
     larger epoch, fences this one.
 
-    One task uses it at a time.
+    One thread of one process uses it at a time: give each its own producer, with a name of its own.
 
     Attributes:
         name: the producer's name.
@@ -39,7 +41,7 @@ class HistoryProducer:
         2
     """
 
-    def __init__(self, hold: "HoldMQ", store: Text, name: Text, *, epoch: int | None) -> None:
+    def __init__(self, hold: "HoldMQ[Any]", store: Text, name: Text, *, epoch: int | None) -> None:
         self.name = name
         self.epoch = time.time_ns() // 1000 if epoch is None else epoch
         self.chunk = 0
@@ -47,7 +49,9 @@ class HistoryProducer:
         self._hold = hold
         self._store = store
         self._pending: Command[HistoryPlace] | None = None
+        self._refused_last: Command[HistoryPlace] | None = None  # what `retry` may send again besides
         self._refused: type[Exception] = library_of(hold.client).ResponseError
+        self._guard = Guard(f"the producer {name!r} of the store {store!r}", now=True)
 
     @property
     def _next(self) -> ProducerChunk:
@@ -65,7 +69,7 @@ class HistoryProducer:
         *,
         qos: int = 0,
         retain: bool = False,
-        ttl: int | None = None,
+        ttl: Duration | None = None,
         publisher: Text | None = None,
         properties: bytes = b"",
     ) -> HistoryPlace:
@@ -76,32 +80,50 @@ class HistoryProducer:
             FencedError: somebody with a larger epoch has the producer's name.
             ProducerError: the number was used before, by somebody with the same name and epoch.
             redis.ConnectionError: the outcome of this message is not known.
+            ForkedError: another process made the producer.
+            ConcurrentUseError: another thread is using it.
         """
-        if self._pending is not None:
-            raise HoldMQError("the outcome of the message before is not known; expected a retry() before the next one")
-        self._pending = commands.history_append(
-            self._store,
-            commands.message_of(topic, payload, qos, retain, publisher, properties),
-            ttl=ttl,
-            producer=self._next,
-        )
-        return self.retry()
+        with self._guard:
+            if self._pending is not None:
+                raise HoldMQError(
+                    "the outcome of the message before is not known; expected a retry() before the next one"
+                )
+            self._pending = commands.history_append(
+                self._store,
+                commands.message_of(topic, payload, qos, retain, publisher, properties),
+                ttl=ttl,
+                producer=self._next,
+            )
+            return self._send(self._pending, again=False)
 
     def retry(self) -> HistoryPlace:
         """Sends the message whose outcome is not known once more; errors as for `append`.
 
+        Also one that was refused, until the next one is sent: it has its number, so that it is stored once even if the
+        library had sent it before the refusal. A refusal leaves it as it was.
+
         Raises:
             HoldMQError: there is none.
         """
-        if self._pending is None:
-            raise HoldMQError("the outcome of every message is known; expected one that failed")
+        with self._guard:
+            message = self._pending or self._refused_last
+            if message is None:
+                raise HoldMQError("the outcome of every message is known; expected one that failed")
+            return self._send(message, again=True)
+
+    def _send(self, message: "Command[HistoryPlace]", *, again: bool) -> HistoryPlace:
         try:
-            place = self._hold.execute(self._pending)
+            place = self._hold.execute(message)
         except self._refused:
-            self._pending = None  # refused means that nothing was stored: the number is still free
+            if not again:  # refused now says nothing of the time before, whose reply was lost
+                # The library may have sent it before this refusal, and that may have been stored: the number is used.
+                self.chunk += 1
+                self._refused_last = message
+                self._pending = None
             raise
-        self._pending = None
-        self.chunk += 1
+        if self._pending is not None:
+            self.chunk += 1  # first: an interrupt between the two must not leave a used number for the next message
+        self._pending = self._refused_last = None
         if place.sequence == 0:
             raise ProducerError(
                 f"the message was not stored: the producer {self.name!r} has used number {self.chunk - 1} of epoch "

@@ -2,12 +2,15 @@
 """One store of history: writing, reading and keeping what it has."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdmq import _arguments as arguments
 from holdmq import history_commands as commands
+from holdmq._durations import Duration
 from holdmq._sync.history_patterns import HistoryPatterns
 from holdmq._sync.history_producer import HistoryProducer
 from holdmq._sync.replay import Replay, ReplayOptions
+from holdmq._wire import chunk_words
 from holdmq.history_commands import Start
 from holdmq.history_replies import COLUMNS, HistoryColumns, HistoryImport, HistoryInfo, HistoryPlace
 from holdmq.replies import Message, Payload, ProducerChunk, Text
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
 class HistoryStore:
     """One store of history; made by `History.store`.
+
+    Threads may share it, and processes that fork: each gets connections of its own.
 
     Attributes:
         name: its name.
@@ -34,7 +39,7 @@ class HistoryStore:
         (['meters/7'], [b'230 V'], 2)
     """
 
-    def __init__(self, hold: "HoldMQ", name: Text) -> None:
+    def __init__(self, hold: "HoldMQ[Any]", name: Text) -> None:
         commands.history_unstore(name)  # a name that cannot be is refused here
         self._hold = hold
         self.name = name
@@ -47,7 +52,7 @@ class HistoryStore:
         """Removes the store with all its messages.
 
         Raises:
-            CommandError: there is no such store.
+            NoStoreError: there is no such store.
         """
         if self._hold.is_cluster:
             self._hold.history.cluster.drop(self.name)
@@ -58,7 +63,8 @@ class HistoryStore:
         """What the store has, or one shard of it; reads no messages.
 
         Raises:
-            CommandError: there is no such store, or shard.
+            NoStoreError: there is no such store.
+            CommandError: there is no such shard.
 
         Example:
             >>> hold.history.create("lamps", "lamps/#", shards=2)
@@ -77,7 +83,7 @@ class HistoryStore:
         *,
         qos: int = 0,
         retain: bool = False,
-        ttl: int | None = None,
+        ttl: Duration | None = None,
         publisher: Text | None = None,
         properties: bytes = b"",
         producer: ProducerChunk | None = None,
@@ -142,7 +148,8 @@ class HistoryStore:
 
         Raises:
             ArgumentError: too few or too many messages, or one that cannot be stored.
-            CommandError: there is no such store, or it does not select a topic.
+            NoStoreError: there is no such store.
+            CommandError: it does not select a topic.
             FencedError: the producer has a larger epoch by now.
 
         Example:
@@ -152,11 +159,16 @@ class HistoryStore:
             >>> [(result.first, result.last) for result in (clocks.import_messages(ticks)).values()]
             [(1, 2)]
         """
+        records = [
+            (arguments.instance("a message", message, Message).topic, message.to_record())
+            for message in arguments.some("messages", messages, commands.MAX_IMPORT)
+        ]
+        chunk_words(producer)  # refuses what cannot be
         self._hold.nodes.forget(self.name)
         layout = self._hold.nodes.layout(self.name)
         return {
             shard: self.import_records(shard, group, producer=producer)
-            for shard, group in layout.split(messages).items()
+            for shard, group in layout.split(records).items()
         }
 
     def producer(self, name: Text, *, epoch: int | None = None) -> HistoryProducer:
@@ -245,7 +257,8 @@ class HistoryStore:
 
         Raises:
             ArgumentError: a column that there is not, or a number outside of its range.
-            CommandError: there is no such store or shard, or a key was changed by others.
+            NoStoreError: there is no such store.
+            CommandError: there is no such shard, or a key was changed by others.
         """
         return self._hold.execute(
             commands.history_range(
@@ -285,7 +298,17 @@ class HistoryStore:
             [b'2', b'3']
             [b'4']
         """
-        names = tuple(columns)
+        names = arguments.words("column", columns, COLUMNS)
+        commands.history_range(
+            self.name,
+            shard,
+            (first, last),
+            topic_filter=topic_filter,
+            columns=names,
+            count=count,
+            max_bytes=max_bytes,
+            expired=expired,
+        )
         while first <= last:
             page = self.range(
                 shard,
@@ -310,6 +333,7 @@ class HistoryStore:
             shard: its number.
             time: as the `start` of a replay.
         """
+        commands.history_sequence(self.name, shard, commands.time_ms("time", time) or 0)
         if time == "earliest":
             return (self.info(shard)).shards[0].first
         now_ms = self._hold.execute_anywhere(commands.server_time_ms()) if commands.needs_clock(time) else 0
@@ -341,16 +365,18 @@ class HistoryStore:
         Raises:
             HoldLostError: retention went on without it; `release` first.
         """
+        command = commands.history_hold(self.name, reader, watermarks)
         if self._hold.is_cluster:
             return self._hold.history.cluster.hold(self.name, reader, watermarks)
-        return self._hold.execute(commands.history_hold(self.name, reader, watermarks))
+        return self._hold.execute(command)
 
     def release(self, reader: Text) -> None:
         """The reader holds nothing any more."""
+        command = commands.history_release(self.name, reader)
         if self._hold.is_cluster:
             self._hold.history.cluster.release(self.name, reader)
         else:
-            self._hold.execute(commands.history_release(self.name, reader))
+            self._hold.execute(command)
 
     def check(self, shard: int | None = None, *, epoch: int | None = None) -> tuple[str, ...]:
         """What in the index of an epoch differs from what its messages say; empty when all is well.
@@ -362,13 +388,15 @@ class HistoryStore:
             epoch: its number (default: the present one of each shard).
 
         Raises:
-            CommandError: there is no such store, shard or epoch.
+            NoStoreError: there is no such store.
+            CommandError: there is no such shard or epoch.
 
         Example:
             >>> hold.history.create("doors", "doors/#", shards=2)
             >>> hold.history.store("doors").check()
             ()
         """
+        commands.history_check(self.name, 0 if shard is None else shard, epoch=epoch)
         if shard is not None:
             return self._check(shard, epoch)
         found: list[str] = []

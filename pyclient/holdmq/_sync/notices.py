@@ -9,7 +9,7 @@ Invariants: whoever listens before he reads, and waits before he reads again, mi
 """
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdmq import history_commands as commands
 from holdmq._io import sleep
@@ -32,11 +32,11 @@ SLICE_OF_MANY_S = 0.1
 class Notices:
     """The subscriptions of one replay, by the names of the nodes (one without a name if there is no cluster)."""
 
-    def __init__(self, hold: "HoldMQ", reconnect: float) -> None:
+    def __init__(self, hold: "HoldMQ[Any]", reconnect: float) -> None:
         self._hold = hold
         self._reconnect = reconnect
         self._store: Text | None = None
-        self._open: dict[str, Subscription] = {}
+        self._open: dict[str, Subscription[Any]] = {}
         self._reconnections: dict[str, int] = {}
         self._lost = lost_of(hold.client)
         self._closed = False
@@ -54,7 +54,7 @@ class Notices:
             hold, reconnect = self._hold, self._reconnect
             self._add(
                 "",
-                hold.psubscribe(commands.wakeup_channel("*"), reconnect=reconnect)
+                hold.psubscribe(commands.WAKEUP_CHANNEL + b"*", reconnect=reconnect)
                 if store is None
                 else hold.subscribe(commands.wakeup_channel(store), reconnect=reconnect),
             )
@@ -111,7 +111,7 @@ class Notices:
             except self._lost:
                 continue  # looking again every LOOK_AGAIN_S seconds finds what it has
 
-    def _add(self, name: str, notices: "Subscription") -> None:
+    def _add(self, name: str, notices: "Subscription[Any]") -> None:
         try:
             notices.__enter__()
         except BaseException:

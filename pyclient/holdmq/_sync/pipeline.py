@@ -3,6 +3,8 @@
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from holdmq import _arguments as arguments
+from holdmq._guard import Guard, NotCopied
 from holdmq.commands import Command, Scope
 from holdmq.errors import ArgumentError, HoldMQError, translate, translation
 
@@ -16,10 +18,16 @@ MAX_PIPELINE = 10_000
 
 
 class Reply(Generic[T]):
-    """The reply that a queued command will have."""
+    """The reply that a queued command will have; it belongs to the thread and the process of its pipeline.
+
+    Attributes:
+        command: what was queued.
+        error: why there is no result, once it was executed.
+        done: whether it was executed, and what became of it is known.
+    """
 
     def __init__(self, command: Command[T]) -> None:
-        self._command = command
+        self.command = command
         self._result: T | None = None
         self.error: Exception | None = None
         self.done = False
@@ -38,19 +46,19 @@ class Reply(Generic[T]):
         return cast("T", self._result)
 
     def settle(self, reply: object) -> None:
-        """Takes the raw reply, or the exception that came instead."""
+        """Takes the raw reply, or the exception that came instead; for this package alone."""
         try:
             if isinstance(reply, Exception):
                 self.error = translate(reply)
             else:
-                self._result = self._command.parse(reply)
+                self._result = self.command.parse(reply)
         except HoldMQError as error:
             self.error = error
         self.done = True
 
 
-class Pipeline:
-    """Commands that are sent together; made by `pipeline`.
+class Pipeline(NotCopied):
+    """Commands that are sent together; made by `pipeline`. One thread of one process uses it at a time.
 
     Example:
         >>> from holdmq import commands
@@ -62,24 +70,31 @@ class Pipeline:
         ((1, 2), 2)
     """
 
-    def __init__(self, hold: "HoldMQ", transaction: bool) -> None:
-        if transaction and _decodes(hold.client):
+    def __init__(self, hold: "HoldMQ[Any]", transaction: bool) -> None:
+        if arguments.flag("transaction", transaction) and _decodes(hold.client):
             raise ArgumentError("transaction is True; expected False with a client that has decode_responses=True")
         self._hold = hold
-        self._raw = hold.client.pipeline(transaction=transaction)
+        self._transaction = bool(transaction)
         self._replies: list[Reply[Any]] = []
+        self._guard = Guard("the pipeline", now=False)
 
     def queue(self, command: Command[T]) -> Reply[T]:
         """Adds a command built by `holdmq.commands`; its reply is there after `execute`.
 
         Raises:
             ArgumentError: the pipeline is full, or the command has to go to several nodes of a cluster.
+            ForkedError: another process has queued commands.
+            ConcurrentUseError: another thread is using the pipeline.
         """
+        arguments.instance("command", command, Command)
+        with self._guard:
+            return self._queue(command)
+
+    def _queue(self, command: Command[T]) -> Reply[T]:
         if len(self._replies) >= MAX_PIPELINE:
             raise ArgumentError(f"{MAX_PIPELINE} commands are queued; expected an execute() before the next")
         if command.scope is not Scope.KEY and self._hold.is_cluster:
             raise ArgumentError(f"{command.words[0]!r} has no key; expected one that has for a pipeline to a cluster")
-        self._raw.execute_command(*command.words, **command.options)
         reply = Reply(command)
         self._replies.append(reply)
         return reply
@@ -92,13 +107,25 @@ class Pipeline:
 
         Raises:
             CommandError: the module refused a command; those after it were carried out all the same.
+            ForkedError: another process has queued commands.
+            ConcurrentUseError: another thread is using the pipeline.
         """
+        arguments.flag("raise_on_error", raise_on_error)
+        with self._guard:
+            return self._execute(raise_on_error=raise_on_error)
+
+    def _execute(self, *, raise_on_error: bool) -> list[Reply[Any]]:
         replies, self._replies = self._replies, []
         if not replies:
             return []
+        self._hold.check_process()
+        # One list alone says what is queued, so that an interrupt cannot leave a command without its reply.
+        raw = self._hold.client.pipeline(transaction=self._transaction)
+        for reply in replies:
+            raw.execute_command(*reply.command.words, **reply.command.options)
         with translation(self._hold.client):
-            raw = self._raw.execute(raise_on_error=False)
-        for reply, answer in zip(replies, raw, strict=True):
+            answers = raw.execute(raise_on_error=False)
+        for reply, answer in zip(replies, answers, strict=True):
             reply.settle(answer)
         if raise_on_error:
             for reply in replies:

@@ -2,9 +2,11 @@
 """A producer: numbers its batches, so that one that is sent again after a lost reply is not stored again."""
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdmq import commands
+from holdmq._durations import Duration
+from holdmq._guard import Guard, NotCopied
 from holdmq.commands import Command
 from holdmq.errors import HoldMQError, ProducerError, library_of
 from holdmq.replies import AddResult, Payload, Text
@@ -13,14 +15,14 @@ if TYPE_CHECKING:
     from holdmq._sync.client import HoldMQ
 
 
-class Producer:
+class Producer(NotCopied):
     """Adds messages to a session, each batch once; made by `Session.producer`.
 
     When redis-py sends a batch again because the connection was lost before the reply came, the server answers as it
     did the first time. When redis-py gives up, the outcome is not known: then `pending` is True, and `retry` sends the
     same batch again, as often as is wanted, also after a pause.
 
-    One task uses it at a time.
+    One thread of one process uses it at a time: give each its own producer, with a name of its own.
 
     Attributes:
         name: the producer's name.
@@ -34,7 +36,7 @@ class Producer:
         (3,)
     """
 
-    def __init__(self, hold: "HoldMQ", client_id: Text, name: Text, *, sequence: int | None, prefix: Text) -> None:
+    def __init__(self, hold: "HoldMQ[Any]", client_id: Text, name: Text, *, sequence: int | None, prefix: Text) -> None:
         self.name = name
         self.sequence = time.time_ns() // 1000 if sequence is None else sequence
         commands.session_add(client_id, [b""], producer=(name, self.sequence), prefix=prefix)  # refuses what cannot be
@@ -42,71 +44,90 @@ class Producer:
         self._client_id = client_id
         self._prefix = prefix
         self._pending: Command[AddResult] | None = None
+        self._refused_last: Command[AddResult] | None = None  # what `retry` may send again besides
         self._refused: type[Exception] = library_of(hold.client).ResponseError
+        self._guard = Guard(f"the producer {name!r} of the session {client_id!r}", now=True)
 
     @property
     def pending(self) -> bool:
         """Whether the outcome of the last batch is not known."""
         return self._pending is not None
 
-    def add(self, *payloads: Payload, limit: int | None = None, ttl: int | None = None) -> AddResult:
+    def add(self, *payloads: Payload, limit: int | None = None, ttl: Duration | None = None) -> AddResult:
         """Appends messages; arguments and errors as for `Session.add`, but at most 1000 payloads.
 
         Raises:
             HoldMQError: the outcome of the batch before is not known.
             ProducerError: the number of the batch was used before, by somebody else.
             redis.ConnectionError: the outcome of this batch is not known.
+            ForkedError: another process made the producer.
+            ConcurrentUseError: another thread is using it.
         """
-        return self._send(
-            commands.session_add(
-                self._client_id,
-                payloads,
-                limit=limit,
-                ttl=ttl,
-                producer=(self.name, self.sequence),
-                prefix=self._prefix,
+        with self._guard:
+            return self._send_new(
+                commands.session_add(
+                    self._client_id,
+                    payloads,
+                    limit=limit,
+                    ttl=ttl,
+                    producer=(self.name, self.sequence),
+                    prefix=self._prefix,
+                )
             )
-        )
 
     def add_expiring(
-        self, *messages: tuple[Payload, int | None], limit: int | None = None, ttl: int | None = None
+        self, *messages: tuple[Payload, Duration | None], limit: int | None = None, ttl: Duration | None = None
     ) -> AddResult:
         """Appends messages that live for times of their own; as `Session.add_expiring`, errors as for `add`."""
-        return self._send(
-            commands.session_add_expiring(
-                self._client_id,
-                messages,
-                limit=limit,
-                ttl=ttl,
-                producer=(self.name, self.sequence),
-                prefix=self._prefix,
+        with self._guard:
+            return self._send_new(
+                commands.session_add_expiring(
+                    self._client_id,
+                    messages,
+                    limit=limit,
+                    ttl=ttl,
+                    producer=(self.name, self.sequence),
+                    prefix=self._prefix,
+                )
             )
-        )
 
     def retry(self) -> AddResult:
         """Sends the batch whose outcome is not known once more; errors as for `add`.
 
+        Also one that was refused, until the next one is sent: it has its number, so that it is stored once even if the
+        library had sent it before the refusal. A refusal leaves it as it was.
+
         Raises:
             HoldMQError: there is none.
         """
-        if self._pending is None:
-            raise HoldMQError("the outcome of every batch is known; expected one that failed")
+        with self._guard:
+            batch = self._pending or self._refused_last
+            if batch is None:
+                raise HoldMQError("the outcome of every batch is known; expected one that failed")
+            return self._send(batch, again=True)
+
+    def _send_new(self, batch: Command[AddResult]) -> AddResult:
+        if self._pending is not None:
+            raise HoldMQError("the outcome of the batch before is not known; expected a retry() before the next batch")
+        self._pending = batch
+        return self._send(batch, again=False)
+
+    def _send(self, batch: Command[AddResult], *, again: bool) -> AddResult:
         try:
-            result = self._hold.execute(self._pending)
+            result = self._hold.execute(batch)
         except self._refused:
-            self._pending = None  # refused means that nothing was stored: the number is still free
+            if not again:  # refused now says nothing of the time before, whose reply was lost
+                # The library may have sent it before this refusal, and that may have been stored: the number is used.
+                self.sequence += 1
+                self._refused_last = batch
+                self._pending = None
             raise
-        self._pending = None
-        self.sequence += 1
+        if self._pending is not None:
+            self.sequence += 1  # first: an interrupt between the two must not leave a used number for the next batch
+        self._pending = self._refused_last = None
         if not result.packet_ids:
             raise ProducerError(
                 f"the batch was not stored: the producer {self.name!r} has used number {self.sequence - 1} before; "
                 "expected a name of its own for each producer, or a larger sequence"
             )
         return result
-
-    def _send(self, batch: Command[AddResult]) -> AddResult:
-        if self._pending is not None:
-            raise HoldMQError("the outcome of the batch before is not known; expected a retry() before the next batch")
-        self._pending = batch
-        return self.retry()

@@ -2,20 +2,27 @@
 """One MQTT session: its queue, its owner and its subscriptions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from holdmq import _arguments as arguments
 from holdmq import commands
+from holdmq._durations import Duration, Start
+from holdmq._guard import Owner
+from holdmq._history_times import replay_needs_clock, replay_text, server_time_ms
 from holdmq._sync.producer import Producer
-from holdmq.errors import UnexpectedReplyError
+from holdmq.errors import NoSessionError, UnexpectedReplyError
 from holdmq.replies import (
     AckResult,
     AddResult,
     Entry,
+    EntryState,
     ImportResult,
     Message,
     OpenResult,
     Page,
     Payload,
+    QueueBounds,
     QueuedMessage,
     ReplayResult,
     SessionInfo,
@@ -29,13 +36,18 @@ if TYPE_CHECKING:
 
 DELIVERED_AT_ONCE = 1000
 """Messages of one SESSION.DELIVER."""
+PURGED_AT_ONCE = 1000
 
 
 class Session:
     """The session of an MQTT client; made by `session`.
 
     After `open` every command that writes carries the epoch, so that it is refused (`FencedError`) once somebody else
-    has opened the session. Without, nothing is checked.
+    has opened the session. A handle without an epoch checks nothing: it fills, reads and subscribes the queue of that
+    client whether the session was opened or not.
+
+    Threads may share it. The epoch belongs to the process that called `open`: a process that is forked from it has to
+    open the session again (`ForkedError`).
 
     Attributes:
         client_id: the client's id.
@@ -55,12 +67,13 @@ class Session:
         >>> session.close()
     """
 
-    def __init__(self, hold: "HoldMQ", client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> None:
+    def __init__(self, hold: "HoldMQ[Any]", client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> None:
         commands.session_drop(client_id, epoch=epoch, prefix=prefix)  # what cannot be is refused here
         self._hold = hold
         self.client_id = client_id
         self.prefix = prefix
         self.epoch = epoch
+        self._owner = Owner(f"the session {client_id!r}", now=False)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.client_id!r}, epoch={self.epoch})"
@@ -70,9 +83,11 @@ class Session:
         owner: Text,
         *,
         clean: bool = False,
-        expiry: int | None = None,
-        lease: int | None = None,
+        expiry: Duration | None = None,
+        lease: Duration | None = None,
+        bounds: QueueBounds | None = None,
         will: Will | None = None,
+        identity: Text | None = None,
     ) -> OpenResult:
         """Takes the session over from whoever has it, or creates it; later commands are fenced by the new epoch.
 
@@ -81,30 +96,58 @@ class Session:
             clean: drop what is there first.
             expiry: how long the session lives after it was closed, in seconds, 0 to 4294967295 (default 0).
             lease: how much longer it lives if the owner vanishes, in seconds (default 3600).
+            bounds: of its queue; None: those of the server's settings.
             will: what is published if the connection is lost: by `close(will=True)`, or when the owner vanishes.
+            identity: to whom the session belongs; None: it is not asked, and stays as it is.
 
         Raises:
             ArgumentError: a number outside of its range.
+            IdentityError: the session belongs to another identity.
             InvalidTopicError: a topic of a will that MQTT forbids.
         """
         opened = self._hold.execute(
             commands.session_open(
-                self.client_id, owner, clean=clean, expiry=expiry, lease=lease, will=will, prefix=self.prefix
+                self.client_id,
+                owner,
+                clean=clean,
+                expiry=expiry,
+                lease=lease,
+                bounds=bounds,
+                will=will,
+                identity=identity,
+                prefix=self.prefix,
             )
         )
         self.epoch = opened.epoch
+        self._owner = Owner(f"the session {self.client_id!r}", now=True)
         return opened
+
+    def _check_epoch(self) -> None:
+        """Refuses what only an owner can do if there is no epoch."""
+        if self.epoch == 0:
+            raise NoSessionError(
+                f"NOSESSION this handle of the session {self.client_id!r} has no epoch: expected open() before, or "
+                "session(..., epoch=...)"
+            )
+
+    def _own_epoch(self) -> int:
+        """The epoch, which two processes must not share: the server could not tell them apart."""
+        if self._owner.is_elsewhere:
+            self._owner.check()
+        return self.epoch
 
     def touch(self) -> None:
         """Renews the lease.
 
         Raises:
             FencedError: the session has a newer owner.
-            NoSessionError: it was never opened, or is gone.
+            NoSessionError: this handle has no epoch (`open` gives it one), or the session is gone.
         """
-        self._hold.execute(commands.session_touch(self.client_id, epoch=self.epoch, prefix=self.prefix))
+        touch = commands.session_touch(self.client_id, epoch=self._own_epoch(), prefix=self.prefix)
+        self._check_epoch()
+        self._hold.execute(touch)
 
-    def close(self, *, expiry: int | None = None, sent: int | None = None, will: bool = False) -> None:
+    def close(self, *, expiry: Duration | None = None, sent: int | None = None, will: bool = False) -> None:
         """The connection is gone: with expiry 0 the session is dropped, else it lives so long.
 
         Args:
@@ -114,15 +157,15 @@ class Session:
 
         Raises:
             FencedError: the session has a newer owner.
-            NoSessionError: it was never opened, or is gone.
+            NoSessionError: this handle has no epoch (`open` gives it one), or the session is gone.
         """
-        self._hold.execute(
-            commands.session_close(
-                self.client_id, epoch=self.epoch, expiry=expiry, sent=sent, will=will, prefix=self.prefix
-            )
+        close = commands.session_close(
+            self.client_id, epoch=self._own_epoch(), expiry=expiry, sent=sent, will=will, prefix=self.prefix
         )
+        self._check_epoch()
+        self._hold.execute(close)
 
-    def add(self, *payloads: Payload, limit: int | None = None, ttl: int | None = None) -> AddResult:
+    def add(self, *payloads: Payload, limit: int | None = None, ttl: Duration | None = None) -> AddResult:
         """Appends messages to the queue.
 
         Args:
@@ -146,7 +189,7 @@ class Session:
         )
 
     def add_expiring(
-        self, *messages: tuple[Payload, int | None], limit: int | None = None, ttl: int | None = None
+        self, *messages: tuple[Payload, Duration | None], limit: int | None = None, ttl: Duration | None = None
     ) -> AddResult:
         """Appends messages that live for times of their own.
 
@@ -255,7 +298,7 @@ class Session:
                 inflight=inflight,
                 count=count,
                 max_bytes=max_bytes,
-                epoch=self.epoch,
+                epoch=self._own_epoch(),
                 prefix=self.prefix,
             )
         )
@@ -302,7 +345,7 @@ class Session:
             FencedError: the session has a newer owner.
         """
         return self._hold.execute(
-            commands.session_ack(self.client_id, packet_ids, epoch=self.epoch, prefix=self.prefix)
+            commands.session_ack(self.client_id, packet_ids, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     def ack_next(self, *packet_ids: int, count: int) -> AckResult:
@@ -328,7 +371,7 @@ class Session:
             (1, [b'c'])
         """
         return self._hold.execute(
-            commands.session_ack_next(self.client_id, packet_ids, count, epoch=self.epoch, prefix=self.prefix)
+            commands.session_ack_next(self.client_id, packet_ids, count, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     def sent(self, serial: int) -> None:
@@ -338,7 +381,7 @@ class Session:
             ArgumentError: a serial below 0.
             FencedError: the session has a newer owner.
         """
-        self._hold.execute(commands.session_sent(self.client_id, serial, epoch=self.epoch, prefix=self.prefix))
+        self._hold.execute(commands.session_sent(self.client_id, serial, epoch=self._own_epoch(), prefix=self.prefix))
 
     def release(self, *packet_ids: int) -> int:
         """PUBREC was received (QoS 2, outgoing): drops the payloads, keeps the identifiers until `ack`.
@@ -351,7 +394,7 @@ class Session:
             FencedError: the session has a newer owner.
         """
         return self._hold.execute(
-            commands.session_release(self.client_id, packet_ids, epoch=self.epoch, prefix=self.prefix)
+            commands.session_release(self.client_id, packet_ids, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     def receive(self, packet_id: int) -> bool:
@@ -365,7 +408,7 @@ class Session:
             FencedError: the session has a newer owner.
         """
         return self._hold.execute(
-            commands.session_receive(self.client_id, packet_id, epoch=self.epoch, prefix=self.prefix)
+            commands.session_receive(self.client_id, packet_id, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     def complete(self, *packet_ids: int) -> int:
@@ -379,7 +422,7 @@ class Session:
             FencedError: the session has a newer owner.
         """
         return self._hold.execute(
-            commands.session_complete(self.client_id, packet_ids, epoch=self.epoch, prefix=self.prefix)
+            commands.session_complete(self.client_id, packet_ids, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     def last(self) -> int:
@@ -404,7 +447,31 @@ class Session:
         Raises:
             FencedError: the session has a newer owner.
         """
-        return self._hold.execute(commands.session_drop(self.client_id, epoch=self.epoch, prefix=self.prefix))
+        return self._hold.execute(commands.session_drop(self.client_id, epoch=self._own_epoch(), prefix=self.prefix))
+
+    def purge(self) -> int:
+        """Removes the messages that the queue holds now; the session and its subscriptions stay.
+
+        What QoS 2 has released stays until its client completes it.  What comes meanwhile may stay, too.
+
+        Returns:
+            How many messages were removed.
+
+        Example:
+            >>> session = hold.session("device-9")
+            >>> added = session.add(b"a", b"b")
+            >>> session.purge(), (session.fetch()).entries
+            (2, ())
+        """
+        last, after, removed = (self.info()).last_serial, 0, 0
+        while after < last:
+            entries = (self.fetch(after=after, count=PURGED_AT_ONCE)).entries
+            if not entries:
+                break
+            ids = [entry.packet_id for entry in entries if entry.state is not EntryState.RELEASED]
+            removed += self.ack(*ids) if ids else 0
+            after = entries[-1].serial
+        return removed
 
     def subscribe(
         self,
@@ -414,12 +481,14 @@ class Session:
         retain_as_published: bool = False,
         retain_handling: int = 0,
         identifier: int = 0,
-        replay: str | None = None,
+        replay: Start | None = None,
     ) -> tuple[bool, ...]:
         """Subscribes the session to topic filters, all with the same options (see `SubscriptionOptions`).
 
-        With `replay` (`earliest`, or milliseconds since 1970) the subscription begins in the past: `replay` reads
-        history into the session, until it is at the end and the subscription goes on live.
+        With `replay` the subscription begins in the past: at a time, or so long ago, as `History.start_replay`
+        takes it (`earliest`, `24h`, a `datetime` …); a text may end with `!`, for an application, which reads history
+        for ever. The method `replay` then reads history into the session, until it is at the end and the subscription
+        goes on live.
 
         Returns:
             True for each filter that is new, False where options were replaced.
@@ -427,8 +496,9 @@ class Session:
         Raises:
             InvalidTopicError: a filter that MQTT forbids.
             ArgumentError: no filter, or an option outside of its range.
+            NoStoreError: a replay of topics that no store keeps.
             FencedError: the session has a newer owner.
-            NoSessionError: it was never opened, or is gone.
+            NoSessionError: the handle has an epoch, and the session is gone.
 
         Example:
             >>> session = hold.session("device-7")
@@ -440,8 +510,12 @@ class Session:
             >>> (session.fetch()).entries[0].message.payload
             b'snow'
         """
-        options = SubscriptionOptions(qos, no_local, retain_as_published, retain_handling, identifier, replay)
-        return self.subscribe_each(dict.fromkeys(filters, options))
+        options = SubscriptionOptions(qos, no_local, retain_as_published, retain_handling, identifier)
+        wanted = {arguments.name("filter", topic_filter): topic_filter for topic_filter in filters}
+        commands.session_subscribe(self.client_id, dict.fromkeys(wanted.values(), options))  # refuses what cannot be
+        if replay is not None:
+            options = replace(options, replay=self._replay_text(replay))
+        return self.subscribe_each(dict.fromkeys(wanted.values(), options))
 
     def subscribe_each(self, filters: Mapping[str, SubscriptionOptions]) -> tuple[bool, ...]:
         """Subscribes the session to topic filters with options of their own; results and errors as for `subscribe`.
@@ -449,8 +523,18 @@ class Session:
         Retained messages that match are handed to the session in the same atomic step. In a cluster they are collected
         from all nodes afterwards: what is published meanwhile may come twice, or before an older retained message.
         """
+        for topic_filter, options in arguments.mapping("filters", filters).items():
+            arguments.instance(f"value of {topic_filter!r}", options, SubscriptionOptions)
+            first = options if options.replay is None else replace(options, replay=replay_text(options.replay, 0))
+            commands.session_subscribe(self.client_id, {topic_filter: first})  # refuses what cannot be
+        filters = {
+            topic_filter: options
+            if options.replay is None
+            else replace(options, replay=self._replay_text(options.replay))
+            for topic_filter, options in filters.items()
+        }
         new = self._hold.execute(
-            commands.session_subscribe(self.client_id, filters, epoch=self.epoch, prefix=self.prefix)
+            commands.session_subscribe(self.client_id, filters, epoch=self._own_epoch(), prefix=self.prefix)
         )
         if self._hold.is_cluster:
             for (topic_filter, options), is_new in zip(filters.items(), new, strict=True):
@@ -490,7 +574,7 @@ class Session:
                 count=count,
                 max_bytes=max_bytes,
                 queue=queue,
-                epoch=self.epoch,
+                epoch=self._own_epoch(),
                 prefix=self.prefix,
             )
         )
@@ -506,7 +590,7 @@ class Session:
         Raises:
             ArgumentError: no message, or one that cannot be stored.
             FencedError: the session has a newer owner.
-            NoSessionError: it was never opened, or is gone.
+            NoSessionError: the handle has an epoch, and the session is gone.
 
         Example:
             >>> session = hold.session("device-9")
@@ -516,8 +600,12 @@ class Session:
             b'fire'
         """
         return self._hold.execute(
-            commands.session_deliver(self.client_id, messages, epoch=self.epoch, prefix=self.prefix)
+            commands.session_deliver(self.client_id, messages, epoch=self._own_epoch(), prefix=self.prefix)
         )
+
+    def _replay_text(self, start: Start) -> str:
+        clock = replay_needs_clock(start)
+        return replay_text(start, self._hold.execute_anywhere(server_time_ms()) if clock else 0)
 
     def _hand_retained(self, topic_filter: str, options: SubscriptionOptions) -> None:
         kept = self._hold.execute(commands.topic_retained_values(topic_filter, count=commands.MAX_RETAINED))
@@ -538,7 +626,7 @@ class Session:
             FencedError: the session has a newer owner.
         """
         return self._hold.execute(
-            commands.session_unsubscribe(self.client_id, filters, epoch=self.epoch, prefix=self.prefix)
+            commands.session_unsubscribe(self.client_id, filters, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     def subscriptions(self) -> dict[str, SubscriptionOptions]:

@@ -51,7 +51,7 @@ class Patience:
 class Slots:
     """Which node has which slots, as far as the client of a cluster knows."""
 
-    def __init__(self, hold: "HoldMQ") -> None:
+    def __init__(self, hold: "HoldMQ[Any]") -> None:
         self._hold = hold
         self._owners: list[tuple[SlotRange, Any]] = []  # in the order of the slots; empty: to be asked for
 
@@ -93,13 +93,14 @@ class Slots:
     def _by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
         """The ranges by the node to ask, and those of nobody known."""
         cluster = nodes(self._hold.client)
-        if not self._owners:
-            self._owners = list(owners(cluster.nodes_manager.slots_cache))
+        known_owners = self._owners  # another thread may forget them meanwhile
+        if not known_owners:
+            known_owners = self._owners = list(owners(cluster.nodes_manager.slots_cache))
         by_node: dict[str, tuple[Any, list[SlotRange]]] = {}
         nobody: list[SlotRange] = []
         for part in ranges:
             known = node_at(cluster, part.address)
-            pieces = [(part, known)] if known is not None else overlaps(part, self._owners)
+            pieces = [(part, known)] if known is not None else overlaps(part, known_owners)
             for piece, node in pieces:
                 by_node.setdefault(node.name, (node, []))[1].append(piece)
             nobody += gaps(part, [piece for piece, _node in pieces])

@@ -2,9 +2,10 @@
 """Publishing to MQTT topics, and what they retain."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdmq import commands
+from holdmq._durations import Duration
 from holdmq.errors import ArgumentError
 from holdmq.replies import Message, Payload, ProducerChunk, Publisher, Text
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 class Topics:
     """The topics of the server; the attribute `topics` of `HoldMQ`.
 
+    Threads may share it, and processes that fork: each gets connections of its own.
+
     Example:
         >>> hold.topics.publish("weather/bergen", b"rain", retain=True)
         0
@@ -24,7 +27,7 @@ class Topics:
         b'rain'
     """
 
-    def __init__(self, hold: "HoldMQ") -> None:
+    def __init__(self, hold: "HoldMQ[Any]") -> None:
         self._hold = hold
 
     def publish(
@@ -34,7 +37,7 @@ class Topics:
         *,
         qos: int = 0,
         retain: bool = False,
-        ttl: int | None = None,
+        ttl: Duration | None = None,
         publisher: Text | Publisher | None = None,
         properties: bytes = b"",
         producer: ProducerChunk | None = None,
@@ -67,7 +70,7 @@ class Topics:
             InvalidTopicError: a topic name that MQTT forbids.
             ArgumentError: a number outside of its range, or an option without the one that it needs.
             FencedError: the publisher's session has a newer owner, or the producer a larger epoch.
-            NoSessionError: it was never opened, or is gone.
+            NoSessionError: the publisher's epoch was given, and the session is gone.
             MovingError: slots were on their way for too long; the sessions in the others have the message.
         """
         if self._hold.is_cluster and isinstance(publisher, Publisher) and (publisher.epoch or publisher.packet_id):

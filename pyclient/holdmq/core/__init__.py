@@ -35,7 +35,10 @@ from holdmq.core.history import (
     topic_shard,
 )
 from holdmq.core.keys import (
+    ChannelKey,
     Suffix,
+    channel_key,
+    channel_of_key,
     client_id,
     is_session_key,
     message_key,
@@ -112,6 +115,7 @@ __all__ = [
     "MAX_TOPIC_BYTES",
     "MAX_TOPIC_LEVELS",
     "MISSING_LEVEL",
+    "ChannelKey",
     "CorruptPostingsError",
     "Cursor",
     "Deliver",
@@ -147,6 +151,8 @@ __all__ = [
     "TopicPlace",
     "TopicTrie",
     "allocate_packet_id",
+    "channel_key",
+    "channel_of_key",
     "check_topic_filter",
     "check_topic_name",
     "client_id",

@@ -21,8 +21,10 @@ __all__ = [
     "EngineSettings",
     "Event",
     "EventKind",
+    "Loudest",
     "OpenSession",
     "OutOfStepError",
+    "Traffic",
     "error_text",
 ]
 
@@ -39,6 +41,14 @@ class OutOfStepError(Exception):
     """The server's bytes do not fit what was asked: the connection to it has to be made anew."""
 
 
+class Backlog(IntEnum):
+    """Messages that wait for acknowledgements of one client; hmq_engine_backlog."""
+
+    NONE = 0
+    WAITS = 1
+    GROWS = 2
+
+
 class EventKind(IntEnum):
     """What happened; hmq_engine_event_kind."""
 
@@ -53,6 +63,40 @@ class EventKind(IntEnum):
     REFUSED = 9  # the server refuses for now; it is tried again
     ROOM = 10  # there is room for more of the client's backlog: asked for by `replays`
     DENIED = 11  # the client's first publish that its rules deny: `data` is the topic; then `proceed`
+    WITHHELD = 12  # the first message for the client whose topic its rules deny: `data` is the topic
+    ABANDONED = 13  # a publish is refused: the server was lost each time; `data` is its topic, `token` its size
+
+
+class Traffic(NamedTuple):
+    """What one connection published and was sent; hmq_engine_traffic."""
+
+    conn: int
+    received: int
+    bytes_received: int
+    sent: int
+    bytes_sent: int
+    inflight: int
+    ready: int
+    received_lately: int
+    sent_lately: int
+
+
+def _traffic(row: CData) -> Traffic:
+    return Traffic(*(int(getattr(row, name)) for name in Traffic._fields))
+
+
+class Loudest:
+    """The connections with the most messages of a pass of measurements, the loudest first."""
+
+    MOST = 20
+
+    def __init__(self) -> None:
+        self.rows = ffi.new("hmq_engine_traffic[]", self.MOST)
+        self.count = ffi.new("uint32_t *")
+
+    def all(self) -> list[Traffic]:
+        """The rows."""
+        return [_traffic(self.rows[at]) for at in range(self.count[0])]
 
 
 class Event(NamedTuple):
@@ -72,6 +116,11 @@ class EngineSettings:
     """Bounds; hmq_engine_settings has their meaning.  Bytes, milliseconds, numbers."""
 
     max_packet_bytes: int = 1_048_576
+    max_connect_bytes: int = 0
+    max_filters: int = 0
+    max_user_properties: int = 0
+    max_user_property_bytes: int = 0
+    max_unread_connects: int = 0
     max_client_outstanding: int = 1000
     max_outstanding: int = 50_000
     max_outstanding_bytes: int = 67_108_864
@@ -79,6 +128,7 @@ class EngineSettings:
     max_ready_bytes: int = 65_536
     max_pipeline: int = 64
     max_fetches: int = 64
+    max_fetch_bytes: int = 4_194_304
     max_output_bytes: int = 262_144
     message_expiry_s: int = 0
     max_message_expiry_s: int = 0
@@ -155,6 +205,14 @@ class Engine:
             result[name] = tuple(value) if field.type.kind == "array" else int(value)
         return result
 
+    @staticmethod
+    def refusal_codes() -> tuple[str, ...]:
+        """The error codes that the counter `refusals` counts, in its order."""
+        codes: list[str] = []
+        while (code := lib.hmq_engine_refusal_code(len(codes))) != ffi.NULL:
+            codes.append(ffi.string(code).decode())
+        return tuple(codes)
+
     def taken(self) -> Event:
         """The event that a call of the engine has set."""
         event = self._event
@@ -229,12 +287,14 @@ class Engine:
 
     def rules(self, conn: int, rules: Sequence[tuple[bool, bytes]], *, denied_otherwise: bool) -> None:
         """What the client may publish to: (allow, filter), the first that matches decides.  Raises MemoryError."""
-        kept = [ffi.from_buffer("uint8_t[]", topic_filter) for _allow, topic_filter in rules]
-        listed = ffi.new("hmq_engine_rule[]", len(rules))
-        for i, (allow, topic_filter) in enumerate(rules):
-            listed[i].allow = allow
-            listed[i].filter = (kept[i], len(topic_filter))
+        listed, _kept = _listed(rules)
         if not lib.hmq_engine_rules(self._engine, conn, listed, len(rules), denied_otherwise):
+            raise MemoryError("rules")
+
+    def receive_rules(self, conn: int, rules: Sequence[tuple[bool, bytes]], *, denied_otherwise: bool) -> None:
+        """Which topics may be sent to the client; the same."""
+        listed, _kept = _listed(rules)
+        if not lib.hmq_engine_receive_rules(self._engine, conn, listed, len(rules), denied_otherwise):
             raise MemoryError("rules")
 
     def send(self, conn: int, packet: bytes) -> None:
@@ -249,6 +309,18 @@ class Engine:
     def replays(self, conn: int, replaying: bool, *, wants_room: bool = False) -> None:
         """Whether the session reads history (what is pushed is backlog); ROOM is to tell, once, when more may come."""
         lib.hmq_engine_replays(self._engine, conn, replaying, wants_room)
+
+    def has_more(self, conn: int) -> bool:
+        """Did the client send more packets than one call takes?  `receive` without bytes takes more of them."""
+        return bool(lib.hmq_engine_has_more(self._engine, conn))
+
+    def unread(self, conn: int) -> int:
+        """Bytes of the client that wait for an earlier packet of it to be dealt with."""
+        return int(lib.hmq_engine_unread(self._engine, conn))
+
+    def backlog(self, conn: int) -> Backlog:
+        """What waits for the client's acknowledgements."""
+        return Backlog(lib.hmq_engine_backlog_of(self._engine, conn))
 
     def rests(self, conn: int) -> bool:
         """Should the client not be read now?  RELIEF tells when that is over."""
@@ -321,16 +393,46 @@ class Engine:
         """Commands without a reply."""
         return int(lib.hmq_engine_outstanding(self._engine))
 
+    @property
+    def owed(self) -> int:
+        """The same as work of the server: large commands, and publishes to many sessions, count more than once."""
+        return int(lib.hmq_engine_owed(self._engine))
+
     def levels(self) -> dict[str, int]:
         """What waits for clients now, by name (engine.h).  O(connections)."""
         levels = ffi.new("hmq_engine_levels *")
         lib.hmq_engine_look(self._engine, levels)
         return {name: int(getattr(levels, name)) for name, _ in ffi.typeof("hmq_engine_levels").fields}
 
+    def measure(self, start: int, places: int, loudest: "Loudest") -> int:
+        """Measures the connections of some places and keeps the loudest; returns where to go on, 0 at the end."""
+        return int(lib.hmq_engine_measure(self._engine, start, places, loudest.rows, loudest.count, Loudest.MOST))
+
+    def traffic(self, start: int, most: int) -> tuple[int, list[Traffic]]:
+        """What some open connections sent and received; and where to go on, 0 at the end."""
+        rows, count = ffi.new("hmq_engine_traffic[]", most), ffi.new("uint32_t *")
+        following = int(lib.hmq_engine_list(self._engine, start, rows, count, most))
+        return following, [_traffic(rows[at]) for at in range(count[0])]
+
+    def traffic_of(self, inbox: bytes) -> Traffic | None:
+        """That of the open connection that has an inbox."""
+        row, held = ffi.new("hmq_engine_traffic *"), ffi.from_buffer("uint8_t[]", inbox)
+        found = lib.hmq_engine_traffic_of(self._engine, ffi.new("hmq_slice *", (held, len(inbox)))[0], row)
+        return _traffic(row) if found else None
+
     @property
     def waits(self) -> bool:
         """Does something wait for time to pass, so that `flush` has to be called a little later?"""
         return bool(lib.hmq_engine_waits(self._engine))
+
+    def unanswered(self, conn: int) -> int:
+        """Publishes of this client that the server has not answered."""
+        return int(lib.hmq_engine_unanswered(self._engine, conn))
+
+    @property
+    def wants_flush(self) -> bool:
+        """Would `flush` do something at once?"""
+        return bool(lib.hmq_engine_wants_flush_now(self._engine))
 
     # ---- bytes for clients -----------------------------------------------------------------------------------------
 
@@ -339,3 +441,13 @@ class Engine:
         conn, output = self._conn, self._slice
         while lib.hmq_engine_next_output(self._engine, conn, output):
             yield conn[0], ffi.buffer(output.data, output.len)[:]
+
+
+def _listed(rules: Sequence[tuple[bool, bytes]]) -> tuple[CData, list[CData]]:
+    """As C reads them, and what has to be kept as long as it does."""
+    kept = [ffi.from_buffer("uint8_t[]", topic_filter) for _allow, topic_filter in rules]
+    listed = ffi.new("hmq_engine_rule[]", len(rules))
+    for i, (allow, topic_filter) in enumerate(rules):
+        listed[i].allow = allow
+        listed[i].filter = (kept[i], len(topic_filter))
+    return listed, kept

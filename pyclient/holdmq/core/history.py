@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 MARKS_EVERY: int = lib.HMQ_MARKS_EVERY
-MAX_CURSOR_BYTES: int = lib.HMQ_CURSOR_MAX_BYTES
+MAX_CURSOR_BYTES: int = lib.HMQ_CURSOR_STORE_MAX_BYTES
 MAX_ID: int = lib.HMQ_ID_MAX
 MAX_INDEX_PAGES: int = lib.HMQ_INDEX_MAX_PAGES
 MAX_POSTING_NUMBER: int = lib.HMQ_POSTINGS_MAX_NUMBER
@@ -305,7 +305,7 @@ class InvalidCursorError(ValueError):
 
 
 class Cursor(NamedTuple):
-    """Where a reader of history is, in one shard (src/history_cursor.h).
+    """Where a reader of history is, in one shard of a store (src/history_cursor.h).
 
     Attributes:
         generation: the reader's pattern set, 0 .. 2**32-1.
@@ -316,11 +316,13 @@ class Cursor(NamedTuple):
         writer: who wrote the number before it, 0 .. 2**32-1 (0: not known).
         before: who wrote what comes before that writer's.
         begun: the number with which that writer began.
+        store_id: tells stores of one name apart, 0 .. 2**32-1.
+        store: the store's name, at most 64 bytes; empty in a cursor of an earlier release, which does not say it.
 
     Example:
-        >>> text = Cursor(1, 7, 3, sequence=1000, time_us=1).encode()
+        >>> text = Cursor(1, 7, 3, sequence=1000, time_us=1, store_id=42, store=b"weather").encode()
         >>> text, Cursor.decode(text).sequence
-        (b'h1-1-7-3-3e8-1-0-0-0-62c7', 1000)
+        (b'h2-1-7-3-3e8-1-0-0-0-2a-weather-9474', 1000)
     """
 
     generation: int
@@ -331,15 +333,21 @@ class Cursor(NamedTuple):
     writer: int = 0
     before: int = 0
     begun: int = 0
+    store_id: int = 0
+    store: bytes = b""
 
     def encode(self) -> bytes:
-        """The text, at most 99 bytes.
+        """The text, at most 301 bytes.
 
         Raises:
-            OverflowError: if a number is out of its range.
+            OverflowError: if a number is out of its range, or the name is too long.
         """
+        if len(self.store) > lib.HMQ_CURSOR_NAME_MAX:
+            raise OverflowError(f"the store's name has {len(self.store)} bytes, expected at most 64")
         out = ffi.new("char[]", MAX_CURSOR_BYTES)
-        return bytes(ffi.buffer(out, lib.hmq_cursor_encode(ffi.new("hmq_cursor *", self), out)))
+        store = ffi.new("hmq_cursor_store *", (self.store_id, len(self.store), self.store))
+        cursor = ffi.new("hmq_cursor *", self[:_PLACE_FIELDS])
+        return bytes(ffi.buffer(out, lib.hmq_cursor_encode(cursor, store, out)))
 
     @classmethod
     def decode(cls, text: Text) -> "Cursor":
@@ -349,10 +357,15 @@ class Cursor(NamedTuple):
             InvalidCursorError: if it is no cursor.
         """
         data = to_bytes(text)
-        cursor = ffi.new("hmq_cursor *")
-        if lib.hmq_cursor_decode(data, len(data), cursor) != 0:
+        cursor, store = ffi.new("hmq_cursor *"), ffi.new("hmq_cursor_store *")
+        if lib.hmq_cursor_decode(data, len(data), cursor, store) != 0:
             raise InvalidCursorError(f"{data[:80]!r} is no cursor, expected one that a replay returned")
-        return cls(*(getattr(cursor, name) for name in cls._fields))
+        named = {"store_id": store.id, "store": bytes(ffi.buffer(store.name, store.name_len))}
+        return cls(**{name: getattr(cursor, name) for name in cls._fields[:_PLACE_FIELDS]}, **named)
+
+
+_PLACE_FIELDS = 8
+"""Fields of a cursor before the store's."""
 
 
 # ---- ids ----

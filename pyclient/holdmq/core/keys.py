@@ -1,4 +1,4 @@
-"""Names of the keys and channels of sessions and retained messages: the one place that builds them (src/session_key.h).
+"""Names of the keys of sessions, retained messages and channels (src/session_key.h, src/channel_key.h).
 
 A client id becomes the session key `{<encoded id>}`; `{`, `}` and `%` are written `%7B`, `%7D`, `%25`.
 """
@@ -8,7 +8,10 @@ import enum
 from holdmq.core._binding import Text, ffi, lib, to_bytes
 
 __all__ = [
+    "ChannelKey",
     "Suffix",
+    "channel_key",
+    "channel_of_key",
     "client_id",
     "is_session_key",
     "message_key",
@@ -33,6 +36,7 @@ class Suffix(enum.Enum):
     INBOX = lib.HMQ_SUFFIX_INBOX
     PRODUCERS = lib.HMQ_SUFFIX_PRODUCERS
     REPLAYS = lib.HMQ_SUFFIX_REPLAYS
+    CURSORS = lib.HMQ_SUFFIX_CURSORS
 
     @property
     def text(self) -> bytes:
@@ -145,6 +149,41 @@ def retained_topic(key: Text) -> bytes:
     if size < 0:
         raise ValueError(f"{data!r} is no key of a retained message, expected [prefix]{{<encoded topic>}}_retained")
     return bytes(ffi.buffer(out, size))
+
+
+class ChannelKey(enum.Enum):
+    """The kinds of keys that a channel has."""
+
+    HELD = lib.HMQ_CHANNEL_HELD
+    """The messages held, oldest first."""
+    LAST = lib.HMQ_CHANNEL_LAST
+    """The most recent message, heard or not (policy `last=on`)."""
+    HEARD = lib.HMQ_CHANNEL_HEARD
+    """A mark: a later message was heard, or not kept."""
+    ASIDE = lib.HMQ_CHANNEL_ASIDE
+    """A mark: the application uses the channel's name for a key."""
+
+
+def channel_key(channel: Text, kind: ChannelKey = ChannelKey.HELD) -> bytes:
+    """The key of a channel; all are lists.
+
+    Example:
+        >>> channel_key("news")
+        b'holdmq:held:{news}'
+    """
+    data = to_bytes(channel)
+    capacity = 3 * len(data) + 40
+    out = ffi.new("char[]", capacity)
+    return bytes(ffi.buffer(out, lib.hmq_channel_key_encode(data, len(data), kind.value, out, capacity)))
+
+
+def channel_of_key(key: Text) -> tuple[bytes, ChannelKey] | None:
+    """The channel and the kind of such a key, None if it is none."""
+    data = to_bytes(key)
+    out = ffi.new("char[]", max(len(data), 1))
+    kind = ffi.new("hmq_channel_key_kind *")
+    size = lib.hmq_channel_key_decode(data, len(data), kind, out, len(data))
+    return None if size < 0 else (bytes(ffi.buffer(out, size)), ChannelKey(kind[0]))
 
 
 def slot_of(key: Text) -> int:

@@ -1,0 +1,198 @@
+"""Checks of arguments: each raises `ArgumentError`, which names the argument, its value and what is accepted.
+
+The one place that knows what is of the right kind; `_durations` and `_history_times` do the same for times. Nothing is
+converted on the way: what passes is sent as it is. Numbers are never flags and flags never numbers, but 0 and 1 may
+stand for False and True. What earlier releases took by accident, as any value for a flag, is still taken, with a
+warning.
+"""
+
+import contextlib
+import math
+import operator
+import sys
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from holdmq.errors import ArgumentError, HoldMQWarning
+
+T = TypeVar("T")
+
+REFUSED_FROM = "0.2"
+"""The release that refuses what is still taken with a warning."""
+
+MAX_WORDS = 100_000
+"""Most payloads, filters or identifiers of one command: a server takes about a million words."""
+
+
+def wrong(what: str, value: object, expected: str) -> ArgumentError:
+    """What to raise for an argument that cannot be right."""
+    return ArgumentError(f"{what} is {shown(value)}; expected {expected}")
+
+
+def shown(value: object) -> str:
+    """The value as an error shows it: not too long, and whatever it is."""
+    try:
+        return f"{value!r:.200}"
+    except Exception:  # noqa: BLE001 - the code of others; and whole numbers of too many digits
+        return f"of type {type(value).__name__}, which cannot be shown"
+
+
+def in_range(what: str, value: Any, low: int, high: int) -> int:
+    """The number, if it is whole and within its limits."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise wrong(what, value, f"a whole number from {low} to {high}")
+    return value
+
+
+def any_whole(what: str, value: Any, low: int, high: int) -> int:
+    """The same where any object that stands for a whole number has always been taken, as those of numpy do."""
+    try:
+        number = value if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = value
+    return in_range(what, number, low, high)
+
+
+def warn_of(what: str, value: object, meaning: str, expected: str) -> None:
+    """Warns whoever called this package of a value that is still taken."""
+    text = f"{what} is {shown(value)}, which counts as {meaning}; expected {expected}: release {REFUSED_FROM} refuses"
+    depth, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "holdmq":
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(f"{text} this value", HoldMQWarning, stacklevel=depth)
+
+
+def name(what: str, value: Any, most: int | None = None, *, least: int = 1) -> bytes:
+    """A name as bytes, of `least` to `most` if that is said."""
+    if isinstance(value, str):
+        raw = encoded(what, value)
+    elif isinstance(value, bytes):
+        raw = value
+    else:
+        raise wrong(what, value, "str or bytes")
+    if most is not None and not least <= len(raw) <= most:
+        size = f"has {len(raw)} bytes ({value!r:.80})" if raw else "is empty"
+        raise ArgumentError(f"{what} {size}; expected {least} to {most} bytes")
+    return raw
+
+
+def encoded(what: str, text: str) -> bytes:
+    """Text as UTF-8; surrogates are the bytes that they stand for.
+
+    Raises:
+        ArgumentError: a surrogate that stands for no byte.
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise wrong(what, text, "text that can be written as UTF-8") from error
+
+
+def payload(what: str, value: Any) -> bytes | memoryview:
+    """The content of a message as it is sent."""
+    if isinstance(value, bytes):
+        return value
+    return encoded(what, value) if isinstance(value, str) else binary(what, value, "bytes or str")
+
+
+def binary(what: str, value: Any, expected: str = "bytes") -> bytes | memoryview:
+    """Bytes as they are sent."""
+    if isinstance(value, (bytes, memoryview)):
+        return value
+    if not isinstance(value, bytearray):
+        raise wrong(what, value, expected)
+    return memoryview(value)
+
+
+def flag(what: str, value: Any) -> bool:
+    """True or False; any other value counts by its truth, with a warning."""
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    try:
+        is_true = bool(value)
+    except Exception as error:
+        raise wrong(what, value, "True or False") from error
+    warn_of(what, value, str(is_true), "True or False")
+    return is_true
+
+
+def optional_flag(what: str, value: Any) -> bool | None:
+    """True, False or None."""
+    return None if value is None else flag(what, value)
+
+
+def text(what: str, value: Any) -> str:
+    """Text, which is no bytes."""
+    if not isinstance(value, str):
+        raise wrong(what, value, "str")
+    return value
+
+
+def wait(what: str, value: Any, *, above: bool = False) -> float:
+    """How long to wait, in seconds from 0 on, or above 0; infinity is allowed."""
+    seconds = math.nan
+    if isinstance(value, (int, float)) or hasattr(value, "__float__"):  # numbers of numpy, for one
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            seconds = float(value)
+    if math.isnan(seconds) or seconds < 0 or (above and seconds == 0):
+        raise wrong(what, value, f"seconds {'above 0' if above else 'from 0 on'}, as int or float")
+    if isinstance(value, bool):
+        warn_of(what, value, f"{seconds} seconds", "a number")
+    return seconds
+
+
+def optional_wait(what: str, value: Any) -> float | None:
+    """The same, or None to wait for ever."""
+    if value is None:
+        return None
+    try:
+        return wait(what, value)
+    except ArgumentError as error:
+        raise ArgumentError(f"{error}, or None") from None
+
+
+def instance(what: str, value: Any, kind: type[T]) -> T:
+    """A value of one of this package's classes."""
+    if not isinstance(value, kind):
+        raise wrong(what, value, f"a {kind.__name__}")
+    return value
+
+
+def some(what: str, values: Any, most: int = MAX_WORDS, *, least: int = 1) -> Collection[Any]:
+    """The values, if they are several of something, some and not too many."""
+    if not isinstance(values, (list, tuple)):
+        if isinstance(values, (str, bytes, bytearray, memoryview)):
+            raise ArgumentError(f"{what} is a single {type(values).__name__}; expected a sequence of them")
+        if not isinstance(values, Collection) or isinstance(values, Mapping):
+            raise wrong(what, values, "a sequence")
+    if not least <= len(values) <= most:
+        raise ArgumentError(f"{len(values)} {what} were given; expected {least} to {most}")
+    return cast("Collection[Any]", values)
+
+
+def mapping(what: str, value: Any) -> Mapping[Any, Any]:
+    """A dictionary or the like."""
+    if not isinstance(value, Mapping):
+        raise wrong(what, value, "a mapping")
+    return value
+
+
+def pair(what: str, value: Any, expected: str) -> tuple[Any, Any]:
+    """Two values."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or len(value) != 2:
+        raise wrong(what, value, f"a pair of {expected}")
+    return cast("tuple[Any, Any]", tuple(value))
+
+
+def words(what: str, values: Any, known: Collection[str]) -> tuple[str, ...]:
+    """One or more of the words that are known, each once; `what` is one of them."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise wrong(f"{what}s", values, f"some of {', '.join(known)}")
+    found = tuple(values)
+    for one in found:
+        if not isinstance(one, str) or one not in known:
+            raise wrong(f"a {what}", one, f"one of {', '.join(known)}")
+    if not found or len(set(found)) != len(found):
+        raise ArgumentError(f"{what}s are {found!r}; expected one or more, each once")
+    return found

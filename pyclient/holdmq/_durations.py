@@ -1,0 +1,47 @@
+"""How long something lasts, as callers say it: seconds for the server. And the type of a time (`_history_times`)."""
+
+import math
+import re
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from holdmq import _arguments as arguments
+from holdmq.errors import ArgumentError
+
+Duration: TypeAlias = int | float | timedelta | str
+"""How long: seconds (`60`, `1.5`), a `timedelta`, or a text like `90s`, `15m`, `24h`, `7d`."""
+
+Start: TypeAlias = str | int | float | datetime | timedelta
+"""Where to begin: `earliest`, `now`, a time (`datetime`, seconds since 1970 as `float`, milliseconds since 1970 as
+`int`, ISO 8601 text), or how long ago (`timedelta`, or a text like `90s`, `15m`, `24h`, `7d`)."""
+
+_TEXT = re.compile(r"(\d{1,18})([smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds(name: str, value: Duration, low: int, high: int) -> int:
+    """Whole seconds; a part of a second counts as one, so that nothing ends too early.
+
+    Raises:
+        ArgumentError: it is no such time, or outside of its limits.
+    """
+    whole = _whole(value)
+    if whole is None or not low <= whole <= high:
+        raise ArgumentError(
+            f"{name} is {arguments.shown(value)}; expected {low} to {high} seconds, as a number, a timedelta, or text "
+            "like 90s, 15m, 24h, 7d"
+        )
+    return whole
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return math.ceil(value) if math.isfinite(value) else None
+    if isinstance(value, timedelta):
+        return value // timedelta(seconds=1) + bool(value % timedelta(seconds=1))
+    found = _TEXT.fullmatch(value) if isinstance(value, str) else None
+    return int(found[1]) * _SECONDS[found[2]] if found else None

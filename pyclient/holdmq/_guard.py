@@ -1,0 +1,160 @@
+"""Keeps an object that has a position, an epoch or a connection to one process, and to one reader at a time.
+
+A fork copies such an object: both copies would send the same number, or read from the same socket. Two threads in one
+call would do the same. Neither can be made to work, so both are an error that says what to do instead.
+
+`AsyncGuard` and `Guard` differ in who may be at work at the same time: tasks of one event loop, or threads.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import NoReturn, SupportsIndex
+
+from holdmq.errors import ConcurrentUseError, ForkedError
+
+
+class NotCopied:
+    """Base of what has a position or an epoch: two copies would give the same number to two messages."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuses copy.copy, copy.deepcopy and pickle."""
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: make another one where it is needed")
+
+
+class Owner:
+    """The process to which an object belongs.
+
+    Args:
+        what: the object, as an error names it.
+        now: it belongs to the process that makes it; else to the first one that uses it.
+    """
+
+    def __init__(self, what: str, *, now: bool) -> None:
+        self._what = what
+        self._pid = os.getpid() if now else None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it belongs to another process than this one."""
+        return self._pid is not None and self._pid != os.getpid()
+
+    def check(self) -> None:
+        """Makes it this process's if it is nobody's.
+
+        Raises:
+            ForkedError: it belongs to another process.
+        """
+        pid = os.getpid()
+        if self._pid is None:
+            self._pid = pid
+        elif self._pid != pid:
+            raise ForkedError(
+                f"{self._what} belongs to process {self._pid}, and this is process {pid}, which was forked from it: "
+                "expected one of its own in each process, made after the fork"
+            )
+
+
+class AsyncClientOwner(Owner):
+    """The process and the event loop to which a client belongs.
+
+    Its connections are not renewed after a fork, and each lives in one loop. Of a loop that was closed (another
+    `asyncio.run` goes on with the client) they are forgotten: `renew` does that.
+
+    Args:
+        renew: forgets all connections.
+    """
+
+    def __init__(self, what: str, *, now: bool, renew: Callable[[], None]) -> None:
+        super().__init__(what, now=now)
+        self._renew = renew
+        self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
+
+    def check(self) -> None:
+        """Makes it this process's and this loop's if it is nobody's.
+
+        Raises:
+            ForkedError: it belongs to another process.
+            ConcurrentUseError: it belongs to another event loop.
+        """
+        super().check()
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:  # nothing is sent from here
+            return
+        known = None if self._loop is None else self._loop()
+        if known is running:
+            return
+        if known is not None and not known.is_closed():
+            raise ConcurrentUseError(f"{self._what} belongs to another event loop: expected one of its own for each")
+        if self._loop is not None:
+            self._renew()
+        self._loop = weakref.ref(running)
+
+
+class ClientOwner:
+    """A client that any process may use: redis-py and valkey-py give each process connections of its own."""
+
+    is_elsewhere = False
+
+    def __init__(self, what: str, *, now: bool, renew: Callable[[], None]) -> None:
+        pass
+
+    def check(self) -> None:
+        """Nothing is to be checked."""
+
+
+class AsyncGuard(Owner):
+    """A context manager for the time in which one task uses the object."""
+
+    def __init__(self, what: str, *, now: bool) -> None:
+        super().__init__(what, now=now)
+        self._busy = False
+
+    def __enter__(self) -> None:
+        self.check()
+        if self._busy:
+            raise ConcurrentUseError(f"another task is using {self._what}: expected one of its own for each task")
+        self._busy = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._busy = False
+
+
+class Guard(Owner):
+    """A context manager for the time in which one thread uses the object."""
+
+    def __init__(self, what: str, *, now: bool) -> None:
+        super().__init__(what, now=now)
+        self._calls: dict[None, FrameType] = {}  # the one that is at work; setdefault and pop are atomic
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self.check()
+        call = sys._getframe(1)
+        other = self._calls.setdefault(None, call)
+        if other is not call and not self._succeeds(other, call):
+            raise ConcurrentUseError(f"another thread is using {self._what}: expected one of its own for each thread")
+
+    def _succeeds(self, other: FrameType, call: FrameType) -> bool:
+        """Takes the place of a call that an interrupt (KeyboardInterrupt) ended before it could say so."""
+        try:
+            other.clear()  # which a frame refuses that is executing
+        except RuntimeError:
+            return False
+        with self._lock:
+            if self._calls.get(None) is not other:  # it ended meanwhile, and had said so before
+                return False
+            self._calls[None] = call
+            return True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._calls.pop(None, None)

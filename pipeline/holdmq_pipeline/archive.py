@@ -7,7 +7,6 @@ the server then and in a later version of the table by now: the task reads it fr
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import reduce
 from typing import Any
 
@@ -16,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from holdmq import core
+from holdmq.history_commands import Start
 from holdmq_pipeline import archive_table, layout, packed
 from holdmq_pipeline.archive_table import ArchiveTable, open_table
 from holdmq_pipeline.errors import DataLossError
@@ -28,7 +28,7 @@ from holdmq_pipeline.wire import Link
 
 __all__ = ["archived", "history", "pattern_table", "read_archived", "topic_matches"]
 
-Time = str | int | datetime
+Time = Start
 Filters = str | Sequence[str] | None
 
 COLUMNS = (
@@ -73,12 +73,13 @@ def archived(
         table: the archive.
         store: any store of it.
         topic_filter: an MQTT filter, or several: what any of them matches; None: everything.
-        start: from this time on: ms since 1970, ISO 8601 or datetime.
+        start: from this time on, in any form that a replay of the Python client takes.
         end: the first time that is not read.
     """
     archive_of = open_table(table)
     filters = checked_filters(topic_filter, "topic_filter")
-    return _cold(spark, archive_of, archive_of.snapshot(store).files, filters, _us(start), _us(end))
+    start_ms, end_ms = _bounds_ms(start, end)
+    return _cold(spark, archive_of, archive_of.snapshot(store).files, filters, _us(start_ms), _us(end_ms))
 
 
 def history(
@@ -96,11 +97,12 @@ def history(
         options: of the data source: url, passwordFile, store, fetchRows ...
         table: the archive.
         topic_filter: an MQTT filter, or several: what any of them matches; None: everything.
-        start: from this time on: ms since 1970, ISO 8601 or datetime.
+        start: from this time on, in any form that a replay of the Python client takes.
         end: the first time that is not read; what comes after the call is not read either.
     """
     source = Options(options, READ)
     filters = checked_filters(topic_filter, "topic_filter")
+    start_ms, end_ms = _bounds_ms(start, end)
     archive_of = open_table(table)
     with Link(source) as link:
         store = link.store(source.text("store"))[b"store"].decode()
@@ -108,15 +110,15 @@ def history(
         shards = shard_infos(link.store(store))
         begin = {one.shard: snapshot.watermarks.get(one.shard, one.first - 1) + 1 for one in shards}
         until = {one.shard: max(one.end, begin[one.shard]) for one in shards}
-        if start is not None:
-            found = offsets_at(link, store, shards, timestamp_ms(start, "start"))
+        if start_ms is not None:
+            found = offsets_at(link, store, shards, start_ms)
             # The first that is still there may have been behind others, which are archived by now.
             begin = {
                 one.shard: max(begin[one.shard], found[one.shard] if found[one.shard] > one.first else 0)
                 for one in shards
             }
-        if end is not None:
-            found = offsets_at(link, store, shards, timestamp_ms(end, "end") + 1)
+        if end_ms is not None:
+            found = offsets_at(link, store, shards, end_ms + 1)
             until = {one.shard: max(min(until[one.shard], found[one.shard]), 0) for one in shards}
     live = (
         spark.read.format("holdmq")
@@ -130,8 +132,8 @@ def history(
     )
     if filters:
         live = live.option("topicFilter", json.dumps(filters))
-    hot = _within(live.load(), _us(start), _us(end))
-    return _cold(spark, archive_of, snapshot.files, filters, _us(start), _us(end)).unionByName(hot)
+    hot = _within(live.load(), _us(start_ms), _us(end_ms))
+    return _cold(spark, archive_of, snapshot.files, filters, _us(start_ms), _us(end_ms)).unionByName(hot)
 
 
 def pattern_table(
@@ -159,10 +161,11 @@ def pattern_table(
         end: the first time that is not read.
         sample: how many payloads the types are inferred from.
     """
+    start_ms, end_ms = _bounds_ms(start, end)
     archive_of = open_table(table)
     files = [one for one in archive_of.snapshot(store).files if one.structure == structure]
-    frame = _read(spark, archive_of, _in_time(files, _us(start), _us(end)))
-    frame = _within(frame, _us(start), _us(end))
+    frame = _read(spark, archive_of, _in_time(files, _us(start_ms), _us(end_ms)))
+    frame = _within(frame, _us(start_ms), _us(end_ms))
     names = level_names(structure)
     levels = [F.col(layout.LEVEL_NAMES[at]).alias(name) for at, name in enumerate(names)]
     frame = frame.select(*levels, *NAMES)
@@ -308,8 +311,14 @@ def _within(frame: DataFrame, start_us: int | None, end_us: int | None) -> DataF
     return frame
 
 
-def _us(moment: Time | None) -> int | None:
-    return None if moment is None else timestamp_ms(moment, "time") * 1000
+def _us(at_ms: int | None) -> int | None:
+    return None if at_ms is None else at_ms * 1000
+
+
+def _bounds_ms(start: Time | None, end: Time | None) -> tuple[int | None, int | None]:
+    """Both as ms since 1970; read once, since what counts from now has to mean the same for archive and server."""
+    start_ms = None if start is None else timestamp_ms(start, "start")
+    return start_ms, None if end is None else timestamp_ms(end, "end")
 
 
 def _json(offsets: Mapping[int, int]) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from holdmq.cli_output import Seconds
 from holdmq_pipeline.cli_setting import Setting, show
 
 MAX_ROWS = 1_000_000_000
@@ -23,8 +24,8 @@ REPLAY_EXAMPLE = (
 def range_options(command: Any) -> Any:
     """Which messages: the options that `history` and `replay` share."""
     for option in (
-        click.option("--to-time", "end", help="The first time that is not read: ms since 1970 or ISO 8601."),
-        click.option("--from", "start", help="From this time on: ms since 1970 or ISO 8601."),
+        click.option("--to-time", "end", help="The first time that is not read; as for --from."),
+        click.option("--from", "start", help="From this time on: ISO 8601, ms since 1970, or how long ago: 24h, 7d."),
         click.option("--filter", "topic_filter", multiple=True, help="An MQTT topic filter; may be repeated."),
         click.option("--archive", "table", default="", help="The archive; without it only what the server has."),
         click.option("--store", default="", help="The store; may be left out if there is only one."),
@@ -41,11 +42,12 @@ def range_options(command: Any) -> Any:
     "--batch-rows", type=click.IntRange(1, MAX_ROWS), default=1_000_000, show_default=True, help="Of a commit."
 )
 @click.option(
-    "--trim-after", type=click.FloatRange(0), help="Seconds after which the server's copy goes; default: never."
+    "--trim-after",
+    type=Seconds(),
+    help="How long the server keeps its copy, like 3600 or 24h; default: for ever. It waits for readers that hold "
+    "the store (a Spark stream with hold=true), not for others.",
 )
-@click.option(
-    "--follow", type=click.FloatRange(min=0, min_open=True), help="Look again after so many seconds, for ever."
-)
+@click.option("--follow", type=Seconds(positive=True), help="Look again after so long, like 60 or 15m, for ever.")
 @click.option("--skip-lost", is_flag=True, help="Count messages that retention took before they were read; else fail.")
 @click.pass_obj
 def archive(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from holdmq_pipeline.wire import Link, patiently
 
-__all__ = ["hold", "release"]
+__all__ = ["hold", "move", "release"]
 
 
 def hold(link: Link, store: str, reader: str, marks: Mapping[int, int] | None = None) -> None:
@@ -17,6 +17,30 @@ def hold(link: Link, store: str, reader: str, marks: Mapping[int, int] | None = 
         HoldLostError: retention went on without the reader.
     """
     patiently(lambda: link.hold.history.store(store).hold(reader, marks), link.forget)
+
+
+def move(link: Link, store: str, reader: str, marks: Mapping[int, int]) -> None:
+    """Moves the watermarks of a reader that holds, where they are behind; they never go back.
+
+    Raises:
+        HoldLostError: retention went on without the reader.
+    """
+    at = _marks(link, store, reader)
+    behind = {shard: mark for shard, mark in marks.items() if mark > at.get(shard, 0)}
+    if behind:
+        hold(link, store, reader, behind)
+
+
+def _marks(link: Link, store: str, reader: str) -> dict[int, int]:
+    info = link.store(store)
+    found = {}
+    for shard in info[b"shard"]:
+        holds = shard[b"holds"]
+        pairs = holds if isinstance(holds, dict) else dict(zip(holds[::2], holds[1::2], strict=True))
+        value = pairs.get(reader.encode())
+        if value is not None and str(value if not isinstance(value, bytes) else value.decode()).isdigit():
+            found[shard[b"shard"]] = int(value)
+    return found
 
 
 def release(link: Link, store: str, reader: str) -> None:

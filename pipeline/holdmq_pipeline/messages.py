@@ -145,7 +145,7 @@ class Maker:
         size = size if self._target == "sessions" else min(size, UNGROUPED_ROWS)
         self._most = min(size, rate) if rate else size
         self._size = min(self._most, FIRST_ROWS)
-        self._ttl = options.number("ttl", 1, 2**31 - 1)
+        self._ttl = options.seconds("ttl", 1, 2**31 - 1)
         self._limit = options.number("limit", 1, 65_535)
         self._prefix = options.text("keyPrefix").encode()
         self._name = name

@@ -7,12 +7,14 @@ is sent; an unknown option is an error, because a mistyped one would be ignored 
 
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-from holdmq import core
+from holdmq import ArgumentError, core
+from holdmq._durations import Duration, seconds
+from holdmq.history_commands import Start, time_ms
 from holdmq_pipeline.errors import OptionError
 from holdmq_pipeline.places import whole_path
 
@@ -66,9 +68,10 @@ OPTIONS = (
         "startingTimestamp",
         _READING,
         "",
-        "Instead of startingOffsets: ms since 1970 or ISO 8601; from the first message at this time or later",
+        "Instead of startingOffsets: from the first message at this time or later. ISO 8601, ms since 1970, "
+        "or how long ago (`24h`, `7d`)",
     ),
-    Option("endingTimestamp", (READ,), "", "Instead of endingOffsets: the first time that is not read"),
+    Option("endingTimestamp", (READ,), "", "Instead of endingOffsets: the first time that is not read; the same forms"),
     Option(
         "maxOffsetsPerTrigger",
         (STREAM,),
@@ -83,7 +86,18 @@ OPTIONS = (
         "true",
         "Retention took what was to be read: true fails, false logs and counts it under groupId",
     ),
-    Option("groupId", (STREAM,), "", "A name under which the server keeps where `latest` was, and what was lost"),
+    Option(
+        "groupId",
+        (STREAM,),
+        "",
+        "A name under which the server keeps where `latest` was, what was lost, and what the group holds",
+    ),
+    Option(
+        "hold",
+        (STREAM,),
+        "false",
+        "true: neither trimming nor retention takes what the group `groupId` has not read, up to the store's HOLDBYTES",
+    ),
     Option(
         "archive",
         (READ,),
@@ -129,7 +143,9 @@ OPTIONS = (
         "that is repeated needs the same",
     ),
     Option("maxRowsPerSecond", (WRITE,), "", "At most so many messages a second, of each task"),
-    Option("ttl", (WRITE,), "", "Seconds to live; a column ttl wins"),
+    Option(
+        "ttl", (WRITE,), "", "How long messages live: seconds, or text like `15m`, `24h`; a column ttl (seconds) wins"
+    ),
     Option("limit", (WRITE,), "", "Table sessions: the queue's limit"),
 )
 _PATHS = ("passwordFile", "archive")
@@ -220,6 +236,24 @@ class Options:
         """
         return timestamp_ms(self.text(name), f"option {name}") if name in self else None
 
+    def seconds(self, name: str, least: int, most: int) -> int | None:
+        """How long something lasts, None if it was not given: seconds, or a number with a unit.
+
+        Raises:
+            OptionError: it is none, or out of range.
+        """
+        text = self.text(name)
+        if re.fullmatch(r"\d{1,18}(\.\d+)?", text, re.ASCII):
+            return self._seconds(name, float(text), least, most)
+        return self._seconds(name, text, least, most) if text else None
+
+    @staticmethod
+    def _seconds(name: str, value: Duration, least: int, most: int) -> int:
+        try:
+            return seconds(f"option {name}", value, least, most)
+        except ArgumentError as error:
+            raise OptionError(str(error)) from error
+
     def topic_filters(self) -> tuple[str, ...]:
         """The topic filters, each once; none: everything.
 
@@ -277,28 +311,20 @@ def checked_filters(filters: str | Sequence[str] | None, what: str) -> tuple[str
     return tuple(several)
 
 
-def timestamp_ms(value: str | int | datetime, what: str) -> int:
-    """A time as ms since 1970: a number of ms, ISO 8601 (without a zone: UTC), or a datetime.
+def timestamp_ms(value: Start, what: str) -> int:
+    """A time as ms since 1970, in the forms that the Python client takes (docs/python.md); ages count from now, here.
 
     Raises:
-        OptionError: it is none of these.
+        OptionError: it is none of these, or a number that cannot be meant.
 
     Example:
-        >>> timestamp_ms("1970-01-02T00:00:00Z", "start"), timestamp_ms("1970-01-01 00:00:01.5", "start")
-        (86400000, 1500)
+        >>> timestamp_ms("1973-04-26T00:00:00Z", "start"), timestamp_ms("1973-04-26 00:00:01.5", "start")
+        (104630400000, 104630401500)
     """
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str):
-        if re.fullmatch(r"\d{1,15}", value):
-            return int(value)
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError as error:
-            raise OptionError(f"{what} is {value!r}; expected ms since 1970 or ISO 8601") from error
-    if value.tzinfo is None:
-        value = value.replace(tzinfo=UTC)
-    return int(value.timestamp() * 1000)
+    try:
+        return time_ms(what, value, time.time_ns() // 1_000_000) or 0
+    except ArgumentError as error:
+        raise OptionError(str(error)) from error
 
 
 def _texts(text: str, name: str) -> list[str]:

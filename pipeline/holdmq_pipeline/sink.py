@@ -71,7 +71,7 @@ def _checked(given: Mapping[str, str], schema: StructType, overwrite: bool) -> O
     by = options.choice("idempotentBy", ("task", "offset"))
     options.required("chunkRows", 1, CHUNK_ROWS_MAX)
     options.number("maxRowsPerSecond")
-    options.number("ttl", 1, 2**31 - 1)
+    options.seconds("ttl", 1, 2**31 - 1)
     options.number("limit", 1, 65_535)
     check_columns(target, schema.fieldNames(), by_offset=by == "offset")
     return options
@@ -108,11 +108,14 @@ def send_all(
     """
     sender = Sender(link, options)
     maker = Maker(options, name, partition, epoch, sharded=link.is_cluster)
-    for batch in batches:
-        for chunk in maker.add(batch):
-            sender.send(chunk)
-    sender.send(maker.rest())
-    return sender.finish()
+    try:
+        for batch in batches:
+            for chunk in maker.add(batch):
+                sender.send(chunk)
+        sender.send(maker.rest())
+        return sender.finish()
+    finally:
+        sender.close()
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -13,25 +13,35 @@ Two calls of Spark are not what they seem (PySpark 4.3), and nothing hangs on th
 What the server keeps of a group is a plain hash `holdmq_pipeline:<groupId>`:
     start <store>                     the offset that `latest` was, as JSON
     lost <store> <shard> <begin>      the first number behind a gap that begins there
+
+With `hold` the group is a reader that the store waits for (`HISTORY.HOLD`). It holds everything when the query begins.
+When a batch is planned, Spark has committed the one before. So the mark moves then, and what the last batch had is held
+until the next one is planned.
 """
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
+import redis
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from holdmq_pipeline.errors import OptionError
 from holdmq_pipeline.history_reader import read_range, without_collector
+from holdmq_pipeline.holds import hold, move, release
 from holdmq_pipeline.offsets import Offsets, Range, ShardInfo, admitted, from_json, lost, plan, resolve, to_json
 from holdmq_pipeline.options import Options
 from holdmq_pipeline.ranges import RangePartition, check_loss, offsets_at, query_of, shard_infos
 from holdmq_pipeline.wire import Link
 
 __all__ = ["HistoryStreamReader", "group_key", "lost_messages"]
+
+
+log = logging.getLogger(__name__)
 
 
 def group_key(group: str) -> str:
@@ -63,7 +73,12 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._most = options.number("maxOffsetsPerTrigger")
         self._tasks = (options.required("maxRecordsPerPartition"), options.number("minPartitions"))
         self._query = query_of(options, self._store, columns)
-        options.flag("failOnDataLoss")
+        self._may_lose = not options.flag("failOnDataLoss")
+        self._holds = options.flag("hold")
+        if self._holds and "groupId" not in options:
+            raise OptionError(
+                "option hold is true, but there is no groupId; expected the name of the reader that holds"
+            )
         if self._begin_ms is not None and "startingOffsets" in options:
             raise OptionError("options startingTimestamp and startingOffsets are both there; expected one of them")
         self._moves = self._begin == "latest" or (isinstance(self._begin, dict) and -1 in self._begin.values())
@@ -83,6 +98,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._store, self._initial)
 
     def _first_offsets(self, link: Link) -> Offsets:
+        self._hold(link, {})
         shards = self._shards(link)
         if self._begin_ms is not None:
             offsets = offsets_at(link, self._store, shards, self._begin_ms)
@@ -120,6 +136,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ranges between two offsets."""
         begin, until = from_json(self._store_name(), start), from_json(self._store, end)
         with self._link() as link:
+            self._hold(link, begin)
             shards = self._shards(link)
             gaps = [
                 Range(gap.shard, gap.begin, min(gap.end, until[gap.shard]))
@@ -156,8 +173,23 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for gap in gaps:
                 link.ask(key, "HSET", key, f"lost {store} {gap.shard} {gap.begin}", gap.end)
 
-    def _link(self) -> Link:
+    def _hold(self, link: Link, begin: Offsets) -> None:
+        """From now on the server keeps what the group has not read; all before `begin` it has."""
+        if not self._holds:
+            return
+        reader = self._options.text("groupId")
+        self._shards(link)  # finds the store that was not named
+        try:
+            hold(link, self._store, reader)
+            move(link, self._store, reader, {shard: number - 1 for shard, number in begin.items()})
+        except redis.ResponseError as error:
+            if not str(error).startswith("HOLDLOST") or not self._may_lose:
+                raise
+            log.warning("%s", error)  # what is gone is found as a gap, and counted
+            release(link, self._store, reader)
+            hold(link, self._store, reader)
 
+    def _link(self) -> Link:
         return Link(self._options)
 
     def _store_name(self) -> str:

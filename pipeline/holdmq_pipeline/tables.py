@@ -212,14 +212,16 @@ def session_info(link: Link, options: Options, first: int, last: int) -> Iterato
 def channels(link: Link, options: Options, first: int, last: int) -> Iterator[Row]:
     """A row for each message that a channel's list holds, from the oldest on."""
     pattern = options.text("channelPattern")
-    wanted = sorted({name for name in names(link, first, last, "list") if core.glob_matches(pattern, name)})
+    found = {name: core.channel_of_key(name) for name in names(link, first, last, "list")}
+    held = {name: pair[0] for name, pair in found.items() if pair is not None and pair[1] is core.ChannelKey.HELD}
+    wanted = sorted(name for name, channel in held.items() if core.glob_matches(pattern, channel))
     kinds = _asked(link, wanted, lambda key: ("TYPE", key))
     lists = [key for key, kind in kinds if kind == b"list"]
     for key, reply in _asked(link, lists, lambda key: ("LRANGE", key, 0, PAGE - 1)):
         begin, payloads = 0, reply
         while payloads:
             for at, payload in enumerate(payloads):
-                yield {"channel": _text(key), "index": begin + at, "payload": payload}
+                yield {"channel": _text(held[key]), "index": begin + at, "payload": payload}
             begin += len(payloads)
             payloads = link.ask(key, "LRANGE", key, begin, begin + PAGE - 1) if len(payloads) == PAGE else []
 

@@ -105,6 +105,8 @@ class Link:
 
     def close(self) -> None:
         """Ends all connections."""
+        if self.is_cluster:
+            self.hold.client.disconnect_connection_pools()  # `close` leaves them to the garbage collector
         self.hold.client.close()
 
     @property

@@ -29,7 +29,7 @@ from holdmq_pipeline.archive_table import ArchiveTable, Change, Snapshot, open_t
 from holdmq_pipeline.errors import ArchiveError, DataLossError, OptionError
 from holdmq_pipeline.figures import JobFigures, Progress, measured
 from holdmq_pipeline.history_reader import RangeQuery, read_range, without_collector
-from holdmq_pipeline.holds import hold, release
+from holdmq_pipeline.holds import hold, move, release
 from holdmq_pipeline.layout import ArchiveFile
 from holdmq_pipeline.offsets import Range, ShardInfo, admitted, lost, plan
 from holdmq_pipeline.options import READ, Options
@@ -174,7 +174,7 @@ class Archiver:
                 figures.rows += sum(one.rows for one in files)
                 figures.bytes += sum(one.size for one in files)
             marks = {shard: number - 1 for shard, number in end.items()}
-            self._move_hold(link, store, marks)
+            move(link, store, self._reader, marks)
             self._fault("after hold")
             if trim_after_s is not None:
                 self._trim(link, store, marks, trim_after_s)
@@ -185,7 +185,7 @@ class Archiver:
         """From now on the server keeps what is behind the table's watermarks."""
         try:
             hold(link, store, self._reader)
-            self._move_hold(link, store, snapshot.watermarks)
+            move(link, store, self._reader, snapshot.watermarks)
         except redis.ResponseError as error:
             if not str(error).startswith("HOLDLOST") or self._options.flag("failOnDataLoss"):
                 raise
@@ -193,24 +193,6 @@ class Archiver:
             release(link, store, self._reader)
             hold(link, store, self._reader)
         self._held = True
-
-    def _move_hold(self, link: Link, store: str, marks: Mapping[int, int]) -> None:
-        """Moves the reader's hold to the watermarks, where it is behind them."""
-        at = self._holds(link, store)
-        behind = {shard: mark for shard, mark in marks.items() if mark > at.get(shard, 0)}
-        if behind:
-            hold(link, store, self._reader, behind)
-
-    def _holds(self, link: Link, store: str) -> dict[int, int]:
-        info = link.store(store)
-        found = {}
-        for shard in info[b"shard"]:
-            holds = shard[b"holds"]
-            pairs = holds if isinstance(holds, dict) else dict(zip(holds[::2], holds[1::2], strict=True))
-            value = pairs.get(self._reader.encode())
-            if value is not None and str(value if not isinstance(value, bytes) else value.decode()).isdigit():
-                found[shard[b"shard"]] = int(value)
-        return found
 
     def _begin(
         self, store: str, snapshot: Snapshot, shards: Sequence[ShardInfo], figures: JobFigures

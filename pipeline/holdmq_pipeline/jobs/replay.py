@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from holdmq_pipeline.archive import Filters, Time, history
 from holdmq_pipeline.errors import OptionError
 from holdmq_pipeline.figures import JobFigures, measured
-from holdmq_pipeline.options import checked_filters
+from holdmq_pipeline.options import checked_filters, timestamp_ms
 
 __all__ = ["Target", "replay", "replay_frame"]
 
@@ -91,7 +91,7 @@ def past(
     if filters:
         reader = reader.option("topicFilter", json.dumps(filters))
     for option, value in (("startingTimestamp", start), ("endingTimestamp", end)):
-        reader = reader if value is None else reader.option(option, str(value))
+        reader = reader if value is None else reader.option(option, timestamp_ms(value, option))
     return reader.load()
 
 

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from bench.machine import limit_cores, this_machine
 from bench.mqtt_brokers import MOSQUITTO, Broker, BrokerError, holdmq, mosquitto
-from bench.mqtt_cases import PAYLOAD_BYTES, Case, Figures, Size, all_cases, pairs
+from bench.mqtt_cases import PAYLOAD_BYTES, Case, Figures, Size, all_cases, fan_in_cases, pairs
 from bench.mqtt_load import LoadError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,6 +72,7 @@ class Row:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Less than a minute: one round, smaller.")
+@click.option("--fan-in", is_flag=True, help="The table of open-loop fan-in in place of the others.")
 @click.option("--only", multiple=True, metavar="TEXT", help="Only rows whose name holds this; may be repeated.")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="How often everything is measured.")
 @click.option("--seconds", type=click.FloatRange(0.2, 3600), help="How long each measurement lasts.")
@@ -93,12 +94,13 @@ class Row:
     show_default=False,
     help="Where the figures are written (default: build/bench-mqtt.json).",
 )
-def main(quick: bool, only: tuple[str, ...], cores: int, output: Path, **given: Any) -> None:
+def main(quick: bool, fan_in: bool, only: tuple[str, ...], cores: int, output: Path, **given: Any) -> None:
     """Measure HoldMQ's MQTT bridge and Mosquitto on the same cores, in turn.
 
     The server is the embedded Valkey, or the one that HOLDMQ_SERVER names.
     """
-    cases = [case for case in all_cases() if not only or any(text in name for text in only for name in case.names)]
+    table = fan_in_cases() if fan_in else all_cases()
+    cases = [case for case in table if not only or any(text in name for text in only for name in case.names)]
     if not cases:
         raise click.UsageError(f"no row's name holds {' or '.join(only)}")
     size = replace(QUICK if quick else FULL, **{name: given[name] for name in SIZES if given[name] is not None})
@@ -132,7 +134,7 @@ def _measure(
                 tell(f"round {number + 1} of {size.rounds}: {', '.join(case.names)}: {broker.name}")
                 if case.needs_peak and broker.name not in peaks:
                     peaks[broker.name] = _peak(broker, size)
-                with broker.start() as running:
+                with broker.start(websocket=case.websocket) as running:
                     found = case.measure(running, size, peaks.get(broker.name, 0.0))
                 if case.measure is pairs:
                     peaks[broker.name] = found[0].value

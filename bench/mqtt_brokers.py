@@ -6,6 +6,7 @@ in a measurement may be dropped.  What a broker stored is thrown away when it st
 
 import contextlib
 import getpass
+import itertools
 import os
 import shutil
 import subprocess
@@ -52,10 +53,14 @@ class Running:
     Attributes:
         port: where it listens.
         processes: its process ids by what they do ("bridge", "server", "mosquitto").
+        websocket_port: where it listens for WebSockets; 0: nowhere.
+        server_port: of HoldMQ's server; 0: there is none.
     """
 
     port: int
     processes: Mapping[str, Sequence[int]]
+    websocket_port: int = 0
+    server_port: int = 0
 
     @property
     def pids(self) -> list[int]:
@@ -73,14 +78,14 @@ class Broker:
 
     Attributes:
         name: in the table.
-        start: runs it for as long as the context lasts.
+        start: runs it for as long as the context lasts; with websocket=True it listens for WebSockets, too.
         version: what it says of itself.
         ours: whether it is HoldMQ.
         saves: whether it is the baseline that saves each change.
     """
 
     name: str
-    start: Callable[[], contextlib.AbstractContextManager[Running]]
+    start: Callable[..., contextlib.AbstractContextManager[Running]]
     version: str
     ours: bool = False
     saves: bool = False
@@ -104,7 +109,7 @@ def holdmq(bridge_arguments: Sequence[str] = (), workers: int | None = None) -> 
     version = " ".join(_said([str(find_server()), "--version"]).split()[:3])
     if "LD_PRELOAD" in added_environment() and not os.environ.get("HOLDMQ_SERVER"):
         version += " with jemalloc"
-    return Broker("HoldMQ", lambda: _run_holdmq(arguments), version, ours=True)
+    return Broker("HoldMQ", lambda websocket=False: _run_holdmq(arguments, websocket=websocket), version, ours=True)
 
 
 def mosquitto(*, saving: bool) -> Broker:
@@ -115,20 +120,24 @@ def mosquitto(*, saving: bool) -> Broker:
     """
     binary = shutil.which("mosquitto") or shutil.which("mosquitto", path=MOSQUITTO_PATHS)
     if binary is None:
-        raise BrokerError("no mosquitto here: run `bash tools/mosquitto.sh`")
+        raise BrokerError("no mosquitto here: run `bash tools/needed.sh mosquitto`")
     name = f"{MOSQUITTO}, saving" if saving else MOSQUITTO
     version = _said([binary, "-h"]).splitlines()[0]
-    return Broker(name, lambda: _run_mosquitto(binary, saving=saving), version, saves=saving)
+    start = lambda websocket=False: _run_mosquitto(binary, saving=saving, websocket=websocket)  # noqa: E731
+    return Broker(name, start, version, saves=saving)
 
 
 @contextlib.contextmanager
-def _run_holdmq(bridge_arguments: Sequence[str]) -> Iterator[Running]:
+def _run_holdmq(bridge_arguments: Sequence[str], *, websocket: bool) -> Iterator[Running]:
     with _folder() as folder, contextlib.ExitStack() as stack:
         server = _on_free_port(lambda port: _start_server(folder, port))
         stack.callback(server.kill)
-        bridge, port = _on_free_port(lambda port: _start_bridge(folder, port, server.port, bridge_arguments))
+        bridge, port, websocket_port = _on_free_port(
+            lambda port: _start_bridge(folder, port, server.port, bridge_arguments, websocket=websocket)
+        )
         stack.callback(bridge.stop)  # in order, so that it ends its workers
-        yield Running(port, {"bridge": [bridge.pid, *_children(bridge.pid)], "server": [server.pid]})
+        processes = {"bridge": [bridge.pid, *_children(bridge.pid)], "server": [server.pid]}
+        yield Running(port, processes, websocket_port, server.port)
 
 
 def _start_server(folder: Path, port: int) -> ServerProcess:
@@ -141,24 +150,34 @@ def _start_server(folder: Path, port: int) -> ServerProcess:
     return server
 
 
-def _start_bridge(folder: Path, port: int, server_port: int, arguments: Sequence[str]) -> tuple[ChildProcess, int]:
+def _start_bridge(
+    folder: Path, port: int, server_port: int, arguments: Sequence[str], *, websocket: bool
+) -> tuple[ChildProcess, int, int]:
+    websocket_port = next_free_port(HOST, port + 1) if websocket else 0
     command = [sys.executable, "-m", "holdmq_bridge", "--host", HOST, "--port", str(port)]
     command += ["--redis", f"redis://{HOST}:{server_port}/0", "--log-level", "WARNING"]
     command += ["--connection-rate", "0", *arguments]  # the idle ones come all at once
-    return _started(ChildProcess(command, log=folder / "bridge.log"), port), port
+    if websocket:
+        command += ["--ws-port", str(websocket_port)]
+    return _started(ChildProcess(command, log=folder / "bridge.log"), port, websocket_port), port, websocket_port
 
 
 @contextlib.contextmanager
-def _run_mosquitto(binary: str, *, saving: bool) -> Iterator[Running]:
+def _run_mosquitto(binary: str, *, saving: bool, websocket: bool) -> Iterator[Running]:
     with _folder() as folder:
-        process, port = _on_free_port(lambda port: _start_mosquitto(folder, binary, port, saving=saving))
+        process, port, websocket_port = _on_free_port(
+            lambda port: _start_mosquitto(folder, binary, port, saving=saving, websocket=websocket)
+        )
         try:
-            yield Running(port, {"mosquitto": [process.pid]})
+            yield Running(port, {"mosquitto": [process.pid]}, websocket_port)
         finally:
             process.kill()
 
 
-def _start_mosquitto(folder: Path, binary: str, port: int, *, saving: bool) -> tuple[ChildProcess, int]:
+def _start_mosquitto(
+    folder: Path, binary: str, port: int, *, saving: bool, websocket: bool
+) -> tuple[ChildProcess, int, int]:
+    websocket_port = next_free_port(HOST, port + 1) if websocket else 0
     config = folder / "mosquitto.conf"
     lines = [
         f"listener {port} {HOST}",
@@ -173,8 +192,11 @@ def _start_mosquitto(folder: Path, binary: str, port: int, *, saving: bool) -> t
     ]
     if saving:
         lines += [f"persistence_location {folder}/", "autosave_on_changes true", "autosave_interval 1"]
+    if websocket:
+        lines += [f"listener {websocket_port} {HOST}", "protocol websockets"]
     config.write_text("\n".join([*lines, ""]))
-    return _started(ChildProcess([binary, "-c", str(config)], log=folder / "mosquitto.log"), port), port
+    process = ChildProcess([binary, "-c", str(config)], log=folder / "mosquitto.log")
+    return _started(process, port, websocket_port), port, websocket_port
 
 
 @contextlib.contextmanager
@@ -199,10 +221,10 @@ def _on_free_port(start: Callable[[int], _T]) -> _T:
     raise AssertionError("not reached")
 
 
-def _started(process: ChildProcess, port: int) -> ChildProcess:
+def _started(process: ChildProcess, port: int, websocket_port: int) -> ChildProcess:
     process.spawn()
     deadline = time.monotonic() + READY_TIMEOUT_S
-    while not _listens(process, port):
+    while not (_listens(process, port) and (websocket_port == 0 or _listens(process, websocket_port))):
         if not process.running or time.monotonic() > deadline:
             _give_up(process, port)
         time.sleep(POLL_S)
@@ -220,7 +242,9 @@ def _give_up(process: ChildProcess, port: int) -> None:
 def _listens(process: ChildProcess, port: int) -> bool:
     """Whether it is this process, or a child of it, that listens there: another one may have been faster."""
     listening, inodes = "0A", set()
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+    found = [path for path in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")) if path.exists()]
+    tables = [path.read_text().splitlines()[1:] for path in found]
+    for line in itertools.chain(*tables):
         _, local, _, state, *_, inode = line.split()[:10]
         if state == listening and int(local.rpartition(":")[2], 16) == port:
             inodes.add(f"socket:[{inode}]")

@@ -8,7 +8,7 @@ pairs: they have what client libraries have, which a quick broker finds empty be
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench.mqtt_brokers import Running
@@ -22,8 +22,10 @@ WIDE_WINDOW = 100  # where few clients publish much
 RATE_WINDOW = 1000  # at a rate it must not be what holds a message up
 FAN_OUT_BEHIND = 100
 PEAK_SHARE = 0.5
+WEBSOCKET_RATE = 20_000  # in+out a second: what a broker does for a message does not depend on how busy it is
 SAME_RATE = 30_000  # in+out a second, for both brokers, whatever their peaks are
 KIB = 1024
+OPEN_FAN_INS = ((10, 1), (50, 1), (100, 1), (1000, 1), (1000, 10))  # publishers, subscribers
 COMMON: Options = {"payload": PAYLOAD_BYTES, "qos": 1, "persistent": True}
 
 
@@ -93,6 +95,7 @@ class Case:
         against: whether the limit is one for the ratio.
         saving: whether it is worth measuring on a Mosquitto that saves each change.
         needs_peak: whether `measure` needs the peak.
+        websocket: whether the broker is to listen for WebSockets, too.
     """
 
     names: tuple[str, ...]
@@ -103,6 +106,7 @@ class Case:
     against: bool = True
     saving: bool = False
     needs_peak: bool = False
+    websocket: bool = False
 
 
 def all_cases() -> list[Case]:
@@ -115,12 +119,37 @@ def all_cases() -> list[Case]:
         _latency_case("p99 at half of the peak, closed loop", latency_in_a_closed_loop, needs_peak=True),
         _latency_case("p99 at half of the peak, open loop", latency_in_an_open_loop, needs_peak=True),
         _latency_case(f"p99 at {SAME_RATE:,}/s, open loop", latency_at_the_same_rate),
+        Case(
+            tuple(f"CPU over WebSocket, QoS {qos}" for qos in (0, 1)),
+            ("times TCP", "times TCP"),
+            websocket,
+            "below 2.5",
+            2.5,
+            against=False,
+            websocket=True,
+        ),
         Case(("memory per idle connection",), ("KiB",), memory, "below 10 KiB", 10, against=False),
     ]
 
 
+def fan_in_cases() -> list[Case]:
+    """The rows of another table: publishers that wait for their acknowledgements only, to few receivers."""
+    return [_open_fan_in(publishers, subscribers) for publishers, subscribers in OPEN_FAN_INS]
+
+
 def _latency_case(name: str, measure: Measure, *, needs_peak: bool = False) -> Case:
     return Case((name,), ("ms",), measure, "below 10 ms", 10, against=False, needs_peak=needs_peak)
+
+
+def _open_fan_in(publishers: int, subscribers: int) -> Case:
+    """Nothing may be lost."""
+
+    def measure(broker: Running, size: Size, _peak: float) -> list[Figures]:
+        clients = {"publishers": publishers, "subscribers": subscribers}
+        load = _timed(broker, size, "fan-in", {**clients, "window": WINDOW, "behind": 0, "gather": 0})
+        return [_figures(broker, load, load.per_s)]
+
+    return Case((f"{publishers:,} publishers to {subscribers}, open loop",), ("in+out/s",), measure)
 
 
 def pairs(broker: Running, size: Size, _peak: float) -> list[Figures]:
@@ -178,6 +207,19 @@ def _latency(broker: Running, size: Size, in_and_out_per_s: float) -> list[Figur
     options = {"pairs": size.pairs, "rate": rate, "window": RATE_WINDOW, "gather": 0, "behind": 0}
     load = _timed(broker, size, "pairs", options)
     return [_figures(broker, load, load.latency_us["p99"] / 1e3)]
+
+
+def websocket(broker: Running, size: Size, _peak: float) -> list[Figures]:
+    """CPU time of the bridge (or the broker) for a message over WebSocket, beside TCP, at the same rate."""
+    found = []
+    for qos in (0, 1):
+        options = {"pairs": size.pairs, "qos": qos, "rate": WEBSOCKET_RATE / 2, "window": RATE_WINDOW, "behind": 0}
+        tcp = _figures(broker, _timed(broker, size, "pairs", options), 0)
+        load = _timed(replace(broker, port=broker.websocket_port), size, "pairs", {**options, "websocket": "/mqtt"})
+        over = _figures(broker, load, 0, waiting=True)
+        first = next(iter(broker.processes))
+        found.append(replace(over, value=over.cpu_us[first] / tcp.cpu_us[first], raw={**over.raw, "tcp": tcp.raw}))
+    return found
 
 
 def memory(broker: Running, size: Size, _peak: float) -> list[Figures]:

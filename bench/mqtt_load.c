@@ -24,10 +24,11 @@ static const char usage_text[] =
     "  --host HOST             127.0.0.1\n"
     "  --port PORT\n"
     "  --source ADDRESS        of this machine, that clients come from; one address has 28,000 ports or so\n"
+    "  --websocket PATH        MQTT in a WebSocket at this path, each packet a message; otherwise over TCP\n"
     "  --mqtt 4|5              version on the wire: 4 is 3.1.1 (4)\n"
     "  --pattern NAME          pairs      publisher i to topic i to subscriber i (the default)\n"
     "                          fan-out    one publisher to all subscribers\n"
-    "                          fan-in     all publishers to one subscriber\n"
+    "                          fan-in     all publishers to one subscriber, or in equal parts to --subscribers\n"
     "                          store      publisher i to the session of subscriber i, which is away\n"
     "                          drain      those sessions come back and get --count messages each\n"
     "                          idle       subscribers that get nothing, for --seconds or until SIGTERM\n"
@@ -96,6 +97,7 @@ enum load_option {
     O_HOST = 1,
     O_PORT,
     O_SOURCE,
+    O_WEBSOCKET,
     O_MQTT,
     O_PATTERN,
     O_PUBLISHERS,
@@ -123,6 +125,7 @@ static const struct option long_options[] = {
     {"host", 1, NULL, O_HOST},
     {"port", 1, NULL, O_PORT},
     {"source", 1, NULL, O_SOURCE},
+    {"websocket", 1, NULL, O_WEBSOCKET},
     {"mqtt", 1, NULL, O_MQTT},
     {"pattern", 1, NULL, O_PATTERN},
     {"publishers", 1, NULL, O_PUBLISHERS},
@@ -156,6 +159,7 @@ static void take_option(load_options *options, int option, const char *name, con
     switch (option) {
     case O_HOST: options->host = text; break;
     case O_SOURCE: options->source = text; break;
+    case O_WEBSOCKET: options->websocket = text; break;
     case O_PORT:
         (void)whole(name, text, 1, 65535);
         options->port = text;
@@ -195,9 +199,12 @@ static void check(const load_options *options) {
     if ((pattern == LOAD_PAIRS || pattern == LOAD_STORE) && options->publishers != options->subscribers)
         wrong_usage("--pattern %s: as many publishers as subscribers expected", patterns[pattern]);
     if (pattern == LOAD_FAN_OUT && options->publishers != 1) wrong_usage("--pattern fan-out: one publisher expected");
-    if (pattern == LOAD_FAN_IN && options->subscribers != 1) wrong_usage("--pattern fan-in: one subscriber expected");
+    if (pattern == LOAD_FAN_IN && options->publishers < options->subscribers)
+        wrong_usage("--pattern fan-in: as many publishers as subscribers expected, or more");
     if (away && (options->clean || options->count == 0 || options->qos == 0))
         wrong_usage("--pattern %s: --persistent, --count and --qos 1 or 2 expected", patterns[pattern]);
+    if (options->websocket != NULL && (options->websocket[0] != '/' || strpbrk(options->websocket, " \r\n") != NULL))
+        wrong_usage("--websocket %s: expected a path that begins with /", options->websocket);
     if (options->count > 0 && options->warm_up_s > 0) wrong_usage("--warm-up: not with --count");
     if (options->receive_maximum > 0 && options->version != MQTT_5) wrong_usage("--receive-maximum: MQTT 5 only");
 }

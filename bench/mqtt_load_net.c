@@ -68,9 +68,13 @@ static size_t answer_room(const net_client *client) {
     return client->out_capacity - (client->out_end - client->out_begin);
 }
 
+static bool has_unsent(const net_client *client) {
+    return client->out_end > client->out_begin || client->framed_end > client->framed_begin;
+}
+
 static uint32_t wanted(const net_client *client) {
     return (answer_room(client) > client->rest_len ? (uint32_t)EPOLLIN : 0U) |
-           (client->out_end > client->out_begin ? (uint32_t)EPOLLOUT : 0U);
+           (has_unsent(client) ? (uint32_t)EPOLLOUT : 0U);
 }
 
 static void follow(load_net *net, net_client *client, int operation) {
@@ -82,6 +86,17 @@ static void follow(load_net *net, net_client *client, int operation) {
         net_fail(net, "%s: epoll: %s", client->name, strerror(errno));
 }
 
+/* The request for a WebSocket goes first; packets follow when it is accepted. */
+static bool begin_frames(load_net *net, net_client *client) {
+    memset(&client->frames, 0, sizeof client->frames);
+    client->framed_begin = client->framed_end = 0;
+    if (net->websocket == NULL) return true;
+    if (client->framed == NULL) client->framed = malloc(FRAMES_GROWTH * client->out_capacity + FRAMES_REQUEST_BYTES);
+    if (client->framed == NULL) return false;
+    client->framed_end = frames_put_request((char *)client->framed, net->websocket);
+    return client->framed_end > 0;
+}
+
 void net_open(load_net *net, net_client *client, size_t out_capacity) {
     if (client->out == NULL) {
         client->out = malloc(out_capacity);
@@ -91,7 +106,7 @@ void net_open(load_net *net, net_client *client, size_t out_capacity) {
     client->closing = false;
     client->fd = socket(net->address.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int yes = 1;
-    if (client->out == NULL || client->fd < 0 ||
+    if (client->out == NULL || !begin_frames(net, client) || client->fd < 0 ||
         setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) != 0) {
         net_fail(net, "%s: no socket: %s", client->name, strerror(errno));
         return;
@@ -118,6 +133,7 @@ void net_close(load_net *net, net_client *client) {
 void net_client_free(net_client *client) {
     if (client->fd >= 0) close(client->fd);
     free(client->out);
+    free(client->framed);
     free(client->rest);
 }
 
@@ -186,22 +202,41 @@ static void receive(load_net *net, net_client *client) {
         if (errno != EAGAIN && errno != EINTR) lost(net, client, strerror(errno));
     } else {
         net->last_packet_ns = net->now_ns;
+        if (net->websocket != NULL)
+            got = (ssize_t)frames_read(&client->frames, net->input + client->rest_len, (size_t)got);
+        if (got < 0) {
+            lost(net, client, "the WebSocket was refused or closed");
+            return;
+        }
         hand_up(net, client, client->rest_len + (size_t)got);
         net_touch(net, client);
     }
 }
 
-static void transmit(load_net *net, net_client *client) {
-    size_t len = client->out_end - client->out_begin;
-    if (len == 0) return;
+/* Sends from *begin on, and notes how far it came. */
+static void send_from(load_net *net, net_client *client, const uint8_t *data, size_t *begin, size_t *end) {
+    if (*begin == *end) return;
     net->writes++;
-    ssize_t sent = send(client->fd, client->out + client->out_begin, len, MSG_NOSIGNAL);
+    ssize_t sent = send(client->fd, data + *begin, *end - *begin, MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
         lost(net, client, strerror(errno));
         return;
     }
-    if (sent > 0) client->out_begin += (size_t)sent;
-    if (client->out_begin == client->out_end) client->out_begin = client->out_end = 0;
+    if (sent > 0) *begin += (size_t)sent;
+    if (*begin == *end) *begin = *end = 0;
+}
+
+static void transmit(load_net *net, net_client *client) {
+    if (net->websocket == NULL) {
+        send_from(net, client, client->out, &client->out_begin, &client->out_end);
+        return;
+    }
+    if (client->framed_end == 0 && client->frames.is_open) {
+        const uint8_t *packets = client->out + client->out_begin;
+        client->framed_end = frames_put_packets(client->framed, packets, client->out_end - client->out_begin);
+        client->out_begin = client->out_end = 0;
+    }
+    send_from(net, client, client->framed, &client->framed_begin, &client->framed_end);
 }
 
 /* Those that have more than fits, and could write all, stay in the list. */
@@ -215,7 +250,7 @@ static void transmit_all(load_net *net) {
         transmit(net, client);
         if (!is_open(net, client)) continue;
         follow(net, client, EPOLL_CTL_MOD);
-        if (!more || client->out_end > 0) continue;
+        if (!more || has_unsent(client)) continue;
         client->dirty = true;
         net->dirty[kept++] = client;
     }

@@ -13,6 +13,7 @@
 
 #include <netdb.h>
 
+#include "mqtt_load_frames.h"
 #include "mqtt_load_wire.h"
 
 typedef struct net_address {
@@ -29,6 +30,9 @@ typedef struct net_client {
     uint32_t interest;                /* of epoll */
     size_t out_begin, out_end, out_capacity;
     uint8_t *out;
+    frames_state frames;
+    size_t framed_begin, framed_end; /* over WebSocket: what is on its way of what was in `out` */
+    uint8_t *framed;
     size_t rest_len, rest_capacity; /* the beginning of a packet whose end has not come */
     uint8_t *rest;
 } net_client;
@@ -43,6 +47,7 @@ typedef struct load_net {
     void (*on_closed)(void *context, net_client *client);
     uint64_t now_ns; /* when the packets that are handed up were read */
     uint64_t last_packet_ns;
+    const char *websocket; /* set by the caller: path of a WebSocket that carries MQTT; NULL: TCP does */
     uint64_t gather_ns; /* set by the caller: steps begin at least so far apart, so that more comes together */
     uint64_t last_step_ns;
     uint64_t reads, writes;

@@ -14,7 +14,7 @@
 typedef enum load_pattern {
     LOAD_PAIRS,   /* publisher i to topic i to subscriber i */
     LOAD_FAN_OUT, /* one publisher, all subscribers */
-    LOAD_FAN_IN,  /* all publishers, one subscriber */
+    LOAD_FAN_IN,  /* publisher i to subscriber i modulo their number */
     LOAD_STORE,   /* publisher i to the session of subscriber i, which is away */
     LOAD_DRAIN,   /* those sessions come back */
     LOAD_IDLE     /* subscribers that get nothing */
@@ -24,6 +24,7 @@ typedef struct load_options {
     const char *host;
     const char *port;
     const char *source; /* address of the clients; NULL: as the kernel chooses */
+    const char *websocket; /* path; NULL: TCP */
     const char *prefix; /* of client ids and topics; sessions of other prefixes are not touched */
     load_pattern pattern;
     uint8_t version; /* MQTT_3_1_1 or MQTT_5 */

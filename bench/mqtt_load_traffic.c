@@ -126,6 +126,7 @@ static void on_acknowledged(load_job *load, load_client *publisher, const wire_p
 static load_route *route_from(const load_job *load, const load_client *subscriber, uint32_t publisher) {
     bool one_to_one = load->options->pattern == LOAD_PAIRS || load->options->pattern == LOAD_DRAIN;
     uint32_t first = one_to_one ? subscriber->index : 0;
+    if (load->options->pattern == LOAD_FAN_IN && publisher % load->subscriber_count != subscriber->index) return NULL;
     return publisher - first < load->routes ? &subscriber->routes[publisher - first] : NULL;
 }
 
@@ -300,7 +301,11 @@ static bool init_publisher(load_job *load, load_client *publisher, uint32_t inde
     publisher->window = options->window;
     publisher->net.fd = -1;
     (void)snprintf(publisher->net.name, sizeof publisher->net.name, "%s-pub-%u", options->prefix, index);
-    (void)snprintf(publisher->topic, sizeof publisher->topic, "%s/%u", options->prefix, index);
+    if (options->pattern == LOAD_FAN_IN)
+        (void)snprintf(publisher->topic, sizeof publisher->topic, "%s/%u/%u", options->prefix,
+                       index % options->subscribers, index);
+    else
+        (void)snprintf(publisher->topic, sizeof publisher->topic, "%s/%u", options->prefix, index);
     publisher->in_flight = calloc(options->window, 1);
     publisher->message = malloc(options->payload_bytes + WIRE_SMALL_PACKET_BYTES);
     if (publisher->in_flight == NULL || publisher->message == NULL) return false;
@@ -316,7 +321,7 @@ static bool init_subscriber(load_job *load, load_client *subscriber, uint32_t in
     subscriber->net.fd = -1;
     (void)snprintf(subscriber->net.name, sizeof subscriber->net.name, "%s-sub-%u", options->prefix, index);
     if (options->pattern == LOAD_FAN_IN)
-        (void)snprintf(subscriber->topic, sizeof subscriber->topic, "%s/+", options->prefix);
+        (void)snprintf(subscriber->topic, sizeof subscriber->topic, "%s/%u/+", options->prefix, index);
     else
         (void)snprintf(subscriber->topic, sizeof subscriber->topic, "%s/%u", options->prefix,
                        options->pattern == LOAD_FAN_OUT ? 0 : index);
@@ -335,6 +340,7 @@ bool load_traffic_init(load_job *load, const load_options *options) {
     size_t clients = (size_t)options->publishers + options->subscribers;
     if (!net_init(&load->net, options->host, options->port, options->source, clients)) return false;
     load->net.context = load;
+    load->net.websocket = options->websocket;
     load->net.gather_ns = (uint64_t)(options->gather_s * (double)NS_PER_S);
     load->net.on_packet = on_packet;
     load->net.on_writable = publish_what_is_due;
@@ -380,6 +386,7 @@ uint64_t load_missing(const load_job *load) {
     if (load->degree == 0 || load->options->pattern == LOAD_IDLE) return 0;
     for (uint32_t i = 0; i < load->subscriber_count; i++) {
         for (uint32_t j = 0; j < load->routes; j++) {
+            if (load->options->pattern == LOAD_FAN_IN && j % load->subscriber_count != i) continue;
             uint32_t publisher = load->options->pattern == LOAD_PAIRS ? i : j;
             uint64_t sent =
                 load->options->pattern == LOAD_DRAIN ? load->options->count : load->publishers[publisher].sent;

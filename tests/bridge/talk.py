@@ -27,14 +27,17 @@ class Talk:
         port: of the bridge.
         timeout_s: of each expectation.
         receive_buffer: size of the socket's receive buffer in bytes, for clients that read slowly.
+        address: of the client, one of 127.0.0.0/8; empty: the system's choice.
     """
 
-    def __init__(self, port: int, *, timeout_s: float = TIMEOUT_S, receive_buffer: int = 0) -> None:
+    def __init__(self, port: int, *, timeout_s: float = TIMEOUT_S, receive_buffer: int = 0, address: str = "") -> None:
         self.timeout_s = timeout_s
         self._unread = bytearray()
         self._socket = socket.socket()
         if receive_buffer:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if address:
+            self._socket.bind((address, 0))
         self._socket.settimeout(timeout_s)
         self._socket.connect(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

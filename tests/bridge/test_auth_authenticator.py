@@ -94,6 +94,42 @@ async def soon_denied(one: Made, identity: Identity, client_id: bytes = b"c1") -
 # ---- passwords -------------------------------------------------------------------------------------------------------
 
 
+async def test_random_names_from_one_address_are_refused_and_hurt_nobody_else(
+    server: Server, store: Store, make: MakeAuth
+) -> None:
+    for name in ("alice", "bob", "carol"):
+        store.add_user(user(name))
+    one = await make(server, auth_address_failures=5, auth_address_failures_per_s=0.001)
+    assert (await one.login("alice", peer="10.0.0.1")).allowed
+    outcomes = [(await one.login(f"random{number}", peer="10.0.0.1")).reason for number in range(20)]
+    assert outcomes == [Reason.BAD_CREDENTIALS] * 5 + [Reason.BANNED] * 15
+    assert one.auth.passwords_checked == 6
+    assert (await one.login("alice", peer="10.0.0.1")).allowed  # who has logged in from there is not concerned
+    assert (await one.login("bob", peer="10.0.0.2")).allowed
+    assert (await one.login("carol", peer="10.0.0.1")).reason is Reason.BANNED
+
+
+async def test_a_remembered_password_is_no_way_around_the_budget_of_an_address(
+    server: Server, store: Store, make: MakeAuth
+) -> None:
+    store.add_user(user("alice"))
+    one = await make(server, auth_address_failures=1, auth_address_failures_per_s=0.001)
+    assert (await one.login("alice", peer="10.0.0.2")).allowed
+    assert (await one.login("random", peer="10.0.0.1")).reason is Reason.BAD_CREDENTIALS
+    assert (await one.login("alice", peer="10.0.0.1")).reason is Reason.BANNED  # else guesses would be free
+
+
+async def test_guesses_that_wait_when_the_budget_is_spent_are_not_computed(
+    server: Server, store: Store, make: MakeAuth
+) -> None:
+    store.add_user(user("alice"))
+    one = await make(server, auth_address_failures=5, auth_address_failures_per_s=0.001)
+    logins = [one.login(f"random{number}", peer="10.0.0.1") for number in range(50)]
+    outcomes = [verdict.reason for verdict in await asyncio.gather(*logins)]
+    assert one.auth.passwords_checked <= 6
+    assert set(outcomes) == {Reason.BAD_CREDENTIALS, Reason.BANNED}
+
+
 async def test_the_right_password_lets_in_with_the_rules_of_user_roles_and_everybody(
     server: Server, store: Store, make: MakeAuth
 ) -> None:

@@ -68,7 +68,7 @@ def test_users_are_added_shown_and_removed(auth: Auth) -> None:
     shown = json.loads(done(auth("--json", "user", "show", "alice")))
     assert shown == {
         "name": "alice", "password": True, "enabled": True, "superuser": False, "roles": "sensors", "clients": "a-*",
-        "rules": 0, "session_kind": "",
+        "rules": 0, "session_kind": "", "overflow": "",
     }  # fmt: skip
     done(auth("user", "delete", "alice"))
     assert [row[0] for row in rows(auth("user", "list"))] == ["device", "root"]

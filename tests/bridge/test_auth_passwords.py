@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,15 +10,17 @@ import pytest_asyncio
 from argon2 import PasswordHasher
 
 from holdmq.errors import ArgumentError
+from holdmq_bridge.auth.fair_queue import FairQueue
 from holdmq_bridge.auth.passwords import (
     MAX_PASSWORD_BYTES,
     BadHashError,
     BusyError,
+    UnwantedError,
     Verifier,
     check_hash,
     hash_password,
 )
-from holdmq_bridge.auth.throttle import Throttle, source_of
+from holdmq_bridge.auth.throttle import AddressBudget, Known, Throttle, source_of
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 HASH = CHEAP.hash(b"right", salt=b"the same in each process")  # it names tests
@@ -138,6 +140,103 @@ async def test_a_full_queue_is_an_error_at_once(verifier: MakeVerifier) -> None:
     assert not await one.matches("u", b"now there is room", slow)
 
 
+async def given_up(checks: Sequence[asyncio.Future[bool]]) -> None:
+    for check in checks:
+        check.cancel()
+    await asyncio.gather(*checks, return_exceptions=True)
+
+
+async def test_who_waits_alone_waits_for_one_check_of_each_other_source(verifier: MakeVerifier) -> None:
+    one, slow = verifier(), hash_password(b"right")
+    flood = [asyncio.ensure_future(one.matches("u", b"%d" % i, slow, source="a")) for i in range(30)]
+    await asyncio.sleep(0)
+    assert await one.matches("good", b"right", slow, source="b")
+    assert one.checked <= 4  # the one under way, one of the others, its own, and the next has begun
+    await given_up(flood)
+
+
+async def test_who_has_logged_in_before_is_served_first(verifier: MakeVerifier) -> None:
+    one, slow = verifier(), hash_password(b"right")
+    crowd = [asyncio.ensure_future(one.matches("u", b"%d" % i, slow, source=str(i))) for i in range(30)]
+    await asyncio.sleep(0)
+    assert await one.matches("good", b"right", slow, source="b", known=True)
+    assert one.checked <= 3  # the one under way, its own, and the next has begun
+    await given_up(crowd)
+
+
+async def test_a_full_queue_makes_room_at_the_cost_of_the_source_that_has_most(verifier: MakeVerifier) -> None:
+    one, slow = verifier(max_waiting=10), hash_password(b"right")
+    flood = [asyncio.ensure_future(one.matches("u", b"%d" % i, slow, source="a")) for i in range(10)]
+    await asyncio.sleep(0)
+    assert await one.matches("good", b"right", slow, source="b")
+    outcomes = await asyncio.gather(*flood, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [bool] * 9 + [BusyError]
+
+
+async def test_what_nobody_waits_for_any_more_is_not_computed(verifier: MakeVerifier) -> None:
+    one, slow = verifier(), hash_password(b"right")
+    first = asyncio.ensure_future(one.matches("u", b"0", slow))
+    gone = [asyncio.ensure_future(one.matches("u", b"%d" % i, slow, wanted=lambda: False)) for i in range(1, 9)]
+    shared = [
+        asyncio.ensure_future(one.matches("u", b"right", slow, wanted=wanted))
+        for wanted in (lambda: False, lambda: True)
+    ]
+    assert await asyncio.gather(*shared) == [True, True]
+    outcomes = await asyncio.gather(*gone, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {UnwantedError}
+    assert not await first
+    assert one.checked == 2
+
+
+# ---- fair places -----------------------------------------------------------------------------------------------------
+
+
+def popped(queue: FairQueue[str]) -> list[str]:
+    found = []
+    while (job := queue.pop()) is not None:
+        found.append(job)
+    return found
+
+
+def test_sources_take_turns_and_known_ones_come_first() -> None:
+    queue: FairQueue[str] = FairQueue(100)
+    for number in range(3):
+        assert queue.put("a", f"a{number}", known=False) is None
+    assert queue.put("b", "b0", known=False) is None
+    assert queue.put("c", "c0", known=True) is None
+    assert len(queue) == 5
+    assert popped(queue) == ["c0", "a0", "b0", "a1", "a2"]
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize(
+    ("waiting", "newcomer", "known", "displaced"),
+    [
+        ("aaab", "c", False, "a2"),
+        ("aaab", "b", False, "a2"),
+        ("aaab", "a", False, "new"),
+        ("aabb", "a", False, "new"),
+        ("aabb", "c", False, "a1"),
+        ("abcd", "e", False, "new"),
+        ("abcd", "e", True, "a0"),
+        ("AABB", "c", False, "new"),
+        ("AAAB", "c", True, "A2"),
+        ("AAAb", "c", True, "b0"),
+        ("AAAb", "c", False, "new"),
+    ],
+)
+def test_a_full_queue_displaces_the_last_of_who_has_most(
+    waiting: str, newcomer: str, known: bool, displaced: str
+) -> None:
+    queue: FairQueue[str] = FairQueue(4)
+    for at, source in enumerate(waiting):  # upper case: it is known
+        queue.put(source, f"{source}{waiting[:at].count(source)}", known=source.isupper())
+    assert queue.put(newcomer, "new", known=known) == displaced
+    left = popped(queue)
+    assert len(left) == 4
+    assert displaced not in left
+
+
 async def test_whoever_stops_waiting_takes_the_answer_from_nobody(verifier: MakeVerifier) -> None:
     one = verifier()
     stored = hash_password(b"right")
@@ -241,3 +340,41 @@ def test_remembered_sources_are_bounded_and_the_oldest_goes_first() -> None:
     for address in ("a", "b", "a", "c"):
         guard.failed(("u", address))
     assert [bool(guard.refused_for(("u", address))) for address in "abc"] == [True, False, True]
+
+
+def test_an_address_has_a_budget_of_failures_and_gets_it_back() -> None:
+    clock = Clock()
+    budget = AddressBudget(most=3, per_second=0.5, max_sources=100, clock=clock)
+    for _ in range(3):
+        assert budget.refused_for("a") == 0
+        budget.failed("a")
+    assert budget.refused_for("a") == 2.0
+    assert budget.refused_for("b") == 0
+    clock.now += 2
+    assert budget.refused_for("a") == 0
+    budget.failed("a")
+    assert budget.refused_for("a") == 2.0
+    clock.now += 1000
+    for _ in range(3):
+        assert budget.refused_for("a") == 0
+        budget.failed("a")
+    assert budget.refused_for("a") == 2.0
+
+
+def test_a_budget_of_0_and_an_address_that_is_not_known_have_no_bound() -> None:
+    for budget, address in (
+        (AddressBudget(most=0, per_second=1, max_sources=9, clock=Clock()), "a"),
+        (AddressBudget(most=1, per_second=1, max_sources=9, clock=Clock()), ""),
+    ):
+        for _ in range(5):
+            budget.failed(address)
+        assert budget.refused_for(address) == 0
+
+
+def test_budgets_and_known_sources_are_bounded() -> None:
+    budget, known = AddressBudget(most=1, per_second=1, max_sources=2, clock=Clock()), Known(2)
+    for name in "abc":
+        budget.failed(name)
+        known.add(("u", name))
+    assert [budget.refused_for(name) > 0 for name in "abc"] == [False, True, True]
+    assert [("u", name) in known for name in "abc"] == [False, True, True]

@@ -55,6 +55,7 @@ def test_everything_is_plain_and_reads_as_it_was_written(store: Store, client: r
     user = User(
         "alice", HASH, superuser=True, roles=("sensors",), clients=("a-*", "b c"), rules=rules("allow subscribe own/#"),
         session_kind="application",
+        overflow="wait",
     )  # fmt: skip
     store.add_user(user)
     store.block("thief-*", "stolen")
@@ -63,6 +64,7 @@ def test_everything_is_plain_and_reads_as_it_was_written(store: Store, client: r
     assert client.hgetall(user_key("alice")) == {
         b"password": HASH.encode(), b"enabled": b"1", b"superuser": b"1", b"roles": b"sensors",
         b"clients": b"a-*\nb c", b"rules": b"allow subscribe own/#", b"session_kind": b"application",
+        b"overflow": b"wait",
     }  # fmt: skip
     assert client.hgetall(BLOCKED) == {b"thief-*": b"stolen"}
     assert store.user("alice") == user

@@ -136,7 +136,7 @@ def test_settings_come_from_the_environment_and_the_command_line_wins(
         assert fields[b"expiry"] == 77
     assert made.log_text() == ""
     other = bridge(server, environment={"HOLDMQ_BRIDGE_LOG_LEVEL": "ERROR"}, arguments=["--log-level", "INFO"])
-    assert "listening" in other.log_text()
+    eventually(lambda: "listening" in other.log_text(), what="the line that it listens")
 
 
 def test_the_log_is_json_lines_and_the_last_one_has_the_counters(

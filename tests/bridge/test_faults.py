@@ -172,11 +172,22 @@ def test_a_client_that_connects_in_vain_is_told_that_the_server_is_unavailable(
     fresh_server: MakeServer, bridge: MakeBridge
 ) -> None:
     server = fresh_server()
-    made = bridge(server, arguments=[*QUICK, "--connect-timeout-s", "0.5"])
+    made = bridge(server, arguments=[*QUICK, "--connect-wait-s", "0.5", "--temporary-refusal", "reason_code"])
     server.kill()
     with Talk(made.port) as client:
         client.send(packets.connect("c1"))
         client.expect(packets.connack(3))
+        client.expect_closed()
+
+
+def test_a_client_that_connects_in_vain_is_closed_so_that_it_comes_again(
+    fresh_server: MakeServer, bridge: MakeBridge
+) -> None:
+    server = fresh_server()
+    made = bridge(server, arguments=[*QUICK, "--connect-wait-s", "0.5"])
+    server.kill()
+    with Talk(made.port) as client:
+        client.send(packets.connect("c1"))
         client.expect_closed()
 
 

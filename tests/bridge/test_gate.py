@@ -11,7 +11,7 @@ from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import User
 from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import Store, Target
-from holdmq_bridge.gate import Rate
+from holdmq_bridge.gate import Rate, Rates
 from tests.bridge import packets
 from tests.bridge import packets5 as p
 from tests.bridge.conftest import Connect
@@ -248,20 +248,47 @@ def test_an_anonymous_client_is_disconnected_when_the_first_user_appears(store: 
     client.expect_closed()
 
 
-def test_more_connects_a_second_than_are_allowed_are_refused(server: Server, bridge: MakeBridge) -> None:
-    made = bridge(server, arguments=["--connection-rate", "5"])
-    codes = []
-    for number in range(30):
-        with Talk5(made.port) as client:
-            client.send(p.connect(f"c{number}"))
-            codes.append(client.read(2).code)
-    assert set(codes) == {0, 0x9F}
-    assert codes[:5] == [0] * 5
-
-
 def test_a_rate_allows_a_burst_of_one_second_and_then_its_pace() -> None:
     rate = Rate(10)
     assert [rate.take(100.0) for _ in range(12)] == [True] * 10 + [False] * 2
     assert rate.take(100.15)
     assert not rate.take(100.15)
     assert [Rate(0).take(0.0) for _ in range(3)] == [True] * 3
+
+
+def test_an_address_that_connects_much_leaves_room_to_others() -> None:
+    rates = Rates(100, 0)
+    assert [rates.take("a", 0.0) for _ in range(200)].count(True) == 75
+    assert [rates.take(f"b{number}", 0.0) for number in range(40)].count(True) == 25
+    assert [rates.take("a", 0.5) for _ in range(200)].count(True) == 25  # half of the rate, less what is reserved
+
+
+def test_who_asks_in_vain_spends_nothing() -> None:
+    rates = Rates(100, 10)
+    assert [rates.take("a", 0.0) for _ in range(50)].count(True) == 10
+    assert [rates.take(f"b{number}", 0.0) for number in range(100)].count(True) == 90
+
+
+def test_connects_of_one_address_are_bounded() -> None:
+    rates = Rates(0, 3, max_addresses=2)
+    assert [rates.take("a", 0.0) for _ in range(5)] == [True] * 3 + [False] * 2
+    assert rates.take("b", 0.0)
+    assert rates.take("c", 0.0)
+    assert rates.take("a", 0.0)  # forgotten
+
+
+def test_a_flood_of_random_names_from_one_address_does_not_delay_the_login_of_another(
+    server: Server, client: redis.Redis, bridge: MakeBridge
+) -> None:
+    made, store = bridge(server), Store(client)
+    users = [f"user{number}" for number in range(5)]
+    for name in users:
+        store.add_user(user("allow all #", name=name))
+    with contextlib.ExitStack() as flood:
+        for number in range(600):  # more than auth_max_waiting
+            one = flood.enter_context(Talk5(made.port, address="127.0.0.2"))
+            one.send(p.connect(f"f{number}", username=f"random{number}", password=b"guess"))
+        for name in users:
+            with Talk5(made.port, address="127.0.0.3") as good:
+                good.send(p.connect(f"c-{name}", username=name, password=PASSWORD))
+                assert good.read(2).code == 0

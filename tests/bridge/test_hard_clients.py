@@ -93,3 +93,14 @@ def test_many_clients_at_once_are_all_served(talk: Connect) -> None:
         expected = b"%d" % ((number - 1) % len(clients))
         assert sorted(packet[0] >> 4 for packet in got) == [3, 4]
         assert next(packets.read_publish(packet).payload for packet in got if packet[0] >> 4 == 3) == expected
+
+
+def test_more_packets_than_are_taken_at_once_are_all_answered_in_order(talk: Connect) -> None:
+    client, pings = talk(), 5000
+    many = [packets.PINGREQ] * pings
+    client.send(*many, packets.subscribe(1, ("t", 0)), *many)
+    answers = packets.PINGRESP * pings
+    client.expect(answers, packets.suback(1, 0), answers)
+    client.send(*many, packets.publish("t", b"last"))
+    client.expect(answers)
+    assert client.read_publish().payload == b"last"

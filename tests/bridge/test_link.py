@@ -11,7 +11,11 @@ import pytest
 from holdmq_bridge.link import Link
 from holdmq_bridge.settings import Settings
 
-GREETING = b"%1\r\n$5\r\nproto\r\n:3\r\n" + b":0\r\n"  # the replies to HELLO and to the probe
+HELLO = b"%1\r\n$5\r\nproto\r\n:3\r\n"
+PRIMARY = b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
+REPLICA = b"*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:6379\r\n$9\r\nconnected\r\n:0\r\n"
+FOUND = b":0\r\n"  # the reply to the probe
+GREETING = HELLO + PRIMARY + FOUND
 PING = b"*1\r\n$4\r\nPING\r\n"
 TIMEOUT_S = 10.0
 
@@ -42,6 +46,9 @@ class Listener:
 
     def on_writable(self) -> None:
         self._note("writable")
+
+    def on_primary_moved(self) -> None:
+        self._note("moved")
 
     def ask(self) -> bool:
         assert self.link is not None
@@ -88,13 +95,13 @@ class Script:
         self._writers.append(writer)
         await self.connections.put((reader, writer))
 
-    async def greet(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def greet(self, greeting: bytes = GREETING) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Takes the next connection and answers its greeting, a byte at a time."""
         async with asyncio.timeout(TIMEOUT_S):
             reader, writer = await self.connections.get()
             await reader.readuntil(b"{holdmq-bridge-probe}\r\n")
-        for at in range(len(GREETING)):
-            writer.write(GREETING[at : at + 1])
+        for at in range(len(greeting)):
+            writer.write(greeting[at : at + 1])
             await asyncio.sleep(0)
         return reader, writer
 
@@ -151,6 +158,40 @@ def test_after_a_loss_the_link_comes_back() -> None:
     play(scene)
 
 
+async def lose_some(listener: Listener, script: Script, count: int) -> list[float]:
+    """The server closes so many connections as soon as they are up; the pauses between them."""
+    pauses, closed_at = [], 0.0
+    for number in range(count):
+        _reader, writer = await script.greet()
+        if number:
+            pauses.append(time.monotonic() - closed_at)
+        await listener.until("up")
+        listener.heard.clear()
+        writer.close()
+        closed_at = time.monotonic()
+        await listener.until("down")
+    await script.greet()
+    await listener.until("up")
+    return pauses
+
+
+def test_a_server_that_closes_the_connection_soon_is_asked_less_and_less_often() -> None:
+    async def scene(_link: Link, listener: Listener, script: Script) -> None:
+        pauses = await lose_some(listener, script, 5)
+        assert all(pause >= step / 2 for pause, step in zip(pauses, (0.08, 0.16, 0.32, 0.32), strict=True))
+
+    play(scene, retry_first_s=0.08, retry_max_s=0.32)
+
+
+def test_after_a_connection_that_lasted_the_next_one_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdmq_bridge.link.STABLE_S", 0.0)
+
+    async def scene(_link: Link, listener: Listener, script: Script) -> None:
+        assert max(await lose_some(listener, script, 3)) < TIMEOUT_S
+
+    play(scene, retry_first_s=3 * TIMEOUT_S, retry_max_s=3 * TIMEOUT_S)
+
+
 def test_an_answer_that_makes_no_sense_ends_this_connection_only() -> None:
     async def scene(_link: Link, listener: Listener, script: Script) -> None:
         _reader, writer = await script.greet()
@@ -167,7 +208,13 @@ def test_an_answer_that_makes_no_sense_ends_this_connection_only() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [b"-NOAUTH Authentication required.\r\n", b"-LOADING the data\r\n", b"HTTP/1.1 400 Bad Request\r\n", b""],
+    [
+        b"-NOAUTH Authentication required.\r\n",
+        b"-LOADING the data\r\n",
+        b"HTTP/1.1 400 Bad Request\r\n",
+        b"",
+        HELLO + REPLICA + FOUND,
+    ],
 )
 def test_a_server_that_does_not_let_us_in_is_asked_again(answer: bytes) -> None:
     async def scene(link: Link, listener: Listener, script: Script) -> None:
@@ -179,6 +226,49 @@ def test_a_server_that_does_not_let_us_in_is_asked_again(answer: bytes) -> None:
         await script.greet()
         await listener.until("up")
         assert link.up
+
+    play(scene)
+
+
+def test_a_user_who_may_not_ask_for_the_role_is_served() -> None:
+    async def scene(link: Link, listener: Listener, script: Script) -> None:
+        await script.greet(HELLO + b"-NOPERM this user has no permissions to run the 'role' command\r\n" + FOUND)
+        await listener.until("up")
+        assert link.up
+
+    play(scene)
+
+
+def test_nothing_is_read_or_written_while_a_failover_is_in_doubt() -> None:
+    async def scene(link: Link, listener: Listener, script: Script) -> None:
+        _reader, writer = await script.greet()
+        await listener.until("up")
+        link.primary_in_doubt(doubt=True)
+        assert link.paused
+        writer.write(b"+OK\r\n")
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        assert listener.heard == ["up"]
+        link.primary_in_doubt(doubt=False)
+        await listener.until("writable")
+        await listener.until_bytes(b"+OK\r\n")
+
+    play(scene)
+
+
+def test_the_old_primary_is_left_at_once_with_all_that_it_replied_in_doubt() -> None:
+    async def scene(link: Link, listener: Listener, script: Script) -> None:
+        _reader, writer = await script.greet()
+        await listener.until("up")
+        link.primary_in_doubt(doubt=True)
+        writer.write(b"+OK\r\n")
+        await writer.drain()
+        link.primary_moved(("127.0.0.1", script.port))
+        await listener.until("down")
+        await script.greet()
+        await asyncio.sleep(0)
+        assert not [part for part in listener.heard if isinstance(part, bytes)]
+        assert not link.paused
 
     play(scene)
 

@@ -1,5 +1,6 @@
 """The ways in: TLS with and without certificates of clients, WebSocket cut anywhere, the PROXY protocol, workers."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -36,7 +37,7 @@ from tests.support.ports import Port
 
 MakeBridge = Callable[..., BridgeProcess]
 TIMEOUT_S = 10.0
-START_S = 30.0  # of processes
+START_S = 60.0  # of processes, on a machine that is busy with others
 
 
 @pytest.fixture(scope="module")
@@ -338,6 +339,53 @@ def test_behind_a_proxy_the_clients_own_address_is_known(server: Server, bridge:
     with socket.create_connection(("127.0.0.1", made.port), TIMEOUT_S) as connection:
         connection.sendall(packets.connect("c1"))
         assert connection.recv(100) == b""
+
+
+@pytest.mark.parametrize("listener", ["mqtt", "ws"])
+def test_a_proxy_header_is_believed_from_the_proxies_that_are_named_alone(
+    server: Server, bridge: MakeBridge, port: Port, listener: str
+) -> None:
+    named = ["--proxy-protocol", "true", "--allow-anonymous", "true", "--proxy-networks", "127.0.0.7,10.0.0.0/8"]
+    made = bridge(server, arguments=[*named, "--ws-port", str(port.number)])
+    address = ("127.0.0.1", port.number if listener == "ws" else made.port)
+    with socket.create_connection(address, TIMEOUT_S) as connection:
+        assert read_all(connection, V1 + packets.connect("c1")) == b""
+    eventually(lambda: "a PROXY header is refused" in made.log_text())
+    assert "is not in proxy_networks (127.0.0.7,10.0.0.0/8)" in made.log_text()
+    with socket.create_connection(address, TIMEOUT_S, ("127.0.0.7", 0)) as connection:
+        connection.sendall(V1)
+        if listener == "ws":
+            browser = Browser(connection)
+            assert isinstance(browser.next(), AcceptConnection)
+            browser.send(BytesMessage(packets.connect("c1")))
+            browser.expect(packets.connack())
+        else:
+            converse(connection)
+    eventually(lambda: '"peer": "10.1.2.3:4711"' in made.log_text())
+    text = made.log_text()
+    assert text.count("10.1.2.3") == text.count('"peer": "10.1.2.3:4711"')
+
+
+def test_unless_others_are_named_proxies_are_on_this_machine() -> None:
+    assert [str(network) for network in Settings().proxies] == ["127.0.0.0/8", "::1/128"]
+
+
+def test_who_says_nothing_instead_of_a_proxy_header_is_closed_in_time(server: Server, bridge: MakeBridge) -> None:
+    options = ["--proxy-protocol", "true", "--allow-anonymous", "true", "--connect-timeout-s", "0.5"]
+    made = bridge(server, arguments=options)
+    with socket.create_connection(("127.0.0.1", made.port), TIMEOUT_S) as connection:
+        assert read_all(connection, V1[:-1]) == b""
+    eventually(lambda: "no PROXY header within 0.5 s" in made.log_text())
+
+
+def read_all(connection: socket.socket, sent: bytes) -> bytes:
+    """What comes after this, up to the end."""
+    got = b""
+    with contextlib.suppress(ConnectionError):
+        connection.sendall(sent)
+        while part := connection.recv(1000):
+            got += part
+    return got
 
 
 # ---- workers ---------------------------------------------------------------------------------------------------------

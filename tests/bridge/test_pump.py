@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 
-from holdmq.core.engine import Engine
+from holdmq.core.engine import Engine, OpenSession
 from holdmq_bridge import pump as pump_module
 from holdmq_bridge._pump import ffi, lib
 from holdmq_bridge.bridge import Bridge
@@ -18,6 +18,7 @@ from holdmq_bridge.pump import Pump, Pumped
 from holdmq_bridge.settings import Settings
 from tests.bridge import packets
 from tests.bridge.talk import reset
+from tests.core.engine_talk import push, queued, record
 
 if TYPE_CHECKING:
     from holdmq_bridge.client import Client
@@ -25,8 +26,13 @@ if TYPE_CHECKING:
 HIGH_WATER = 10_000
 HARD_LIMIT = 40_000
 SOCKETS_A_TURN = 64
+ALL = 0b111
 LARGE = bytes(range(256)) * 20_000  # more than a socket takes
 CONNECT = packets.connect("c")
+PINGREQ = b"\xc0\0"
+HEAVY = 50  # as in bridge/native/pump.c
+TURN_PACKETS = 512  # as in src/engine_client.c
+RECEIVERS, OTHERS, BULK = 1 << lib.HMQ_PUMP_RECEIVERS, 1 << lib.HMQ_PUMP_OTHERS, 1 << lib.HMQ_PUMP_BULK
 
 
 class Told(NamedTuple):
@@ -37,6 +43,13 @@ class Told(NamedTuple):
     conn: int
     error: int
     partial: bool
+
+
+class Answered(NamedTuple):
+    """Bytes for a connection."""
+
+    conn: int
+    data: bytes
 
 
 class Member(NamedTuple):
@@ -61,31 +74,62 @@ class Harness:
         self.engine = Engine()
         calls = ffi.new("hmq_pump_engine *")
         calls.engine = self.engine.handle
-        for name in ("receive", "took", "rests", "congested", "next_output"):
+        for name in pump_module._ENGINE_CALLS:
             setattr(calls, name, Engine.function(name))
         self.pump = ffi.gc(lib.hmq_pump_new(calls, HIGH_WATER, HARD_LIMIT), lib.hmq_pump_free)
         self._told = ffi.new("hmq_pump_event *")
         self._peers: list[socket.socket] = []
 
-    def add(self) -> Member:
-        """One more, over TCP."""
+    def add(self, max_message_bytes: int = 0) -> Member:
+        """One more, over TCP; with a size of messages it is a WebSocket."""
         with socket.create_server(("127.0.0.1", 0)) as listening:
             peer = socket.create_connection(listening.getsockname(), 10)
             accepted, _ = listening.accept()
         self._peers.append(peer)
         conn = self.engine.attach()
-        number = lib.hmq_pump_add(self.pump, accepted.detach(), conn)
+        number = lib.hmq_pump_add(self.pump, accepted.detach(), conn, max_message_bytes)
         assert number >= 0
         return Member(number, conn, peer)
+
+    def open(self, client_id: bytes, *, window: int = 1) -> Member:
+        """One more, whose session is open."""
+        member = self.add()
+        self.engine.receive(member.conn, packets.connect(client_id.decode()), 0)
+        session = OpenSession(4, client_id, b"{%s}" % client_id, 1, window=window)
+        self.engine.open(member.conn, session, 0)
+        assert self.engine.proceed(member.conn, 0) is None
+        return member
+
+    def deliver(self, client_id: bytes, serials: range) -> None:
+        """Messages for a session."""
+        for serial in serials:
+            self.push(client_id, queued(serial, serial - 1, record()))
+        assert self.write() == []
+
+    def push(self, client_id: bytes, delivery: bytes) -> None:
+        """What the server says to an inbox."""
+        assert list(self.engine.replies(push(b"{%s}_inbox" % client_id, delivery), 0)) == []
 
     def _event(self) -> Told:
         told = self._told
         return Told(told.kind, told.number, told.conn, told.error, told.partial)
 
-    def turn(self, *, congested: bool = False, now_s: float = 1.0) -> Iterator[Told]:
+    def bytes_told(self) -> bytes:
+        """The bytes of the event told last."""
+        told = self._told.bytes
+        return bytes(ffi.buffer(told.data, told.len))
+
+    def fault_told(self) -> int:
+        """Its fault of a WebSocket."""
+        return int(self._told.fault)
+
+    def turn(
+        self, *, congested: bool = False, now_s: float = 1.0, classes: int = ALL, most: int = 1000
+    ) -> Iterator[Told]:
         """What a turn tells, which is begun when there is something to look at or a second has passed."""
-        select.select([lib.hmq_pump_fd(self.pump)], [], [], 1)
-        assert lib.hmq_pump_poll(self.pump, 0, now_s, congested) == 0
+        if not lib.hmq_pump_has_more(self.pump):
+            select.select([lib.hmq_pump_fd(self.pump, which) for which in range(3)], [], [], 1)
+        assert lib.hmq_pump_poll(self.pump, classes, most, 0, now_s, congested) >= 0
         while lib.hmq_pump_next(self.pump, self._told, self.engine.event):
             yield self._event()
 
@@ -97,6 +141,10 @@ class Harness:
             if told and told[-1].kind == until:
                 return told
         raise AssertionError(f"no event {until}; told: {told}")
+
+    def counted(self) -> list[Answered]:
+        """What the engine has for clients, in place of sending it."""
+        return [Answered(conn, data) for conn, data in self.engine.outputs()]
 
     def write(self) -> list[Told]:
         """Sends what the engine has."""
@@ -151,6 +199,166 @@ def test_a_turn_looks_at_so_many_sockets_and_the_next_at_the_others(harness: Har
     first, second = list(harness.turn()), list(harness.turn())
     assert len(first) == SOCKETS_A_TURN
     assert {told.number for told in first + second} == {member.number for member in members}
+
+
+def test_who_brings_much_is_not_read_in_a_turn_over_the_others(harness: Harness) -> None:
+    much, little = harness.open(b"much"), harness.open(b"little")
+    much.peer.sendall(PINGREQ * (HEAVY + 1))
+    little.peer.sendall(PINGREQ * HEAVY)
+    assert list(harness.turn()) == []
+    harness.write()
+    for member in (much, little):
+        member.peer.sendall(PINGREQ)
+    for classes, read in ((OTHERS, little), (BULK, much)):
+        assert list(harness.turn(classes=classes)) == []
+        assert [told.conn for told in harness.counted()] == [read.conn]
+
+
+def test_who_has_grown_quiet_is_read_with_the_others_again(harness: Harness) -> None:
+    one = harness.open(b"c")
+    for now_s, pings in ((1.0, HEAVY + 1), (1.15, 1), (1.3, 1)):
+        one.peer.sendall(PINGREQ * pings)
+        assert list(harness.turn(now_s=now_s)) == []
+    harness.write()
+    one.peer.sendall(PINGREQ)
+    assert list(harness.turn(now_s=1.35, classes=OTHERS)) == []
+    assert [told.conn for told in harness.counted()] == [one.conn]
+
+
+def test_a_turn_ends_when_the_server_owes_enough_and_the_next_one_begins_there(harness: Harness) -> None:
+    harness.engine.server_restored(0)
+    members = [harness.open(b"%d" % number) for number in range(4)]
+    for member in members:
+        member.peer.sendall(packets.publish("t", b"x", qos=1, pid=1) * 10)
+    assert list(harness.turn(most=15)) == []
+    assert harness.engine.outstanding == 20
+    assert list(harness.turn(most=20)) == []
+    assert harness.engine.outstanding == 20
+    assert list(harness.turn(most=harness.engine.owed + 1)) == []
+    assert harness.engine.outstanding == 30
+
+
+def test_those_who_bring_little_leave_some_of_a_turn_to_the_others(harness: Harness) -> None:
+    harness.engine.server_restored(0)
+    bulk, *little = [harness.open(b"%d" % number) for number in range(11)]
+    bulk.peer.sendall(PINGREQ * (HEAVY + 1))
+    assert list(harness.turn()) == []
+    harness.counted()
+    publish = packets.publish("t", b"x", qos=1, pid=1)
+    bulk.peer.sendall(publish + PINGREQ)
+    for member in little:
+        member.peer.sendall(publish * 10)
+    assert list(harness.turn(most=40)) == []
+    assert harness.engine.outstanding == 31
+    assert [told.conn for told in harness.counted()] == [bulk.conn]
+
+
+def test_a_receiver_with_a_backlog_is_read_in_a_turn_over_receivers_alone(harness: Harness) -> None:
+    receiver, other = harness.open(b"c"), harness.open(b"o")
+    harness.deliver(b"c", range(1, 4))
+    receiver.peer.sendall(packets.puback(1))
+    other.peer.sendall(PINGREQ)
+    assert list(harness.turn(classes=RECEIVERS)) == []
+    assert harness.engine.counters()["messages_acknowledged"] == 1
+    assert [told.conn for told in harness.counted()] == [receiver.conn]
+    assert list(harness.turn(classes=OTHERS)) == []
+    assert [told.conn for told in harness.counted()] == [other.conn]
+
+
+def test_a_receiver_without_a_backlog_is_one_of_the_others_after_a_moment(harness: Harness) -> None:
+    receiver = harness.open(b"c")
+    harness.deliver(b"c", range(1, 5))
+    for packet_id, now_s in ((1, 1.0), (2, 1.05), (3, 1.1)):
+        receiver.peer.sendall(packets.puback(packet_id))
+        assert list(harness.turn(now_s=now_s, classes=RECEIVERS)) == []
+        harness.write()
+    receiver.peer.sendall(PINGREQ)
+    assert list(harness.turn(now_s=1.2, classes=RECEIVERS)) == []
+    harness.write()
+    receiver.peer.sendall(PINGREQ)
+    assert list(harness.turn(now_s=1.2, classes=OTHERS)) == []
+    assert [told.conn for told in harness.counted()] == [receiver.conn]
+
+
+def test_a_receiver_that_publishes_waits_with_the_publishers_when_the_server_owes_enough(harness: Harness) -> None:
+    harness.engine.server_restored(0)
+    both = harness.open(b"c")
+    harness.deliver(b"c", range(1, 4))
+    both.peer.sendall(packets.publish("t", b"x", qos=1, pid=1) * 5)
+    assert list(harness.turn(classes=RECEIVERS, most=5)) == []
+    assert harness.engine.outstanding == 5
+    both.peer.sendall(packets.puback(1))
+    assert list(harness.turn(classes=RECEIVERS, most=5)) == []
+    assert harness.engine.counters()["messages_acknowledged"] == 0
+    assert list(harness.turn(classes=BULK, most=1000)) == []
+    assert harness.engine.counters()["messages_acknowledged"] == 1
+
+
+def test_a_receiver_slows_publishers_while_its_backlog_grows_and_it_acknowledges(harness: Harness) -> None:
+    receiver = harness.open(b"c")
+    harness.deliver(b"c", range(1, 600))
+    assert not lib.hmq_pump_is_pressed(harness.pump, 1.0)
+    receiver.peer.sendall(packets.puback(1))
+    assert list(harness.turn(now_s=1.0)) == []
+    assert lib.hmq_pump_is_pressed(harness.pump, 1.0)
+    assert lib.hmq_pump_relieved(harness.pump) == 1
+    assert not lib.hmq_pump_is_pressed(harness.pump, 1.001)  # one message is worth a third of a millisecond
+    harness.write()
+    for packet_id in range(2, 120):
+        receiver.peer.sendall(packets.puback(packet_id))
+        assert list(harness.turn(now_s=2.0)) == []
+        harness.write()
+    assert not lib.hmq_pump_is_pressed(harness.pump, 2.0)  # less than half of what may be ready is
+
+
+def test_a_receiver_that_has_gone_slows_nobody(harness: Harness) -> None:
+    receiver = harness.open(b"c")
+    harness.deliver(b"c", range(1, 700))
+    receiver.peer.sendall(packets.puback(1))
+    assert list(harness.turn(now_s=1.0)) == []
+    assert lib.hmq_pump_is_pressed(harness.pump, 1.0)
+    assert lib.hmq_pump_close(harness.pump, receiver.number, True)
+    assert not lib.hmq_pump_is_pressed(harness.pump, 1.0)
+
+
+def test_who_sends_more_packets_than_a_turn_takes_waits_in_a_line(harness: Harness) -> None:
+    one, two = harness.open(b"1"), harness.open(b"2")
+    for member in (one, two):
+        member.peer.sendall(PINGREQ * (TURN_PACKETS * 2 + 1))
+    for packets_read in (TURN_PACKETS, TURN_PACKETS, 1):
+        assert list(harness.turn()) == []
+        assert {told.conn: len(told.data) for told in harness.counted()} == {
+            member.conn: len(PINGREQ) * packets_read for member in (one, two)
+        }
+    assert not lib.hmq_pump_has_more(harness.pump)
+    one.peer.sendall(PINGREQ)
+    assert list(harness.turn()) == []
+    assert [told.conn for told in harness.counted()] == [one.conn]
+
+
+def test_who_rests_leaves_the_line_and_comes_back_to_it(harness: Harness) -> None:
+    one = harness.open(b"1")
+    one.peer.sendall(PINGREQ * (TURN_PACKETS + 1))
+    assert list(harness.turn()) == []
+    lib.hmq_pump_read(harness.pump, one.number, False)
+    harness.counted()
+    assert list(harness.turn()) == []
+    assert harness.counted() == []
+    assert not lib.hmq_pump_has_more(harness.pump)
+    lib.hmq_pump_read(harness.pump, one.number, True)
+    assert list(harness.turn()) == []
+    assert [told.conn for told in harness.counted()] == [one.conn]
+
+
+def test_who_ends_in_the_line_leaves_it(harness: Harness) -> None:
+    members = [harness.open(b"%d" % number) for number in range(3)]
+    for member in members:
+        member.peer.sendall(PINGREQ * (TURN_PACKETS + 1))
+    assert list(harness.turn()) == []
+    harness.counted()
+    assert lib.hmq_pump_close(harness.pump, members[1].number, True)
+    assert list(harness.turn()) == []
+    assert {told.conn for told in harness.counted()} == {members[0].conn, members[2].conn}
 
 
 def test_a_socket_that_rests_is_not_read_until_it_is_told_to_go_on(harness: Harness) -> None:
@@ -270,9 +478,10 @@ def test_an_event_for_a_socket_that_was_closed_in_the_same_turn_reaches_nobody(h
     assert [event.conn for event in harness.turn()] == [heir.conn]
 
 
-def test_a_descriptor_that_cannot_be_watched_is_not_taken(harness: Harness) -> None:
+@pytest.mark.parametrize("size", [0, 1000])
+def test_a_descriptor_that_cannot_be_watched_is_not_taken(harness: Harness, size: int) -> None:
     descriptor = os.open(os.devnull, os.O_RDONLY)
-    assert lib.hmq_pump_add(harness.pump, descriptor, harness.engine.attach()) == -errno.EPERM
+    assert lib.hmq_pump_add(harness.pump, descriptor, harness.engine.attach(), size) == -errno.EPERM
     os.close(descriptor)  # it is ours still
     assert harness.add().number == 0
 

@@ -1,12 +1,20 @@
 """One bridge process from its beginning to its end, also where the beginning fails."""
 
 import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from holdmq_bridge.listeners import Listeners
-from holdmq_bridge.serve import serve
+from holdmq_bridge.serve import OTHER_FILES, serve
 from holdmq_bridge.settings import Settings
+from tests.bridge import packets
+from tests.bridge.conftest import Connect
+from tests.bridge.talk import Talk
+from tests.support import BridgeProcess, Server, eventually
 from tests.support.ports import reserve_port
 
 END_S = 10.0
@@ -33,3 +41,38 @@ def test_a_bridge_that_cannot_begin_to_serve_leaves_nothing_that_goes_on(monkeyp
         assert asyncio.run(_serve_and_look(settings)) == set()
     finally:
         nobody.release()
+
+
+def test_a_bridge_keeps_the_descriptors_that_it_needs_and_refuses_clients_instead(
+    server: Server, bridge: Callable[..., BridgeProcess], dial: Connect
+) -> None:
+    room = 20
+    made = bridge(server, open_files=OTHER_FILES + room)
+    lowered = [line for line in map(json.loads, made.log_text().splitlines()) if "max_connections" in line]
+    assert [line["max_connections"] for line in lowered] == [room]
+    clients = [dial(made.port, f"c{number}") for number in range(room)]
+    assert not any(_connects(made.port) for _ in range(3))
+    clients[0].publish("a", b"1", qos=1)  # the connection to the server is still there
+    clients.pop().close()
+    eventually(lambda: _connects(made.port), 10, "room for a client after another one left")
+    assert "nobody can be accepted" not in made.log_text()
+    assert "lost the server" not in made.log_text()
+
+
+def _connects(port: int) -> bool:
+    with contextlib.closing(Talk(port)) as talk:
+        try:
+            talk.send(packets.connect())
+            talk.expect(packets.connack())
+        except (AssertionError, ConnectionError):
+            return False
+        return True
+
+
+def test_a_limit_of_open_files_that_leaves_room_for_no_client_is_named(server: Server, tmp_path: Path) -> None:
+    made = BridgeProcess(server.url, tmp_path, open_files=OTHER_FILES)
+    try:
+        with pytest.raises(RuntimeError, match=f"the limit of open files is {OTHER_FILES}"):
+            made.start()
+    finally:
+        made.close()

@@ -21,7 +21,7 @@ from holdmq_bridge.actions import (
     Tell,
 )
 from holdmq_bridge.command import Command
-from holdmq_bridge.reasons import Ending, Reason
+from holdmq_bridge.reasons import TEMPORARY, Ending, Reason
 from holdmq_bridge.session import Session
 from holdmq_bridge.settings import Settings
 from tests.bridge import packets
@@ -29,6 +29,7 @@ from tests.bridge.packets import Will
 
 EPOCH = 77
 NOW_MS = 1_000_000_000_000
+CLAIM = ("IDENTITY", "anonymous")
 
 
 class Rules:
@@ -49,6 +50,9 @@ class Rules:
 
     def publish_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
         return [(True, topic) for topic in self._allowed], False
+
+    def receive_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
+        return self.publish_entries()
 
 
 def new_session(**settings: Any) -> Session:
@@ -96,11 +100,20 @@ def ended(session: Session, actions: Actions, sent_serial: int = 0) -> list[Comm
 
 def test_a_connect_asks_who_it_is_then_opens_the_session_then_is_answered() -> None:
     session = new_session(session_expiry_s=99)
-    assert session.packet(packets.connect("c1", clean=False, username="u", password=b"p")) == [
-        Authenticate(b"c1", b"u", b"p")
-    ]
+    connect = packets.connect("c1", clean=False, username="u", password=b"p")
+    assert session.packet(connect) == [Authenticate(b"c1", b"u", b"p", len(connect))]
     command = told(session.authenticated(Verdict(True)))
-    assert command.arguments == ("SESSION.OPEN", b"{c1}", "OWNER", "owner", "EXPIRY", 99, "ATTEMPT", "attempt-1")
+    assert command.arguments == (
+        "SESSION.OPEN",
+        b"{c1}",
+        "OWNER",
+        "owner",
+        "EXPIRY",
+        99,
+        "ATTEMPT",
+        "attempt-1",
+        *CLAIM,
+    )
     assert session.inbox == b"{c1}_inbox"
     assert session.reply(command, [EPOCH, 1]) == [Opened(packets.connack(present=True), True), ReadHistory()]
     assert (session.phase, session.epoch) == (Phase.OPEN, EPOCH)
@@ -119,6 +132,7 @@ def test_a_clean_session_ends_with_its_connection_and_is_never_present() -> None
         0,
         "ATTEMPT",
         "attempt-1",
+        *CLAIM,
     )
     assert session.reply(command, [EPOCH, 0]) == [Opened(packets.connack(), False)]
 
@@ -140,12 +154,22 @@ def test_a_will_goes_along_with_the_opening() -> None:
     [(Reason.BAD_CREDENTIALS, 4), (Reason.NOT_AUTHORIZED, 5), (Reason.BANNED, 5), (Reason.SERVER_BUSY, 3)],
 )
 def test_who_is_not_let_in_is_told_why_and_no_session_is_opened(reason: Reason, code: int) -> None:
-    session = new_session()
+    session = new_session(temporary_refusal="reason_code")
     session.packet(packets.connect("c1"))
     actions = session.authenticated(Verdict(False, reason))
     assert sent(actions) == packets.connack(code)
     assert the(End, actions).ending is Ending.REFUSED
     assert session.closed(0) == []
+    assert session.finished
+
+
+@pytest.mark.parametrize("reason", sorted(TEMPORARY))
+def test_what_is_temporary_closes_the_connection_without_a_connack(reason: Reason) -> None:
+    session = new_session()
+    session.packet(packets.connect("c1"))
+    actions = session.authenticated(Verdict(False, reason))
+    assert sent(actions) == b""
+    assert the(End, actions).ending is Ending.UNAVAILABLE
     assert session.finished
 
 
@@ -214,7 +238,7 @@ def test_a_session_that_the_server_refuses_for_good_is_answered_as_unavailable()
 
 
 def test_who_waits_too_long_for_its_session_is_told_so_and_a_late_session_is_closed() -> None:
-    session = new_session()
+    session = new_session(temporary_refusal="reason_code")
     command = opening(session, packets.connect("c1", will=Will("w")))
     assert sent(session.not_opened()) == packets.connack(3)
     assert session.closed(0) == []
@@ -230,7 +254,7 @@ def test_an_opening_without_a_reply_is_repeated_as_the_same_attempt(present: int
     session = new_session()
     first = opening(session, packets.connect("c1", clean=False))
     assert [action.command for action in session.again() if isinstance(action, Tell)] == [first]
-    assert first.arguments[-2:] == ("ATTEMPT", "attempt-1")
+    assert first.arguments[-4:] == ("ATTEMPT", "attempt-1", *CLAIM)
     assert the(Opened, session.reply(first, [EPOCH, present])).resumed is bool(present)
 
 

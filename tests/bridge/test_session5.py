@@ -10,7 +10,7 @@ from holdmq_bridge.reasons import Ending, Reason
 from holdmq_bridge.session import Session
 from tests.bridge import packets5 as p
 from tests.bridge.packets5 import Received, Will5
-from tests.bridge.test_session import EPOCH, Rules, ended, new_session, opened, opening, sent, the, told
+from tests.bridge.test_session import CLAIM, EPOCH, Rules, ended, new_session, opened, opening, sent, the, told
 
 
 def accepted(connect: bytes, **settings: Any) -> tuple[Session, Received]:
@@ -60,14 +60,24 @@ def test_a_session_expiry_interval_is_bounded_and_the_client_told(asked: int | N
     properties = b"" if asked is None else p.number(p.SESSION_EXPIRY, asked)
     session = new_session(max_session_expiry_s=100)
     command = opening(session, p.connect("c1", clean=False, properties=properties))
-    assert command.arguments == ("SESSION.OPEN", b"{c1}", "OWNER", "owner", "EXPIRY", given, "ATTEMPT", "attempt-1")
+    assert command.arguments == (
+        "SESSION.OPEN",
+        b"{c1}",
+        "OWNER",
+        "owner",
+        "EXPIRY",
+        given,
+        "ATTEMPT",
+        "attempt-1",
+        *CLAIM,
+    )
     connack = p.read(the(Opened, session.reply(command, [EPOCH, 0])).connack)
     assert connack.properties.get(p.SESSION_EXPIRY) == (given if told_so else None)
 
 
 def test_clean_start_drops_what_was_there_and_the_new_session_may_last() -> None:
     command = opening(new_session(), p.connect("c1", clean=True, properties=p.number(p.SESSION_EXPIRY, 60)))
-    assert command.arguments[4:] == ("CLEAN", "EXPIRY", 60, "ATTEMPT", "attempt-1")
+    assert command.arguments[4:] == ("CLEAN", "EXPIRY", 60, "ATTEMPT", "attempt-1", *CLAIM)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(60, None), (600, None), (601, 600), (65535, 600), (0, 600)])
@@ -134,7 +144,7 @@ def test_a_malformed_connect_is_told_so() -> None:
 
 
 def test_a_refusal_says_no_more_than_the_client_can_take() -> None:
-    session = new_session(max_client_id_bytes=23)
+    session = new_session(temporary_refusal="reason_code", max_client_id_bytes=23)
     properties = p.number(p.MAXIMUM_PACKET, 20)
     session.packet(p.connect("c1", properties=properties))
     connack = p.read(sent(session.not_opened()))
@@ -144,7 +154,7 @@ def test_a_refusal_says_no_more_than_the_client_can_take() -> None:
 
 @pytest.mark.parametrize("reason", [Reason.BAD_CREDENTIALS, Reason.NOT_AUTHORIZED, Reason.BANNED, Reason.SERVER_BUSY])
 def test_who_is_not_let_in_learns_the_reason_but_no_detail(reason: Reason) -> None:
-    session = new_session()
+    session = new_session(temporary_refusal="reason_code")
     session.packet(p.connect("c1"))
     connack = p.read(sent(session.authenticated(Verdict(False, reason, detail="user alice has another password"))))
     assert (connack.code, connack.properties) == (reason, {})
@@ -296,6 +306,6 @@ def test_a_reason_string_never_makes_a_packet_larger_than_the_client_takes() -> 
 
 
 def test_a_shutdown_before_the_session_is_open_is_a_refusal() -> None:
-    session = new_session()
+    session = new_session(temporary_refusal="reason_code")
     opening(session, p.connect("c1"))
     assert p.read(sent(session.end(Ending.SHUTDOWN))).code == Reason.SERVER_UNAVAILABLE

@@ -1,5 +1,6 @@
 """Persistent sessions: what waits, in which order it comes, who has the session; on one bridge and on several."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -184,6 +185,29 @@ def test_a_second_connection_with_the_same_id_takes_over(talk: Connect, clean: b
     second.subscribe(("a", 1))
     talk().publish("a", b"x")
     assert second.read_publish().payload == b"x"
+
+
+@pytest.mark.parametrize("returns", ["at once", "when its bridge is known to be lost"])
+def test_what_was_stored_after_the_death_of_a_bridge_comes_without_dup(
+    server: Server, client: redis.Redis, bridge: MakeBridge, dial: Connect, returns: str
+) -> None:
+    one, two = (bridge(server, arguments=["--lease-s", "2"]) for _ in range(2))
+    receiver = dial(one.port, "c1", clean=False)
+    receiver.subscribe(("a", 1))
+    sender = dial(two.port)
+    sender.publish("a", b"sent", qos=1)
+    receiver.read_publish(acknowledge=False)
+    one.kill()
+    eventually(lambda: client.pubsub_numsub("{c1}_inbox") == [(b"{c1}_inbox", 0)], 10, "the end of the connection")
+    time.sleep(0.01)  # the server's clock counts milliseconds
+    for number in range(200):
+        sender.publish("a", b"%d" % number, qos=1, pid=number + 1)
+    if returns != "at once":
+        eventually(lambda: client.hget("{c1}_session", "connected") == b"0", 20, "a session that is known to be lost")
+    receiver = dial(two.port, "c1", clean=False, present=True)
+    got = [receiver.read_publish() for _ in range(201)]
+    assert [published.payload for published in got] == [b"sent", *(b"%d" % number for number in range(200))]
+    assert [published.dup for published in got] == [True] + [False] * 200  # [MQTT-3.3.1-3]
 
 
 def test_the_will_of_a_client_that_was_taken_over_is_published(broker: BridgeProcess, talk: Connect) -> None:

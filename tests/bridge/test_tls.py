@@ -186,3 +186,23 @@ def test_a_certificate_without_a_key_asks_for_it(fleet: Fleet) -> None:
     both = fleet.server.with_name("both.pem")
     both.write_bytes(fleet.key.read_bytes() + fleet.server.read_bytes())
     tls_context(Settings(tls_certificate=both))
+
+
+# ---- many packets at once --------------------------------------------------------------------------------------------
+
+
+def test_more_packets_than_are_taken_at_once_are_all_answered_in_order(
+    server: Server, bridge: MakeBridge, fleet: Fleet, port: Port
+) -> None:
+    fleet.crl.write_bytes(crl(fleet.authority, fleet.other))
+    bridge(server, arguments=fleet.arguments(port))
+    pings = 5000
+    with dial_tls(port, fleet.context(fleet.one)) as client:
+        client.sendall(packets.connect("c1") + packets.PINGREQ * pings)
+        client.sendall(packets.subscribe(1, ("t", 0)) + packets.PINGREQ * pings)
+        answers = packets.PINGRESP * pings
+        expected = packets.connack() + answers + packets.suback(1, 0) + answers
+        got = b""
+        while len(got) < len(expected):
+            got += client.recv(65_536)
+    assert got == expected

@@ -1,4 +1,4 @@
-"""What an operator sees: /metrics, /healthz and $SYS."""
+"""What an operator sees: /metrics, /readyz, /livez and $SYS."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -175,6 +176,51 @@ def test_health_follows_the_server(fresh_server: MakeServer, bridge: MakeBridge,
     assert scrape(port)["holdmq_bridge_server_up"] == 0
     server.restart()
     eventually(lambda: get(port, "/healthz")[0] == 200)
+
+
+def readiness(port: Port) -> tuple[int, dict[str, Any]]:
+    """Status and body of /readyz."""
+    status, body = get(port, "/readyz")
+    return status, json.loads(body)
+
+
+def test_a_bridge_whose_server_takes_no_writes_is_alive_and_not_ready(
+    fresh_server: MakeServer, bridge: MakeBridge, dial: Connect, port: Port
+) -> None:
+    server = fresh_server(config=["min-replicas-to-write 0"])
+    made = bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
+    eventually(lambda: readiness(port)[0] == 200, 10, "a ready bridge")
+    dial(made.port, "c1").publish("a", b"1", qos=1)
+    assert scrape(port)["holdmq_bridge_seconds_since_acknowledgement"] < 60
+    with server.client() as client:
+        client.config_set("min-replicas-to-write", 1)
+        eventually(lambda: readiness(port)[0] == 503, 10, "a bridge that is not ready")
+        status, state = readiness(port)
+        assert (status, state["ready"], state["server"]) == (503, False, True)
+        assert "NOREPLICAS" in state["reason"]
+        assert get(port, "/livez")[0] == 200
+        metrics = scrape(port)
+        assert metrics["holdmq_bridge_ready"] == 0
+        assert metrics["holdmq_bridge_server_up"] == 1
+        client.config_set("min-replicas-to-write", 0)
+    eventually(lambda: readiness(port)[0] == 200, 10, "a bridge that is ready again")
+
+
+def test_refusals_are_counted_by_code_and_make_the_bridge_unready(
+    fresh_server: MakeServer, bridge: MakeBridge, dial: Connect, port: Port
+) -> None:
+    server = fresh_server()
+    made = bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
+    sender = dial(made.port, "c1")
+    with server.client() as client:
+        client.config_set("maxmemory", 1)
+        sender.send(packets.publish("a", b"1", qos=1, pid=1))
+        counted = "holdmq_bridge_refusals_total{code=OOM}"
+        eventually(lambda: scrape(port)[counted] > 0, 10, "a counted refusal")
+        status, state = readiness(port)
+        assert (status, "OOM" in state["reason"]) == (503, True)
+        client.config_set("maxmemory", 0)
+    sender.expect(packets.puback(1))
 
 
 def test_other_paths_are_not_there(server: Server, bridge: MakeBridge, port: Port) -> None:

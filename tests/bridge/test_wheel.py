@@ -1,6 +1,9 @@
 """The wheel of deadlines, turned by hand."""
 
-from holdmq_bridge.wheel import TICK_S, Wheel
+import asyncio
+import itertools
+
+from holdmq_bridge.wheel import LOOKS_AT_ONCE, TICK_S, Wheel
 
 
 class Watched:
@@ -63,3 +66,18 @@ def test_after_a_long_halt_everything_due_is_looked_at_at_once() -> None:
         wheel.at(watched, number * 7.0)
     wheel.turn(1000.0)
     assert [watched.looks for watched in some] == [[1000.0]] * 5
+
+
+async def test_many_that_are_due_at_once_leave_the_loop_its_turn() -> None:
+    wheel, loop = Wheel(), asyncio.get_running_loop()
+    many = [Watched() for _ in range(10 * LOOKS_AT_ONCE)]
+    wheel.start(loop)
+    for watched in many:
+        wheel.at(watched, loop.time())
+    looked_at = [0]
+    async with asyncio.timeout(10):
+        while looked_at[-1] < len(many):
+            await asyncio.sleep(0)
+            looked_at.append(sum(map(bool, (watched.looks for watched in many))))
+    wheel.stop()
+    assert max(after - before for before, after in itertools.pairwise(looked_at)) <= LOOKS_AT_ONCE

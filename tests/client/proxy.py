@@ -20,6 +20,7 @@ class Proxy:
         self.swallowed = 0
         self._server_port = server.port
         self._swallow = threading.Event()
+        self._refusals: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = [self._listener]
         self._threads = [self._start(self._accept)]
@@ -33,6 +34,10 @@ class Proxy:
     def swallow_next_reply(self) -> None:
         """The next bytes that the server sends are dropped, and their connection is cut."""
         self._swallow.set()
+
+    def refuse_next_command(self, error: bytes) -> None:
+        """Answers the first command after the next lost reply itself, with an error; it does not reach the server."""
+        self._refusals.append(error)
 
     def cut(self) -> None:
         """Cuts all connections; new ones are taken."""
@@ -72,6 +77,9 @@ class Proxy:
                     self._swallow.clear()
                     self.swallowed += 1
                     break
+                if not replies and self._refusals and self.swallowed and (b".ADD" in data or b".APPEND" in data):
+                    source.sendall(b"-" + self._refusals.pop() + b"\r\n")
+                    continue
                 target.sendall(data)
         for one in (source, target):
             with contextlib.suppress(OSError):

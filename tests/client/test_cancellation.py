@@ -5,6 +5,7 @@ import random
 import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -151,3 +152,15 @@ def test_closing_from_another_thread_ends_a_wait(server: Server, client: redis.R
         threading.Timer(0.1, messages.close).start()
         assert messages.get(60) is None
     eventually(lambda: client.pubsub_numsub("weather") == [(b"weather", 0)])
+
+
+def test_closing_from_another_thread_ends_an_opening(server: Server, client: redis.Redis) -> None:
+    with HoldMQ.from_url(server.url) as hold, ThreadPoolExecutor(1) as threads:
+        for turn in range(60):
+            messages = hold.subscribe(*(f"weather-{number}" for number in range(50)))
+            opening = threads.submit(messages.__enter__)
+            time.sleep(0.0005 * (turn % 30))  # somewhere in the middle of it
+            messages.close()
+            opening.result(10)
+            assert messages.get(60) is None
+    eventually(lambda: client.pubsub_numsub("weather-0") == [(b"weather-0", 0)])

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from click.testing import CliRunner
 
 from holdmq import HoldMQ
 from holdmq.cli import main
+from holdmq.server import find_module
+from tests.client.support import message_of
 from tests.support import Server
 
 
@@ -124,7 +127,36 @@ def test_a_topic_is_published_to_and_its_retained_message_shown(run: Run, hold: 
     words = ["topic", "publish", "weather/oslo", "snow", "--qos", "1", "--retain", "--ttl", "60"]
     assert json_lines(run("--json", *words)) == [{"sessions": 1}]
     assert run("topic", "retained", "weather/+").stdout == b"topic\tpayload\nweather/oslo\tsnow\n"
-    assert session.fetch().entries[0].message.payload == b"snow"
+    assert message_of(session.fetch().entries[0]).payload == b"snow"
+
+
+def test_a_dry_run_shows_what_would_be_held(run: Run, client: redis.Redis) -> None:
+    client.config_set("holdmq.policies", "")
+    run("dry-run", "--background", "--seconds", "1h", "--policies", "jobs; control hold=none")
+    for channel in ("jobs", "jobs", "control"):
+        client.publish(channel, "m")
+    shown = run("--json", "dry-run", "--report")
+    rows = [(row["channel"], row["messages"], row["rule"], row["key"]) for row in json_lines(shown)]
+    assert rows == [("jobs", 2, "jobs", False), ("control", 0, "control", False)]
+    assert b"goes on" in shown.stderr
+    few = run("dry-run", "--report", "--count", "1")
+    assert few.stdout.decode().splitlines()[1].split("\t")[:4] == ["jobs", "2", "2", "2"]
+    assert b"1 more channels" in few.stderr
+    ended = run("--json", "dry-run", "--stop", "--held")
+    assert [row["channel"] for row in json_lines(ended)] == ["jobs"]
+    assert b"has ended" in ended.stderr
+    assert client.keys() == []
+
+
+def test_a_dry_run_lasts_as_long_as_it_was_told(run: Run, client: redis.Redis) -> None:
+    client.config_set("holdmq.policies", "")
+    assert run("dry-run", "--seconds", "1").stdout.startswith(b"channel\t")
+    assert client.info("holdmq")["holdmq_dry_run"] == "no"
+
+
+@pytest.mark.parametrize("words", [["--seconds", "0"], ["--seconds", "soon"], ["--report", "--stop"], ["--count", "0"]])
+def test_wrong_options_of_a_dry_run_are_exit_status_2(run: Run, words: list[str]) -> None:
+    assert words[-2].encode() in run("dry-run", *words, status=2).stderr or words[-1] == "--stop"
 
 
 def test_the_state_of_the_module_is_shown(run: Run) -> None:
@@ -133,13 +165,33 @@ def test_the_state_of_the_module_is_shown(run: Run) -> None:
     assert run("check").stdout == b"difference\n"
 
 
+def test_json_may_be_asked_for_anywhere(run: Run) -> None:
+    assert json_lines(run("channel", "publish", "weather", "sunny", "--json")) == [{"receivers": 0}]
+    run("channel", "publish", "weather", "--", "--json")
+    assert json_lines(run("channel", "--json", "last", "weather")) == [{"message": "--json"}]
+
+
+def test_the_path_of_the_module_is_printed_without_a_server() -> None:
+    words = ["--url", "redis://127.0.0.1:1", "module-path"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert Path(done.stdout.strip()) == find_module()
+
+
+def test_a_module_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOLDMQ_MODULE", str(tmp_path / "none.so"))
+    done = CliRunner().invoke(main, ["module-path"])
+    assert done.exit_code == 1
+    assert "none.so" in done.output
+
+
 def test_what_is_refused_is_told_in_one_line(run: Run, client: redis.Redis) -> None:
     refused = run("topic", "publish", "a/+", "x", status=2).stderr
     assert b"a/+" in refused
     assert b"Traceback" not in refused
     run("topic", "publish", "a", "x", "--qos", "3", status=2)
-    client.set("weather", "a string")
-    assert run("channel", "last", "weather", status=1).stderr.startswith(b"Error: WRONGTYPE")
+    client.set("{c}_messages", "a string")
+    assert run("session", "fetch", "c", status=1).stderr.startswith(b"Error: WRONGTYPE")
 
 
 def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
@@ -184,8 +236,50 @@ def test_a_replay_prints_one_message_a_line_and_can_be_gone_on_with(run: Run, ho
     assert len(json_lines(run("--json", "history", "replay", "s/1", "--from", "1h", "--follow", "--count", "3"))) == 3
 
 
+@pytest.mark.parametrize("age", ["86400", "86400.0", "24h", "1d", "1440m", "0.5d", "86399.5"])
+def test_an_age_has_the_forms_that_methods_take(run: Run, age: str) -> None:
+    run("history", "create", "s", "s/#", "--age", age, "--epoch", "1h", "--learn", "2.5m")
+    (store,) = json_lines(run("--json", "history", "stores"))
+    assert (store["age"], store["epoch"], store["learn"]) == (43200 if age == "0.5d" else 86400, 3600, 150)
+
+
+def test_times_and_lives_at_the_command_line_have_the_same_forms(run: Run, hold: HoldMQ) -> None:
+    hold.history.create("s", "s/#")
+    hold.topics.publish("s/1", "m")
+    now = time.time()
+    for start in ("24h", "1.5", f"{now - 60:.3f}", str(int(now * 1000) - 60_000), "2020-01-01"):
+        status = 2 if start == "1.5" else 0
+        done = run("--json", "history", "replay", "s/#", "--from", start, status=status)
+        assert len(json_lines(done)) == (0 if status else 1), start
+    for start in (str(int(now)), "1795452585"):
+        assert b"as seconds it would be" in run("history", "replay", "s/#", "--from", start, status=2).stderr
+    run("topic", "publish", "t", "m", "--retain", "--ttl", "24h")
+    message = hold.topics.retained_message("t")
+    assert message is not None
+    assert message.expires_ms is not None
+    assert 86_000_000 < message.expires_ms - now * 1000 < 87_000_000
+    assert json_lines(run("--json", "channel", "subscribe", "nothing", "--seconds", "0.002m")) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["history", "create", "s", "a", "--age", "-1"],
+        ["topic", "publish", "a", "m", "--ttl", "soon"],
+        ["topic", "publish", "a", "m", "--ttl", "nan"],
+        ["channel", "subscribe", "x", "--seconds", "inf"],
+        ["channel", "subscribe", "x", "--seconds", "1e3"],
+    ],
+)
+def test_how_long_something_lasts_is_a_number_with_a_unit_or_without(run: Run, words: list[str]) -> None:
+    assert b"or a number with a unit: 90s, 15m, 24h, 7d" in run(*words, status=2).stderr
+
+
 def test_wrong_words_about_history_are_exit_status_2(run: Run) -> None:
-    assert b"expected a whole number" in run("history", "create", "s", "a", "--age", "soon", status=2).stderr
+    assert b"expected seconds from 0 on" in run("history", "create", "s", "a", "--age", "soon", status=2).stderr
+    assert (
+        b"expected a whole number, with k" in run("history", "create", "s", "a", "--max-bytes", "1T", status=2).stderr
+    )
     assert b"start is 'soon'" in run("history", "replay", "a", "--from", "soon", status=2).stderr
     assert b"expected no --to" in run("history", "replay", "a", "--to", "now", "--follow", status=2).stderr
     assert b"no store" in run("history", "replay", "a", status=1).stderr

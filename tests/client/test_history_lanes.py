@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from holdmq import ArgumentError, HistoryMessage, Message, core
+from holdmq import ArgumentError, HistoryMessage, Message, WrongStoreError, core
 from holdmq._replay_lanes import Lane, Lanes, lanes_of, page_of
 from holdmq.history_commands import StoreLayout, filters_overlap, shard_key, shard_slot
 from holdmq.history_replies import HistoryPage
@@ -42,7 +42,7 @@ def page(shard: int, everything: list[HistoryMessage], cursor: str | None, size:
 
 def replayed(made: Written, cursor: str | None, size: int, most: int) -> tuple[list[HistoryMessage], str | None]:
     """Up to so many messages from a cursor on, and the cursor behind them."""
-    lanes = Lanes(lanes_of(list(made), cursor), follow=False)
+    lanes = Lanes(lanes_of(list(made), cursor, "s"), follow=False)
     got: list[HistoryMessage] = []
     while len(got) < most:
         lane = lanes.unread
@@ -86,7 +86,7 @@ def shards_of(cursor: str | None) -> list[int]:
 
 
 def test_a_cursor_is_unknown_until_every_shard_was_read_once() -> None:
-    lanes = Lanes(lanes_of([0, 1], None), follow=False)
+    lanes = Lanes(lanes_of([0, 1], None, "s"), follow=False)
     assert shards_of(lanes.cursor) == []
     lanes.take_page(page(0, [], None, 5))
     assert shards_of(lanes.cursor) == []
@@ -120,7 +120,15 @@ def test_a_shard_that_had_ended_is_looked_at_again_while_others_go_on(monkeypatc
 def test_a_cursor_of_other_shards_is_refused(cursor: str | None) -> None:
     one = core.Cursor(1, 1, 0).encode().decode()
     with pytest.raises(ArgumentError, match="cursor is"):
-        lanes_of([0, 1], f"{one},{one}" if cursor is None else cursor)
+        lanes_of([0, 1], f"{one},{one}" if cursor is None else cursor, "s")
+
+
+def test_a_cursor_of_another_store_is_refused() -> None:
+    cursors = [core.Cursor(1, 1, shard, store_id=1, store=b"t").encode().decode() for shard in range(3)]
+    for shards in ([0, 1, 2], [0]):
+        with pytest.raises(WrongStoreError, match="of the store 't', not of the store 's'"):
+            lanes_of(shards, ",".join(cursors), "s")
+    assert [lane.shard for lane in lanes_of([0, 1, 2], ",".join(cursors), b"t")] == [0, 1, 2]
 
 
 def test_all_pages_together_are_hardly_larger_than_one() -> None:
@@ -153,9 +161,10 @@ def test_a_layout_says_the_shard_as_the_core_does() -> None:
     for topic in (f"devices/{one}" for one in range(50)):
         assert layout.shard_of(topic.encode()) == core.topic_shard(topic, 7, seed=number)
     messages = [Message(topic=f"devices/{one % 10}", payload=str(one).encode()) for one in range(30)]
-    split = layout.split(messages)
-    assert sorted((m.payload for part in split.values() for m in part), key=int) == [m.payload for m in messages]
-    assert all(layout.shard_of(m.topic.encode()) == shard for shard, part in split.items() for m in part)
+    split = layout.split((message.topic, message.to_record()) for message in messages)
+    found = {shard: [Message.from_record(record) for record in part] for shard, part in split.items()}
+    assert sorted((m.payload for part in found.values() for m in part), key=int) == [m.payload for m in messages]
+    assert all(layout.shard_of(m.topic.encode()) == shard for shard, part in found.items() for m in part)
 
 
 def test_all_keys_of_a_shard_have_its_slot() -> None:

@@ -106,12 +106,21 @@ def packed(entries: list[tuple[int, int, int, bytes]]) -> bytes:
     return b"".join(struct.pack("<QHBI", *entry[:3], len(entry[3])) + entry[3] for entry in entries)
 
 
-def page(entries: list[tuple[int, int, int, bytes]], *, more: bool = False, pack: bool = True) -> bytes:
-    """The reply to SESSION.FETCH: (serial, packet id, state, value)."""
-    if pack:
-        return b"*3\r\n" + bulk(packed(entries)) + b":%d\r\n:0\r\n" % more
+def page(
+    entries: list[tuple[int, int, int, bytes]],
+    *,
+    more: bool = False,
+    pack: bool = True,
+    too_large: tuple[int, ...] | None = None,
+) -> bytes:
+    """The reply to SESSION.FETCH: (serial, packet id, state, value).
+
+    `too_large` is the fourth part of a bounded page: (bytes, serial, packet id), or nothing.
+    """
     listed = b"".join(b"*4\r\n:%d\r\n:%d\r\n:%d\r\n" % entry[:3] + bulk(entry[3]) for entry in entries)
-    return b"*3\r\n*%d\r\n" % len(entries) + listed + b":%d\r\n:0\r\n" % more
+    body = bulk(packed(entries)) if pack else b"*%d\r\n" % len(entries) + listed
+    end = b"" if too_large is None else b"*%d\r\n" % len(too_large) + b"".join(b":%d\r\n" % n for n in too_large)
+    return b"*%d\r\n" % (3 if too_large is None else 4) + body + b":%d\r\n:0\r\n" % more + end
 
 
 def publishes(command: list[bytes]) -> list[list[bytes]]:
@@ -177,6 +186,8 @@ class Desk:
             if event.kind == EventKind.ERROR:
                 return
             event = self.engine.proceed(conn, self.now_ms)
+        if self.engine.has_more(conn):
+            self.send(conn, b"")
 
     def received(self, conn: int) -> bytes:
         """What the client was sent since the last call."""

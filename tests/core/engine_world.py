@@ -100,6 +100,11 @@ class World:
             return 0, uid or 0
         return message.mark
 
+    def mark0(self, client_id: bytes, uid: int) -> Mark | None:
+        """The same for a message of QoS 0; None: it never was in the queue, or is not any more."""
+        queue = self.server.data.sessions[client_id].queue
+        return next((message.mark for message in queue if message.uid == uid and message.qos == 0), None)
+
     # ---- the steps
 
     def step_connect(self, client: Client) -> None:
@@ -197,6 +202,11 @@ class World:
     def step_refuse(self, refusal: bytes) -> None:
         """The server refuses commands from now on, or (nothing) does no more."""
         self.server.refusal = refusal
+
+    def step_headers(self, headers: bool, queues: bool) -> None:
+        """From now on the server pushes headers alone, or whole messages; it queues messages of QoS 0, or does not."""
+        self.server.pushes_headers = headers
+        self.server.queues_qos0 = queues
 
     def step_snapshot(self) -> None:
         """A state that the server may be restored to."""

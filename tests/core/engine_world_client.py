@@ -135,9 +135,13 @@ class Client:
     def miss(self, link: Link, world: "World") -> None:
         """What was sent to a connection that is dead."""
         for first, body in packets(link.unread):
+            at = 2 + int.from_bytes(body[:2], "big")
             if first & 0xF0 == 0x30 and first & 6:
-                at = 2 + int.from_bytes(body[:2], "big")
                 self.got.add(world.mark(self.client_id, int.from_bytes(body[at : at + 2], "big")))
+            elif first & 0xF0 == 0x30:
+                mark = world.mark0(self.client_id, uid_of(body[at + 1 + body[at] if self.version == 5 else at :]))
+                self.got |= {mark} if mark else set()
+                self.done |= {mark} if mark else set()
 
     def _on_answer(self, kind: int, packet_id: int, reason: int) -> None:
         assert self.link is not None
@@ -167,6 +171,7 @@ class Client:
         assert topic == topic_of(self.client_id, uid)
         assert len(body) + 2 <= self.max_packet_out or not self.max_packet_out
         if not qos:
+            self._on_queued0(link, world.mark0(self.client_id, uid))
             return
         assert packet_id not in link.held, "an identifier that is in use"
         mark = world.mark(self.client_id, packet_id, uid)
@@ -182,6 +187,17 @@ class Client:
             if self.incoming.get(packet_id) != uid:
                 self.taken.append(uid)
             self.incoming[packet_id] = uid
+
+    def _on_queued0(self, link: Link, mark: Mark | None) -> None:
+        """A message of QoS 0, which is of the queue if there is a mark."""
+        if mark is None:
+            return
+        assert mark not in link.seen, "twice in one connection"
+        assert mark[0] > link.last_serial, "out of order"
+        link.last_serial = mark[0]
+        link.seen.add(mark)
+        self.got.add(mark)
+        self.done.add(mark)
 
     def _topic(self, topic: bytes, properties: bytes) -> bytes:
         assert self.link is not None

@@ -22,6 +22,7 @@ SETTINGS = EngineSettings(
     retry_total_ms=10**9,
 )
 MOST_UNANSWERED = 12
+ABANDONED = b"ERR the connection to the server broke each time that a publish was sent"
 DENIED = 2  # the last level of the topics that some clients may not publish to
 
 
@@ -96,10 +97,10 @@ class Owner:
                 self.ask_open(client, link)
         elif event.kind == EventKind.RELIEF:
             link.resting = False
-        elif event.kind not in (EventKind.REFUSED, EventKind.DENIED):
+        elif event.kind not in (EventKind.REFUSED, EventKind.DENIED, EventKind.ABANDONED):
             assert event.kind != EventKind.ERROR or event.error == -106
             assert event.kind != EventKind.CONFLICT or self.world.older
-            assert event.kind != EventKind.FAILED or event.data in (b"", b"out of memory")
+            assert event.kind != EventKind.FAILED or event.data in (b"", b"out of memory", ABANDONED)
             self.end(link)
 
     def _on_reply(self, event: Event) -> None:

@@ -115,6 +115,8 @@ class Server:
         self.reader = hiredis.Reader()
         self.outbound = bytearray()
         self.refusal = b""
+        self.pushes_headers = False
+        self.queues_qos0 = False
 
     def written(self, data: bytes) -> None:
         """Bytes of the connection."""
@@ -172,10 +174,12 @@ class Server:
             return 0
         topic = topic_of(client_id, uid)
         value = record(payload_of(uid, size), topic=topic, qos=qos, expires_ms=expires_ms)
-        if qos == 0:
+        if qos == 0 and not (session.connected and self.queues_qos0):
             self.push(client_id, transient(value))
             return 1
         message, previous = session.add(uid, qos, value, expires_ms)
+        if self.pushes_headers:
+            previous, value = message.serial, b""
         delivery = Delivery(DeliveryKind.QUEUED, qos, False, message.packet_id, message.serial, previous, value)
         self.push(client_id, delivery.encode())
         return 1
@@ -256,14 +260,18 @@ class Server:
         now_ms = self.world.now_ms
         for message in [m for m in session.queue if m.state == 0 and 0 < m.expires_ms <= now_ms]:
             session.queue.remove(message)
+        bounded = b"BOUNDED" in command[10:]
         entries: list[tuple[int, int, int, bytes]] = []
         following = [message for message in session.queue if message.serial > after]
+        too_large: tuple[int, ...] = ()
         for message in following[:count]:
-            if entries and most < len(message.value):
+            if (entries or bounded) and most < len(message.value):
+                too_large = () if entries else (len(message.value), message.serial, message.packet_id)
                 break
             most -= len(message.value)
             entries.append((message.serial, message.packet_id, message.state, message.value))
-        return page(entries, more=len(entries) < len(following), pack=command[10:] == [b"PACKED"])
+        more = len(entries) < len(following)
+        return page(entries, more=more, pack=b"PACKED" in command[10:], too_large=too_large if bounded else None)
 
     def open(self, command: list[bytes]) -> bytes:
         client_id = command[1][1:-1]

@@ -1,10 +1,11 @@
 """The engine and what a client may send and be sent: acknowledgements out of place, aliases, sizes, rates, rest."""
 
 import random
+import struct
 
 import pytest
 
-from holdmq.core.engine import EngineSettings, EventKind, OpenSession, error_text
+from holdmq.core.engine import Backlog, EngineSettings, EventKind, OpenSession, error_text
 from tests.core.engine_talk import (
     T0,
     Desk,
@@ -24,6 +25,9 @@ from tests.core.engine_talk import (
 )
 
 INBOX = b"{c}_inbox"
+PINGREQ = b"\xc0\0"
+TURN_PACKETS = 512  # as in src/engine_client.c
+LONG_QUEUE = 2000  # as in src/engine.c
 
 
 @pytest.fixture
@@ -176,6 +180,35 @@ def test_a_message_in_flight_is_sent_again_though_its_time_is_over(desk: Desk) -
     assert desk.engine.counters()["messages_dropped_expired"] == 1
 
 
+def topic_of(number: int) -> bytes:
+    return b"no" if number % 2 else b"ok/%d" % number
+
+
+def test_a_message_that_the_client_may_not_receive_is_acknowledged_to_the_queue_and_told_once(desk: Desk) -> None:
+    conn = desk.open(version=5, resumed=True)
+    desk.engine.receive_rules(conn, [(False, b"no"), (True, b"#")], denied_otherwise=True)
+    desk.commands()
+    entries = [(number, number, int(number < 3), record(b"x", topic=topic_of(number), qos=2)) for number in range(1, 6)]
+    desk.answer(page(entries))
+    received = [publish(topic_of(n), b"x", qos=2, packet_id=n, dup=n < 3, properties=b"") for n in (2, 4)]
+    assert desk.received(conn) == b"".join(received)
+    assert desk.commands() == [[b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"1", b"3", b"5"]]
+    assert [(event.kind, event.conn, event.data) for event in desk.events] == [(EventKind.WITHHELD, conn, b"no")]
+    assert desk.engine.counters()["messages_denied"] == 3
+
+
+def test_a_message_of_qos_0_that_the_client_may_not_receive_is_left_out(desk: Desk) -> None:
+    conn = desk.open(version=5)
+    desk.engine.receive_rules(conn, [(True, b"ok/#")], denied_otherwise=True)
+    desk.answer(push(INBOX, transient(record(b"x", topic=b"no", qos=0))))
+    desk.answer(push(INBOX, transient(record(b"x", topic=b"ok/1", qos=0))))
+    assert desk.received(conn) == publish(b"ok/1", b"x", properties=b"")
+    desk.engine.receive_rules(conn, [], denied_otherwise=False)
+    desk.answer(push(INBOX, transient(record(b"x", topic=b"no", qos=0))))
+    assert desk.received(conn) == publish(b"no", b"x", properties=b"")
+    assert desk.engine.counters()["messages_denied"] == 1
+
+
 def test_more_messages_wait_in_the_line_than_fit_and_the_rest_at_the_server() -> None:
     desk = Desk(EngineSettings(max_ready=2))
     conn = desk.open(window=1)
@@ -183,6 +216,78 @@ def test_more_messages_wait_in_the_line_than_fit_and_the_rest_at_the_server() ->
     assert desk.commands() == []  # not for each message that comes: when half of the line is free
     desk.send(conn, puback(1))
     assert desk.commands()[0][4:8] == [b"AFTER", b"3", b"COUNT", b"1"]
+
+
+def test_one_call_takes_so_many_packets_and_the_next_ones_the_rest() -> None:
+    desk = Desk()
+    conn = desk.open()
+    pings = TURN_PACKETS * 2 + 10
+    assert desk.engine.receive(conn, PINGREQ * pings + PINGREQ[:1], desk.now_ms) is None
+    assert len(desk.received(conn)) == len(PINGREQ) * TURN_PACKETS
+    for more in (TURN_PACKETS, 10):
+        assert desk.engine.has_more(conn)
+        assert desk.engine.receive(conn, b"", desk.now_ms) is None
+        assert len(desk.received(conn)) == len(PINGREQ) * more
+    assert not desk.engine.has_more(conn)
+    assert desk.engine.receive(conn, PINGREQ[1:], desk.now_ms) is None
+    assert len(desk.received(conn)) == len(PINGREQ)
+
+
+def test_so_many_packets_without_one_behind_them_leave_nothing() -> None:
+    desk = Desk()
+    conn = desk.open()
+    desk.engine.receive(conn, PINGREQ * TURN_PACKETS, desk.now_ms)
+    assert not desk.engine.has_more(conn)
+
+
+def test_a_packet_of_the_owners_stops_what_is_behind_it_until_it_is_dealt_with() -> None:
+    desk = Desk()
+    conn = desk.open()
+    subscribe = packet(0x82, struct.pack(">H", 1) + text(b"t") + b"\0")
+    event = desk.engine.receive(conn, PINGREQ + subscribe + PINGREQ * (TURN_PACKETS + 1), desk.now_ms)
+    assert event is not None
+    assert not desk.engine.has_more(conn)
+    assert desk.engine.proceed(conn, desk.now_ms) is None
+    assert desk.engine.has_more(conn)
+
+
+def test_the_backlog_of_a_receiver_is_known_and_whether_it_grows() -> None:
+    desk = Desk(EngineSettings(max_ready=4))
+    conn = desk.open(window=1)
+    seen = [desk.engine.backlog(conn)]
+    for serial in range(1, 7):
+        deliver(desk, serial)
+        seen.append(desk.engine.backlog(conn))
+    none, waits, grows = Backlog.NONE, Backlog.WAITS, Backlog.GROWS
+    assert seen == [none, none, waits, grows, grows, grows, grows]
+    for serial in range(1, 6):
+        desk.send(conn, puback(serial))
+    desk.commands()
+    desk.answer(page([(6, 6, 0, record(b"6"))]))
+    assert desk.engine.backlog(conn) is Backlog.NONE
+
+
+def test_a_backlog_from_before_grows_only_when_it_is_long() -> None:
+    desk = Desk()
+    conn = desk.open(resumed=True)
+    assert desk.engine.backlog(conn) is Backlog.WAITS
+    deliver(desk, LONG_QUEUE - 1)
+    assert desk.engine.backlog(conn) is Backlog.WAITS
+    deliver(desk, LONG_QUEUE)
+    assert desk.engine.backlog(conn) is Backlog.GROWS
+
+
+def test_large_commands_and_publishes_to_many_sessions_are_more_work_for_the_server() -> None:
+    desk = Desk()
+    conn = desk.open()
+    desk.send(conn, publish(b"t", b"x" * 10_240))
+    assert desk.engine.outstanding == 1
+    assert 10 < desk.engine.owed < 13
+    desk.commands()
+    desk.answer(b":400\r\n")
+    assert desk.engine.owed == 0
+    desk.send(conn, publish(b"t", b"1") * 8)
+    assert desk.engine.owed == 100  # each as much as so many: 400 sessions, one publish in four
 
 
 def test_what_waits_for_clients_can_be_looked_at() -> None:

@@ -33,6 +33,44 @@ def send_numbered(desk: Desk, conn: int, *numbers: int, qos: int = 1) -> None:
 # ---- publishes
 
 
+QUOTA = b"-QUOTA the queue of the session '{c}' is full\r\n"
+QUEUEFULL = b"-QUEUEFULL the queue of the session '{c}' is full\r\n"
+
+
+@pytest.mark.parametrize("refusal", [OOM, QUOTA])
+def test_a_client_of_mqtt_5_is_told_at_once_that_there_is_no_room(desk: Desk, refusal: bytes) -> None:
+    conn = desk.open(version=5)
+    desk.send(conn, b"".join(publish(b"t", b"", qos=1, packet_id=i, properties=b"") for i in (1, 2)))
+    desk.commands()
+    desk.answer(refusal, b":1\r\n")
+    assert desk.received(conn) == puback(1, 0x97) + puback(2)
+
+
+@pytest.mark.parametrize(("version", "refusal"), [(4, OOM), (4, QUOTA), (4, QUEUEFULL), (5, QUEUEFULL)])
+def test_who_waits_for_room_gets_his_acknowledgements_when_there_is(desk: Desk, version: int, refusal: bytes) -> None:
+    conn, other = desk.open(version=version), desk.open(b"other")
+    properties = b"" if version == 5 else None
+    desk.send(conn, b"".join(publish(b"t", b"", qos=1, packet_id=i, properties=properties) for i in (1, 2)))
+    desk.send(other, publish(b"u", b"", qos=1, packet_id=1))
+    desk.commands()
+    desk.answer(refusal, b":1\r\n", b":1\r\n")
+    assert (desk.received(conn), desk.received(other)) == (b"", puback(1))
+    desk.now_ms += 60
+    desk.commands()
+    desk.answer(b":1\r\n" * 2)
+    assert desk.received(conn) == puback(1) + puback(2)
+
+
+def test_who_waited_too_long_for_room_is_told_so(desk: Desk) -> None:
+    conn = desk.open(version=5)
+    desk.send(conn, publish(b"t", b"", qos=1, packet_id=1, properties=b""))
+    for _ in range(20):
+        if desk.commands():
+            desk.answer(QUEUEFULL)
+        desk.now_ms += 150
+    assert desk.received(conn) == puback(1, 0x97)
+
+
 def test_what_comes_while_replies_are_owed_stays_behind_what_is_sent_again(desk: Desk) -> None:
     conn = desk.open()
     send_numbered(desk, conn, 1, 2, 3)

@@ -144,13 +144,13 @@ def test_a_page_is_taken_in_either_form(desk: Desk, pack: bool) -> None:
     )
     command = desk.commands()[0]
     assert command[4:6] == [b"AFTER", b"5"]
-    assert command[10:] == [b"PACKED"]
+    assert command[10:] == [b"PACKED", b"BOUNDED"]
     assert desk.engine.counters()["messages_unreadable"] == 1
 
 
 def test_a_module_that_does_not_know_packed_pages_is_asked_for_others(desk: Desk) -> None:
     first, second = desk.open(b"a", resumed=True), desk.open(b"b", resumed=True)
-    assert [command[10:] for command in desk.commands()] == [[b"PACKED"]]
+    assert [command[10:] for command in desk.commands()] == [[b"PACKED", b"BOUNDED"]]
     desk.answer(b"-ERR unexpected argument 'PACKED'\r\n")
     again = desk.commands()
     assert sorted(command[1] for command in again) == [b"{a}", b"{b}"]
@@ -160,7 +160,7 @@ def test_a_module_that_does_not_know_packed_pages_is_asked_for_others(desk: Desk
     assert desk.kinds() == []
     desk.engine.server_lost()
     desk.engine.server_restored(desk.now_ms)
-    assert desk.commands()[0][10:] == [b"PACKED"]
+    assert desk.commands()[0][10:] == [b"PACKED", b"BOUNDED"]
 
 
 def test_what_is_refused_without_packed_too_ends_the_client(desk: Desk) -> None:
@@ -347,15 +347,6 @@ def test_what_somebody_else_put_into_the_queue_stays_there_and_does_not_hold_it_
     assert desk.received(conn) == b""
 
 
-def test_a_record_of_qos_0_in_a_queue_is_sent_with_qos_1(desk: Desk) -> None:
-    conn = desk.open(resumed=True)
-    desk.commands()
-    desk.answer(page([(1, 1, 0, record(b"1", qos=0))]))
-    assert desk.received(conn) == publish(b"t", b"1", qos=1, packet_id=1)
-    desk.send(conn, puback(1))
-    assert [command[0] for command in desk.commands()] == [b"SESSION.ACK"]
-
-
 def test_a_message_is_taken_once_whatever_is_pushed_and_fetched(desk: Desk) -> None:
     conn = desk.open()
     desk.answer(push(INBOX, queued(1, 0, ONE)), push(INBOX, queued(1, 0, ONE)), push(INBOX, queued(3, 2, ONE)))
@@ -457,7 +448,7 @@ def test_too_many_or_too_large_commands_without_a_reply_are_congestion() -> None
 def test_settings_of_0_are_as_little_as_works() -> None:
     desk = Desk(EngineSettings(max_ready=0, max_ready_bytes=0, max_fetches=0, retry_first_ms=0, retry_most_ms=0))
     conn = desk.open(resumed=True, window=1)
-    assert desk.commands()[0][6:] == [b"COUNT", b"1", b"BYTES", b"1", b"PACKED"]
+    assert desk.commands()[0][6:] == [b"COUNT", b"1", b"BYTES", b"1", b"PACKED", b"BOUNDED"]
     desk.answer(page([(1, 1, 0, ONE)], more=True))
     desk.answer(*[page([(2, 2, 0, ONE)], more=True)] * len(desk.commands()))
     desk.send(conn, publish(b"t", b"1", qos=1, packet_id=1))
@@ -477,3 +468,63 @@ def test_many_acknowledgements_go_in_several_commands(desk: Desk) -> None:
     desk.answer(b":500\r\n", b"-OOM\r\n", b":202\r\n")
     desk.now_ms += 60
     assert [command[4:] for command in desk.commands()] == [commands[1][4:]]
+
+
+# --- Pages and their bytes --------------------------------------------------------------------------------------------
+
+
+def header(serial: int) -> bytes:
+    """What is pushed of a message that is too much for now."""
+    return Delivery(DeliveryKind.QUEUED, 1, False, serial, serial, serial).encode()
+
+
+def test_a_header_that_is_pushed_has_the_message_fetched(desk: Desk) -> None:
+    conn = desk.open()
+    desk.answer(push(b"{c}_inbox", header(1)))
+    assert [command[:6] for command in desk.commands()] == [[b"SESSION.FETCH", b"{c}", b"EPOCH", b"7", b"AFTER", b"0"]]
+    desk.answer(page([(1, 1, 0, ONE)], too_large=()))
+    assert desk.received(conn) == publish(b"t", b"1", qos=1, packet_id=1)
+    desk.answer(push(b"{c}_inbox", queued(2, 1, record(b"2"))))
+    assert desk.received(conn) == publish(b"t", b"2", qos=1, packet_id=2)
+
+
+def test_a_message_larger_than_a_page_is_fetched_by_itself() -> None:
+    desk = Desk(EngineSettings(max_ready_bytes=1000, max_fetch_bytes=3000))
+    conn = desk.open(resumed=True)
+    assert desk.commands()[0][6:10] == [b"COUNT", b"1000", b"BYTES", b"1000"]
+    desk.answer(page([], more=True, too_large=(50_000, 1, 1)))
+    assert desk.commands()[0][4:10] == [b"AFTER", b"0", b"COUNT", b"1", b"BYTES", b"50000"]
+    large = record(b"x" * 49_000)
+    desk.answer(page([(1, 1, 0, large)], more=True, too_large=()))
+    assert desk.received(conn) == publish(b"t", b"x" * 49_000, qos=1, packet_id=1)
+    assert desk.commands()[0][4:10] == [b"AFTER", b"1", b"COUNT", b"1000", b"BYTES", b"1000"]
+
+
+def test_pages_under_way_have_a_bound_in_bytes() -> None:
+    desk = Desk(EngineSettings(max_ready_bytes=1000, max_fetch_bytes=2500))
+    for number in range(6):
+        desk.open(b"%d" % number, resumed=True)
+    owed: list[tuple[bytes, int]] = []
+    asked: list[tuple[bytes, int]] = []
+    for _ in range(20):
+        fresh = [(command[1], int(command[9])) for command in desk.commands()]
+        owed, asked = owed + fresh, asked + fresh
+        if not owed:
+            break
+        assert len(owed) == 1 or sum(size for _, size in owed) <= 2500
+        is_large = owed.pop(0) == (b"{0}", 1000)
+        desk.answer(page([], more=is_large, too_large=(2400, 1, 1) if is_large else ()))
+    assert sorted(asked) == sorted([*((b"{%d}" % number, 1000) for number in range(6)), (b"{0}", 2400)])
+
+
+def test_a_message_larger_than_any_reply_may_be_is_passed_and_acknowledged(desk: Desk) -> None:
+    conn = desk.open(resumed=True)
+    desk.commands()
+    desk.answer(page([], more=True, too_large=(30_000_000, 1, 1)))
+    commands = desk.commands()
+    assert [command[0] for command in commands] == [b"SESSION.FETCH", b"SESSION.ACK"]
+    assert commands[0][4:10] == [b"AFTER", b"1", b"COUNT", b"1000", b"BYTES", b"65536"]
+    assert commands[1][4:] == [b"1"]
+    desk.answer(page([(2, 2, 0, record(b"2"))], too_large=()))
+    assert desk.received(conn) == publish(b"t", b"2", qos=1, packet_id=2)
+    assert desk.engine.counters()["messages_dropped_oversized"] == 1

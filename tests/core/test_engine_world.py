@@ -18,7 +18,7 @@ from tests.core.engine_world_server import UNPIPELINED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WALKS = 24
+WALKS = 28
 STEPS = 400
 CLIENTS = st.integers(0, 2)
 BYTES = st.integers(1, 200)
@@ -80,6 +80,10 @@ class Machine(RuleBasedStateMachine):
     def refuse(self, refusal: bytes) -> None:
         self.world.step_refuse(refusal)
 
+    @rule(headers=st.booleans(), queues=st.booleans())
+    def headers(self, headers: bool, queues: bool) -> None:
+        self.world.step_headers(headers, queues)
+
     @rule()
     def snapshot(self) -> None:
         self.world.step_snapshot()
@@ -118,12 +122,14 @@ COMMON = {
     "execute": 8,
     "answer": 10,
     "time": 2,
+    "headers": 0.5,
 }
 WEATHER: dict[str, dict[str, float]] = {
     "calm": {},
     "clients": {"come again": 1, "disconnect": 0.5, "steal": 0.5, "writable": 3},
     "refusals": {"refuse": 3, "writable": 1, "restore": 3},
     "losses": {"lose": 0.7, "restore": 3},
+    "one loss after the other": {"lose": 1.2, "restore": 8, "connect": 8},
     "storm": {
         "come again": 0.3,
         "disconnect": 0.3,
@@ -158,6 +164,7 @@ def walk(rng: random.Random, weather: str, steps: int) -> World:
         "execute": lambda: world.step_execute(rng.randrange(1, 8)),
         "answer": lambda: world.step_answer(rng.choice([1, 10, 100, 10_000])),
         "refuse": lambda: world.step_refuse(rng.choice([b"", b"", b"", *REFUSALS])),
+        "headers": lambda: world.step_headers(rng.random() < 0.4, rng.random() < 0.5),
         "snapshot": world.step_snapshot,
         "lose": world.step_lose,
         "restore": lambda: world.step_restore(older and rng.random() < 0.5),

@@ -31,12 +31,21 @@ cursors = st.builds(
     writer=st.integers(0, 2**32 - 1),
     before=st.integers(0, 2**32 - 1),
     begun=st.integers(0, 2**64 - 1),
+    store_id=st.just(0),
+    store=st.just(b""),
 )
+named_cursors = st.builds(
+    lambda cursor, store_id, store: cursor._replace(store_id=store_id, store=store),
+    cursors,
+    st.integers(0, 2**32 - 1),
+    st.binary(min_size=1, max_size=64),
+)
+all_cursors = st.one_of(cursors, named_cursors)
 
 # ---- cursors ----
 
 
-@given(cursors)
+@given(all_cursors)
 def test_a_cursor_comes_back_as_it_was_written(cursor: Cursor) -> None:
     text = cursor.encode()
     assert len(text) <= MAX_CURSOR_BYTES
@@ -44,28 +53,42 @@ def test_a_cursor_comes_back_as_it_was_written(cursor: Cursor) -> None:
     assert Cursor.decode(text) == cursor
 
 
-def test_the_longest_cursor_has_99_bytes() -> None:
+def test_the_longest_cursors_have_99_bytes_and_301_with_a_store() -> None:
     longest = Cursor(2**32 - 1, 2**32 - 1, 2**16 - 1, 2**64 - 1, 2**64 - 1, 2**32 - 1, 2**32 - 1, 2**64 - 1)
-    assert len(longest.encode()) == MAX_CURSOR_BYTES == 99
+    assert len(longest.encode()) == 99
+    named = longest._replace(store_id=2**32 - 1, store=b"\xff" * 64)
+    assert len(named.encode()) == MAX_CURSOR_BYTES == 301
+    with pytest.raises(OverflowError, match="65 bytes, expected at most 64"):
+        named._replace(store=b"x" * 65).encode()
 
 
-@given(cursors, st.data())
+def test_a_cursor_shows_the_name_of_its_store() -> None:
+    text = Cursor(1, 7, 3, sequence=1000, time_us=1, store_id=0x2A, store=b"my-store_1.x").encode()
+    assert text.startswith(b"h2-1-7-3-3e8-1-0-0-0-2a-my-store_1.x-")
+    assert Cursor(1, 7, 3, store_id=1, store=b"a,b%").encode().startswith(b"h2-1-7-3-1-0-0-0-0-1-a%2cb%25-")
+
+
+def test_a_cursor_of_an_earlier_release_is_read() -> None:
+    assert Cursor.decode("h1-1-7-3-3e8-1-0-0-0-62c7") == Cursor(1, 7, 3, sequence=1000, time_us=1)
+
+
+@given(all_cursors, st.data())
 def test_a_changed_cursor_is_refused(cursor: Cursor, data: st.DataObject) -> None:
     text = bytearray(cursor.encode())
     at = data.draw(st.integers(0, len(text) - 1))
-    changed = data.draw(st.sampled_from(b"0123456789abcdef-hx\0"))
+    changed = data.draw(st.sampled_from(b"0123456789abcdef-hx%,\0"))
     if text[at] != changed:
         text[at] = changed
         with pytest.raises(InvalidCursorError, match="is no cursor"):
             Cursor.decode(bytes(text))
 
 
-@given(cursors)
+@given(all_cursors)
 def test_a_cut_cursor_is_refused(cursor: Cursor) -> None:
     text = cursor.encode()
-    out = ffi.new("hmq_cursor *")
+    out, store = ffi.new("hmq_cursor *"), ffi.new("hmq_cursor_store *")
     for size in range(len(text)):
-        assert lib.hmq_cursor_decode(heap(text[:size]), size, out) == -1
+        assert lib.hmq_cursor_decode(heap(text[:size]), size, out, store) == -1
     with pytest.raises(InvalidCursorError):
         Cursor.decode(text + b"0")
 
@@ -75,7 +98,9 @@ def test_a_cut_cursor_is_refused(cursor: Cursor) -> None:
     ["", "h", "h1", "h2-1-1-1-1-1-1-1-1-0000", "h1-", "h1-1-1-1-1-1-1-1", "h1-01-1-1-1-1-1-1-1-0000",
      "h1-1-1-1-1-1-1-1-1-", "h1-A-1-1-1-1-1-1-1-0000", "h1-111111111-1-1-1-1-1-1-1-0000",
      "h1-1-1-11111-1-1-1-1-1-0000", "h1-1-1-1-1-1-111111111-1-1-0000", "h1-1-1-1-1-1-0000",
-     "h1--1-1-1-1-1-1-1-0000", "h1-1-1-1-1-1-1-1-1-0000", "0-0", "1700000000000-0"],
+     "h1--1-1-1-1-1-1-1-0000", "h2-1-1-1-1-1-1-1-1-1--0000", "h2-1-1-1-1-1-1-1-1-1-%-0000", "h2-1-1-1-1-1-1-1-1-1",
+     "h2-1-1-1-1-1-1-1-1-1-%2-0000", "h2-1-1-1-1-1-1-1-1-1-%61-0000",
+     "h1-1-1-1-1-1-1-1-1-0000", "0-0", "1700000000000-0"],
 )  # fmt: skip
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(InvalidCursorError, match="expected one that a replay returned"):
@@ -84,8 +109,8 @@ def test_other_texts_are_refused(text: str) -> None:
 
 @given(st.binary(max_size=120))
 def test_no_text_reads_outside_itself(text: bytes) -> None:
-    out = ffi.new("hmq_cursor *")
-    assert lib.hmq_cursor_decode(heap(text), len(text), out) == -1
+    out, store = ffi.new("hmq_cursor *"), ffi.new("hmq_cursor_store *")
+    assert lib.hmq_cursor_decode(heap(text), len(text), out, store) == -1
 
 
 def test_numbers_outside_their_range_are_refused() -> None:

@@ -280,3 +280,11 @@ def test_the_expiry_is_read_without_decoding_the_rest(expires_ms: int) -> None:
 @pytest.mark.parametrize("value", [b"", b"{}", b'{"packetType":"PUBLISH"}', b"\xfa" * 20, b"\xfa\x12" + bytes(13)])
 def test_what_is_no_publish_record_has_no_expiry(value: bytes) -> None:
     assert lib.hmq_record_expires(heap_bytes(value), len(value)) == 0
+
+
+@given(records)
+def test_the_qos_of_a_record_is_seen_without_decoding_it(record: Record) -> None:
+    data = record.encode()
+    is_qos0 = record.type is RecordType.PUBLISH and record.qos == 0
+    assert lib.hmq_record_has_qos0(heap_bytes(data), len(data)) == is_qos0
+    assert not lib.hmq_record_has_qos0(heap_bytes(b"{}"), 2)

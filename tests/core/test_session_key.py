@@ -113,6 +113,7 @@ def test_the_suffixes_are_those_of_the_documentation() -> None:
         b"_inbox",
         b"_producers",
         b"_replays",
+        b"_cursors",
     ]
     size = ffi.new("size_t *")
     for suffix in Suffix:

@@ -36,6 +36,7 @@ SUFFIXES = (
     b"_producers",
     b"_inbox",
     b"_replays",
+    b"_cursors",
 )
 TOPICS = (b"a", b"a/b", b"a/b/c", b"/", b"$SYS/x", b"{c1}", b"t%7B", b"\xc3\xa9/x", b"a//b", b"1/" * 127 + b"1")
 BAD_TOPICS = (b"", b"a\x00b", b"\xc0\x80", b"a/+", b"#", b"\xed\xa0\x80", b"/" * 200, b"x" * 65536, b"\xff")
@@ -140,7 +141,7 @@ PRODUCER_LINES = (
     *(b"1 1 0 0 1,", b"9223372036854775807 -1 0 0 ", b"1 1 0 0 70000,-1,", b"2 9007199254740993 -1 -1 1,2,3,", b"x"),
     *(b"1 1 0 0 " + b"1," * 3000, b"1 1 0 0", b"3 99999999999999999999 0 0 1,", b"10 1 0 0 ,,,,"),
 )
-LIMITS = (b"holdmq.session-limit", b"holdmq.session-ttl", b"holdmq.drain-timeout")
+LIMITS = (b"holdmq.session-limit", b"holdmq.session-bytes", b"holdmq.session-ttl", b"holdmq.drain-timeout")
 RULES = (
     *(b"* hold=all last=on deliver=held", b"* hold=unheard", b"* hold=none", b"* hold=all maxlen=2 ttl=1 deliver=held"),
     *(
@@ -446,7 +447,8 @@ MODULE: tuple[Maker, ...] = (
     lambda g: [b"SESSION.INFO", g.key()],
     lambda g: [b"SESSION.DROP", g.key(), *g.epoch()],
     lambda g: [b"SESSION.OPEN", g.key(), b"OWNER", g.one(OWNERS), *g.maybe((b"CLEAN",), (b"EXPIRY", g.number),
-               (b"LEASE", g.number))],
+               (b"LEASE", g.number), (b"IDENTITY", lambda: g.one(OWNERS)), (b"ADOPT", lambda: g.one(OWNERS)),
+               (b"REPLACE",))],
     lambda g: [b"SESSION.OPEN", g.key(), b"OWNER", g.one(OWNERS), b"EXPIRY", g.one((b"0", b"1", b"100")),
                b"LEASE", g.one((b"1", b"100")), *g.will()],
     lambda g: [b"SESSION.OWNER", g.one(OWNERS), b"LEASE", g.one((b"0", b"1", b"100"), ODD_NUMBERS)],
@@ -482,6 +484,9 @@ MODULE: tuple[Maker, ...] = (
     lambda g: g.pipelined(),
     lambda g: [b"CHANNEL.LAST", g.channel()],
     lambda g: [b"CHANNEL.POLICY", g.channel()],
+    lambda g: [b"CHANNEL.DRYRUN", b"START", *g.maybe((b"SECONDS", g.number), (b"POLICIES", g.value))],
+    lambda g: [b"CHANNEL.DRYRUN", g.one((b"START", b"STOP", b"REPORT"))],
+    lambda g: [b"CHANNEL.DRYRUN", b"REPORT", *g.maybe((b"CURSOR", g.value), (b"COUNT", g.number))],
     lambda g: [b"HOLDMQ.CHECK"],
     lambda g: [b"PUBLISH", g.channel(), g.value()],
     lambda g: [b"SPUBLISH", g.channel(), g.value()],

@@ -1,8 +1,9 @@
 """The fuzzer of the core: records, TBMQ's JSON, MQTT packets and properties, topics, globs, policies, keys, the trie.
 
-And the index of history, and whole conversations with the engine.  core_driver.c mutates and watches the coverage,
-core_targets.c, core_history.c and core_engine.c know the laws; they are compiled with the core under the address and
-undefined-behaviour sanitizers.  An input that breaks a law goes into the corpus, where the tests replay it.
+And the index of history, whole conversations with the engine, and the frames of WebSockets.  core_driver.c mutates and
+watches the coverage, core_targets.c, core_history.c, core_engine.c and core_websocket.c know the laws; they are
+compiled with the core under the address and undefined-behaviour sanitizers.  An input that breaks a law goes into the
+corpus, where the tests replay it.
 
     python -m tests.fuzz.core --seconds 600        fuzz
     python -m tests.fuzz.core --target 16          the same, mostly of one target: its inputs alone are mutated
@@ -23,7 +24,7 @@ CORPUS = HERE / "corpus" / "core.txt"
 BUILD = REPOSITORY / "build" / "fuzz"
 SANITIZE = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 PLAIN = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-g")
-TARGETS = 17  # of core_targets.c: the first byte of an input names one
+TARGETS = 18  # of core_targets.c: the first byte of an input names one
 SECONDS_BEYOND = 60.0  # for the end of a run, beyond the time that was asked for
 # The smallest input of each target's kind, for a corpus that is lost.
 FIRST = (
@@ -63,6 +64,13 @@ FIRST = (
     b"\x10\xff\x00\x00\xf0\x00\x0e\x32\x05\x00\x01a\x00\x01\x32\x05\x00\x01b\x00\x02\xfb\x30",
     b"\x10\xff\x00\x00\xf0\x00\x0c\x30\x03\x00\x01a\x34\x05\x00\x01b\x00\x02\xfb\x08\xfb\x20",
     b"\x10\xff\x00\x00\x00\x00\x0e\x32\x05\x00\x01a\x00\x01\x32\x05\x00\x01b\x00\x02\xf5\x83\xf5\x00\xfb\x30",
+    # Frames of a client: whole, in fragments with a ping between, close, text, length of 16 and 64 bits; a request.
+    b"\x11\x80\x82\x83\x01\x02\x03\x04abc\x89\x81\x01\x02\x03\x04p\x88\x82\x01\x02\x03\x04\x02\xea",
+    b"\x11\x82\x02\x81\x01\x02\x03\x04a\x89\x80\x01\x02\x03\x04\x80\x81\x01\x02\x03\x04b\x8a\x80abcd",
+    b"\x11\x81\x82\xfe\x00\x7e\x01\x02\x03\x04" + bytes(126) + b"\x81\x80",
+    b"\x11\x84\x82\xff\x80\x00\x00\x00\x00\x00\x00\x00\x01\x02\x03\x04",
+    b"\x11\x84\x88\x84\x00\x00\x00\x00\x03\xe8\xc0\x80",
+    b"\x11\x03GET /mqtt HTTP/1.1\r\nHost: h\r\n\r\n",
     b"\x0f\x01\x02\x64\x05a/1/t\xfea/2/t\xfea/3/p\xfe$s/1\xfeb\xfeb/c/d/e/f",
 )
 
@@ -77,6 +85,7 @@ def build(folder: Path) -> Path:
     compiler = os.environ.get("CC", "gcc")
     sources = sorted(map(str, (REPOSITORY / "src").glob("*.c")))
     targets = [str(HERE / "core_targets.c"), str(HERE / "core_history.c"), str(HERE / "core_engine.c")]
+    targets.append(str(HERE / "core_websocket.c"))
     driver = str(HERE / "core_driver.c")
     steps = (
         (*PLAIN, "-O1", *SANITIZE, "-fsanitize-coverage=trace-pc", "-c", *sources),

@@ -185,7 +185,7 @@ static void come_back(world *w) {
 
 /* Law 3.  A packet is left alone: the script says what becomes of it. */
 static void on_event(const hmq_engine_event *event) {
-    HOLDS(event->kind >= HMQ_EVENT_PACKET && event->kind <= HMQ_EVENT_DENIED);
+    HOLDS(event->kind >= HMQ_EVENT_PACKET && event->kind <= HMQ_EVENT_ABANDONED);
     bool of_a_client = event->kind != HMQ_EVENT_REPLY && event->kind != HMQ_EVENT_PUSH;
     HOLDS(!of_a_client || event->conn != 0);
     read_all(event->bytes);
@@ -250,7 +250,8 @@ static void push(world *w, uint8_t argument) {
     }
     size_t header = hmq_delivery_encode_header(&d, value, sizeof value);
     bool is_notice = d.kind != HMQ_DELIVERY_QUEUED && d.kind != HMQ_DELIVERY_TRANSIENT;
-    size_t len = header + (is_notice ? 0 : put_record(w, kind, value + header, sizeof value - header));
+    bool is_alone = is_notice || (queued && kind == 0xff);
+    size_t len = header + (is_alone ? 0 : put_record(w, kind, value + header, sizeof value - header));
     out = hmq_resp_put_header(out, '>', 3);
     out = hmq_resp_put_text(out, "message", 7);
     out = hmq_resp_put_text(out, channels[argument % CLIENTS], 9);
@@ -288,7 +289,8 @@ static void page(world *w, uint8_t argument) {
     }
     size_t len = (size_t)(end - entries), lacks = argument & 0x20 ? argument >> 6 : 0;
     if (packs && lacks <= len) len -= lacks;
-    out = hmq_resp_put_header(out, '*', 3);
+    uint8_t bounded = count == 0 ? next(w) : 0;
+    out = hmq_resp_put_header(out, '*', bounded ? 4 : 3);
     if (packs) {
         out = hmq_resp_put_text(out, entries, len);
     } else {
@@ -298,6 +300,12 @@ static void page(world *w, uint8_t argument) {
     }
     out = hmq_resp_put_header(out, ':', argument >> 2 & 1);
     out = hmq_resp_put_header(out, ':', 0);
+    if (bounded) { /* with a message that is too large for the page, or for any */
+        out = hmq_resp_put_header(out, '*', bounded & 1 ? 3 : 0);
+        if (bounded & 1) out = hmq_resp_put_header(out, ':', bounded & 2 ? 30000000 : 700);
+        if (bounded & 1) out = hmq_resp_put_header(out, ':', serial + 1);
+        if (bounded & 1) out = hmq_resp_put_header(out, ':', (bounded >> 2) % 7);
+    }
     size_t size = (size_t)(out - bytes), cut = argument & 8 ? size / 2 : 0;
     if (cut > 0) serve(w, bytes, cut);
     serve(w, bytes + cut, size - cut);

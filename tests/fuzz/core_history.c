@@ -167,9 +167,10 @@ void fuzz_history_lists(const uint8_t *data, size_t len) {
 
 void fuzz_history_texts(const uint8_t *data, size_t len) {
     hmq_cursor cursor;
-    char again[HMQ_CURSOR_MAX_BYTES];
-    if (hmq_cursor_decode((const char *)data, len, &cursor) == 0)
-        HOLDS(hmq_cursor_encode(&cursor, again) == len && memcmp(again, data, len) == 0);
+    hmq_cursor_store store;
+    char again[HMQ_CURSOR_STORE_MAX_BYTES];
+    if (hmq_cursor_decode((const char *)data, len, &cursor, &store) == 0)
+        HOLDS(hmq_cursor_encode(&cursor, &store, again) == len && memcmp(again, data, len) == 0);
     if (len < 8) return;
     uint64_t time = 0, from, to;
     for (size_t i = 0; i < 8; i++) time = time << 8 | data[i];

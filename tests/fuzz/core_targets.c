@@ -511,7 +511,8 @@ static const target targets[] = {record,
                                  fuzz_history_lists,
                                  fuzz_history_texts,
                                  fuzz_history_learner,
-                                 fuzz_engine};
+                                 fuzz_engine,
+                                 fuzz_websocket};
 
 void fuzz_one(const uint8_t *data, size_t len) {
     if (len == 0) return;

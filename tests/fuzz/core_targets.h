@@ -17,5 +17,7 @@ void fuzz_history_texts(const uint8_t *data, size_t len);
 void fuzz_history_learner(const uint8_t *data, size_t len);
 /* That of core_engine.c, likewise. */
 void fuzz_engine(const uint8_t *data, size_t len);
+/* That of core_websocket.c, likewise. */
+void fuzz_websocket(const uint8_t *data, size_t len);
 
 #endif

@@ -13,10 +13,12 @@ import redis
 
 from tests.module.channels_support import (
     MakeRaw,
+    MakeServer,
     Part,
     answers,
     held,
     information,
+    kept_last,
     knows_clients,
     messages,
     plain,
@@ -419,7 +421,7 @@ def test_a_script_has_the_rights_of_its_caller(client: redis.Redis, raw: MakeRaw
     assert answers(mighty, ["FCALL", "tell", 0, "x"])[0].startswith("-")
     define(client, "~fn", "&*", "+@all", name="weak")
     assert answers(weak, ["FCALL", "tell", 1, "fn", "m"]) == [0]
-    assert len(held(client, "fn")) == (1 if knows_clients(client) else 0)
+    assert client.execute_command("CHANNEL.LEN", "fn") == (1 if knows_clients(client) else 0)
 
 
 def test_a_transaction_of_one_client_between_others_keeps_its_own_rights(client: redis.Redis, raw: MakeRaw) -> None:
@@ -445,12 +447,62 @@ def test_a_publisher_without_keys_cannot_push_into_somebody_elses_list(client: r
     client.rpush("celery", "a job")
     define(client, "&*", "+@all")
     assert answers(log_in(raw()), ["PUBLISH", "celery", "an intruder"]) == [0]
-    assert held(client, "celery") == [b"a job"]
+    assert client.lrange("celery", 0, -1) == [b"a job"]
+    assert client.execute_command("CHANNEL.LEN", "celery") == 0
 
 
-def test_the_last_message_needs_the_right_to_write_its_key(client: redis.Redis, raw: MakeRaw) -> None:
+def test_the_right_to_write_a_key_named_like_the_channel_is_that_to_both_of_its_lists(
+    client: redis.Redis, raw: MakeRaw
+) -> None:
     set_policies(client, "* last=on")
     define(client, "~ch", "&*", "+@all")
-    assert answers(log_in(raw()), ["PUBLISH", "ch", "m"]) == [0]
-    assert held(client, "ch") == [b"m"]
-    assert client.exists("{ch}_last") == 0
+    assert answers(log_in(raw()), ["PUBLISH", "ch", "m"], ["PUBLISH", "other", "m"]) == [0, 0]
+    assert held(client, "ch") == kept_last(client, "ch") == [b"m"]
+    assert client.keys("*other*") == []
+
+
+SLOW_SCRIPT = (
+    "local begun = redis.call('TIME') repeat local now = redis.call('TIME') "
+    "until now[1] - begun[1] >= 2 redis.call('PUBLISH', 'ch', 'm') return 'done'"
+)
+
+
+def test_a_script_keeps_its_callers_rights_though_others_ask_for_scripts_meanwhile(
+    client: redis.Redis, raw: MakeRaw
+) -> None:
+    define(client, "~*", "&*", "+@all", name="mighty")
+    define(client, "~none", "&*", "+@all", name="weak")
+    client.config_set("lua-time-limit", 1)
+    mighty, weak = log_in(raw(), "mighty"), log_in(raw(), "weak")
+    weak.send("EVAL", SLOW_SCRIPT, 0)
+
+    def busy() -> bool:
+        [reply] = answers(mighty, ["EVAL", "return redis.call('PUBLISH', 'other', 'm')", 0])
+        return isinstance(reply, str) and reply.startswith("-BUSY")
+
+    eventually(busy)
+    assert weak.read() == b"done"
+    assert client.execute_command("CHANNEL.LEN", "ch") == 0  # the weak one may not write it
+
+
+def test_scripts_that_were_paused_have_the_rights_of_their_own_callers(client: redis.Redis, raw: MakeRaw) -> None:
+    define(client, "~*", "&*", "+@all", name="mighty")
+    define(client, "~none", "&*", "+@all", name="weak")
+    mighty, weak = log_in(raw(), "mighty"), log_in(raw(), "weak")
+    client.execute_command("CLIENT", "PAUSE", 500, "WRITE")
+    weak.send("EVAL", "return redis.call('PUBLISH', 'weak', 'm')", 0)
+    mighty.send("EVAL", "return redis.call('PUBLISH', 'mighty', 'm')", 0)
+    assert weak.read() == mighty.read() == 0
+    assert client.execute_command("CHANNEL.LEN", "weak") == 0
+    assert client.execute_command("CHANNEL.LEN", "mighty") == (1 if knows_clients(client) else 0)
+
+
+def test_an_unauthenticated_publish_is_not_held(fresh_server: MakeServer) -> None:
+    server = fresh_server()
+    with RawClient(server.port) as admin:
+        admin.call("CONFIG", "SET", "requirepass", "secret")
+        with RawClient(server.port) as stranger:
+            for _ in range(3):
+                assert answers(stranger, ["PUBLISH", "ch", "m"])[0].startswith("-NOAUTH")
+        assert answers(admin, ["AUTH", "secret"], ["CHANNEL.LEN", "ch"], ["DBSIZE"])[1:] == [0, 0]
+        admin.call("CONFIG", "SET", "requirepass", "")

@@ -11,6 +11,7 @@ from tests.module.channels_support import (
     MakeRaw,
     answers,
     held,
+    held_key,
     messages,
     serves_each,
     set_policies,
@@ -176,18 +177,46 @@ def test_a_publish_in_a_script_or_transaction_keeps_nothing_on_the_wrong_node(th
 def test_a_shard_publish_in_a_script_is_held(three: Nodes) -> None:
     owner = three.owner("ch").client
     assert owner.eval("return redis.call('SPUBLISH', KEYS[1], 'm')", 1, "ch") == 0
-    assert held(owner, "ch") == [b"m"]
+    assert owner.execute_command("CHANNEL.RANGE", "ch", 0, -1) == [b"m"]
     assert three.out_of_place() == []
 
 
 def test_a_subscriber_of_a_global_channel_never_gets_a_list_from_the_wrong_node(three: Nodes, raw: MakeRaw) -> None:
     three.set_policies("* deliver=held")
     owner, other = three.owner("ch"), three.other("ch")
-    owner.client.rpush("ch", "held")
+    owner.client.rpush(held_key("ch"), "held")
     assert subscribe(raw(other.server), "ch") == []
     assert subscribe(raw(other.server), "*", command="PSUBSCRIBE") == []
     assert messages(subscribe(raw(owner.server), "ch")) + held(owner.client, "ch") == [b"held"]
     assert three.out_of_place() == []
+
+
+@pytest.mark.parametrize("kind", ["SUBSCRIBE", "PSUBSCRIBE"])
+@pytest.mark.parametrize(
+    "then",
+    [
+        ("GET", "{key}"),
+        ("CHANNEL.PUBLISH", "ch", "m"),
+        ("EVAL", "redis.call('GET', KEYS[1]) return redis.call('PUBLISH', 'ch', 'm')", 1, "{key}"),
+    ],
+    ids=["GET", "CHANNEL.PUBLISH", "EVAL"],
+)
+def test_who_subscribes_in_a_transaction_about_another_slot_gets_what_is_held(
+    three: Nodes, raw: MakeRaw, kind: str, then: tuple[str | int, ...]
+) -> None:
+    three.set_policies("* deliver=held")
+    node = three.owner("ch")
+    key = next(name for name in NAMES if three.owner(name) is node and key_slot(name.encode()) != key_slot(b"ch"))
+    for number in range(2):
+        node.client.execute_command("SPUBLISH", "ch", number)
+    before = raw(node.server)
+    words = [key if word == "{key}" else word for word in then]
+    came = answers(before, ["MULTI"], [kind, "ch"], ["SET", key, "v"], words, ["EXEC"])[-1] + before.pending()
+    if serves_each(node.client):
+        eventually(lambda: held(node.client, "ch") == [], what="a channel that was handed over")
+        came += before.pending()
+    got = [text for text in messages(came) if text != b"m"]
+    assert got + held(node.client, "ch") == [b"0", b"1"]
 
 
 def test_a_backlog_of_a_shard_channel_is_handed_over_in_order(three: Nodes, raw: MakeRaw) -> None:
@@ -225,11 +254,12 @@ def test_held_messages_move_with_their_slot(two: Nodes, raw: MakeRaw) -> None:
     source, target = two.owner("ch"), two.other("ch")
     for number in range(100):
         source.client.execute_command("SPUBLISH", "ch", number)
-    expiry = source.client.execute_command("PEXPIRETIME", "ch")
+    expiry = source.client.execute_command("PEXPIRETIME", held_key("ch"))
     move_slot_by_migrate(source, target, key_slot(b"ch"))
     assert source.client.dbsize() == 0
     two.check_indexes()
-    assert abs(target.client.execute_command("PEXPIRETIME", "ch") - expiry) < 5000  # MIGRATE carries what is left of it
+    moved_expiry = target.client.execute_command("PEXPIRETIME", held_key("ch"))
+    assert abs(moved_expiry - expiry) < 5000  # MIGRATE carries what is left of it
     assert target.client.execute_command("CHANNEL.LAST", "ch") == b"99"
     target.client.execute_command("SPUBLISH", "ch", 100)
     assert held(target.client, "ch") == [b"%d" % number for number in range(101)]
@@ -254,7 +284,7 @@ def test_the_servers_own_slot_migration_works_with_the_module(
         assert "unknown subcommand" in reply.lower()  # that server has none of its own
         return
     source.client.execute_command(*command)
-    eventually(lambda: has(target.server, "ch"), 30, "a slot that has moved")
+    eventually(lambda: has(target.server, held_key("ch")), 30, "a slot that has moved")
     assert held(target.client, "ch") == [b"%d" % number for number in range(100)]
     eventually(lambda: source.client.dbsize() == 0)
     two.check_indexes()
@@ -266,3 +296,40 @@ def has(server: Server, key: str) -> bool:
     with RawClient(server.port) as connection:
         connection.send("EXISTS", key)
         return connection.read() == 1
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_shard_message_is_published_as_on_a_stock_server_while_its_slot_moves(
+    two: Nodes, raw: MakeRaw, heard: bool
+) -> None:
+    source, target, slot = two.owner("ch"), two.other("ch"), key_slot(b"ch")
+    subscriber = raw(source.server)
+    if heard:
+        subscribe(subscriber, "ch", command="SSUBSCRIBE")
+    [source_id, target_id] = [node.client.execute_command("CLUSTER", "MYID").decode() for node in (source, target)]
+    target.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+    source.client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+    for number in range(3):
+        assert answers(raw(source.server), ["SPUBLISH", "ch", number]) == [1 if heard else 0]
+    assert messages(subscriber.pending()) == ([b"0", b"1", b"2"] if heard else [])
+
+
+def test_a_message_is_held_where_its_list_still_is_while_the_slot_moves(two: Nodes, raw: MakeRaw) -> None:
+    source, target, slot = two.owner("ch"), two.other("ch"), key_slot(b"ch")
+    source.client.execute_command("SPUBLISH", "ch", "before")
+    [source_id, target_id] = [node.client.execute_command("CLUSTER", "MYID").decode() for node in (source, target)]
+    target.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+    source.client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+    assert answers(raw(source.server), ["SPUBLISH", "ch", "meanwhile"]) == [0]
+    kept = [b"before", b"meanwhile"] if serves_each(source.client) else [b"before"]
+    assert source.client.lrange(held_key("ch"), 0, -1) == kept
+    two.check_indexes()
+
+
+def test_a_node_that_checks_its_own_assertions_holds_what_nobody_hears(fresh_cluster: MakeCluster) -> None:
+    [node] = nodes_of(fresh_cluster(1)).nodes
+    for name in NAMES:
+        assert node.client.execute_command("SPUBLISH", name, "m") == 0
+        assert node.client.execute_command("CHANNEL.SPUBLISH", name, "n") == 0
+        assert node.client.execute_command("CHANNEL.LEN", name) == 2
+    assert node.server.process.running

@@ -12,7 +12,9 @@ from tests.module.channels_support import (
     MakeRaw,
     answers,
     held,
+    held_key,
     information,
+    kept_last,
     set_policies,
     sound_index,  # noqa: F401 (pytest finds it here)
     subscribe,
@@ -22,6 +24,7 @@ from tests.support import ReplyError, Server, ServerKind
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "commands.md"
 # How many arguments, the name among them; options may follow those of publishing.
 COMMANDS = {"CHANNEL.PUBLISH": 3, "CHANNEL.SPUBLISH": 3, "CHANNEL.LAST": 2, "CHANNEL.POLICY": 2}
+COMMANDS |= {"CHANNEL.RANGE": 4, "CHANNEL.LEN": 2, "CHANNEL.KEY": 2}
 WITH_OPTIONS = {"CHANNEL.PUBLISH", "CHANNEL.SPUBLISH"}
 
 
@@ -33,8 +36,8 @@ def test_channel_publish_does_what_an_intercepted_publish_does(client: redis.Red
     for message in ("one", "two", "three"):
         assert client.publish("a", message) == client.execute_command("CHANNEL.PUBLISH", "b", message) == 0
     assert held(client, "a") == held(client, "b") == [b"two", b"three"]
-    assert held(client, "{a}_last") == held(client, "{b}_last") == [b"three"]
-    assert abs(client.pttl("a") - client.pttl("b")) < 2000
+    assert kept_last(client, "a") == kept_last(client, "b") == [b"three"]
+    assert abs(client.pttl(held_key("a")) - client.pttl(held_key("b"))) < 2000
     subscriber = raw()
     subscribe(subscriber, "b")
     assert client.execute_command("CHANNEL.PUBLISH", "b", "live") == 1
@@ -56,7 +59,7 @@ def test_a_shard_channel_holds_what_no_shard_subscriber_hears(client: redis.Redi
     assert client.execute_command("SPUBLISH", "ch2", "live") == 1
     assert client.execute_command("CHANNEL.SPUBLISH", "ch2", "live") == 1
     assert subscriber.pending() == [[b"smessage", b"ch2", b"live"]] * 2
-    assert client.exists("ch2") == 0
+    assert client.execute_command("CHANNEL.LEN", "ch2") == 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -74,7 +77,7 @@ def test_a_wrong_number_of_arguments_is_an_error(client: redis.Redis, raw: MakeR
 def test_channel_last_is_nil_for_a_channel_that_keeps_nothing(client: redis.Redis, raw: MakeRaw) -> None:
     assert raw(protocol=2).call("CHANNEL.LAST", "ch") is None
     assert raw(protocol=3).call("CHANNEL.LAST", "ch") is None
-    assert client.exists("ch") == 0
+    assert client.execute_command("CHANNEL.LEN", "ch") == 0
 
 
 def test_channel_last_removes_nothing_and_changes_nothing(client: redis.Redis) -> None:
@@ -108,13 +111,13 @@ def test_channel_last_falls_back_to_the_list(client: redis.Redis) -> None:
 
 
 def test_channel_last_of_a_key_that_is_no_list_is_an_error_that_names_it(client: redis.Redis, raw: MakeRaw) -> None:
-    client.set("ch", "v")
+    client.set(held_key("ch"), "v")
     with pytest.raises(ReplyError, match=r"^WRONGTYPE .*ch.*list"):
         raw().call("CHANNEL.LAST", "ch")
     set_policies(client, "* last=on")
     client.publish("ch", "m")
     assert client.execute_command("CHANNEL.LAST", "ch") == b"m"
-    assert client.get("ch") == b"v"
+    assert client.get(held_key("ch")) == b"v"
 
 
 def test_channel_last_works_in_scripts_that_may_only_read(client: redis.Redis) -> None:
@@ -183,12 +186,15 @@ def test_command_docs_describe_each_command(raw: MakeRaw, name: str) -> None:
         assert len(document[field]) > 3
     assert document[b"module"] == b"holdmq"
     arguments = [argument[b"name"] for argument in document[b"arguments"]]
+    if name == "CHANNEL.RANGE":
+        assert arguments == [b"channel", b"start", b"stop"]
+        return
     channel = b"shardchannel" if name == "CHANNEL.SPUBLISH" else b"channel"  # as the stock command calls it
     assert arguments == [channel, b"message", b"producer"][: COMMANDS[name] - 1 + (name in WITH_OPTIONS)]
 
 
 def test_the_documentation_names_each_command_with_its_arguments() -> None:
-    headings = set(re.findall(r"^### `(CHANNEL\.[^`]+)`", DOCUMENTATION.read_text(), re.MULTILINE))
+    headings = set(re.findall(r"^### `(CHANNEL\.(?!DRYRUN)[^`]+)`", DOCUMENTATION.read_text(), re.MULTILINE))
     documented = {heading.split()[0]: len(heading.split(" [")[0].split()) for heading in headings}
     assert documented == COMMANDS
 
@@ -196,7 +202,8 @@ def test_the_documentation_names_each_command_with_its_arguments() -> None:
 def test_no_command_of_the_module_has_two_dots_or_is_unknown_to_the_documentation(raw: MakeRaw) -> None:
     names = raw().call("COMMAND", "LIST", "FILTERBY", "MODULE", "holdmq")
     assert isinstance(names, list)
-    assert {name.upper().decode() for name in names if name.upper().startswith(b"CHANNEL.")} == set(COMMANDS)
+    channels = {name.upper().decode() for name in names if name.upper().startswith(b"CHANNEL.")}
+    assert {name for name in channels if not name.startswith("CHANNEL.DRYRUN")} == set(COMMANDS)
     assert all(name.count(b".") == 1 for name in names)
 
 
@@ -208,17 +215,22 @@ def test_info_counts_what_happened(client: redis.Redis, raw: MakeRaw) -> None:
     set_policies(client, "* maxlen=2")
     for number in range(3):
         client.publish("ch", number)
-    client.set("string", "v")
+    client.set(held_key("string"), "v")
     client.publish("string", "m")
+    client.set("key", "v")
+    client.publish("key", "m")
     subscribe(raw(), "ch")
+    client.publish("ch", "heard")
     after = information(client)
     grown = {name: after[name] - before[name] for name in after if isinstance(after[name], int)}
-    assert grown["channel_published"] == 4
-    assert grown["channel_held"] == 3
+    assert grown["channel_published"] == 6
+    assert grown["channel_held"] == 4
     assert grown["channel_trimmed"] == 1
     assert grown["channel_not_held_wrongtype"] == 1
+    assert grown["channel_stepped_aside"] == 1
+    assert grown["channel_superseded"] == 1
     assert grown["handed_over"] == 1
-    assert grown["held_lists"] == 1
+    assert grown["held_lists"] == 2
 
 
 def test_info_tells_the_mode(client: redis.Redis, server_kind: ServerKind) -> None:

@@ -50,7 +50,24 @@ CONTROL_CHANNELS = [
     "socket.io-response#/#",
     "app:internal:ack:server-1",  # SignalR
     "app:internal:groups",
+    "own#/#",  # the same with a key of its own
+    "own#/chat#room#",
+    "own-request#/#",
+    "own-response#/#4f1c#",
+    "socketio",  # python-socketio
+    "flask-socketio",
     "asgi__group__chat",  # Django channels
+    "own__group__chat",
+    "asgispecific.0d8f1e6b8a5f4cf0a1d6b3a3b1a7c9e2",
+    "__Booksleeve_MasterChanged",
+    "bull:work:completed",  # Bull
+    "own:work:waiting@4d0d6a5e",
+    "own:work:active@4d0d6a5e",
+    "bq:work:events",  # Bee-Queue
+    "MOL.REQ.node-7",  # Moleculer
+    "MOL-staging.HEARTBEAT",
+    "sum.reply",  # NestJS
+    "taskiq",
     "_action_cable_internal",
     "{client}_inbox",
 ]

@@ -105,7 +105,8 @@ def test_no_session_is_touched_while_its_slot_is_on_its_way(moving: Moving, word
     moving.move.begin()
     moving.move.move("{c}_session", "{c}_messages")
     before = [sorted(client.keys("*")) for client in (moving.source, moving.target)]
-    with pytest.raises(redis.exceptions.AskError):
+    # Redis 8.0 does not look for the key of a command that names topics, too: the module then asks to try again.
+    with pytest.raises((redis.exceptions.AskError, redis.exceptions.TryAgainError)):
         moving.source.execute_command(*words)
     with pytest.raises(redis.exceptions.MovedError):
         moving.target.execute_command(*words)

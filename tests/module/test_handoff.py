@@ -12,6 +12,7 @@ from tests.module.channels_support import (
     MakeServer,
     answers,
     held,
+    held_key,
     information,
     messages,
     serves_each,
@@ -137,7 +138,7 @@ def test_a_message_of_another_client_comes_behind_the_hand_off(
         subscriber.send("SUBSCRIBE", channel)
         client.publish(channel, "live")  # before or behind the SUBSCRIBE, but never before "held"
         assert messages(subscriber.pending()) == [b"held", b"live"]
-        assert client.exists(channel) == 0
+        assert client.exists(held_key(channel)) == 0
 
 
 @RULES
@@ -239,7 +240,7 @@ def test_a_hand_off_is_heard_by_no_pattern_subscriber(client: redis.Redis, raw: 
     set_policies(client, rule)
     listener = raw()
     subscribe(listener, "c*", command="PSUBSCRIBE")
-    client.rpush("ch", "held")  # with a listener a publish would not be held
+    client.rpush(held_key("ch"), "held")  # with a listener a publish would not be held
     came = subscribe(raw(), "ch")
     assert listener.pending() == []
     if serves_each(client):
@@ -256,7 +257,7 @@ def test_a_hand_off_to_a_pattern_is_heard_by_no_subscriber_of_the_channel(
     set_policies(client, rule)
     listener = raw()
     subscribe(listener, "ch")
-    client.rpush("ch", "held")
+    client.rpush(held_key("ch"), "held")
     came = subscribe(raw(), "c*", command="PSUBSCRIBE")
     assert listener.pending() == []
     if serves_each(client):
@@ -379,7 +380,7 @@ def test_of_two_that_subscribe_at_once_each_message_goes_to_one(client: redis.Re
         two.send("SUBSCRIBE", channel)
         heard = [messages(one.pending()), messages(two.pending())]
         assert sorted(heard) == [[], [b"%d" % number for number in range(10)]]
-        assert client.exists(channel) == 0
+        assert client.exists(held_key(channel)) == 0
         one.close()
         two.close()
 

@@ -17,6 +17,7 @@ from tests.module.channels_support import (
     answers,
     digest,
     held,
+    held_key,
     messages,
     serves_each,
     set_policies,
@@ -26,6 +27,7 @@ from tests.module.channels_support import (
 from tests.support import RawClient, eventually, reserve_port
 
 COUNT, SIZE = 6_000, 2000
+HELD = held_key("ch")
 LIMIT = 1 << 20
 TEXTS = [b"%d " % number + bytes(SIZE) for number in range(COUNT)]
 HALF_WAY = (COUNT // 20, COUNT - 1)  # so many are in the list when the reader's buffers are full
@@ -46,7 +48,7 @@ def prepare(client: redis.Redis) -> None:
 def fill(client: redis.Redis, channel: str = "ch") -> None:
     """Hold the texts."""
     for start in range(0, COUNT, 500):
-        client.rpush(channel, *TEXTS[start : start + 500])
+        client.rpush(held_key(channel), *TEXTS[start : start + 500])
 
 
 def half_way(client: redis.Redis, channel: str = "ch") -> int:
@@ -54,7 +56,7 @@ def half_way(client: redis.Redis, channel: str = "ch") -> int:
     lengths = [-1, -2]
 
     def still() -> bool:
-        lengths.append(client.llen(channel))
+        lengths.append(client.llen(held_key(channel)))
         client.ping()
         return lengths[-1] == lengths[-2] == lengths[-3]
 
@@ -71,7 +73,7 @@ def start_drain(client: redis.Redis, connection: RawClient, command: str = "SUBS
     fill(client)
     connection.timeout_s = 30
     connection.send(command, name)
-    eventually(lambda: client.llen("ch") < COUNT)
+    eventually(lambda: client.llen(HELD) < COUNT)
     return half_way(client)
 
 
@@ -131,7 +133,7 @@ def test_what_is_published_meanwhile_goes_to_all(client: redis.Redis, raw: MakeR
     if serves_each(client):
         assert late.pending() == []
         assert read_messages(reader, COUNT + 6) == TEXTS + expected
-        eventually(lambda: client.exists("ch") == 0)
+        eventually(lambda: client.exists(HELD) == 0)
         assert messages(late.pending()) == expected
     else:
         assert messages(late.pending()) == expected
@@ -207,20 +209,20 @@ def test_when_the_reader_goes_what_was_published_meanwhile_reaches_who_listens(
 def changed(name: str) -> Callable[[redis.Redis], object]:
     """What somebody does to the list meanwhile."""
     changes: dict[str, Callable[[redis.Redis], object]] = {
-        "DEL": lambda client: client.delete("ch"),
-        "UNLINK": lambda client: client.unlink("ch"),
-        "LTRIM": lambda client: client.ltrim("ch", -10, -1),
-        "LPOP": lambda client: client.lpop("ch", 2000),
-        "RPOP": lambda client: client.rpop("ch", 2000),
-        "LPUSH": lambda client: client.lpush("ch", "999999 in front"),
-        "RENAME": lambda client: client.rename("ch", "other"),
-        "SET": lambda client: client.set("ch", "v"),
-        "RENAME over": lambda client: (client.rpush("x", "1 x"), client.rename("x", "ch")),
-        "PEXPIRE": lambda client: client.pexpire("ch", 1),
+        "DEL": lambda client: client.delete(HELD),
+        "UNLINK": lambda client: client.unlink(HELD),
+        "LTRIM": lambda client: client.ltrim(HELD, -10, -1),
+        "LPOP": lambda client: client.lpop(HELD, 2000),
+        "RPOP": lambda client: client.rpop(HELD, 2000),
+        "LPUSH": lambda client: client.lpush(HELD, "999999 in front"),
+        "RENAME": lambda client: client.rename(HELD, "other"),
+        "SET": lambda client: client.set(HELD, "v"),
+        "RENAME over": lambda client: (client.rpush("x", "1 x"), client.rename("x", HELD)),
+        "PEXPIRE": lambda client: client.pexpire(HELD, 1),
         "FLUSHALL": lambda client: client.flushall(),
         "FLUSHDB": lambda client: client.flushdb(),
         "SWAPDB": lambda client: client.execute_command("SWAPDB", 0, 1),
-        "MOVE": lambda client: client.move("ch", 1),
+        "MOVE": lambda client: client.move(HELD, 1),
         "RELOAD": lambda client: client.execute_command("DEBUG", "RELOAD"),
         "no policy": set_policies,
         "hold=none": lambda client: set_policies(client, "* hold=none"),
@@ -268,7 +270,7 @@ def test_whatever_happens_to_the_list_meanwhile_the_channel_goes_on(
 def test_backlogs_of_many_channels_go_to_one_reader(client: redis.Redis, raw: MakeRaw) -> None:
     names = [f"ch{number}" for number in range(8)]
     for name in names:
-        client.rpush(name, *[f"{name} {number} ".encode() + bytes(SIZE) for number in range(1500)])
+        client.rpush(held_key(name), *[f"{name} {number} ".encode() + bytes(SIZE) for number in range(1500)])
     reader = raw(protocol=3)
     reader.timeout_s = 30
     reader.send("PSUBSCRIBE", "ch*")
@@ -312,7 +314,7 @@ def test_a_list_that_is_evicted_meanwhile_ends_the_drain(client: redis.Redis, ra
     left = start_drain(client, reader)
     client.config_set("maxmemory-policy", "allkeys-lru")
     client.config_set("maxmemory", 1)
-    eventually(lambda: client.exists("ch") == 0)
+    eventually(lambda: client.exists(HELD) == 0)
     client.config_set("maxmemory", 0)
     assert read_messages(reader, COUNT - left) == TEXTS[: COUNT - left]
     eventually(lambda: client.publish("ch", "live") == 1)
@@ -405,7 +407,7 @@ def test_each_of_two_channels_is_drained_to_its_own_reader(client: redis.Redis, 
     half_way(client, "ch2")
     if serves_each(client):
         assert read_messages(two, COUNT) == TEXTS
-        assert client.llen("ch") >= HALF_WAY[0]
+        assert client.llen(HELD) >= HALF_WAY[0]
         assert read_messages(one, COUNT) == TEXTS
     else:  # which of the subscribers has room is not known there: who reads nothing holds the other up
         heard: tuple[list[Any], list[Any]] = ([], [])

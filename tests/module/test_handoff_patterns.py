@@ -15,6 +15,9 @@ import redis
 from tests.module.channels_support import (
     MakeRaw,
     held,
+    held_key,
+    kept_last,
+    last_key,
     serves_each,
     set_policies,
     sound_index,  # noqa: F401 (pytest finds it here)
@@ -83,7 +86,7 @@ def test_few_channels_come_before_the_next_reply_though_the_server_is_kept_from_
     client: redis.Redis, raw: MakeRaw
 ) -> None:
     for number in range(900):
-        client.rpush(f"sensor/{number}", "m")
+        client.rpush(held_key(f"sensor/{number}"), "m")
     subscriber = raw()
     with interrupted(client.info("server")["process_id"]):
         for _ in range(50):
@@ -112,8 +115,8 @@ def test_a_thousand_channels_are_each_handed_over_once(
     assert subscriber.pending() == []
     assert sorted(came) == sorted((b"sensor/*", name.encode(), f"of {name}".encode()) for name in names)
     left = 0 if "held" in rule else 1000
-    assert len(client.keys("sensor/*")) == left
-    assert len(client.keys("other/*")) == 1000
+    assert len(client.keys("holdmq:held:{sensor/*")) == left
+    assert len(client.keys("holdmq:held:{other/*")) == 1000
 
 
 def test_each_of_several_patterns_gets_its_own_messages(client: redis.Redis, raw: MakeRaw) -> None:
@@ -171,7 +174,7 @@ def test_a_channel_with_both_lists_is_handed_over_once_and_with_its_newest(clien
     first.close()
     eventually(lambda: client.pubsub_numsub("ch") == [(b"ch", 0)])
     assert held(client, "ch") == [b"unheard"]
-    assert held(client, "{ch}_last") == [b"heard"]
+    assert kept_last(client, "ch") == [b"heard"]
     assert heard(subscribe(raw(), "*", command="PSUBSCRIBE")) == [(b"*", b"ch", b"heard")]
 
 
@@ -180,7 +183,7 @@ def test_a_last_message_stays_where_it_is_when_the_backlog_is_handed_over(client
     client.publish("ch", "one")
     client.publish("ch", "two")
     assert heard(subscribe(raw(), "*", command="PSUBSCRIBE")) == [(b"*", b"ch", b"one"), (b"*", b"ch", b"two")]
-    assert client.keys("*") == [b"{ch}_last"]
+    assert client.keys("*") == [last_key("ch").encode()]
     assert client.execute_command("CHANNEL.LAST", "ch") == b"two"
 
 
@@ -216,35 +219,35 @@ def test_two_channels_never_share_their_last_message(client: redis.Redis, raw: M
 def test_only_channels_whose_policy_delivers_are_handed_over(client: redis.Redis, raw: MakeRaw) -> None:
     set_policies(client, "quiet:* deliver=none", "all:* deliver=held", "none:* hold=none", "last:*")
     for name in ("quiet:1", "all:1", "none:1", "last:1", "other:1"):
-        client.rpush(name, "one", "two")
+        client.rpush(held_key(name), "one", "two")
     came = heard(subscribe(raw(), "*", command="PSUBSCRIBE"))
     assert sorted(came) == [(b"*", b"all:1", b"one"), (b"*", b"all:1", b"two"), (b"*", b"last:1", b"two")]
-    assert sorted(client.keys("*")) == [b"last:1", b"none:1", b"other:1", b"quiet:1"]
+    assert sorted(client.keys("*")) == [held_key(name).encode() for name in ("last:1", "none:1", "other:1", "quiet:1")]
 
 
 def test_keys_that_came_and_went_by_any_command_are_followed(client: redis.Redis, raw: MakeRaw) -> None:
-    client.rpush("pushed", "m")
-    client.rpush("renamed-from", "m")
-    client.rename("renamed-from", "renamed-to")
-    client.rpush("copied-from", "m")
-    client.copy("copied-from", "copied-to")
-    client.restore("restored", 0, client.dump("pushed") or b"")
-    client.rpush("stored-from", "b", "a")
-    client.sort("stored-from", alpha=True, store="stored-to")
-    client.lmove("copied-from", "moved-to")
-    client.rpush("overwritten", "m")
-    client.set("overwritten", "v")
-    client.rpush("expired", "m")
-    client.pexpire("expired", 1)
-    client.rpush("unlinked", "m")
-    client.unlink("unlinked")
-    client.rpush("popped", "m")
-    client.rpop("popped")
-    client.rpush("trimmed", "m")
-    client.ltrim("trimmed", 5, 6)
-    client.rpush("away", "m")
-    client.move("away", 7)
-    eventually(lambda: client.exists("expired") == 0)
+    client.rpush(held_key("pushed"), "m")
+    client.rpush(held_key("renamed-from"), "m")
+    client.rename(held_key("renamed-from"), held_key("renamed-to"))
+    client.rpush(held_key("copied-from"), "m")
+    client.copy(held_key("copied-from"), held_key("copied-to"))
+    client.restore(held_key("restored"), 0, client.dump(held_key("pushed")) or b"")
+    client.rpush(held_key("stored-from"), "b", "a")
+    client.sort(held_key("stored-from"), alpha=True, store=held_key("stored-to"))
+    client.lmove(held_key("copied-from"), held_key("moved-to"))
+    client.rpush(held_key("overwritten"), "m")
+    client.set(held_key("overwritten"), "v")
+    client.rpush(held_key("expired"), "m")
+    client.pexpire(held_key("expired"), 1)
+    client.rpush(held_key("unlinked"), "m")
+    client.unlink(held_key("unlinked"))
+    client.rpush(held_key("popped"), "m")
+    client.rpop(held_key("popped"))
+    client.rpush(held_key("trimmed"), "m")
+    client.ltrim(held_key("trimmed"), 5, 6)
+    client.rpush(held_key("away"), "m")
+    client.move(held_key("away"), 7)
+    eventually(lambda: client.exists(held_key("expired")) == 0)
     came = heard(subscribe(raw(), "*", command="PSUBSCRIBE"))
     names = sorted(channel for _, channel, _ in came)
     assert names == [b"copied-to", b"moved-to", b"pushed", b"renamed-to", b"restored", b"stored-from", b"stored-to"]
@@ -280,7 +283,7 @@ def test_a_pattern_of_many_stars_does_not_stop_the_server(client: redis.Redis, r
 
 
 def test_a_literal_prefix_is_looked_up_and_not_searched_for(client: redis.Redis, raw: MakeRaw) -> None:
-    client.eval("for i = 1, 100000 do redis.call('RPUSH', 'sensor/' .. i .. '/t', 'm') end", 0)
+    client.eval("for i = 1, 100000 do redis.call('RPUSH', 'holdmq:held:{sensor/' .. i .. '/t}', 'm') end", 0)
 
     def duration_s(pattern: str) -> float:
         subscriber = raw()

@@ -13,6 +13,7 @@ from tests.module.channels_support import (
     Part,
     answers,
     held,
+    held_key,
     knows_clients,
     messages,
     serves_each,
@@ -45,7 +46,7 @@ def test_a_subscription_in_a_transaction_gets_its_hand_off_behind_the_reply(
     values = transaction(raw(protocol=protocol), ("SUBSCRIBE", "ch"), ("SET", "k", "v"))
     if knows_clients(client):
         assert values == [[confirmation, OK], message]
-        assert client.exists("ch") == 0
+        assert client.exists(held_key("ch")) == 0
     else:
         assert values == [[confirmation, OK]]
         assert held(client, "ch") == [b"held"]
@@ -176,7 +177,7 @@ def test_a_transaction_that_waits_gets_what_is_held_when_it_is_executed(client: 
     assert values[0] == [[b"subscribe", b"ch", 1]]
     if knows_clients(client):
         assert messages(values) == [b"held meanwhile"]
-        assert client.exists("ch") == 0
+        assert client.exists(held_key("ch")) == 0
     else:
         assert held(client, "ch") == [b"held meanwhile"]
 

@@ -1,11 +1,19 @@
 """A pattern over very many held channels is handed over in parts: others are served in between, nothing comes twice."""
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 
-from tests.module.channels_support import MakeRaw, serves_each, set_policies, sound_index  # noqa: F401 (pytest finds it)
+from tests.module.channels_support import (
+    MakeRaw,
+    held_key,
+    serves_each,
+    set_policies,
+    sound_index,  # noqa: F401 (pytest finds it here)
+)
 from tests.support import RawClient, eventually
 
 MANY = 200_000
@@ -21,7 +29,8 @@ def fill(client: redis.Redis, count: int, size: int = 0) -> None:
     client.execute_command("CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0")
     script = """
         for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
-            redis.call('RPUSH', string.format('ch:%06d', i), i .. string.rep(' ', ARGV[3] - string.len(i)))
+            local text = i .. string.rep(' ', ARGV[3] - string.len(i))
+            redis.call('RPUSH', string.format('holdmq:held:{ch:%06d}', i), text)
         end
     """
     for first in range(0, count, 10_000):
@@ -164,7 +173,7 @@ def test_a_subscriber_that_reads_nothing_is_given_no_more_than_its_buffer_takes(
     client.execute_command("CONFIG", "SET", "client-output-buffer-limit", "pubsub 4mb 2mb 60")
     pipeline = client.pipeline(transaction=False)
     for number in range(2000):
-        pipeline.rpush(name(number), b"x" * 10_000)
+        pipeline.rpush(held_key(name(number).decode()), b"x" * 10_000)
     pipeline.execute()
     subscriber = raw()
     begin(subscriber, "ch:*")
@@ -185,3 +194,55 @@ def test_flushed_channels_are_passed_over(client: redis.Redis, raw: MakeRaw) -> 
         values.append(subscriber.read())
     assert [value[2] for value in values[:-1]] == [name(number) for number in range(len(values) - 1)]
     assert subscriber.pending() == []
+
+
+# --- Others are served meanwhile --------------------------------------------------------------------------------------
+
+HELD_CHANNELS = 3000
+PATTERN_COUNT = 4001
+LONGEST_S = 3.0  # of a PING while much else runs, and while Redis 7.0 compares each pattern with all others
+
+
+def longest_ping_s(connection: RawClient, until: Callable[[], bool]) -> float:
+    """The longest that a PING took, up to the time when it is true."""
+    longest = 0.0
+    over = False
+    while not over:
+        over = until()
+        begun = time.perf_counter()
+        connection.call("PING")
+        longest = max(longest, time.perf_counter() - begun)
+    return longest
+
+
+@pytest.mark.parametrize("how", ["one by one", "in one command"])
+def test_thousands_of_patterns_of_a_client_that_does_not_read_keep_nobody_waiting(
+    client: redis.Redis, raw: MakeRaw, how: str
+) -> None:
+    set_policies(client, "* deliver=last")
+    fill(client, HELD_CHANNELS, LARGE)
+    patterns = [f"*{number}*" if number > 0 else "*" for number in range(PATTERN_COUNT)]
+    silent, other = raw(), raw()
+    if how == "one by one":
+        silent.send_all(*[("PSUBSCRIBE", pattern) for pattern in patterns])
+    else:
+        silent.send("PSUBSCRIBE", *patterns)
+    turns = iter(range(2000))
+
+    def done() -> bool:
+        return next(turns, None) is None and client.pubsub_numpat() == PATTERN_COUNT
+
+    assert longest_ping_s(other, done) < LONGEST_S
+
+
+def test_subscribing_in_a_transaction_takes_time_in_proportion(raw: MakeRaw) -> None:
+    def duration_s(count: int) -> float:
+        subscriber = raw()
+        begun = time.perf_counter()
+        subscriber.send_all(("MULTI",), *[("SUBSCRIBE", f"{count}:{number}") for number in range(count)], ("DISCARD",))
+        subscriber.read_many(count + 2)
+        return time.perf_counter() - begun
+
+    small = min(duration_s(1000) for _ in range(3))
+    large = min(duration_s(16_000) for _ in range(3))
+    assert large < 16 * small * 4

@@ -321,7 +321,14 @@ def test_a_wrong_argument_is_named(client: redis.Redis, words: tuple[Any, ...], 
 
 def test_only_who_may_write_the_keys_of_a_shard_switches_it(client: redis.Redis, server: Server) -> None:
     store(client, "s", "d/#")
-    client.acl_setuser("reader", enabled=True, passwords=["+p"], commands=["+@all"], keys=["%R~{s/0}_history*"])
+    client.acl_setuser(
+        "reader",
+        enabled=True,
+        passwords=["+p"],
+        commands=["+@all"],
+        keys=["%R~{s/0}_history*"],
+        channels=["d/#"],
+    )
     with RawClient(server.port) as reader:
         reader.call("AUTH", "reader", "p")
         assert reader.call("HISTORY.PATTERNS", "GET", "s") == [1, FIRST.encode()]

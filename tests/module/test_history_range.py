@@ -346,7 +346,9 @@ def test_a_replica_that_only_reads_gives_the_same(
 def test_only_who_may_read_the_keys_of_a_shard_gets_it(client: redis.Redis, server: Server) -> None:
     store(client, "s", "d/#", shards=2)
     append(client, "s", "d/1", "m")
-    client.acl_setuser("reader", enabled=True, passwords=["+p"], commands=["+@all"], keys=["{s/1}_history*"])
+    client.acl_setuser(
+        "reader", enabled=True, passwords=["+p"], commands=["+@all"], keys=["{s/1}_history*"], channels=["d/#"]
+    )
     with RawClient(server.port) as reader:
         reader.call("AUTH", "reader", "p")
         for command in (("HISTORY.RANGE", "s", 0, 1, 2), ("HISTORY.SEQ", "s", 0, 0), ("HISTORY.INFO", "s")):

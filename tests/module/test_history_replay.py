@@ -1,6 +1,7 @@
 """HISTORY.REPLAY finds what a brute-force search finds, page by page, across epochs, restarts and retention."""
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdmq import core
 from tests.module.history_support import Entry, append, fill_tail, in_order, replay, replay_all, store
 from tests.module.sessions_support import (
     assert_indexes_hold,
@@ -265,7 +267,7 @@ def test_a_cursor_that_is_not_this_replays_is_refused(client: redis.Redis, chang
         case "cut":
             cursor = cursor[:-1]
         case "other":
-            cursor = cursor.replace(b"h1", b"h2")
+            cursor = cursor.replace(b"h2", b"h3")
         case "twice":
             cursor = b",".join([cursor.split(b",")[0]] * 2)
         case "fewer":
@@ -273,6 +275,57 @@ def test_a_cursor_that_is_not_this_replays_is_refused(client: redis.Redis, chang
         case "with-from":
             options = ["FROM", 1]
     assert str(error_of(client, "HISTORY.REPLAY", "#", "CURSOR", cursor, *options)).startswith("CURSOR:")
+
+
+def fill_two_stores(client: redis.Redis) -> bytes:
+    """Stores a and b with nine messages each; the cursor after five of a."""
+    store(client, "a", "a/#")
+    store(client, "b", "b/#")
+    for number in range(9):
+        append(client, "a", "a/x", str(number))
+        append(client, "b", "b/x", str(number))
+    return replay(client, "a/#", count=5).cursor
+
+
+def unnamed(cursor: bytes) -> bytes:
+    """The cursor as an earlier release wrote it: without its store."""
+    return b",".join(core.Cursor.decode(one)._replace(store=b"").encode() for one in cursor.split(b","))
+
+
+def test_a_cursor_of_another_store_is_refused(client: redis.Redis) -> None:
+    cursor = fill_two_stores(client)
+    refused = str(error_of(client, "HISTORY.REPLAY", "b/#", "CURSOR", cursor))
+    assert re.match(r"WRONGSTORE CURSOR: it is of the store 'a' \(id \w+\), not of the store 'b' \(id \w+\)", refused)
+    assert [entry.message.payload for entry in replay(client, "a/#", cursor=cursor).entries] == [b"5", b"6", b"7", b"8"]
+
+
+def test_a_cursor_of_a_store_that_was_created_again_is_refused(client: redis.Redis) -> None:
+    cursor = fill_two_stores(client)
+    client.execute_command("HISTORY.UNSTORE", "a")
+    eventually(lambda: error_of(client, "HISTORY.STORE", "a", "FILTER", "a/#") is None, 5, "the store is created again")
+    for number in range(9):
+        append(client, "a", "a/x", f"new {number}")
+    refused = str(error_of(client, "HISTORY.REPLAY", "a/#", "CURSOR", cursor))
+    assert re.match(r"WRONGSTORE CURSOR: it is of an earlier store 'a' .*, not of the store 'a'", refused)
+
+
+def test_a_cursor_of_an_earlier_release_is_accepted_if_it_is_known_to_be_of_the_store(client: redis.Redis) -> None:
+    cursor = unnamed(fill_two_stores(client))
+    page = replay(client, "a/#", cursor=cursor)
+    assert [entry.message.payload for entry in page.entries] == [b"5", b"6", b"7", b"8"]
+    assert core.Cursor.decode(page.cursor).store == b"a"  # the next one names it
+    refused = str(error_of(client, "HISTORY.REPLAY", "b/#", "CURSOR", cursor))
+    assert re.match(
+        r"WRONGSTORE CURSOR: an earlier release wrote it, .* store 'b': .*the cursor's time is \d{13}", refused
+    )
+
+
+def test_a_cursor_of_an_earlier_release_that_has_read_nothing_is_good_for_any_store(client: redis.Redis) -> None:
+    store(client, "e", "e/#", shards=2)
+    cursor = unnamed(replay(client, "e/#").cursor)
+    store(client, "f", "f/#", shards=2)
+    append(client, "f", "f/x", "1")
+    assert replay(client, "f/#", cursor=cursor).pairs == [(b"f/x", b"1")]
 
 
 def test_a_cursor_survives_a_restart_and_a_failover(fresh_server: Callable[..., Server]) -> None:

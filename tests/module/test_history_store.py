@@ -132,7 +132,7 @@ def test_two_stores_are_refused_exactly_when_a_topic_is_in_both(client: redis.Re
         (("HISTORY.APPEND", "s", "t", "m"), "there is no store 's'"),
         (("HISTORY.APPEND", "old", "t", "m"), "does not select the topic 't'"),
         (("HISTORY.APPEND", "old", "+", "m"), "INVALIDTOPIC"),
-        (("HISTORY.REPLAY", "t"), "no store keeps topics"),
+        (("HISTORY.REPLAY", "t"), "NOSTORE no store keeps topics"),
         (("HISTORY.REPLAY", "old", "STORE", "s"), "there is no store 's'"),
         (("HISTORY.REPLAY", "old", "CURSOR", "h1-"), "CURSOR: what HISTORY.REPLAY replied expected"),
         (("HISTORY.REPLAY", "old", "SHARD", 1), "SHARD is 1: 0 to 0 expected"),

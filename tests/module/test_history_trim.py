@@ -222,7 +222,7 @@ def test_a_key_of_another_type_refuses_and_changes_nothing(client: redis.Redis, 
 def test_a_user_without_the_keys_neither_holds_nor_trims(server: Server, client: redis.Redis) -> None:
     store(client, "s", "a/#")
     append_all(client, 3)
-    client.acl_setuser("u", enabled=True, nopass=True, commands=["+@all"], keys=["other*"])
+    client.acl_setuser("u", enabled=True, nopass=True, commands=["+@all"], keys=["other*"], channels=["a/#"])
     with server.client(username="u", password="x") as user, unchanged(client):  # noqa: S106 (any)
         assert "may not" in str(error_of(user, "HISTORY.TRIM", "s", 0, 1))
         assert "may not" in str(error_of(user, "HISTORY.HOLD", "s", "r"))

@@ -167,7 +167,7 @@ def test_a_list_tells_client_connection_owner_and_messages(client: redis.Redis) 
     here.open("b2")
     here.add("x", "y")
     Session(client, "{never opened}").add("m")
-    rows = [[b"b", 1, b"b2", 2, b"p:{b}"], [b"a%", 0, b"b1", 0, b"{a%25}"]]
+    rows = [[b"b", 1, b"b2", 2, b"p:{b}", None], [b"a%", 0, b"b1", 0, b"{a%25}", None]]
     assert page(client) == (b"0", rows)
     assert page(client, "CONNECTED") == (b"0", rows[:1])
 

@@ -4,6 +4,8 @@ Each file of data that the module caused must load in a server without the modul
 whether it has the module or not.
 """
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from tests.module.channels_support import (
     MakeServer,
     digest,
     held,
+    held_key,
     information,
     messages,
     serves_each,
@@ -154,10 +157,10 @@ def test_a_replica_that_alone_has_the_module_leaves_its_data_alone(fresh_server:
         client.publish(channel, "m")
     publish_in_transaction(client, ("nobody", "m"), ("news", "n"))
     client.eval("return redis.call('PUBLISH', 'nobody', 'm')", 0)
-    client.rpush("list", "m")
+    client.rpush(held_key("list"), "m")
     client.set("k", "v")
     assert equal(client, replica.client())
-    assert sorted(replica.client().keys("*")) == [b"k", b"list"]
+    assert sorted(replica.client().keys("*")) == [held_key("list").encode(), b"k"]
     assert messages(listener.pending()) == [b"m", b"n"]
     assert messages(subscribe(raw(replica), "list")) == [b"m"]
     assert equal(client, replica.client())
@@ -168,7 +171,7 @@ def test_time_does_not_pull_primary_and_replica_apart(primary: redis.Redis, repl
     primary.publish("ch", "m")
     eventually(lambda: caught_up(primary, replica))
     now_ms = time.time_ns() // 1_000_000
-    [on_primary, on_replica] = [client.pexpiretime("ch") for client in (primary, replica)]
+    [on_primary, on_replica] = [client.pexpiretime(held_key("ch")) for client in (primary, replica)]
     assert on_primary == on_replica
     assert now_ms < on_primary <= now_ms + 100_000 * (TTL_SLACK + 1) // TTL_SLACK + 1
     primary.flushall()
@@ -360,7 +363,7 @@ def test_a_primary_that_becomes_a_replica_stops_holding(fresh_server: MakeServer
     eventually(lambda: client.info("replication")["master_link_status"] == "up")
     assert client.publish("nobody", "m") == 0
     assert equal(new.client(), client)
-    assert client.keys("*") == [b"ch2"]
+    assert client.keys("*") == [held_key("ch2").encode()]
     assert client.execute_command("HOLDMQ.CHECK") == []
     assert information(client)["held_lists"] == 1
 
@@ -504,7 +507,7 @@ def test_a_snapshot_loads_in_a_server_without_the_module_and_back(fresh_server: 
     client = server.client()
     assert digest(client) == before
     assert expiries(client) == times
-    client.rpush("plain", "by hand")
+    client.rpush(held_key("plain"), "by hand")
     client.save()
     server.kill()
     server.restart(module=True)
@@ -518,7 +521,8 @@ def test_a_snapshot_loads_in_a_server_without_the_module_and_back(fresh_server: 
 def test_a_module_that_is_loaded_at_runtime_knows_what_is_there(fresh_server: MakeServer, raw: MakeRaw) -> None:
     server = fresh_server(module=False)
     client = server.client()
-    client.rpush("ch", "m")
+    client.rpush(held_key("ch"), "m")
+    client.rpush("list", "an application's")
     listener = raw(server)
     subscribe(listener, "old")
     client.module_load(str(find_module()))
@@ -538,3 +542,38 @@ def test_reloads_one_after_the_other_change_nothing(primary: redis.Redis, pair: 
         primary.execute_command("DEBUG", "RELOAD")
         assert digest(primary) == before
         assert primary.execute_command("HOLDMQ.CHECK") == []
+
+
+def test_a_replica_serves_while_it_loads_beside_its_data(fresh_server: MakeServer) -> None:
+    """With repl-diskless-load swapdb a replica that fell behind serves its former data until it has the new ones."""
+    config = ["repl-diskless-sync yes", "repl-diskless-sync-delay 0", "repl-backlog-size 16384"]
+    primary = fresh_server(config=config)
+    aside = ["repl-diskless-load swapdb", "loading-process-events-interval-bytes 1024"]
+    replica = fresh_server(config=aside, replica_of=primary)
+    writer, reader = primary.client(), replica.client()
+    writer.publish("former", "m")
+    eventually(lambda: information(reader)["held_lists"] == 1)
+    pid = reader.info("server")["process_id"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        writer.execute_command("CLIENT", "KILL", "TYPE", "replica")
+        writer.flushall()
+        pipeline = writer.pipeline(transaction=False)
+        for number in range(1000):
+            pipeline.publish(f"new{number}", bytes(100))
+        pipeline.execute()
+        writer.config_set("rdb-key-save-delay", 3000)  # three seconds in all
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    served = []
+
+    def loaded() -> bool:
+        assert reader.execute_command("HOLDMQ.CHECK") == []
+        if reader.info("persistence")["async_loading"] == 1:
+            served.append(reader.lrange("former", 0, -1))
+        return bool(information(reader)["held_lists"] == 1000)
+
+    eventually(loaded, 30)
+    assert [b"m"] in served, "the replica did not serve while it loaded"
+    assert reader.lrange("former", 0, -1) == []
+    assert reader.execute_command("HOLDMQ.CHECK") == []

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from tests.module.sessions_support import Key, assert_same_keys, digest, snapshot
-from tests.support import RawClient, Server, ServerKind, eventually
+from tests.support import RawClient, ReplyError, Server, ServerKind, eventually
 from tests.support.raw import encoded
 from tests.support.server import HOST
 
@@ -314,3 +314,37 @@ def test_a_change_that_nobody_takes_counts_for_the_next_snapshot(client: redis.R
     before = changes(client)
     client.execute_command(*command)
     assert changes(client) > before
+
+
+def test_a_sync_that_was_refused_changes_nothing_for_long(fresh_server: MakeServer, server_kind: ServerKind) -> None:
+    server = fresh_server(aof=True)
+    with RawClient(server.port) as admin, RawClient(server.port) as stranger:
+
+        def is_written_as_one() -> bool:
+            before = written(server).count(b"MSETEX")
+            admin.call("SESSION.ADD", "{c}", "MESSAGES", *["m"] * 10)
+            admin.call("WAITAOF", 1, 0, 0) if server_kind.version >= (7, 2) else admin.call("PING")
+            return written(server).count(b"MSETEX") > before
+
+        admin.call("ACL", "SETUSER", "weak", "on", "nopass", "~*", "+@all", "-sync", "-psync")
+        stranger.call("AUTH", "weak", "any")
+        before = False
+        if (server_kind.family, server_kind.version) == ("valkey", (9, 1)):
+            eventually(is_written_as_one)
+            before = True
+        for command in (["SYNC"], ["PSYNC", "?", "-1"]):
+            stranger.send(*command)
+            with pytest.raises(ReplyError, match="NOPERM"):
+                raise_error(stranger.read())
+        eventually(lambda: is_written_as_one() == before)
+
+
+def raise_error(value: object) -> None:
+    """An error reply as an exception."""
+    if isinstance(value, ReplyError):
+        raise value
+
+
+def written(server: Server) -> bytes:
+    """The append-only file."""
+    return b"".join(path.read_bytes() for path in (server.directory / "appendonlydir").iterdir())

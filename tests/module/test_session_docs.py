@@ -15,6 +15,9 @@ HEADING = re.compile(r"^### (.*)$", re.MULTILINE)
 SYNTAX = re.compile(r"`([^`]+)`")
 READING = {
     "CHANNEL.LAST",
+    "CHANNEL.RANGE",
+    "CHANNEL.LEN",
+    "CHANNEL.KEY",
     "CHANNEL.POLICY",
     "SESSION.LAST",
     "SESSION.INFO",
@@ -30,9 +33,14 @@ READING = {
     "HISTORY.PATTERNS|STATS",
     "HISTORY.PATTERNS|PROPOSE",
     "HISTORY.CHECK",
+    "HOLDMQ.READ",
     "HOLDMQ.CHECK",
+    "CHANNEL.DRYRUN|START",
+    "CHANNEL.DRYRUN|STOP",
+    "CHANNEL.DRYRUN|REPORT",
 }
 GROWING = {
+    "HOLDMQ.INTERNAL",
     "SESSION.ADD",
     "SESSION.IMPORT",
     "SESSION.OPEN",
@@ -42,7 +50,7 @@ GROWING = {
     "HISTORY.APPEND",
 }
 GROWING |= {"HISTORY.PATTERNS|PREPARE", "HISTORY.PATTERNS|COMMIT"}
-CONTAINERS = {"HISTORY.PATTERNS"}  # each of their subcommands is documented
+CONTAINERS = {"HISTORY.PATTERNS", "CHANNEL.DRYRUN"}  # each of their subcommands is documented
 
 
 def documented() -> dict[str, str]:

@@ -96,3 +96,31 @@ def test_a_word_behind_packed_is_read(client: redis.Redis) -> None:
     with unchanged(client):
         assert "COUNT" in (error_of(client, "SESSION.FETCH", session.key, "PACKED", "COUNT", 0) or "")
         assert "'PACK'" in (error_of(client, "SESSION.FETCH", session.key, "PACKED", "PACK") or "")
+
+
+@pytest.mark.parametrize("packed", [(), ("PACKED",)])
+def test_a_bounded_page_has_no_more_bytes_than_asked_for(client: redis.Redis, packed: tuple[str, ...]) -> None:
+    Session(client).add("x" * 10, "y" * 10, "z" * 50, "w" * 10)
+
+    def page(*options: str | int) -> tuple[list[int], int, list[int]]:
+        entries, more, _, too_large = client.execute_command("SESSION.FETCH", "{c}", *options, *packed, "BOUNDED")
+        return [entry[0] for entry in (unpacked(entries) if packed else entries)], more, too_large
+
+    assert page("BYTES", 80) == ([1, 2, 3, 4], 0, [])
+    assert page("BYTES", 79) == ([1, 2, 3], 1, [])
+    assert page("BYTES", 21) == ([1, 2], 1, [])
+    assert page("BYTES", 9) == ([], 1, [10, 1, 1])
+    assert page("AFTER", 2, "BYTES", 49) == ([], 1, [50, 3, 3])
+    assert page("AFTER", 2, "COUNT", 1, "BYTES", 50) == ([3], 1, [])
+    assert page("AFTER", 4, "BYTES", 1) == ([], 0, [])
+    client.delete("{c}_messages_3")
+    assert page("AFTER", 2, "BYTES", 9) == ([], 1, [10, 4, 4])
+
+
+def test_a_bounded_page_within_the_window_hands_out_only_what_it_has(client: redis.Redis) -> None:
+    session = Session(client)
+    session.add("x" * 10, "y" * 50)
+    assert client.execute_command("SESSION.FETCH", "{c}", "WINDOW", 5, "BYTES", 20, "BOUNDED")[3] == []
+    assert session.fetch().states == [1, 0]
+    assert client.execute_command("SESSION.FETCH", "{c}", "WINDOW", 5, "BYTES", 20, "BOUNDED")[3] == [50, 2, 2]
+    assert session.fetch().states == [1, 0]

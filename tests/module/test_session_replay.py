@@ -339,7 +339,7 @@ def test_a_session_has_so_many_replays_and_no_more(session: Session, client: red
 @pytest.mark.parametrize(
     ("topic_filter", "options", "error"),
     [
-        ("b/#", "1@earliest", r"^a replay of the filter .b/#.: no store keeps topics of it"),
+        ("b/#", "1@earliest", r"^NOSTORE a replay of the filter .b/#.: no store keeps topics of it"),
         ("#", "1@earliest", r"the store .h. keeps only a part of its topics"),
         ("a/#", "1@", r"^options is .1@.:"),
         ("a/#", "1@yesterday", r"^options is"),
@@ -401,6 +401,36 @@ def test_a_replay_whose_store_is_gone_becomes_live(client: redis.Redis, shards: 
     assert replay(session) == (0, 0, 2, 0)
     assert count_of(client, "replays_ended") == before + 2
     assert publish(client, "a/t", b"m") == 1
+
+
+def form(cursor: bytes, *, with_store: bool) -> bytes:
+    """Cursors as an earlier release wrote them, or as a reader of history has them."""
+    cursors = [core.Cursor.decode(one) for one in cursor.split(b",")]
+    return cursor if with_store else b",".join(one._replace(store=b"").encode() for one in cursors)
+
+
+@pytest.mark.parametrize("with_store", [False, True])
+def test_a_session_goes_on_from_a_place_in_either_form(session: Session, client: redis.Redis, with_store: bool) -> None:
+    past = keep(client, 5)
+    session.subscribe(("a/#", "1@earliest"))
+    cursor = history.replay(client, "a/#", count=3).cursor
+    client.hset(session.name("replays"), "a/#", b"replay h " + form(cursor, with_store=with_store))
+    assert replay(session) == (2, 0, 1, 0)
+    assert told(taken(session)) == past[3:]
+
+
+def test_a_place_of_a_store_that_was_created_again_gives_all_of_the_new_one(client: redis.Redis) -> None:
+    session = Session(client)
+    history.store(client, "h", "a/#")
+    keep(client, 5)
+    session.subscribe(("a/#", "1@earliest!"))
+    assert replay(session).delivered == 5
+    taken(session)
+    client.execute_command("HISTORY.UNSTORE", "h")
+    eventually(lambda: error_of(client, "HISTORY.STORE", "h", "FILTER", "a/#") is None, 5, "created again")
+    new = keep(client, 9)
+    assert replay(session).delivered == 9
+    assert told(taken(session)) == new
 
 
 def test_what_retention_took_is_counted_and_the_rest_is_read(client: redis.Redis) -> None:

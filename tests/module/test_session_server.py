@@ -339,10 +339,10 @@ def denied(client: redis.Redis, user: str, command: Command) -> bool:
 
 
 def test_a_user_may_touch_the_sessions_that_its_key_patterns_allow(client: redis.Redis) -> None:
-    client.execute_command("ACL", "SETUSER", "a", "on", "nopass", "~{a}*", "+@all")
-    client.execute_command("ACL", "SETUSER", "b", "on", "nopass", "~{b}*", "+@all")
-    client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "%R~{a}*", "+@all")
-    client.execute_command("ACL", "SETUSER", "writer", "on", "nopass", "%W~{a}*", "+@all")
+    client.execute_command("ACL", "SETUSER", "a", "on", "nopass", "~{a}*", "&t", "+@all")
+    client.execute_command("ACL", "SETUSER", "b", "on", "nopass", "~{b}*", "&t", "+@all")
+    client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "%R~{a}*", "&t", "+@all")
+    client.execute_command("ACL", "SETUSER", "writer", "on", "nopass", "%W~{a}*", "&t", "+@all")
     for command in READING + WRITING:
         assert not denied(client, "a", command), command
         assert denied(client, "b", command), command
@@ -373,13 +373,17 @@ def test_a_user_needs_the_right_to_each_command(client: redis.Redis) -> None:
         assert denied(client, "other", command), command
 
 
-def test_publishing_to_topics_is_a_right_to_the_command_alone(server: Server, client: redis.Redis) -> None:
+def test_publishing_to_a_topic_needs_the_command_and_the_topic_and_no_key_of_a_session(
+    server: Server, client: redis.Redis
+) -> None:
     session = Session(client)
     session.subscribe(("t", 1))
-    client.execute_command("ACL", "SETUSER", "backend", "on", "nopass", "resetkeys", "resetchannels", "+topic.publish")
+    client.execute_command("ACL", "SETUSER", "backend", "on", "nopass", "resetkeys", "&t", "+topic.publish")
     with RawClient(server.port) as raw:
         raw.call("AUTH", "backend", "any")
         assert raw.call("TOPIC.PUBLISH", "t", "m", "QOS", 1) == 1
+        with pytest.raises(ReplyError, match=r"^NOPERM"):
+            raw.call("TOPIC.PUBLISH", "u", "m", "QOS", 1)
         with pytest.raises(ReplyError, match=r"^NOPERM"):
             raw.call("SESSION.FETCH", "{c}")
     assert payloads(session.fetch().entries) == [b"m"]

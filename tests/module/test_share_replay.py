@@ -9,7 +9,14 @@ import redis
 
 from holdmq import core
 from tests.module import history_support as history
-from tests.module.sessions_support import Session, assert_indexes_hold, names, publish, wait_for_replica
+from tests.module.sessions_support import (
+    Session,
+    assert_indexes_hold,
+    error_of,
+    names,
+    publish,
+    wait_for_replica,
+)
 from tests.support import Server, eventually
 
 MakeServer = Callable[..., Server]
@@ -129,6 +136,51 @@ def test_a_place_that_others_changed_stands_still_and_is_logged(client: redis.Re
     take(session)
     eventually(lambda: f"the replay of '{FILTER}' stands still" in server.log_text(), what="a line of the log")
     assert client.hgetall(GROUP + "_replays") == {FILTER.encode(): b"nonsense"}
+
+
+def drained(session: Session, count: int) -> list[int]:
+    """So many numbers, in the order in which the group reads them on."""
+    got: list[int] = []
+    while len(got) < count:
+        eventually(lambda: session.info()["messages"] > 0, what="more messages")
+        got += numbers_of(take(session))
+    return got
+
+
+@pytest.mark.parametrize("with_store", [False, True])
+def test_a_group_goes_on_from_a_place_in_either_form(client: redis.Redis, with_store: bool) -> None:
+    """As an earlier release kept it, without its store, or as a reader of history has it."""
+    keep(client, 0, 1500)
+    session = member(client, "a")
+    eventually(lambda: session.info()["messages"] == 1000, what="a full member")
+    held = client.hget(GROUP + "_replays", FILTER)
+    assert isinstance(held, bytes)
+    kind, name, place = held.decode().split(" ")
+    of = core.Cursor.decode(history.replay(client, "a/#", count=1).cursor.split(b",")[0])
+    assert of.store == name.encode()
+    cursors = [core.Cursor.decode(one) for one in place.split(",")]
+    if with_store:
+        cursors = [one._replace(store=of.store, store_id=of.store_id) for one in cursors]
+    moved = [one.encode().decode() for one in cursors]
+    assert all(one.startswith("h2-" if with_store else "h1-") for one in moved)
+    client.hset(GROUP + "_replays", FILTER, f"{kind} {name} {','.join(moved)}")
+    got = drained(session, 1500)
+    assert sorted(got) == list(range(1500))
+    assert all([n for n in got if n % 3 == topic] == list(range(topic, 1500, 3)) for topic in range(3))
+    eventually(lambda: is_live(client), what="a group that has read everything")
+
+
+def test_a_group_whose_store_is_gone_is_live_and_stays_so_in_a_new_one(client: redis.Redis) -> None:
+    keep(client, 0, 1500)
+    session = member(client, "a")
+    eventually(lambda: session.info()["messages"] == 1000, what="a full member")
+    client.execute_command("HISTORY.UNSTORE", "h")
+    assert len(take(session)) == 1000
+    eventually(lambda: is_live(client), what="a group that reads no more")
+    create = ("HISTORY.STORE", "h", "FILTER", "a/#", "SHARDS", 2)
+    eventually(lambda: error_of(client, *create) is None, what="the store is created again")
+    keep(client, 2000, 10)
+    assert sorted(drained(session, 10)) == list(range(2000, 2010))
 
 
 def test_messages_of_qos_0_are_paced_and_all_heard(client: redis.Redis, server: Server) -> None:

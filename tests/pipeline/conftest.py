@@ -9,6 +9,7 @@ and half a GB.  A test file says `server_kinds = embedded_kinds`: what a server 
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,17 @@ from tests.pipeline.spark_cluster import QUICK, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+TIMEOUT_S = 400
+"""For one test, in place of the 120 s of others: on a busy machine the first queries of a Spark take minutes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives the tests of this folder their time."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

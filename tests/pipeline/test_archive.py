@@ -1,6 +1,7 @@
 """The archive: every message once, whatever ends the job and whoever reads meanwhile."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from pyspark.sql import functions
 from holdmq import core
 from holdmq_pipeline.archive import archived, history, pattern_table, structures, topic_matches
 from holdmq_pipeline.archive_table import open_table
-from holdmq_pipeline.errors import ArchiveError, DataLossError
+from holdmq_pipeline.errors import ArchiveError, DataLossError, OptionError
 from holdmq_pipeline.figures import JobFigures
 from holdmq_pipeline.jobs.archive import Archiver, archive, compact
 from holdmq_pipeline.options import Options
@@ -143,6 +144,11 @@ def test_times_bound_what_a_history_has(
     second = append(client, fleet(20))
     assert rows(history(spark, {"url": server.url}, table, start=moment)) == second
     assert rows(history(spark, {"url": server.url}, table, end=moment)) == first
+    assert rows(history(spark, {"url": server.url}, table, start=moment / 1000)) == second
+    assert rows(history(spark, {"url": server.url}, table, start=timedelta(hours=1))) == sorted(first + second)
+    assert rows(history(spark, {"url": server.url}, table, end="1h")) == []
+    with pytest.raises(OptionError, match=r"start is .*, which is 1970-01-21 in milliseconds since 1970"):
+        history(spark, {"url": server.url}, table, start=moment // 1000)
 
 
 def test_what_was_lost_before_it_was_archived_is_told(

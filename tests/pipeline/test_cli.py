@@ -76,6 +76,8 @@ def test_archive_ends_with_its_figures_and_trims_what_it_was_told(
     assert figures(holdmq(server, "archive", table, "--skip-lost"))["missed"] == 4
     refused(holdmq(server, "archive", table, "--store", "nowhere"), "nowhere")
     refused(holdmq(server, "archive", table, "--batch-rows", "0"), "--batch-rows", 2)
+    for option, wrong in (("--trim-after", "-1"), ("--trim-after", "soon"), ("--follow", "0"), ("--follow", "0h")):
+        refused(holdmq(server, "archive", table, option, wrong), f"'{option}': '{wrong}'; expected seconds", 2)
 
 
 def test_compact_says_how_many_files_there_were_and_are(server: Server, client: redis.Redis, tmp_path: Path) -> None:

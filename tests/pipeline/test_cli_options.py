@@ -40,7 +40,7 @@ def test_archive_follows_what_comes_later_until_it_is_ended(
         kept.extend(append(client, fleet(20)[1:11]))
 
     monkeypatch.setattr("holdmq_pipeline.jobs.archive.time", SimpleNamespace(sleep=wait, time=time.time))
-    done = holdmq(server, "archive", table, "--follow", "7", "--reader", "second")
+    done = holdmq(server, "archive", table, "--follow", "7s", "--reader", "second", "--trim-after", "24h")
     assert done.exit_code != 0
     assert waits == [7, 7]
     assert open_table(table).snapshot("fleet").watermarks == {0: len(kept)}

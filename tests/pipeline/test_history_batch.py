@@ -100,6 +100,9 @@ def test_times_bound_what_is_read(read: Read, client: redis.Redis) -> None:
     later = append(client, fleet(5))
     assert rows(read(startingTimestamp=begin[0] * 1000 + begin[1] // 1000)) == sorted(later)
     assert rows(read(endingTimestamp=begin[0] * 1000 + begin[1] // 1000)) == sorted(kept)
+    assert rows(read(startingTimestamp=f"{begin[0]}.{begin[1] // 1000:03}")) == sorted(later)  # seconds
+    assert rows(read(startingTimestamp="24h")) == sorted(kept + later)
+    assert rows(read(endingTimestamp="24h")) == []
 
 
 def test_comparisons_of_a_query_become_bounds(read: Read, client: redis.Redis) -> None:

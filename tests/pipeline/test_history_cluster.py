@@ -17,6 +17,7 @@ from holdmq_pipeline.jobs.replay import Target, replay
 from holdmq_pipeline.offsets import Range
 from holdmq_pipeline.options import READ, Options
 from holdmq_pipeline.wire import Link
+from tests.client.support import message_of
 from tests.module.cluster_support import SlotMove, owner
 from tests.pipeline.history_support import Message, fleet, rows
 from tests.support import Cluster, embedded_kinds, eventually
@@ -142,4 +143,4 @@ def test_a_cluster_is_archived_replayed_and_trimmed_while_slots_move(
     figures = replay(spark, options, table, Target("sessions", "reader", options["url"]), "again")
     assert figures.rows == 340
     queue = hold.session("reader").fetch(count=1000).entries
-    assert sorted(entry.message.payload for entry in queue) == sorted(one.payload for one in kept + later)
+    assert sorted(message_of(entry).payload for entry in queue) == sorted(one.payload for one in kept + later)

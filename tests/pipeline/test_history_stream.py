@@ -120,3 +120,70 @@ def test_a_gap_is_counted_if_that_is_asked_for(follower: Follower, client: redis
     follower.run(**options)
     assert follower.messages == after
     assert lost_messages(Options({"url": server.url, "groupId": "lenient"}, STREAM)) == [Range(0, 1, 11)]
+
+
+# --- Holding ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_that_does_not_hold_is_overtaken_by_trimming(follower: Follower, client: redis.Redis) -> None:
+    store(client)
+    append(client, fleet(20))
+    follower.run(groupId="loose")
+    append(client, fleet(20))
+    client.execute_command("HISTORY.TRIM", "fleet", 0, 30)
+    with pytest.raises(StreamingQueryException, match="shard 0: retention took the numbers 21 to 30"):
+        follower.run(groupId="loose")
+
+
+def test_a_stream_that_holds_keeps_what_it_has_not_read(follower: Follower, client: redis.Redis) -> None:
+    store(client, shards=2)
+    options = {"groupId": "careful", "hold": "true", "maxOffsetsPerTrigger": 15}
+    kept = append(client, fleet(40))
+    with pytest.raises(StreamingQueryException, match="on purpose"):
+        follower.run(fail_in=1, **options)
+    ends = {message.shard: message.offset for message in kept}
+    for shard, end in ends.items():
+        with pytest.raises(redis.ResponseError, match="HELD"):
+            client.execute_command("HISTORY.TRIM", "fleet", shard, end)
+    kept += append(client, fleet(20))
+    follower.run(**options)
+    assert follower.messages == sorted(kept)
+    follower.run(**options)  # nothing is new: the last batch is still held, and no more than that
+    read = {shard: min(m.offset for m in follower.batches[max(follower.batches)] if m.shard == shard) for shard in ends}
+    for shard, begin in read.items():
+        assert client.execute_command("HISTORY.TRIM", "fleet", shard, begin - 1) == begin
+        with pytest.raises(redis.ResponseError, match="HELD"):
+            client.execute_command("HISTORY.TRIM", "fleet", shard, begin + 1)
+
+
+def test_a_group_that_holds_and_was_lost_is_an_error_or_counted(follower: Follower, client: redis.Redis) -> None:
+    store(client, holdbytes=1, bytes=1_000_000, epoch=1)
+    options = {"groupId": "slow", "hold": "true"}
+    append(client, fleet(5))
+    follower.run(**options)
+    client.hset("{fleet/0}_history_holds", "slow", "lost 3")  # as retention marks it
+    client.execute_command("HISTORY.TRIM", "fleet", 0, 5)
+    kept = append(client, fleet(5))
+    with pytest.raises(StreamingQueryException, match="HOLDLOST"):
+        follower.run(**options)
+    follower.run(**options, failOnDataLoss="false")
+    assert follower.messages[-5:] == kept
+
+
+def test_holding_needs_a_group(follower: Follower, client: redis.Redis) -> None:
+    store(client)
+    with pytest.raises(StreamingQueryException, match="expected the name of the reader that holds"):
+        follower.run(hold="true")
+
+
+def test_a_second_checkpoint_of_a_group_moves_no_mark_back(
+    spark: "SparkSession", server: Server, client: redis.Redis, tmp_path: Path
+) -> None:
+    store(client)
+    options = {"groupId": "careful", "hold": "true", "maxOffsetsPerTrigger": 10}
+    kept = append(client, fleet(30))
+    for name in ("first", "second"):
+        follower = Follower(spark, server.url, tmp_path / name)
+        follower.run(**options)
+        assert follower.messages == sorted(kept)
+    assert client.hget("{fleet/0}_history_holds", "careful") == b"20"

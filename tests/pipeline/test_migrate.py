@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -85,9 +86,11 @@ def queue(client: redis.Redis, client_id: str) -> list[tuple[int, int, int, Reco
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory, spark: "SparkSession") -> Iterator[Postgres]:
-    with PostgresServer(tmp_path_factory.mktemp("postgres"), TABLES + MANY + SPECIAL + UNFIT) as running:
-        spark.sql(f"ADD JAR '{(PROGRAMS / 'jdbc.jar').resolve()}'")
+def postgres(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    # Spark finds no class in a JAR that it adds from a path with a space, as the checkout's may be.
+    driver = shutil.copy((PROGRAMS / "jdbc.jar").resolve(), tmp_path_factory.mktemp("jdbc"))
+    with PostgresServer(TABLES + MANY + SPECIAL + UNFIT) as running:
+        spark.sql(f"ADD JAR '{driver}'")
         yield Postgres(running.url, "postgres", PASSWORD, partitions=3)
 
 

@@ -1,6 +1,7 @@
 """Offsets and how ranges are cut: arithmetic."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdmq_pipeline.errors import DataLossError, OptionError, PipelineError
 from holdmq_pipeline.offsets import Range, ShardInfo, admitted, from_json, lost, plan, resolve, to_json
-from holdmq_pipeline.options import OPTIONS, Options
+from holdmq_pipeline.options import OPTIONS, READ, WRITE, Options
 
 SHARDS = [ShardInfo(0, 11, 31), ShardInfo(1, 1, 1)]
 
@@ -28,6 +29,42 @@ def test_words_and_numbers_name_offsets() -> None:
 def test_what_retention_took_is_known() -> None:
     assert lost({0: 5, 1: 1}, SHARDS) == [Range(0, 5, 11)]
     assert lost({0: 11, 1: 1}, SHARDS) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "at_ms"),
+    [
+        ("1763912345678", 1763912345678),
+        ("1763912345.678", 1763912345678),
+        ("2025-11-23T15:39:05.678Z", 1763912345678),
+        ("2025-11-23 15:39:05.678", 1763912345678),
+        ("earliest", 0),
+    ],
+)
+def test_a_time_has_the_forms_that_the_client_takes(text: str, at_ms: int) -> None:
+    assert Options({"startingTimestamp": text}, READ).time_ms("startingTimestamp") == at_ms
+
+
+def test_a_time_may_count_from_now() -> None:
+    before = time.time_ns() // 1_000_000
+    found = Options({"endingTimestamp": "24h"}, READ).time_ms("endingTimestamp")
+    assert found is not None
+    assert before <= found + 86_400_000 <= time.time_ns() // 1_000_000
+
+
+@pytest.mark.parametrize("text", ["1763912345", "yesterday", "-5", "24 h", "1763912345678.0"])
+def test_a_time_that_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=r"option startingTimestamp is .*; expected"):
+        Options({"startingTimestamp": text}, READ).time_ms("startingTimestamp")
+
+
+def test_a_time_to_live_is_seconds_or_a_number_with_a_unit() -> None:
+    for text in ("86400", "86400.0", "24h", "1d", "1440m"):
+        assert Options({"ttl": text}, WRITE).seconds("ttl", 1, 2**31 - 1) == 86400
+    assert Options({}, WRITE).seconds("ttl", 1, 2**31 - 1) is None
+    for text in ("0", "-1", "soon", "2147483648", "24 h", "nan"):
+        with pytest.raises(OptionError, match=r"option ttl is .*; expected 1 to 2147483647 seconds"):
+            Options({"ttl": text}, WRITE).seconds("ttl", 1, 2**31 - 1)
 
 
 def test_a_reader_ahead_of_its_shard_is_told() -> None:

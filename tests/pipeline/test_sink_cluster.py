@@ -20,6 +20,7 @@ from holdmq_pipeline.options import WRITE, Options
 from holdmq_pipeline.sender import Written
 from holdmq_pipeline.sink import send_all
 from holdmq_pipeline.wire import Link, received
+from tests.client.support import message_of
 from tests.module.cluster_support import SlotMove, owner
 from tests.support import Cluster, Server, embedded_kinds, eventually
 
@@ -42,6 +43,7 @@ def hold(cluster: Cluster) -> Iterator[HoldMQ]:
     for name in subscribers(cluster):
         made.session(name).subscribe("t/#")
     yield made
+    client.disconnect_connection_pools()  # `close` leaves them to the garbage collector
     client.close()
 
 
@@ -53,7 +55,7 @@ def subscribers(cluster: Cluster) -> list[str]:
 
 def got(hold: HoldMQ, names: list[str]) -> list[list[bytes]]:
     """What waits for each, in order."""
-    return [[entry.message.payload for entry in hold.session(name).fetch(count=10_000).entries] for name in names]
+    return [[message_of(entry).payload for entry in hold.session(name).fetch(count=10_000).entries] for name in names]
 
 
 def assert_all_is_there_once(hold: HoldMQ, names: list[str]) -> None:
@@ -142,6 +144,24 @@ def test_a_slot_that_is_on_its_way_is_served_where_it_arrives(cluster: Cluster, 
         move(cluster, way.slot, source)
 
 
+def test_a_task_that_fails_closes_its_connections(cluster: Cluster, hold: HoldMQ) -> None:
+    clients = [node.client() for node in cluster.nodes]
+    assert hold.is_cluster
+
+    def connections() -> list[int]:
+        return [client.info("clients")["connected_clients"] for client in clients]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows(ROWS[:1200])
+        raise RuntimeError("no more rows")
+
+    before = connections()
+    with pytest.raises(RuntimeError, match="no more rows") as failed:
+        send(cluster.nodes[0].url, batches())
+    eventually(lambda: connections() == before, WAIT_S, "the end of all connections of the task")
+    assert failed.traceback  # it holds the task's objects until here: nothing is closed because it was forgotten
+
+
 def die_in_between(url: str) -> None:
     """A task that is killed when one node has the second command, and the others have not."""
     commands = itertools.count(1)
@@ -180,7 +200,6 @@ def test_a_task_that_is_killed_when_some_nodes_have_its_rows_is_repeated_without
 
 def test_sessions_and_channels_get_every_row(spark: "SparkSession", cluster: Cluster) -> None:
     url = cluster.nodes[0].url
-    client = cluster.client()
     sent = [(f"client-{number % 20}", b"%d" % number) for number in range(400)]
     frame = spark.createDataFrame(sent, "client_id string, payload binary").write.format("holdmq").mode("append")
     frame.options(url=url, table="sessions", chunkRows=50).save()
@@ -194,4 +213,5 @@ def test_sessions_and_channels_get_every_row(spark: "SparkSession", cluster: Clu
     frame.options(url=url, table="channels").save()
     lists = spark.read.format("holdmq").options(url=url, table="channels", channelPattern="ch-*").load().collect()
     assert Counter((row.channel, bytes(row.payload)) for row in lists) == Counter(channels)
-    assert client.llen("ch-3") == 10
+    node = cluster.node_of("ch-3").client()
+    assert node.llen("ch-3") == 10

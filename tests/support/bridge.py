@@ -25,6 +25,7 @@ class BridgeProcess(ChildProcess):
         arguments: further options of the command line.
         environment: variables added to those of this process.
         port: a port to share or to reuse; a new one is reserved otherwise.
+        open_files: the limit of its open files, soft and hard; None: that of this process.
     """
 
     def __init__(
@@ -35,10 +36,13 @@ class BridgeProcess(ChildProcess):
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         port: Port | None = None,
+        open_files: int | None = None,
     ) -> None:
         self._port = port or reserve_port()
         self._owns_port = port is None
+        limited = [] if open_files is None else ["prlimit", f"--nofile={open_files}:{open_files}"]
         command = [
+            *limited,
             sys.executable,
             "-m",
             "holdmq_bridge",

@@ -23,18 +23,19 @@ class SentinelProcess:
     Args:
         primary: what it watches; must have a replica.
         directory: for its configuration and its log.
+        quorum: how many Sentinels have to agree that the primary is down.
 
     Attributes:
         port: where it listens.
     """
 
-    def __init__(self, primary: Server, directory: Path) -> None:
+    def __init__(self, primary: Server, directory: Path, *, quorum: int = 1) -> None:
         self._port = reserve_port()
         self.port = self._port.number
         config = directory / "sentinel.conf"
         config.write_text(
             f"port {self.port}\nbind 127.0.0.1\nprotected-mode no\ndir {directory}\n"
-            f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} 1\n"
+            f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} {quorum}\n"
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
             f"sentinel failover-timeout {SERVICE} 3000\n"
         )
@@ -42,7 +43,7 @@ class SentinelProcess:
         self._process = ChildProcess(command, log=directory / "sentinel.log")
 
     def start(self) -> None:
-        """Starts it and waits until it knows the primary's replica."""
+        """Starts it and waits until it knows the primary's replica and would promote it."""
         self._process.spawn()
         eventually(self._knows_the_replica, START_S, "a sentinel that knows the replica")
         with self._client() as client:
@@ -64,6 +65,12 @@ class SentinelProcess:
             state = client.sentinel_masters()[SERVICE]
         return bool(state["port"] == server.port and not state["is_sdown"])
 
+    def knows(self, replicas: int, sentinels: int) -> bool:
+        """Whether it sees so many healthy replicas and so many other Sentinels."""
+        with self._client() as client:
+            healthy = [one for one in client.sentinel_slaves(SERVICE) if str(one["flags"]) == "slave"]
+            return len(healthy) >= replicas and len(client.sentinel_sentinels(SERVICE)) >= sentinels
+
     def pause(self) -> None:
         """Stops it in its tracks (SIGSTOP)."""
         self._process.pause()
@@ -71,6 +78,23 @@ class SentinelProcess:
     def resume(self) -> None:
         """Lets it go on (SIGCONT)."""
         self._process.resume()
+
+    def fail_over(self, *, coordinated: bool = False) -> None:
+        """Begins a planned failover, as an operator does; `coordinated` is Valkey's, from 9.0 on.
+
+        It waits for a replica that the Sentinel would promote: on a busy machine it has none for a while.
+        """
+        eventually(lambda: self._begins_failover(coordinated=coordinated), START_S, "a replica that may be promoted")
+
+    def _begins_failover(self, *, coordinated: bool) -> bool:
+        try:
+            with self._client() as client:
+                client.execute_command("SENTINEL", "FAILOVER", SERVICE, *(["COORDINATED"] if coordinated else []))
+        except redis.ResponseError as error:
+            if "NOGOODSLAVE" not in str(error):
+                raise
+            return False
+        return True
 
     def _client(self) -> redis.Redis:
         return redis.Redis(host="127.0.0.1", port=self.port)
@@ -81,4 +105,4 @@ class SentinelProcess:
                 replicas = client.sentinel_slaves(SERVICE)
         except redis.RedisError:
             return False
-        return any("slave" in str(one["flags"]) and "s_down" not in str(one["flags"]) for one in replicas)
+        return any(str(one["flags"]) == "slave" and one["master-link-status"] == "ok" for one in replicas)

@@ -254,6 +254,8 @@ class Server:
             # Links that are silent for half of it are given up, and what is published then is lost.
             extra += [f"cluster-node-timeout {NODE_TIMEOUT_MS}"]
             extra += [f"cluster-port {self.port + CLUSTER_BUS_OFFSET}"]
+            # A command that opens a key of another slot than its own stops the server.
+            extra += ["enable-debug-assert yes"] if self.kind.checks_slots else []
         extra += self.config
         if self.password is not None:
             extra += [f"requirepass {quoted(self.password)}"]

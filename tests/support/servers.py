@@ -46,6 +46,16 @@ class ServerKind:
         """Whether modules are opened with RTLD_DEEPBIND, which a sanitizer's runtime refuses."""
         return self.family == "valkey" and self.version >= (8, 1)
 
+    @property
+    def checks_slots(self) -> bool:
+        """Whether a node of a cluster can be told to stop where a command opens a key of another slot."""
+        return self.family == "valkey" and self.version >= (8, 0)
+
+    @property
+    def keeps_slots_apart(self) -> bool:
+        """Whether a command with a key finds only keys of its own slot on a node of a cluster."""
+        return self.version >= ((8, 0) if self.family == "valkey" else (7, 4))
+
     def command(self) -> tuple[str, ...]:
         """The command that starts it.
 

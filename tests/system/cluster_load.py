@@ -74,7 +74,8 @@ class Load:
             self.added[name].append(b"a%d" % number)
 
     def _publish(self, hold: HoldMQ, number: int) -> None:
-        assert hold.topics.publish(TOPIC, b"p%d" % number, qos=1, retain=number % 10 == 0) == len(self.names)
+        reached = hold.topics.publish(TOPIC, b"p%d" % number, qos=1, retain=number % 10 == 0)
+        assert reached == len(self.names), f"{reached} sessions were reached by publish {number}, of {len(self.names)}"
         self.published.append(b"p%d" % number)
 
     def _consume(self, hold: HoldMQ, number: int) -> None:

@@ -14,7 +14,10 @@ machine's scheduler decides what they meet, so that the same seed is the same we
 
 The server syncs its append-only file before each reply: only then may a SIGKILL not take what was acknowledged.
 
-With --failover there are a replica and a Sentinel, and in each phase the primary is lost for good:
+With --failover it is another test: planned failovers every 20 s (failover_storm.py).  With --away real clients have to
+come back after two minutes without a server (mqtt_comeback.py).
+
+With --lost-primary there are a replica and a Sentinel, and in each phase the primary is lost for good:
 
     cut ── WAIT ── replica cut off ── primary goes on alone ──✗── Sentinel promotes the replica ── storm goes on
     all that is acknowledged here     what is published from the cut to here may be lost, what the replica was not
@@ -37,8 +40,10 @@ from typing import Any
 
 import redis
 
-from tests.support import BridgeProcess, Server
+from tests.support import BridgeProcess, Server, embedded_kinds
 from tests.support.eventually import eventually
+from tests.system import failover_storm, mqtt_comeback
+from tests.system.mqtt_abuse import storm as abused
 from tests.system.mqtt_faults import Fault, Target, carry_out, schedule, with_failover
 from tests.system.mqtt_fleet import CALM_TIMEOUT_S, FIRST_ID, POLL_S, SHARED, Fleet
 from tests.system.mqtt_ledger import Ledger
@@ -52,12 +57,14 @@ SERVER_SETTINGS = [
 ]
 BRIDGE_OPTIONS = [
     *("--retry-first-s", "0.02", "--retry-max-s", "0.2", "--server-timeout-s", "2", "--lease-s", "3"),
-    *("--connect-timeout-s", "3", "--shutdown-timeout-s", "2", "--sys-interval-s", "0"),
+    *("--connect-timeout-s", "3", "--shutdown-timeout-s", "2", "--sys-interval-s", "0", "--report-interval-s", "0"),
 ]
 BRIDGES = 2
 MAX_EVIDENCE = 12  # places in a file shown for one message
 KEPT_KINDS = ("session", "subscriptions", "last_packet_id")  # keys of a session at rest
 LAST_WORDS_S = 0.5  # until what a server said before its death has reached all clients
+FAILOVER_EVERY_S = 20.0
+AWAY_S = 120.0
 LEFT_TIMEOUT_S = 10.0  # longer than the lease of a bridge
 OWNER_KEYS = b"holdmq_owner:"  # of bridges; they expire
 
@@ -315,13 +322,20 @@ def main() -> int:
     parser.add_argument("--publishers", type=int, default=Plan.publishers, help="how many (10)")
     parser.add_argument("--directory", type=Path, help="for logs and data (a new one, kept if something is found)")
     parser.add_argument("--workers", type=int, default=Plan.workers, help="processes of each bridge (1)")
+    parser.add_argument("--failover", action="store_true", help="planned failovers instead, one every 20 s")
     parser.add_argument(
-        "--failover", action="store_true", help="in each phase the primary is lost, its replica promoted"
+        "--away", action="store_true", help="no storm: real clients, and a server that is away for 120 s"
+    )
+    parser.add_argument(
+        "--lost-primary", action="store_true", help="in each phase the primary is lost, its replica promoted"
+    )
+    parser.add_argument(
+        "--abuse", action="store_true", help="no faults: a quiet pair beside clients that do their worst"
     )
     given = parser.parse_args()
     seed = given.seed or str(random.SystemRandom().randrange(1_000_000))
     phases = max(1, round(given.seconds / given.phase_seconds))
-    plan = Plan(seed, given.seconds, phases, given.publishers, given.rate, given.workers, given.failover)
+    plan = Plan(seed, given.seconds, phases, given.publishers, given.rate, given.workers, given.lost_primary)
     directory = given.directory or Path(tempfile.mkdtemp(prefix="storm-"))
     directory.mkdir(parents=True, exist_ok=True)
     sys.stdout.write(f"seed {seed}, {given.seconds:g} s, logs and data in {directory}\n")
@@ -330,7 +344,20 @@ def main() -> int:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
-    found = Storm(plan, directory, say).run()
+    if given.abuse:
+        found = abused(directory, given.seconds, say)
+        say("\n".join(found) if found else "the quiet pair stayed quick and lost nothing")
+        return 1 if found else 0
+    if given.away:
+        found = mqtt_comeback.run(embedded_kinds()[0], directory, AWAY_S, say)
+        say("\n".join(found) if found else "everybody came back")
+        return 1 if found else 0
+    if given.failover:
+        failovers = max(1, round(given.seconds / FAILOVER_EVERY_S))
+        kind = embedded_kinds()[0]
+        found = failover_storm.run(kind, directory, failovers=failovers, pause_s=FAILOVER_EVERY_S, say=say)
+    else:
+        found = Storm(plan, directory, say).run()
     say("\n".join(found) if found else "nothing was lost, doubled or out of order")
     return 1 if found else 0
 

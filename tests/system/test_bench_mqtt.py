@@ -15,6 +15,8 @@ ROWS = [
     ("p99 at half of the peak, closed loop", "below 10 ms"),
     ("p99 at half of the peak, open loop", "below 10 ms"),
     ("p99 at 30,000/s, open loop", "below 10 ms"),
+    ("CPU over WebSocket, QoS 0", "below 2.5"),
+    ("CPU over WebSocket, QoS 1", "below 2.5"),
     ("memory per idle connection", "below 10 KiB"),
 ]
 

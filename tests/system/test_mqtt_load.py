@@ -108,13 +108,13 @@ def forwarder() -> Iterator[Callable[..., Forwarder]]:
 @pytest.fixture(scope="module")
 def native_broker() -> Iterator[Running]:
     """Mosquitto, which knows every version and QoS."""
-    with mosquitto(saving=False).start() as running:
+    with mosquitto(saving=False).start(websocket=True) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def bridge_broker() -> Iterator[Running]:
-    with holdmq().start() as running:
+    with holdmq().start(websocket=True) as running:
         yield running
 
 
@@ -223,6 +223,21 @@ def test_every_version_and_qos_gets_through(
     assert (found.incoming, found.outgoing) == (300 * publishers, 300 * publishers * subscribers)
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("payload", [24, 200, 16_000])
+def test_every_size_gets_through_websockets(
+    native_broker: Running, bridge_broker: Running, payload: int, qos: int
+) -> None:
+    """Headers of frames have three lengths."""
+    prefix = f"ws-{qos}-{payload}"
+    options: Options = {"websocket": "/mqtt", "pairs": 3, "count": 100, "qos": qos, "prefix": prefix, "behind": 5}
+    for broker in (native_broker, bridge_broker):
+        found = run_load(broker.websocket_port, "pairs", {**options, "payload": payload})
+        assert (found.incoming, found.outgoing) == (300, 300)
+    with pytest.raises(LoadError, match="the WebSocket was refused or closed"):
+        run_load(bridge_broker.websocket_port, "pairs", {**options, "websocket": "/other"})
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("version", [4, 5], ids=["3.1.1", "5.0"])
 def test_what_was_stored_is_drained(native_broker: Running, qos: int, version: int) -> None:
@@ -275,10 +290,11 @@ def test_clients_come_from_the_address_that_is_asked_for(native_broker: Running)
         (["--port", "1", "--qos", "3"], "--qos 3: expected a whole number from 0 to 2"),
         (["--port", "1", "--pattern", "ring"], "--pattern ring: expected pairs, fan-out"),
         (["--port", "1", "--pattern", "store"], "--persistent, --count and --qos 1 or 2 expected"),
-        (["--port", "1", "--pattern", "fan-in", "--subscribers", "2"], "one subscriber expected"),
+        (["--port", "1", "--pattern", "fan-in", "--subscribers", "2"], "as many publishers as subscribers expected"),
         (["--port", "1", "--publishers", "2"], "as many publishers as subscribers expected"),
         (["--port", "1", "--prefix", "a/b"], "expected 1 to 64 letters, digits, - and _"),
         (["--port", "1", "--payload", "23"], "--payload 23: expected a whole number from 24 to 16000"),
+        (["--port", "1", "--websocket", "mqtt"], "--websocket mqtt: expected a path that begins with /"),
         (["--port", "1", "more"], "more: not an option"),
     ],
 )

@@ -358,3 +358,25 @@ def test_a_client_for_node_goes_through_its_steps(server: Server, conversation: 
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_bull_runs_every_job_and_sees_none_that_is_not_one(server: Server, tmp_path: Path) -> None:
+    """Bull uses the same names for keys and channels; what it counts and runs is what a stock server gives it."""
+    assert (NODE_FOLDER / ".installed").exists(), "the clients for Node.js are missing: `make test` installs them"
+
+    def outcome(of: Server) -> str:
+        command = [program("node"), str(NODE_SCRIPTS / "bull.cjs"), str(of.port)]
+        environment = {**os.environ, "NODE_PATH": str(NODE_FOLDER / "node_modules")}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    without = Server(server.kind, tmp_path / "stock", module=False)
+    try:
+        without.start()
+        expected = outcome(without)
+    finally:
+        without.close()
+    server.client().config_set("holdmq.policies", "*")  # the default holds nothing of Bull
+    assert outcome(server) == expected
+    assert int(server.client().info("holdmq")["holdmq_channel_held"]) > 0

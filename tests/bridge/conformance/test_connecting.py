@@ -165,7 +165,7 @@ def test_a_refused_client_has_no_session_and_nothing_of_it_is_processed(
     with Peer(broker.port, version) as refused:
         refused.send(connect(version, "c1", clean=False), packets.publish("a", b"\0behind it"))
         answer = refused.read(CONNACK)
-        assert (answer.code, answer.present) == (0x88 if version == 5 else 3, False)  # [MQTT-3.2.2-4, -6]
+        assert (answer.code, answer.present) == (0x83 if version == 5 else 3, False)  # [MQTT-3.2.2-4, -6]
         refused.expect_closed()  # [MQTT-3.2.2-5, -7]
     assert watcher.arrived() == []  # [MQTT-3.1.4-5, -6]
 

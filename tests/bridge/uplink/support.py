@@ -47,7 +47,7 @@ class Mosquitto(ChildProcess):
 
     def __init__(self, folder: Path, settings: str = "") -> None:
         path = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin:/opt/homebrew/sbin")
-        assert path is not None, "run `bash tools/mosquitto.sh`"
+        assert path is not None, "run `bash tools/needed.sh mosquitto`"
         self._port = reserve_port()
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "mosquitto.conf"
@@ -176,6 +176,7 @@ class Local:
             page = self._session.fetch(after=self._after, count=1000)
             for entry in page.entries:
                 self._after = entry.serial
+                assert entry.message is not None, "nothing here is released"
                 self.messages.append(entry.message)
             if page.entries:
                 self._session.ack(*(entry.packet_id for entry in page.entries))

@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from holdmq import ArgumentError, AsyncHoldMQ, Deliver, Hold, WrongTypeError
+from holdmq import ArgumentError, AsyncHoldMQ, Deliver, Hold
 
 
 async def test_a_message_that_nobody_heard_is_the_last_one(hold: AsyncHoldMQ) -> None:
@@ -55,14 +55,13 @@ async def test_a_channel_without_a_rule_has_no_policy(hold: AsyncHoldMQ, client:
     assert policy.hold is Hold.ALL
 
 
-async def test_a_key_of_another_type_is_left_alone_and_keeps_nothing(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+async def test_a_key_of_an_application_is_left_alone_beside_what_the_channel_keeps(
+    hold: AsyncHoldMQ, client: redis.Redis
+) -> None:
     client.set("weather", "a string")
     assert await hold.channel("weather").publish("sunny") == 0
     assert client.get("weather") == b"a string"
-    with pytest.raises(WrongTypeError):
-        await hold.channel("weather").last()
-    with pytest.raises(WrongTypeError):
-        [message async for message in hold.channel("weather").backlog()]
+    assert [message async for message in hold.channel("weather").backlog()] == [b"sunny"]
 
 
 async def test_a_page_outside_of_its_range_is_refused_before_anything_is_sent(hold: AsyncHoldMQ) -> None:

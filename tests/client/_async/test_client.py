@@ -19,6 +19,7 @@ from holdmq import (
     commands,
 )
 from holdmq.commands import Command
+from tests.client.support import message_of
 from tests.support import Cluster, Server
 
 LIBRARIES = [redis.asyncio.Redis, valkey.asyncio.Valkey]
@@ -89,7 +90,7 @@ async def test_a_client_of_a_cluster_works(
         assert (await session.add(b"x")).packet_ids == (1,)
     assert await hold.topics.publish("weather/oslo", b"snow", qos=1) == 8
     for number in range(8):
-        assert (await hold.session(f"device-{number}").fetch()).entries[-1].message.payload == b"snow"
+        assert message_of((await hold.session(f"device-{number}").fetch()).entries[-1]).payload == b"snow"
     pipeline = hold.pipeline()
     last = [pipeline.queue(commands.session_last(f"device-{number}")) for number in range(8)]
     await pipeline.execute()
@@ -123,6 +124,10 @@ async def test_what_the_server_itself_refuses_keeps_its_class(server: Server, cl
     async with AsyncHoldMQ.from_url(url) as hold:
         with pytest.raises(redis.exceptions.NoPermissionError):
             await hold.session("device").add(b"x")
+        with pytest.raises(redis.exceptions.NoPermissionError, match="channel"):
+            await hold.topics.publish("weather", b"x")
+        with pytest.raises(redis.exceptions.NoPermissionError, match="channel"):
+            await hold.topics.retained("#")
 
 
 async def test_a_server_without_the_module_is_told_clearly(

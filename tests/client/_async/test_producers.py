@@ -1,6 +1,7 @@
 """Producers: a batch that is sent again is not stored again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import redis
@@ -10,6 +11,16 @@ from redis.backoff import NoBackoff
 from holdmq import ArgumentError, AsyncHoldMQ, HoldMQError, ProducerError, WrongTypeError, commands
 from tests.client.proxy import Proxy
 from tests.support import Server
+
+
+@contextmanager
+def full(client: redis.Redis) -> Iterator[None]:
+    """The time in which the server refuses what needs memory."""
+    client.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        client.config_set("maxmemory", 0)
 
 
 async def test_batches_are_stored_in_order(hold: AsyncHoldMQ) -> None:
@@ -99,3 +110,52 @@ async def test_arguments_that_cannot_be_are_refused(hold: AsyncHoldMQ) -> None:
         session.producer("station", sequence=0)
     with pytest.raises(ArgumentError, match="1001 payloads were given; expected 1 to 1000"):
         await session.producer("station").add(*[b"x"] * 1001)
+
+
+async def test_a_refused_retry_leaves_the_batch_pending(
+    proxy: Proxy, connect: Callable[..., AsyncHoldMQ], client: redis.Redis
+) -> None:
+    session = connect(proxy).session("device")
+    producer = session.producer("station")
+    await producer.add(b"first")
+    proxy.swallow_next_reply()
+    with pytest.raises(redis.ConnectionError):
+        await producer.add(b"second")
+    with full(client), pytest.raises(redis.ResponseError):
+        await producer.retry()
+    assert producer.pending
+    assert (await producer.retry()).packet_ids == (2,)
+    assert (await producer.add(b"third")).packet_ids == (3,)
+    assert [entry.value async for entry in session.entries()] == [b"first", b"second", b"third"]
+
+
+async def test_a_refused_retry_leaves_the_message_pending(
+    proxy: Proxy, connect: Callable[..., AsyncHoldMQ], client: redis.Redis
+) -> None:
+    hold = connect(proxy)
+    await hold.history.create("s", "s/#")
+    producer = hold.history.store("s").producer("p")
+    proxy.swallow_next_reply()
+    with pytest.raises(redis.ConnectionError):
+        await producer.append("s/1", b"first")
+    with full(client), pytest.raises(redis.ResponseError):
+        await producer.retry()
+    assert producer.pending
+    assert not (await producer.retry()).new
+    assert (await producer.append("s/1", b"second")).new
+    assert [kept.payload async for kept in hold.history.start_replay("s/#")] == [b"first", b"second"]
+
+
+async def test_what_follows_a_refusal_has_a_number_of_its_own(hold: AsyncHoldMQ, client: redis.Redis) -> None:
+    """The library may have sent what was refused before, by itself, and lost the reply."""
+    await hold.history.create("s", "s/#")
+    history, producer = hold.history.store("s").producer("p"), hold.session("device").producer("station")
+    numbers = (history.chunk, producer.sequence)
+    with full(client):
+        with pytest.raises(redis.ResponseError):
+            await history.append("s/1", b"a")
+        with pytest.raises(redis.ResponseError):
+            await producer.add(b"a")
+    assert not history.pending
+    assert not producer.pending
+    assert (history.chunk, producer.sequence) == (numbers[0] + 1, numbers[1] + 1)

@@ -1,5 +1,6 @@
 """Through Sentinel: the client finds the primary, and a subscription follows it."""
 
+import contextlib
 from collections.abc import Callable
 
 import redis
@@ -49,6 +50,32 @@ async def test_a_subscription_and_a_session_follow_the_primary(
             assert message.data == b"new primary"
             assert messages.reconnections >= 1
         assert [entry.value async for entry in hold.session("device").entries()] == [b"before"]
+    finally:
+        await client.aclose()
+        for one in sentinel.sentinels:
+            await one.aclose()
+
+
+async def test_writes_go_to_the_new_primary_once_the_old_one_is_a_replica(
+    fresh_server: Callable[..., Server], fresh_sentinel: Callable[[Server], SentinelProcess]
+) -> None:
+    primary = fresh_server()
+    replica = fresh_server(replica_of=primary)
+    watcher = fresh_sentinel(primary)
+    sentinel = Sentinel([("127.0.0.1", watcher.port)], socket_timeout=5.0)
+    client = sentinel.master_for(SERVICE)
+    hold = AsyncHoldMQ(client)
+    try:
+        await hold.session("device").add(b"before")
+        assert primary.client().wait(1, 5000) == 1
+        watcher.fail_over()
+        eventually(lambda: watcher.names(replica), FAILOVER_S, "a Sentinel that names the new primary")
+        eventually(lambda: not took_over(primary), FAILOVER_S, "an old primary that is a replica")
+        with contextlib.suppress(redis.ConnectionError):  # the old primary has cut the connection of the pool
+            await client.ping()
+        await hold.session("device").add(b"after")
+        assert [entry.value async for entry in hold.session("device").entries()] == [b"before", b"after"]
+        assert replica.client().zcard("{device}_messages") == 2
     finally:
         await client.aclose()
         for one in sentinel.sentinels:

@@ -11,6 +11,7 @@ from holdmq import (
     Entry,
     EntryState,
     FencedError,
+    IdentityError,
     InvalidTopicError,
     Message,
     NoSessionError,
@@ -18,6 +19,7 @@ from holdmq import (
     Will,
     WrongTypeError,
 )
+from tests.client.support import message_of
 from tests.support import eventually
 
 
@@ -131,6 +133,18 @@ async def test_a_session_that_nobody_opened_has_an_info_too(hold: AsyncHoldMQ) -
     info = await hold.session("nobody").info()
     assert (info.exists, info.owner, info.epoch, info.connected, info.messages) == (False, "", 0, False, 0)
     assert (info.subscriptions, info.ttl_ms) == (0, None)
+
+
+async def test_a_session_of_another_identity_is_refused(hold: AsyncHoldMQ) -> None:
+    session = hold.session("device")
+    await session.open("first", expiry=100, identity="user:alice")
+    await session.add(b"x")
+    with pytest.raises(IdentityError, match="belongs to 'user:alice'"):
+        await hold.session("device").open("second", identity="user:bob")
+    assert (await session.info()).identity == "user:alice"
+    assert [row.identity async for row in hold.sessions()] == ["user:alice"]
+    assert (await session.open("program", expiry=100)).present  # who does not say is not asked
+    assert ((await session.info()).identity, (await session.info()).messages) == ("user:alice", 1)
 
 
 async def test_a_former_owner_is_refused_every_write(hold: AsyncHoldMQ) -> None:
@@ -305,10 +319,45 @@ async def test_a_released_message_keeps_its_identifier_and_its_time_to_live(
     (entry,) = [entry async for entry in session.entries()]
     assert (entry.packet_id, entry.state) == (1, EntryState.RELEASED)
     assert len(entry.value) < 100
+    assert entry.message is None
     with pytest.raises(ArgumentError, match="without a message"):
-        _ = entry.message
+        Message.from_record(entry.value)
     assert 90 < client.ttl("{device}_messages_1") <= 100
     assert await session.ack(1) == 1
+
+
+async def test_a_released_entry_has_no_message(hold: AsyncHoldMQ) -> None:
+    session = hold.session("c")
+    await session.subscribe("a", qos=2)
+    for text in ("one", "two"):
+        await hold.topics.publish("a", text, qos=2)
+    await session.release(1)
+    entries = (await session.fetch()).entries
+    assert [entry.message and entry.message.payload for entry in entries] == [None, b"two"]
+
+
+async def test_a_handle_without_an_epoch_fills_a_session_that_nobody_opened(hold: AsyncHoldMQ) -> None:
+    session = hold.session("c")
+    assert await session.subscribe("a") == (True,)
+    assert await session.deliver(Message(topic="a", payload=b"m", qos=1)) == 1
+    for call in (session.touch, session.close):
+        with pytest.raises(NoSessionError, match="this handle of the session 'c' has no epoch: expected open"):
+            await call()
+    await session.open("owner")
+    await hold.session("c").drop()
+    for of_epoch in (lambda: session.subscribe("a"), session.touch, session.close):
+        with pytest.raises(NoSessionError, match="was not opened, or has expired"):
+            await of_epoch()
+
+
+async def test_each_owner_has_a_larger_epoch_also_after_a_drop(hold: AsyncHoldMQ) -> None:
+    session = hold.session("c")
+    assert (await session.info()).epoch == 0
+    epochs = [(await session.open("a")).epoch, (await session.open("b")).epoch]
+    await session.drop()
+    epochs.append((await session.open("c")).epoch)
+    assert epochs == sorted(set(epochs))
+    assert (await session.info()).epoch == epochs[-1] > 1000, "no count"
 
 
 async def test_an_incoming_message_is_received_once_until_it_is_complete(hold: AsyncHoldMQ) -> None:
@@ -334,7 +383,9 @@ async def test_a_lost_connection_publishes_its_will_and_a_closed_one_does_not(ho
         await session.open("bridge", expiry=60, will=Will("status/device", b"gone", qos=1))
         await session.close(will=lost)
     page = await heir.fetch()
-    assert [(entry.message.topic, entry.message.payload) for entry in page.entries] == [("status/device", b"gone")]
+    assert [(message_of(entry).topic, message_of(entry).payload) for entry in page.entries] == [
+        ("status/device", b"gone")
+    ]
 
 
 async def test_the_sessions_of_an_owner_that_stops_beating_are_closed(hold: AsyncHoldMQ) -> None:
@@ -357,8 +408,8 @@ async def test_members_of_a_shared_subscription_take_turns(hold: AsyncHoldMQ) ->
         await hold.topics.publish("jobs/x", str(number), qos=1)
     for member, payloads in zip(members, ([b"0", b"2"], [b"1", b"3"]), strict=True):
         page = await member.fetch()
-        assert [entry.message.payload for entry in page.entries] == payloads
-        assert page.entries[0].message.share == "$share/group/jobs/#"
+        assert [message_of(entry).payload for entry in page.entries] == payloads
+        assert message_of(page.entries[0]).share == "$share/group/jobs/#"
 
 
 async def test_all_sessions_are_listed_page_by_page(hold: AsyncHoldMQ) -> None:

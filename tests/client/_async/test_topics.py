@@ -3,6 +3,7 @@
 import pytest
 
 from holdmq import ArgumentError, AsyncHoldMQ, FencedError, InvalidTopicError, Publisher, commands
+from tests.client.support import message_of
 
 
 async def test_a_message_without_a_subscriber_reaches_nobody(hold: AsyncHoldMQ) -> None:
@@ -60,7 +61,7 @@ async def test_publishes_go_as_one_command_and_each_has_its_reply(hold: AsyncHol
     assert (first, second, fourth) == (1, 0, 1)
     assert isinstance(third, FencedError)
     page = await session.fetch()
-    assert [entry.message.payload for entry in page.entries] == [b"1", b"4"]
+    assert [message_of(entry).payload for entry in page.entries] == [b"1", b"4"]
 
 
 async def test_topics_that_mqtt_forbids_are_refused_before_anything_is_sent(hold: AsyncHoldMQ) -> None:
@@ -76,7 +77,7 @@ async def test_numbers_outside_of_their_range_are_refused_before_anything_is_sen
         await hold.topics.publish("a", b"x", qos=3)
     with pytest.raises(ArgumentError, match="ttl is -1"):
         await hold.topics.publish("a", b"x", ttl=-1)
-    with pytest.raises(ArgumentError, match="payload is of type int"):
+    with pytest.raises(ArgumentError, match="payload is 5; expected bytes or str"):
         await hold.topics.publish("a", 5)  # type: ignore[arg-type]
 
 
@@ -93,7 +94,7 @@ async def test_a_message_of_qos_2_that_is_sent_again_is_published_once(hold: Asy
     assert await device.complete(7) == 1
     assert await publish(b"second") == 1
     page = await hold.session("reader").fetch()
-    assert [entry.message.payload for entry in page.entries] == [b"first", b"second"]
+    assert [message_of(entry).payload for entry in page.entries] == [b"first", b"second"]
 
 
 async def test_a_publisher_that_was_taken_over_is_refused(hold: AsyncHoldMQ) -> None:

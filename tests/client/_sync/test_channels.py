@@ -4,7 +4,7 @@
 import pytest
 import redis
 
-from holdmq import ArgumentError, Deliver, Hold, HoldMQ, WrongTypeError
+from holdmq import ArgumentError, Deliver, Hold, HoldMQ
 
 
 def test_a_message_that_nobody_heard_is_the_last_one(hold: HoldMQ) -> None:
@@ -56,14 +56,11 @@ def test_a_channel_without_a_rule_has_no_policy(hold: HoldMQ, client: redis.Redi
     assert policy.hold is Hold.ALL
 
 
-def test_a_key_of_another_type_is_left_alone_and_keeps_nothing(hold: HoldMQ, client: redis.Redis) -> None:
+def test_a_key_of_an_application_is_left_alone_beside_what_the_channel_keeps(hold: HoldMQ, client: redis.Redis) -> None:
     client.set("weather", "a string")
     assert hold.channel("weather").publish("sunny") == 0
     assert client.get("weather") == b"a string"
-    with pytest.raises(WrongTypeError):
-        hold.channel("weather").last()
-    with pytest.raises(WrongTypeError):
-        [message for message in hold.channel("weather").backlog()]
+    assert [message for message in hold.channel("weather").backlog()] == [b"sunny"]
 
 
 def test_a_page_outside_of_its_range_is_refused_before_anything_is_sent(hold: HoldMQ) -> None:

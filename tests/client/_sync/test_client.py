@@ -20,6 +20,7 @@ from holdmq import (
     commands,
 )
 from holdmq.commands import Command
+from tests.client.support import message_of
 from tests.support import Cluster, Server
 
 LIBRARIES = [redis.Redis, valkey.Valkey]
@@ -88,7 +89,7 @@ def test_a_client_of_a_cluster_works(fresh_cluster: Callable[..., Cluster], wrap
         assert (session.add(b"x")).packet_ids == (1,)
     assert hold.topics.publish("weather/oslo", b"snow", qos=1) == 8
     for number in range(8):
-        assert (hold.session(f"device-{number}").fetch()).entries[-1].message.payload == b"snow"
+        assert message_of((hold.session(f"device-{number}").fetch()).entries[-1]).payload == b"snow"
     pipeline = hold.pipeline()
     last = [pipeline.queue(commands.session_last(f"device-{number}")) for number in range(8)]
     pipeline.execute()
@@ -120,6 +121,10 @@ def test_what_the_server_itself_refuses_keeps_its_class(server: Server, client: 
     with HoldMQ.from_url(url) as hold:
         with pytest.raises(redis.exceptions.NoPermissionError):
             hold.session("device").add(b"x")
+        with pytest.raises(redis.exceptions.NoPermissionError, match="channel"):
+            hold.topics.publish("weather", b"x")
+        with pytest.raises(redis.exceptions.NoPermissionError, match="channel"):
+            hold.topics.retained("#")
 
 
 def test_a_server_without_the_module_is_told_clearly(

@@ -9,6 +9,7 @@ import pytest
 from holdmq import ArgumentError, HoldMQ, Subscription, history_commands
 from holdmq._io import sleep
 from holdmq.commands import Command, Scope
+from tests.client.support import message_of
 from tests.module.cluster_support import SlotMove
 from tests.support import Cluster, Server
 
@@ -52,7 +53,7 @@ def test_a_publish_reaches_the_sessions_of_all_nodes_and_is_retained_once(cluste
     assert hold.topics.publish("weather/oslo", b"snow", qos=1, retain=True) == len(names)
     for name in names:
         [entry] = (hold.session(name).fetch()).entries
-        assert entry.message.payload == b"snow"
+        assert message_of(entry).payload == b"snow"
     assert [node.client().keys("*_retained") for node in cluster.nodes].count([b"{weather/oslo}_retained"]) == 1
     kept = hold.topics.retained_message("weather/oslo")
     assert kept is not None
@@ -72,7 +73,7 @@ def test_a_new_subscription_gets_what_all_nodes_retain(cluster: Cluster, hold: H
     )
     session = hold.session("c")
     session.subscribe("weather/#", qos=1)
-    messages = [entry.message for entry in (session.fetch()).entries]
+    messages = [message_of(entry) for entry in (session.fetch()).entries]
     assert [(message.topic, message.qos) for message in messages] == (
         [(topic, 1) for qos, topic in enumerate(topics) if qos % 3 > 0]  # QoS 0 is for who is connected
     )
@@ -82,7 +83,7 @@ def test_a_new_subscription_gets_what_all_nodes_retain(cluster: Cluster, hold: H
     hold.topics.publish("own/b", b"b", qos=1, retain=True, publisher="other")
     own.subscribe("own/#", qos=1, no_local=True, identifier=300)
     [entry] = (own.fetch()).entries
-    assert (entry.message.payload, entry.message.properties) == (b"b", b"\x0b\xac\x02")
+    assert (message_of(entry).payload, message_of(entry).properties) == (b"b", b"\x0b\xac\x02")
     assert session.subscribe("weather/#", qos=1, retain_handling=1) == (False,)
     assert session.subscribe("weather/+", qos=1, retain_handling=2) == (True,)
     assert len((session.fetch()).entries) == len(messages)
@@ -141,3 +142,28 @@ def test_channels_of_several_slots_need_subscriptions_of_their_own(hold: HoldMQ)
     with hold.ssubscribe("{t}a", "{t}b") as messages:
         assert hold.channel("{t}b", sharded=True).publish("b") == 1
         assert data_of(messages) == b"b"
+
+
+def test_a_client_lists_the_sessions_of_all_nodes_as_its_first_command(
+    cluster: Cluster, hold: HoldMQ, connect_cluster: Callable[..., HoldMQ]
+) -> None:
+    names = sorted(f"c{number}" for number in range(9))
+    for name in names:
+        hold.session(name).open("reader", expiry=60)
+    listed = [row.client_id for row in connect_cluster(cluster).sessions()]
+    assert sorted(listed) == names
+
+
+def test_a_dry_run_counts_the_shard_channels_of_all_nodes(cluster: Cluster, hold: HoldMQ) -> None:
+    for node in cluster.nodes:
+        node.client().config_set("holdmq.policies", "")
+    hold.dry_run.start(policies="*")
+    names = [f"shard {number}" for number in range(9)]
+    for name in names:
+        hold.channel(name, sharded=True).publish("m")
+        hold.channel(f"global {name}", sharded=False).publish("m")  # is heard on other nodes, too: never held
+    report = hold.dry_run.report()
+    assert [(row.channel, row.messages) for row in report.channels] == [(name, 1) for name in names]
+    assert [summary.channels for summary in report.summaries].count(0) == 0
+    assert hold.dry_run.stop()
+    assert [node.client().dbsize() for node in cluster.nodes] == [0, 0, 0]

@@ -1,9 +1,11 @@
 # Generated from tests/client/_async/test_history.py by tools/generate_sync.py; change that file.
 """History from Python: stores, replays that can be resumed and followed, columns, producers."""
 
+import json
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import redis
@@ -18,10 +20,13 @@ from holdmq import (
     HoldMQError,
     InvalidTopicError,
     Message,
+    NoStoreError,
     ProducerChunk,
     Replay,
     ReplayStepKind,
     StaleError,
+    WrongStoreError,
+    core,
 )
 from holdmq.history_replies import COLUMNS
 from tests.client.proxy import Proxy
@@ -36,6 +41,12 @@ def filled(hold: HoldMQ, count: int = 40, *, shards: int = 3) -> list[tuple[str,
     for topic, payload in sent:
         hold.topics.publish(topic, payload, qos=number_of(payload) % 3, publisher="me", properties=b"\x26")
     return sent
+
+
+def unnamed(cursor: str | None) -> str:
+    """The cursor as an earlier release wrote it: without its store."""
+    assert cursor is not None
+    return ",".join(core.Cursor.decode(one)._replace(store=b"").encode().decode() for one in cursor.split(","))
 
 
 def number_of(payload: bytes) -> int:
@@ -66,7 +77,7 @@ def expected(sent: list[tuple[str, bytes]]) -> dict[str, list[int]]:
 
 def test_a_store_is_made_changed_listed_and_dropped(hold: HoldMQ) -> None:
     hold.history.create("s", "a/#", "b/+", shards=2, age=3600, max_bytes=10**6, levels=4, epoch=60)
-    hold.history.create("s", "a/#", age=7200)
+    hold.history.create("s", "a/#", age=7200, replace_filters=True)
     (policy,) = hold.history.stores()
     assert (policy.store, policy.filters, policy.shards, policy.levels) == ("s", ("a/#",), 2, 4)
     assert (policy.age, policy.max_bytes) == (7200, 10**6)
@@ -85,7 +96,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(hold: HoldMQ) -> No
     for wrong in ("yesterday", "15 m", datetime(1960, 1, 1, tzinfo=UTC), -1, 2**48):
         with pytest.raises(ArgumentError, match="start is"):
             hold.history.start_replay("a", wrong)
-    with pytest.raises(ArgumentError, match="count is 0"):
+    with pytest.raises(ArgumentError, match="page is 0"):
         hold.history.start_replay("a", page=0)
     with pytest.raises(ArgumentError, match="a column is 'colour'"):
         store.range(0, 1, 2, columns=["colour"])
@@ -429,3 +440,61 @@ def test_an_index_is_checked_part_by_part_and_what_is_wrong_is_told(hold: HoldMQ
     assert (store.check())[0].startswith("shard 0: ")
     with pytest.raises(CommandError, match="EPOCH"):
         store.check(0, epoch=77)
+
+
+def test_a_cursor_of_another_store_is_refused(hold: HoldMQ) -> None:
+    for name in ("a", "b"):
+        hold.history.create(name, f"{name}/#")
+        for number in range(9):
+            hold.topics.publish(f"{name}/x", str(number), qos=1)
+    replay = hold.history.start_replay("a/#")
+    for _ in range(5):  # in the middle of a page: the client makes this cursor
+        replay.get()
+    cursor = replay.cursor
+    for made in (hold.history.start_replay("b/#", cursor=cursor), hold.history.follow("b/#", cursor=cursor)):
+        with pytest.raises(WrongStoreError, match=r"of the store 'a' .*, not of the store 'b'"):
+            made.get(timeout=0)
+        made.close()
+    left = rest(hold.history.start_replay("a/#", cursor=cursor))
+    assert [number_of(message.payload) for message in left] == [5, 6, 7, 8]
+
+
+def test_a_cursor_of_an_earlier_release_goes_on_in_its_store_and_in_no_other(hold: HoldMQ) -> None:
+    for name in ("a", "b"):
+        hold.history.create(name, f"{name}/#", shards=2)
+        for number in range(9):
+            hold.history.store(name).append(f"{name}/{number % 3}", str(number))
+    replay = hold.history.start_replay("a/#")
+    read = [replay.get() for _ in range(5)]
+    cursor = unnamed(replay.cursor)
+    assert cursor.startswith("h1-")
+    bookmark = json.dumps({"filter": "a/#", "cursor": cursor})
+    for later in (hold.history.start_replay("a/#", cursor=cursor), hold.history.resume(bookmark)):
+        left = rest(later)
+        assert sorted(number_of(one.payload) for one in [*read, *left] if one) == list(range(9))
+        assert later.cursor is not None
+        assert later.cursor.startswith("h2-")  # the next one names the store
+    for refused in (
+        hold.history.start_replay("b/#", cursor=cursor),
+        hold.history.follow("b/#", cursor=cursor),
+        hold.history.resume(json.dumps({"filter": "b/#", "cursor": cursor})),
+    ):
+        with pytest.raises(WrongStoreError, match=r"an earlier release wrote it, .* store 'b'"):
+            refused.get(timeout=0)
+        refused.close()
+
+
+def test_a_filter_of_no_store_is_a_store_that_is_missing(hold: HoldMQ) -> None:
+    with pytest.raises(NoStoreError, match="no store keeps topics of the filter 'nowhere/#'"):
+        hold.history.start_replay("nowhere/#").get()
+    session = hold.session("reader")
+    session.open("o", expiry=60)
+    with pytest.raises(NoStoreError, match="no store keeps topics of it"):
+        session.subscribe("nowhere/#", replay="earliest")
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "h2-1-1-0-6", '{"filter": "a/#"}', 5])
+def test_what_is_no_cursor_is_refused_before_anything_is_sent(hold: HoldMQ, cursor: Any) -> None:
+    for make in (hold.history.start_replay, hold.history.follow, hold.history.store("s").start_replay):
+        with pytest.raises(ArgumentError, match=r"cursor is .*; expected"):
+            make("s/#", cursor=cursor)

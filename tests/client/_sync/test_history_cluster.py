@@ -20,6 +20,8 @@ from holdmq import (
     ProducerChunk,
     ReplayStepKind,
     StaleError,
+    WrongStoreError,
+    core,
     history_commands,
 )
 from holdmq.cli import main
@@ -80,7 +82,7 @@ def numbers_of(messages: list[HistoryMessage]) -> list[int]:
 
 def test_a_store_is_made_changed_listed_and_dropped_on_every_node(cluster: Cluster, hold: HoldMQ) -> None:
     made = store(hold)
-    hold.history.create("s", "s/#", "other/#", age=3600)
+    hold.history.create("s", "s/#", "other/#", age=3600, replace_filters=True)
     [policy] = hold.history.stores()
     assert (set(policy.filters), policy.shards, policy.age) == ({"s/#", "other/#"}, SHARDS, 3600)
     copies = [key for node in cluster.nodes for key in node.client().keys("*_history_store")]
@@ -181,11 +183,39 @@ def test_a_replay_of_all_shards_has_one_order_and_one_cursor(hold: HoldMQ) -> No
 def test_a_filter_has_to_be_of_one_store(hold: HoldMQ) -> None:
     hold.history.create("a", "a/#", shards=2)
     hold.history.create("b", "b/#")
-    with pytest.raises(CommandError, match="no store keeps topics of the filter 'c'"):
+    with pytest.raises(NoStoreError, match="no store keeps topics of the filter 'c'"):
         hold.history.start_replay("c").get()
     with pytest.raises(CommandError, match="2 stores keep topics of the filter '#': one of them has to be named"):
         hold.history.start_replay("#").get()
     assert hold.history.store("a").start_replay("#").get() is None
+
+
+def test_a_cursor_of_another_store_is_refused(hold: HoldMQ) -> None:
+    for name in ("a", "b"):
+        hold.history.create(name, f"{name}/#", shards=2)
+        for number in range(9):
+            hold.history.store(name).append(f"{name}/{number}", str(number))
+    replay = hold.history.start_replay("a/#")
+    for _ in range(5):
+        replay.get()
+    with pytest.raises(WrongStoreError, match="of the store 'a', not of the store 'b'"):
+        hold.history.start_replay("b/#", cursor=replay.cursor).get()
+    assert len([message for message in hold.history.start_replay("a/#", cursor=replay.cursor)]) == 4
+
+
+def test_a_cursor_of_an_earlier_release_goes_on_in_its_store_and_in_no_other(hold: HoldMQ) -> None:
+    for name in ("a", "b"):
+        hold.history.create(name, f"{name}/#", shards=3)
+        for number in range(12):
+            hold.history.store(name).append(f"{name}/{number}", str(number))
+    replay = hold.history.start_replay("a/#")
+    read = [replay.get() for _ in range(7)]
+    assert replay.cursor is not None
+    cursor = ",".join(core.Cursor.decode(one)._replace(store=b"").encode().decode() for one in replay.cursor.split(","))
+    left = [message for message in hold.history.start_replay("a/#", cursor=cursor)]
+    assert numbers_of([one for one in [*read, *left] if one]) == list(range(12))
+    with pytest.raises(WrongStoreError, match=r"an earlier release wrote it, .* store 'b'"):
+        hold.history.start_replay("b/#", cursor=cursor).get()
 
 
 def test_moving_shards_costs_a_replay_and_writers_nothing(cluster: Cluster, hold: HoldMQ) -> None:

@@ -1,7 +1,8 @@
 # Generated from tests/client/_async/test_producers.py by tools/generate_sync.py; change that file.
 """Producers: a batch that is sent again is not stored again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import redis
@@ -11,6 +12,16 @@ from redis.retry import Retry
 from holdmq import ArgumentError, HoldMQ, HoldMQError, ProducerError, WrongTypeError, commands
 from tests.client.proxy import Proxy
 from tests.support import Server
+
+
+@contextmanager
+def full(client: redis.Redis) -> Iterator[None]:
+    """The time in which the server refuses what needs memory."""
+    client.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        client.config_set("maxmemory", 0)
 
 
 def test_batches_are_stored_in_order(hold: HoldMQ) -> None:
@@ -98,3 +109,52 @@ def test_arguments_that_cannot_be_are_refused(hold: HoldMQ) -> None:
         session.producer("station", sequence=0)
     with pytest.raises(ArgumentError, match="1001 payloads were given; expected 1 to 1000"):
         session.producer("station").add(*[b"x"] * 1001)
+
+
+def test_a_refused_retry_leaves_the_batch_pending(
+    proxy: Proxy, connect: Callable[..., HoldMQ], client: redis.Redis
+) -> None:
+    session = connect(proxy).session("device")
+    producer = session.producer("station")
+    producer.add(b"first")
+    proxy.swallow_next_reply()
+    with pytest.raises(redis.ConnectionError):
+        producer.add(b"second")
+    with full(client), pytest.raises(redis.ResponseError):
+        producer.retry()
+    assert producer.pending
+    assert (producer.retry()).packet_ids == (2,)
+    assert (producer.add(b"third")).packet_ids == (3,)
+    assert [entry.value for entry in session.entries()] == [b"first", b"second", b"third"]
+
+
+def test_a_refused_retry_leaves_the_message_pending(
+    proxy: Proxy, connect: Callable[..., HoldMQ], client: redis.Redis
+) -> None:
+    hold = connect(proxy)
+    hold.history.create("s", "s/#")
+    producer = hold.history.store("s").producer("p")
+    proxy.swallow_next_reply()
+    with pytest.raises(redis.ConnectionError):
+        producer.append("s/1", b"first")
+    with full(client), pytest.raises(redis.ResponseError):
+        producer.retry()
+    assert producer.pending
+    assert not (producer.retry()).new
+    assert (producer.append("s/1", b"second")).new
+    assert [kept.payload for kept in hold.history.start_replay("s/#")] == [b"first", b"second"]
+
+
+def test_what_follows_a_refusal_has_a_number_of_its_own(hold: HoldMQ, client: redis.Redis) -> None:
+    """The library may have sent what was refused before, by itself, and lost the reply."""
+    hold.history.create("s", "s/#")
+    history, producer = hold.history.store("s").producer("p"), hold.session("device").producer("station")
+    numbers = (history.chunk, producer.sequence)
+    with full(client):
+        with pytest.raises(redis.ResponseError):
+            history.append("s/1", b"a")
+        with pytest.raises(redis.ResponseError):
+            producer.add(b"a")
+    assert not history.pending
+    assert not producer.pending
+    assert (history.chunk, producer.sequence) == (numbers[0] + 1, numbers[1] + 1)

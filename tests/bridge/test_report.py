@@ -1,0 +1,162 @@
+"""What bridges tell about their clients, and the commands that use it: list, disconnect, empty a queue."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from holdmq import HoldMQ
+from holdmq.cli import main
+from holdmq_bridge.report import PREFIX, ROWS
+from tests.bridge.talk import Talk, Talk5
+from tests.support import BridgeProcess, Server, embedded_kinds, eventually
+
+server_kinds = embedded_kinds
+Connect = Callable[..., Talk]
+MakeBridge = Callable[..., BridgeProcess]
+ADMINISTRATIVE = 0x98
+INTERVAL_S = 0.3
+
+
+@pytest.fixture
+def made(server: Server, bridge: MakeBridge) -> BridgeProcess:
+    """A bridge that reports often."""
+    return bridge(server, arguments=["--report-interval-s", str(INTERVAL_S), "--sys-interval-s", "0"])
+
+
+@pytest.fixture
+def hold(client: redis.Redis) -> HoldMQ:
+    return HoldMQ(client)
+
+
+@pytest.fixture
+def run(server: Server) -> Callable[..., Result]:
+    """Runs `holdmq`; `status` is the exit status expected."""
+
+    def holdmq(*words: str, status: int = 0) -> Result:
+        done = CliRunner().invoke(main, ["--url", server.url, "--json", *words])
+        assert done.exit_code == status, done.output
+        return done
+
+    return holdmq
+
+
+def rows(done: Result) -> list[dict[str, object]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_bridges_report_themselves_and_are_forgotten_at_their_end(made: BridgeProcess, hold: HoldMQ) -> None:
+    eventually(lambda: len(hold.bridges()) == 1, what="a report")
+    (row,) = hold.bridges()
+    assert row.pid == made.pid
+    assert row.clients == 0
+    assert row.loudest == ()
+    assert made.stop() == 0
+    assert hold.bridges() == []
+    assert hold.client.keys(PREFIX + "*") == []
+
+
+def test_the_report_of_a_bridge_that_was_killed_expires(made: BridgeProcess, hold: HoldMQ) -> None:
+    eventually(lambda: len(hold.bridges()) == 1, what="a report")
+    made.kill()
+    eventually(lambda: hold.bridges() == [], what="the end of the report")
+
+
+def test_clients_are_listed_with_address_and_traffic(
+    made: BridgeProcess, dial: Connect, hold: HoldMQ, run: Callable[..., Result]
+) -> None:
+    eventually(hold.bridges, what="a report")
+    loud, quiet = dial(made.port, "loud"), dial(made.port, "quiet")
+    quiet.subscribe(("t/#", 0))
+    for number in range(10):
+        loud.publish("t/1", b"12345", pid=number + 1)
+    by_id = {str(row["client_id"]): row for row in rows(run("clients"))}
+    assert sorted(by_id) == ["loud", "quiet"]
+    assert (by_id["loud"]["received"], by_id["loud"]["bytes_received"], by_id["loud"]["sent"]) == (10, 50, 0)
+    assert (by_id["quiet"]["received"], by_id["quiet"]["sent"], by_id["quiet"]["bytes_sent"]) == (0, 10, 50)
+    assert str(by_id["loud"]["address"]).startswith("127.0.0.1")
+    assert by_id["loud"]["version"] == 4
+    assert [row["client_id"] for row in rows(run("clients", "q*"))] == ["quiet"]
+    assert rows(run("clients", "--bridge", "another*")) == []
+
+
+def test_all_clients_are_listed_page_by_page(made: BridgeProcess, dial: Connect, hold: HoldMQ) -> None:
+    eventually(hold.bridges, what="a report")
+    ids = {f"c{number}" for number in range(ROWS + 50)}
+    for client_id in ids:
+        dial(made.port, client_id)
+    assert sorted(row.client_id for row in hold.clients()) == sorted(ids)
+
+
+def test_the_loudest_come_first(made: BridgeProcess, dial: Connect, run: Callable[..., Result], hold: HoldMQ) -> None:
+    clients = [dial(made.port, f"c{number}") for number in range(30)]
+
+    def loudest() -> list[str]:
+        for number, client in enumerate(clients):
+            for pid in range(1, 1 + (number == 7) * 40 + (number == 3) * 20 + 1):
+                client.publish("t", b"x", pid=pid)
+        return [row.client_id for row in hold.loudest(2)]
+
+    eventually(lambda: loudest() == ["c7", "c3"], what="the loudest clients")
+    assert len(hold.loudest(100)) == 20
+    hold.session("full").add("a", "b", "c")
+    hold.session("full").subscribe("x")
+    hold.session("full").open("somebody", expiry=60)
+    assert {"client_id": "full", "connected": True, "messages": 3, "owner": "somebody"} in rows(run("top"))
+
+
+def test_a_client_is_disconnected_and_its_session_stays(
+    made: BridgeProcess, hold: HoldMQ, run: Callable[..., Result]
+) -> None:
+    client = Talk5.open(made.port, "victim", clean=False, properties=b"\x11\x00\x00\x00\x3c")
+    assert client.granted(("t/#", 1)) == [1]
+    run("kick", "victim", "--why", "too loud")
+    client.expect_end(ADMINISTRATIVE)
+    client.close()
+    eventually(lambda: not hold.session("victim").info().connected, what="the end of the connection")
+    assert hold.topics.publish("t/1", b"x", qos=1) == 1
+    assert hold.session("victim").info().messages == 1
+    assert "not connected" in run("kick", "victim", status=1).output
+
+
+def test_a_question_that_cannot_be_understood_changes_nothing(made: BridgeProcess, hold: HoldMQ) -> None:
+    eventually(hold.bridges, what="a report")
+    name, client = hold.bridges()[0].name, hold.client
+    for question in (b"no json", b"[]", b'{"ask": "clients", "answer": "mine"}', b'{"ask": "?", "answer": 3}'):
+        client.rpush(f"{PREFIX}{name}:asked", question)
+    eventually(lambda: made.log_text().count("a question that cannot be understood") == 4, what="a warning for each")
+    assert not client.exists("mine")
+    assert list(hold.clients()) == []
+
+
+def test_an_owner_that_does_not_answer_is_named(
+    hold: HoldMQ, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdmq._sync.bridges.PATIENCE_S", 0.1)
+    hold.session("c").open("somebody-else", expiry=60)
+    assert "somebody-else has not answered" in run("kick", "c", status=1).output
+
+
+def test_a_queue_is_emptied_and_its_subscriptions_stay(hold: HoldMQ, run: Callable[..., Result]) -> None:
+    session = hold.session("full")
+    session.subscribe("t/#")
+    for number in range(2500):
+        session.add(b"%d" % number)
+    assert rows(run("purge", "full", "--yes")) == [{"messages": 2500}]
+    assert session.info().messages == 0
+    assert list(session.subscriptions()) == ["t/#"]
+    assert rows(run("purge", "full", "--yes")) == [{"messages": 0}]
+
+
+def test_sessions_are_searched_and_sorted_by_the_length_of_their_queues(
+    hold: HoldMQ, run: Callable[..., Result]
+) -> None:
+    for client_id, messages in (("a1", 1), ("a2", 3), ("b1", 2)):
+        hold.session(client_id).open("somebody", expiry=60)
+        hold.session(client_id).add(*[b"x"] * messages)
+    assert [row["client_id"] for row in rows(run("sessions"))] == ["a1", "a2", "b1"]
+    assert [row["client_id"] for row in rows(run("sessions", "a*"))] == ["a1", "a2"]
+    longest = rows(run("sessions", "--sort", "messages", "--count", "2"))
+    assert [(row["client_id"], row["messages"]) for row in longest] == [("a2", 3), ("b1", 2)]

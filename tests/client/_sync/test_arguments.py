@@ -1,0 +1,201 @@
+# Generated from tests/client/_async/test_arguments.py by tools/generate_sync.py; change that file.
+"""Every method of every class refuses every argument of the wrong kind before anything is sent, and changes nothing."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Self
+
+import pytest
+
+import holdmq
+from holdmq import (
+    ArgumentError,
+    Channel,
+    DryRun,
+    History,
+    HistoryPatterns,
+    HistoryProducer,
+    HistoryStore,
+    HoldMQ,
+    HoldMQWarning,
+    Pipeline,
+    Producer,
+    Replay,
+    Reply,
+    Session,
+    Subscription,
+    Topics,
+    commands,
+)
+from tests.client.wrong_arguments import Arguments, wrong_calls
+
+Made = Callable[[HoldMQ], Any]
+
+OBJECTS: dict[type, Made] = {
+    HoldMQ: lambda hold: hold,
+    Channel: lambda hold: hold.channel("x", sharded=False),
+    Topics: lambda hold: hold.topics,
+    DryRun: lambda hold: hold.dry_run,
+    Session: lambda hold: hold.session("c", epoch=1),
+    Producer: lambda hold: hold.session("c").producer("p"),
+    History: lambda hold: hold.history,
+    HistoryStore: lambda hold: hold.history.store("s"),
+    HistoryPatterns: lambda hold: hold.history.store("s").patterns,
+    HistoryProducer: lambda hold: hold.history.store("s").producer("p"),
+    Pipeline: lambda hold: hold.pipeline(),
+    Reply: lambda hold: hold.pipeline().queue(commands.session_last("c")),
+    Replay: lambda hold: hold.history.follow("a/#"),
+    Subscription: lambda hold: hold.subscribe("x"),
+}
+"""How an object of each class is made; nothing is sent."""
+
+
+class SentError(Exception):
+    """Something was to be sent."""
+
+
+class Unsent:
+    """A client that sends nothing."""
+
+    def __init__(self) -> None:
+        self.connection_pool = self
+
+    def execute_command(self, *words: Any, **_: Any) -> Any:
+        raise SentError(words)
+
+    def execute(self, **_: Any) -> Any:
+        raise SentError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def initialize(self) -> Any:
+        raise SentError
+
+    def pipeline(self, **_: Any) -> Any:
+        return Queue()
+
+    def pubsub(self, **_: Any) -> Any:
+        raise SentError
+
+    def get_encoder(self) -> Any:
+        return self
+
+    decode_responses = False
+
+
+class Queue:
+    """A pipeline of it."""
+
+    def execute_command(self, *_: Any, **__: Any) -> None:
+        """Queued only."""
+
+    def execute(self, **_: Any) -> Any:
+        raise SentError
+
+
+class UnsentCluster(Unsent):
+    """A client of a cluster that sends nothing."""
+
+    @property
+    def nodes_manager(self) -> Any:
+        raise SentError
+
+    def get_primaries(self) -> Any:
+        raise SentError
+
+    def get_node_from_key(self, _: Any) -> Any:
+        raise SentError
+
+    def get_random_node(self) -> Any:
+        raise SentError
+
+    def keyslot(self, _: Any) -> Any:
+        raise SentError
+
+
+def methods() -> Iterator[tuple[type, str]]:
+    """The public methods that take something, but for those that the package has for itself."""
+    for kind in OBJECTS:
+        for name, function in inspect.getmembers(kind, inspect.isfunction):
+            is_internal = "for this package alone" in (function.__doc__ or "")
+            if not name.startswith("_") and not is_internal and len(inspect.signature(function).parameters) > 1:
+                yield kind, name
+
+
+METHODS = sorted(methods(), key=lambda one: (one[0].__name__, one[1]))
+
+
+@pytest.fixture(params=[Unsent, UnsentCluster])
+def hold(request: pytest.FixtureRequest) -> HoldMQ:
+    """A client that refuses to send."""
+    return HoldMQ(request.param())
+
+
+def called(function: Callable[..., Any], arguments: Arguments) -> Any:
+    """Calls it, and begins whatever it returns."""
+    result = function(*arguments.positional, **arguments.named)
+    if isinstance(result, Iterator) and not isinstance(result, (Replay, Subscription)):
+        return result.__next__()
+    if not isinstance(result, Awaitable):
+        return result
+    return result
+
+
+def state(thing: Any) -> dict[str, Any]:
+    return dict(vars(thing))
+
+
+def test_every_class_is_tested() -> None:
+    made_here = {
+        one for one in vars(holdmq).values() if inspect.isclass(one) and one.__module__.startswith("holdmq._sync")
+    }
+    assert set(OBJECTS) == made_here
+    assert len(METHODS) > 60
+
+
+@pytest.mark.parametrize(("kind", "method"), METHODS)
+def test_what_is_right_is_sent(hold: HoldMQ, kind: type, method: str) -> None:
+    function = getattr(OBJECTS[kind](hold), method)
+    try:
+        called(function, Arguments(function))
+    except SentError:
+        return
+    sends_nothing = {"channel", "session", "subscribe", "psubscribe", "ssubscribe", "pipeline", "store", "producer"}
+    assert method in sends_nothing | {"start_replay", "resume", "follow", "queue", "execute"}
+
+
+@pytest.mark.parametrize(("kind", "method"), METHODS)
+def test_what_is_of_the_wrong_kind_is_refused(hold: HoldMQ, kind: type, method: str) -> None:
+    thing = OBJECTS[kind](hold)
+    function = getattr(thing, method)
+    before, wrong = state(thing), []
+    for name, value, arguments in wrong_calls(function):
+        try:
+            called(function, arguments)
+        except ArgumentError as error:
+            if "expected" not in str(error):
+                wrong.append(f"{name}={value!r}: {error}")
+        except SentError:
+            wrong.append(f"{name}={value!r}: sent")
+        except Exception as error:  # noqa: BLE001 - shown together with the others
+            wrong.append(f"{name}={value!r}: {error!r}")
+        else:
+            wrong.append(f"{name}={value!r}: accepted")
+        if state(thing) != before:
+            wrong.append(f"{name}={value!r}: changed the object")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("value", [None, 0, -1, "5", [], float("nan")])
+def test_a_client_takes_a_patience_in_seconds(value: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"moving_timeout is .*; expected seconds above 0"):
+        HoldMQ(Unsent(), moving_timeout=value)
+
+
+def test_a_client_is_made_from_an_address() -> None:
+    for url in (None, 5, b"redis://127.0.0.1", [], object()):
+        with pytest.raises(ArgumentError, match=r"url is .*; expected str"):
+            HoldMQ.from_url(url)  # type: ignore[call-overload]
+    with pytest.warns(HoldMQWarning, match="cluster is None, which counts as False; expected True or False"):
+        HoldMQ.from_url("redis://127.0.0.1", cluster=None)  # type: ignore[call-overload]

@@ -1,0 +1,74 @@
+"""The own test suites of libraries over pub/sub: with the module the same tests pass as without it.
+
+Their sources are unpacked by tools/libraries.sh.  With the default policy a test would be handed what the test before
+it published; so every message is held, and none handed over.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.module.channels_support import set_policies
+from tests.support import Server, ServerKind, embedded_kinds
+
+server_kinds = embedded_kinds
+
+FOLDER = Path(__file__).parents[2] / "build" / "libraries"  # tools/libraries.sh
+TIMEOUT_S = 220
+RESULT = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (?:\[\d+\] )?(\S+)", re.MULTILINE)
+
+# Folder, words for pytest.  Tests left out of channels_redis want a server on port 6379.
+SUITES = {
+    "redis-py": ("redis-8.1.0", ["--redis-url={url}/0", "-m", "not onlycluster", "tests/test_pubsub.py"]),
+    "redis-py, asyncio": (
+        "redis-8.1.0",
+        ["--redis-url={url}/0", "-m", "not onlycluster", "tests/test_asyncio/test_pubsub.py"],
+    ),
+    "channels_redis": (
+        "channels_redis-4.3.0",
+        ["tests/test_pubsub.py", "tests/test_core.py", "-k", "not message_expiry"],
+    ),
+}
+
+
+def results(server: Server, suite: str, folder: Path) -> dict[str, str]:
+    """The result of each test of a suite."""
+    name, words = SUITES[suite]
+    shutil.copytree(FOLDER / "suites" / name, folder)
+    for path in (folder / "tests").glob("*.py"):
+        path.write_text(path.read_text().replace("localhost:6379", f"127.0.0.1:{server.port}"))
+    command = [str(FOLDER / "venv" / "bin" / "python"), "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
+    done = subprocess.run(
+        [*command, *(word.format(url=server.url) for word in words)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    found = {test: result for result, test in RESULT.findall(done.stdout)}
+    assert sum(result == "PASSED" for result in found.values()) > 10, done.stdout[-3000:] + done.stderr[-3000:]
+    return found
+
+
+@pytest.mark.timeout(2 * TIMEOUT_S)
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_same_tests_pass_with_the_module(
+    server: Server, server_kind: ServerKind, tmp_path: Path, suite: str
+) -> None:
+    stock = Server(server_kind, tmp_path / "stock", module=False)
+    try:
+        stock.start()
+        expected = results(stock, suite, tmp_path / "without")
+    finally:
+        stock.close()
+    set_policies(server.client(), "* deliver=none")
+    found = results(server, suite, tmp_path / "with")
+    assert {test: result for test, result in found.items() if expected.get(test) != result} == {}
+    assert found.keys() == expected.keys()

@@ -1,0 +1,328 @@
+"""A guest in a server: whatever an application does with the names of channels, it gets the stock answers."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.module.channels_support import (
+    MakeRaw,
+    MakeServer,
+    Part,
+    answers,
+    held,
+    information,
+    messages,
+    serves_each,
+    set_policies,
+    sound_index,  # noqa: F401 (pytest finds it here)
+    stock,
+    subscribe,
+)
+from tests.support import RawClient, Server, ServerKind, eventually
+
+STEPS = 400
+NAMES = ["jobs", "events", "{tag}:wait", "paused"]
+POLICIES = ["*", "* hold=all last=on", "* deliver=held ttl=100", "* hold=none last=on maxlen=1"]
+
+
+# --- The application's keys -------------------------------------------------------------------------------------------
+
+
+def application_command(choose: random.Random) -> list[Part]:
+    """A command of an application that uses the names of channels for keys; its reply depends on nothing else."""
+    name, other = choose.choice(NAMES), choose.choice(NAMES)
+    value = f"v{choose.randrange(5)}"
+    commands: list[list[Part]] = [
+        ["PUBLISH", name, value], ["PUBLISH", name, value], ["PUBLISH", name, value], ["SPUBLISH", name, value],
+        ["EVAL", "return redis.call('PUBLISH', KEYS[1], ARGV[1])", 1, name, value],
+        ["EVAL", "redis.call('PUBLISH', KEYS[1], 'e') return redis.pcall('ZADD', KEYS[1], 1, 'j')", 1, name],
+        ["EVAL", "return redis.pcall('LRANGE', KEYS[1], 0, -1)", 1, name],
+        ["SET", name, value], ["SET", name, value, "NX"], ["GET", name], ["GETSET", name, value], ["APPEND", name, "x"],
+        ["LPUSH", name, value], ["RPUSH", name, value], ["LPUSHX", name, value], ["RPOP", name], ["LPOP", name, 2],
+        ["LMOVE", name, other, "LEFT", "RIGHT"], ["BRPOP", name, "0.001"], ["BLPOP", name, other, "0.001"],
+        ["LINSERT", name, "BEFORE", value, "x"], ["LREM", name, 1, value], ["LPOS", name, value],
+        ["LTRIM", name, 0, 2], ["ZADD", name, 1, value], ["ZRANGE", name, 0, -1], ["HSET", name, "f", value],
+        ["HGETALL", name], ["SADD", name, value], ["SCARD", name], ["XLEN", name], ["TYPE", name], ["EXISTS", name],
+        ["DEL", name], ["UNLINK", name, other], ["TTL", name], ["PERSIST", name], ["EXPIRE", name, 1000],
+        ["RENAME", name, other], ["RENAMENX", name, other], ["COPY", name, other], ["OBJECT", "ENCODING", name],
+        ["SORT", name, "ALPHA"], ["KEYS", name], ["TOUCH", name], ["STRLEN", name], ["MEMORY", "USAGE", "no"],
+        ["WATCH", name], ["UNWATCH"], ["MULTI"], ["EXEC"], ["DISCARD"],
+    ]  # fmt: skip
+    return choose.choice(commands)
+
+
+LIST_READS: list[list[Part]] = [["LRANGE", 0, -1], ["LLEN"], ["LINDEX", -1]]
+
+
+def list_read(choose: random.Random, name: str) -> list[Part]:
+    """One of the three commands that show what is held where nobody uses the name."""
+    command, *arguments = choose.choice(LIST_READS)
+    return [command, name, *arguments]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_application_gets_the_replies_of_a_stock_server(
+    server_kind: ServerKind, server: Server, tmp_path: Path, raw: MakeRaw, policy: str
+) -> None:
+    """The same commands on two servers.  Lists are read too, of names that the application has used for a list."""
+    set_policies(server.client(), policy)
+    choose = random.Random(policy)
+    with stock(server_kind, tmp_path / "stock") as other:
+        ours, theirs = [raw(), raw()], [raw(other), raw(other)]
+        for name in NAMES:  # the application uses all of them
+            for connection in (ours[0], theirs[0]):
+                answers(connection, ["RPUSH", name, "begin"], ["DEL", name])
+        for step in range(STEPS):
+            command = application_command(choose)
+            if choose.random() < 0.2:
+                command = list_read(choose, choose.choice(NAMES))
+            at = choose.randrange(2)
+            assert answers(ours[at], command) == answers(theirs[at], command), (step, command)
+        for ending in (["DISCARD"], *(["TYPE", name] for name in NAMES)):
+            assert answers(ours[0], ending) == answers(theirs[0], ending)
+
+
+def test_a_script_that_publishes_to_the_name_of_its_key_goes_on(client: redis.Redis) -> None:
+    script = "redis.call('publish',KEYS[1],'e') return redis.call('zadd',KEYS[1],1,'j')"
+    for name, kept in (("bull:q:completed", []), ("jobs:q:completed", [b"e"])):  # Bull's are not held by default
+        assert client.eval(script, 1, name) == 1
+        assert client.zrange(name, 0, -1) == [b"j"]
+        assert client.execute_command("CHANNEL.RANGE", name, 0, -1) == kept
+
+
+def test_a_held_list_steps_aside_for_the_application_and_is_still_handed_over(
+    client: redis.Redis, raw: MakeRaw
+) -> None:
+    before = information(client)["channel_stepped_aside"]
+    client.publish("work", "held")
+    assert held(client, "work") == [b"held"]
+    client.rpush("work", "job")
+    assert client.lrange("work", 0, -1) == [b"job"]
+    assert client.rpop("work") == b"job"
+    assert (client.llen("work"), client.lrange("work", 0, -1), client.lindex("work", 0)) == (0, [], None)
+    eventually(lambda: information(client)["channel_stepped_aside"] == before + 1)
+    assert client.execute_command("CHANNEL.RANGE", "work", 0, -1) == [b"held"]
+    assert client.execute_command("CHANNEL.LAST", "work") == b"held"
+    assert messages(subscribe(raw(), "work")) == [b"held"]
+
+
+@pytest.mark.parametrize("how", ["AOF", "RDB", "replica"])
+def test_what_stepped_aside_stays_aside_after_a_restart_and_on_a_replica(fresh_server: MakeServer, how: str) -> None:
+    server = fresh_server(aof=how == "AOF", config=["appendfsync always"] if how == "AOF" else [])
+    client = server.client()
+    client.publish("work", "held")
+    client.publish("free", "held")
+    client.rpush("work", "job")
+    client.rpop("work")
+    eventually(lambda: information(client)["channel_stepped_aside"] == 1)
+    if how == "replica":
+        reader = fresh_server(replica_of=server).client()
+        eventually(lambda: reader.execute_command("CHANNEL.LEN", "work") == 1)
+    else:
+        if how == "RDB":
+            client.save()
+        server.kill()
+        server.restart()
+        reader = server.client()
+    assert (reader.llen("work"), reader.lrange("work", 0, -1)) == (0, [])
+    assert reader.execute_command("CHANNEL.RANGE", "work", 0, -1) == [b"held"]
+    assert reader.lrange("free", 0, -1) == [b"held"]
+
+
+def test_a_list_of_a_name_that_was_a_list_before_is_not_shown(client: redis.Redis) -> None:
+    client.rpush("jobs", "j")
+    client.rpop("jobs")
+    client.publish("jobs", "wake up")
+    assert client.llen("jobs") == 0
+    assert client.execute_command("CHANNEL.RANGE", "jobs", 0, -1) == [b"wake up"]
+
+
+def test_an_application_that_makes_the_key_in_a_transaction_reads_its_own(client: redis.Redis) -> None:
+    client.publish("tx", "held")
+    pipeline = client.pipeline(transaction=True)
+    pipeline.lpush("tx", "own")
+    pipeline.lrange("tx", 0, -1)
+    assert pipeline.execute() == [1, [b"own"]]
+
+
+def test_lists_that_were_kept_under_the_channels_name_are_the_applications(client: redis.Redis, raw: MakeRaw) -> None:
+    client.rpush("ch", "of an older version")
+    assert subscribe(raw(), "ch") == []
+    assert client.lrange("ch", 0, -1) == [b"of an older version"]
+    client.rename("ch", client.execute_command("CHANNEL.KEY", "ch"))
+    assert messages(subscribe(raw(), "c*", command="PSUBSCRIBE")) == (
+        [b"of an older version"] if serves_each(client) else []
+    )
+
+
+# --- A hand-over never goes back in time ------------------------------------------------------------------------------
+
+
+def test_a_newcomer_gets_nothing_that_is_older_than_what_was_heard(client: redis.Redis, raw: MakeRaw) -> None:
+    client.publish("ch", "A")
+    first = raw()
+    assert messages(subscribe(first, "ch")) == [b"A"]
+    assert client.publish("ch", "B") == 1
+    assert subscribe(raw(), "ch") == []
+    assert subscribe(raw(), "c*", command="PSUBSCRIBE") == []
+    assert client.execute_command("CHANNEL.LAST", "ch") is None
+    assert held(client, "ch") == [b"A"]
+
+
+@pytest.mark.parametrize("how", ["MULTI", "EVAL", "CHANNEL.PUBLISH"])
+def test_a_message_that_was_heard_in_any_way_supersedes_what_was_held(
+    client: redis.Redis, raw: MakeRaw, how: str
+) -> None:
+    client.publish("ch", "A")
+    first = raw()
+    subscribe(first, "ch")
+    if how == "MULTI":
+        assert answers(raw(), ["MULTI"], ["PUBLISH", "ch", "B"], ["EXEC"])[-1] == [1]
+    elif how == "EVAL":
+        assert client.eval("return redis.call('PUBLISH', 'ch', 'B')", 0) == 1
+    else:
+        assert client.execute_command("CHANNEL.PUBLISH", "ch", "B") == 1
+    assert subscribe(raw(), "ch") == []
+
+
+def test_the_next_message_that_is_held_is_handed_over_again(client: redis.Redis, raw: MakeRaw) -> None:
+    client.publish("ch", "A")
+    first = raw()
+    subscribe(first, "ch")
+    client.publish("ch", "B")
+    first.close()
+    eventually(lambda: client.pubsub_numsub("ch") == [(b"ch", 0)])
+    assert client.publish("ch", "C") == 0
+    assert messages(subscribe(raw(), "ch")) == [b"C"]
+    assert held(client, "ch") == [b"A", b"C"]
+
+
+def test_what_is_heard_costs_one_write_at_the_transition_and_none_after(client: redis.Redis, raw: MakeRaw) -> None:
+    client.publish("ch", "A")
+    first = raw()
+    subscribe(first, "ch")
+    client.publish("ch", "B")
+    dirty = client.info("persistence")["rdb_changes_since_last_save"]
+    for number in range(10):
+        assert client.publish("ch", number) == 1
+    assert client.info("persistence")["rdb_changes_since_last_save"] == dirty
+
+
+def test_that_it_was_superseded_outlives_a_restart(fresh_server: MakeServer, raw: MakeRaw) -> None:
+    server = fresh_server(aof=True, config=["appendfsync always"])
+    server.client().publish("ch", "A")
+    first = raw(server)
+    subscribe(first, "ch")
+    server.client().publish("ch", "B")
+    server.kill()
+    server.restart()
+    assert subscribe(raw(server), "ch") == []
+    assert server.client().lrange("ch", 0, -1) == [b"A"]
+
+
+def test_with_last_on_a_newcomer_gets_what_was_heard(client: redis.Redis, raw: MakeRaw) -> None:
+    set_policies(client, "* last=on")
+    client.publish("ch", "A")
+    first = raw()
+    subscribe(first, "ch")
+    client.publish("ch", "B")
+    assert messages(subscribe(raw(), "c*", command="PSUBSCRIBE")) == ([b"B"] if serves_each(client) else [])
+
+
+# --- Silence ----------------------------------------------------------------------------------------------------------
+
+
+def monitored(watcher: RawClient) -> list[str]:
+    """What MONITOR shows, without time, database and address."""
+    lines = [str(line) for line in watcher.pending()]
+    return [line.partition("] ")[2] for line in lines if '"PING"' not in line]
+
+
+def statistics(client: redis.Redis) -> dict[str, int]:
+    """How often each command of the server itself was called."""
+    found = client.info("commandstats")
+    return {name: found[name]["calls"] for name in found if "." not in name}
+
+
+CONVERSATION: list[list[Part]] = [
+    ["PUBLISH", "ch", "unheard"], ["PUBLISH", "ch", "unheard, too"], ["SET", "k", "v"], ["PUBLISH", "other", "m"],
+    ["PUBLISH", "listened", "heard"], ["PUBLISH", "listened", "heard again"], ["PUBLISH", "pattern:1", "heard"],
+    ["MULTI"], ["PUBLISH", "ch", "m"], ["PUBLISH", "listened", "m"], ["EXEC"],
+    ["EVAL", "return redis.call('PUBLISH', 'ch', 'm')", 0],
+    ["EVAL", "redis.call('SET', 'k', 'w') return redis.call('PUBLISH', 'listened', 'm')", 0],
+    ["LRANGE", "k2", 0, -1], ["SPUBLISH", "shard", "m"],
+]  # fmt: skip
+
+
+def watched(server: Server, raw: MakeRaw) -> tuple[list[str], dict[str, int], list[list[str]]]:
+    """What MONITOR, INFO commandstats and SLOWLOG show of the conversation."""
+    client, watcher, speaker, listener = server.client(), raw(server), raw(server), raw(server)
+    subscribe(listener, "listened")
+    subscribe(listener, "pattern:*", command="PSUBSCRIBE")
+    client.config_set("slowlog-log-slower-than", 0)
+    client.slowlog_reset()
+    client.config_resetstat()
+    watcher.send("MONITOR")
+    watcher.read()
+    answers(speaker, *CONVERSATION)
+    lines = [line for line in monitored(watcher) if "HELLO" not in line and "SETINFO" not in line]
+    calls = {
+        name: count
+        for name, count in statistics(client).items()
+        if not name.startswith(("cmdstat_config", "cmdstat_slowlog"))
+    }
+    client.config_set("slowlog-log-slower-than", -1)
+    slow = [entry["command"].decode().split() for entry in client.slowlog_get(100)]
+    mine = [
+        words for words in reversed(slow) if words[0].upper() not in {"CONFIG", "SLOWLOG", "INFO", "PING", "MONITOR"}
+    ]
+    watcher.close()
+    return [line.lower() for line in lines], calls, mine
+
+
+@pytest.mark.parametrize("policies", ["", "* hold=none", "*", "* hold=all last=on"])
+def test_monitoring_shows_the_applications_traffic_and_nothing_else(
+    server_kind: ServerKind, fresh_server: MakeServer, tmp_path: Path, raw: MakeRaw, policies: str
+) -> None:
+    ours = fresh_server()
+    set_policies(ours.client(), policies)
+    with stock(server_kind, tmp_path / "stock") as theirs:
+        (lines, calls, slow), expected = watched(ours, raw), watched(theirs, raw)
+    if (
+        not server_kind.hands_off_exactly
+    ):  # whose command it is is not known there: the rights of all users are looked up
+        calls.pop("cmdstat_acl|users", None)
+        slow = [words for words in slow if words[:2] != ["ACL", "USERS"]]
+    assert lines == expected[0]
+    assert calls == expected[1]
+    assert slow == expected[2]
+
+
+def test_a_message_that_nobody_can_hear_is_the_publishers_own_publish(fresh_server: MakeServer, raw: MakeRaw) -> None:
+    server = fresh_server()
+    client = server.client()
+    if not serves_each(client):
+        return  # before 7.2 it is not known whose command it is, and the module publishes
+    watcher, speaker = raw(server), raw(server)
+    watcher.send("MONITOR")
+    watcher.read()
+    answers(speaker, ["PUBLISH", "ch", "m"], ["PUBLISH", "ch", "n"])
+    lines = [str(line) for line in watcher.pending() if b"PUBLISH" in str(line).encode()]
+    assert len(lines) == 2
+    assert all("127.0.0.1:" in line for line in lines)
+    assert "cmdstat_channel.publish" not in {name.lower() for name in client.info("commandstats")}
+    assert client.execute_command("CHANNEL.LEN", "ch") == 2
+
+
+def test_an_idle_server_runs_no_command(fresh_server: MakeServer) -> None:
+    client = fresh_server(config=["hz 100"]).client()
+    client.config_resetstat()
+    start = client.info("stats")["total_commands_processed"]
+    uptime = client.info("server")["lru_clock"]
+    eventually(lambda: client.info("server")["lru_clock"] > uptime)  # a second, and so ten times of the server's cron
+    calls: dict[str, Any] = statistics(client)
+    assert set(calls) <= {"cmdstat_info", "cmdstat_config|resetstat"}
+    assert client.info("stats")["total_commands_processed"] >= start

@@ -1,0 +1,45 @@
+"""The end of the module: a server that stops unloads it without a word; a server that goes on keeps it and says why."""
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from tests.module.sessions_support import Session, Will, payloads
+from tests.support import Server, eventually
+
+WHY = "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, restart without it to remove it"
+
+
+def test_a_stop_is_clean(fresh_server: Callable[..., Server]) -> None:
+    server = fresh_server()
+    server.stop()
+    log = server.log_text()
+    assert "ready to exit" in log
+    assert "Failed to unload" not in log
+    assert "not fired" not in log
+
+
+def test_unload_is_refused_and_the_log_says_why(server: Server, client: redis.Redis) -> None:
+    before = len(server.log_text())
+    with pytest.raises(redis.ResponseError) as refused:
+        client.execute_command("MODULE", "UNLOAD", "holdmq")
+    assert "timer" not in str(refused.value)
+    eventually(lambda: WHY in server.log_text()[before:], what="the reason in the log")
+    assert client.publish("still-on", "x") == 0
+    assert client.lrange("still-on", 0, -1) == [b"x"]
+
+
+def test_the_clock_goes_on_however_often_unload_is_tried(client: redis.Redis) -> None:
+    heir, session = Session(client, "{heir}"), Session(client)
+    heir.subscribe(("will/#", 1))
+    epoch = session.open(will=Will("will/c", "gone", 1, delay=1), expiry=60).epoch
+    session.close(epoch, will=True)
+
+    def published_meanwhile() -> bool:
+        with pytest.raises(redis.ResponseError):
+            client.execute_command("MODULE", "UNLOAD", "holdmq")
+        return payloads(heir.fetch().entries) == [b"gone"]
+
+    assert heir.fetch().entries == []
+    eventually(published_meanwhile, what="a will that is published while unloading is tried")

@@ -1,0 +1,27 @@
+"""`python -m tests.system.abuse KIND --port N --ws-port N --seconds S`: one client that does its worst."""
+
+import argparse
+import contextlib
+import time
+from importlib import import_module
+
+from tests.system.abuse.target import Target
+
+
+def main() -> None:
+    """Ends after that time; a broker that closes the connection is met by a new one."""
+    parser = argparse.ArgumentParser(prog="python -m tests.system.abuse")
+    parser.add_argument("kind")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--ws-port", type=int, default=0)
+    parser.add_argument("--seconds", type=float, required=True)
+    given = parser.parse_args()
+    target = Target(given.port, given.ws_port, time.monotonic() + given.seconds)
+    kind = import_module(f"tests.system.abuse.{given.kind}")
+    while target.goes_on():
+        with contextlib.suppress(ConnectionError):
+            kind.abuse(target)
+
+
+if __name__ == "__main__":
+    main()

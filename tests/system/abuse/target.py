@@ -1,0 +1,86 @@
+"""What a client that does its worst knows of the broker, and the few packets that all of them need."""
+
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.bridge import packets
+
+HOST = "127.0.0.1"
+TIMEOUT_S = 5.0
+BLOCK_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the broker listens, and how long it is abused.
+
+    Attributes:
+        port: MQTT over TCP.
+        ws_port: MQTT over WebSocket.
+        ends_at: of time.monotonic.
+    """
+
+    port: int
+    ws_port: int
+    ends_at: float
+
+    def goes_on(self) -> bool:
+        """Is there time left?"""
+        return time.monotonic() < self.ends_at
+
+    def connection(self) -> socket.socket:
+        """A connection before its CONNECT."""
+        made = socket.create_connection((HOST, self.port), TIMEOUT_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+
+    @contextlib.contextmanager
+    def client(self, client_id: str, *filters: tuple[str, int]) -> Iterator[socket.socket]:
+        """A client whose CONNECT was accepted, and its subscriptions granted."""
+        with self.connection() as client:
+            client.sendall(packets.connect(client_id, keep_alive=0))
+            receive(client, 4)
+            if filters:
+                client.sendall(packets.subscribe(1, *filters))
+                receive(client, 4 + len(filters))
+            yield client
+
+
+def receive(client: socket.socket, size: int) -> bytes:
+    """So many bytes."""
+    data = b""
+    while len(data) < size:
+        part = client.recv(size - len(data))
+        if not part:
+            raise ConnectionError(f"closed after {len(data)} of {size} bytes")
+        data += part
+    return data
+
+
+def wait(*clients: socket.socket) -> None:
+    """Until one of them can be read, or the last one written."""
+    select.select(clients, clients[-1:], [], 0.05)
+
+
+def drain(client: socket.socket) -> None:
+    """Reads and forgets what has come."""
+    with contextlib.suppress(BlockingIOError):
+        while client.recv(BLOCK_BYTES):
+            continue
+
+
+def pour(target: Target, client: socket.socket, block: bytes, *readers: socket.socket) -> None:
+    """Writes the same bytes for ever, and reads what comes back, to the readers, too."""
+    for one in (*readers, client):
+        one.setblocking(False)
+    left = memoryview(block)
+    while target.goes_on():
+        wait(*readers, client)
+        for one in (*readers, client):
+            drain(one)
+        with contextlib.suppress(BlockingIOError):
+            left = left[client.send(left) :] or memoryview(block)

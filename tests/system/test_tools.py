@@ -1,0 +1,99 @@
+"""The scripts behind `make test`: missing packages are named once and together; a part that fails stops no other."""
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+# What the scripts themselves need.
+UTILITIES = ("bash", "dirname", "grep", "sed", "xargs", "echo", "env", "flock")
+BASH = "/bin/bash"
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.fixture
+def bare_machine(tmp_path: Path) -> Path:
+    """A folder of programs, as PATH: an ordinary user's machine without anything that HoldMQ needs."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in UTILITIES:
+        found = shutil.which(name)
+        assert found is not None
+        (folder / name).symlink_to(found)
+    program(folder, "id", "echo 1000")
+    program(folder, "ldconfig", "true")
+    return folder
+
+
+def needed(machine: Path, *needs: str) -> "subprocess.CompletedProcess[str]":
+    script = (REPOSITORY / "tools" / "needed.sh").read_text().replace("PATH=$PATH:/usr/sbin:/sbin\n", "")
+    tools = machine.parent / "tools"
+    tools.mkdir(exist_ok=True)
+    (tools / "needed.sh").write_text(script)
+    shutil.copy(REPOSITORY / "tools" / "system-packages.sh", tools)
+    environment = {"PATH": str(machine), "JAVA_HOME": ""}
+    return subprocess.run(
+        [BASH, tools / "needed.sh", *needs], env=environment, capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def test_an_ordinary_user_is_told_all_missing_packages_in_one_line(bare_machine: Path) -> None:
+    done = needed(bare_machine, "build", "test")
+    assert done.returncode == 1
+    lines = (done.stdout + done.stderr).splitlines()
+    assert len(lines) == 1
+    before, _, packages = lines[0].partition("sudo apt-get install ")
+    assert "Missing Debian packages" in before
+    expected = "gcc libc6-dev python3 python3-venv python3-dev redis-tools mosquitto-clients mosquitto nodejs npm"
+    assert packages.split() == [*expected.split(), "libjemalloc2"]
+
+
+def test_what_is_installed_is_not_named(bare_machine: Path) -> None:
+    for name in ("node", "npm", "mosquitto"):
+        program(bare_machine, name, "true")
+    done = needed(bare_machine, "node", "npm", "mosquitto")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_need_that_is_not_in_the_table_is_an_error_that_names_it(bare_machine: Path) -> None:
+    done = needed(bare_machine, "coffee")
+    assert done.returncode == 2
+    assert "coffee" in done.stderr
+
+
+def parts(folder: Path, *targets: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "Makefile").write_text("good:\n\t@echo done\nbad:\n\t@exit 3\nlast:\n\t@echo done, too\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(
+        [BASH, REPOSITORY / "tools" / "parts.sh", *targets],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_parts_after_one_that_fails_run_and_the_end_sums_up(tmp_path: Path) -> None:
+    done = parts(tmp_path, "bad", "good", "last")
+    assert done.returncode == 1
+    assert "done, too" in done.stdout
+    summary = done.stdout[done.stdout.index("=== 2 of 3 parts passed") :].splitlines()[1:]
+    assert [line.split()[:2] for line in summary] == [["make", "bad"], ["make", "good"], ["make", "last"]]
+    assert ["failed" in line for line in summary] == [True, False, False]
+
+
+def test_parts_that_all_pass_are_a_success(tmp_path: Path) -> None:
+    done = parts(tmp_path, "good", "last")
+    assert done.returncode == 0
+    assert "=== 2 of 2 parts passed" in done.stdout

@@ -1,0 +1,1 @@
+"""The suites of Redis and Valkey themselves, run with the module loaded."""

@@ -26,8 +26,10 @@ import redis
 
 from holdmq.server import ServerNotFoundError
 from tests.support import BridgeProcess, Cluster, RawClient, SentinelProcess, Server, ServerKind, selected_kinds
+from tests.support.server import CRASH_MARKS
 
 LOG_LINES_SHOWN = 60
+CRASH_LINES_SHOWN = 120
 
 # Where the timeout of a test (pyproject.toml) does not end it, because what was started cannot be cancelled.
 HANG_S = 240
@@ -75,6 +77,14 @@ def _end_process(name: str) -> None:
     os._exit(HANG_STATUS)
 
 
+def _most_telling(lines: list[str]) -> list[str]:
+    """The last lines; of a crash the first of its report, because what follows is memory and settings."""
+    crashed = next((at for at, line in enumerate(lines) if any(mark in line for mark in CRASH_MARKS)), None)
+    if crashed is None:
+        return lines[-LOG_LINES_SHOWN:]
+    return lines[max(0, crashed - LOG_LINES_SHOWN // 2) : crashed + CRASH_LINES_SHOWN]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the logs of the servers and bridges of a test that failed."""
@@ -83,7 +93,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         for process in _running:
             text = process.log_text()
             if text:  # it was started, so it has a port
-                tail = "\n".join(text.splitlines()[-LOG_LINES_SHOWN:])
+                tail = "\n".join(_most_telling(text.splitlines()))
                 name = f"{type(process).__name__} on port {process.port}"
                 report.sections.append((f"log of {name} ({item.name})", tail))
     return report

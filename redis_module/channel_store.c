@@ -22,8 +22,7 @@ typedef struct step {
     server_string *channel, *message;
     keeping how;
     size_t count;
-    store_take_message take;
-    void *context;
+    server_string **messages; /* STEP_TAKE: what was taken */
     size_t taken;
 } step;
 
@@ -202,13 +201,15 @@ static void shrunk(server_ctx *ctx, hmq_slice channel, server_string *name, cons
     if (has(ctx, channel, HMQ_CHANNEL_HEARD)) remove_key(ctx, channel, HMQ_CHANNEL_HEARD);
 }
 
-/* Pops from one end until `left` are there; `take` may be NULL. */
-static size_t pop_until(server_key *list, int where, size_t left, step *s) {
+/* Pops from one end until `left` are there. */
+static size_t pop_until(server_key *list, int where, size_t left, server_string **messages) {
     size_t length = sv.ValueLength(list), popped = 0;
     for (; length > left; length--, popped++) {
         server_string *message = sv.ListPop(list, where);
-        if (s->take != NULL) s->take(s->context, message);
-        sv.FreeString(NULL, message);
+        if (messages != NULL)
+            messages[popped] = message;
+        else
+            sv.FreeString(NULL, message);
     }
     return popped;
 }
@@ -221,7 +222,8 @@ static void shorten(server_ctx *ctx, step *s) {
     size_t length = list == NULL || is_new ? 0 : sv.ValueLength(list), left = s->count;
     if (takes) left = length > s->count ? length - s->count : 0;
     if (length > left) {
-        s->taken = pop_until(list, takes ? SERVER_LIST_HEAD : SERVER_LIST_TAIL, left, s);
+        if (takes) s->messages = sv.Alloc((length - left) * sizeof *s->messages);
+        s->taken = pop_until(list, takes ? SERVER_LIST_HEAD : SERVER_LIST_TAIL, left, s->messages);
         if (takes)
             replicate(ctx, "LPOP", "sl", name, (long long)s->taken);
         else
@@ -326,9 +328,14 @@ void store_superseded(hmq_slice channel, bool held, bool last) {
 
 size_t store_take(server_ctx *ctx, server_string *channel, size_t count, store_take_message take, void *context) {
     bool done;
-    step s = {.kind = STEP_TAKE, .channel = channel, .count = count, .take = take, .context = context};
+    step s = {.kind = STEP_TAKE, .channel = channel, .count = count};
     server_string *refusal = run(ctx, &s, &done);
     if (refusal != NULL) sv.FreeString(NULL, refusal);
+    for (size_t i = 0; i < s.taken; i++) {
+        take(context, s.messages[i]);
+        sv.FreeString(NULL, s.messages[i]);
+    }
+    if (s.messages != NULL) sv.Free(s.messages);
     return s.taken;
 }
 

@@ -35,7 +35,8 @@ server_string *store_refusal(server_ctx *ctx, server_string *channel);
  * database the most recent any more.  Nothing is written where nothing is kept, or where the mark is there. */
 void store_superseded(hmq_slice channel, bool held, bool last);
 
-/* Takes up to `count` messages from the head. */
+/* Takes up to `count` messages from the head, then passes them to `take`.  Not inside the command that takes them: what a
+ * client is pushed while a command runs for it, the server puts behind that command's reply, here one that nobody reads. */
 typedef void (*store_take_message)(void *context, server_string *message);
 size_t store_take(server_ctx *ctx, server_string *channel, size_t count, store_take_message take, void *context);
 /* Removes what is behind the first `count` messages. */

@@ -221,6 +221,26 @@ def test_eviction_right_before_a_subscription_does_not_disturb_its_hand_off(clie
     assert client.exists(held_key("ch")) == 0
 
 
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_subscription_for_which_the_server_evicts_gets_its_backlog_before_the_next_command(
+    client: redis.Redis, raw: MakeRaw, protocol: int
+) -> None:
+    set_policies(client, "* deliver=held ttl=0")
+    subscriber = raw(protocol=protocol)
+    for number in range(10):
+        client.publish("ch", b"%d" % number)
+    client.set("filler", bytes(MEGABYTE), ex=1000)
+    client.config_set("maxmemory-policy", "volatile-lru")
+    limit = client.info("memory")["used_memory"] - MEGABYTE // 2
+    subscriber.send_all(("CONFIG", "SET", "maxmemory", limit), ("SUBSCRIBE", "ch"), ("PING",))
+    assert subscriber.read() == "OK"
+    assert subscriber.read_message()[0] == b"subscribe"
+    texts = [b"%d" % number for number in range(10)]
+    assert messages(subscriber.pending()) == texts
+    client.config_set("maxmemory", 0)
+    assert client.exists("filler", held_key("ch")) == 0
+
+
 def test_a_subscription_for_which_the_held_list_itself_is_evicted_gets_nothing(
     client: redis.Redis, raw: MakeRaw
 ) -> None:
@@ -273,14 +293,15 @@ def test_while_writes_are_paused_no_backlog_is_taken_out(client: redis.Redis, ra
     assert client.dbsize() == 0
 
 
+@pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize(("command", "name"), [("SUBSCRIBE", "ch"), ("PSUBSCRIBE", "c*")])
 def test_a_subscription_that_waited_for_paused_clients_gets_its_hand_off(
-    client: redis.Redis, raw: MakeRaw, command: str, name: str
+    client: redis.Redis, raw: MakeRaw, command: str, name: str, protocol: int
 ) -> None:
     client.publish("ch", "held")
-    subscriber, other = raw(), raw()
+    subscriber, other = raw(protocol=protocol), raw()
     client.client_pause(200, all=True)  # nobody can end it, not even CLIENT UNPAUSE
-    subscriber.send(command, name)
+    subscriber.send_all((command, name), ("PING",))  # what comes next must not come between
     other.send("PING")
     assert other.read() == "PONG"
     assert subscriber.read_message()[:2] == [command.lower().encode(), name.encode()]

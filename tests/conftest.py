@@ -77,6 +77,13 @@ def _end_process(name: str) -> None:
     os._exit(HANG_STATUS)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Nothing to run is no failure where only what failed before is run again (.ci/run)."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and os.environ.get("HOLDMQ_TEST_AGAIN"):
+        session.exitstatus = pytest.ExitCode.OK
+
+
 def _most_telling(lines: list[str]) -> list[str]:
     """The last lines; of a crash the first of its report, because what follows is memory and settings."""
     crashed = next((at for at, line in enumerate(lines) if any(mark in line for mark in CRASH_MARKS)), None)

@@ -13,8 +13,9 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import NoReturn, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
 
+from holdmq import _forks
 from holdmq.errors import ConcurrentUseError, ForkedError
 
 
@@ -66,11 +67,13 @@ class AsyncClientOwner(Owner):
     `asyncio.run` goes on with the client) they are forgotten: `renew` does that.
 
     Args:
-        renew: forgets all connections.
+        client: the client.
+        renew: forgets all connections, unless the client cannot do that.
     """
 
-    def __init__(self, what: str, *, now: bool, renew: Callable[[], None]) -> None:
-        super().__init__(what, now=now)
+    def __init__(self, what: str, client: Any, *, renew: Callable[[], bool]) -> None:
+        super().__init__(what, now=False)
+        self.client = client
         self._renew = renew
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
 
@@ -79,7 +82,7 @@ class AsyncClientOwner(Owner):
 
         Raises:
             ForkedError: it belongs to another process.
-            ConcurrentUseError: it belongs to another event loop.
+            ConcurrentUseError: it belongs to another event loop, or to one that was closed and cannot be left.
         """
         super().check()
         try:
@@ -91,21 +94,75 @@ class AsyncClientOwner(Owner):
             return
         if known is not None and not known.is_closed():
             raise ConcurrentUseError(f"{self._what} belongs to another event loop: expected one of its own for each")
-        if self._loop is not None:
-            self._renew()
+        if self._loop is not None and not self._renew():
+            raise ConcurrentUseError(
+                f"{self._what} of a cluster belongs to an event loop that was closed: expected one of its own for "
+                "each loop, made there, or closed (aclose) in the loop before"
+            )
         self._loop = weakref.ref(running)
+
+    def closed(self) -> None:
+        """It has no connections any more, so that any loop may have it."""
+        self._loop = None
 
 
 class ClientOwner:
-    """A client that any process may use: redis-py and valkey-py give each process connections of its own."""
+    """A client that any process may use: redis-py and valkey-py give each process connections of its own.
 
-    is_elsewhere = False
+    A lock that another thread held during the fork is freed in the child (`_forks`). What that lock protected may be
+    half changed: so the client of a cluster asks anew for the nodes there (`renew`).
 
-    def __init__(self, what: str, *, now: bool, renew: Callable[[], None]) -> None:
-        pass
+    Args:
+        what: the client, as an error names it.
+        client: the client.
+        renew: asks anew for the nodes.
+
+    Raises:
+        ForkedError: another process made it, and it cannot be used here.
+    """
+
+    def __init__(self, what: str, client: Any, *, renew: Callable[[], bool]) -> None:
+        self._what = what
+        self.client = client
+        self.is_torn = False
+        self._renew = renew
+        self._pid = os.getpid()
+        if _forks.is_inherited(client) and _forks.is_stuck(client):
+            raise ForkedError(
+                f"{what} was made before the fork of this process, while other threads used it: expected one that was "
+                "made after the fork"
+            )
+        _forks.watch(self)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it has one connection alone (`single_connection_client`), which is another process's."""
+        connection = getattr(self.client, "connection", None)
+        return connection is not None and connection.pid != os.getpid()
 
     def check(self) -> None:
-        """Nothing is to be checked."""
+        """Makes a client that was made before a fork usable in this process.
+
+        Raises:
+            ForkedError: it has one connection alone, which is another process's.
+        """
+        if self._pid != os.getpid():
+            self._arrive()
+
+    def _arrive(self) -> None:
+        if self.is_elsewhere:
+            raise ForkedError(
+                f"{self._what} has one connection (single_connection_client), which belongs to process "
+                f"{self.client.connection.pid}, and this is process {os.getpid()}: expected a client of its own in "
+                "each process, made after the fork"
+            )
+        if self.is_torn:
+            self._renew()
+            self.is_torn = False
+        self._pid = os.getpid()
+
+    def closed(self) -> None:
+        """Nothing is to be noted: connections belong to no event loop."""
 
 
 class AsyncGuard(Owner):

@@ -152,15 +152,22 @@ def close(thing: Any) -> None:
     thing.close()
 
 
-def async_forget(client: Any) -> None:
-    """Forgets the connections of an event loop that was closed; those of a cluster's nodes raise their own errors."""
+def async_renew(client: Any) -> bool:
+    """Forgets the connections of an event loop that was closed; False, if it is the client of a cluster.
+
+    Its nodes have connections and locks of their own, which cannot be renewed from outside.
+    """
     reset = getattr(getattr(client, "connection_pool", None), "reset", None)
     if reset is not None:
         reset()
+    return not hasattr(client, "get_primaries")
 
 
-def forget(client: Any) -> None:
-    """Nothing is to be forgotten: connections belong to no event loop."""
+def renew(client: Any) -> bool:
+    """The client of a cluster asks anew for the nodes: a fork may have copied a table that was half written."""
+    if hasattr(client, "get_primaries"):
+        reload(client)
+    return True
 
 
 async def async_nodes(client: Any) -> Any:

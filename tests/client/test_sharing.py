@@ -9,13 +9,10 @@ import copy
 import dataclasses
 import enum
 import inspect
-import os
 import pickle
 import re
 import threading
 import time
-import traceback
-import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +23,7 @@ import pytest
 import holdmq
 from holdmq import AsyncHoldMQ, ConcurrentUseError, ForkedError, HoldMQ, HoldMQError, commands
 from holdmq._guard import NotCopied
+from tests.client.support import in_child
 from tests.support import Server
 
 TIMEOUT_S = 30
@@ -40,31 +38,6 @@ def hold(server: Server) -> Iterator[HoldMQ]:
     """A client of the server under test."""
     with HoldMQ.from_url(server.url) as made:
         yield made
-
-
-def in_child(function: Callable[[], Any]) -> Any:
-    """What the function returns, or raises, in a forked process."""
-    receiving, sending = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # later versions warn of a fork beside threads
-        child = os.fork()
-    if child == 0:
-        try:
-            try:
-                result: tuple[bool, Any] = (True, function())
-            except BaseException as error:  # noqa: BLE001 - it is handed to the parent
-                traceback.clear_frames(error.__traceback__)
-                result = (False, (type(error), str(error)))
-            os.write(sending, pickle.dumps(result))
-        finally:
-            os._exit(0)
-    os.close(sending)
-    with os.fdopen(receiving, "rb") as pipe:
-        done, value = pickle.loads(pipe.read())  # noqa: S301 - of our own child
-    os.waitpid(child, 0)
-    if done:
-        return value
-    raise value[0](value[1])
 
 
 def in_two_threads(function: Callable[[], Any]) -> list[Any]:

@@ -33,8 +33,9 @@ from holdmq._io import (
     async_close,
     async_connect,
     async_connect_cluster,
-    async_forget,
     async_nodes,
+    async_reload,
+    async_renew,
 )
 from holdmq.commands import Command, Scope
 from holdmq.errors import (
@@ -104,7 +105,7 @@ class AsyncHoldMQ(Generic[TextT]):
         self._owned = False
         self._checked = False
         self._translation = translation(client)
-        self._owner = AsyncClientOwner("this client", now=False, renew=lambda: async_forget(client))
+        self._owner = AsyncClientOwner("this client", client, renew=lambda: async_renew(client))
 
     @overload
     @classmethod
@@ -164,6 +165,7 @@ class AsyncHoldMQ(Generic[TextT]):
         """Closes the client if `from_url` made it; a client that was handed in stays open."""
         if self._owned and not self._owner.is_elsewhere:
             await async_close(self.client)
+            self._owner.closed()
 
     close = aclose
 
@@ -312,6 +314,32 @@ class AsyncHoldMQ(Generic[TextT]):
         """
         self._owner.check()
 
+    async def send(self, *words: Any, **options: Any) -> Any:
+        """What the server replies to a command of its own; for this package alone.
+
+        Raises:
+            ForkedError: another process has used this client.
+        """
+        self._owner.check()
+        return await self.client.execute_command(*words, **options)
+
+    async def cluster(self) -> Any:
+        """The client of a cluster, which knows the nodes by then; for this package alone.
+
+        Raises:
+            ForkedError: another process has used this client.
+        """
+        self._owner.check()
+        return await async_nodes(self.client)
+
+    async def reload(self) -> None:
+        """The client of a cluster asks anew which node has which slot; for this package alone.
+
+        Raises:
+            ForkedError: another process has used this client.
+        """
+        await async_reload(await self.cluster())
+
     async def execute_at(self, node: Any, command: Command[T]) -> T:
         """The same at one node of a cluster, tried once; for this package alone."""
         self._owner.check()
@@ -381,8 +409,7 @@ class AsyncHoldMQ(Generic[TextT]):
         Raises:
             ModuleMissingError: there is none.
         """
-        self._owner.check()
-        sections = await self.client.execute_command("INFO", "holdmq", **await self._anywhere())
+        sections = await self.send("INFO", "holdmq", **await self._anywhere())
         if not sections:
             raise ModuleMissingError("the server has no HoldMQ module: INFO has no section 'holdmq'")
         return cast("dict[str, Any]", sections)
@@ -403,7 +430,7 @@ class AsyncHoldMQ(Generic[TextT]):
             [('device-10', 'reader-1')]
         """
         commands.session_list(count=arguments.in_range("page", page, 1, commands.MAX_COUNT), connected=connected)
-        primaries = (await async_nodes(self.client)).get_primaries() if self.is_cluster else [None]
+        primaries = (await self.cluster()).get_primaries() if self.is_cluster else [None]
         for node in primaries:
             cursor = None
             while True:
@@ -504,7 +531,7 @@ class AsyncHoldMQ(Generic[TextT]):
         Raises:
             ArgumentError: the channels are of several slots.
         """
-        cluster = await async_nodes(self.client)
+        cluster = await self.cluster()
         slots = {cluster.keyslot(channel) for channel in channels}
         if len(slots) > 1:
             raise ArgumentError(f"channels are of {len(slots)} slots; expected a common hash tag, as in {{tag}}.name")
@@ -549,7 +576,7 @@ class AsyncHoldMQ(Generic[TextT]):
         return hasattr(self.client, "get_primaries")
 
     async def _execute_on_nodes(self, command: Command[T]) -> T:
-        cluster = await async_nodes(self.client)
+        cluster = await self.cluster()
         one = command.scope is Scope.FIRST
         asked = [cluster.get_node_from_key(command.words[1])] if one else cluster.get_primaries()
         parts = [await self.execute_at(node, command) for node in asked]
@@ -559,11 +586,10 @@ class AsyncHoldMQ(Generic[TextT]):
 
     async def _anywhere(self) -> dict[str, Any]:
         """Options that send a command without a key to some node of a cluster."""
-        return {"target_nodes": (await async_nodes(self.client)).get_random_node()} if self.is_cluster else {}
+        return {"target_nodes": (await self.cluster()).get_random_node()} if self.is_cluster else {}
 
     async def _unknown(self, names: Sequence[str]) -> list[str]:
-        self._owner.check()
         options = {"NEVER_DECODE": True, **await self._anywhere()}
         # In one word, so that redis-py does not take the reply for that of COMMAND.
-        replies = await self.client.execute_command("COMMAND INFO", *names, **options)
+        replies = await self.send("COMMAND INFO", *names, **options)
         return [name for name, reply in zip(names, replies, strict=True) if not reply]

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdmq import _dry_run_commands as commands
 from holdmq._durations import Duration
-from holdmq._io import async_nodes
 from holdmq.commands import Command
 from holdmq.replies import DryRunChannel, DryRunReport, Text
 
@@ -65,7 +64,7 @@ class AsyncDryRun:
         return DryRunReport(tuple(summaries), tuple(sorted(channels, key=_most_first)))
 
     async def _nodes(self) -> list[Any]:
-        return list((await async_nodes(self._hold.client)).get_primaries()) if self._hold.is_cluster else [None]
+        return list((await self._hold.cluster()).get_primaries()) if self._hold.is_cluster else [None]
 
     async def _at(self, node: Any, command: Command[T]) -> T:
         return await (self._hold.execute(command) if node is None else self._hold.execute_at(node, command))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdmq import history_commands
 from holdmq._async.slots import AsyncPatience, node_at
-from holdmq._io import async_ask, async_nodes, async_reload
+from holdmq._io import async_ask
 from holdmq.commands import Command
 from holdmq.errors import HoldMQError, NoStoreError, library_of, lost_of, translation
 from holdmq.history_commands import StoreLayout
@@ -56,7 +56,7 @@ class AsyncNodes:
     async def primaries(self) -> list[Any]:
         """The nodes that have slots, asked for anew if one was lost."""
         await self.refresh(only_if_doubtful=True)
-        primaries = (await async_nodes(self._hold.client)).get_primaries()
+        primaries = (await self._hold.cluster()).get_primaries()
         if not primaries:
             raise HoldMQError("the cluster has no primary: one expected that has slots")
         return list(primaries)
@@ -64,13 +64,13 @@ class AsyncNodes:
     async def refresh(self, *, only_if_doubtful: bool = False) -> None:
         """Asks the cluster anew who has which slot."""
         if self._doubtful or not only_if_doubtful:
-            await async_reload(await async_nodes(self._hold.client))
+            await self._hold.reload()
             self._doubtful = False
 
     async def owner(self, key: bytes, told: str = "") -> Any:
         """The node at `host:port`, if it is known; else the one that has the slot of the key."""
         await self.refresh(only_if_doubtful=True)
-        cluster = await async_nodes(self._hold.client)
+        cluster = await self._hold.cluster()
         return node_at(cluster, told) or cluster.get_node_from_key(key)
 
     async def ask(self, node: Any, command: Command[T]) -> T:

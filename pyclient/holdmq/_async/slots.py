@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdmq import commands
-from holdmq._io import async_nodes, async_reload, async_sleep
+from holdmq._io import async_sleep
 from holdmq.commands import Command, SlotRange
 from holdmq.errors import MovingError, is_demoted
 
@@ -68,7 +68,7 @@ class AsyncSlots:
             if left and not all(part.address for part in left):
                 self._owners = []
                 if await patience.wait():
-                    await async_reload(self._hold.client)
+                    await self._hold.reload()
             if left and patience.is_over:
                 raise MovingError.of(command.words[0], left)
         return command.merge(parts) if command.merge else parts[0]
@@ -91,7 +91,7 @@ class AsyncSlots:
 
     async def _by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
         """The ranges by the node to ask, and those of nobody known."""
-        cluster = await async_nodes(self._hold.client)
+        cluster = await self._hold.cluster()
         known_owners = self._owners  # another task may forget them meanwhile
         if not known_owners:
             known_owners = self._owners = list(owners(cluster.nodes_manager.slots_cache))

@@ -25,10 +25,10 @@ QUESTION_S = 30
 
 def bridges_of(hold: "HoldMQ[Any]") -> list[BridgeRow]:
     """The bridges that have reported lately, by name."""
-    names = hold.client.execute_command("ZRANGE", f"{PREFIX}names", 0, -1)
+    names = hold.send("ZRANGE", f"{PREFIX}names", 0, -1)
     found = []
     for name in sorted(text_of(one) for one in names):
-        reply = hold.client.execute_command("HGETALL", PREFIX + name)
+        reply = hold.send("HGETALL", PREFIX + name)
         fields = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
         if fields:
             found.append(BridgeRow.of(name, {text_of(key): text_of(value) for key, value in fields.items()}))
@@ -62,11 +62,11 @@ def ask(hold: "HoldMQ[Any]", bridge: str, question: dict[str, Any]) -> dict[str,
     """
     key = f"{PREFIX}answer:{secrets.token_hex(8)}"
     asked = f"{PREFIX}{bridge}:asked"
-    hold.client.execute_command("RPUSH", asked, json.dumps({**question, "answer": key}))
-    hold.client.execute_command("EXPIRE", asked, QUESTION_S)
+    hold.send("RPUSH", asked, json.dumps({**question, "answer": key}))
+    hold.send("EXPIRE", asked, QUESTION_S)
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        reply = hold.client.execute_command("BLPOP", key, BLOCK_S)
+        reply = hold.send("BLPOP", key, BLOCK_S)
         if reply is not None:
             answer: dict[str, Any] = json.loads(reply[1])
             return answer

@@ -24,8 +24,9 @@ from holdmq._io import (
     close,
     connect,
     connect_cluster,
-    forget,
     nodes,
+    reload,
+    renew,
 )
 from holdmq._sync.bridges import bridges_of, clients_of, kick_from
 from holdmq._sync.channel import Channel
@@ -105,7 +106,7 @@ class HoldMQ(Generic[TextT]):
         self._owned = False
         self._checked = False
         self._translation = translation(client)
-        self._owner = ClientOwner("this client", now=False, renew=lambda: forget(client))
+        self._owner = ClientOwner("this client", client, renew=lambda: renew(client))
 
     @overload
     @classmethod
@@ -165,6 +166,7 @@ class HoldMQ(Generic[TextT]):
         """Closes the client if `from_url` made it; a client that was handed in stays open."""
         if self._owned and not self._owner.is_elsewhere:
             close(self.client)
+            self._owner.closed()
 
     def channel(self, name: Text, *, sharded: bool | None = None) -> Channel[TextT]:
         """The channel of that name; nothing is sent.
@@ -311,6 +313,32 @@ class HoldMQ(Generic[TextT]):
         """
         self._owner.check()
 
+    def send(self, *words: Any, **options: Any) -> Any:
+        """What the server replies to a command of its own; for this package alone.
+
+        Raises:
+            ForkedError: another process has used this client.
+        """
+        self._owner.check()
+        return self.client.execute_command(*words, **options)
+
+    def cluster(self) -> Any:
+        """The client of a cluster, which knows the nodes by then; for this package alone.
+
+        Raises:
+            ForkedError: another process has used this client.
+        """
+        self._owner.check()
+        return nodes(self.client)
+
+    def reload(self) -> None:
+        """The client of a cluster asks anew which node has which slot; for this package alone.
+
+        Raises:
+            ForkedError: another process has used this client.
+        """
+        reload(self.cluster())
+
     def execute_at(self, node: Any, command: Command[T]) -> T:
         """The same at one node of a cluster, tried once; for this package alone."""
         self._owner.check()
@@ -380,8 +408,7 @@ class HoldMQ(Generic[TextT]):
         Raises:
             ModuleMissingError: there is none.
         """
-        self._owner.check()
-        sections = self.client.execute_command("INFO", "holdmq", **self._anywhere())
+        sections = self.send("INFO", "holdmq", **self._anywhere())
         if not sections:
             raise ModuleMissingError("the server has no HoldMQ module: INFO has no section 'holdmq'")
         return cast("dict[str, Any]", sections)
@@ -402,7 +429,7 @@ class HoldMQ(Generic[TextT]):
             [('device-10', 'reader-1')]
         """
         commands.session_list(count=arguments.in_range("page", page, 1, commands.MAX_COUNT), connected=connected)
-        primaries = (nodes(self.client)).get_primaries() if self.is_cluster else [None]
+        primaries = (self.cluster()).get_primaries() if self.is_cluster else [None]
         for node in primaries:
             cursor = None
             while True:
@@ -501,7 +528,7 @@ class HoldMQ(Generic[TextT]):
         Raises:
             ArgumentError: the channels are of several slots.
         """
-        cluster = nodes(self.client)
+        cluster = self.cluster()
         slots = {cluster.keyslot(channel) for channel in channels}
         if len(slots) > 1:
             raise ArgumentError(f"channels are of {len(slots)} slots; expected a common hash tag, as in {{tag}}.name")
@@ -546,7 +573,7 @@ class HoldMQ(Generic[TextT]):
         return hasattr(self.client, "get_primaries")
 
     def _execute_on_nodes(self, command: Command[T]) -> T:
-        cluster = nodes(self.client)
+        cluster = self.cluster()
         one = command.scope is Scope.FIRST
         asked = [cluster.get_node_from_key(command.words[1])] if one else cluster.get_primaries()
         parts = [self.execute_at(node, command) for node in asked]
@@ -556,11 +583,10 @@ class HoldMQ(Generic[TextT]):
 
     def _anywhere(self) -> dict[str, Any]:
         """Options that send a command without a key to some node of a cluster."""
-        return {"target_nodes": (nodes(self.client)).get_random_node()} if self.is_cluster else {}
+        return {"target_nodes": (self.cluster()).get_random_node()} if self.is_cluster else {}
 
     def _unknown(self, names: Sequence[str]) -> list[str]:
-        self._owner.check()
         options = {"NEVER_DECODE": True, **self._anywhere()}
         # In one word, so that redis-py does not take the reply for that of COMMAND.
-        replies = self.client.execute_command("COMMAND INFO", *names, **options)
+        replies = self.send("COMMAND INFO", *names, **options)
         return [name for name, reply in zip(names, replies, strict=True) if not reply]

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdmq import _dry_run_commands as commands
 from holdmq._durations import Duration
-from holdmq._io import nodes
 from holdmq.commands import Command
 from holdmq.replies import DryRunChannel, DryRunReport, Text
 
@@ -66,7 +65,7 @@ class DryRun:
         return DryRunReport(tuple(summaries), tuple(sorted(channels, key=_most_first)))
 
     def _nodes(self) -> list[Any]:
-        return list((nodes(self._hold.client)).get_primaries()) if self._hold.is_cluster else [None]
+        return list((self._hold.cluster()).get_primaries()) if self._hold.is_cluster else [None]
 
     def _at(self, node: Any, command: Command[T]) -> T:
         return self._hold.execute(command) if node is None else self._hold.execute_at(node, command)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdmq import history_commands
-from holdmq._io import ask, nodes, reload
+from holdmq._io import ask
 from holdmq._sync.slots import Patience, node_at
 from holdmq.commands import Command
 from holdmq.errors import HoldMQError, NoStoreError, library_of, lost_of, translation
@@ -57,7 +57,7 @@ class Nodes:
     def primaries(self) -> list[Any]:
         """The nodes that have slots, asked for anew if one was lost."""
         self.refresh(only_if_doubtful=True)
-        primaries = (nodes(self._hold.client)).get_primaries()
+        primaries = (self._hold.cluster()).get_primaries()
         if not primaries:
             raise HoldMQError("the cluster has no primary: one expected that has slots")
         return list(primaries)
@@ -65,13 +65,13 @@ class Nodes:
     def refresh(self, *, only_if_doubtful: bool = False) -> None:
         """Asks the cluster anew who has which slot."""
         if self._doubtful or not only_if_doubtful:
-            reload(nodes(self._hold.client))
+            self._hold.reload()
             self._doubtful = False
 
     def owner(self, key: bytes, told: str = "") -> Any:
         """The node at `host:port`, if it is known; else the one that has the slot of the key."""
         self.refresh(only_if_doubtful=True)
-        cluster = nodes(self._hold.client)
+        cluster = self._hold.cluster()
         return node_at(cluster, told) or cluster.get_node_from_key(key)
 
     def ask(self, node: Any, command: Command[T]) -> T:

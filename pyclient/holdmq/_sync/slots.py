@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdmq import commands
-from holdmq._io import nodes, reload, sleep
+from holdmq._io import sleep
 from holdmq.commands import Command, SlotRange
 from holdmq.errors import MovingError, is_demoted
 
@@ -69,7 +69,7 @@ class Slots:
             if left and not all(part.address for part in left):
                 self._owners = []
                 if patience.wait():
-                    reload(self._hold.client)
+                    self._hold.reload()
             if left and patience.is_over:
                 raise MovingError.of(command.words[0], left)
         return command.merge(parts) if command.merge else parts[0]
@@ -92,7 +92,7 @@ class Slots:
 
     def _by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
         """The ranges by the node to ask, and those of nobody known."""
-        cluster = nodes(self._hold.client)
+        cluster = self._hold.cluster()
         known_owners = self._owners  # another thread may forget them meanwhile
         if not known_owners:
             known_owners = self._owners = list(owners(cluster.nodes_manager.slots_cache))

@@ -261,7 +261,8 @@ def test_members_that_come_and_go_lose_nothing_and_first_get_each_topic_in_its_o
 ) -> None:
     keep(client, 0, 600)
     members = Members(client, random.Random(seed))
-    eventually(lambda: all(session.info()["messages"] > 50 for session in members.sessions.values()), what="the past")
+    # Who subscribed first may have got most of it.
+    eventually(lambda: sum(session.info()["messages"] for session in members.sessions.values()) == 600, what="the past")
     for turn in range(150):
         keep(client, 600 + turn, 1)
         members.step()

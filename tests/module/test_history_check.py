@@ -107,7 +107,8 @@ def core_entry(number: int) -> bytes:
 
 
 def mark(client: redis.Redis) -> str:
-    client.setrange("{s/0}_history_1_marks", 16, b"\x00")
+    stands: Any = client.getrange("{s/0}_history_1_marks", 16, 16)
+    client.setrange("{s/0}_history_1_marks", 16, bytes([stands[0] ^ 0xFF]))
     return "mark 1 is not that of message 257"
 
 

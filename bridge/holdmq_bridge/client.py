@@ -497,6 +497,8 @@ class Client(asyncio.BufferedProtocol):
             self._reading = False
             stream.pause_reading()
             bridge.resting(self)
+        elif rest and bridge.congested:  # its own reason may be over: nobody tells it again
+            bridge.resting(self)
         elif not rest and not self._reading:
             self._reading = True
             self._heard_at = bridge.loop.time()  # while it was not read it could not be heard

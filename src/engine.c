@@ -132,6 +132,7 @@ static void connection_free(hmq_engine *e, connection *c) {
     hmq_bytes_free(&e->allocator, &c->unread);
     hmq_bytes_free(&e->allocator, &c->again);
     hmq_bytes_free(&e->allocator, &c->later);
+    hmq_confirm_forget(e, c);
     hmq_engine_buffer_done(e, &c->output);
     if (c->names != NULL) e->allocator.release(c->names);
     e->allocator.release(c);
@@ -143,9 +144,10 @@ void hmq_engine_free(hmq_engine *e) {
     for (uint32_t i = 0; i < e->slot_count; i++) {
         if (e->slots[i] != NULL) connection_free(e, e->slots[i]);
     }
-    hmq_bytes *all[] = {&e->free_slots,      &e->log,           &e->awaited,       &e->incoming,
-                        &e->outputs.bytes,   &e->flushes.bytes, &e->waiting.bytes, &e->fetch_queue.bytes,
-                        &e->ack_queue.bytes, &e->events,        &e->scratch,       &e->handed};
+    hmq_bytes *all[] = {&e->free_slots,       &e->log,           &e->awaited,       &e->incoming,
+                        &e->outputs.bytes,    &e->flushes.bytes, &e->waiting.bytes, &e->fetch_queue.bytes,
+                        &e->ack_queue.bytes,  &e->events,        &e->scratch,       &e->handed,
+                        &e->unconfirmed.bytes};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) hmq_bytes_free(&allocator, all[i]);
     while (e->spare_count > 0) hmq_bytes_free(&allocator, &e->spare[--e->spare_count]);
     if (e->slots != NULL) allocator.release(e->slots);
@@ -383,7 +385,8 @@ bool hmq_engine_wants_flush_now(const hmq_engine *e) {
 }
 
 bool hmq_engine_waits(const hmq_engine *e) {
-    return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->ack_queue.bytes.len > 0 || e->sweep;
+    return e->waiting.bytes.len > 0 || e->flushes.bytes.len > 0 || e->ack_queue.bytes.len > 0 || e->sweep ||
+           hmq_confirm_waits(e);
 }
 
 static bool is_due(const retry *r, int64_t now_ms) {
@@ -444,7 +447,8 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
 }
 
 bool hmq_engine_congested(const hmq_engine *e) {
-    return hmq_log_count(e) > e->settings.max_outstanding || e->log.len > e->settings.max_outstanding_bytes;
+    return hmq_log_count(e) + e->held > e->settings.max_outstanding ||
+           e->log.len + e->held_bytes > e->settings.max_outstanding_bytes;
 }
 
 uint32_t hmq_engine_unanswered(const hmq_engine *e, hmq_conn conn) {
@@ -453,7 +457,7 @@ uint32_t hmq_engine_unanswered(const hmq_engine *e, hmq_conn conn) {
 }
 
 size_t hmq_engine_outstanding(const hmq_engine *e) {
-    return hmq_log_count(e);
+    return hmq_log_count(e) + e->held;
 }
 
 #define OWED_BYTES ((size_t)1024)
@@ -465,7 +469,7 @@ size_t hmq_engine_owed(const hmq_engine *e) {
 }
 
 void hmq_engine_look(const hmq_engine *e, hmq_engine_levels *levels) {
-    *levels = (hmq_engine_levels){.clients_behind = e->behind};
+    *levels = (hmq_engine_levels){.clients_behind = e->behind, .acknowledgements_withheld = e->held};
     for (uint32_t i = 0; i < e->slot_count; i++) {
         const connection *c = e->slots[i];
         if (c == NULL) continue;
@@ -479,6 +483,7 @@ void hmq_engine_look(const hmq_engine *e, hmq_engine_levels *levels) {
 
 void hmq_engine_server_lost(hmq_engine *e) {
     e->up = e->broken = e->unpacked = e->unpipelined = false; /* the next one may be newer */
+    hmq_confirm_lost(e);
     hmq_log_lost(e);
     hmq_bytes_free(&e->allocator, &e->incoming);
     e->measured = (hmq_resp_progress){0};

@@ -36,7 +36,9 @@
  *  6. A publish that had no reply when the connection to the server broke, twice, goes by itself from then on, one at a
  *     time of all clients'.  When the connection broke HMQ_PUBLISH_ATTEMPTS times it is refused (5.0), or its client is
  *     disconnected (3.1.1): a publish that breaks the connection must not do so for ever.
- *  7. There is no clock and no randomness in here: the time comes with each call (ms since 1970, the server's unit).
+ *  7. With wait_replicas, an acknowledgement of a publish (law 1) also waits for that many replicas, which are asked by
+ *     one WAIT after the commands of a turn; while fewer have confirmed it is withheld, and WAIT is sent again.
+ *  8. There is no clock and no randomness in here: the time comes with each call (ms since 1970, the server's unit).
  *
  * Events are handed out one at a time, in order.  The bytes of an event belong to the engine or to the caller's input
  * and stay valid until the next call.  Any input is safe.  Nothing here is thread-safe. */
@@ -77,6 +79,8 @@ typedef struct hmq_engine_settings {
     uint32_t retry_first_ms; /* pause before what was refused for now is sent again; it doubles up to ... */
     uint32_t retry_most_ms;
     uint32_t retry_total_ms; /* refused for so long: FAILED */
+    uint32_t wait_replicas; /* that have to confirm a publish before it is acknowledged (WAIT); 0: none */
+    uint32_t wait_timeout_ms; /* of one WAIT, during which the server takes nothing else of this connection */
     uint64_t inbox_seed[2]; /* random, else client ids can be chosen that make the table of inboxes slow */
 } hmq_engine_settings;
 
@@ -97,7 +101,10 @@ typedef enum hmq_engine_event_kind {
                                  hmq_engine_continue */
     HMQ_EVENT_WITHHELD =
         12, /* conn; bytes: a topic of its queue that its rules deny; of the first such message alone */
-    HMQ_EVENT_ABANDONED = 13 /* conn; bytes: topic, token: size of a publish that law 6 refuses */
+    HMQ_EVENT_ABANDONED = 13, /* conn; bytes: topic, token: size of a publish that law 6 refuses */
+    HMQ_EVENT_UNCONFIRMED = 14, /* acknowledgements are withheld; token: replicas that confirmed; bytes: an error of
+                                 the server; told once until ... */
+    HMQ_EVENT_CONFIRMED = 15 /* token: replicas that confirmed; the acknowledgements go out */
 } hmq_engine_event_kind;
 
 typedef struct hmq_engine_event {
@@ -167,6 +174,7 @@ typedef struct hmq_engine_counters {
     uint64_t acknowledged_ms; /* when the last publish was acknowledged (the engine's clock) */
     uint64_t publishes_abandoned; /* refused after HMQ_PUBLISH_ATTEMPTS losses of the server */
     uint64_t publishes_dropped_qos0; /* not taken by the server, or in doubt when it was lost */
+    uint64_t waits_unconfirmed; /* WAITs that ended without wait_replicas */
     uint64_t messages_sent[3], messages_sent_again, messages_acknowledged;
     uint64_t messages_dropped_qos0; /* the client does not read */
     uint64_t messages_dropped_oversized, messages_dropped_expired, messages_unreadable;
@@ -253,7 +261,7 @@ bool hmq_engine_next_event(hmq_engine *engine, hmq_engine_event *event);
 hmq_slice hmq_engine_server_output(hmq_engine *engine);
 void hmq_engine_server_written(hmq_engine *engine, size_t bytes);
 bool hmq_engine_congested(const hmq_engine *engine);
-/* Commands without a reply. */
+/* Commands without a reply, and publishes whose acknowledgements are withheld. */
 size_t hmq_engine_outstanding(const hmq_engine *engine);
 /* Publishes of this client that the server has not answered; 0 too if the connection is not known. */
 uint32_t hmq_engine_unanswered(const hmq_engine *engine, hmq_conn conn);
@@ -267,6 +275,7 @@ typedef struct hmq_engine_levels {
     uint64_t messages_ready; /* here, behind a full window or a full socket */
     uint64_t clients_behind; /* with more in their queues at the server */
     uint64_t bytes_unsent; /* of packets that no socket has taken from the engine */
+    uint64_t acknowledgements_withheld; /* of publishes that the server took and wait_replicas have not confirmed */
 } hmq_engine_levels;
 
 /* O(connections): for whoever looks now and then. */

@@ -9,6 +9,7 @@
  *      engine_queue.c    a session's queue: pages that are fetched, the comparison after a loss of the server
  *      engine_send.c     messages on their way to a client: window, ready line
  *      engine_acks.c     what clients acknowledge, and how the server is told
+ *      engine_confirm.c  answers that are withheld until replicas have confirmed
  *      engine_traffic.c  what each connection sent and received, for whoever looks
  *      inflight.c        the messages that a client has and has not acknowledged
  *
@@ -41,7 +42,8 @@ typedef enum command_kind {
     COMMAND_FETCH = 6,
     COMMAND_SENT = 7,
     COMMAND_OWNER = 8,
-    COMMAND_SILENT = 9    /* of the owner: confirmed by a push for each channel */
+    COMMAND_SILENT = 9,   /* of the owner: confirmed by a push for each channel */
+    COMMAND_WAIT = 10     /* engine_confirm.c */
 } command_kind;
 
 typedef struct awaited {
@@ -57,6 +59,13 @@ typedef struct awaited {
     uint8_t losses;        /* of the server, since it was written: of a publish */
     bool alone;            /* under way as the only suspect (engine_log.c) */
 } awaited;
+
+/* The outcome of a command that replicas have not confirmed yet; the bytes of the command follow it. */
+typedef struct held_answer {
+    int64_t reached; /* of a publish */
+    awaited entry;
+    uint8_t refusal; /* reason code of 5.0; 0: it was done */
+} held_answer;
 
 /* A queue of 16-bit numbers, lists of connections, and so on: arrays that grow. */
 typedef struct id_queue {
@@ -103,7 +112,7 @@ typedef struct connection {
     hmq_conn handle;
     uint8_t phase;
     uint8_t version;
-    bool writable, in_outputs, in_flush, in_waiting, in_fetch_queue, in_ack_queue;
+    bool writable, in_outputs, in_flush, in_waiting, in_fetch_queue, in_ack_queue, in_unconfirmed;
     bool paused;       /* a packet is with the owner: what follows waits */
     bool told_to_rest; /* and so RELIEF is owed */
     bool has_more;     /* whole packets were left in `unread`: a call takes TURN_PACKETS at most */
@@ -116,6 +125,7 @@ typedef struct connection {
     uint32_t under_way;   /* of them with the server */
     hmq_bytes again;      /* those of them that are to be sent again: engine_log.c has the form */
     hmq_bytes later;      /* and those that came behind them */
+    hmq_bytes held;       /* held_answers with their commands: engine_confirm.c */
     retry publishes;      /* one of them was refused for now */
     uint32_t quota_used;
     uint16_t receive_maximum, alias_maximum_in, alias_maximum_out;
@@ -182,6 +192,11 @@ struct hmq_engine {
     bool unpacked; /* this server knows no SESSION.FETCH ... PACKED */
     bool unpipelined; /* this server knows no TOPIC.PIPELINE, or does not permit it */
     bool suspect_under_way; /* the one publish that may break the connection (engine_log.c) */
+    bool wait_due, wait_under_way; /* engine_confirm.c */
+    bool unconfirmed_told;
+    int64_t wait_at_ms; /* the next WAIT not before */
+    uint32_t held; /* answers of all connections */
+    size_t held_bytes; /* with their commands */
     bool sweep; /* something could not be put on a list, or raised: the next flush looks at all connections */
     hmq_bytes log; /* commands without a reply, and those not written */
     size_t unwritten; /* bytes at the end of the log */
@@ -196,7 +211,7 @@ struct hmq_engine {
     uint64_t fetch_bytes; /* that the pages under way may have */
     uint32_t behind; /* connections that are */
     uint32_t acking; /* identifiers in the SESSION.ACKs that have no reply yet */
-    conn_list outputs, flushes, waiting, fetch_queue, ack_queue;
+    conn_list outputs, flushes, waiting, fetch_queue, ack_queue, unconfirmed;
     hmq_bytes events; /* hmq_engine_event, each with its bytes behind it */
     hmq_bytes scratch; /* room for a message of TBMQ's, decoded */
     hmq_bytes handed; /* the output that was handed out last */
@@ -253,6 +268,20 @@ static inline bool rules_allow(const rule_set *set, hmq_slice topic) {
 /* The server was lost too often: the publish, of which these are the bytes of the command, is refused. */
 void hmq_publish_abandon(hmq_engine *e, connection *c, const awaited *entry, const uint8_t *bytes);
 
+/* What was held is settled: the client is answered. */
+void hmq_publish_settled(hmq_engine *e, connection *c, const held_answer *answer);
+
+/* ---- engine_confirm.c ---- */
+bool hmq_confirm_needs(const hmq_engine *e, const awaited *entry); /* by replicas, before the client is answered */
+bool hmq_confirm_waits(const hmq_engine *e); /* for a WAIT to be sent */
+void hmq_confirm_ask(hmq_engine *e); /* at the end of a turn: WAIT, if it is due */
+void hmq_confirm_replied(hmq_engine *e, const hmq_resp_item *reply);
+/* Withholds the answer to a command.  False: no memory. */
+bool hmq_confirm_hold(hmq_engine *e, connection *c, const hmq_slice *command, const held_answer *answer);
+bool hmq_confirm_uses(const connection *c, uint16_t packet_id); /* O(what is held for it) */
+void hmq_confirm_forget(hmq_engine *e, connection *c);
+void hmq_confirm_lost(hmq_engine *e); /* before hmq_log_lost */
+
 /* ---- engine_log.c ---- */
 /* Room for commands of at most `most` bytes; NULL: no memory.  Then hmq_log_add, for each. */
 uint8_t *hmq_log_room(hmq_engine *e, size_t most);
@@ -261,6 +290,7 @@ bool hmq_log_add(hmq_engine *e, const awaited *entry);
 bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry);
 const awaited *hmq_log_head(const hmq_engine *e); /* NULL: nothing is awaited */
 void hmq_log_drop_head(hmq_engine *e);
+hmq_slice hmq_log_head_command(const hmq_engine *e); /* its bytes, without a frame */
 size_t hmq_log_count(const hmq_engine *e);
 void hmq_log_lost(hmq_engine *e);
 /* Keeps the command at the head to be sent again.  `seen`: the server may have executed it. */

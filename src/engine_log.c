@@ -123,6 +123,7 @@ bool hmq_log_add(hmq_engine *e, const awaited *entry) {
     hmq_bytes_wrote(&e->log, entry->len);
     e->unwritten += entry->len;
     e->count.commands_sent++;
+    if (hmq_confirm_needs(e, entry)) e->wait_due = true;
     return true;
 }
 
@@ -176,8 +177,13 @@ const awaited *hmq_log_head(const hmq_engine *e) {
     return head(e) != NULL && head_is_written(e) ? head(e) : NULL;
 }
 
+hmq_slice hmq_log_head_command(const hmq_engine *e) {
+    return (hmq_slice){hmq_bytes_at(&e->log) + head(e)->before, head(e)->len};
+}
+
 hmq_slice hmq_engine_server_output(hmq_engine *e) {
     seal(e, 0);
+    hmq_confirm_ask(e);
     if (e->unwritten == 0) return (hmq_slice){NULL, 0};
     return (hmq_slice){hmq_bytes_at(&e->log) + (e->log.len - e->unwritten), e->unwritten};
 }
@@ -286,7 +292,7 @@ static bool is_among(const hmq_bytes *kept, const connection *c, uint16_t packet
 bool hmq_log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id) {
     for (size_t i = 0; c->under_way > 0 && i < hmq_log_count(e); i++)
         if (is_use(entry_at(e, i), c, packet_id)) return true;
-    return is_among(&c->again, c, packet_id) || is_among(&c->later, c, packet_id);
+    return is_among(&c->again, c, packet_id) || is_among(&c->later, c, packet_id) || hmq_confirm_uses(c, packet_id);
 }
 
 /* One command whose reply will not come. */

@@ -50,6 +50,10 @@ static bool is_gone(hmq_slice error) {
 
 /* ---- publishes ---- */
 
+static bool is_fleeting(const awaited *entry) {
+    return entry->kind == COMMAND_PUBLISH && entry->qos == 0;
+}
+
 static void finish(hmq_engine *e, connection *c) {
     c->outstanding--;
     if (c->outstanding == 0) c->publishes.pause_ms = 0;
@@ -79,13 +83,38 @@ static void published(hmq_engine *e, connection *c, const awaited *entry, int64_
     answer_publish(e, c, entry, reached == 0 ? REASON_UNHEARD : 0);
 }
 
-static void done(hmq_engine *e, connection *c, const awaited *entry, int64_t reply) {
+static void settle(hmq_engine *e, connection *c, const awaited *entry, int64_t reply) {
     switch (entry->kind) {
     case COMMAND_PUBLISH: published(e, c, entry, reply); break;
     case COMMAND_DENIED: answer_publish(e, c, entry, c->version == 5 ? REASON_NOT_AUTHORIZED : 0); break;
     default: /* COMPLETE */ hmq_client_answer(e, c, HMQ_MQTT_PUBCOMP, entry->packet_id, 0); quota_back(c);
     }
+    finish(e, c);
+}
+
+/* The outcome of the command at the head, if replicas have to confirm it, or others before it. */
+static bool is_held(hmq_engine *e, connection *c, const awaited *entry, int64_t reply, uint8_t refusal) {
+    bool is_due = c->held.len > 0 || (refusal == 0 && hmq_confirm_needs(e, entry));
+    if (is_fleeting(entry) || !is_due) return false;
+    const hmq_slice command = hmq_log_head_command(e);
+    held_answer answer = {.reached = reply, .entry = *entry, .refusal = refusal};
+    answer.entry.batch = answer.entry.before = answer.entry.after = 0;
+    answer.entry.alone = false;
+    if (!hmq_confirm_hold(e, c, &command, &answer)) hmq_engine_no_memory(e, c);
+    return true;
+}
+
+static void done(hmq_engine *e, connection *c, const awaited *entry, int64_t reply) {
     if (!c->publishes.waits) c->publishes.pause_ms = 0;
+    if (!is_held(e, c, entry, reply, 0)) settle(e, c, entry, reply);
+}
+
+void hmq_publish_settled(hmq_engine *e, connection *c, const held_answer *answer) {
+    if (answer->refusal == 0) {
+        settle(e, c, &answer->entry, answer->reached);
+        return;
+    }
+    answer_publish(e, c, &answer->entry, answer->refusal);
     finish(e, c);
 }
 
@@ -118,6 +147,7 @@ static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry,
         uint8_t reason = is_quota                       ? REASON_QUOTA
                          : begins_with(error, "NOPERM") ? REASON_NOT_AUTHORIZED
                                                         : REASON_UNSPECIFIED;
+        if (is_held(e, c, entry, 0, reason)) return;
         answer_publish(e, c, entry, reason);
     } else {
         failed(e, c, error);
@@ -147,10 +177,6 @@ void hmq_publish_abandon(hmq_engine *e, connection *c, const awaited *entry, con
     else
         failed(e, c, (hmq_slice){(const uint8_t *)text, sizeof text - 1});
     finish(e, c);
-}
-
-static bool is_fleeting(const awaited *entry) {
-    return entry->kind == COMMAND_PUBLISH && entry->qos == 0;
 }
 
 static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
@@ -309,6 +335,7 @@ static bool head_replied(hmq_engine *e, const hmq_resp_item *item, hmq_slice rep
         client_replied(e, c, &entry, item);
     else if (is_open && !queue_replied(e, c, &entry, item, reply))
         return false;
+    if (entry.kind == COMMAND_WAIT) hmq_confirm_replied(e, item);
     if (entry.kind == COMMAND_FETCH) fetch_done(e, entry.token);
     if (entry.alone) hmq_log_suspect_done(e);
     if (is_open && hmq_log_goes_on(c)) hmq_engine_wants_time(e, c);

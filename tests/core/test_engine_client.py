@@ -294,6 +294,7 @@ def test_what_waits_for_clients_can_be_looked_at() -> None:
     desk = Desk(EngineSettings(max_ready=2))
     conn, other = desk.open(window=1), desk.open(b"o")
     nothing = {"messages_inflight": 0, "messages_ready": 0, "clients_behind": 0, "bytes_unsent": 0}
+    nothing |= {"acknowledgements_withheld": 0}
     desk.received(conn)
     desk.received(other)
     assert desk.engine.levels() == nothing

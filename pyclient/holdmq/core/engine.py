@@ -65,6 +65,8 @@ class EventKind(IntEnum):
     DENIED = 11  # the client's first publish that its rules deny: `data` is the topic; then `proceed`
     WITHHELD = 12  # the first message for the client whose topic its rules deny: `data` is the topic
     ABANDONED = 13  # a publish is refused: the server was lost each time; `data` is its topic, `token` its size
+    UNCONFIRMED = 14  # acknowledgements are withheld: `token` replicas confirmed, or `data` is the server's error
+    CONFIRMED = 15  # they go out: `token` replicas confirmed
 
 
 class Traffic(NamedTuple):
@@ -135,6 +137,8 @@ class EngineSettings:
     retry_first_ms: int = 50
     retry_most_ms: int = 2000
     retry_total_ms: int = 60_000
+    wait_replicas: int = 0
+    wait_timeout_ms: int = 100
     inbox_seed: tuple[int, int] = (0, 0)
 
 
@@ -390,7 +394,7 @@ class Engine:
 
     @property
     def outstanding(self) -> int:
-        """Commands without a reply."""
+        """Commands without a reply, and publishes whose acknowledgements are withheld."""
         return int(lib.hmq_engine_outstanding(self._engine))
 
     @property

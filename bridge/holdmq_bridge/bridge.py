@@ -61,6 +61,9 @@ _WAIT_S = 0.02  # between two looks of the engine at what waits for time to pass
 # What ended a client whose command was refused for good.
 _ENDINGS = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE, "INVALIDTOPIC": Ending.PROTOCOL}
 
+# How WAIT is refused where there is no primary any more.
+_NO_PRIMARY = ("UNBLOCKED", "ERR WAIT cannot be used with replica")
+
 Answered = Callable[[Reply], None]
 
 
@@ -69,6 +72,7 @@ _LEVELS = {
     "messages_ready": "messages here behind a full window or socket",
     "clients_behind": "clients with more messages in their queues at the server",
     "bytes_unsent": "bytes for clients that no socket has taken",
+    "acknowledgements_withheld": "publishes that the server took and that wait_replicas have not confirmed",
 }
 
 
@@ -104,6 +108,7 @@ class Bridge:
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._link_task: asyncio.Task[None] | None = None
         self._draining = False
+        self.unconfirmed = False  # acknowledgements are withheld: too few replicas confirm
         self._over = False  # the pump is gone
         self._full_told_at = self._proxy_told_at = -_FULL_TOLD_EVERY_S
         self._progress = asyncio.Event()  # something was answered or ended: for the shutdown to look again
@@ -403,6 +408,9 @@ class Bridge:
         if event.kind == EventKind.PUSH:
             self.replays.pushed(event.data)
             return
+        if event.kind in (EventKind.UNCONFIRMED, EventKind.CONFIRMED):
+            self._on_confirmation(event)
+            return
         client = self._by_conn.get(event.conn)
         if client is None:
             return
@@ -411,6 +419,20 @@ class Bridge:
         except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)
             log.defect("a defect; the client is given up", error, client=client.session.client_id)
             client.end(Ending.DEFECT)
+
+    def _on_confirmation(self, event: Event) -> None:
+        wanted = self.settings.wait_replicas
+        self.unconfirmed = event.kind == EventKind.UNCONFIRMED
+        if not self.unconfirmed:
+            self._unserved.stop()
+            log.info("replicas confirm writes again", replicas=event.token, wait_replicas=wanted)
+            return
+        self._unserved.begin()
+        error = event.data.decode(errors="backslashreplace")
+        told = {"error": error} if error else {"replicas": event.token}
+        log.warning("acknowledgements are withheld: too few replicas confirm writes", wait_replicas=wanted, **told)
+        if error.startswith(_NO_PRIMARY):
+            self.link.leave("it has become a replica")
 
     def _on_client_event(self, client: Client, event: Event) -> None:
         if event.kind == EventKind.RELIEF:
@@ -511,7 +533,8 @@ class Bridge:
         self._progress.set()
         self._asked.clear()
         self.readiness.lost()
-        self._unserved.server_lost()
+        self._unserved.begin()
+        self.unconfirmed = False
         self.engine.server_lost()
         self.pump.answered()
         self.replays.server_lost()
@@ -539,6 +562,8 @@ def _engine_settings(settings: Settings) -> EngineSettings:
         max_message_expiry_s=settings.max_message_expiry_s,
         retry_first_ms=_milliseconds(settings.retry_first_s),
         retry_most_ms=_milliseconds(settings.retry_max_s),
+        wait_replicas=settings.wait_replicas,
+        wait_timeout_ms=_milliseconds(settings.wait_timeout_s),
         retry_total_ms=_NEVER_MS if settings.unserved_publisher == "wait" else _milliseconds(settings.retry_total_s),
         inbox_seed=(secrets.randbits(64), secrets.randbits(64)),
     )

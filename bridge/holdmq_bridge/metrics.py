@@ -66,6 +66,7 @@ _MEANINGS = {
     "sessions_taken_over": "sessions that went to another connection",
     "subscriptions_refused": "filters of SUBSCRIBE packets that were not granted",
     "proxies_refused": "connections without a PROXY header, or from where none is believed",
+    "waits_unconfirmed": "WAIT commands that ended without wait_replicas: acknowledgements are withheld",
     "websocket_faults": "WebSockets closed because of a frame that is not allowed",
     "websockets_refused": "requests for a WebSocket that were refused: another origin, path or subprotocol, or none",
     "slow_clients_closed": "clients closed because they did not read",

@@ -53,6 +53,8 @@ class Readiness:
             return self._tell("there is no connection to the server")
         if bridge.link.in_doubt:
             return self._tell("a failover is under way")
+        if bridge.unconfirmed:
+            return self._tell("too few replicas confirm writes (wait_replicas)")
         if bridge.loop.time() > self._at + _FRESH_S:
             await self._ask()
         recent = bridge.loop.time() < self._refused_at + _REFUSED_S

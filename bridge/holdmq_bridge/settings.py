@@ -106,6 +106,16 @@ class Settings(AuthSettings, BaseSettings):
         description="seconds that a client's publish waits for a server that is away or keeps refusing; then "
         "unserved_publisher says what happens",
     )
+    wait_replicas: Annotated[int, Field(ge=0, le=1000)] = Field(
+        0,
+        description="replicas that have to confirm a publish before the client gets its acknowledgement (WAIT, once "
+        "per turn); 0: none",
+    )
+    wait_timeout_s: Annotated[float, Field(ge=0.001, le=10.0)] = Field(
+        0.1,
+        description="seconds of one WAIT; while replicas are missing the acknowledgements are withheld, and other "
+        "commands wait for so long",
+    )
     unserved_publisher: Literal["disconnect", "wait"] = Field(
         "disconnect",
         description="a client whose publish has waited for retry_total_s: disconnect it (MQTT 5.0: with a reason "
@@ -315,6 +325,11 @@ class Settings(AuthSettings, BaseSettings):
             raise ValueError("tls_crl needs tls_client_certificates to be optional or required")
         if self.proxy_protocol and (self.tls_port is not None or self.wss_port is not None):
             raise ValueError("proxy_protocol does not go together with tls_port and wss_port: the proxy ends TLS")
+        if self.wait_replicas > 0 and self.wait_timeout_s >= self.server_timeout_s:
+            raise ValueError(
+                f"wait_timeout_s {self.wait_timeout_s:g}: expected less than server_timeout_s "
+                f"({self.server_timeout_s:g})"
+            )
         if all(port is None for port in (self.port, self.tls_port, self.ws_port, self.wss_port)):
             raise ValueError("no listener: one of port, tls_port, ws_port and wss_port has to be set")
         return self

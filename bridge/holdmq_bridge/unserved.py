@@ -1,4 +1,4 @@
-"""Clients whose publishes wait for a server that stays away are told so, by the end of their connections.
+"""Clients whose publishes wait for a server that stays away, or for replicas, are told so: their connections end.
 
 A client that waits without a word cannot tell a slow broker from a dead one.  After `retry_total_s` its connection
 ends: it can raise an alarm, store its messages, or try another broker.  Clients without a waiting publish stay.
@@ -22,20 +22,20 @@ _AGAIN_S = 5.0  # from one look to the next, while the server stays away
 
 
 class Unserved:
-    """The looks at all clients.  The bridge tells when the server is lost and back."""
+    """The looks at all clients.  The bridge tells when they begin to wait, and when that is over."""
 
     def __init__(self, bridge: "Bridge") -> None:
         self._bridge = bridge
         self._timer: asyncio.Handle | None = None
 
-    def server_lost(self) -> None:
-        """Looks for the first time in `retry_total_s`; a loss during an absence changes nothing."""
+    def begin(self) -> None:
+        """Looks for the first time in `retry_total_s`; what begins meanwhile changes nothing."""
         settings = self._bridge.settings
         if self._timer is None and settings.unserved_publisher == "disconnect":
             self._timer = self._bridge.loop.call_later(settings.retry_total_s, self._look)
 
     def stop(self) -> None:
-        """The server is back, or the bridge stops."""
+        """The server is back, replicas confirm again, or the bridge stops."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -53,5 +53,8 @@ class Unserved:
             self._timer = self._bridge.loop.call_soon(self._look_at, rest, ended)
             return
         if ended > 0:
-            log.warning("the server stays away: clients with waiting publishes were disconnected", clients=ended)
+            if self._bridge.up:
+                log.warning("replicas do not confirm: clients with waiting publishes were disconnected", clients=ended)
+            else:
+                log.warning("the server stays away: clients with waiting publishes were disconnected", clients=ended)
         self._timer = self._bridge.loop.call_later(_AGAIN_S, self._look)

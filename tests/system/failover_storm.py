@@ -222,8 +222,10 @@ class World:
         if len(primaries) != 1 or not all(sentinel.names(primaries[0]) for sentinel in self.sentinels):
             return False
         others = [server for server in self.servers if server is not primaries[0]]
-        return all(_role(server)[3] == b"connected" for server in others) and all(
-            sentinel.knows(REPLICAS, SENTINELS - 1) for sentinel in self.sentinels
+        return (
+            all(_role(server)[3] == b"connected" for server in others)
+            and all(sentinel.knows(REPLICAS, SENTINELS - 1) for sentinel in self.sentinels)
+            and _is_replicated(primaries[0])
         )
 
     @property
@@ -235,6 +237,13 @@ class World:
 def _role(server: Server) -> list[object]:
     with redis.Redis(port=server.port) as client:
         return list(client.execute_command("ROLE"))
+
+
+def _is_replicated(primary: Server) -> bool:
+    """Whether all replicas have what the primary has now: the check of docs/failover.md."""
+    with redis.Redis(port=primary.port, single_connection_client=True) as client:
+        client.set("holdmq:failover-check", 1, px=60_000)
+        return int(client.wait(REPLICAS, 5000)) >= REPLICAS
 
 
 def run(kind: ServerKind, directory: Path, *, failovers: int, pause_s: float, say: Callable[[str], None]) -> list[str]:

@@ -6,6 +6,7 @@
 #include "channel_index.h"
 #include "drain.h"
 #include "errors.h"
+#include "filter_unit.h"
 #include "index.h"
 #include "replication.h"
 
@@ -261,10 +262,12 @@ static bool begins_with(const char *text, size_t len, const char *word) {
 /* Runs a step as a command of its own.  `*done`: it was run; the result is the error if the server refuses writes now. */
 static server_string *run(server_ctx *ctx, step *s, bool *done) {
     server_string *name = channel_key(slice_of(s->channel), HMQ_CHANNEL_HELD), *refusal = NULL;
+    bool is_unit = filter_unit_begin();
     running = s;
     /* Under the rules for scripts, which are those of clients; errors come as replies. */
     server_reply *reply = sv.Call(ctx, "HOLDMQ.INTERNAL", s->kind <= STEP_KEEP ? "!SMEs" : "!Es", name);
     running = NULL;
+    if (is_unit) filter_unit_end();
     *done = reply != NULL && sv.CallReplyType(reply) != SERVER_REPLY_ERROR;
     if (reply != NULL && !*done) {
         size_t len;
@@ -293,7 +296,9 @@ static bool may_run_here(server_ctx *ctx) {
 server_string *store_keep(server_ctx *ctx, server_string *channel, server_string *message, keeping how, bool *done) {
     step s = {.kind = STEP_KEEP, .channel = channel, .message = message, .how = how};
     if (may_run_here(ctx)) {
+        bool is_unit = filter_unit_begin();
         keep(ctx, &s);
+        if (is_unit) filter_unit_end();
         *done = true;
         return NULL;
     }

@@ -16,6 +16,7 @@
 #include "channel_index.h"
 #include "channel_read.h"
 #include "drain.h"
+#include "filter_unit.h"
 #include "handoff.h"
 #include "internals.h"
 #include "pattern_walk.h"
@@ -114,10 +115,10 @@ static bool dry_run(server_filter_ctx *filter, uint64_t client, int db, bool sha
  * CHANNEL.PUBLISH, with the same arguments in the same places. */
 static void publish(server_filter_ctx *filter, bool sharded) {
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) != 3) return; /* else the server's own arity error */
-    walk_before_publish(sv.CommandFilterArgGet(filter, 1), sharded);
-    if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
     uint64_t client = client_of(filter);
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
+    walk_before_publish(channel, sharded);
+    if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
     if (!sharded && stays_stock(client, slice_of(channel))) return;
     int flags = sv.GetContextFlags(detached), db = 0;
     if (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING))) return;
@@ -175,8 +176,9 @@ static void subscribe(server_filter_ctx *filter, push_kind kind) {
 
 static void unsubscribe(server_filter_ctx *filter, push_kind kind) {
     channel_subscriber_left();
-    if (can.filter_client) with_names(filter, kind, drain_unsubscribes);
-    if (can.filter_client) with_names(filter, kind, walk_unsubscribes);
+    if (!can.filter_client) return;
+    with_names(filter, kind, drain_unsubscribes);
+    with_names(filter, kind, walk_unsubscribes);
 }
 
 /* AUTH or HELLO: the next verdict has to be a new one; inside MULTI it cannot be known yet. */
@@ -280,7 +282,11 @@ static bool is_publish(hmq_slice name) {
 
 /* A connection's command: whoever subscribed before it has done so by now.  One of a script: perhaps not yet. */
 static void settle(server_filter_ctx *filter) {
+    filter_unit_client(client_of(filter));
+    bool is_unit = filter_unit_begin();
     handoff_settle(!can.filter_client || is_connected(sv.CommandFilterGetClientId(filter)));
+    if (is_unit) filter_unit_end();
+    filter_unit_no_client();
 }
 
 static bool is_script(hmq_slice name) {
@@ -355,10 +361,12 @@ static void on_command(server_filter_ctx *filter) {
     name.data = (const uint8_t *)sv.StringPtrLen(sv.CommandFilterArgGet(filter, 0), &name.len);
     if (name.len >= sizeof first_letters / sizeof first_letters[0]) return;
     if (!(first_letters[name.len] >> (name.data[0] & 31) & 1)) return;
+    filter_unit_client(client_of(filter));
     if (is_publish(name))
         publish(filter, false);
     else
         dispatch(filter, name);
+    filter_unit_no_client();
 }
 
 bool intercept_start(server_ctx *ctx) {

@@ -14,6 +14,9 @@ static struct {
     int (*auth_required)(server_client *);
     int (*subscribed)(void);
     int (*shard_subscribed)(void);
+    void (*enter_unit)(int update_time, long long us);
+    void (*exit_unit)(void);
+    void (*after_command)(server_client *);
 } internal;
 
 void internals_start(void) {
@@ -29,7 +32,10 @@ void internals_start(void) {
                      {"scriptGetCaller", &internal.script_caller, false},
                      {"authRequired", &internal.auth_required, false},
                      {"serverPubsubSubscriptionCount", &internal.subscribed, false},
-                     {"serverPubsubShardSubscriptionCount", &internal.shard_subscribed, false}};
+                     {"serverPubsubShardSubscriptionCount", &internal.shard_subscribed, false},
+                     {"enterExecutionUnit", &internal.enter_unit, false},
+                     {"exitExecutionUnit", &internal.exit_unit, false},
+                     {"afterCommand", &internal.after_command, false}};
     bool all = true;
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
         void *found = dlsym(RTLD_DEFAULT, functions[i].name);
@@ -82,4 +88,18 @@ bool internals_is_authenticated(uint64_t client) {
 bool internals_nobody_subscribes(bool sharded) {
     int (*count)(void) = sharded ? internal.shard_subscribed : internal.subscribed;
     return count != NULL && count() == 0;
+}
+
+bool internals_knows_units(void) {
+    return internal.lookup != NULL && internal.enter_unit != NULL && internal.exit_unit != NULL &&
+           internal.after_command != NULL;
+}
+
+void internals_begin_unit(void) {
+    internal.enter_unit(1, 0);
+}
+
+void internals_end_unit(server_client *client) {
+    internal.exit_unit();
+    internal.after_command(client);
 }

@@ -2,8 +2,8 @@
  *
  * lookupClientByID, addReplyPubsubMessage, addReplyPubsubPatMessage, clientTotalPubSubSubscriptionCount,
  * getClientOutputBufferMemoryUsage, scriptGetCaller, authRequired, serverPubsubSubscriptionCount and
- * serverPubsubShardSubscriptionCount have the same signatures in Redis from 7.0.1 on and in Valkey; clients and strings stay
- * opaque.  What is missing is answered "not known". */
+ * serverPubsubShardSubscriptionCount have the same signatures in Redis from 7.0.1 on and in Valkey, enterExecutionUnit,
+ * exitExecutionUnit and afterCommand from 7.2 on; clients and strings stay opaque.  What is missing is answered "not known". */
 #ifndef HMQ_INTERNALS_H
 #define HMQ_INTERNALS_H
 
@@ -31,5 +31,11 @@ server_client *internals_script_caller(void);
 bool internals_is_authenticated(uint64_t client);
 /* Has the server no subscriber of channels and patterns (or of shard channels) at all?  False if that is not known. */
 bool internals_nobody_subscribes(bool sharded);
+
+/* What the server does around a command, for what the module does before one (filter_unit.h).  Only where they are known. */
+bool internals_knows_units(void);
+void internals_begin_unit(void);
+/* Sends what was to be told to the client that the unit belongs to, and propagates what was written. */
+void internals_end_unit(server_client *client);
 
 #endif

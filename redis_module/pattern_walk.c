@@ -8,6 +8,7 @@
 #include "channel.h"
 #include "channel_index.h"
 #include "command_slot.h"
+#include "filter_unit.h"
 #include "give.h"
 #include "name_set.h"
 
@@ -327,6 +328,10 @@ static void give_ahead(walk *w, const void *data) {
     note_given(w, name);
 }
 
+bool walk_any(void) {
+    return walk_count > 0;
+}
+
 void walk_before_publish(server_string *channel, bool sharded) {
     if (walk_count == 0 || walking || !command_slot_allows(slice_of(channel))) return;
     const hmq_rule *rule = channel_rule(channel);
@@ -334,10 +339,12 @@ void walk_before_publish(server_string *channel, bool sharded) {
     bool keeps_heard = rule != NULL && (rule->hold == HMQ_HOLD_ALL || rule->last);
     if (!keeps_heard && !channel_index_keeps_anywhere(slice_of(channel))) return;
     coming c = {channel, sharded};
+    bool is_unit = filter_unit_begin();
     walking = true;
     each_walk(give_ahead, &c);
     sv.SelectDb(detached, 0);
     walking = false;
+    if (is_unit) filter_unit_end();
 }
 
 typedef struct leaving {

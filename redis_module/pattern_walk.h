@@ -32,6 +32,8 @@ void walk_go_on(void);
 /* Goes on with all walks; at the end of a turn of the event loop. */
 void walk_before_sleep(void);
 
+bool walk_any(void);
+
 /* Somebody is about to publish to the channel. */
 void walk_before_publish(server_string *channel, bool sharded);
 

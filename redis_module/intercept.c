@@ -36,6 +36,16 @@ static bool is_connected(uint64_t client) {
     return sv.GetClientInfoById(&info, client) == SERVER_OK;
 }
 
+/* Does a script run that is not the command's own?  The command of a connection is refused then, with few exceptions (AUTH,
+ * DISCARD, HELLO, MULTI, RESET and others that nothing here writes for). */
+static bool is_refused_as_busy(uint64_t client, int flags) {
+    return (flags & SERVER_CTX_LUA) && (!can.filter_client || is_connected(client));
+}
+
+static bool is_busy_for(uint64_t client) {
+    return is_refused_as_busy(client, sv.GetContextFlags(detached));
+}
+
 /* One bit for each client id modulo its size: a client without it has never sent MULTI. */
 static uint64_t sent_multi[64];
 
@@ -117,7 +127,7 @@ static void publish(server_filter_ctx *filter, bool sharded) {
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) != 3) return; /* else the server's own arity error */
     uint64_t client = client_of(filter);
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
-    walk_before_publish(channel, sharded);
+    if (walk_any() && !is_busy_for(client)) walk_before_publish(channel, sharded);
     if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
     if (!sharded && stays_stock(client, slice_of(channel))) return;
     int flags = sv.GetContextFlags(detached), db = 0;
@@ -170,13 +180,14 @@ static void with_names(server_filter_ctx *filter, push_kind kind,
 static void subscribe(server_filter_ctx *filter, push_kind kind) {
     channel_subscriber_came();
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) < 2) return;
+    if (is_busy_for(client_of(filter))) return;
     access_saw_subscribe(client_of(filter));
     with_names(filter, kind, handoff_note);
 }
 
 static void unsubscribe(server_filter_ctx *filter, push_kind kind) {
     channel_subscriber_left();
-    if (!can.filter_client) return;
+    if (!can.filter_client || is_busy_for(client_of(filter))) return;
     with_names(filter, kind, drain_unsubscribes);
     with_names(filter, kind, walk_unsubscribes);
 }
@@ -282,6 +293,7 @@ static bool is_publish(hmq_slice name) {
 
 /* A connection's command: whoever subscribed before it has done so by now.  One of a script: perhaps not yet. */
 static void settle(server_filter_ctx *filter) {
+    if (is_busy_for(client_of(filter))) return;
     filter_unit_client(client_of(filter));
     bool is_unit = filter_unit_begin();
     handoff_settle(!can.filter_client || is_connected(sv.CommandFilterGetClientId(filter)));

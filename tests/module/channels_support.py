@@ -14,7 +14,7 @@ import redis
 
 from holdmq import core
 from holdmq.core import ChannelKey
-from tests.support import RawClient, ReplyError, Server, ServerKind
+from tests.support import RawClient, ReplyError, Server, ServerKind, eventually
 
 MakeServer = Callable[..., Server]
 MakeRaw = Callable[..., RawClient]
@@ -123,3 +123,31 @@ def subscribe(connection: RawClient, *names: Part, command: str = "SUBSCRIBE") -
     confirmed = [value[1] for value in came if isinstance(value, list) and value[0] == kind]
     assert confirmed == [name if isinstance(name, bytes) else str(name).encode() for name in names]
     return [value for value in came if not (isinstance(value, list) and value[0] == kind)]
+
+
+@contextmanager
+def busy(
+    client: redis.Redis, connection: RawClient, *before: Sequence[Part], after: Sequence[Part] = ()
+) -> Iterator[None]:
+    """While an endless script of the connection runs, and the server refuses what others send; then it is killed.
+
+    Args:
+        client: of the server.
+        connection: sends the script.
+        before: commands that it sends before, in one go with the script.
+        after: a command that it sends after it, in the same go.
+    """
+    client.config_set("busy-reply-threshold", 1)
+    connection.send_all(*map(tuple, before), ("EVAL", "while true do end", 0), *([tuple(after)] if after else []))
+    eventually(lambda: _is_refused(client))
+    yield
+    client.script_kill()
+    eventually(lambda: not _is_refused(client))
+
+
+def _is_refused(client: redis.Redis) -> bool:
+    try:
+        client.ping()
+    except redis.exceptions.ResponseError as error:
+        return str(error).startswith("BUSY")
+    return False

@@ -12,6 +12,7 @@ from tests.module.channels_support import (
     MakeRaw,
     Part,
     answers,
+    busy,
     held,
     held_key,
     knows_clients,
@@ -232,3 +233,20 @@ def test_a_transaction_serves_whoever_comes_next_too(client: redis.Redis, raw: M
     transaction(first, ("SUBSCRIBE", "ch"))
     assert messages(subscribe(second, "ch")) == ([b"held"] if serves_each(client) else [])
     assert first.pending() == []
+
+
+@PROTOCOLS
+def test_a_command_that_is_refused_for_a_slow_script_does_not_tear_the_reply_of_its_transaction(
+    client: redis.Redis, raw: MakeRaw, protocol: int
+) -> None:
+    set_policies(client, "* deliver=held")
+    client.publish("ch", "held")
+    connection = raw(protocol=protocol)
+    with busy(client, connection, ("MULTI",), ("SUBSCRIBE", "ch"), after=("EXEC",)):
+        pass  # what waits until the script runs was refused
+    values: list[Any] = connection.pending()
+    assert values[:3] == [OK, QUEUED, QUEUED]
+    [confirmation, killed], *rest = values[3:]
+    assert confirmation == [b"subscribe", b"ch", 1]
+    assert isinstance(killed, ReplyError)
+    assert messages(rest) == ([b"held"] if knows_clients(client) else [])

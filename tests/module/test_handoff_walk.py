@@ -9,12 +9,13 @@ import redis
 
 from tests.module.channels_support import (
     MakeRaw,
+    busy,
     held_key,
     serves_each,
     set_policies,
     sound_index,  # noqa: F401 (pytest finds it here)
 )
-from tests.support import RawClient, eventually
+from tests.support import RawClient, ReplyError, eventually
 
 MANY = 200_000
 FEW = 20_000  # still far more than one turn hands over
@@ -246,3 +247,15 @@ def test_subscribing_in_a_transaction_takes_time_in_proportion(raw: MakeRaw) -> 
     small = min(duration_s(1000) for _ in range(3))
     large = min(duration_s(16_000) for _ in range(3))
     assert large < 16 * small * 4
+
+
+def test_a_publish_that_is_refused_while_a_script_runs_makes_no_walk_go_on(client: redis.Redis, raw: MakeRaw) -> None:
+    """What a script reads does not change while it runs."""
+    set_policies(client, "* deliver=held")
+    fill(client, FEW, LARGE)
+    subscriber, publisher = raw(), raw()
+    begin(subscriber, "ch:*")
+    with busy(client, raw()):
+        publisher.send("PUBLISH", name(FEW - 1), "m")
+        assert isinstance(publisher.read(), ReplyError)
+    assert client.llen(f"holdmq:held:{{ch:{FEW - 1:06d}}}") == 1

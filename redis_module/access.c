@@ -35,6 +35,7 @@ enum {
 typedef struct verdict {
     uint64_t client;
     uint64_t generation;
+    server_string *user; /* its name, owned; NULL where no other module may log clients in */
     unsigned flags;
 } verdict;
 
@@ -215,15 +216,35 @@ static unsigned judge(server_string *user) {
 
 /* ---- remembering ------------------------------------------------------------------------------------------- */
 
+/* Another module may log the client in as somebody else at any time, and nobody is told. */
+static bool is_of_same_user(const verdict *entry) {
+    if (!can.have_company) return true;
+    server_string *user = entry->user == NULL ? NULL : sv.GetClientUserNameById(detached, entry->client);
+    if (user == NULL) return false;
+    hmq_slice now = slice_of(user), then = slice_of(entry->user);
+    bool same = now.len == then.len && memcmp(now.data, then.data, now.len) == 0;
+    sv.FreeString(detached, user);
+    return same;
+}
+
+static void remember(verdict *entry, uint64_t client, server_string *user, unsigned flags) {
+    if (entry->user != NULL) sv.FreeString(NULL, entry->user);
+    *entry = (verdict){client, generation, NULL, flags};
+    if (!can.have_company) return;
+    hmq_slice name = slice_of(user);
+    entry->user = sv.CreateString(NULL, (const char *)name.data, name.len);
+}
+
 static unsigned verdict_on(uint64_t client) {
     verdict *entry = &cache[client & (CACHE_ENTRIES - 1)];
     bool remembers = !may_be_paused();
-    if (remembers && entry->client == client && entry->generation == generation) return entry->flags;
+    bool is_known = remembers && entry->client == client && entry->generation == generation;
+    if (is_known && is_of_same_user(entry)) return entry->flags;
     server_string *user = sv.GetClientUserNameById(detached, client);
     if (user == NULL) return UNKNOWN_CLIENT;
     unsigned flags = judge(user);
+    if (remembers) remember(entry, client, user, flags);
     sv.FreeString(detached, user);
-    if (remembers) *entry = (verdict){client, generation, flags};
     return flags;
 }
 

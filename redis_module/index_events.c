@@ -85,28 +85,25 @@ static int on_key_event(server_ctx *ctx, int type, const char *event, server_str
     return SERVER_OK;
 }
 
-/* May another module listen to keyspace events?  Once there was one, yes. */
-static bool others_may_listen;
-
-/* Those that are known not to: this one, and the scripting engine that Valkey brings with it. */
-static bool never_listens(hmq_slice module) {
+/* Those that are no other modules: this one, and the scripting engine that Valkey brings with it. */
+static bool is_no_company(hmq_slice module) {
     return slice_is(module, HMQ_MODULE_NAME) || (can.valkey && slice_is(module, "lua"));
 }
 
 static void on_module_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)ctx, (void)event, (void)sub;
     const server_module_info *info = data;
-    if (!never_listens((hmq_slice){(const uint8_t *)info->name, strlen(info->name)})) others_may_listen = true;
+    if (!is_no_company((hmq_slice){(const uint8_t *)info->name, strlen(info->name)})) can.have_company = true;
 }
 
 static void look_for_modules(server_ctx *ctx) {
     server_reply *modules = sv.Call(ctx, "MODULE", "c", "LIST");
-    others_may_listen = modules == NULL;
+    can.have_company = modules == NULL;
     for (size_t i = 0; modules != NULL && i < sv.CallReplyLength(modules); i++) {
         hmq_slice name = {NULL, 0};
         server_reply *text = sv.CallReplyArrayElement(sv.CallReplyArrayElement(modules, i), 1); /* behind "name" */
         if (text != NULL) name.data = (const uint8_t *)sv.CallReplyStringPtr(text, &name.len);
-        if (name.data == NULL || !never_listens(name)) others_may_listen = true;
+        if (name.data == NULL || !is_no_company(name)) can.have_company = true;
     }
     if (modules != NULL) sv.FreeCallReply(modules);
 }
@@ -124,7 +121,7 @@ void index_notify(server_ctx *ctx, int type, const char *event, server_string *k
  * hear. */
 void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key) {
     sv.SignalModifiedKey(ctx, key);
-    if (!others_may_listen && !(sv.GetNotifyKeyspaceEvents() & type)) return;
+    if (!can.have_company && !(sv.GetNotifyKeyspaceEvents() & type)) return;
     own_write = true;
     sv.NotifyKeyspaceEvent(ctx, type, event, key);
     own_write = false;

@@ -462,7 +462,6 @@ class Bridge:
             )
         elif event.kind == EventKind.REFUSED:
             error = event.data.decode(errors="backslashreplace")
-            log.warning("the server refuses for now", client=client.session.client_id, error=error)
             self.readiness.publish_refused(error)
             self._leave_replica(error)
 

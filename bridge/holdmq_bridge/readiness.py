@@ -37,12 +37,15 @@ class Readiness:
         self._reason = "the server was not asked yet"
         self._at = 0.0
         self._refused = ""
-        self._refused_at = 0.0
+        self._refused_at = -_REFUSED_S
         self._told = self._reason  # found out last, and in the log
 
     def publish_refused(self, error: str) -> None:
-        """The server refused a publish for now."""
-        self._refused, self._refused_at = error, self._bridge.loop.time()
+        """The server refused a publish for now.  One line in the log for a time of refusals, whatever their number."""
+        now, code = self._bridge.loop.time(), error.partition(" ")[0]
+        if now >= self._refused_at + _REFUSED_S or code != self._refused.partition(" ")[0]:
+            log.warning("the server refuses publishes for now", error=error)
+        self._refused, self._refused_at = error, now
 
     async def reason(self) -> str:
         """Why nothing can be stored now; empty: something can."""

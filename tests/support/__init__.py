@@ -11,6 +11,7 @@ The fixtures that start and stop all of it are in tests/conftest.py.
 
 from tests.support.bridge import BridgeProcess
 from tests.support.clock import Clock
+from tests.support.disk import SmallDisk, small_disk
 from tests.support.eventually import eventually
 from tests.support.ports import Port, reserve_port
 from tests.support.raw import Push, RawClient, ReplyError, Status
@@ -29,9 +30,11 @@ __all__ = [
     "SentinelProcess",
     "Server",
     "ServerKind",
+    "SmallDisk",
     "Status",
     "embedded_kinds",
     "eventually",
     "reserve_port",
     "selected_kinds",
+    "small_disk",
 ]

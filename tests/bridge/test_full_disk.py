@@ -1,0 +1,173 @@
+"""A full disk below the append-only file: publishers learn it, operators see it, nothing acknowledged is lost."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.bridge import packets, packets5
+from tests.bridge.conftest import Connect
+from tests.bridge.talk import Talk5
+from tests.bridge.test_watching import readiness, scrape
+from tests.support import BridgeProcess, Port, Server, ServerKind, SmallDisk, eventually, small_disk
+
+MakeBridge = Callable[..., BridgeProcess]
+MakeServer = Callable[..., Server]
+PATIENCE_S = 1.5  # the bridge's; by default it is three minutes
+QUICK = ["--retry-first-s", "0.02", "--retry-max-s", "0.1", "--retry-total-s", str(PATIENCE_S)]
+PAYLOAD = bytes(5000)  # more than what is left of the last block
+SERVER_BUSY, UNSPECIFIED = 0x89, 0x80
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def disk(server_kind: ServerKind, tmp_path: Path) -> Iterator[SmallDisk]:
+    """What the server of the test keeps its append-only file on."""
+    made = small_disk(server_kind, tmp_path / "small")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def small_server(disk: SmallDisk, fresh_server: MakeServer) -> Iterator[Callable[[str], Server]]:
+    """Makes the server; ends it before its disk goes."""
+    made: list[Server] = []
+
+    def make(appendfsync: str) -> Server:
+        made.append(
+            fresh_server(kind=disk.kind, directory=disk.directory, aof=True, config=[f"appendfsync {appendfsync}"])
+        )
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+class Publisher:
+    """One of MQTT 5.0; remembers what was acknowledged."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._number = 0
+        self.acknowledged: list[int] = []
+        self.talk = Talk5.open(port, "p")
+
+    def publish(self) -> None:
+        """One message that must be acknowledged."""
+        self.send()
+        assert self.outcome() == 0
+
+    def send(self) -> None:
+        """One more."""
+        self._number += 1
+        number = str(self._number).encode()
+        self.talk.send(packets5.publish("t", number + b" " + PAYLOAD, qos=1, pid=self._number))
+
+    def outcome(self) -> int:
+        """The next reason code, that of a message or of the end of the connection."""
+        got = self.talk.read()
+        if got.code == 0:
+            self.acknowledged.append(got.pid)
+        return got.code
+
+    def outcome_of_refusal(self) -> int:
+        """The next reason code that is not success; goes on to publish as long as all is acknowledged."""
+        while True:
+            code = self.outcome()
+            if code != 0:
+                return code
+            self.send()
+
+    def come_back(self) -> None:
+        """Connect again."""
+        self.talk.close()
+        self.talk = Talk5.open(self._port, "p")
+
+
+def takes_no_writes(server: Server) -> bool:
+    """Whether the server refuses them, or has ended."""
+    try:
+        server.client().set("k", PAYLOAD)
+    except (redis.ConnectionError, redis.ResponseError):
+        return True
+    return False
+
+
+def received(dial: Connect, port: int, last: int) -> list[int]:
+    """The numbers of the messages that waited for the subscriber."""
+    found: list[int] = []
+    with dial(port, "s", clean=False, present=True) as subscriber:
+        while last not in found:
+            found.append(int(subscriber.read_publish().payload.split()[0]))
+    return found
+
+
+def without_repetitions(numbers: list[int]) -> list[int]:
+    return list(dict.fromkeys(numbers))
+
+
+@pytest.mark.parametrize("appendfsync", ["always", "everysec"])
+def test_with_a_full_disk_publishers_are_told_and_nothing_acknowledged_is_lost(
+    appendfsync: str,
+    disk: SmallDisk,
+    small_server: Callable[[str], Server],
+    bridge: MakeBridge,
+    dial: Connect,
+    port: Port,
+) -> None:
+    server = small_server(appendfsync)
+    made = bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
+    with dial(made.port, "s", clean=False) as subscriber:
+        subscriber.subscribe(("t", 1))
+        subscriber.send(packets.DISCONNECT)
+        subscriber.expect_closed()
+    publisher = Publisher(made.port)
+    with dial(made.port, "quiet") as quiet, dial(made.port, "old") as old:
+        publisher.publish()
+        disk.fill(server)
+        publisher.send()
+        eventually(lambda: takes_no_writes(server), WAIT_S, "a server that takes no writes")
+        old.send(packets.publish("t", b"0", qos=1, pid=1))
+        reason = publisher.outcome_of_refusal()
+        old.expect_closed(WAIT_S)  # there is no reason code in MQTT 3.1.1
+        quiet.send(packets.PINGREQ)
+        quiet.expect(packets.PINGRESP)
+
+    status, state = readiness(port)
+    metrics = scrape(port)
+    told = [json.loads(line) for line in made.log_text().splitlines()]
+    assert (status, metrics["holdmq_bridge_ready"]) == (503, 0)
+    assert any(line["event"] == "not ready" and line["reason"] == state["reason"] for line in told)
+    if appendfsync == "always":
+        eventually(lambda: not server.process.running, WAIT_S, "the end of the server")
+        assert reason == SERVER_BUSY
+        publisher.talk.expect_closed()
+        assert state["reason"] == "there is no connection to the server"
+        assert metrics["holdmq_bridge_server_up"] == 0
+        assert re.search("Can't recover from AOF write error", server.log_text())
+    else:
+        assert reason == UNSPECIFIED
+        assert state["reason"].startswith("the server refuses writes: MISCONF")
+        assert metrics["holdmq_bridge_server_up"] == 1
+        assert metrics["holdmq_bridge_refusals_total{code=MISCONF}"] > 0
+        refusals = [line for line in told if line["event"] == "the server refuses publishes for now"]
+        assert ["MISCONF" in line["error"] for line in refusals] == [True]
+        assert server.client().info("persistence")["aof_last_write_status"] == "err"
+
+    disk.free(server)
+    if appendfsync == "always":
+        server.start()
+    eventually(lambda: readiness(port)[0] == 200, WAIT_S, "a bridge that is ready")
+    publisher.come_back()
+    publisher.publish()
+    assert server.client().info("persistence")["aof_last_write_status"] == "ok"
+    server.restart()  # what is in memory alone is gone
+    eventually(lambda: readiness(port)[0] == 200, WAIT_S, "a bridge that is ready")
+    got = received(dial, made.port, publisher.acknowledged[-1])
+    assert set(publisher.acknowledged) <= set(got)
+    assert without_repetitions(got) == sorted(got)
+    publisher.talk.close()

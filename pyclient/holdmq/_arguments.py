@@ -24,6 +24,9 @@ REFUSED_FROM = "0.2"
 MAX_WORDS = 100_000
 """Most payloads, filters or identifiers of one command: a server takes about a million words."""
 
+MAX_PAYLOAD_BYTES = 512 * 1024 * 1024
+"""The server ends the connection of a client that sends a longer word (`proto-max-bulk-len`)."""
+
 
 def wrong(what: str, value: object, expected: str) -> ArgumentError:
     """What to raise for an argument that cannot be right."""
@@ -91,9 +94,19 @@ def encoded(what: str, text: str) -> bytes:
 
 def payload(what: str, value: Any) -> bytes | memoryview:
     """The content of a message as it is sent."""
-    if isinstance(value, bytes):
-        return value
-    return encoded(what, value) if isinstance(value, str) else binary(what, value, "bytes or str")
+    if isinstance(value, str):
+        _check_length(what, len(value))
+        value = encoded(what, value)
+    content = binary(what, value, "bytes or str")
+    _check_length(what, content.nbytes if isinstance(content, memoryview) else len(content))
+    return content
+
+
+def _check_length(what: str, length: int) -> None:
+    if length > MAX_PAYLOAD_BYTES:
+        raise ArgumentError(
+            f"{what} has {length} bytes; expected at most {MAX_PAYLOAD_BYTES}, the proto-max-bulk-len of a server"
+        )
 
 
 def binary(what: str, value: Any, expected: str = "bytes") -> bytes | memoryview:

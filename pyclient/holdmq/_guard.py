@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, NoReturn, Self, SupportsIndex
 
 from holdmq import _forks
 from holdmq.errors import ConcurrentUseError, ForkedError
@@ -25,6 +25,23 @@ class NotCopied:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuses copy.copy, copy.deepcopy and pickle."""
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled: make another one where it is needed")
+
+
+class NotPickled:
+    """Base of a client: its connections cannot go to another process."""
+
+    def __copy__(self) -> Self:
+        """A shallow copy uses the same connections."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuses copy.deepcopy and pickle."""
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled or copied with what it holds: make one in each process, at "
+            "import or where the process begins, and hand over names"
+        )
 
 
 class Owner:

@@ -508,3 +508,16 @@ def test_what_has_a_position_cannot_be_copied(server: Server, make: Callable[[An
             ):
                 with pytest.raises(TypeError, match="cannot be copied or pickled"):
                     make(one)
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, pickle.dumps], ids=["deepcopy", "pickle"])
+def test_a_client_and_what_it_hands_out_say_what_to_do_instead_of_being_pickled(
+    server: Server, make: Callable[[Any], Any]
+) -> None:
+    with HoldMQ.from_url(server.url) as hold:
+        store = hold.history.store("s")
+        things = [hold, hold.channel("c"), hold.session("c"), hold.topics, hold.history, hold.dry_run, store]
+        for thing in [*things, AsyncHoldMQ.from_url(server.url)]:
+            with pytest.raises(TypeError, match=r"HoldMQ cannot be pickled .*: make one in each process"):
+                make(thing)
+        assert copy.copy(hold).client is hold.client

@@ -26,7 +26,7 @@ from holdmq._async.subscription import AsyncSubscription
 from holdmq._async.topics import AsyncTopics
 from holdmq._durations import Duration
 from holdmq._feed import Kind
-from holdmq._guard import AsyncClientOwner
+from holdmq._guard import AsyncClientOwner, NotPickled
 from holdmq._io import (
     AsyncClient,
     async_check_client,
@@ -55,7 +55,7 @@ PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
 """One command of each family: a server that has them has the module."""
 
 
-class AsyncHoldMQ(Generic[TextT]):
+class AsyncHoldMQ(NotPickled, Generic[TextT]):
     """HoldMQ over a client that is there already, or over one of its own (`from_url`).
 
     Channels and their messages come as `bytes`, or as `str` if the client has `decode_responses=True`: then its type is

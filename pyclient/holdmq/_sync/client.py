@@ -17,7 +17,7 @@ from holdmq import _arguments as arguments
 from holdmq import commands, core
 from holdmq._durations import Duration
 from holdmq._feed import Kind
-from holdmq._guard import ClientOwner
+from holdmq._guard import ClientOwner, NotPickled
 from holdmq._io import (
     Client,
     check_client,
@@ -56,7 +56,7 @@ PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
 """One command of each family: a server that has them has the module."""
 
 
-class HoldMQ(Generic[TextT]):
+class HoldMQ(NotPickled, Generic[TextT]):
     """HoldMQ over a client that is there already, or over one of its own (`from_url`).
 
     Channels and their messages come as `bytes`, or as `str` if the client has `decode_responses=True`: then its type is

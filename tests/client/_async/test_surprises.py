@@ -1,5 +1,6 @@
 """What users stumbled over: each either does what it seems to do, or says that it does not."""
 
+import mmap
 import time
 import warnings
 from collections.abc import Callable
@@ -11,6 +12,8 @@ import redis
 
 from holdmq import ArgumentError, AsyncHoldMQ, AsyncReplay, HoldMQWarning, NoStoreError
 from tests.support import Cluster, Server, reserve_port
+
+WAIT_S = 15.0
 
 # --- Channels of a cluster --------------------------------------------------------------------------------------------
 
@@ -176,3 +179,67 @@ async def test_a_store_that_is_missing_has_an_error_of_its_own(hold: AsyncHoldMQ
     for call in calls:
         with pytest.raises(NoStoreError, match="there is no store 'nowhere'"):
             await call()
+
+
+# --- Values -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_payload_that_no_server_takes_is_refused_before_it_is_sent(hold: AsyncHoldMQ) -> None:
+    await hold.history.create("s", "s/#")
+    most = 512 * 1024 * 1024
+    view = memoryview(mmap.mmap(-1, most + 1))  # takes no memory until it is read
+    text = "x" * (most + 1)
+    calls: list[Callable[[Any], Any]] = [
+        hold.channel("c").publish,
+        hold.session("c").add,
+        hold.session("c").producer("p").add,
+        lambda payload: hold.topics.publish("s/x", payload, qos=1),
+        lambda payload: hold.history.store("s").append("s/x", payload),
+        lambda payload: hold.history.store("s").producer("p").append("s/x", payload),
+    ]
+    for call in calls:
+        for payload in (view, text):
+            with pytest.raises(
+                ValueError, match=rf"has {most + 1} bytes; expected at most {most}.* proto-max-bulk-len"
+            ):
+                await call(payload)
+    assert await hold.channel("c").publish("next") == 0
+    assert await hold.channel("c").last() == b"next"
+
+
+async def test_text_that_cannot_be_decoded_raises_once_and_ends_nothing(
+    hold: AsyncHoldMQ, connect: Callable[..., AsyncHoldMQ[Any]]
+) -> None:
+    await hold.channel("c").publish(b"\xff\xfe")
+    decoded: AsyncHoldMQ[str] = connect(decode_responses=True)
+    with pytest.raises(UnicodeDecodeError):
+        await decoded.channel("c").last()
+    async with decoded.subscribe("c") as messages:
+        with pytest.raises(UnicodeDecodeError):
+            await messages.get(timeout=WAIT_S)
+        for raw in (b"good", b"\xff", b"next"):
+            await hold.channel("c").publish(raw)
+        message = await messages.get(timeout=WAIT_S)
+        assert message is not None
+        assert message.data == "good"
+        with pytest.raises(UnicodeDecodeError):
+            await messages.get(timeout=WAIT_S)
+        message = await messages.get(timeout=WAIT_S)
+        assert message is not None
+        assert message.data == "next"
+        assert messages.reconnections == 0
+
+
+async def test_text_that_cannot_be_decoded_survives_as_the_client_was_told(
+    hold: AsyncHoldMQ, connect: Callable[..., AsyncHoldMQ[Any]]
+) -> None:
+    await hold.channel("c").publish(b"\xffx")
+    decoded: AsyncHoldMQ[str] = connect(decode_responses=True, encoding_errors="surrogateescape")
+    text = await decoded.channel("c").last()
+    assert text == "\udcffx"
+    async with decoded.subscribe("c") as messages:
+        message = await messages.get(timeout=WAIT_S)
+        assert message is not None
+        assert message.data == text
+    await decoded.channel("d").publish(text)
+    assert await hold.channel("d").last() == b"\xffx"

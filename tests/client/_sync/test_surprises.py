@@ -1,6 +1,7 @@
 # Generated from tests/client/_async/test_surprises.py by tools/generate_sync.py; change that file.
 """What users stumbled over: each either does what it seems to do, or says that it does not."""
 
+import mmap
 import time
 import warnings
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import redis
 
 from holdmq import ArgumentError, HoldMQ, HoldMQWarning, NoStoreError, Replay
 from tests.support import Cluster, Server, reserve_port
+
+WAIT_S = 15.0
 
 # --- Channels of a cluster --------------------------------------------------------------------------------------------
 
@@ -177,3 +180,67 @@ def test_a_store_that_is_missing_has_an_error_of_its_own(hold: HoldMQ) -> None:
     for call in calls:
         with pytest.raises(NoStoreError, match="there is no store 'nowhere'"):
             call()
+
+
+# --- Values -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_payload_that_no_server_takes_is_refused_before_it_is_sent(hold: HoldMQ) -> None:
+    hold.history.create("s", "s/#")
+    most = 512 * 1024 * 1024
+    view = memoryview(mmap.mmap(-1, most + 1))  # takes no memory until it is read
+    text = "x" * (most + 1)
+    calls: list[Callable[[Any], Any]] = [
+        hold.channel("c").publish,
+        hold.session("c").add,
+        hold.session("c").producer("p").add,
+        lambda payload: hold.topics.publish("s/x", payload, qos=1),
+        lambda payload: hold.history.store("s").append("s/x", payload),
+        lambda payload: hold.history.store("s").producer("p").append("s/x", payload),
+    ]
+    for call in calls:
+        for payload in (view, text):
+            with pytest.raises(
+                ValueError, match=rf"has {most + 1} bytes; expected at most {most}.* proto-max-bulk-len"
+            ):
+                call(payload)
+    assert hold.channel("c").publish("next") == 0
+    assert hold.channel("c").last() == b"next"
+
+
+def test_text_that_cannot_be_decoded_raises_once_and_ends_nothing(
+    hold: HoldMQ, connect: Callable[..., HoldMQ[Any]]
+) -> None:
+    hold.channel("c").publish(b"\xff\xfe")
+    decoded: HoldMQ[str] = connect(decode_responses=True)
+    with pytest.raises(UnicodeDecodeError):
+        decoded.channel("c").last()
+    with decoded.subscribe("c") as messages:
+        with pytest.raises(UnicodeDecodeError):
+            messages.get(timeout=WAIT_S)
+        for raw in (b"good", b"\xff", b"next"):
+            hold.channel("c").publish(raw)
+        message = messages.get(timeout=WAIT_S)
+        assert message is not None
+        assert message.data == "good"
+        with pytest.raises(UnicodeDecodeError):
+            messages.get(timeout=WAIT_S)
+        message = messages.get(timeout=WAIT_S)
+        assert message is not None
+        assert message.data == "next"
+        assert messages.reconnections == 0
+
+
+def test_text_that_cannot_be_decoded_survives_as_the_client_was_told(
+    hold: HoldMQ, connect: Callable[..., HoldMQ[Any]]
+) -> None:
+    hold.channel("c").publish(b"\xffx")
+    decoded: HoldMQ[str] = connect(decode_responses=True, encoding_errors="surrogateescape")
+    text = decoded.channel("c").last()
+    assert text == "\udcffx"
+    with decoded.subscribe("c") as messages:
+        message = messages.get(timeout=WAIT_S)
+        assert message is not None
+        assert message.data == text
+    decoded.channel("d").publish(text)
+    assert hold.channel("d").last() == b"\xffx"

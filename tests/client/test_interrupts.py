@@ -48,7 +48,6 @@ def interrupted(number: int, call: Callable[[], Any]) -> tuple[str, Any]:
     """Where the call was interrupted, empty if it has fewer instructions, and what it returned if it did."""
     interruption = Interruption(number)
     before = sys.gettrace()
-    sys._getframe().f_trace_opcodes = True  # from Python 3.12 on `settrace` looks whether anybody wants instructions
     sys.settrace(interruption)
     try:
         result = call()

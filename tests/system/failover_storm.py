@@ -91,6 +91,7 @@ class Load:
         self._drain = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="load")
         self.errors: list[BaseException] = []
+        self._connections: list[Connection] = []
 
     def start(self) -> None:
         """Begins."""
@@ -119,6 +120,10 @@ class Load:
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
                 self.errors.append(outcome)
+        for connection in self._connections:
+            connection.abort()
+        for connection in self._connections:
+            await connection.closed.wait()
 
     async def _pair(self, pair: Pair) -> None:
         receiver = await self._connected(b"to-%d" % pair.number, partial(self._delivered, pair), clean=False)
@@ -148,6 +153,7 @@ class Load:
         loop = asyncio.get_running_loop()
         make = partial(Connection, VERSION, on_packet, self._port, clean=clean)
         _, connection = await loop.create_connection(make, HOST, self._port)
+        self._connections.append(connection)
         connection.send(mqtt.Connect(client_id, clean=clean, level=VERSION))
         async with asyncio.timeout(CONNECT_S):
             await connection.connack

@@ -21,7 +21,7 @@ MANY = 200_000
 FEW = 20_000  # still far more than one turn hands over
 LARGE = 1000  # bytes: FEW of them are more than all buffers take, so that a walk stands until its subscriber reads
 PARTS = 100  # in which a test reads, and asks in between
-TURNS = 20  # in which others are served at least
+TURNS = 5  # at least, between which others are served: on a machine that stands still now and then
 WAIT_S = 60.0
 
 

@@ -118,12 +118,13 @@ servers: ## Valkey 8.0 and Redis 8.0 from Debian, in folders of their own
 	bash tools/servers.sh redis-8.0 .cache/servers/redis-8.0
 
 # Libraries that rely on pub/sub.
-build/libraries/.installed: $(VENV)/.installed tools/libraries.sh tests/libraries/node/package.json tests/libraries/node/package-lock.json $(wildcard tests/libraries/python/*.lock)
+build/libraries/.installed: $(VENV)/.installed tools/libraries.sh $(wildcard tests/libraries/node/package*.json tests/libraries/node-suites/*/package*.json tests/libraries/python/*.lock)
 	bash tools/libraries.sh $(@D) $(BIN)/python
 
 .PHONY: test-libraries lock-libraries
-test-libraries: core module build/libraries/.installed ## libraries over pub/sub, and their own suites, with the module and without
+test-libraries: core module test-servers build/libraries/.installed ## libraries over pub/sub, and their own suites, with the module and without
 	$(BIN)/pytest -n $(WORKERS) tests/system/test_libraries.py tests/libraries $(ARGS)
+	$(BIN)/python -m tests.libraries.node_suites
 
 lock-libraries: .cache/uv/bin/uv ## renew tests/libraries/python/requirements.lock (needs the network)
 	$(UV_COMPILE) $(ARGS) tests/libraries/python/requirements.in -o tests/libraries/python/requirements.lock

@@ -118,11 +118,14 @@ servers: ## Valkey 8.0 and Redis 8.0 from Debian, in folders of their own
 	bash tools/servers.sh redis-8.0 .cache/servers/redis-8.0
 
 # Libraries that rely on pub/sub.
-build/libraries/.installed: $(VENV)/.installed tools/libraries.sh $(wildcard tests/libraries/node/package*.json tests/libraries/node-suites/*/package*.json tests/libraries/python/*.lock)
+build/libraries/.installed: $(VENV)/.installed tools/libraries.sh tests/libraries/node/package.json tests/libraries/node/package-lock.json $(wildcard tests/libraries/python/*.lock)
 	bash tools/libraries.sh $(@D) $(BIN)/python
 
+build/node-suites/.installed: tools/node-suites.sh $(wildcard tests/libraries/node-suites/*/package*.json)
+	bash tools/node-suites.sh $(@D)
+
 .PHONY: test-libraries lock-libraries
-test-libraries: core module test-servers build/libraries/.installed ## libraries over pub/sub, and their own suites, with the module and without
+test-libraries: core module test-servers build/libraries/.installed build/node-suites/.installed ## libraries over pub/sub, and their own suites, with the module and without
 	$(BIN)/pytest -n $(WORKERS) tests/system/test_libraries.py tests/libraries $(ARGS)
 	$(BIN)/python -m tests.libraries.node_suites
 

@@ -1,29 +1,19 @@
 #!/bin/bash
-# Installs the libraries that `make test-libraries` runs, exactly as tests/libraries locks them.
+# Installs the libraries that tests/system/test_libraries.py runs, exactly as tests/libraries locks them.
 #
 #   tools/libraries.sh FOLDER PYTHON
 #
 # FOLDER/node has those for Node.js, FOLDER/venv those for Python, FOLDER/suites the sources of libraries whose own test
-# suites are run, FOLDER/node-suites old versions for Node.js whose packages have their tests.  Node.js (18 or later) and npm come from Debian where they are missing.
+# suites are run.  Node.js (18 or later) and npm come from Debian where they are missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1 python=$2
 
 bash tools/needed.sh node npm
+mkdir -p "$folder/node"
+cp tests/libraries/node/package.json tests/libraries/node/package-lock.json "$folder/node/"
 # Not `npm ci`: it insists on optional packages for other platforms, which the lock file has not.
-npm_packages() { # FROM TO
-    mkdir -p "$2"
-    cp "$1/package.json" "$1/package-lock.json" "$2/"
-    npm install --prefix "$2" --ignore-scripts --omit=optional --no-save --package-lock=true --no-audit --no-fund --no-update-notifier --loglevel error
-}
-npm_packages tests/libraries/node "$folder/node"
-for suite in tests/libraries/node-suites/*/; do
-    npm_packages "${suite%/}" "$folder/node-suites/$(basename "$suite")"
-done
-# The compiled tests of BullMQ: its own name for its folder, and the job processors, which are not compiled.
-bullmq=$folder/node-suites/bullmq/node_modules/bullmq
-ln -sfn bullmq/dist "$bullmq/../@src"
-cp -R "$bullmq/src/test/fixtures" "$bullmq/dist/test/"
+npm install --prefix "$folder/node" --ignore-scripts --omit=optional --no-save --package-lock=true --no-audit --no-fund --no-update-notifier --loglevel error
 
 # pip comes with .venv, and installs into the other environment.
 "$python" -m venv --clear --without-pip "$folder/venv"

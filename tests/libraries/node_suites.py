@@ -104,7 +104,9 @@ def files(suite: str) -> list[str]:
     found = sorted(path for path in package(suite).glob(SUITES[suite].files))
     missing = set(left_out) - {path.name for path in found}
     if not found or missing:
-        raise SystemExit(f"{package(suite)} lacks {sorted(missing) or 'tests'}: run `make build/libraries/.installed`")
+        raise SystemExit(
+            f"{package(suite)} lacks {sorted(missing) or 'tests'}: run `make build/node-suites/.installed`"
+        )
     return [str(path.relative_to(package(suite))) for path in found if path.name not in left_out]
 
 

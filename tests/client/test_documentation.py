@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdmq import HoldMQ
 from tests.client import python_page
 from tests.support import Cluster, Server, embedded_kinds
@@ -59,6 +61,15 @@ def test_the_program_that_decodes_prints_text(server: Server, tmp_path: Path) ->
     assert done.stdout == "SNOW\n"
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Processes that are started end by SIGINT: where a shell runs this in the background, they would ignore it."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_the_commands_of_the_page_run(server: Server, cluster: Cluster) -> None:
     told = []
     for command in python_page.commands():

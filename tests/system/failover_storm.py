@@ -229,7 +229,7 @@ class World:
             return False
         others = [server for server in self.servers if server is not primaries[0]]
         return (
-            all(_role(server)[3] == b"connected" for server in others)
+            all(_role(server)[3:4] == [b"connected"] for server in others)
             and all(sentinel.knows(REPLICAS, SENTINELS - 1) for sentinel in self.sentinels)
             and _is_replicated(primaries[0])
         )

@@ -7,6 +7,8 @@
  * matches nothing, "[z-a]" is "[a-z]", "[a-" is 'a' or '-', a lone backslash at the end is itself. */
 #include "glob.h"
 
+#include <string.h>
+
 static bool in_range(uint8_t c, uint8_t from, uint8_t to) {
     return from <= to ? from <= c && c <= to : to <= c && c <= from;
 }
@@ -43,6 +45,13 @@ static bool takes(const uint8_t *pattern, size_t len, size_t at, uint8_t c, size
     return pattern[at] == c;
 }
 
+/* Where the text may go on behind a star: at the next byte that the pattern's next item takes, if that is a plain byte. */
+static const uint8_t *next_place(const uint8_t *pattern, size_t len, size_t at, const uint8_t *text,
+                                 const uint8_t *end) {
+    bool is_plain = at < len && pattern[at] != '*' && pattern[at] != '?' && pattern[at] != '[' && pattern[at] != '\\';
+    return is_plain ? memchr(text, pattern[at], (size_t)(end - text)) : text;
+}
+
 bool hmq_glob_matches(const char *pattern_text, size_t pattern_len, const char *text_text, size_t text_len) {
     const uint8_t *pattern = (const uint8_t *)pattern_text, *text = (const uint8_t *)text_text;
     size_t p = 0, t = 0, after_star = 0, star_took_to = 0;
@@ -58,7 +67,9 @@ bool hmq_glob_matches(const char *pattern_text, size_t pattern_len, const char *
             t++;
         } else if (star) {
             p = after_star;
-            t = ++star_took_to;
+            const uint8_t *place = next_place(pattern, pattern_len, p, text + star_took_to + 1, text + text_len);
+            if (place == NULL) return false;
+            t = star_took_to = (size_t)(place - text);
         } else {
             return false;
         }

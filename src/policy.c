@@ -240,7 +240,7 @@ void hmq_policy_free(hmq_policy *policy) {
 }
 
 const hmq_rule *hmq_policy_find(const hmq_policy *policy, const char *channel, size_t len) {
-    for (size_t i = 0; i < policy->count; i++) {
+    for (size_t i = 0; len <= HMQ_POLICY_MAX_CHANNEL_BYTES && i < policy->count; i++) {
         const hmq_rule *rule = &policy->rules[i];
         if (hmq_glob_matches((const char *)rule->glob.data, rule->glob.len, channel, len)) return rule;
     }

@@ -15,6 +15,7 @@
 /* cffi-begin */
 #define HMQ_POLICY_MAX_RULES 256
 #define HMQ_POLICY_MAX_LENGTH 4294967295
+#define HMQ_POLICY_MAX_CHANNEL_BYTES 16384 /* a longer name matches no rule: what a publish costs stays bounded */
 #define HMQ_POLICY_MAX_TTL_S 3155760000 /* a hundred years, in seconds */
 
 typedef enum hmq_hold { HMQ_HOLD_NONE = 0, HMQ_HOLD_UNHEARD = 1, HMQ_HOLD_ALL = 2 } hmq_hold;
@@ -37,7 +38,7 @@ hmq_policy *hmq_policy_parse(const hmq_allocator *allocator, const char *text, s
                              size_t capacity);
 void hmq_policy_free(hmq_policy *policy);
 
-/* The first rule whose glob matches the channel, NULL if none does.  Lives as long as the policy. */
+/* The first rule whose glob matches the channel, NULL if none does or the name is too long.  Lives as long as the policy. */
 const hmq_rule *hmq_policy_find(const hmq_policy *policy, const char *channel, size_t len);
 
 size_t hmq_policy_count(const hmq_policy *policy);

@@ -240,8 +240,8 @@ def test_a_config_set_that_fails_elsewhere_leaves_the_policies_alone(client: red
 def test_256_rules_and_65536_bytes_are_accepted(client: redis.Redis) -> None:
     set_policies(client, *[f"a{n}" for n in range(255)], "* ttl=3")
     assert policy(client, "ch")[4] == 3
-    client.config_set("holdmq.policies", "x" * 65536)
-    assert policy(client, "x" * 65536)[0] == b"x" * 65536
+    client.config_set("holdmq.policies", "x" + "*" * 65535)
+    assert policy(client, "x")[0] == b"x" + b"*" * 65535
 
 
 def test_interception_can_be_switched_and_read(client: redis.Redis) -> None:
@@ -338,3 +338,20 @@ def test_the_log_says_at_load_what_is_on(fresh_server: MakeServer) -> None:
     assert re.search(rf"holdmq \d+\.\d+\.\d+: interception on, {rules} policy rules", server.log_text())
     server = fresh_server(config=["holdmq.intercept no", 'holdmq.policies "a; b"'])
     assert "interception off, 2 policy rules" in server.log_text()
+
+
+def test_a_channel_with_a_name_beyond_the_limit_is_never_held(client: redis.Redis, raw: MakeRaw) -> None:
+    for length in (16_384, 16_385, 1 << 20):
+        name = b"n" * length
+        subscriber = raw()
+        client.execute_command("CHANNEL.DRYRUN", "START", "POLICIES", "*")
+        assert client.publish(name, "unheard") == 0
+        _, counted, _ = client.execute_command("CHANNEL.DRYRUN", "REPORT")
+        client.execute_command("CHANNEL.DRYRUN", "STOP")
+        is_held = length <= 16_384
+        assert (client.execute_command("CHANNEL.POLICY", name) is not None) is is_held
+        assert client.execute_command("CHANNEL.LEN", name) == int(is_held)
+        assert sum(kept for _name, _rule, _hold, _unheard, kept, *_ in counted) == int(is_held)
+        assert messages(subscribe(subscriber, name)) == ([b"unheard"] if is_held else [])
+        assert client.publish(name, "live") == 1
+        assert messages(subscriber.pending()) == [b"live"]

@@ -1,110 +1,13 @@
-/* engine.c - the engine's connections, the bytes for clients, and the server's going and coming; engine.h has the
+/* engine.c - the engine's connections, and the server's going and coming; engine.h has the
  * contract, engine_internal.h the map of the files.
  *
  * O(connections): hmq_engine_server_lost and _restored, hmq_engine_look, hmq_engine_free; everything else O(what it hands over). */
 #include "engine_internal.h"
 
-#define SPARE_MAX_BYTES 65536U
 #define MOST_ALIASES 64U /* used towards a client: they are looked for one by one */
-
-/* ---- small tools ---- */
-
-void hmq_engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *listed) {
-    if (*listed) return;
-    *listed = hmq_bytes_append(&e->allocator, &list->bytes, &conn, sizeof conn);
-    if (!*listed) e->sweep = true;
-}
-
-bool hmq_engine_list_pop(conn_list *list, hmq_conn *conn) {
-    if (list->bytes.len == 0) return false;
-    memcpy(conn, hmq_bytes_at(&list->bytes), sizeof *conn);
-    hmq_bytes_drop(&list->bytes, sizeof *conn);
-    return true;
-}
-
-static void bucket_fill(bucket *b, int64_t now_ms) {
-    if (now_ms > b->filled_ms) b->tokens += (double)(now_ms - b->filled_ms) * b->rate / 1000;
-    if (b->tokens > b->rate) b->tokens = b->rate;
-    b->filled_ms = now_ms; /* also when the clock was set back */
-}
-
-bool hmq_bucket_take(bucket *b, int64_t now_ms) {
-    bucket_fill(b, now_ms);
-    if (b->tokens < 1) return false;
-    b->tokens -= 1;
-    return true;
-}
-
-bool hmq_bucket_spend(bucket *b, int64_t now_ms) {
-    bucket_fill(b, now_ms);
-    b->tokens -= 1;
-    return b->tokens >= 0;
-}
 
 static bucket bucket_of(uint32_t rate, int64_t now_ms) {
     return (bucket){rate, rate, now_ms};
-}
-
-hmq_slice hmq_conn_key(const connection *c) {
-    return (hmq_slice){c->names, c->key_len};
-}
-
-hmq_slice hmq_conn_inbox(const connection *c) {
-    return (hmq_slice){c->names, c->inbox_len};
-}
-
-hmq_slice hmq_conn_client_id(const connection *c) {
-    return (hmq_slice){c->names + c->inbox_len, c->id_len};
-}
-
-/* ---- buffers that are used again ---- */
-
-static void buffer_take(hmq_engine *e, hmq_bytes *buffer) {
-    if (buffer->data == NULL && e->spare_count > 0) *buffer = e->spare[--e->spare_count];
-}
-
-void hmq_engine_buffer_done(hmq_engine *e, hmq_bytes *buffer) {
-    size_t most = sizeof e->spare / sizeof e->spare[0];
-    if (buffer->data == NULL) return;
-    hmq_bytes_clear(buffer);
-    if (buffer->capacity <= SPARE_MAX_BYTES && e->spare_count < most)
-        e->spare[e->spare_count++] = *buffer;
-    else
-        e->allocator.release(buffer->data);
-    *buffer = (hmq_bytes){0};
-}
-
-/* ---- events without bytes of a caller behind them ---- */
-
-bool hmq_engine_raise(hmq_engine *e, const hmq_engine_event *event) {
-    uint8_t *room = hmq_bytes_room(&e->allocator, &e->events, sizeof *event + event->bytes.len);
-    if (room == NULL) return false;
-    memcpy(room, event, sizeof *event);
-    if (event->bytes.len > 0) memcpy(room + sizeof *event, event->bytes.data, event->bytes.len);
-    hmq_bytes_wrote(&e->events, sizeof *event + event->bytes.len);
-    return true;
-}
-
-bool hmq_engine_next_event(hmq_engine *e, hmq_engine_event *event) {
-    *event = (hmq_engine_event){0};
-    if (e->events.len == 0) return false;
-    memcpy(event, hmq_bytes_at(&e->events), sizeof *event);
-    event->bytes.data = event->bytes.len > 0 ? hmq_bytes_at(&e->events) + sizeof *event : NULL;
-    hmq_bytes_drop(&e->events, sizeof *event + event->bytes.len); /* they stay readable until something is raised */
-    return true;
-}
-
-void hmq_engine_end(hmq_engine *e, connection *c, hmq_engine_event_kind kind, hmq_slice bytes) {
-    if (c->phase == PHASE_ENDED) return;
-    c->phase = PHASE_ENDED;
-    if (hmq_engine_raise(e, &(hmq_engine_event){.kind = (uint8_t)kind, .conn = c->handle, .bytes = bytes})) return;
-    c->owed = (uint8_t)kind;
-    e->sweep = true;
-}
-
-void hmq_engine_no_memory(hmq_engine *e, connection *c) {
-    static const char text[] = "out of memory";
-    hmq_engine_end(e, c, HMQ_EVENT_FAILED, (hmq_slice){(const uint8_t *)text, sizeof text - 1});
 }
 
 /* ---- life ---- */
@@ -157,12 +60,6 @@ void hmq_engine_free(hmq_engine *e) {
 }
 
 /* ---- connections ---- */
-
-connection *hmq_engine_find(const hmq_engine *e, hmq_conn handle) {
-    uint32_t slot = (uint32_t)handle - 1;
-    if (slot >= e->slot_count || e->slots[slot] == NULL || e->slots[slot]->handle != handle) return NULL;
-    return e->slots[slot];
-}
 
 static bool more_slots(hmq_engine *e) {
     uint32_t room = e->slot_room == 0 ? 64 : e->slot_room * 2;
@@ -267,30 +164,6 @@ void hmq_engine_close(hmq_engine *e, hmq_conn conn) {
 
 /* ---- bytes for clients ---- */
 
-uint8_t *hmq_engine_output(hmq_engine *e, connection *c, size_t bytes) {
-    if (!c->in_outputs) {
-        buffer_take(e, &c->output);
-        hmq_engine_list_add(e, &e->outputs, c->handle, &c->in_outputs);
-        if (!c->in_outputs) return NULL;
-    }
-    return hmq_bytes_room(&e->allocator, &c->output, bytes);
-}
-
-void hmq_engine_put(hmq_engine *e, connection *c, size_t bytes) {
-    e->count.packets_sent++;
-    hmq_bytes_wrote(&c->output, bytes);
-}
-
-bool hmq_engine_send(hmq_engine *e, hmq_conn conn, const uint8_t *data, size_t len) {
-    connection *c = hmq_engine_find(e, conn);
-    if (c == NULL) return true;
-    uint8_t *room = hmq_engine_output(e, c, len);
-    if (room == NULL) return false;
-    if (len > 0) memcpy(room, data, len);
-    hmq_engine_put(e, c, len);
-    return true;
-}
-
 bool hmq_engine_next_output(hmq_engine *e, hmq_conn *conn, hmq_slice *bytes) {
     hmq_engine_buffer_done(e, &e->handed);
     while (hmq_engine_list_pop(&e->outputs, conn)) {
@@ -347,13 +220,6 @@ uint8_t hmq_engine_backlog_of(const hmq_engine *e, hmq_conn conn) {
     return backlog_grows(e, c) ? HMQ_BACKLOG_GROWS : HMQ_BACKLOG_WAITS;
 }
 
-bool hmq_engine_rests_now(const hmq_engine *e, const connection *c) {
-    uint32_t most = c->told_to_rest ? e->settings.max_client_outstanding / 2 : e->settings.max_client_outstanding;
-    bool limited = c->publishing.rate != 0 && c->publishing.tokens < 0;
-    return c->phase == PHASE_HELD || (c->paused && c->unread.len > 0) || c->outstanding > most || c->publishes.waits ||
-           limited || (!e->up && c->outstanding > 0);
-}
-
 bool hmq_engine_rests(hmq_engine *e, hmq_conn conn) {
     connection *c = hmq_engine_find(e, conn);
     if (c == NULL || c->phase == PHASE_ENDED) return false;
@@ -362,23 +228,7 @@ bool hmq_engine_rests(hmq_engine *e, hmq_conn conn) {
     return rests;
 }
 
-void hmq_engine_relieve(hmq_engine *e, connection *c) {
-    if (!c->told_to_rest || hmq_engine_rests_now(e, c)) return;
-    if (hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_RELIEF, .conn = c->handle}))
-        c->told_to_rest = false;
-    else
-        e->sweep = true;
-}
-
 /* ---- flush ---- */
-
-void hmq_engine_wants_flush(hmq_engine *e, connection *c) {
-    hmq_engine_list_add(e, &e->flushes, c->handle, &c->in_flush);
-}
-
-void hmq_engine_wants_time(hmq_engine *e, connection *c) {
-    hmq_engine_list_add(e, &e->waiting, c->handle, &c->in_waiting);
-}
 
 bool hmq_engine_wants_flush_now(const hmq_engine *e) {
     return e->flushes.bytes.len > 0;
@@ -403,7 +253,7 @@ static void wake(hmq_engine *e, connection *c) {
     if (c->queue.waits && is_due(&c->queue, e->now_ms)) c->queue.waits = false;
     if (c->queue.waits) hmq_engine_wants_time(e, c);
     if (c->publishing.tokens < 0) {
-        bucket_fill(&c->publishing, e->now_ms);
+        hmq_bucket_fill(&c->publishing, e->now_ms);
         if (c->publishing.tokens < 0) hmq_engine_wants_time(e, c);
     }
     hmq_engine_relieve(e, c);
@@ -512,4 +362,11 @@ void hmq_engine_server_restored(hmq_engine *e, int64_t now_ms) {
         hmq_engine_wants_flush(e, c);
         hmq_engine_relieve(e, c);
     }
+}
+
+hmq_slice hmq_engine_server_output(hmq_engine *e) {
+    hmq_log_seal(e, 0);
+    hmq_confirm_ask(e);
+    if (e->unwritten == 0) return (hmq_slice){NULL, 0};
+    return (hmq_slice){hmq_bytes_at(&e->log) + (e->log.len - e->unwritten), e->unwritten};
 }

@@ -20,18 +20,6 @@
 
 /* ---- to the server ---- */
 
-/* The client has it for good (or never will): the server is to be told. */
-void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry) {
-    if (entry->gone) {
-        hmq_inflight_remove(&e->allocator, &c->inflight, entry);
-        return;
-    }
-    hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_ACK_DUE);
-    if (entry->unchecked) return; /* when it was found again */
-    id_push(e, c, &c->acks_due, entry->packet_id);
-    hmq_engine_wants_flush(e, c);
-}
-
 uint8_t *hmq_outgoing_put_session(uint8_t *out, const connection *c, const char *name, size_t len, uint64_t arguments) {
     hmq_slice key = hmq_conn_key(c);
     out = hmq_resp_put_header(out, '*', arguments + 4);

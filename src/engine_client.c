@@ -10,16 +10,6 @@
 #define DENIED 2
 #define ARGUMENT_BYTES ((size_t)32) /* of one short argument on the wire, with its header */
 
-enum {
-    REASON_NO_SUBSCRIBERS = 0x10,
-    REASON_NOT_AUTHORIZED = 0x87,
-    REASON_IN_USE = 0x91,
-    REASON_RECEIVE_MAXIMUM = 0x93,
-    REASON_TOPIC_ALIAS = 0x94,
-    REASON_PROTOCOL = 0x82,
-    REASON_BUSY = 0x89
-};
-
 const char *hmq_engine_error_text(int error) {
     switch (error) {
     case HMQ_ENGINE_NOT_CONNECTED: return "a packet before CONNECT [MQTT-3.1.0-1]";
@@ -56,22 +46,6 @@ static uint8_t reason_of(int error) {
 }
 
 /* ---- answers ---- */
-
-void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason) {
-    if (c->phase != PHASE_OPEN) return;
-    uint8_t *out = hmq_engine_output(e, c, 5);
-    if (out == NULL) {
-        hmq_engine_no_memory(e, c);
-        return;
-    }
-    bool with_reason = reason != 0 && c->version == 5;
-    out[0] = (uint8_t)(type << 4 | (type == HMQ_MQTT_PUBREL ? 2 : 0));
-    out[1] = with_reason ? 3 : 2;
-    out[2] = (uint8_t)(packet_id >> 8);
-    out[3] = (uint8_t)packet_id;
-    out[4] = reason;
-    hmq_engine_put(e, c, with_reason ? 5 : 4);
-}
 
 /* ---- topic aliases ---- */
 

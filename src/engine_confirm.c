@@ -22,11 +22,6 @@
 
 /* ---- the command ---- */
 
-bool hmq_confirm_needs(const hmq_engine *e, const awaited *entry) {
-    bool is_acknowledged = entry->kind == COMMAND_COMPLETE || (entry->kind == COMMAND_PUBLISH && entry->qos > 0);
-    return is_acknowledged && e->settings.wait_replicas > 0;
-}
-
 bool hmq_confirm_waits(const hmq_engine *e) {
     return e->up && e->wait_due && !e->wait_under_way;
 }
@@ -79,15 +74,6 @@ void hmq_confirm_forget(hmq_engine *e, connection *c) {
         drop_first(e, c, &answer);
     }
     hmq_bytes_free(&e->allocator, &c->held);
-}
-
-bool hmq_confirm_uses(const connection *c, uint16_t packet_id) {
-    held_answer answer;
-    for (size_t at = 0; at < c->held.len; at += sizeof answer + answer.entry.len) {
-        memcpy(&answer, hmq_bytes_at(&c->held) + at, sizeof answer);
-        if (answer.entry.packet_id == packet_id) return true;
-    }
-    return false;
 }
 
 static void settle(hmq_engine *e, connection *c) {

@@ -1,17 +1,21 @@
 /* engine_internal.h - the structures behind engine.h, and what its files know of one another; private to the core.
  *
- *      engine.c          connections, bytes for clients, flush, the server's loss and return
- *      engine_inbox.c    which connection an inbox belongs to
- *      engine_client.c   packets of clients become commands
- *      engine_rules.c    what a client may publish, and which topics may be sent to it
- *      engine_server.c   replies and pushes become packets
- *      engine_log.c      commands without a reply: the log of their bytes, and whom the replies belong to
- *      engine_queue.c    a session's queue: pages that are fetched, the comparison after a loss of the server
- *      engine_send.c     messages on their way to a client: window, ready line
- *      engine_acks.c     what clients acknowledge, and how the server is told
- *      engine_confirm.c  answers that are withheld until replicas have confirmed
- *      engine_traffic.c  what each connection sent and received, for whoever looks
- *      inflight.c        the messages that a client has and has not acknowledged
+ * Each file may use those below it, and none above:
+ *
+ *      engine.c             connections come and go, flush, the server's loss and return
+ *      engine_traffic.c     what each connection sent and received, for whoever looks
+ *      engine_client.c      packets of clients become commands
+ *      engine_server.c      replies and pushes become packets
+ *      engine_queue.c       a session's queue: pages that are fetched, the comparison after a loss of the server
+ *      engine_acks.c        what clients acknowledge, and how the server is told
+ *      engine_send.c        messages on their way to a client: window, ready line
+ *      engine_rules.c       what a client may publish, and which topics may be sent to it
+ *      engine_confirm.c     answers that are withheld until replicas have confirmed
+ *      engine_log.c         commands without a reply: the log of their bytes, and whom the replies belong to
+ *      engine_answers.c     what a client is told of its publish in the end
+ *      engine_inbox.c       which connection an inbox belongs to
+ *      engine_connection.c  a connection's lists, output and events
+ *      inflight.c           the messages that a client has and has not acknowledged
  *
  * Memory: everything is the engine's, taken from its allocator.  A connection without traffic holds its structure, its
  * names and nothing else.
@@ -29,6 +33,19 @@
 #include "mqtt_properties.h"
 #include "record.h"
 #include "resp.h"
+
+/* Reason codes of MQTT 5.0. */
+enum {
+    REASON_NO_SUBSCRIBERS = 0x10,
+    REASON_UNSPECIFIED = 0x80, /* the server refuses a publish for good */
+    REASON_PROTOCOL = 0x82,
+    REASON_NOT_AUTHORIZED = 0x87,
+    REASON_BUSY = 0x89,
+    REASON_IN_USE = 0x91,
+    REASON_RECEIVE_MAXIMUM = 0x93,
+    REASON_TOPIC_ALIAS = 0x94,
+    REASON_QUOTA = 0x97
+};
 
 typedef enum phase { PHASE_NEW = 0, PHASE_HELD = 1, PHASE_OPEN = 2, PHASE_ENDED = 3 } phase;
 
@@ -220,7 +237,7 @@ struct hmq_engine {
     int64_t now_ms;
 };
 
-/* ---- engine.c ---- */
+/* ---- engine_connection.c ---- */
 connection *hmq_engine_find(const hmq_engine *e, hmq_conn handle); /* NULL: not known any more */
 bool hmq_engine_raise(hmq_engine *e, const hmq_engine_event *event); /* event->bytes are copied */
 /* No more packets either way; the owner is told by this event. */
@@ -238,10 +255,37 @@ void hmq_engine_buffer_done(hmq_engine *e, hmq_bytes *buffer); /* an empty buffe
 hmq_slice hmq_conn_key(const connection *c);
 hmq_slice hmq_conn_inbox(const connection *c);
 hmq_slice hmq_conn_client_id(const connection *c);
+void hmq_bucket_fill(bucket *b, int64_t now_ms);
 /* Takes one token; false: none is there now. */
 bool hmq_bucket_take(bucket *b, int64_t now_ms);
 /* Takes one in any case; false: it is owed. */
 bool hmq_bucket_spend(bucket *b, int64_t now_ms);
+/* Tells the client: an acknowledgement. */
+void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason);
+/* The client has it for good (or never will): the server is to be told.  The entry may be gone afterwards. */
+void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
+void hmq_outgoing_wants_fetch(hmq_engine *e, connection *c);
+bool hmq_outgoing_may_tell(const hmq_engine *e, const connection *c); /* the server, now */
+bool hmq_confirm_needs(const hmq_engine *e, const awaited *entry); /* by replicas, before the client is answered */
+bool hmq_confirm_uses(const connection *c, uint16_t packet_id); /* O(what is held for it) */
+
+/* ---- engine_answers.c ---- */
+/* Is it the code at the beginning of an error? */
+bool hmq_error_begins(hmq_slice error, const char *code);
+/* Does the error say that the session is another's now, or over? */
+bool hmq_session_is_gone(hmq_slice error);
+/* A publish or a completion is over, one way or the other: its place is free. */
+void hmq_publish_finish(hmq_engine *e, connection *c);
+/* PUBACK or PUBREC. */
+void hmq_publish_answer(hmq_engine *e, connection *c, const awaited *entry, uint8_t reason);
+/* The server has taken the command: the client is answered. */
+void hmq_publish_settle(hmq_engine *e, connection *c, const awaited *entry, int64_t reply);
+/* What was held is settled: the client is answered. */
+void hmq_publish_settled(hmq_engine *e, connection *c, const held_answer *answer);
+/* The server has refused for good what the client cannot be told: the connection ends. */
+void hmq_publish_failed(hmq_engine *e, connection *c, hmq_slice error);
+/* The server was lost too often: the publish, of which these are the bytes of the command, is refused. */
+void hmq_publish_abandon(hmq_engine *e, connection *c, const awaited *entry, const uint8_t *bytes);
 
 /* ---- engine_inbox.c ---- */
 connection *hmq_engine_find_inbox(const hmq_engine *e, hmq_slice inbox);
@@ -252,7 +296,6 @@ void hmq_inbox_remove(hmq_engine *e, const connection *c); /* unless somebody el
 
 /* ---- engine_client.c ---- */
 void hmq_client_forget(hmq_engine *e, connection *c); /* aliases, rules */
-void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_t packet_id, uint8_t reason);
 
 /* ---- engine_rules.c ---- */
 bool hmq_rules_set(hmq_engine *e, rule_set *set, const hmq_engine_rule *rules, size_t count, bool denied_otherwise);
@@ -264,27 +307,20 @@ static inline bool rules_allow(const rule_set *set, hmq_slice topic) {
     return hmq_rules_decide(set, topic);
 }
 
-/* ---- engine_server.c ---- */
-/* The server was lost too often: the publish, of which these are the bytes of the command, is refused. */
-void hmq_publish_abandon(hmq_engine *e, connection *c, const awaited *entry, const uint8_t *bytes);
-
-/* What was held is settled: the client is answered. */
-void hmq_publish_settled(hmq_engine *e, connection *c, const held_answer *answer);
-
 /* ---- engine_confirm.c ---- */
-bool hmq_confirm_needs(const hmq_engine *e, const awaited *entry); /* by replicas, before the client is answered */
 bool hmq_confirm_waits(const hmq_engine *e); /* for a WAIT to be sent */
 void hmq_confirm_ask(hmq_engine *e); /* at the end of a turn: WAIT, if it is due */
 void hmq_confirm_replied(hmq_engine *e, const hmq_resp_item *reply);
 /* Withholds the answer to a command.  False: no memory. */
 bool hmq_confirm_hold(hmq_engine *e, connection *c, const hmq_slice *command, const held_answer *answer);
-bool hmq_confirm_uses(const connection *c, uint16_t packet_id); /* O(what is held for it) */
 void hmq_confirm_forget(hmq_engine *e, connection *c);
 void hmq_confirm_lost(hmq_engine *e); /* before hmq_log_lost */
 
 /* ---- engine_log.c ---- */
 /* Room for commands of at most `most` bytes; NULL: no memory.  Then hmq_log_add, for each. */
 uint8_t *hmq_log_room(hmq_engine *e, size_t most);
+/* Ends a TOPIC.PIPELINE that is being written, behind which so many bytes stand. */
+void hmq_log_seal(hmq_engine *e, size_t behind);
 bool hmq_log_add(hmq_engine *e, const awaited *entry);
 /* The same for a publish or a completion: if nothing can go to the server now, it is kept to be sent again. */
 bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry);
@@ -295,8 +331,6 @@ size_t hmq_log_count(const hmq_engine *e);
 void hmq_log_lost(hmq_engine *e);
 /* Keeps the command at the head to be sent again.  `seen`: the server may have executed it. */
 bool hmq_log_keep_head(hmq_engine *e, connection *c, bool seen);
-/* A publish went to so many sessions. */
-void hmq_log_reached(hmq_engine *e, int64_t sessions);
 /* Sends what is kept, if nothing of it is under way: all of it, or (no memory) nothing for now. */
 void hmq_log_send_again(hmq_engine *e, connection *c);
 /* Has the client a publish or a completion with this identifier that was not answered?  O(commands without a reply). */
@@ -349,8 +383,6 @@ static inline size_t id_count(const id_queue *queue) {
 }
 
 /* ---- engine_acks.c ---- */
-/* The client has it for good (or never will): the server is to be told.  The entry may be gone afterwards. */
-void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry);
 bool hmq_outgoing_acks_are_due(const connection *c);
 void hmq_outgoing_wants_to_ack(hmq_engine *e, connection *c);
 void hmq_outgoing_flush_acks(hmq_engine *e); /* of those who want to, as many as may go now */
@@ -369,19 +401,17 @@ void hmq_outgoing_take(hmq_engine *e, connection *c, const outgoing_message *m, 
 void hmq_outgoing_handed_out(hmq_engine *e, connection *c);
 /* The next message of the queue is larger than any that may be fetched: it is acknowledged unsent. */
 void hmq_outgoing_pass(hmq_engine *e, connection *c, uint64_t serial, uint16_t packet_id);
-
-/* ---- engine_queue.c ---- */
-void hmq_outgoing_wants_fetch(hmq_engine *e, connection *c);
 void hmq_outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery);
 void hmq_outgoing_send_ready(hmq_engine *e, connection *c);
 /* PUBACK, PUBREC and PUBCOMP: 0, or an hmq_engine_error. */
 int hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id);
 int hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason);
 int hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id);
+
+/* ---- engine_queue.c ---- */
 void hmq_outgoing_flush(hmq_engine *e, connection *c);
 /* The page that the connection at the head of the line waits for; false if none may be fetched now. */
 bool hmq_outgoing_next_fetch(hmq_engine *e);
-bool hmq_outgoing_may_tell(const hmq_engine *e, const connection *c); /* the server, now */
 /* Whether there is more of its queue to fetch. */
 static inline void hmq_outgoing_set_behind(hmq_engine *e, connection *c, bool behind) {
     e->behind += (uint32_t)behind - (uint32_t)c->behind;

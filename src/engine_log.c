@@ -40,12 +40,6 @@ static awaited *entry_at(const hmq_engine *e, size_t index) {
     return (awaited *)(void *)hmq_bytes_at(&e->awaited) + index;
 }
 
-/* A mean of those that came last; it follows quickly upwards, slowly downwards. */
-void hmq_log_reached(hmq_engine *e, int64_t sessions) {
-    double more = (double)sessions - e->copies;
-    e->copies += more > 0 ? more / 4 : more / 64;
-}
-
 static uint32_t most_in_run(const hmq_engine *e) {
     if (e->unpipelined) return 1;
     uint32_t most = e->settings.max_pipeline;
@@ -63,7 +57,7 @@ static uint8_t *put_frame(uint8_t *out, size_t bytes) {
 
 /* Ends the run; two or more get their frame, for which there is room.  `behind`: bytes of a command that is about to be
  * added. */
-static void seal(hmq_engine *e, size_t behind) {
+void hmq_log_seal(hmq_engine *e, size_t behind) {
     size_t bytes = e->run_bytes;
     uint32_t count = e->run;
     e->run_bytes = e->run = 0;
@@ -86,7 +80,7 @@ static void seal(hmq_engine *e, size_t behind) {
 /* The run goes on with this one, or it is the first of another. */
 static void extend(hmq_engine *e, const awaited *entry) {
     bool fits = e->run < most_in_run(e) && e->run_bytes + entry->len <= PIPELINE_BYTES;
-    if (!fits) seal(e, entry->len);
+    if (!fits) hmq_log_seal(e, entry->len);
     e->run++;
     e->run_bytes += entry->len;
 }
@@ -118,7 +112,7 @@ bool hmq_log_add(hmq_engine *e, const awaited *entry) {
     if (entry->kind == COMMAND_PUBLISH && !entry->alone)
         extend(e, entry);
     else
-        seal(e, entry->len);
+        hmq_log_seal(e, entry->len);
     hmq_bytes_append(&e->allocator, &e->awaited, entry, sizeof *entry);
     hmq_bytes_wrote(&e->log, entry->len);
     e->unwritten += entry->len;
@@ -179,13 +173,6 @@ const awaited *hmq_log_head(const hmq_engine *e) {
 
 hmq_slice hmq_log_head_command(const hmq_engine *e) {
     return (hmq_slice){hmq_bytes_at(&e->log) + head(e)->before, head(e)->len};
-}
-
-hmq_slice hmq_engine_server_output(hmq_engine *e) {
-    seal(e, 0);
-    hmq_confirm_ask(e);
-    if (e->unwritten == 0) return (hmq_slice){NULL, 0};
-    return (hmq_slice){hmq_bytes_at(&e->log) + (e->log.len - e->unwritten), e->unwritten};
 }
 
 void hmq_engine_server_written(hmq_engine *e, size_t bytes) {

@@ -26,11 +26,6 @@
  * is pushed.  No packet of a client becomes so large a message. */
 #define MOST_MESSAGE_BYTES (20 << 20)
 
-void hmq_outgoing_wants_fetch(hmq_engine *e, connection *c) {
-    hmq_outgoing_set_behind(e, c, true);
-    hmq_engine_wants_flush(e, c);
-}
-
 static void found_again(hmq_engine *e, connection *c, inflight_entry *entry, bool is_released) {
     entry->unchecked = false;
     entry->released = is_released;
@@ -286,10 +281,6 @@ static void send_sent(hmq_engine *e, connection *c) {
         c->sent_due = !hmq_outgoing_add(e, c, COMMAND_SENT, 0, begin, out);
     }
     if (c->sent_due) hmq_engine_wants_time(e, c);
-}
-
-bool hmq_outgoing_may_tell(const hmq_engine *e, const connection *c) {
-    return e->up && c->phase == PHASE_OPEN && !c->queue.waits;
 }
 
 static void tell_server(hmq_engine *e, connection *c) {

@@ -4,18 +4,6 @@
  * command without one; a push belongs to nobody. */
 #include "engine_internal.h"
 
-enum {
-    REASON_UNHEARD = 0x10,     /* no matching subscribers */
-    REASON_UNSPECIFIED = 0x80, /* what 5.0 is told when the server refuses a publish for good */
-    REASON_NOT_AUTHORIZED = 0x87,
-    REASON_QUOTA = 0x97
-};
-
-static bool begins_with(hmq_slice text, const char *word) {
-    size_t len = strlen(word);
-    return text.len >= len && memcmp(text.data, word, len) == 0 && (text.len == len || text.data[len] == ' ');
-}
-
 /* Errors that pass: the same command is worth another try a little later. */
 static const char *const passing_codes[] = {"OOM",         "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN",
                                             "CLUSTERDOWN", "TRYAGAIN", "BUSY",    "QUOTA",   "QUEUEFULL"};
@@ -30,7 +18,7 @@ const char *hmq_engine_refusal_code(size_t index) {
 /* PASSING_CODES if it is none of them. */
 static size_t passing_code(hmq_slice error) {
     size_t i = 0;
-    while (i < PASSING_CODES && !begins_with(error, passing_codes[i])) i++;
+    while (i < PASSING_CODES && !hmq_error_begins(error, passing_codes[i])) i++;
     return i;
 }
 
@@ -41,55 +29,13 @@ static bool is_passing(hmq_slice error) {
 /* There is no room: MQTT 5.0 has a reason code for that, so such a client is told at once.  Others wait, and so does
  * whoever publishes to a queue that lets its publishers wait (QUEUEFULL). */
 static bool is_told_at_once(hmq_slice error) {
-    return begins_with(error, "OOM") || begins_with(error, "QUOTA");
-}
-
-static bool is_gone(hmq_slice error) {
-    return begins_with(error, "FENCED") || begins_with(error, "NOSESSION");
+    return hmq_error_begins(error, "OOM") || hmq_error_begins(error, "QUOTA");
 }
 
 /* ---- publishes ---- */
 
 static bool is_fleeting(const awaited *entry) {
     return entry->kind == COMMAND_PUBLISH && entry->qos == 0;
-}
-
-static void finish(hmq_engine *e, connection *c) {
-    c->outstanding--;
-    if (c->outstanding == 0) c->publishes.pause_ms = 0;
-    hmq_engine_relieve(e, c);
-}
-
-static void quota_back(connection *c) {
-    if (c->quota_used > 0) c->quota_used--;
-}
-
-static void answer_publish(hmq_engine *e, connection *c, const awaited *entry, uint8_t reason) {
-    if (entry->qos == 0) return;
-    hmq_client_answer(e, c, entry->qos == 1 ? HMQ_MQTT_PUBACK : HMQ_MQTT_PUBREC, entry->packet_id, reason);
-    if (entry->qos == 1 || reason >= 0x80) quota_back(c);
-}
-
-static void published(hmq_engine *e, connection *c, const awaited *entry, int64_t reached) {
-    bool sent_before = entry->token != 0;
-    if (reached < 0 && !sent_before) { /* QoS 2, and the client repeated it */
-        e->count.publishes_repeated++;
-        quota_back(c); /* it was counted twice */
-    }
-    if (reached >= 0) hmq_log_reached(e, reached);
-    e->count.publishes_unheard += reached == 0;
-    e->count.publishes_acknowledged += entry->qos > 0;
-    if (entry->qos > 0) e->count.acknowledged_ms = (uint64_t)e->now_ms;
-    answer_publish(e, c, entry, reached == 0 ? REASON_UNHEARD : 0);
-}
-
-static void settle(hmq_engine *e, connection *c, const awaited *entry, int64_t reply) {
-    switch (entry->kind) {
-    case COMMAND_PUBLISH: published(e, c, entry, reply); break;
-    case COMMAND_DENIED: answer_publish(e, c, entry, c->version == 5 ? REASON_NOT_AUTHORIZED : 0); break;
-    default: /* COMPLETE */ hmq_client_answer(e, c, HMQ_MQTT_PUBCOMP, entry->packet_id, 0); quota_back(c);
-    }
-    finish(e, c);
 }
 
 /* The outcome of the command at the head, if replicas have to confirm it, or others before it. */
@@ -106,16 +52,7 @@ static bool is_held(hmq_engine *e, connection *c, const awaited *entry, int64_t 
 
 static void done(hmq_engine *e, connection *c, const awaited *entry, int64_t reply) {
     if (!c->publishes.waits) c->publishes.pause_ms = 0;
-    if (!is_held(e, c, entry, reply, 0)) settle(e, c, entry, reply);
-}
-
-void hmq_publish_settled(hmq_engine *e, connection *c, const held_answer *answer) {
-    if (answer->refusal == 0) {
-        settle(e, c, &answer->entry, answer->reached);
-        return;
-    }
-    answer_publish(e, c, &answer->entry, answer->refusal);
-    finish(e, c);
+    if (!is_held(e, c, entry, reply, 0)) hmq_publish_settle(e, c, entry, reply);
 }
 
 /* A refusal that passes: a pause, longer each time in a row. */
@@ -132,10 +69,6 @@ static void stall(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
     hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
 }
 
-static void failed(hmq_engine *e, connection *c, hmq_slice error) {
-    hmq_engine_end(e, c, is_gone(error) ? HMQ_EVENT_TAKEN_OVER : HMQ_EVENT_FAILED, error);
-}
-
 static bool gives_up(const hmq_engine *e, const retry *r) {
     return r->pause_ms != 0 && e->now_ms - r->since_ms > e->settings.retry_total_ms;
 }
@@ -143,40 +76,16 @@ static bool gives_up(const hmq_engine *e, const retry *r) {
 static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
     e->count.publishes_refused += entry->kind == COMMAND_PUBLISH;
     if (c->version == 5 && entry->qos > 0 && entry->kind == COMMAND_PUBLISH) {
-        bool is_quota = is_told_at_once(error) || begins_with(error, "QUEUEFULL");
-        uint8_t reason = is_quota                       ? REASON_QUOTA
-                         : begins_with(error, "NOPERM") ? REASON_NOT_AUTHORIZED
-                                                        : REASON_UNSPECIFIED;
+        bool is_quota = is_told_at_once(error) || hmq_error_begins(error, "QUEUEFULL");
+        uint8_t reason = is_quota                            ? REASON_QUOTA
+                         : hmq_error_begins(error, "NOPERM") ? REASON_NOT_AUTHORIZED
+                                                             : REASON_UNSPECIFIED;
         if (is_held(e, c, entry, 0, reason)) return;
-        answer_publish(e, c, entry, reason);
+        hmq_publish_answer(e, c, entry, reason);
     } else {
-        failed(e, c, error);
+        hmq_publish_failed(e, c, error);
     }
-    finish(e, c);
-}
-
-/* The bytes are those of a TOPIC.PUBLISH: what it says of topic and size. */
-static void read_command(const uint8_t *bytes, size_t len, hmq_slice *topic, uint64_t *size) {
-    hmq_resp_item item = {0};
-    size_t at = 0;
-    for (int i = 0; i < 3 && hmq_resp_next(bytes, len, &at, &item); i++) *topic = item.text; /* header, name, topic */
-    *size = hmq_resp_next(bytes, len, &at, &item) ? item.text.len : 0;
-}
-
-void hmq_publish_abandon(hmq_engine *e, connection *c, const awaited *entry, const uint8_t *bytes) {
-    static const char text[] = "ERR the connection to the server broke each time that a publish was sent";
-    hmq_slice topic = {NULL, 0};
-    uint64_t size;
-    read_command(bytes, entry->len, &topic, &size);
-    e->count.publishes_refused++;
-    e->count.publishes_abandoned++;
-    hmq_engine_raise(
-        e, &(hmq_engine_event){.kind = HMQ_EVENT_ABANDONED, .conn = c->handle, .token = size, .bytes = topic});
-    if (c->version == 5)
-        answer_publish(e, c, entry, REASON_QUOTA);
-    else
-        failed(e, c, (hmq_slice){(const uint8_t *)text, sizeof text - 1});
-    finish(e, c);
+    hmq_publish_finish(e, c);
 }
 
 static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
@@ -184,7 +93,7 @@ static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slic
     bool is_told = c->version == 5 && entry->kind == COMMAND_PUBLISH && is_told_at_once(error);
     if (is_fleeting(entry) && is_passing(error)) {
         e->count.publishes_dropped_qos0++;
-        finish(e, c);
+        hmq_publish_finish(e, c);
     } else if (!is_passing(error) || is_told || gives_up(e, &c->publishes)) {
         refused_for_good(e, c, entry, error);
     } else if (hmq_log_keep_head(e, c, true)) {
@@ -198,8 +107,8 @@ static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slic
 static void client_replied(hmq_engine *e, connection *c, const awaited *entry, const hmq_resp_item *reply) {
     bool refusal = reply->type == '-';
     c->under_way--;
-    if (refusal && is_gone(reply->text)) {
-        failed(e, c, reply->text);
+    if (refusal && hmq_session_is_gone(reply->text)) {
+        hmq_publish_failed(e, c, reply->text);
     } else if (c->publishes.waits && !is_fleeting(entry)) {
         /* Behind a refused one all go again: the last word on a topic has to stay the last, and the answers in order. */
         if (!hmq_log_keep_head(e, c, true)) hmq_engine_no_memory(e, c);
@@ -224,12 +133,13 @@ static void queue_refused(hmq_engine *e, connection *c, hmq_slice error) {
     if (is_passing(error) && !gives_up(e, &c->queue))
         stall(e, c, &c->queue, error);
     else
-        failed(e, c, error);
+        hmq_publish_failed(e, c, error);
 }
 
 /* A module from before there was PACKED: it refuses the word, and is asked again without it. */
 static bool is_unknown_word(const awaited *entry, const hmq_resp_item *item) {
-    return entry->kind == COMMAND_FETCH && entry->packet_id != 0 && item->type == '-' && begins_with(item->text, "ERR");
+    return entry->kind == COMMAND_FETCH && entry->packet_id != 0 && item->type == '-' &&
+           hmq_error_begins(item->text, "ERR");
 }
 
 /* False: the reply is none to this command. */
@@ -354,7 +264,7 @@ static bool next_item(hmq_slice reply, size_t *at, hmq_resp_item *item) {
 
 /* A module from before there was TOPIC.PIPELINE, or a user who may not call it. */
 static bool is_unpipelined(hmq_slice error) {
-    return begins_with(error, "ERR unknown command") || begins_with(error, "NOPERM");
+    return hmq_error_begins(error, "ERR unknown command") || hmq_error_begins(error, "NOPERM");
 }
 
 /* The publish at the head certainly was none, of whatever QoS: it goes again by itself, and those behind it, at once. */

@@ -102,6 +102,7 @@ from holdmq.replies import (
     SessionRow,
     SessionsPage,
     SubscriptionOptions,
+    UserBounds,
     Will,
 )
 
@@ -197,6 +198,7 @@ __all__ = [
     "SubscriptionOptions",
     "Topics",
     "UnexpectedReplyError",
+    "UserBounds",
     "Will",
     "WrongStoreError",
     "WrongTypeError",

@@ -10,12 +10,10 @@ from typing import Any, Generic, TypeVar
 
 from holdmq import _arguments as arguments
 from holdmq import _wire as wire
+from holdmq._slot_range import SLOTS, SlotRange
 from holdmq._wire import Word
 
 T = TypeVar("T")
-
-SLOTS = 16384
-"""Slots of a cluster."""
 
 
 class Scope(Enum):
@@ -53,15 +51,6 @@ class Command(Generic[T]):
     def options(self) -> dict[str, Any]:
         """Keyword arguments for redis-py's `execute_command`."""
         return {} if self.text else {"NEVER_DECODE": True}
-
-
-@dataclass(frozen=True, slots=True)
-class SlotRange:
-    """Slots of a cluster, both ends included, and where to ask for them: `host:port`, empty if that is not known."""
-
-    first: int
-    last: int
-    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

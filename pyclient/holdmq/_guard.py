@@ -30,6 +30,8 @@ class NotCopied:
 class NotPickled:
     """Base of a client: its connections cannot go to another process."""
 
+    shown_as = ""  # in the error; empty: the name of the class
+
     def __copy__(self) -> Self:
         """A shallow copy uses the same connections."""
         made = object.__new__(type(self))
@@ -39,8 +41,8 @@ class NotPickled:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuses copy.deepcopy and pickle."""
         raise TypeError(
-            f"{type(self).__name__} cannot be pickled or copied with what it holds: make one in each process, at "
-            "import or where the process begins, and hand over names"
+            f"{self.shown_as or type(self).__name__} cannot be pickled or copied with what it holds: make one in each "
+            "process, at import or where the process begins, and hand over names"
         )
 
 

@@ -32,6 +32,7 @@ from holdmq.replies import (
     SessionsPage,
     SubscriptionOptions,
     Text,
+    UserBounds,
     Will,
 )
 
@@ -40,6 +41,7 @@ MAX_LIMIT = 65535
 MAX_TTL_S = 2**31 - 1
 MAX_EXPIRY_S = 2**32 - 1
 MAX_QUEUE_BYTES = 2**40
+MAX_QUOTA = 2**40
 MAX_BATCH = 1000
 """Most payloads of one batch of a producer."""
 MAX_COUNT = 10_000
@@ -209,6 +211,7 @@ def session_open(  # noqa: PLR0913 - the options of the command
     expiry: Duration | None = None,
     lease: Duration | None = None,
     bounds: QueueBounds | None = None,
+    user_bounds: UserBounds | None = None,
     will: Will | None = None,
     identity: Text | None = None,
     prefix: Text = b"",
@@ -223,6 +226,8 @@ def session_open(  # noqa: PLR0913 - the options of the command
         words += ["LEASE", seconds("lease", lease, 1, MAX_EXPIRY_S)]
     if bounds is not None:
         words += _bounds(arguments.instance("bounds", bounds, QueueBounds))
+    if user_bounds is not None:
+        words += _user_bounds(arguments.instance("user_bounds", user_bounds, UserBounds))
     if identity is not None:
         words += ["IDENTITY", arguments.name("identity", identity, MAX_IDENTITY_BYTES)]
     if will is not None:
@@ -238,6 +243,15 @@ def _bounds(bounds: QueueBounds) -> list[Word]:
         if bounds.overflow not in get_args(Overflow):
             raise ArgumentError(f"overflow is {bounds.overflow!r}: expected one of {', '.join(get_args(Overflow))}")
         words += ["OVERFLOW", bounds.overflow]
+    return words
+
+
+def _user_bounds(bounds: UserBounds) -> list[Word]:
+    words: list[Word] = []
+    for name, word in (("sessions", "USERSESSIONS"), ("queue_bytes", "USERBYTES"), ("retained", "USERRETAINED")):
+        bound = getattr(bounds, name)
+        if bound is not None:
+            words += [word, arguments.in_range(name, bound, 0, MAX_QUOTA)]
     return words
 
 

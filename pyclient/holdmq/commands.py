@@ -24,7 +24,7 @@ from typing import Any
 from holdmq import _arguments as arguments
 from holdmq import _wire as wire
 from holdmq import core
-from holdmq._command import SLOTS, Command, Scope, Served, SlotRange, for_slots
+from holdmq._command import Command, Scope, Served, for_slots
 from holdmq._dry_run_commands import channel_dryrun_report, channel_dryrun_start, channel_dryrun_stop
 from holdmq._durations import Duration, seconds
 from holdmq._session_commands import (
@@ -60,6 +60,7 @@ from holdmq._session_commands import (
     session_touch,
     session_unsubscribe,
 )
+from holdmq._slot_range import SLOTS, SlotRange
 from holdmq._wire import Word
 from holdmq.errors import ArgumentError, translate
 from holdmq.replies import ChannelPolicy, Deliver, Hold, Message, Payload, ProducerChunk, Publisher, Text

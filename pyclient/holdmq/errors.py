@@ -14,12 +14,11 @@ import importlib
 import re
 from collections.abc import Sequence
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 import redis
 
-if TYPE_CHECKING:
-    from holdmq.commands import SlotRange
+from holdmq._slot_range import SlotRange
 
 __all__ = [
     "ERRORS",
@@ -88,7 +87,7 @@ class MovingError(HoldMQError, redis.exceptions.TryAgainError):
     """Slots of the cluster were on their way between two nodes until the time was over; the others were served."""
 
     @classmethod
-    def of(cls, command: object, slots: Sequence["SlotRange"]) -> "MovingError":
+    def of(cls, command: object, slots: Sequence[SlotRange]) -> "MovingError":
         """For a command and the slots that it was not served for."""
         shown = ", ".join(f"{part.first}-{part.last}" for part in slots[:10])
         return cls(f"{command} was not served for the slots {shown}: they are on their way between nodes")

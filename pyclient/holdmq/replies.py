@@ -49,6 +49,7 @@ __all__ = [
     "SubscriptionOptions",
     "Text",
     "TextT",
+    "UserBounds",
     "Will",
 ]
 
@@ -362,6 +363,21 @@ class QueueBounds:
 
     max_bytes: int | None = None
     overflow: Overflow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UserBounds:
+    """What the user of a session (its identity) may have; each up to 2^40, 0: no bound, None: the server's setting.
+
+    Attributes:
+        sessions: that are there at a time: this one is refused beyond; None: `holdmq.max-sessions-per-user`.
+        queue_bytes: of messages in the queues of all of them; None: `holdmq.max-queue-bytes-per-user`.
+        retained: retained messages; None: `holdmq.max-retained-per-user`.
+    """
+
+    sessions: int | None = None
+    queue_bytes: int | None = None
+    retained: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,24 @@
 """The parts of docs/python.md: blocks that run one behind the other, and programs that stand alone."""
 
-import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
-DEFAULT_URL = "redis://127.0.0.1:6379"
+from tests.support import pages
 
-_BLOCK = re.compile(r"^```python(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAME = "docs/python.md"
+PAGE = pages.REPOSITORY / NAME
+DEFAULT_URL = "redis://127.0.0.1:6379"
+ALONE = ("celery", "gunicorn", "decoded")
 
 
 def blocks() -> list[str]:
     """The blocks that run one behind the other."""
-    return [text for name, text in _BLOCK.findall(PAGE.read_text()) if not name]
+    return [block.text + "\n" for block in pages.blocks(NAME, "python")]
 
 
 def programs() -> dict[str, str]:
     """The programs that stand alone, by name."""
-    return {name: text for name, text in _BLOCK.findall(PAGE.read_text()) if name}
+    found = pages.blocks(NAME, *(f"python {name}" for name in ALONE))
+    return {block.kind.removeprefix("python "): block.text + "\n" for block in found}
 
 
 def write_program(name: str, path: Path, url: str) -> None:
@@ -28,4 +30,4 @@ def write_program(name: str, path: Path, url: str) -> None:
 
 def commands() -> list[str]:
     """The commands of the page."""
-    return re.findall(r"^    \$ (.*)$", PAGE.read_text(), re.MULTILINE)
+    return [line for block in pages.blocks(NAME, "sh") for line in block.text.splitlines()]

@@ -20,6 +20,7 @@ from holdmq import (
     QueueBounds,
     SubscriptionOptions,
     UnexpectedReplyError,
+    UserBounds,
     Will,
     _dry_run_commands,
     _session_commands,
@@ -64,6 +65,9 @@ def test_words_stand_in_the_documented_order() -> None:
     will = Will("w", "gone", qos=1, retain=True, delay=2, ttl=3, properties=b"\1")
     assert commands.session_open("c", "me", bounds=QueueBounds(max_bytes=1000, overflow="wait")).words == (
         ("SESSION.OPEN", b"{c}", "OWNER", b"me", "MAXBYTES", 1000, "OVERFLOW", "wait")
+    )
+    assert commands.session_open("c", "me", user_bounds=UserBounds(0, queue_bytes=2**40, retained=3)).words == (
+        *("SESSION.OPEN", b"{c}", "OWNER", b"me", "USERSESSIONS", 0, "USERBYTES", 2**40, "USERRETAINED", 3),
     )
     assert commands.session_open("c", "me", will=will).words == (
         *("SESSION.OPEN", b"{c}", "OWNER", b"me", "WILL", b"w", b"gone", "WILLQOS", 1, "WILLRETAIN"),
@@ -154,6 +158,10 @@ def test_a_reply_of_another_form_is_refused(command: Command[Any], reply: object
         (
             lambda: commands.topic_publish("a", "x", publisher=Publisher("p", packet_id=1)),
             "qos is 0 for a publisher with a packet_id; expected 2",
+        ),
+        (
+            lambda: commands.session_open("c", "me", user_bounds=UserBounds(retained=-1)),
+            "retained is -1; expected a whole number from 0 to 1099511627776",
         ),
         (
             lambda: commands.session_open("c", "me", bounds=QueueBounds(0)),

@@ -83,14 +83,14 @@ def test_a_child_of_a_busy_client_of_a_cluster_never_waits_for_a_thread_of_the_p
     def use(hold: HoldMQ[Any], number: int) -> None:
         while not over.is_set():
             hold.channel(f"c{number}", sharded=True).publish("parent")
-            hold.reload()
+            hold._executor.reload()
 
     with HoldMQ.from_url(cluster.nodes[0].url, cluster=True) as hold, ThreadPoolExecutor(3) as threads:
         busy = [threads.submit(use, hold, number) for number in range(3)]
         torn = 0
         try:
             for _ in range(FORKS):
-                torn += in_child(lambda: (hold._owner.is_torn, work(hold, "c"))[0], WAIT_S)
+                torn += in_child(lambda: (hold._executor.owner.is_torn, work(hold, "c"))[0], WAIT_S)
         finally:
             over.set()
         for one in busy:

@@ -19,6 +19,7 @@ from holdmq import (
     QueueBounds,
     QueuedMessage,
     SubscriptionOptions,
+    UserBounds,
     Will,
     commands,
     core,
@@ -151,6 +152,7 @@ VALUES: dict[type, Callable[[Any], Any]] = {
     QueueBounds: lambda value: commands.session_open("c", "o", bounds=value),
     QueuedMessage: lambda value: commands.session_import("c", [value]),
     SubscriptionOptions: lambda value: commands.session_subscribe("c", {"a": value}),
+    UserBounds: lambda value: commands.session_open("c", "o", user_bounds=value),
     Will: lambda value: commands.session_open("c", "o", will=value),
     Message: lambda value: history_commands.history_import("s", 0, [value]),
 }

@@ -1,4 +1,8 @@
-"""The scripts behind `make test`: missing packages are named once and together; a part that fails stops no other."""
+"""The scripts behind `make test` and `make lint`.
+
+Missing packages are named once and together; a part that fails stops no other; files that depend on each other are
+found.
+"""
 
 import os
 import shutil
@@ -8,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tools import circles
+
 REPOSITORY = Path(__file__).parents[2]
 # What the scripts themselves need.
-UTILITIES = ("bash", "dirname", "grep", "sed", "xargs", "echo", "env", "flock")
+UTILITIES = ("bash", "dirname", "grep", "sed", "xargs", "echo", "env", "find", "flock", "mkdir", "nproc")
 BASH = "/bin/bash"
 
 
@@ -57,6 +63,29 @@ def test_an_ordinary_user_is_told_all_missing_packages_in_one_line(bare_machine:
     assert packages.split() == [*expected.split(), "libjemalloc2"]
 
 
+@pytest.mark.parametrize("target", ["demo", "run", "test"])
+def test_make_names_what_is_missing_before_it_builds_anything(bare_machine: Path, target: str) -> None:
+    copy = bare_machine.parent / "a copy"
+    copy.mkdir()
+    for name in ("Makefile", "tools", "redis_module", "src", "pyclient", "bridge"):
+        (copy / name).symlink_to(REPOSITORY / name)
+    make = shutil.which("make")
+    assert make is not None
+    done = subprocess.run(
+        [make, target],
+        env={"PATH": str(bare_machine)},
+        cwd=copy,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode != 0
+    told, *rest = (done.stdout + done.stderr).splitlines()
+    assert "sudo apt-get install gcc libc6-dev python3 python3-venv python3-dev" in told
+    assert all(line.startswith("make") for line in rest), rest
+
+
 def test_what_is_installed_is_not_named(bare_machine: Path) -> None:
     for name in ("node", "npm", "mosquitto"):
         program(bare_machine, name, "true")
@@ -97,3 +126,38 @@ def test_parts_that_all_pass_are_a_success(tmp_path: Path) -> None:
     done = parts(tmp_path, "good", "last")
     assert done.returncode == 0
     assert "=== 2 of 2 parts passed" in done.stdout
+
+
+# --- Circles ----------------------------------------------------------------------------------------------------------
+
+
+def test_files_that_need_each_other_are_found_also_over_others_and_for_types_alone(tmp_path: Path) -> None:
+    package = tmp_path / "pyclient" / "p"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from p.a import x\n")
+    (package / "a.py").write_text("from p import b\n")
+    (package / "b.py").write_text("import p.c\n")
+    (package / "c.py").write_text("if TYPE_CHECKING:\n    from p.a import x\n")
+    (package / "d.py").write_text("def f():\n    from p.c import y\n")
+    found = circles.circles(circles.python_graph(tmp_path))
+    assert found == [[f"pyclient/p/{name}.py" for name in "abc"]]
+    assert circles.too_many(found, {"bridge": 3}) == [
+        "a circle of 3 files (none is allowed there): pyclient/p/a.py, pyclient/p/b.py, pyclient/p/c.py"
+    ]
+    assert circles.too_many(found, {"pyclient": 3}) == []
+
+
+def test_c_files_that_include_or_use_each_other_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / "src"
+    folder.mkdir()
+    for name, other in (("a", "b"), ("b", "a")):
+        (folder / f"{name}.h").write_text(f"int {name}(void);\n")
+        (folder / f"{name}.c").write_text(f"int {other}(void);\nint {name}(void) {{ return {other}(); }}\n")
+        target = tmp_path / "objects" / "src" / f"{name}.o"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["/usr/bin/gcc", "-c", folder / f"{name}.c", "-o", target], check=True)
+    assert circles.circles(circles.include_graph(tmp_path)) == []
+    assert circles.circles(circles.symbol_graph(tmp_path, [tmp_path / "objects"])) == [["src/a", "src/b"]]
+    (folder / "a.h").write_text('#include "b.h"\n')
+    (folder / "b.h").write_text('#include "a.h"\n')
+    assert circles.circles(circles.include_graph(tmp_path)) == [["src/a.h", "src/b.h"]]

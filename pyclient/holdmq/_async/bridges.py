@@ -1,4 +1,4 @@
-"""The MQTT bridges of a server and the clients that they hold, as the bridges report them.
+"""The MQTT bridges of a server and the clients that they executor, as the bridges report them.
 
 Bridges write a report every few seconds (holdmq_bridge/report.py has the keys) and answer questions that are pushed to
 a list of theirs.  A bridge that does not answer within `PATIENCE_S` is an error.
@@ -8,13 +8,11 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdmq._async.executor import AsyncExecutor
 from holdmq.errors import NotAnsweredError
 from holdmq.replies import BridgeRow, ClientRow
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
 
 PREFIX = "{holdmq:bridges}:"
 PATIENCE_S = 10.0
@@ -22,23 +20,23 @@ BLOCK_S = 1.0
 QUESTION_S = 30
 
 
-async def bridges_of(hold: "AsyncHoldMQ[Any]") -> list[BridgeRow]:
+async def bridges_of(executor: AsyncExecutor) -> list[BridgeRow]:
     """The bridges that have reported lately, by name."""
-    names = await hold.send("ZRANGE", f"{PREFIX}names", 0, -1)
+    names = await executor.send("ZRANGE", f"{PREFIX}names", 0, -1)
     found = []
     for name in sorted(text_of(one) for one in names):
-        reply = await hold.send("HGETALL", PREFIX + name)
+        reply = await executor.send("HGETALL", PREFIX + name)
         fields = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
         if fields:
             found.append(BridgeRow.of(name, {text_of(key): text_of(value) for key, value in fields.items()}))
     return found
 
 
-async def clients_of(hold: "AsyncHoldMQ[Any]", bridge: str, search: str) -> AsyncIterator[ClientRow]:
+async def clients_of(executor: AsyncExecutor, bridge: str, search: str) -> AsyncIterator[ClientRow]:
     """The clients of a bridge, read a page at a time."""
     place = 0
     while True:
-        answer = await ask(hold, bridge, {"ask": "clients", "from": place, "search": search})
+        answer = await ask(executor, bridge, {"ask": "clients", "from": place, "search": search})
         for row in answer["clients"]:
             yield ClientRow.of(row)
         place = answer["next"]
@@ -46,14 +44,14 @@ async def clients_of(hold: "AsyncHoldMQ[Any]", bridge: str, search: str) -> Asyn
             return
 
 
-async def kick_from(hold: "AsyncHoldMQ[Any]", bridge: str, key: bytes, why: str) -> bool:
+async def kick_from(executor: AsyncExecutor, bridge: str, key: bytes, why: str) -> bool:
     """Has a bridge disconnect the client of a session; whether the bridge held it."""
     inbox = (key + b"_inbox").decode()
-    answer = await ask(hold, bridge, {"ask": "kick", "inbox": inbox, "why": why})
+    answer = await ask(executor, bridge, {"ask": "kick", "inbox": inbox, "why": why})
     return bool(answer["kicked"])
 
 
-async def ask(hold: "AsyncHoldMQ[Any]", bridge: str, question: dict[str, Any]) -> dict[str, Any]:
+async def ask(executor: AsyncExecutor, bridge: str, question: dict[str, Any]) -> dict[str, Any]:
     """Puts a question to a bridge and waits for its answer.
 
     Raises:
@@ -61,11 +59,11 @@ async def ask(hold: "AsyncHoldMQ[Any]", bridge: str, question: dict[str, Any]) -
     """
     key = f"{PREFIX}answer:{secrets.token_hex(8)}"
     asked = f"{PREFIX}{bridge}:asked"
-    await hold.send("RPUSH", asked, json.dumps({**question, "answer": key}))
-    await hold.send("EXPIRE", asked, QUESTION_S)
+    await executor.send("RPUSH", asked, json.dumps({**question, "answer": key}))
+    await executor.send("EXPIRE", asked, QUESTION_S)
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        reply = await hold.send("BLPOP", key, BLOCK_S)
+        reply = await executor.send("BLPOP", key, BLOCK_S)
         if reply is not None:
             answer: dict[str, Any] = json.loads(reply[1])
             return answer

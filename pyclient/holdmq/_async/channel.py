@@ -2,16 +2,14 @@
 
 import warnings
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Generic, cast
+from typing import Generic, cast
 
 from holdmq import _arguments as arguments
 from holdmq import commands
+from holdmq._async.executor import AsyncExecutor
+from holdmq._async.subscription import AsyncSubscription
 from holdmq.errors import HoldMQWarning
 from holdmq.replies import ChannelPolicy, Payload, ProducerChunk, Text, TextT
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
-    from holdmq._async.subscription import AsyncSubscription
 
 
 class AsyncChannel(Generic[TextT]):
@@ -35,12 +33,12 @@ class AsyncChannel(Generic[TextT]):
         [b'sunny', b'rain']
     """
 
-    def __init__(self, hold: "AsyncHoldMQ[TextT]", name: Text, *, sharded: bool | None = None) -> None:
+    def __init__(self, executor: AsyncExecutor, name: Text, *, sharded: bool | None = None) -> None:
         commands.channel_last(name)  # a name that cannot be is refused here
-        self._hold = hold
+        self._executor = executor
         self.name = name
         self.sharded = bool(arguments.optional_flag("sharded", sharded))
-        self._keeps_nothing = sharded is None and hold.is_cluster
+        self._keeps_nothing = sharded is None and executor.is_cluster
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -79,7 +77,7 @@ class AsyncChannel(Generic[TextT]):
                 HoldMQWarning,
                 stacklevel=2,
             )
-        return await self._hold.execute(command)
+        return await self._executor.execute(command)
 
     async def last(self) -> TextT | None:
         """The channel's most recent message, None if it is not kept; removes nothing.
@@ -92,7 +90,7 @@ class AsyncChannel(Generic[TextT]):
             >>> await hold.channel("status").last()
             b'green'
         """
-        return cast("TextT | None", await self._hold.execute(commands.channel_last(self.name)))
+        return cast("TextT | None", await self._executor.execute(commands.channel_last(self.name)))
 
     async def backlog(self, page: int = 100) -> AsyncIterator[TextT]:
         """The messages that the channel keeps, oldest first; removes nothing.
@@ -109,7 +107,7 @@ class AsyncChannel(Generic[TextT]):
         commands.check_page(page)
         start = 0
         while True:
-            messages = await self._hold.execute(commands.channel_range(self.name, start, start + page - 1))
+            messages = await self._executor.execute(commands.channel_range(self.name, start, start + page - 1))
             for message in messages:
                 yield cast("TextT", message)
             start += len(messages)
@@ -123,7 +121,7 @@ class AsyncChannel(Generic[TextT]):
             >>> (await hold.channel("weather").policy()).deliver.value
             'last'
         """
-        return await self._hold.execute(commands.channel_policy(self.name))
+        return await self._executor.execute(commands.channel_policy(self.name))
 
     def subscribe(
         self,
@@ -132,11 +130,12 @@ class AsyncChannel(Generic[TextT]):
         reconnect: float = 60.0,
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
-    ) -> "AsyncSubscription[TextT]":
+    ) -> AsyncSubscription[TextT]:
         """Its messages, what it has kept first; arguments as for `AsyncHoldMQ.subscribe`."""
-        subscribe = self._hold.ssubscribe if self.sharded else self._hold.subscribe
-        return subscribe(
-            self.name,
+        return AsyncSubscription(
+            self._executor,
+            "ssubscribe" if self.sharded else "subscribe",
+            (self.name,),
             timeout=timeout,
             reconnect=reconnect,
             ping_interval=ping_interval,

@@ -1,9 +1,6 @@
 """The entry point: wraps a client object of redis-py or valkey-py and hands out channels, sessions and topics.
 
-It owns nothing but the client that `from_url` made. Invariants:
-
-1. Every command goes through `execute` or a pipeline: there the reply is parsed and an error gets its class.
-2. The client object is used by its shape (`execute_command`, `pipeline`, `pubsub`) and never changed.
+It owns nothing but the client that `from_url` made; what is sent goes through the executor.
 """
 
 import sys
@@ -17,42 +14,27 @@ from holdmq import commands, core
 from holdmq._async.bridges import bridges_of, clients_of, kick_from
 from holdmq._async.channel import AsyncChannel
 from holdmq._async.dry_run import AsyncDryRun
+from holdmq._async.executor import PROBES, AsyncExecutor
 from holdmq._async.history import AsyncHistory
-from holdmq._async.nodes import AsyncNodes
-from holdmq._async.pipeline import MAX_PIPELINE, AsyncPipeline
+from holdmq._async.pipeline import AsyncPipeline
 from holdmq._async.session import AsyncSession
-from holdmq._async.slots import AsyncPatience, AsyncSlots
 from holdmq._async.subscription import AsyncSubscription
 from holdmq._async.topics import AsyncTopics
 from holdmq._durations import Duration
-from holdmq._feed import Kind
-from holdmq._guard import AsyncClientOwner, NotPickled
+from holdmq._guard import NotPickled
 from holdmq._io import (
     AsyncClient,
-    async_check_client,
     async_close,
     async_connect,
     async_connect_cluster,
-    async_nodes,
-    async_reload,
-    async_renew,
 )
-from holdmq.commands import Command, Scope
+from holdmq.commands import Command
 from holdmq.errors import (
-    ArgumentError,
-    HoldMQError,
     ModuleMissingError,
-    is_moving,
-    translation,
 )
 from holdmq.replies import BridgeRow, ClientRow, SessionRow, Text, TextT
 
 T = TypeVar("T")
-
-
-PING_INTERVAL_S = 15.0
-PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
-"""One command of each family: a server that has them has the module."""
 
 
 class AsyncHoldMQ(NotPickled, Generic[TextT]):
@@ -82,7 +64,6 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
     Attributes:
         client: the wrapped client.
         moving_timeout: as given.
-        nodes: those of a cluster; for this package alone.
         topics: publishing to MQTT topics.
         history: what was published in the past, as far as a store keeps it.
 
@@ -94,18 +75,13 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
     """
 
     def __init__(self, client: AsyncClient, *, moving_timeout: float = 60.0) -> None:
-        async_check_client(client)
+        self._executor = AsyncExecutor(client, moving_timeout)
         self.client: Any = client
-        self.moving_timeout = arguments.wait("moving_timeout", moving_timeout, above=True)
-        self.nodes = AsyncNodes(self)
-        self._slots = AsyncSlots(self)
-        self.topics = AsyncTopics(self)
-        self.history = AsyncHistory(self)
-        self.dry_run = AsyncDryRun(self)
+        self.moving_timeout = self._executor.moving_timeout
+        self.topics = AsyncTopics(self._executor)
+        self.history = AsyncHistory(self._executor)
+        self.dry_run = AsyncDryRun(self._executor)
         self._owned = False
-        self._checked = False
-        self._translation = translation(client)
-        self._owner = AsyncClientOwner("this client", client, renew=lambda: async_renew(client))
 
     @overload
     @classmethod
@@ -163,9 +139,9 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
 
     async def aclose(self) -> None:
         """Closes the client if `from_url` made it; a client that was handed in stays open."""
-        if self._owned and not self._owner.is_elsewhere:
+        if self._owned and not self._executor.owner.is_elsewhere:
             await async_close(self.client)
-            self._owner.closed()
+            self._executor.owner.closed()
 
     close = aclose
 
@@ -180,7 +156,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
         Raises:
             ArgumentError: a name that is neither str nor bytes.
         """
-        return AsyncChannel(self, name, sharded=sharded)
+        return AsyncChannel(self._executor, name, sharded=sharded)
 
     def session(self, client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> AsyncSession:
         """The session of that MQTT client; nothing is sent.
@@ -193,7 +169,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
         Raises:
             ArgumentError: an id, prefix or epoch that cannot be.
         """
-        return AsyncSession(self, client_id, prefix=prefix, epoch=epoch)
+        return AsyncSession(self._executor, client_id, prefix=prefix, epoch=epoch)
 
     def subscribe(
         self,
@@ -224,7 +200,15 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
             ...         print(message.channel, message.data)
             b'weather' b'sunny'
         """
-        return self._subscription("subscribe", channels, timeout, reconnect, ping_interval, skip_repeats)
+        return AsyncSubscription(
+            self._executor,
+            "subscribe",
+            channels,
+            timeout=timeout,
+            reconnect=reconnect,
+            ping_interval=ping_interval,
+            skip_repeats=skip_repeats,
+        )
 
     def psubscribe(
         self,
@@ -243,7 +227,15 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
             ...         print(message.pattern, message.channel, message.data)
             b'weather.*' b'weather.oslo' b'snow'
         """
-        return self._subscription("psubscribe", patterns, timeout, reconnect, ping_interval, skip_repeats)
+        return AsyncSubscription(
+            self._executor,
+            "psubscribe",
+            patterns,
+            timeout=timeout,
+            reconnect=reconnect,
+            ping_interval=ping_interval,
+            skip_repeats=skip_repeats,
+        )
 
     def ssubscribe(
         self,
@@ -265,7 +257,15 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
             >>> message.channel, message.data
             (b'{weather}.rome', b'sun')
         """
-        return self._subscription("ssubscribe", channels, timeout, reconnect, ping_interval, skip_repeats)
+        return AsyncSubscription(
+            self._executor,
+            "ssubscribe",
+            channels,
+            timeout=timeout,
+            reconnect=reconnect,
+            ping_interval=ping_interval,
+            skip_repeats=skip_repeats,
+        )
 
     def pipeline(self, *, transaction: bool = False) -> AsyncPipeline:
         """Several commands in one round trip.
@@ -277,7 +277,12 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
             ArgumentError: a transaction over a client with `decode_responses=True`: redis-py would decode all that EXEC
                 returns, which messages of sessions do not survive.
         """
-        return AsyncPipeline(self, transaction)
+        return AsyncPipeline(self._executor, transaction)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the client is one of a cluster."""
+        return self._executor.is_cluster
 
     async def execute(self, command: Command[T]) -> T:
         """Sends a command built by `holdmq.commands` and returns its parsed reply.
@@ -287,78 +292,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
             MovingError: slots of the cluster were on their way for longer than `moving_timeout`.
             redis.RedisError: whatever else redis-py raises.
         """
-        arguments.instance("command", command, Command)
-        if not self.is_cluster:
-            return await self._execute_once(command)
-        if command.scope is Scope.SLOTS:
-            return await self._slots.execute(command)
-        if command.scope is Scope.SHARD:
-            return await self.nodes.at_slot(command)
-        if command.scope is Scope.TOPIC:
-            return await self.nodes.at_topic(command)
-        if command.scope is not Scope.KEY:
-            return await self._execute_on_nodes(command)
-        patience = AsyncPatience(self.moving_timeout)
-        while True:
-            try:
-                return await self._execute_once(command)
-            except Exception as error:
-                if not is_moving(error) or not await patience.wait():
-                    raise
-
-    def check_process(self) -> None:
-        """Refuses what would use the connections of another process; for this package alone.
-
-        Raises:
-            ForkedError: another process has used this client, and its connections do not survive a fork.
-        """
-        self._owner.check()
-
-    async def send(self, *words: Any, **options: Any) -> Any:
-        """What the server replies to a command of its own; for this package alone.
-
-        Raises:
-            ForkedError: another process has used this client.
-        """
-        self._owner.check()
-        return await self.client.execute_command(*words, **options)
-
-    async def cluster(self) -> Any:
-        """The client of a cluster, which knows the nodes by then; for this package alone.
-
-        Raises:
-            ForkedError: another process has used this client.
-        """
-        self._owner.check()
-        return await async_nodes(self.client)
-
-    async def reload(self) -> None:
-        """The client of a cluster asks anew which node has which slot; for this package alone.
-
-        Raises:
-            ForkedError: another process has used this client.
-        """
-        await async_reload(await self.cluster())
-
-    async def execute_at(self, node: Any, command: Command[T]) -> T:
-        """The same at one node of a cluster, tried once; for this package alone."""
-        self._owner.check()
-        with self._translation:
-            reply = await self.client.execute_command(*command.words, target_nodes=node, **command.options)
-        return command.parse(reply)
-
-    async def execute_anywhere(self, command: Command[T]) -> T:
-        """The same for a command without a key that any node of a cluster can answer; for this package alone."""
-        self._owner.check()
-        with self._translation:
-            reply = await self.client.execute_command(*command.words, **command.options, **await self._anywhere())
-        return command.parse(reply)
-
-    async def _execute_once(self, command: Command[T]) -> T:
-        self._owner.check()
-        with self._translation:
-            reply = await self.client.execute_command(*command.words, **command.options)
-        return command.parse(reply)
+        return await self._executor.execute(command)
 
     async def execute_all(self, several: Sequence[Command[T]]) -> list[T]:
         """Sends commands of one kind, in one round trip if the client is not one of a cluster; at most 10000.
@@ -366,14 +300,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
         Raises:
             CommandError: the module refused one.
         """
-        for command in arguments.some("several", several, MAX_PIPELINE, least=0):
-            arguments.instance("one of several", command, Command)
-        if self.is_cluster:
-            return [await self.execute(command) for command in several]
-        pipeline = self.pipeline()
-        replies = [pipeline.queue(command) for command in several]
-        await pipeline.execute()
-        return [reply.result() for reply in replies]
+        return await self._executor.execute_all(several)
 
     async def supports(self, *names: str) -> bool:
         """Whether the server knows these commands; without names, whether it has the module.
@@ -386,7 +313,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
         """
         for name in names:
             arguments.name("one of the names", name)
-        return not await self._unknown(names or PROBES)
+        return not await self._executor.unknown(names or PROBES)
 
     async def require_module(self) -> None:
         """Makes sure, once, that the server has the module.
@@ -394,14 +321,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
         Raises:
             ModuleMissingError: it has not.
         """
-        if not self._checked:
-            unknown = await self._unknown(PROBES)
-            if unknown:
-                raise ModuleMissingError(
-                    f"the server has no HoldMQ module (it does not know {', '.join(unknown)}): start it with "
-                    "--loadmodule <path>/holdmq.so, or load the module with MODULE LOAD"
-                )
-            self._checked = True
+        await self._executor.require_module()
 
     async def info(self) -> dict[str, Any]:
         """The section `holdmq` of the server's INFO.
@@ -409,7 +329,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
         Raises:
             ModuleMissingError: there is none.
         """
-        sections = await self.send("INFO", "holdmq", **await self._anywhere())
+        sections = await self._executor.send("INFO", "holdmq", **await self._executor.anywhere())
         if not sections:
             raise ModuleMissingError("the server has no HoldMQ module: INFO has no section 'holdmq'")
         return cast("dict[str, Any]", sections)
@@ -430,12 +350,13 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
             [('device-10', 'reader-1')]
         """
         commands.session_list(count=arguments.in_range("page", page, 1, commands.MAX_COUNT), connected=connected)
-        primaries = (await self.cluster()).get_primaries() if self.is_cluster else [None]
+        executor = self._executor
+        primaries = (await executor.cluster()).get_primaries() if self.is_cluster else [None]
         for node in primaries:
             cursor = None
             while True:
                 command = commands.session_list(cursor=cursor, count=page, connected=connected)
-                answer = await (self._execute_once(command) if node is None else self.execute_at(node, command))
+                answer = await (executor.execute_once(command) if node is None else executor.execute_at(node, command))
                 for row in answer.sessions:
                     yield row
                 cursor = answer.cursor
@@ -444,7 +365,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
 
     async def bridges(self) -> list[BridgeRow]:
         """The MQTT bridges that have reported within their last intervals, by name."""
-        return await bridges_of(self)
+        return await bridges_of(self._executor)
 
     async def clients(self, *, search: str = "*", bridge: str = "*") -> AsyncIterator[ClientRow]:
         """The connected MQTT clients with their traffic, bridge by bridge, asked for a page at a time.
@@ -460,7 +381,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
         arguments.text("bridge", bridge)
         for one in await self.bridges():
             if fnmatchcase(one.name, bridge):
-                async for row in clients_of(self, one.name, search):
+                async for row in clients_of(self._executor, one.name, search):
                     yield row
 
     async def loudest(self, count: int = 20) -> list[ClientRow]:
@@ -482,7 +403,7 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
         info = await self.session(client_id).info()
         if not info.connected:
             return False
-        return await kick_from(self, info.owner, core.session_key(client_id), why)
+        return await kick_from(self._executor, info.owner, core.session_key(client_id), why)
 
     async def beat(self, owner: Text, lease: Duration) -> None:
         """The heartbeat of an owner of sessions (the name that `AsyncSession.open` takes).
@@ -513,83 +434,3 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
             ()
         """
         return await self.execute(commands.holdmq_check())
-
-    def pubsub(self, node: Any = None) -> Any:
-        """A new pub/sub object of the client; of a cluster's at that node, if one is given. For this package alone.
-
-        Raises:
-            HoldMQError: this client has none.
-        """
-        self._owner.check()
-        if not hasattr(self.client, "pubsub"):
-            raise HoldMQError(f"{type(self.client).__name__} has no pub/sub; use a client of one of the nodes")
-        return self.client.pubsub() if node is None else self.client.pubsub(node=node)
-
-    async def find_slot(self, channels: Sequence[Text]) -> None:
-        """Makes sure that the client of a cluster knows where the slot of shard channels is; for this package alone.
-
-        Raises:
-            ArgumentError: the channels are of several slots.
-        """
-        cluster = await self.cluster()
-        slots = {cluster.keyslot(channel) for channel in channels}
-        if len(slots) > 1:
-            raise ArgumentError(f"channels are of {len(slots)} slots; expected a common hash tag, as in {{tag}}.name")
-        # A command with a key is redirected, from which the library learns; SSUBSCRIBE only fails.
-        await cluster.execute_command("EXISTS", channels[0])
-
-    def listen_at(self, node: Any, channel: Text, *, reconnect: float) -> AsyncSubscription[TextT]:
-        """A subscription at one node of a cluster; for this package alone."""
-        return AsyncSubscription(
-            self,
-            "subscribe",
-            (channel,),
-            timeout=None,
-            reconnect=reconnect,
-            ping_interval=PING_INTERVAL_S,
-            skip_repeats=False,
-            node=node,
-        )
-
-    def _subscription(
-        self,
-        kind: Kind,
-        names: tuple[Text, ...],
-        timeout: float | None,
-        reconnect: float,
-        ping_interval: float,
-        skip_repeats: bool,
-    ) -> AsyncSubscription[TextT]:
-        return AsyncSubscription(
-            self,
-            kind,
-            names,
-            timeout=timeout,
-            reconnect=reconnect,
-            ping_interval=ping_interval,
-            skip_repeats=skip_repeats,
-        )
-
-    @property
-    def is_cluster(self) -> bool:
-        """Whether the client is one of a cluster."""
-        return hasattr(self.client, "get_primaries")
-
-    async def _execute_on_nodes(self, command: Command[T]) -> T:
-        cluster = await self.cluster()
-        one = command.scope is Scope.FIRST
-        asked = [cluster.get_node_from_key(command.words[1])] if one else cluster.get_primaries()
-        parts = [await self.execute_at(node, command) for node in asked]
-        if not parts:
-            raise HoldMQError(f"no node of the cluster was found for {command.words[0]!r}")
-        return parts[0] if command.merge is None else command.merge(parts)
-
-    async def _anywhere(self) -> dict[str, Any]:
-        """Options that send a command without a key to some node of a cluster."""
-        return {"target_nodes": (await self.cluster()).get_random_node()} if self.is_cluster else {}
-
-    async def _unknown(self, names: Sequence[str]) -> list[str]:
-        options = {"NEVER_DECODE": True, **await self._anywhere()}
-        # In one word, so that redis-py does not take the reply for that of COMMAND.
-        replies = await self.send("COMMAND INFO", *names, **options)
-        return [name for name, reply in zip(names, replies, strict=True) if not reply]

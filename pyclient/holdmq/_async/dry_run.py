@@ -1,14 +1,12 @@
 """Dry runs: which channels a policy would hold messages of, counted on live traffic before anything is held."""
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdmq import _dry_run_commands as commands
+from holdmq._async.executor import AsyncExecutor
 from holdmq._durations import Duration
 from holdmq.commands import Command
 from holdmq.replies import DryRunChannel, DryRunReport, Text
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
 
 T = TypeVar("T")
 
@@ -21,8 +19,8 @@ class AsyncDryRun:
     Tasks of one event loop may share it; a process that is forked after its first use makes its own (`ForkedError`).
     """
 
-    def __init__(self, hold: "AsyncHoldMQ[Any]") -> None:
-        self._hold = hold
+    def __init__(self, executor: AsyncExecutor) -> None:
+        self._executor = executor
 
     async def start(self, *, seconds: Duration = DEFAULT_SECONDS, policies: Text | None = None) -> None:
         """Begins to count by channel what would be held; the counts of an earlier dry run are forgotten.
@@ -64,10 +62,10 @@ class AsyncDryRun:
         return DryRunReport(tuple(summaries), tuple(sorted(channels, key=_most_first)))
 
     async def _nodes(self) -> list[Any]:
-        return list((await self._hold.cluster()).get_primaries()) if self._hold.is_cluster else [None]
+        return list((await self._executor.cluster()).get_primaries()) if self._executor.is_cluster else [None]
 
     async def _at(self, node: Any, command: Command[T]) -> T:
-        return await (self._hold.execute(command) if node is None else self._hold.execute_at(node, command))
+        return await (self._executor.execute(command) if node is None else self._executor.execute_at(node, command))
 
     async def _everywhere(self, command: Command[T]) -> list[T]:
         return [await self._at(node, command) for node in await self._nodes()]

@@ -1,10 +1,10 @@
 """History: messages that are kept once, however many will read them."""
 
 import warnings
-from typing import TYPE_CHECKING, Any
 
 from holdmq import _arguments as arguments
 from holdmq import history_commands as commands
+from holdmq._async.executor import AsyncExecutor
 from holdmq._async.history_cluster import AsyncHistoryCluster
 from holdmq._async.history_store import AsyncHistoryStore
 from holdmq._async.replay import AsyncReplay, ReplayOptions
@@ -13,9 +13,6 @@ from holdmq.errors import ArgumentError, HoldMQWarning, library_of
 from holdmq.history_commands import Start
 from holdmq.history_replies import HistoryPolicy
 from holdmq.replies import Text
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
 
 
 class AsyncHistory:
@@ -44,9 +41,9 @@ class AsyncHistory:
         weather/rome b'sun'
     """
 
-    def __init__(self, hold: "AsyncHoldMQ[Any]") -> None:
-        self._hold = hold
-        self.cluster = AsyncHistoryCluster(hold)
+    def __init__(self, executor: AsyncExecutor) -> None:
+        self._executor = executor
+        self.cluster = AsyncHistoryCluster(executor)
 
     async def create(  # noqa: PLR0913 - the settings of a store
         self,
@@ -99,15 +96,15 @@ class AsyncHistory:
         command = commands.history_store(store, filters, **settings)
         if not replace_filters:
             await self._check_filters(store, filters, is_allowed=replace_filters is None)
-        if self._hold.is_cluster:
+        if self._executor.is_cluster:
             await self.cluster.create(store, filters, settings)
         else:
-            await self._hold.execute(command)
+            await self._executor.execute(command)
 
     async def _check_filters(self, store: Text, filters: tuple[str, ...], *, is_allowed: bool) -> None:
         try:
             policies = await self.stores()
-        except library_of(self._hold.client).NoPermissionError:
+        except library_of(self._executor.client).NoPermissionError:
             return  # a user who may make stores and not see them
         name = commands.store_name(store).decode("utf-8", "surrogateescape")
         for policy in policies:
@@ -126,7 +123,7 @@ class AsyncHistory:
             >>> [(policy.store, policy.filters, policy.shards) for policy in await hold.history.stores()]
             [('doors', ('doors/#',), 2)]
         """
-        return await self._hold.execute(commands.history_stores())
+        return await self._executor.execute(commands.history_stores())
 
     def store(self, name: Text) -> AsyncHistoryStore:
         """The store of that name; nothing is sent.
@@ -134,7 +131,7 @@ class AsyncHistory:
         Raises:
             ArgumentError: a name that is neither str nor bytes.
         """
-        return AsyncHistoryStore(self._hold, name)
+        return AsyncHistoryStore(self._executor, name)
 
     def start_replay(
         self,
@@ -163,7 +160,9 @@ class AsyncHistory:
             InvalidTopicError: a filter that MQTT forbids.
             ArgumentError: a time or number that cannot be.
         """
-        return AsyncReplay(self._hold, ReplayOptions(topic_filter, start, end, cursor, page, reconnect, follow=False))
+        return AsyncReplay(
+            self._executor, ReplayOptions(topic_filter, start, end, cursor, page, reconnect, follow=False)
+        )
 
     def resume(
         self,
@@ -197,7 +196,7 @@ class AsyncHistory:
             b'Gjoa'
         """
         return AsyncReplay(
-            self._hold,
+            self._executor,
             ReplayOptions.from_bookmark(bookmark, page=page, reconnect=reconnect, follow=follow, timeout=timeout),
         )
 
@@ -235,6 +234,6 @@ class AsyncHistory:
             b'closed'
         """
         return AsyncReplay(
-            self._hold,
+            self._executor,
             ReplayOptions(topic_filter, start, None, cursor, page, reconnect, follow=True, timeout=timeout),
         )

@@ -12,18 +12,16 @@ Invariants:
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from holdmq import history_commands as commands
-from holdmq._async.slots import AsyncPatience
+from holdmq._async.executor import AsyncExecutor
+from holdmq._async.patience import AsyncPatience
 from holdmq._durations import Duration
 from holdmq.commands import Command, SlotRange
 from holdmq.errors import CommandError, MovingError, NoStoreError
 from holdmq.history_replies import HistoryInfo
 from holdmq.replies import Text
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
 
 T = TypeVar("T")
 
@@ -31,9 +29,9 @@ T = TypeVar("T")
 class AsyncHistoryCluster:
     """The stores of a cluster."""
 
-    def __init__(self, hold: "AsyncHoldMQ[Any]") -> None:
-        self._hold = hold
-        self._nodes = hold.nodes
+    def __init__(self, executor: AsyncExecutor) -> None:
+        self._executor = executor
+        self._nodes = executor.nodes
 
     async def create(self, store: Text, filters: Sequence[str], settings: Mapping[str, Duration | None]) -> None:
         """Makes or changes a store on every node that has a shard of it.
@@ -42,14 +40,14 @@ class AsyncHistoryCluster:
             CommandError: a node refused it.
             MovingError: some shards were on their way until the time was over; the others have it.
         """
-        copies = await self._hold.execute(commands.history_copies(store))
+        copies = await self._executor.execute(commands.history_copies(store))
         wanted = cast("int | None", settings.get("shards"))
         shards = wanted if wanted is not None else max((copy.shards for copy in copies), default=1)
         seed = copies[0].seed if copies else secrets.token_hex(16)
-        now_ms = await self._hold.execute_anywhere(commands.server_time_ms())
+        now_ms = await self._executor.execute_anywhere(commands.server_time_ms())
         changed_ms = max(now_ms, *(copy.changed_ms + 1 for copy in copies), 0)
         command = commands.history_store_here(store, filters, seed, changed_ms, **{**settings, "shards": shards})
-        patience = AsyncPatience(self._hold.moving_timeout)
+        patience = AsyncPatience(self._executor.moving_timeout)
         left = set(range(shards))
         while left:
             for node in await self._first_shard_first(store):
@@ -69,7 +67,7 @@ class AsyncHistoryCluster:
             MovingError: a shard was on its way until the time was over; the others are removed.
         """
         command = commands.history_unstore(store)
-        patience = AsyncPatience(self._hold.moving_timeout)
+        patience = AsyncPatience(self._executor.moving_timeout)
         rounds, known = 0, True
         while known:
             known = False
@@ -79,7 +77,7 @@ class AsyncHistoryCluster:
                 except NoStoreError:
                     continue
                 known = True
-            copies = await self._hold.execute(commands.history_copies(store))  # some may have come with a slot
+            copies = await self._executor.execute(commands.history_copies(store))  # some may have come with a slot
             known = known or len(copies) > 0
             if known:
                 await self._wait(patience, command, store, [0])
@@ -100,7 +98,7 @@ class AsyncHistoryCluster:
     async def info(self, store: Text) -> HistoryInfo:
         """What each shard has, asked for at its node."""
         command = [commands.history_info(store, shard) for shard in await self.shards(store)]
-        parts = [await self._hold.execute(one) for one in command]
+        parts = [await self._executor.execute(one) for one in command]
         shards = tuple(shard for part in parts for shard in part.shards)
         return HistoryInfo(parts[0].policy, max(part.generation for part in parts), shards)
 
@@ -111,17 +109,17 @@ class AsyncHistoryCluster:
             return await self._hold_all(store, reader, shards)
         found: dict[int, int] = {}
         for shard, sequence in watermarks.items():
-            marks = await self._hold.execute(commands.history_hold(store, reader, {shard: sequence}))
+            marks = await self._executor.execute(commands.history_hold(store, reader, {shard: sequence}))
             found.update(marks)
         name = commands.reader_name(reader)
         for shard in sorted(shards - found.keys()):  # those of nodes that were not asked
-            [one] = (await self._hold.execute(commands.history_info(store, shard))).shards
+            [one] = (await self._executor.execute(commands.history_info(store, shard))).shards
             found.update({shard: one.holds[name]} if name in one.holds else {})
         return dict(sorted(found.items()))
 
     async def _hold_all(self, store: Text, reader: Text, shards: set[int]) -> dict[int, int]:
         command = commands.history_hold(store, reader)
-        patience = AsyncPatience(self._hold.moving_timeout)
+        patience = AsyncPatience(self._executor.moving_timeout)
         found: dict[int, int] = {}
         while True:
             for part in await self._ask_all(command):
@@ -135,7 +133,7 @@ class AsyncHistoryCluster:
         """A reader holds no shard any more, wherever that is."""
         command = commands.history_release(store, reader)
         name = commands.reader_name(reader)
-        patience = AsyncPatience(self._hold.moving_timeout)
+        patience = AsyncPatience(self._executor.moving_timeout)
         while True:
             await self._ask_all(command)
             held = [one.shard for one in (await self.info(store)).shards if name in one.holds or name in one.lost]
@@ -150,7 +148,7 @@ class AsyncHistoryCluster:
             NoStoreError: there is none.
             CommandError: there are several.
         """
-        stores = await self._hold.execute(commands.history_stores())
+        stores = await self._executor.execute(commands.history_stores())
         found = [
             policy.store
             for policy in stores

@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from holdmq import history_commands as commands
+from holdmq._async.executor import AsyncExecutor
+from holdmq._async.history_cluster import AsyncHistoryCluster
 from holdmq.errors import CommandError, StaleError
 from holdmq.history_replies import PatternProposal, PatternStats
 from holdmq.replies import Text
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
 
 
 class AsyncHistoryPatterns:
@@ -34,8 +32,9 @@ class AsyncHistoryPatterns:
         ['#', 'devices/+/state']
     """
 
-    def __init__(self, hold: "AsyncHoldMQ[Any]", store: Text) -> None:
-        self._hold = hold
+    def __init__(self, executor: AsyncExecutor, store: Text) -> None:
+        self._executor = executor
+        self._cluster = AsyncHistoryCluster(executor)
         self._store = store
 
     async def get(self, *, shard: int | None = None, generation: int | None = None) -> tuple[int, str]:
@@ -48,14 +47,14 @@ class AsyncHistoryPatterns:
         """
         commands.patterns_get(self._store, shard=shard, generation=generation)  # refuses what cannot be
         [place, *_] = await self._places(shard)
-        return await self._hold.execute(commands.patterns_get(self._store, shard=place, generation=generation))
+        return await self._executor.execute(commands.patterns_get(self._store, shard=place, generation=generation))
 
     async def stats(self, *, shard: int | None = None) -> tuple[PatternStats, ...]:
         """What each pattern of the present set has; of all shards unless one is named."""
         commands.patterns_stats(self._store, shard=shard)
         found: dict[tuple[int, str], PatternStats] = {}
         for place in await self._places(shard):
-            for one in await self._hold.execute(commands.patterns_stats(self._store, shard=place)):
+            for one in await self._executor.execute(commands.patterns_stats(self._store, shard=place)):
                 before = found.get((one.pattern, one.filter))
                 found[one.pattern, one.filter] = (
                     one if before is None else replace(one, messages=one.messages + before.messages)
@@ -83,13 +82,13 @@ class AsyncHistoryPatterns:
         prepared: list[int | None] = []
         try:
             for place in await self._places(shard):
-                await self._hold.execute(
+                await self._executor.execute(
                     commands.patterns_prepare(self._store, generation, text, shards=shards, shard=place)
                 )
                 prepared.append(place)
         except CommandError:
             for place in prepared:
-                await self._hold.execute(commands.patterns_abort(self._store, shard=place))
+                await self._executor.execute(commands.patterns_abort(self._store, shard=place))
             raise
 
     async def commit(self, generation: int, *, shard: int | None = None) -> None:
@@ -106,7 +105,7 @@ class AsyncHistoryPatterns:
         switched = 0
         for place in places:
             try:
-                await self._hold.execute(commands.patterns_commit(self._store, generation, shard=place))
+                await self._executor.execute(commands.patterns_commit(self._store, generation, shard=place))
                 switched += 1
             except StaleError as error:
                 if (await self.get(shard=place))[0] != generation:
@@ -119,7 +118,7 @@ class AsyncHistoryPatterns:
         """Forgets what was prepared."""
         commands.patterns_abort(self._store, shard=shard)
         for place in await self._places(shard):
-            await self._hold.execute(commands.patterns_abort(self._store, shard=place))
+            await self._executor.execute(commands.patterns_abort(self._store, shard=place))
 
     async def propose(self, *, margin: int | None = None) -> PatternProposal:
         """What the server's learner proposes, from a sample of what the store holds and the filters of its readers.
@@ -130,12 +129,12 @@ class AsyncHistoryPatterns:
             margin: how much better it has to be than the present set, in percent (default 10).
         """
         command = commands.patterns_propose(self._store, margin=margin)
-        if self._hold.is_cluster:
+        if self._executor.is_cluster:
             await self.get(shard=0)  # finds the node
-        return await self._hold.execute(command)
+        return await self._executor.execute(command)
 
     async def _places(self, shard: int | None) -> Sequence[int | None]:
         """The shards to go to one by one; None: all that the server has, in one step."""
-        if shard is not None or not self._hold.is_cluster:
+        if shard is not None or not self._executor.is_cluster:
             return [shard]
-        return await self._hold.history.cluster.shards(self._store)
+        return await self._cluster.shards(self._store)

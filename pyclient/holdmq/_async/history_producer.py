@@ -1,19 +1,16 @@
 """A producer of history: numbers what it appends, so that what is sent again after a lost reply is stored once."""
 
 import time
-from typing import TYPE_CHECKING, Any
 
 from holdmq import history_commands as commands
+from holdmq._async.executor import AsyncExecutor
 from holdmq._durations import Duration
 from holdmq._guard import AsyncGuard, NotCopied
 from holdmq._wire import chunk_words
+from holdmq.commands import Command
 from holdmq.errors import HoldMQError, ProducerError, library_of
 from holdmq.history_replies import HistoryPlace
 from holdmq.replies import Payload, ProducerChunk, Text
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
-    from holdmq.commands import Command
 
 
 class AsyncHistoryProducer(NotCopied):
@@ -40,16 +37,16 @@ class AsyncHistoryProducer(NotCopied):
         2
     """
 
-    def __init__(self, hold: "AsyncHoldMQ[Any]", store: Text, name: Text, *, epoch: int | None) -> None:
+    def __init__(self, executor: AsyncExecutor, store: Text, name: Text, *, epoch: int | None) -> None:
         self.name = name
         self.epoch = time.time_ns() // 1000 if epoch is None else epoch
         self.chunk = 0
         chunk_words(self._next)  # refuses what cannot be
-        self._hold = hold
+        self._executor = executor
         self._store = store
         self._pending: Command[HistoryPlace] | None = None
         self._refused_last: Command[HistoryPlace] | None = None  # what `retry` may send again besides
-        self._refused: type[Exception] = library_of(hold.client).ResponseError
+        self._refused: type[Exception] = library_of(executor.client).ResponseError
         self._guard = AsyncGuard(f"the producer {name!r} of the store {store!r}", now=True)
 
     @property
@@ -110,9 +107,9 @@ class AsyncHistoryProducer(NotCopied):
                 raise HoldMQError("the outcome of every message is known; expected one that failed")
             return await self._send(message, again=True)
 
-    async def _send(self, message: "Command[HistoryPlace]", *, again: bool) -> HistoryPlace:
+    async def _send(self, message: Command[HistoryPlace], *, again: bool) -> HistoryPlace:
         try:
-            place = await self._hold.execute(message)
+            place = await self._executor.execute(message)
         except self._refused:
             if not again:  # refused now says nothing of the time before, whose reply was lost
                 # The library may have sent it before this refusal, and that may have been stored: the number is used.

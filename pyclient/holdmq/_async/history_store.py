@@ -1,10 +1,11 @@
 """One store of history: writing, reading and keeping what it has."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from holdmq import _arguments as arguments
 from holdmq import history_commands as commands
+from holdmq._async.executor import AsyncExecutor
+from holdmq._async.history_cluster import AsyncHistoryCluster
 from holdmq._async.history_patterns import AsyncHistoryPatterns
 from holdmq._async.history_producer import AsyncHistoryProducer
 from holdmq._async.replay import AsyncReplay, ReplayOptions
@@ -13,9 +14,6 @@ from holdmq._wire import chunk_words
 from holdmq.history_commands import Start
 from holdmq.history_replies import COLUMNS, HistoryColumns, HistoryImport, HistoryInfo, HistoryPlace
 from holdmq.replies import Message, Payload, ProducerChunk, Text
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
 
 
 class AsyncHistoryStore:
@@ -38,11 +36,12 @@ class AsyncHistoryStore:
         (['meters/7'], [b'230 V'], 2)
     """
 
-    def __init__(self, hold: "AsyncHoldMQ[Any]", name: Text) -> None:
+    def __init__(self, executor: AsyncExecutor, name: Text) -> None:
         commands.history_unstore(name)  # a name that cannot be is refused here
-        self._hold = hold
+        self._executor = executor
+        self._cluster = AsyncHistoryCluster(executor)
         self.name = name
-        self.patterns = AsyncHistoryPatterns(hold, name)
+        self.patterns = AsyncHistoryPatterns(executor, name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -53,10 +52,10 @@ class AsyncHistoryStore:
         Raises:
             NoStoreError: there is no such store.
         """
-        if self._hold.is_cluster:
-            await self._hold.history.cluster.drop(self.name)
+        if self._executor.is_cluster:
+            await self._cluster.drop(self.name)
         else:
-            await self._hold.execute(commands.history_unstore(self.name))
+            await self._executor.execute(commands.history_unstore(self.name))
 
     async def info(self, shard: int | None = None) -> HistoryInfo:
         """What the store has, or one shard of it; reads no messages.
@@ -71,9 +70,9 @@ class AsyncHistoryStore:
             >>> info.policy.filters, info.messages, [shard.last for shard in info.shards]
             (('lamps/#',), 0, [0, 0])
         """
-        if self._hold.is_cluster and shard is None:
-            return await self._hold.history.cluster.info(self.name)
-        return await self._hold.execute(commands.history_info(self.name, shard))
+        if self._executor.is_cluster and shard is None:
+            return await self._cluster.info(self.name)
+        return await self._executor.execute(commands.history_info(self.name, shard))
 
     async def append(
         self,
@@ -105,7 +104,7 @@ class AsyncHistoryStore:
             CommandError: the store does not select the topic.
             FencedError: the producer has a larger epoch by now.
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.history_append(
                 self.name,
                 commands.message_of(topic, payload, qos, retain, publisher, properties),
@@ -129,7 +128,7 @@ class AsyncHistoryStore:
             CommandError: a topic does not belong to the shard; nothing was stored.
             FencedError: the producer has a larger epoch by now.
         """
-        return await self._hold.execute(commands.history_import(self.name, shard, messages, producer=producer))
+        return await self._executor.execute(commands.history_import(self.name, shard, messages, producer=producer))
 
     async def import_messages(
         self, messages: Sequence[Message], *, producer: ProducerChunk | None = None
@@ -163,8 +162,8 @@ class AsyncHistoryStore:
             for message in arguments.some("messages", messages, commands.MAX_IMPORT)
         ]
         chunk_words(producer)  # refuses what cannot be
-        self._hold.nodes.forget(self.name)
-        layout = await self._hold.nodes.layout(self.name)
+        self._executor.nodes.forget(self.name)
+        layout = await self._executor.nodes.layout(self.name)
         return {
             shard: await self.import_records(shard, group, producer=producer)
             for shard, group in layout.split(records).items()
@@ -180,7 +179,7 @@ class AsyncHistoryStore:
         Raises:
             ArgumentError: a name or number that cannot be.
         """
-        return AsyncHistoryProducer(self._hold, self.name, name, epoch=epoch)
+        return AsyncHistoryProducer(self._executor, self.name, name, epoch=epoch)
 
     def start_replay(
         self,
@@ -195,7 +194,7 @@ class AsyncHistoryStore:
     ) -> AsyncReplay:
         """As `AsyncHistory.start_replay`, of this store, or of one shard of it."""
         return AsyncReplay(
-            self._hold,
+            self._executor,
             ReplayOptions(
                 topic_filter, start, end, cursor, page, reconnect, follow=False, store=self.name, shard=shard
             ),
@@ -225,7 +224,7 @@ class AsyncHistoryStore:
             store=self.name,
             shard=shard,
         )
-        return AsyncReplay(self._hold, options)
+        return AsyncReplay(self._executor, options)
 
     async def range(
         self,
@@ -259,7 +258,7 @@ class AsyncHistoryStore:
             NoStoreError: there is no such store.
             CommandError: there is no such shard, or a key was changed by others.
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.history_range(
                 self.name,
                 shard,
@@ -335,9 +334,9 @@ class AsyncHistoryStore:
         commands.history_sequence(self.name, shard, commands.time_ms("time", time) or 0)
         if time == "earliest":
             return (await self.info(shard)).shards[0].first
-        now_ms = await self._hold.execute_anywhere(commands.server_time_ms()) if commands.needs_clock(time) else 0
+        now_ms = await self._executor.execute_anywhere(commands.server_time_ms()) if commands.needs_clock(time) else 0
         at_ms = commands.time_ms("time", time, now_ms)
-        return await self._hold.execute(commands.history_sequence(self.name, shard, at_ms or 0))
+        return await self._executor.execute(commands.history_sequence(self.name, shard, at_ms or 0))
 
     async def trim(self, shard: int, sequence: int) -> int:
         """Everything up to and including `sequence` goes.
@@ -348,7 +347,7 @@ class AsyncHistoryStore:
         Raises:
             HeldError: a reader holds what it has not read yet.
         """
-        return await self._hold.execute(commands.history_trim(self.name, shard, sequence))
+        return await self._executor.execute(commands.history_trim(self.name, shard, sequence))
 
     async def hold(self, reader: Text, watermarks: Mapping[int, int] | None = None) -> dict[int, int]:
         """Keeps what the reader has not read yet from being dropped, within the store's `hold_bytes`.
@@ -365,17 +364,17 @@ class AsyncHistoryStore:
             HoldLostError: retention went on without it; `release` first.
         """
         command = commands.history_hold(self.name, reader, watermarks)
-        if self._hold.is_cluster:
-            return await self._hold.history.cluster.hold(self.name, reader, watermarks)
-        return await self._hold.execute(command)
+        if self._executor.is_cluster:
+            return await self._cluster.hold(self.name, reader, watermarks)
+        return await self._executor.execute(command)
 
     async def release(self, reader: Text) -> None:
         """The reader holds nothing any more."""
         command = commands.history_release(self.name, reader)
-        if self._hold.is_cluster:
-            await self._hold.history.cluster.release(self.name, reader)
+        if self._executor.is_cluster:
+            await self._cluster.release(self.name, reader)
         else:
-            await self._hold.execute(command)
+            await self._executor.execute(command)
 
     async def check(self, shard: int | None = None, *, epoch: int | None = None) -> tuple[str, ...]:
         """What in the index of an epoch differs from what its messages say; empty when all is well.
@@ -404,9 +403,9 @@ class AsyncHistoryStore:
         return tuple(found)
 
     async def _check(self, shard: int, epoch: int | None) -> tuple[str, ...]:
-        cursor, sentences = await self._hold.execute(commands.history_check(self.name, shard, epoch=epoch))
+        cursor, sentences = await self._executor.execute(commands.history_check(self.name, shard, epoch=epoch))
         found = list(sentences)
         while cursor != "0":
-            cursor, sentences = await self._hold.execute(commands.history_check(self.name, shard, cursor=cursor))
+            cursor, sentences = await self._executor.execute(commands.history_check(self.name, shard, cursor=cursor))
             found += sentences
         return tuple(found)

@@ -9,19 +9,18 @@ elsewhere as the server does for keys (`MOVED`, `TRYAGAIN`). Invariants:
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from holdmq import history_commands
-from holdmq._async.slots import AsyncPatience, node_at
+from holdmq._async.link import AsyncLink
+from holdmq._async.patience import AsyncPatience
+from holdmq._async.slots import node_at
 from holdmq._io import async_ask
 from holdmq.commands import Command
 from holdmq.errors import HoldMQError, NoStoreError, library_of, lost_of, translation
 from holdmq.history_commands import StoreLayout
 from holdmq.history_replies import HistoryPlace
 from holdmq.replies import Text
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
 
 T = TypeVar("T")
 
@@ -36,12 +35,12 @@ class AsyncNodes:
         passing: what a node says that may be otherwise in a moment, and has changed nothing.
     """
 
-    def __init__(self, hold: "AsyncHoldMQ[Any]") -> None:
-        library = library_of(hold.client)
-        self._hold = hold
-        self._translation = translation(hold.client)
+    def __init__(self, link: AsyncLink) -> None:
+        library = library_of(link.client)
+        self._link = link
+        self._translation = translation(link.client)
         self._moved: type[Exception] = library.MovedError
-        self._lost = lost_of(hold.client)
+        self._lost = lost_of(link.client)
         self._doubtful = False  # the table of slots: a node was lost
         self._layouts: dict[bytes, StoreLayout] = {}
         # AskError is the base of MovedError.
@@ -56,7 +55,7 @@ class AsyncNodes:
     async def primaries(self) -> list[Any]:
         """The nodes that have slots, asked for anew if one was lost."""
         await self.refresh(only_if_doubtful=True)
-        primaries = (await self._hold.cluster()).get_primaries()
+        primaries = (await self._link.cluster()).get_primaries()
         if not primaries:
             raise HoldMQError("the cluster has no primary: one expected that has slots")
         return list(primaries)
@@ -64,21 +63,21 @@ class AsyncNodes:
     async def refresh(self, *, only_if_doubtful: bool = False) -> None:
         """Asks the cluster anew who has which slot."""
         if self._doubtful or not only_if_doubtful:
-            await self._hold.reload()
+            await self._link.reload()
             self._doubtful = False
 
     async def owner(self, key: bytes, told: str = "") -> Any:
         """The node at `host:port`, if it is known; else the one that has the slot of the key."""
         await self.refresh(only_if_doubtful=True)
-        cluster = await self._hold.cluster()
+        cluster = await self._link.cluster()
         return node_at(cluster, told) or cluster.get_node_from_key(key)
 
     async def ask(self, node: Any, command: Command[T]) -> T:
         """What that node replies, tried once."""
-        self._hold.check_process()
+        self._link.check_process()
         try:
             with self._translation:
-                reply = await async_ask(self._hold.client, node, command.words, command.options)
+                reply = await async_ask(self._link.client, node, command.words, command.options)
         except self._lost:
             self._doubtful = True
             raise
@@ -91,7 +90,7 @@ class AsyncNodes:
             CommandError: it was refused.
             redis.ResponseError: the slot was on its way for too long (`MOVED`, `TRYAGAIN`, `CLUSTERDOWN`).
         """
-        patience = AsyncPatience(self._hold.moving_timeout)
+        patience = AsyncPatience(self._link.moving_timeout)
         told, redirected = "", False
         while True:
             try:
@@ -110,7 +109,7 @@ class AsyncNodes:
     async def at_topic(self, command: Command[T]) -> T:
         """At the node that has the shard of a store (second word) to which a topic (third word) belongs."""
         store, topic = cast("tuple[bytes, bytes]", command.words[1:3])
-        patience = AsyncPatience(self._hold.moving_timeout)
+        patience = AsyncPatience(self._link.moving_timeout)
         while True:
             shard = (await self.layout(store)).shard_of(topic)
             try:
@@ -135,7 +134,7 @@ class AsyncNodes:
         name = history_commands.store_name(store)
         layout = self._layouts.get(name)
         if layout is None:
-            layout = await self._hold.execute(history_commands.store_layout(name, cluster=self._hold.is_cluster))
+            layout = await self._link.execute_key(history_commands.store_layout(name, cluster=self._link.is_cluster))
             if len(self._layouts) >= MAX_LAYOUTS:
                 self._layouts.clear()
             self._layouts[name] = layout

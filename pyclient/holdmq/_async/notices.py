@@ -8,16 +8,14 @@ Invariants: whoever listens before he reads, and waits before he reads again, mi
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdmq import history_commands as commands
+from holdmq._async.executor import AsyncExecutor
+from holdmq._async.subscription import AsyncSubscription
 from holdmq._io import async_sleep
 from holdmq.errors import lost_of
 from holdmq.replies import Text
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
-    from holdmq._async.subscription import AsyncSubscription
 
 MAX_NOTICES = 1000
 """Most notices that are taken before it looks."""
@@ -31,13 +29,13 @@ SLICE_OF_MANY_S = 0.1
 class AsyncNotices:
     """The subscriptions of one replay, by the names of the nodes (one without a name if there is no cluster)."""
 
-    def __init__(self, hold: "AsyncHoldMQ[Any]", reconnect: float) -> None:
-        self._hold = hold
+    def __init__(self, executor: AsyncExecutor, reconnect: float) -> None:
+        self._executor = executor
         self._reconnect = reconnect
         self._store: Text | None = None
         self._open: dict[str, AsyncSubscription[Any]] = {}
         self._reconnections: dict[str, int] = {}
-        self._lost = lost_of(hold.client)
+        self._lost = lost_of(executor.client)
         self._closed = False
 
     async def listen(self, store: Text | None) -> None:
@@ -47,15 +45,17 @@ class AsyncNotices:
             redis.ConnectionError: the server could not be reached for `reconnect` seconds.
         """
         self._store = store
-        if self._hold.is_cluster:
+        if self._executor.is_cluster:
             await self._listen_to_nodes()
         elif not self._open:
-            hold, reconnect = self._hold, self._reconnect
             await self._add(
                 "",
-                hold.psubscribe(commands.WAKEUP_CHANNEL + b"*", reconnect=reconnect)
-                if store is None
-                else hold.subscribe(commands.wakeup_channel(store), reconnect=reconnect),
+                AsyncSubscription(
+                    self._executor,
+                    "psubscribe" if store is None else "subscribe",
+                    (commands.WAKEUP_CHANNEL + b"*" if store is None else commands.wakeup_channel(store),),
+                    reconnect=self._reconnect,
+                ),
             )
 
     async def wait(self, deadline: float | None) -> None:
@@ -100,17 +100,20 @@ class AsyncNotices:
 
     async def _listen_to_nodes(self) -> None:
         """To each primary that there is now; one that cannot be reached is tried again before the next look."""
-        primaries = {node.name: node for node in await self._hold.nodes.primaries()}
+        primaries = {node.name: node for node in await self._executor.nodes.primaries()}
         for name in self._open.keys() - primaries.keys():
             await self._remove(name)
         channel = commands.wakeup_channel(self._store or "")
         for name in primaries.keys() - self._open.keys():
             try:
-                await self._add(name, self._hold.listen_at(primaries[name], channel, reconnect=0))
+                await self._add(name, self._at(primaries[name], channel))
             except self._lost:
                 continue  # looking again every LOOK_AGAIN_S seconds finds what it has
 
-    async def _add(self, name: str, notices: "AsyncSubscription[Any]") -> None:
+    def _at(self, node: Any, channel: Text) -> AsyncSubscription[Any]:
+        return AsyncSubscription(self._executor, "subscribe", (channel,), reconnect=0, node=node)
+
+    async def _add(self, name: str, notices: AsyncSubscription[Any]) -> None:
         try:
             await notices.__aenter__()
         except BaseException:

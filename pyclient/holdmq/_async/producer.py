@@ -1,17 +1,14 @@
 """A producer: numbers its batches, so that one that is sent again after a lost reply is not stored again."""
 
 import time
-from typing import TYPE_CHECKING, Any
 
 from holdmq import commands
+from holdmq._async.executor import AsyncExecutor
 from holdmq._durations import Duration
 from holdmq._guard import AsyncGuard, NotCopied
 from holdmq.commands import Command
 from holdmq.errors import HoldMQError, ProducerError, library_of
 from holdmq.replies import AddResult, Payload, Text
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
 
 
 class AsyncProducer(NotCopied):
@@ -36,17 +33,17 @@ class AsyncProducer(NotCopied):
     """
 
     def __init__(
-        self, hold: "AsyncHoldMQ[Any]", client_id: Text, name: Text, *, sequence: int | None, prefix: Text
+        self, executor: AsyncExecutor, client_id: Text, name: Text, *, sequence: int | None, prefix: Text
     ) -> None:
         self.name = name
         self.sequence = time.time_ns() // 1000 if sequence is None else sequence
         commands.session_add(client_id, [b""], producer=(name, self.sequence), prefix=prefix)  # refuses what cannot be
-        self._hold = hold
+        self._executor = executor
         self._client_id = client_id
         self._prefix = prefix
         self._pending: Command[AddResult] | None = None
         self._refused_last: Command[AddResult] | None = None  # what `retry` may send again besides
-        self._refused: type[Exception] = library_of(hold.client).ResponseError
+        self._refused: type[Exception] = library_of(executor.client).ResponseError
         self._guard = AsyncGuard(f"the producer {name!r} of the session {client_id!r}", now=True)
 
     @property
@@ -115,7 +112,7 @@ class AsyncProducer(NotCopied):
 
     async def _send(self, batch: Command[AddResult], *, again: bool) -> AddResult:
         try:
-            result = await self._hold.execute(batch)
+            result = await self._executor.execute(batch)
         except self._refused:
             if not again:  # refused now says nothing of the time before, whose reply was lost
                 # The library may have sent it before this refusal, and that may have been stored: the number is used.

@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from holdmq import _arguments as arguments
 from holdmq import commands
+from holdmq._async.executor import AsyncExecutor
 from holdmq._async.producer import AsyncProducer
 from holdmq._durations import Duration, Start
 from holdmq._guard import Owner
@@ -27,11 +27,9 @@ from holdmq.replies import (
     SessionInfo,
     SubscriptionOptions,
     Text,
+    UserBounds,
     Will,
 )
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
 
 DELIVERED_AT_ONCE = 1000
 """Messages of one SESSION.DELIVER."""
@@ -66,9 +64,9 @@ class AsyncSession:
         >>> await session.close()
     """
 
-    def __init__(self, hold: "AsyncHoldMQ[Any]", client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> None:
+    def __init__(self, executor: AsyncExecutor, client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> None:
         commands.session_drop(client_id, epoch=epoch, prefix=prefix)  # what cannot be is refused here
-        self._hold = hold
+        self._executor = executor
         self.client_id = client_id
         self.prefix = prefix
         self.epoch = epoch
@@ -85,6 +83,7 @@ class AsyncSession:
         expiry: Duration | None = None,
         lease: Duration | None = None,
         bounds: QueueBounds | None = None,
+        user_bounds: UserBounds | None = None,
         will: Will | None = None,
         identity: Text | None = None,
     ) -> OpenResult:
@@ -96,15 +95,17 @@ class AsyncSession:
             expiry: how long the session lives after it was closed, in seconds, 0 to 4294967295 (default 0).
             lease: how much longer it lives if the owner vanishes, in seconds (default 3600).
             bounds: of its queue; None: those of the server's settings.
+            user_bounds: of what its identity may have; None: those of the server's settings.
             will: what is published if the connection is lost: by `close(will=True)`, or when the owner vanishes.
             identity: to whom the session belongs; None: it is not asked, and stays as it is.
 
         Raises:
             ArgumentError: a number outside of its range.
             IdentityError: the session belongs to another identity.
+            QuotaError: the server, or the identity, has no room for one more session.
             InvalidTopicError: a topic of a will that MQTT forbids.
         """
-        opened = await self._hold.execute(
+        opened = await self._executor.execute(
             commands.session_open(
                 self.client_id,
                 owner,
@@ -112,6 +113,7 @@ class AsyncSession:
                 expiry=expiry,
                 lease=lease,
                 bounds=bounds,
+                user_bounds=user_bounds,
                 will=will,
                 identity=identity,
                 prefix=self.prefix,
@@ -144,7 +146,7 @@ class AsyncSession:
         """
         touch = commands.session_touch(self.client_id, epoch=self._own_epoch(), prefix=self.prefix)
         self._check_epoch()
-        await self._hold.execute(touch)
+        await self._executor.execute(touch)
 
     async def close(self, *, expiry: Duration | None = None, sent: int | None = None, will: bool = False) -> None:
         """The connection is gone: with expiry 0 the session is dropped, else it lives so long.
@@ -162,7 +164,7 @@ class AsyncSession:
             self.client_id, epoch=self._own_epoch(), expiry=expiry, sent=sent, will=will, prefix=self.prefix
         )
         self._check_epoch()
-        await self._hold.execute(close)
+        await self._executor.execute(close)
 
     async def add(self, *payloads: Payload, limit: int | None = None, ttl: Duration | None = None) -> AddResult:
         """Appends messages to the queue.
@@ -183,7 +185,7 @@ class AsyncSession:
             >>> (await session.add(b"c", limit=2)).trimmed
             1
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_add(self.client_id, payloads, limit=limit, ttl=ttl, prefix=self.prefix)
         )
 
@@ -206,7 +208,7 @@ class AsyncSession:
             >>> result.serial
             2
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_add_expiring(self.client_id, messages, limit=limit, ttl=ttl, prefix=self.prefix)
         )
 
@@ -221,7 +223,7 @@ class AsyncSession:
         Raises:
             ArgumentError: a sequence outside of 1 to 2**63 - 1.
         """
-        return AsyncProducer(self._hold, self.client_id, name, sequence=sequence, prefix=self.prefix)
+        return AsyncProducer(self._executor, self.client_id, name, sequence=sequence, prefix=self.prefix)
 
     async def import_messages(
         self,
@@ -254,7 +256,7 @@ class AsyncSession:
             >>> (await session.add(b"next")).packet_ids
             (10,)
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_import(
                 self.client_id,
                 messages,
@@ -289,7 +291,7 @@ class AsyncSession:
             ArgumentError: a number outside of its range, or two of `after`, `window` and `inflight`.
             FencedError: the session has a newer owner.
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_fetch(
                 self.client_id,
                 after=after,
@@ -346,7 +348,7 @@ class AsyncSession:
             ArgumentError: no identifier, or one outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_ack(self.client_id, packet_ids, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
@@ -372,7 +374,7 @@ class AsyncSession:
             >>> acked.removed, [entry.value for entry in acked.page.entries]
             (1, [b'c'])
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_ack_next(self.client_id, packet_ids, count, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
@@ -383,7 +385,7 @@ class AsyncSession:
             ArgumentError: a serial below 0.
             FencedError: the session has a newer owner.
         """
-        await self._hold.execute(
+        await self._executor.execute(
             commands.session_sent(self.client_id, serial, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
@@ -397,7 +399,7 @@ class AsyncSession:
             ArgumentError: no identifier, or one outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_release(self.client_id, packet_ids, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
@@ -411,7 +413,7 @@ class AsyncSession:
             ArgumentError: an identifier outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_receive(self.client_id, packet_id, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
@@ -425,13 +427,13 @@ class AsyncSession:
             ArgumentError: no identifier, or one outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_complete(self.client_id, packet_ids, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     async def last(self) -> int:
         """The packet identifier handed out last, 0 if none was."""
-        return await self._hold.execute(commands.session_last(self.client_id, prefix=self.prefix))
+        return await self._executor.execute(commands.session_last(self.client_id, prefix=self.prefix))
 
     async def info(self) -> SessionInfo:
         """The state of the session.
@@ -440,7 +442,7 @@ class AsyncSession:
             >>> (await hold.session("nobody").info()).exists
             False
         """
-        return await self._hold.execute(commands.session_info(self.client_id, prefix=self.prefix))
+        return await self._executor.execute(commands.session_info(self.client_id, prefix=self.prefix))
 
     async def drop(self) -> int:
         """Removes everything the session has.
@@ -451,7 +453,7 @@ class AsyncSession:
         Raises:
             FencedError: the session has a newer owner.
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_drop(self.client_id, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
@@ -539,10 +541,10 @@ class AsyncSession:
             else replace(options, replay=await self._replay_text(options.replay))
             for topic_filter, options in filters.items()
         }
-        new = await self._hold.execute(
+        new = await self._executor.execute(
             commands.session_subscribe(self.client_id, filters, epoch=self._own_epoch(), prefix=self.prefix)
         )
-        if self._hold.is_cluster:
+        if self._executor.is_cluster:
             for (topic_filter, options), is_new in zip(filters.items(), new, strict=True):
                 if options.retain_handling == 0 or (options.retain_handling == 1 and is_new):
                     await self._hand_retained(topic_filter, options)
@@ -574,7 +576,7 @@ class AsyncSession:
             >>> (await session.fetch()).entries[0].message.payload
             b'late'
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_replay(
                 self.client_id,
                 count=count,
@@ -605,16 +607,16 @@ class AsyncSession:
             >>> (await session.fetch()).entries[0].message.payload
             b'fire'
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_deliver(self.client_id, messages, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     async def _replay_text(self, start: Start) -> str:
         clock = replay_needs_clock(start)
-        return replay_text(start, await self._hold.execute_anywhere(server_time_ms()) if clock else 0)
+        return replay_text(start, await self._executor.execute_anywhere(server_time_ms()) if clock else 0)
 
     async def _hand_retained(self, topic_filter: str, options: SubscriptionOptions) -> None:
-        kept = await self._hold.execute(commands.topic_retained_values(topic_filter, count=commands.MAX_RETAINED))
+        kept = await self._executor.execute(commands.topic_retained_values(topic_filter, count=commands.MAX_RETAINED))
         own = self.client_id if isinstance(self.client_id, str) else self.client_id.decode("utf-8", "surrogateescape")
         copies = [message.copy_for(options) for message in kept if not (options.no_local and message.publisher == own)]
         for start in range(0, len(copies), DELIVERED_AT_ONCE):
@@ -631,10 +633,10 @@ class AsyncSession:
             ArgumentError: no filter.
             FencedError: the session has a newer owner.
         """
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.session_unsubscribe(self.client_id, filters, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     async def subscriptions(self) -> dict[str, SubscriptionOptions]:
         """The session's topic filters with their options."""
-        return await self._hold.execute(commands.session_subscriptions(self.client_id, prefix=self.prefix))
+        return await self._executor.execute(commands.session_subscriptions(self.client_id, prefix=self.prefix))

@@ -8,50 +8,23 @@ again, elsewhere or later. Invariants:
 2. No node is asked for ever: when the time is over, `MovingError` names the slots that are left.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdmq import commands
-from holdmq._io import async_sleep
+from holdmq._async.link import AsyncLink
+from holdmq._async.patience import AsyncPatience
 from holdmq.commands import Command, SlotRange
 from holdmq.errors import MovingError, is_demoted
 
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
-
 T = TypeVar("T")
-
-FIRST_PAUSE_S = 0.005
-LONGEST_PAUSE_S = 0.2
-
-
-class AsyncPatience:
-    """Waits for slots that are on their way, longer each time, until so many seconds are over."""
-
-    def __init__(self, seconds: float) -> None:
-        self._deadline = time.monotonic() + seconds
-        self._pause = FIRST_PAUSE_S
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is over."""
-        return time.monotonic() >= self._deadline
-
-    async def wait(self) -> bool:
-        """Waits a little; False, at once, if the time is over."""
-        if self.is_over:
-            return False
-        await async_sleep(self._pause)
-        self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
-        return True
 
 
 class AsyncSlots:
     """Which node has which slots, as far as the client of a cluster knows."""
 
-    def __init__(self, hold: "AsyncHoldMQ[Any]") -> None:
-        self._hold = hold
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
         self._owners: list[tuple[SlotRange, Any]] = []  # in the order of the slots; empty: to be asked for
 
     async def execute(self, command: Command[T]) -> T:
@@ -62,13 +35,13 @@ class AsyncSlots:
         """
         parts: list[T] = []
         left = [SlotRange(0, commands.SLOTS - 1)]
-        patience = AsyncPatience(self._hold.moving_timeout)
+        patience = AsyncPatience(self._link.moving_timeout)
         while left:
             left = await self._ask(command, left, parts)
             if left and not all(part.address for part in left):
                 self._owners = []
                 if await patience.wait():
-                    await self._hold.reload()
+                    await self._link.reload()
             if left and patience.is_over:
                 raise MovingError.of(command.words[0], left)
         return command.merge(parts) if command.merge else parts[0]
@@ -78,7 +51,7 @@ class AsyncSlots:
         questions, left = await self._by_node(ranges)
         for node, own in questions:
             try:
-                served = await self._hold.execute_at(node, commands.for_slots(command, own))
+                served = await self._link.execute_at(node, commands.for_slots(command, own))
             except Exception as error:
                 self._owners = []
                 if not is_demoted(error):  # a replica by now: nothing was done, another node has its slots
@@ -91,7 +64,7 @@ class AsyncSlots:
 
     async def _by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
         """The ranges by the node to ask, and those of nobody known."""
-        cluster = await self._hold.cluster()
+        cluster = await self._link.cluster()
         known_owners = self._owners  # another task may forget them meanwhile
         if not known_owners:
             known_owners = self._owners = list(owners(cluster.nodes_manager.slots_cache))

@@ -15,10 +15,11 @@ that nobody reads. Invariants:
 import random
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import Any, Generic, Self
 
 from holdmq import _arguments as arguments
 from holdmq import commands
+from holdmq._async.executor import AsyncExecutor
 from holdmq._feed import Feed, Kind
 from holdmq._guard import AsyncGuard, NotCopied
 from holdmq._io import (
@@ -32,10 +33,6 @@ from holdmq._io import (
 )
 from holdmq.errors import UnexpectedReplyError, library_of, translation
 from holdmq.replies import ChannelMessage, Deliver, Text, TextT
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
-
 
 MAX_NAMES = 10_000
 """Most channels or patterns of one subscription."""
@@ -70,18 +67,18 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
 
     def __init__(
         self,
-        hold: "AsyncHoldMQ[TextT]",
+        executor: AsyncExecutor,
         kind: Kind,
         names: tuple[Text, ...],
         *,
-        timeout: float | None,
-        reconnect: float,
-        ping_interval: float,
-        skip_repeats: bool,
+        timeout: float | None = None,
+        reconnect: float = 60.0,
+        ping_interval: float = 15.0,
+        skip_repeats: bool = False,
         node: Any = None,  # of a cluster: there, and nowhere else
     ) -> None:
         commands.check_names("patterns" if kind == "psubscribe" else "channels", names, MAX_NAMES)
-        self._hold = hold
+        self._executor = executor
         self._kind: Kind = kind
         self._names = tuple(dict.fromkeys(names))
         self._timeout = arguments.optional_wait("timeout", timeout)
@@ -103,7 +100,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
         self._lost_since: float | None = None
         self._backoff = FIRST_BACKOFF_S
         self._next_try = 0.0
-        library = library_of(hold.client)
+        library = library_of(executor.client)
         # AskError is the base of MovedError: the slot of a shard channel is elsewhere now.
         self._lost = (
             library.ConnectionError,
@@ -233,14 +230,14 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
             self._left = (None, None)  # a second confirmation would mean another life
             await async_ping(self._part, self._feed.fence)
         elif event["type"] == "sunsubscribe":  # nobody asked for it: the slot has moved
-            raise library_of(self._hold.client).ConnectionError(f"the slot of {event['channel']!r} has moved")
+            raise library_of(self._executor.client).ConnectionError(f"the slot of {event['channel']!r} has moved")
         return None
 
     async def _watch(self) -> None:
         """A silent connection is asked for a sign of life, and given up if there is none."""
         silence = time.monotonic() - self._heard
         if silence >= 2 * self._ping_interval and self._pinged:
-            raise library_of(self._hold.client).ConnectionError(
+            raise library_of(self._executor.client).ConnectionError(
                 f"no answer to a PING for {self._ping_interval} seconds on the connection of a subscription"
             )
         if silence >= self._ping_interval and not self._pinged:
@@ -285,8 +282,8 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
         """Begins a life: connects, subscribes and waits until the server has confirmed."""
         self._feed.begin(await self._deliveries())
         try:
-            with translation(self._hold.client):
-                self._pubsub = self._hold.pubsub(self._node)
+            with translation(self._executor.client):
+                self._pubsub = self._executor.pubsub(self._node)
                 await getattr(self._pubsub, self._kind)(*self._names)
                 self._part = next(iter(getattr(self._pubsub, "node_pubsub_mapping", {}).values()), self._pubsub)
                 await self._await_confirmation()
@@ -299,7 +296,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
         self._heard, self._pinged = time.monotonic(), False
         while not self._feed.confirmed:
             if time.monotonic() - self._heard > CONFIRMATION_TIMEOUT_S:
-                raise library_of(self._hold.client).TimeoutError(
+                raise library_of(self._executor.client).TimeoutError(
                     f"the subscription was not confirmed within {CONFIRMATION_TIMEOUT_S} seconds"
                 )
             reply = await async_read(self._part, SLICE_S)
@@ -309,14 +306,14 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
 
     async def _deliveries(self) -> dict[Text, Deliver]:
         """What each channel hands over, as far as this user may know it; nothing is known of patterns."""
-        await self._hold.require_module()
+        await self._executor.require_module()
         if self._kind == "psubscribe":
             return {}
-        if self._kind == "ssubscribe" and self._hold.is_cluster:
-            await self._hold.find_slot(self._names)
+        if self._kind == "ssubscribe" and self._executor.is_cluster:
+            await self._executor.find_slot(self._names)
         try:
-            policies = await self._hold.execute_all([commands.channel_policy(name) for name in self._names])
-        except library_of(self._hold.client).NoPermissionError:
+            policies = await self._executor.execute_all([commands.channel_policy(name) for name in self._names])
+        except library_of(self._executor.client).NoPermissionError:
             return {}
         pairs = zip(self._names, policies, strict=True)
         return {name: policy.deliver if policy else Deliver.NONE for name, policy in pairs}

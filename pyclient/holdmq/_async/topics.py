@@ -1,15 +1,12 @@
 """Publishing to MQTT topics, and what they retain."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from holdmq import commands
+from holdmq._async.executor import AsyncExecutor
 from holdmq._durations import Duration
 from holdmq.errors import ArgumentError
 from holdmq.replies import Message, Payload, ProducerChunk, Publisher, Text
-
-if TYPE_CHECKING:
-    from holdmq._async.client import AsyncHoldMQ
 
 
 class AsyncTopics:
@@ -26,8 +23,8 @@ class AsyncTopics:
         b'rain'
     """
 
-    def __init__(self, hold: "AsyncHoldMQ[Any]") -> None:
-        self._hold = hold
+    def __init__(self, executor: AsyncExecutor) -> None:
+        self._executor = executor
 
     async def publish(
         self,
@@ -72,13 +69,13 @@ class AsyncTopics:
             NoSessionError: the publisher's epoch was given, and the session is gone.
             MovingError: slots were on their way for too long; the sessions in the others have the message.
         """
-        if self._hold.is_cluster and isinstance(publisher, Publisher) and (publisher.epoch or publisher.packet_id):
+        if self._executor.is_cluster and isinstance(publisher, Publisher) and (publisher.epoch or publisher.packet_id):
             raise ArgumentError(
                 "publisher has an epoch or a packet_id; expected neither in a cluster: no step has all nodes"
             )
-        if self._hold.is_cluster and producer is not None:
+        if self._executor.is_cluster and producer is not None:
             raise ArgumentError("producer was given; expected none in a cluster: no step has all nodes")
-        return await self._hold.execute(
+        return await self._executor.execute(
             commands.topic_publish(
                 topic,
                 payload,
@@ -97,7 +94,7 @@ class AsyncTopics:
         Raises:
             InvalidTopicError: a filter that MQTT forbids.
         """
-        return await self._hold.execute(commands.topic_retained(topic_filter, count=count))
+        return await self._executor.execute(commands.topic_retained(topic_filter, count=count))
 
     async def retained_messages(self, topic_filter: str, *, count: int | None = None) -> tuple[Message, ...]:
         """The retained messages of the topics that the filter matches, at most `count` (default 1000), by topic.
@@ -111,7 +108,7 @@ class AsyncTopics:
             >>> [(message.topic, message.payload) for message in await hold.topics.retained_messages("tides/+")]
             [('tides/bergen', b'high')]
         """
-        return await self._hold.execute(commands.topic_retained_values(topic_filter, count=count))
+        return await self._executor.execute(commands.topic_retained_values(topic_filter, count=count))
 
     async def retained_message(self, topic: str) -> Message | None:
         """The retained message of a topic, None if there is none.
@@ -121,7 +118,7 @@ class AsyncTopics:
         Raises:
             InvalidTopicError: a topic name that MQTT forbids.
         """
-        message = await self._hold.execute(commands.retained_fields(topic))
+        message = await self._executor.execute(commands.retained_fields(topic))
         if message is None:
             return None
-        return replace(message, expires_ms=await self._hold.execute(commands.retained_expiry(topic)))
+        return replace(message, expires_ms=await self._executor.execute(commands.retained_expiry(topic)))

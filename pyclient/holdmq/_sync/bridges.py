@@ -1,5 +1,5 @@
 # Generated from pyclient/holdmq/_async/bridges.py by tools/generate_sync.py; change that file.
-"""The MQTT bridges of a server and the clients that they hold, as the bridges report them.
+"""The MQTT bridges of a server and the clients that they executor, as the bridges report them.
 
 Bridges write a report every few seconds (holdmq_bridge/report.py has the keys) and answer questions that are pushed to
 a list of theirs.  A bridge that does not answer within `PATIENCE_S` is an error.
@@ -9,13 +9,11 @@ import json
 import secrets
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdmq._sync.executor import Executor
 from holdmq.errors import NotAnsweredError
 from holdmq.replies import BridgeRow, ClientRow
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
 
 PREFIX = "{holdmq:bridges}:"
 PATIENCE_S = 10.0
@@ -23,23 +21,23 @@ BLOCK_S = 1.0
 QUESTION_S = 30
 
 
-def bridges_of(hold: "HoldMQ[Any]") -> list[BridgeRow]:
+def bridges_of(executor: Executor) -> list[BridgeRow]:
     """The bridges that have reported lately, by name."""
-    names = hold.send("ZRANGE", f"{PREFIX}names", 0, -1)
+    names = executor.send("ZRANGE", f"{PREFIX}names", 0, -1)
     found = []
     for name in sorted(text_of(one) for one in names):
-        reply = hold.send("HGETALL", PREFIX + name)
+        reply = executor.send("HGETALL", PREFIX + name)
         fields = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
         if fields:
             found.append(BridgeRow.of(name, {text_of(key): text_of(value) for key, value in fields.items()}))
     return found
 
 
-def clients_of(hold: "HoldMQ[Any]", bridge: str, search: str) -> Iterator[ClientRow]:
+def clients_of(executor: Executor, bridge: str, search: str) -> Iterator[ClientRow]:
     """The clients of a bridge, read a page at a time."""
     place = 0
     while True:
-        answer = ask(hold, bridge, {"ask": "clients", "from": place, "search": search})
+        answer = ask(executor, bridge, {"ask": "clients", "from": place, "search": search})
         for row in answer["clients"]:
             yield ClientRow.of(row)
         place = answer["next"]
@@ -47,14 +45,14 @@ def clients_of(hold: "HoldMQ[Any]", bridge: str, search: str) -> Iterator[Client
             return
 
 
-def kick_from(hold: "HoldMQ[Any]", bridge: str, key: bytes, why: str) -> bool:
+def kick_from(executor: Executor, bridge: str, key: bytes, why: str) -> bool:
     """Has a bridge disconnect the client of a session; whether the bridge held it."""
     inbox = (key + b"_inbox").decode()
-    answer = ask(hold, bridge, {"ask": "kick", "inbox": inbox, "why": why})
+    answer = ask(executor, bridge, {"ask": "kick", "inbox": inbox, "why": why})
     return bool(answer["kicked"])
 
 
-def ask(hold: "HoldMQ[Any]", bridge: str, question: dict[str, Any]) -> dict[str, Any]:
+def ask(executor: Executor, bridge: str, question: dict[str, Any]) -> dict[str, Any]:
     """Puts a question to a bridge and waits for its answer.
 
     Raises:
@@ -62,11 +60,11 @@ def ask(hold: "HoldMQ[Any]", bridge: str, question: dict[str, Any]) -> dict[str,
     """
     key = f"{PREFIX}answer:{secrets.token_hex(8)}"
     asked = f"{PREFIX}{bridge}:asked"
-    hold.send("RPUSH", asked, json.dumps({**question, "answer": key}))
-    hold.send("EXPIRE", asked, QUESTION_S)
+    executor.send("RPUSH", asked, json.dumps({**question, "answer": key}))
+    executor.send("EXPIRE", asked, QUESTION_S)
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        reply = hold.send("BLPOP", key, BLOCK_S)
+        reply = executor.send("BLPOP", key, BLOCK_S)
         if reply is not None:
             answer: dict[str, Any] = json.loads(reply[1])
             return answer

@@ -3,16 +3,14 @@
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Generic, cast
+from typing import Generic, cast
 
 from holdmq import _arguments as arguments
 from holdmq import commands
+from holdmq._sync.executor import Executor
+from holdmq._sync.subscription import Subscription
 from holdmq.errors import HoldMQWarning
 from holdmq.replies import ChannelPolicy, Payload, ProducerChunk, Text, TextT
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
-    from holdmq._sync.subscription import Subscription
 
 
 class Channel(Generic[TextT]):
@@ -36,12 +34,12 @@ class Channel(Generic[TextT]):
         [b'sunny', b'rain']
     """
 
-    def __init__(self, hold: "HoldMQ[TextT]", name: Text, *, sharded: bool | None = None) -> None:
+    def __init__(self, executor: Executor, name: Text, *, sharded: bool | None = None) -> None:
         commands.channel_last(name)  # a name that cannot be is refused here
-        self._hold = hold
+        self._executor = executor
         self.name = name
         self.sharded = bool(arguments.optional_flag("sharded", sharded))
-        self._keeps_nothing = sharded is None and hold.is_cluster
+        self._keeps_nothing = sharded is None and executor.is_cluster
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -80,7 +78,7 @@ class Channel(Generic[TextT]):
                 HoldMQWarning,
                 stacklevel=2,
             )
-        return self._hold.execute(command)
+        return self._executor.execute(command)
 
     def last(self) -> TextT | None:
         """The channel's most recent message, None if it is not kept; removes nothing.
@@ -93,7 +91,7 @@ class Channel(Generic[TextT]):
             >>> hold.channel("status").last()
             b'green'
         """
-        return cast("TextT | None", self._hold.execute(commands.channel_last(self.name)))
+        return cast("TextT | None", self._executor.execute(commands.channel_last(self.name)))
 
     def backlog(self, page: int = 100) -> Iterator[TextT]:
         """The messages that the channel keeps, oldest first; removes nothing.
@@ -110,7 +108,7 @@ class Channel(Generic[TextT]):
         commands.check_page(page)
         start = 0
         while True:
-            messages = self._hold.execute(commands.channel_range(self.name, start, start + page - 1))
+            messages = self._executor.execute(commands.channel_range(self.name, start, start + page - 1))
             for message in messages:
                 yield cast("TextT", message)
             start += len(messages)
@@ -124,7 +122,7 @@ class Channel(Generic[TextT]):
             >>> (hold.channel("weather").policy()).deliver.value
             'last'
         """
-        return self._hold.execute(commands.channel_policy(self.name))
+        return self._executor.execute(commands.channel_policy(self.name))
 
     def subscribe(
         self,
@@ -133,11 +131,12 @@ class Channel(Generic[TextT]):
         reconnect: float = 60.0,
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
-    ) -> "Subscription[TextT]":
+    ) -> Subscription[TextT]:
         """Its messages, what it has kept first; arguments as for `HoldMQ.subscribe`."""
-        subscribe = self._hold.ssubscribe if self.sharded else self._hold.subscribe
-        return subscribe(
-            self.name,
+        return Subscription(
+            self._executor,
+            "ssubscribe" if self.sharded else "subscribe",
+            (self.name,),
             timeout=timeout,
             reconnect=reconnect,
             ping_interval=ping_interval,

@@ -1,10 +1,7 @@
 # Generated from pyclient/holdmq/_async/client.py by tools/generate_sync.py; change that file.
 """The entry point: wraps a client object of redis-py or valkey-py and hands out channels, sessions and topics.
 
-It owns nothing but the client that `from_url` made. Invariants:
-
-1. Every command goes through `execute` or a pipeline: there the reply is parsed and an error gets its class.
-2. The client object is used by its shape (`execute_command`, `pipeline`, `pubsub`) and never changed.
+It owns nothing but the client that `from_url` made; what is sent goes through the executor.
 """
 
 import sys
@@ -16,44 +13,29 @@ from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 from holdmq import _arguments as arguments
 from holdmq import commands, core
 from holdmq._durations import Duration
-from holdmq._feed import Kind
-from holdmq._guard import ClientOwner, NotPickled
+from holdmq._guard import NotPickled
 from holdmq._io import (
     Client,
-    check_client,
     close,
     connect,
     connect_cluster,
-    nodes,
-    reload,
-    renew,
 )
 from holdmq._sync.bridges import bridges_of, clients_of, kick_from
 from holdmq._sync.channel import Channel
 from holdmq._sync.dry_run import DryRun
+from holdmq._sync.executor import PROBES, Executor
 from holdmq._sync.history import History
-from holdmq._sync.nodes import Nodes
-from holdmq._sync.pipeline import MAX_PIPELINE, Pipeline
+from holdmq._sync.pipeline import Pipeline
 from holdmq._sync.session import Session
-from holdmq._sync.slots import Patience, Slots
 from holdmq._sync.subscription import Subscription
 from holdmq._sync.topics import Topics
-from holdmq.commands import Command, Scope
+from holdmq.commands import Command
 from holdmq.errors import (
-    ArgumentError,
-    HoldMQError,
     ModuleMissingError,
-    is_moving,
-    translation,
 )
 from holdmq.replies import BridgeRow, ClientRow, SessionRow, Text, TextT
 
 T = TypeVar("T")
-
-
-PING_INTERVAL_S = 15.0
-PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
-"""One command of each family: a server that has them has the module."""
 
 
 class HoldMQ(NotPickled, Generic[TextT]):
@@ -83,7 +65,6 @@ class HoldMQ(NotPickled, Generic[TextT]):
     Attributes:
         client: the wrapped client.
         moving_timeout: as given.
-        nodes: those of a cluster; for this package alone.
         topics: publishing to MQTT topics.
         history: what was published in the past, as far as a store keeps it.
 
@@ -95,18 +76,13 @@ class HoldMQ(NotPickled, Generic[TextT]):
     """
 
     def __init__(self, client: Client, *, moving_timeout: float = 60.0) -> None:
-        check_client(client)
+        self._executor = Executor(client, moving_timeout)
         self.client: Any = client
-        self.moving_timeout = arguments.wait("moving_timeout", moving_timeout, above=True)
-        self.nodes = Nodes(self)
-        self._slots = Slots(self)
-        self.topics = Topics(self)
-        self.history = History(self)
-        self.dry_run = DryRun(self)
+        self.moving_timeout = self._executor.moving_timeout
+        self.topics = Topics(self._executor)
+        self.history = History(self._executor)
+        self.dry_run = DryRun(self._executor)
         self._owned = False
-        self._checked = False
-        self._translation = translation(client)
-        self._owner = ClientOwner("this client", client, renew=lambda: renew(client))
 
     @overload
     @classmethod
@@ -164,9 +140,9 @@ class HoldMQ(NotPickled, Generic[TextT]):
 
     def close(self) -> None:
         """Closes the client if `from_url` made it; a client that was handed in stays open."""
-        if self._owned and not self._owner.is_elsewhere:
+        if self._owned and not self._executor.owner.is_elsewhere:
             close(self.client)
-            self._owner.closed()
+            self._executor.owner.closed()
 
     def channel(self, name: Text, *, sharded: bool | None = None) -> Channel[TextT]:
         """The channel of that name; nothing is sent.
@@ -179,7 +155,7 @@ class HoldMQ(NotPickled, Generic[TextT]):
         Raises:
             ArgumentError: a name that is neither str nor bytes.
         """
-        return Channel(self, name, sharded=sharded)
+        return Channel(self._executor, name, sharded=sharded)
 
     def session(self, client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> Session:
         """The session of that MQTT client; nothing is sent.
@@ -192,7 +168,7 @@ class HoldMQ(NotPickled, Generic[TextT]):
         Raises:
             ArgumentError: an id, prefix or epoch that cannot be.
         """
-        return Session(self, client_id, prefix=prefix, epoch=epoch)
+        return Session(self._executor, client_id, prefix=prefix, epoch=epoch)
 
     def subscribe(
         self,
@@ -223,7 +199,15 @@ class HoldMQ(NotPickled, Generic[TextT]):
             ...         print(message.channel, message.data)
             b'weather' b'sunny'
         """
-        return self._subscription("subscribe", channels, timeout, reconnect, ping_interval, skip_repeats)
+        return Subscription(
+            self._executor,
+            "subscribe",
+            channels,
+            timeout=timeout,
+            reconnect=reconnect,
+            ping_interval=ping_interval,
+            skip_repeats=skip_repeats,
+        )
 
     def psubscribe(
         self,
@@ -242,7 +226,15 @@ class HoldMQ(NotPickled, Generic[TextT]):
             ...         print(message.pattern, message.channel, message.data)
             b'weather.*' b'weather.oslo' b'snow'
         """
-        return self._subscription("psubscribe", patterns, timeout, reconnect, ping_interval, skip_repeats)
+        return Subscription(
+            self._executor,
+            "psubscribe",
+            patterns,
+            timeout=timeout,
+            reconnect=reconnect,
+            ping_interval=ping_interval,
+            skip_repeats=skip_repeats,
+        )
 
     def ssubscribe(
         self,
@@ -264,7 +256,15 @@ class HoldMQ(NotPickled, Generic[TextT]):
             >>> message.channel, message.data
             (b'{weather}.rome', b'sun')
         """
-        return self._subscription("ssubscribe", channels, timeout, reconnect, ping_interval, skip_repeats)
+        return Subscription(
+            self._executor,
+            "ssubscribe",
+            channels,
+            timeout=timeout,
+            reconnect=reconnect,
+            ping_interval=ping_interval,
+            skip_repeats=skip_repeats,
+        )
 
     def pipeline(self, *, transaction: bool = False) -> Pipeline:
         """Several commands in one round trip.
@@ -276,7 +276,12 @@ class HoldMQ(NotPickled, Generic[TextT]):
             ArgumentError: a transaction over a client with `decode_responses=True`: redis-py would decode all that EXEC
                 returns, which messages of sessions do not survive.
         """
-        return Pipeline(self, transaction)
+        return Pipeline(self._executor, transaction)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the client is one of a cluster."""
+        return self._executor.is_cluster
 
     def execute(self, command: Command[T]) -> T:
         """Sends a command built by `holdmq.commands` and returns its parsed reply.
@@ -286,78 +291,7 @@ class HoldMQ(NotPickled, Generic[TextT]):
             MovingError: slots of the cluster were on their way for longer than `moving_timeout`.
             redis.RedisError: whatever else redis-py raises.
         """
-        arguments.instance("command", command, Command)
-        if not self.is_cluster:
-            return self._execute_once(command)
-        if command.scope is Scope.SLOTS:
-            return self._slots.execute(command)
-        if command.scope is Scope.SHARD:
-            return self.nodes.at_slot(command)
-        if command.scope is Scope.TOPIC:
-            return self.nodes.at_topic(command)
-        if command.scope is not Scope.KEY:
-            return self._execute_on_nodes(command)
-        patience = Patience(self.moving_timeout)
-        while True:
-            try:
-                return self._execute_once(command)
-            except Exception as error:
-                if not is_moving(error) or not patience.wait():
-                    raise
-
-    def check_process(self) -> None:
-        """Refuses what would use the connections of another process; for this package alone.
-
-        Raises:
-            ForkedError: another process has used this client, and its connections do not survive a fork.
-        """
-        self._owner.check()
-
-    def send(self, *words: Any, **options: Any) -> Any:
-        """What the server replies to a command of its own; for this package alone.
-
-        Raises:
-            ForkedError: another process has used this client.
-        """
-        self._owner.check()
-        return self.client.execute_command(*words, **options)
-
-    def cluster(self) -> Any:
-        """The client of a cluster, which knows the nodes by then; for this package alone.
-
-        Raises:
-            ForkedError: another process has used this client.
-        """
-        self._owner.check()
-        return nodes(self.client)
-
-    def reload(self) -> None:
-        """The client of a cluster asks anew which node has which slot; for this package alone.
-
-        Raises:
-            ForkedError: another process has used this client.
-        """
-        reload(self.cluster())
-
-    def execute_at(self, node: Any, command: Command[T]) -> T:
-        """The same at one node of a cluster, tried once; for this package alone."""
-        self._owner.check()
-        with self._translation:
-            reply = self.client.execute_command(*command.words, target_nodes=node, **command.options)
-        return command.parse(reply)
-
-    def execute_anywhere(self, command: Command[T]) -> T:
-        """The same for a command without a key that any node of a cluster can answer; for this package alone."""
-        self._owner.check()
-        with self._translation:
-            reply = self.client.execute_command(*command.words, **command.options, **self._anywhere())
-        return command.parse(reply)
-
-    def _execute_once(self, command: Command[T]) -> T:
-        self._owner.check()
-        with self._translation:
-            reply = self.client.execute_command(*command.words, **command.options)
-        return command.parse(reply)
+        return self._executor.execute(command)
 
     def execute_all(self, several: Sequence[Command[T]]) -> list[T]:
         """Sends commands of one kind, in one round trip if the client is not one of a cluster; at most 10000.
@@ -365,14 +299,7 @@ class HoldMQ(NotPickled, Generic[TextT]):
         Raises:
             CommandError: the module refused one.
         """
-        for command in arguments.some("several", several, MAX_PIPELINE, least=0):
-            arguments.instance("one of several", command, Command)
-        if self.is_cluster:
-            return [self.execute(command) for command in several]
-        pipeline = self.pipeline()
-        replies = [pipeline.queue(command) for command in several]
-        pipeline.execute()
-        return [reply.result() for reply in replies]
+        return self._executor.execute_all(several)
 
     def supports(self, *names: str) -> bool:
         """Whether the server knows these commands; without names, whether it has the module.
@@ -385,7 +312,7 @@ class HoldMQ(NotPickled, Generic[TextT]):
         """
         for name in names:
             arguments.name("one of the names", name)
-        return not self._unknown(names or PROBES)
+        return not self._executor.unknown(names or PROBES)
 
     def require_module(self) -> None:
         """Makes sure, once, that the server has the module.
@@ -393,14 +320,7 @@ class HoldMQ(NotPickled, Generic[TextT]):
         Raises:
             ModuleMissingError: it has not.
         """
-        if not self._checked:
-            unknown = self._unknown(PROBES)
-            if unknown:
-                raise ModuleMissingError(
-                    f"the server has no HoldMQ module (it does not know {', '.join(unknown)}): start it with "
-                    "--loadmodule <path>/holdmq.so, or load the module with MODULE LOAD"
-                )
-            self._checked = True
+        self._executor.require_module()
 
     def info(self) -> dict[str, Any]:
         """The section `holdmq` of the server's INFO.
@@ -408,7 +328,7 @@ class HoldMQ(NotPickled, Generic[TextT]):
         Raises:
             ModuleMissingError: there is none.
         """
-        sections = self.send("INFO", "holdmq", **self._anywhere())
+        sections = self._executor.send("INFO", "holdmq", **self._executor.anywhere())
         if not sections:
             raise ModuleMissingError("the server has no HoldMQ module: INFO has no section 'holdmq'")
         return cast("dict[str, Any]", sections)
@@ -429,12 +349,13 @@ class HoldMQ(NotPickled, Generic[TextT]):
             [('device-10', 'reader-1')]
         """
         commands.session_list(count=arguments.in_range("page", page, 1, commands.MAX_COUNT), connected=connected)
-        primaries = (self.cluster()).get_primaries() if self.is_cluster else [None]
+        executor = self._executor
+        primaries = (executor.cluster()).get_primaries() if self.is_cluster else [None]
         for node in primaries:
             cursor = None
             while True:
                 command = commands.session_list(cursor=cursor, count=page, connected=connected)
-                answer = self._execute_once(command) if node is None else self.execute_at(node, command)
+                answer = executor.execute_once(command) if node is None else executor.execute_at(node, command)
                 yield from answer.sessions
                 cursor = answer.cursor
                 if cursor is None:
@@ -442,7 +363,7 @@ class HoldMQ(NotPickled, Generic[TextT]):
 
     def bridges(self) -> list[BridgeRow]:
         """The MQTT bridges that have reported within their last intervals, by name."""
-        return bridges_of(self)
+        return bridges_of(self._executor)
 
     def clients(self, *, search: str = "*", bridge: str = "*") -> Iterator[ClientRow]:
         """The connected MQTT clients with their traffic, bridge by bridge, asked for a page at a time.
@@ -458,7 +379,7 @@ class HoldMQ(NotPickled, Generic[TextT]):
         arguments.text("bridge", bridge)
         for one in self.bridges():
             if fnmatchcase(one.name, bridge):
-                yield from clients_of(self, one.name, search)
+                yield from clients_of(self._executor, one.name, search)
 
     def loudest(self, count: int = 20) -> list[ClientRow]:
         """The clients with the most messages per second over all bridges; at most 20 of a bridge are known."""
@@ -479,7 +400,7 @@ class HoldMQ(NotPickled, Generic[TextT]):
         info = self.session(client_id).info()
         if not info.connected:
             return False
-        return kick_from(self, info.owner, core.session_key(client_id), why)
+        return kick_from(self._executor, info.owner, core.session_key(client_id), why)
 
     def beat(self, owner: Text, lease: Duration) -> None:
         """The heartbeat of an owner of sessions (the name that `Session.open` takes).
@@ -510,83 +431,3 @@ class HoldMQ(NotPickled, Generic[TextT]):
             ()
         """
         return self.execute(commands.holdmq_check())
-
-    def pubsub(self, node: Any = None) -> Any:
-        """A new pub/sub object of the client; of a cluster's at that node, if one is given. For this package alone.
-
-        Raises:
-            HoldMQError: this client has none.
-        """
-        self._owner.check()
-        if not hasattr(self.client, "pubsub"):
-            raise HoldMQError(f"{type(self.client).__name__} has no pub/sub; use a client of one of the nodes")
-        return self.client.pubsub() if node is None else self.client.pubsub(node=node)
-
-    def find_slot(self, channels: Sequence[Text]) -> None:
-        """Makes sure that the client of a cluster knows where the slot of shard channels is; for this package alone.
-
-        Raises:
-            ArgumentError: the channels are of several slots.
-        """
-        cluster = self.cluster()
-        slots = {cluster.keyslot(channel) for channel in channels}
-        if len(slots) > 1:
-            raise ArgumentError(f"channels are of {len(slots)} slots; expected a common hash tag, as in {{tag}}.name")
-        # A command with a key is redirected, from which the library learns; SSUBSCRIBE only fails.
-        cluster.execute_command("EXISTS", channels[0])
-
-    def listen_at(self, node: Any, channel: Text, *, reconnect: float) -> Subscription[TextT]:
-        """A subscription at one node of a cluster; for this package alone."""
-        return Subscription(
-            self,
-            "subscribe",
-            (channel,),
-            timeout=None,
-            reconnect=reconnect,
-            ping_interval=PING_INTERVAL_S,
-            skip_repeats=False,
-            node=node,
-        )
-
-    def _subscription(
-        self,
-        kind: Kind,
-        names: tuple[Text, ...],
-        timeout: float | None,
-        reconnect: float,
-        ping_interval: float,
-        skip_repeats: bool,
-    ) -> Subscription[TextT]:
-        return Subscription(
-            self,
-            kind,
-            names,
-            timeout=timeout,
-            reconnect=reconnect,
-            ping_interval=ping_interval,
-            skip_repeats=skip_repeats,
-        )
-
-    @property
-    def is_cluster(self) -> bool:
-        """Whether the client is one of a cluster."""
-        return hasattr(self.client, "get_primaries")
-
-    def _execute_on_nodes(self, command: Command[T]) -> T:
-        cluster = self.cluster()
-        one = command.scope is Scope.FIRST
-        asked = [cluster.get_node_from_key(command.words[1])] if one else cluster.get_primaries()
-        parts = [self.execute_at(node, command) for node in asked]
-        if not parts:
-            raise HoldMQError(f"no node of the cluster was found for {command.words[0]!r}")
-        return parts[0] if command.merge is None else command.merge(parts)
-
-    def _anywhere(self) -> dict[str, Any]:
-        """Options that send a command without a key to some node of a cluster."""
-        return {"target_nodes": (self.cluster()).get_random_node()} if self.is_cluster else {}
-
-    def _unknown(self, names: Sequence[str]) -> list[str]:
-        options = {"NEVER_DECODE": True, **self._anywhere()}
-        # In one word, so that redis-py does not take the reply for that of COMMAND.
-        replies = self.send("COMMAND INFO", *names, **options)
-        return [name for name, reply in zip(names, replies, strict=True) if not reply]

@@ -1,15 +1,13 @@
 # Generated from pyclient/holdmq/_async/dry_run.py by tools/generate_sync.py; change that file.
 """Dry runs: which channels a policy would hold messages of, counted on live traffic before anything is held."""
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdmq import _dry_run_commands as commands
 from holdmq._durations import Duration
+from holdmq._sync.executor import Executor
 from holdmq.commands import Command
 from holdmq.replies import DryRunChannel, DryRunReport, Text
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
 
 T = TypeVar("T")
 
@@ -22,8 +20,8 @@ class DryRun:
     Threads may share it, and processes that fork: each gets connections of its own.
     """
 
-    def __init__(self, hold: "HoldMQ[Any]") -> None:
-        self._hold = hold
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
     def start(self, *, seconds: Duration = DEFAULT_SECONDS, policies: Text | None = None) -> None:
         """Begins to count by channel what would be held; the counts of an earlier dry run are forgotten.
@@ -65,10 +63,10 @@ class DryRun:
         return DryRunReport(tuple(summaries), tuple(sorted(channels, key=_most_first)))
 
     def _nodes(self) -> list[Any]:
-        return list((self._hold.cluster()).get_primaries()) if self._hold.is_cluster else [None]
+        return list((self._executor.cluster()).get_primaries()) if self._executor.is_cluster else [None]
 
     def _at(self, node: Any, command: Command[T]) -> T:
-        return self._hold.execute(command) if node is None else self._hold.execute_at(node, command)
+        return self._executor.execute(command) if node is None else self._executor.execute_at(node, command)
 
     def _everywhere(self, command: Command[T]) -> list[T]:
         return [self._at(node, command) for node in self._nodes()]

@@ -2,11 +2,11 @@
 """History: messages that are kept once, however many will read them."""
 
 import warnings
-from typing import TYPE_CHECKING, Any
 
 from holdmq import _arguments as arguments
 from holdmq import history_commands as commands
 from holdmq._durations import Duration
+from holdmq._sync.executor import Executor
 from holdmq._sync.history_cluster import HistoryCluster
 from holdmq._sync.history_store import HistoryStore
 from holdmq._sync.replay import Replay, ReplayOptions
@@ -14,9 +14,6 @@ from holdmq.errors import ArgumentError, HoldMQWarning, library_of
 from holdmq.history_commands import Start
 from holdmq.history_replies import HistoryPolicy
 from holdmq.replies import Text
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
 
 
 class History:
@@ -45,9 +42,9 @@ class History:
         weather/rome b'sun'
     """
 
-    def __init__(self, hold: "HoldMQ[Any]") -> None:
-        self._hold = hold
-        self.cluster = HistoryCluster(hold)
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.cluster = HistoryCluster(executor)
 
     def create(  # noqa: PLR0913 - the settings of a store
         self,
@@ -100,15 +97,15 @@ class History:
         command = commands.history_store(store, filters, **settings)
         if not replace_filters:
             self._check_filters(store, filters, is_allowed=replace_filters is None)
-        if self._hold.is_cluster:
+        if self._executor.is_cluster:
             self.cluster.create(store, filters, settings)
         else:
-            self._hold.execute(command)
+            self._executor.execute(command)
 
     def _check_filters(self, store: Text, filters: tuple[str, ...], *, is_allowed: bool) -> None:
         try:
             policies = self.stores()
-        except library_of(self._hold.client).NoPermissionError:
+        except library_of(self._executor.client).NoPermissionError:
             return  # a user who may make stores and not see them
         name = commands.store_name(store).decode("utf-8", "surrogateescape")
         for policy in policies:
@@ -127,7 +124,7 @@ class History:
             >>> [(policy.store, policy.filters, policy.shards) for policy in hold.history.stores()]
             [('doors', ('doors/#',), 2)]
         """
-        return self._hold.execute(commands.history_stores())
+        return self._executor.execute(commands.history_stores())
 
     def store(self, name: Text) -> HistoryStore:
         """The store of that name; nothing is sent.
@@ -135,7 +132,7 @@ class History:
         Raises:
             ArgumentError: a name that is neither str nor bytes.
         """
-        return HistoryStore(self._hold, name)
+        return HistoryStore(self._executor, name)
 
     def start_replay(
         self,
@@ -164,7 +161,7 @@ class History:
             InvalidTopicError: a filter that MQTT forbids.
             ArgumentError: a time or number that cannot be.
         """
-        return Replay(self._hold, ReplayOptions(topic_filter, start, end, cursor, page, reconnect, follow=False))
+        return Replay(self._executor, ReplayOptions(topic_filter, start, end, cursor, page, reconnect, follow=False))
 
     def resume(
         self,
@@ -198,7 +195,7 @@ class History:
             b'Gjoa'
         """
         return Replay(
-            self._hold,
+            self._executor,
             ReplayOptions.from_bookmark(bookmark, page=page, reconnect=reconnect, follow=follow, timeout=timeout),
         )
 
@@ -236,6 +233,6 @@ class History:
             b'closed'
         """
         return Replay(
-            self._hold,
+            self._executor,
             ReplayOptions(topic_filter, start, None, cursor, page, reconnect, follow=True, timeout=timeout),
         )

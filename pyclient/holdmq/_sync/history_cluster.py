@@ -13,18 +13,16 @@ Invariants:
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from holdmq import history_commands as commands
 from holdmq._durations import Duration
-from holdmq._sync.slots import Patience
+from holdmq._sync.executor import Executor
+from holdmq._sync.patience import Patience
 from holdmq.commands import Command, SlotRange
 from holdmq.errors import CommandError, MovingError, NoStoreError
 from holdmq.history_replies import HistoryInfo
 from holdmq.replies import Text
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
 
 T = TypeVar("T")
 
@@ -32,9 +30,9 @@ T = TypeVar("T")
 class HistoryCluster:
     """The stores of a cluster."""
 
-    def __init__(self, hold: "HoldMQ[Any]") -> None:
-        self._hold = hold
-        self._nodes = hold.nodes
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._nodes = executor.nodes
 
     def create(self, store: Text, filters: Sequence[str], settings: Mapping[str, Duration | None]) -> None:
         """Makes or changes a store on every node that has a shard of it.
@@ -43,14 +41,14 @@ class HistoryCluster:
             CommandError: a node refused it.
             MovingError: some shards were on their way until the time was over; the others have it.
         """
-        copies = self._hold.execute(commands.history_copies(store))
+        copies = self._executor.execute(commands.history_copies(store))
         wanted = cast("int | None", settings.get("shards"))
         shards = wanted if wanted is not None else max((copy.shards for copy in copies), default=1)
         seed = copies[0].seed if copies else secrets.token_hex(16)
-        now_ms = self._hold.execute_anywhere(commands.server_time_ms())
+        now_ms = self._executor.execute_anywhere(commands.server_time_ms())
         changed_ms = max(now_ms, *(copy.changed_ms + 1 for copy in copies), 0)
         command = commands.history_store_here(store, filters, seed, changed_ms, **{**settings, "shards": shards})
-        patience = Patience(self._hold.moving_timeout)
+        patience = Patience(self._executor.moving_timeout)
         left = set(range(shards))
         while left:
             for node in self._first_shard_first(store):
@@ -70,7 +68,7 @@ class HistoryCluster:
             MovingError: a shard was on its way until the time was over; the others are removed.
         """
         command = commands.history_unstore(store)
-        patience = Patience(self._hold.moving_timeout)
+        patience = Patience(self._executor.moving_timeout)
         rounds, known = 0, True
         while known:
             known = False
@@ -80,7 +78,7 @@ class HistoryCluster:
                 except NoStoreError:
                     continue
                 known = True
-            copies = self._hold.execute(commands.history_copies(store))  # some may have come with a slot
+            copies = self._executor.execute(commands.history_copies(store))  # some may have come with a slot
             known = known or len(copies) > 0
             if known:
                 self._wait(patience, command, store, [0])
@@ -101,7 +99,7 @@ class HistoryCluster:
     def info(self, store: Text) -> HistoryInfo:
         """What each shard has, asked for at its node."""
         command = [commands.history_info(store, shard) for shard in self.shards(store)]
-        parts = [self._hold.execute(one) for one in command]
+        parts = [self._executor.execute(one) for one in command]
         shards = tuple(shard for part in parts for shard in part.shards)
         return HistoryInfo(parts[0].policy, max(part.generation for part in parts), shards)
 
@@ -112,17 +110,17 @@ class HistoryCluster:
             return self._hold_all(store, reader, shards)
         found: dict[int, int] = {}
         for shard, sequence in watermarks.items():
-            marks = self._hold.execute(commands.history_hold(store, reader, {shard: sequence}))
+            marks = self._executor.execute(commands.history_hold(store, reader, {shard: sequence}))
             found.update(marks)
         name = commands.reader_name(reader)
         for shard in sorted(shards - found.keys()):  # those of nodes that were not asked
-            [one] = (self._hold.execute(commands.history_info(store, shard))).shards
+            [one] = (self._executor.execute(commands.history_info(store, shard))).shards
             found.update({shard: one.holds[name]} if name in one.holds else {})
         return dict(sorted(found.items()))
 
     def _hold_all(self, store: Text, reader: Text, shards: set[int]) -> dict[int, int]:
         command = commands.history_hold(store, reader)
-        patience = Patience(self._hold.moving_timeout)
+        patience = Patience(self._executor.moving_timeout)
         found: dict[int, int] = {}
         while True:
             for part in self._ask_all(command):
@@ -136,7 +134,7 @@ class HistoryCluster:
         """A reader holds no shard any more, wherever that is."""
         command = commands.history_release(store, reader)
         name = commands.reader_name(reader)
-        patience = Patience(self._hold.moving_timeout)
+        patience = Patience(self._executor.moving_timeout)
         while True:
             self._ask_all(command)
             held = [one.shard for one in (self.info(store)).shards if name in one.holds or name in one.lost]
@@ -151,7 +149,7 @@ class HistoryCluster:
             NoStoreError: there is none.
             CommandError: there are several.
         """
-        stores = self._hold.execute(commands.history_stores())
+        stores = self._executor.execute(commands.history_stores())
         found = [
             policy.store
             for policy in stores

@@ -3,15 +3,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from holdmq import history_commands as commands
+from holdmq._sync.executor import Executor
+from holdmq._sync.history_cluster import HistoryCluster
 from holdmq.errors import CommandError, StaleError
 from holdmq.history_replies import PatternProposal, PatternStats
 from holdmq.replies import Text
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
 
 
 class HistoryPatterns:
@@ -35,8 +33,9 @@ class HistoryPatterns:
         ['#', 'devices/+/state']
     """
 
-    def __init__(self, hold: "HoldMQ[Any]", store: Text) -> None:
-        self._hold = hold
+    def __init__(self, executor: Executor, store: Text) -> None:
+        self._executor = executor
+        self._cluster = HistoryCluster(executor)
         self._store = store
 
     def get(self, *, shard: int | None = None, generation: int | None = None) -> tuple[int, str]:
@@ -49,14 +48,14 @@ class HistoryPatterns:
         """
         commands.patterns_get(self._store, shard=shard, generation=generation)  # refuses what cannot be
         [place, *_] = self._places(shard)
-        return self._hold.execute(commands.patterns_get(self._store, shard=place, generation=generation))
+        return self._executor.execute(commands.patterns_get(self._store, shard=place, generation=generation))
 
     def stats(self, *, shard: int | None = None) -> tuple[PatternStats, ...]:
         """What each pattern of the present set has; of all shards unless one is named."""
         commands.patterns_stats(self._store, shard=shard)
         found: dict[tuple[int, str], PatternStats] = {}
         for place in self._places(shard):
-            for one in self._hold.execute(commands.patterns_stats(self._store, shard=place)):
+            for one in self._executor.execute(commands.patterns_stats(self._store, shard=place)):
                 before = found.get((one.pattern, one.filter))
                 found[one.pattern, one.filter] = (
                     one if before is None else replace(one, messages=one.messages + before.messages)
@@ -84,11 +83,13 @@ class HistoryPatterns:
         prepared: list[int | None] = []
         try:
             for place in self._places(shard):
-                self._hold.execute(commands.patterns_prepare(self._store, generation, text, shards=shards, shard=place))
+                self._executor.execute(
+                    commands.patterns_prepare(self._store, generation, text, shards=shards, shard=place)
+                )
                 prepared.append(place)
         except CommandError:
             for place in prepared:
-                self._hold.execute(commands.patterns_abort(self._store, shard=place))
+                self._executor.execute(commands.patterns_abort(self._store, shard=place))
             raise
 
     def commit(self, generation: int, *, shard: int | None = None) -> None:
@@ -105,7 +106,7 @@ class HistoryPatterns:
         switched = 0
         for place in places:
             try:
-                self._hold.execute(commands.patterns_commit(self._store, generation, shard=place))
+                self._executor.execute(commands.patterns_commit(self._store, generation, shard=place))
                 switched += 1
             except StaleError as error:
                 if (self.get(shard=place))[0] != generation:
@@ -118,7 +119,7 @@ class HistoryPatterns:
         """Forgets what was prepared."""
         commands.patterns_abort(self._store, shard=shard)
         for place in self._places(shard):
-            self._hold.execute(commands.patterns_abort(self._store, shard=place))
+            self._executor.execute(commands.patterns_abort(self._store, shard=place))
 
     def propose(self, *, margin: int | None = None) -> PatternProposal:
         """What the server's learner proposes, from a sample of what the store holds and the filters of its readers.
@@ -129,12 +130,12 @@ class HistoryPatterns:
             margin: how much better it has to be than the present set, in percent (default 10).
         """
         command = commands.patterns_propose(self._store, margin=margin)
-        if self._hold.is_cluster:
+        if self._executor.is_cluster:
             self.get(shard=0)  # finds the node
-        return self._hold.execute(command)
+        return self._executor.execute(command)
 
     def _places(self, shard: int | None) -> Sequence[int | None]:
         """The shards to go to one by one; None: all that the server has, in one step."""
-        if shard is not None or not self._hold.is_cluster:
+        if shard is not None or not self._executor.is_cluster:
             return [shard]
-        return self._hold.history.cluster.shards(self._store)
+        return self._cluster.shards(self._store)

@@ -2,11 +2,12 @@
 """One store of history: writing, reading and keeping what it has."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from holdmq import _arguments as arguments
 from holdmq import history_commands as commands
 from holdmq._durations import Duration
+from holdmq._sync.executor import Executor
+from holdmq._sync.history_cluster import HistoryCluster
 from holdmq._sync.history_patterns import HistoryPatterns
 from holdmq._sync.history_producer import HistoryProducer
 from holdmq._sync.replay import Replay, ReplayOptions
@@ -14,9 +15,6 @@ from holdmq._wire import chunk_words
 from holdmq.history_commands import Start
 from holdmq.history_replies import COLUMNS, HistoryColumns, HistoryImport, HistoryInfo, HistoryPlace
 from holdmq.replies import Message, Payload, ProducerChunk, Text
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
 
 
 class HistoryStore:
@@ -39,11 +37,12 @@ class HistoryStore:
         (['meters/7'], [b'230 V'], 2)
     """
 
-    def __init__(self, hold: "HoldMQ[Any]", name: Text) -> None:
+    def __init__(self, executor: Executor, name: Text) -> None:
         commands.history_unstore(name)  # a name that cannot be is refused here
-        self._hold = hold
+        self._executor = executor
+        self._cluster = HistoryCluster(executor)
         self.name = name
-        self.patterns = HistoryPatterns(hold, name)
+        self.patterns = HistoryPatterns(executor, name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -54,10 +53,10 @@ class HistoryStore:
         Raises:
             NoStoreError: there is no such store.
         """
-        if self._hold.is_cluster:
-            self._hold.history.cluster.drop(self.name)
+        if self._executor.is_cluster:
+            self._cluster.drop(self.name)
         else:
-            self._hold.execute(commands.history_unstore(self.name))
+            self._executor.execute(commands.history_unstore(self.name))
 
     def info(self, shard: int | None = None) -> HistoryInfo:
         """What the store has, or one shard of it; reads no messages.
@@ -72,9 +71,9 @@ class HistoryStore:
             >>> info.policy.filters, info.messages, [shard.last for shard in info.shards]
             (('lamps/#',), 0, [0, 0])
         """
-        if self._hold.is_cluster and shard is None:
-            return self._hold.history.cluster.info(self.name)
-        return self._hold.execute(commands.history_info(self.name, shard))
+        if self._executor.is_cluster and shard is None:
+            return self._cluster.info(self.name)
+        return self._executor.execute(commands.history_info(self.name, shard))
 
     def append(
         self,
@@ -106,7 +105,7 @@ class HistoryStore:
             CommandError: the store does not select the topic.
             FencedError: the producer has a larger epoch by now.
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.history_append(
                 self.name,
                 commands.message_of(topic, payload, qos, retain, publisher, properties),
@@ -130,7 +129,7 @@ class HistoryStore:
             CommandError: a topic does not belong to the shard; nothing was stored.
             FencedError: the producer has a larger epoch by now.
         """
-        return self._hold.execute(commands.history_import(self.name, shard, messages, producer=producer))
+        return self._executor.execute(commands.history_import(self.name, shard, messages, producer=producer))
 
     def import_messages(
         self, messages: Sequence[Message], *, producer: ProducerChunk | None = None
@@ -164,8 +163,8 @@ class HistoryStore:
             for message in arguments.some("messages", messages, commands.MAX_IMPORT)
         ]
         chunk_words(producer)  # refuses what cannot be
-        self._hold.nodes.forget(self.name)
-        layout = self._hold.nodes.layout(self.name)
+        self._executor.nodes.forget(self.name)
+        layout = self._executor.nodes.layout(self.name)
         return {
             shard: self.import_records(shard, group, producer=producer)
             for shard, group in layout.split(records).items()
@@ -181,7 +180,7 @@ class HistoryStore:
         Raises:
             ArgumentError: a name or number that cannot be.
         """
-        return HistoryProducer(self._hold, self.name, name, epoch=epoch)
+        return HistoryProducer(self._executor, self.name, name, epoch=epoch)
 
     def start_replay(
         self,
@@ -196,7 +195,7 @@ class HistoryStore:
     ) -> Replay:
         """As `History.start_replay`, of this store, or of one shard of it."""
         return Replay(
-            self._hold,
+            self._executor,
             ReplayOptions(
                 topic_filter, start, end, cursor, page, reconnect, follow=False, store=self.name, shard=shard
             ),
@@ -226,7 +225,7 @@ class HistoryStore:
             store=self.name,
             shard=shard,
         )
-        return Replay(self._hold, options)
+        return Replay(self._executor, options)
 
     def range(
         self,
@@ -260,7 +259,7 @@ class HistoryStore:
             NoStoreError: there is no such store.
             CommandError: there is no such shard, or a key was changed by others.
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.history_range(
                 self.name,
                 shard,
@@ -336,9 +335,9 @@ class HistoryStore:
         commands.history_sequence(self.name, shard, commands.time_ms("time", time) or 0)
         if time == "earliest":
             return (self.info(shard)).shards[0].first
-        now_ms = self._hold.execute_anywhere(commands.server_time_ms()) if commands.needs_clock(time) else 0
+        now_ms = self._executor.execute_anywhere(commands.server_time_ms()) if commands.needs_clock(time) else 0
         at_ms = commands.time_ms("time", time, now_ms)
-        return self._hold.execute(commands.history_sequence(self.name, shard, at_ms or 0))
+        return self._executor.execute(commands.history_sequence(self.name, shard, at_ms or 0))
 
     def trim(self, shard: int, sequence: int) -> int:
         """Everything up to and including `sequence` goes.
@@ -349,7 +348,7 @@ class HistoryStore:
         Raises:
             HeldError: a reader holds what it has not read yet.
         """
-        return self._hold.execute(commands.history_trim(self.name, shard, sequence))
+        return self._executor.execute(commands.history_trim(self.name, shard, sequence))
 
     def hold(self, reader: Text, watermarks: Mapping[int, int] | None = None) -> dict[int, int]:
         """Keeps what the reader has not read yet from being dropped, within the store's `hold_bytes`.
@@ -366,17 +365,17 @@ class HistoryStore:
             HoldLostError: retention went on without it; `release` first.
         """
         command = commands.history_hold(self.name, reader, watermarks)
-        if self._hold.is_cluster:
-            return self._hold.history.cluster.hold(self.name, reader, watermarks)
-        return self._hold.execute(command)
+        if self._executor.is_cluster:
+            return self._cluster.hold(self.name, reader, watermarks)
+        return self._executor.execute(command)
 
     def release(self, reader: Text) -> None:
         """The reader holds nothing any more."""
         command = commands.history_release(self.name, reader)
-        if self._hold.is_cluster:
-            self._hold.history.cluster.release(self.name, reader)
+        if self._executor.is_cluster:
+            self._cluster.release(self.name, reader)
         else:
-            self._hold.execute(command)
+            self._executor.execute(command)
 
     def check(self, shard: int | None = None, *, epoch: int | None = None) -> tuple[str, ...]:
         """What in the index of an epoch differs from what its messages say; empty when all is well.
@@ -405,9 +404,9 @@ class HistoryStore:
         return tuple(found)
 
     def _check(self, shard: int, epoch: int | None) -> tuple[str, ...]:
-        cursor, sentences = self._hold.execute(commands.history_check(self.name, shard, epoch=epoch))
+        cursor, sentences = self._executor.execute(commands.history_check(self.name, shard, epoch=epoch))
         found = list(sentences)
         while cursor != "0":
-            cursor, sentences = self._hold.execute(commands.history_check(self.name, shard, cursor=cursor))
+            cursor, sentences = self._executor.execute(commands.history_check(self.name, shard, cursor=cursor))
             found += sentences
         return tuple(found)

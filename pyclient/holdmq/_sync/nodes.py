@@ -10,19 +10,18 @@ elsewhere as the server does for keys (`MOVED`, `TRYAGAIN`). Invariants:
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from holdmq import history_commands
 from holdmq._io import ask
-from holdmq._sync.slots import Patience, node_at
+from holdmq._sync.link import Link
+from holdmq._sync.patience import Patience
+from holdmq._sync.slots import node_at
 from holdmq.commands import Command
 from holdmq.errors import HoldMQError, NoStoreError, library_of, lost_of, translation
 from holdmq.history_commands import StoreLayout
 from holdmq.history_replies import HistoryPlace
 from holdmq.replies import Text
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
 
 T = TypeVar("T")
 
@@ -37,12 +36,12 @@ class Nodes:
         passing: what a node says that may be otherwise in a moment, and has changed nothing.
     """
 
-    def __init__(self, hold: "HoldMQ[Any]") -> None:
-        library = library_of(hold.client)
-        self._hold = hold
-        self._translation = translation(hold.client)
+    def __init__(self, link: Link) -> None:
+        library = library_of(link.client)
+        self._link = link
+        self._translation = translation(link.client)
         self._moved: type[Exception] = library.MovedError
-        self._lost = lost_of(hold.client)
+        self._lost = lost_of(link.client)
         self._doubtful = False  # the table of slots: a node was lost
         self._layouts: dict[bytes, StoreLayout] = {}
         # AskError is the base of MovedError.
@@ -57,7 +56,7 @@ class Nodes:
     def primaries(self) -> list[Any]:
         """The nodes that have slots, asked for anew if one was lost."""
         self.refresh(only_if_doubtful=True)
-        primaries = (self._hold.cluster()).get_primaries()
+        primaries = (self._link.cluster()).get_primaries()
         if not primaries:
             raise HoldMQError("the cluster has no primary: one expected that has slots")
         return list(primaries)
@@ -65,21 +64,21 @@ class Nodes:
     def refresh(self, *, only_if_doubtful: bool = False) -> None:
         """Asks the cluster anew who has which slot."""
         if self._doubtful or not only_if_doubtful:
-            self._hold.reload()
+            self._link.reload()
             self._doubtful = False
 
     def owner(self, key: bytes, told: str = "") -> Any:
         """The node at `host:port`, if it is known; else the one that has the slot of the key."""
         self.refresh(only_if_doubtful=True)
-        cluster = self._hold.cluster()
+        cluster = self._link.cluster()
         return node_at(cluster, told) or cluster.get_node_from_key(key)
 
     def ask(self, node: Any, command: Command[T]) -> T:
         """What that node replies, tried once."""
-        self._hold.check_process()
+        self._link.check_process()
         try:
             with self._translation:
-                reply = ask(self._hold.client, node, command.words, command.options)
+                reply = ask(self._link.client, node, command.words, command.options)
         except self._lost:
             self._doubtful = True
             raise
@@ -92,7 +91,7 @@ class Nodes:
             CommandError: it was refused.
             redis.ResponseError: the slot was on its way for too long (`MOVED`, `TRYAGAIN`, `CLUSTERDOWN`).
         """
-        patience = Patience(self._hold.moving_timeout)
+        patience = Patience(self._link.moving_timeout)
         told, redirected = "", False
         while True:
             try:
@@ -111,7 +110,7 @@ class Nodes:
     def at_topic(self, command: Command[T]) -> T:
         """At the node that has the shard of a store (second word) to which a topic (third word) belongs."""
         store, topic = cast("tuple[bytes, bytes]", command.words[1:3])
-        patience = Patience(self._hold.moving_timeout)
+        patience = Patience(self._link.moving_timeout)
         while True:
             shard = (self.layout(store)).shard_of(topic)
             try:
@@ -136,7 +135,7 @@ class Nodes:
         name = history_commands.store_name(store)
         layout = self._layouts.get(name)
         if layout is None:
-            layout = self._hold.execute(history_commands.store_layout(name, cluster=self._hold.is_cluster))
+            layout = self._link.execute_key(history_commands.store_layout(name, cluster=self._link.is_cluster))
             if len(self._layouts) >= MAX_LAYOUTS:
                 self._layouts.clear()
             self._layouts[name] = layout

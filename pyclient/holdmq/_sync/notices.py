@@ -9,16 +9,14 @@ Invariants: whoever listens before he reads, and waits before he reads again, mi
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdmq import history_commands as commands
 from holdmq._io import sleep
+from holdmq._sync.executor import Executor
+from holdmq._sync.subscription import Subscription
 from holdmq.errors import lost_of
 from holdmq.replies import Text
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
-    from holdmq._sync.subscription import Subscription
 
 MAX_NOTICES = 1000
 """Most notices that are taken before it looks."""
@@ -32,13 +30,13 @@ SLICE_OF_MANY_S = 0.1
 class Notices:
     """The subscriptions of one replay, by the names of the nodes (one without a name if there is no cluster)."""
 
-    def __init__(self, hold: "HoldMQ[Any]", reconnect: float) -> None:
-        self._hold = hold
+    def __init__(self, executor: Executor, reconnect: float) -> None:
+        self._executor = executor
         self._reconnect = reconnect
         self._store: Text | None = None
         self._open: dict[str, Subscription[Any]] = {}
         self._reconnections: dict[str, int] = {}
-        self._lost = lost_of(hold.client)
+        self._lost = lost_of(executor.client)
         self._closed = False
 
     def listen(self, store: Text | None) -> None:
@@ -48,15 +46,17 @@ class Notices:
             redis.ConnectionError: the server could not be reached for `reconnect` seconds.
         """
         self._store = store
-        if self._hold.is_cluster:
+        if self._executor.is_cluster:
             self._listen_to_nodes()
         elif not self._open:
-            hold, reconnect = self._hold, self._reconnect
             self._add(
                 "",
-                hold.psubscribe(commands.WAKEUP_CHANNEL + b"*", reconnect=reconnect)
-                if store is None
-                else hold.subscribe(commands.wakeup_channel(store), reconnect=reconnect),
+                Subscription(
+                    self._executor,
+                    "psubscribe" if store is None else "subscribe",
+                    (commands.WAKEUP_CHANNEL + b"*" if store is None else commands.wakeup_channel(store),),
+                    reconnect=self._reconnect,
+                ),
             )
 
     def wait(self, deadline: float | None) -> None:
@@ -101,17 +101,20 @@ class Notices:
 
     def _listen_to_nodes(self) -> None:
         """To each primary that there is now; one that cannot be reached is tried again before the next look."""
-        primaries = {node.name: node for node in self._hold.nodes.primaries()}
+        primaries = {node.name: node for node in self._executor.nodes.primaries()}
         for name in self._open.keys() - primaries.keys():
             self._remove(name)
         channel = commands.wakeup_channel(self._store or "")
         for name in primaries.keys() - self._open.keys():
             try:
-                self._add(name, self._hold.listen_at(primaries[name], channel, reconnect=0))
+                self._add(name, self._at(primaries[name], channel))
             except self._lost:
                 continue  # looking again every LOOK_AGAIN_S seconds finds what it has
 
-    def _add(self, name: str, notices: "Subscription[Any]") -> None:
+    def _at(self, node: Any, channel: Text) -> Subscription[Any]:
+        return Subscription(self._executor, "subscribe", (channel,), reconnect=0, node=node)
+
+    def _add(self, name: str, notices: Subscription[Any]) -> None:
         try:
             notices.__enter__()
         except BaseException:

@@ -1,15 +1,13 @@
 # Generated from pyclient/holdmq/_async/pipeline.py by tools/generate_sync.py; change that file.
 """Commands that are sent together, in one round trip."""
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from holdmq import _arguments as arguments
 from holdmq._guard import Guard, NotCopied
+from holdmq._sync.link import Link
 from holdmq.commands import Command, Scope
 from holdmq.errors import ArgumentError, HoldMQError, translate, translation
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
 
 T = TypeVar("T")
 
@@ -70,10 +68,10 @@ class Pipeline(NotCopied):
         ((1, 2), 2)
     """
 
-    def __init__(self, hold: "HoldMQ[Any]", transaction: bool) -> None:
-        if arguments.flag("transaction", transaction) and _decodes(hold.client):
+    def __init__(self, link: Link, transaction: bool) -> None:
+        if arguments.flag("transaction", transaction) and _decodes(link.client):
             raise ArgumentError("transaction is True; expected False with a client that has decode_responses=True")
-        self._hold = hold
+        self._link = link
         self._transaction = bool(transaction)
         self._replies: list[Reply[Any]] = []
         self._guard = Guard("the pipeline", now=False)
@@ -93,7 +91,7 @@ class Pipeline(NotCopied):
     def _queue(self, command: Command[T]) -> Reply[T]:
         if len(self._replies) >= MAX_PIPELINE:
             raise ArgumentError(f"{MAX_PIPELINE} commands are queued; expected an execute() before the next")
-        if command.scope is not Scope.KEY and self._hold.is_cluster:
+        if command.scope is not Scope.KEY and self._link.is_cluster:
             raise ArgumentError(f"{command.words[0]!r} has no key; expected one that has for a pipeline to a cluster")
         reply = Reply(command)
         self._replies.append(reply)
@@ -118,12 +116,12 @@ class Pipeline(NotCopied):
         replies, self._replies = self._replies, []
         if not replies:
             return []
-        self._hold.check_process()
+        self._link.check_process()
         # One list alone says what is queued, so that an interrupt cannot leave a command without its reply.
-        raw = self._hold.client.pipeline(transaction=self._transaction)
+        raw = self._link.client.pipeline(transaction=self._transaction)
         for reply in replies:
             raw.execute_command(*reply.command.words, **reply.command.options)
-        with translation(self._hold.client):
+        with translation(self._link.client):
             answers = raw.execute(raise_on_error=False)
         for reply, answer in zip(replies, answers, strict=True):
             reply.settle(answer)

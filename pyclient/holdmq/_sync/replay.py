@@ -16,13 +16,15 @@ import random
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from holdmq import _arguments as arguments
 from holdmq import history_commands as commands
 from holdmq._guard import Guard, NotCopied
 from holdmq._io import cancellations, raise_if_cancelled, sleep
 from holdmq._replay_lanes import Lane, Lanes, check_cursor, lanes_of, page_of
+from holdmq._sync.executor import Executor
+from holdmq._sync.history_cluster import HistoryCluster
 from holdmq._sync.notices import Notices
 from holdmq._wire import MAX_NUMBER
 from holdmq.commands import Command
@@ -30,9 +32,6 @@ from holdmq.errors import ArgumentError, library_of, lost_of
 from holdmq.history_commands import Start
 from holdmq.history_replies import HistoryMessage, HistoryPage, ReplayStep, ReplayStepKind
 from holdmq.replies import Text
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
 
 FIRST_BACKOFF_S = 0.05
 LAST_BACKOFF_S = 2.0
@@ -125,8 +124,9 @@ class Replay(NotCopied):
         [('next topic', 'news/b'), ('message', 'news/b'), ('end', None)]
     """
 
-    def __init__(self, hold: "HoldMQ[Any]", options: ReplayOptions) -> None:
-        self._hold = hold
+    def __init__(self, executor: Executor, options: ReplayOptions) -> None:
+        self._executor = executor
+        self._cluster = HistoryCluster(executor)
         self._options = options
         self._store = options.store
         self._start_ms: int | None = None
@@ -134,12 +134,12 @@ class Replay(NotCopied):
         self._lanes: Lanes | None = None  # None: not begun
         self._page: tuple[int, int | None] = (options.page, None)
         self._topic: str | None = None
-        self._notices = Notices(hold, options.reconnect) if options.follow else None
+        self._notices = Notices(executor, options.reconnect) if options.follow else None
         self._closed = False
         self.missed = 0
         self._guard = Guard(f"the replay of {options.topic_filter!r}", now=False)
-        self._lost = lost_of(hold.client)
-        self._hopeless = library_of(hold.client).AuthenticationError
+        self._lost = lost_of(executor.client)
+        self._hopeless = library_of(executor.client).AuthenticationError
 
     @property
     def cursor(self) -> str | None:
@@ -256,7 +256,7 @@ class Replay(NotCopied):
                     self._lanes = self._begin()
                 if lane is None:
                     return None
-                return self._hold.execute(self._command(lane))
+                return self._executor.execute(self._command(lane))
             except self._lost as error:
                 now = time.monotonic()
                 deadline = now + self._options.reconnect if deadline is None else deadline
@@ -271,14 +271,14 @@ class Replay(NotCopied):
         options = self._options
         start, end = options.start, options.end
         clock = commands.needs_clock(start) or (end is not None and commands.needs_clock(end))
-        now_ms = self._hold.execute_anywhere(commands.server_time_ms()) if clock else 0
+        now_ms = self._executor.execute_anywhere(commands.server_time_ms()) if clock else 0
         self._start_ms = commands.time_ms("start", start, now_ms)
         self._end_ms = None if end is None else commands.end_ms("end", end, now_ms)
-        if not self._hold.is_cluster:
+        if not self._executor.is_cluster:
             return Lanes([Lane(options.shard, options.cursor)], follow=options.follow)
         if self._store is None:
-            self._store = self._hold.history.cluster.store_of(options.topic_filter)
-        shards = self._hold.history.cluster.shards(self._store)
+            self._store = self._cluster.store_of(options.topic_filter)
+        shards = self._cluster.shards(self._store)
         lanes = lanes_of(shards if options.shard is None else [options.shard], options.cursor, self._store)
         self._page = page_of(options.page, len(lanes))
         return Lanes(lanes, follow=options.follow)

@@ -3,13 +3,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from holdmq import _arguments as arguments
 from holdmq import commands
 from holdmq._durations import Duration, Start
 from holdmq._guard import Owner
 from holdmq._history_times import replay_needs_clock, replay_text, server_time_ms
+from holdmq._sync.executor import Executor
 from holdmq._sync.producer import Producer
 from holdmq.errors import NoSessionError, UnexpectedReplyError
 from holdmq.replies import (
@@ -28,11 +28,9 @@ from holdmq.replies import (
     SessionInfo,
     SubscriptionOptions,
     Text,
+    UserBounds,
     Will,
 )
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
 
 DELIVERED_AT_ONCE = 1000
 """Messages of one SESSION.DELIVER."""
@@ -67,9 +65,9 @@ class Session:
         >>> session.close()
     """
 
-    def __init__(self, hold: "HoldMQ[Any]", client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> None:
+    def __init__(self, executor: Executor, client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> None:
         commands.session_drop(client_id, epoch=epoch, prefix=prefix)  # what cannot be is refused here
-        self._hold = hold
+        self._executor = executor
         self.client_id = client_id
         self.prefix = prefix
         self.epoch = epoch
@@ -86,6 +84,7 @@ class Session:
         expiry: Duration | None = None,
         lease: Duration | None = None,
         bounds: QueueBounds | None = None,
+        user_bounds: UserBounds | None = None,
         will: Will | None = None,
         identity: Text | None = None,
     ) -> OpenResult:
@@ -97,15 +96,17 @@ class Session:
             expiry: how long the session lives after it was closed, in seconds, 0 to 4294967295 (default 0).
             lease: how much longer it lives if the owner vanishes, in seconds (default 3600).
             bounds: of its queue; None: those of the server's settings.
+            user_bounds: of what its identity may have; None: those of the server's settings.
             will: what is published if the connection is lost: by `close(will=True)`, or when the owner vanishes.
             identity: to whom the session belongs; None: it is not asked, and stays as it is.
 
         Raises:
             ArgumentError: a number outside of its range.
             IdentityError: the session belongs to another identity.
+            QuotaError: the server, or the identity, has no room for one more session.
             InvalidTopicError: a topic of a will that MQTT forbids.
         """
-        opened = self._hold.execute(
+        opened = self._executor.execute(
             commands.session_open(
                 self.client_id,
                 owner,
@@ -113,6 +114,7 @@ class Session:
                 expiry=expiry,
                 lease=lease,
                 bounds=bounds,
+                user_bounds=user_bounds,
                 will=will,
                 identity=identity,
                 prefix=self.prefix,
@@ -145,7 +147,7 @@ class Session:
         """
         touch = commands.session_touch(self.client_id, epoch=self._own_epoch(), prefix=self.prefix)
         self._check_epoch()
-        self._hold.execute(touch)
+        self._executor.execute(touch)
 
     def close(self, *, expiry: Duration | None = None, sent: int | None = None, will: bool = False) -> None:
         """The connection is gone: with expiry 0 the session is dropped, else it lives so long.
@@ -163,7 +165,7 @@ class Session:
             self.client_id, epoch=self._own_epoch(), expiry=expiry, sent=sent, will=will, prefix=self.prefix
         )
         self._check_epoch()
-        self._hold.execute(close)
+        self._executor.execute(close)
 
     def add(self, *payloads: Payload, limit: int | None = None, ttl: Duration | None = None) -> AddResult:
         """Appends messages to the queue.
@@ -184,7 +186,7 @@ class Session:
             >>> (session.add(b"c", limit=2)).trimmed
             1
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_add(self.client_id, payloads, limit=limit, ttl=ttl, prefix=self.prefix)
         )
 
@@ -207,7 +209,7 @@ class Session:
             >>> result.serial
             2
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_add_expiring(self.client_id, messages, limit=limit, ttl=ttl, prefix=self.prefix)
         )
 
@@ -222,7 +224,7 @@ class Session:
         Raises:
             ArgumentError: a sequence outside of 1 to 2**63 - 1.
         """
-        return Producer(self._hold, self.client_id, name, sequence=sequence, prefix=self.prefix)
+        return Producer(self._executor, self.client_id, name, sequence=sequence, prefix=self.prefix)
 
     def import_messages(
         self,
@@ -255,7 +257,7 @@ class Session:
             >>> (session.add(b"next")).packet_ids
             (10,)
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_import(
                 self.client_id,
                 messages,
@@ -290,7 +292,7 @@ class Session:
             ArgumentError: a number outside of its range, or two of `after`, `window` and `inflight`.
             FencedError: the session has a newer owner.
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_fetch(
                 self.client_id,
                 after=after,
@@ -344,7 +346,7 @@ class Session:
             ArgumentError: no identifier, or one outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_ack(self.client_id, packet_ids, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
@@ -370,7 +372,7 @@ class Session:
             >>> acked.removed, [entry.value for entry in acked.page.entries]
             (1, [b'c'])
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_ack_next(self.client_id, packet_ids, count, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
@@ -381,7 +383,9 @@ class Session:
             ArgumentError: a serial below 0.
             FencedError: the session has a newer owner.
         """
-        self._hold.execute(commands.session_sent(self.client_id, serial, epoch=self._own_epoch(), prefix=self.prefix))
+        self._executor.execute(
+            commands.session_sent(self.client_id, serial, epoch=self._own_epoch(), prefix=self.prefix)
+        )
 
     def release(self, *packet_ids: int) -> int:
         """PUBREC was received (QoS 2, outgoing): drops the payloads, keeps the identifiers until `ack`.
@@ -393,7 +397,7 @@ class Session:
             ArgumentError: no identifier, or one outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_release(self.client_id, packet_ids, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
@@ -407,7 +411,7 @@ class Session:
             ArgumentError: an identifier outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_receive(self.client_id, packet_id, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
@@ -421,13 +425,13 @@ class Session:
             ArgumentError: no identifier, or one outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_complete(self.client_id, packet_ids, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     def last(self) -> int:
         """The packet identifier handed out last, 0 if none was."""
-        return self._hold.execute(commands.session_last(self.client_id, prefix=self.prefix))
+        return self._executor.execute(commands.session_last(self.client_id, prefix=self.prefix))
 
     def info(self) -> SessionInfo:
         """The state of the session.
@@ -436,7 +440,7 @@ class Session:
             >>> (hold.session("nobody").info()).exists
             False
         """
-        return self._hold.execute(commands.session_info(self.client_id, prefix=self.prefix))
+        return self._executor.execute(commands.session_info(self.client_id, prefix=self.prefix))
 
     def drop(self) -> int:
         """Removes everything the session has.
@@ -447,7 +451,9 @@ class Session:
         Raises:
             FencedError: the session has a newer owner.
         """
-        return self._hold.execute(commands.session_drop(self.client_id, epoch=self._own_epoch(), prefix=self.prefix))
+        return self._executor.execute(
+            commands.session_drop(self.client_id, epoch=self._own_epoch(), prefix=self.prefix)
+        )
 
     def purge(self) -> int:
         """Removes the messages that the queue holds now; the session and its subscriptions stay.
@@ -533,10 +539,10 @@ class Session:
             else replace(options, replay=self._replay_text(options.replay))
             for topic_filter, options in filters.items()
         }
-        new = self._hold.execute(
+        new = self._executor.execute(
             commands.session_subscribe(self.client_id, filters, epoch=self._own_epoch(), prefix=self.prefix)
         )
-        if self._hold.is_cluster:
+        if self._executor.is_cluster:
             for (topic_filter, options), is_new in zip(filters.items(), new, strict=True):
                 if options.retain_handling == 0 or (options.retain_handling == 1 and is_new):
                     self._hand_retained(topic_filter, options)
@@ -568,7 +574,7 @@ class Session:
             >>> (session.fetch()).entries[0].message.payload
             b'late'
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_replay(
                 self.client_id,
                 count=count,
@@ -599,16 +605,16 @@ class Session:
             >>> (session.fetch()).entries[0].message.payload
             b'fire'
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_deliver(self.client_id, messages, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     def _replay_text(self, start: Start) -> str:
         clock = replay_needs_clock(start)
-        return replay_text(start, self._hold.execute_anywhere(server_time_ms()) if clock else 0)
+        return replay_text(start, self._executor.execute_anywhere(server_time_ms()) if clock else 0)
 
     def _hand_retained(self, topic_filter: str, options: SubscriptionOptions) -> None:
-        kept = self._hold.execute(commands.topic_retained_values(topic_filter, count=commands.MAX_RETAINED))
+        kept = self._executor.execute(commands.topic_retained_values(topic_filter, count=commands.MAX_RETAINED))
         own = self.client_id if isinstance(self.client_id, str) else self.client_id.decode("utf-8", "surrogateescape")
         copies = [message.copy_for(options) for message in kept if not (options.no_local and message.publisher == own)]
         for start in range(0, len(copies), DELIVERED_AT_ONCE):
@@ -625,10 +631,10 @@ class Session:
             ArgumentError: no filter.
             FencedError: the session has a newer owner.
         """
-        return self._hold.execute(
+        return self._executor.execute(
             commands.session_unsubscribe(self.client_id, filters, epoch=self._own_epoch(), prefix=self.prefix)
         )
 
     def subscriptions(self) -> dict[str, SubscriptionOptions]:
         """The session's topic filters with their options."""
-        return self._hold.execute(commands.session_subscriptions(self.client_id, prefix=self.prefix))
+        return self._executor.execute(commands.session_subscriptions(self.client_id, prefix=self.prefix))

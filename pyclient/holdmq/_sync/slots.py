@@ -9,50 +9,23 @@ again, elsewhere or later. Invariants:
 2. No node is asked for ever: when the time is over, `MovingError` names the slots that are left.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdmq import commands
-from holdmq._io import sleep
+from holdmq._sync.link import Link
+from holdmq._sync.patience import Patience
 from holdmq.commands import Command, SlotRange
 from holdmq.errors import MovingError, is_demoted
 
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
-
 T = TypeVar("T")
-
-FIRST_PAUSE_S = 0.005
-LONGEST_PAUSE_S = 0.2
-
-
-class Patience:
-    """Waits for slots that are on their way, longer each time, until so many seconds are over."""
-
-    def __init__(self, seconds: float) -> None:
-        self._deadline = time.monotonic() + seconds
-        self._pause = FIRST_PAUSE_S
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is over."""
-        return time.monotonic() >= self._deadline
-
-    def wait(self) -> bool:
-        """Waits a little; False, at once, if the time is over."""
-        if self.is_over:
-            return False
-        sleep(self._pause)
-        self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
-        return True
 
 
 class Slots:
     """Which node has which slots, as far as the client of a cluster knows."""
 
-    def __init__(self, hold: "HoldMQ[Any]") -> None:
-        self._hold = hold
+    def __init__(self, link: Link) -> None:
+        self._link = link
         self._owners: list[tuple[SlotRange, Any]] = []  # in the order of the slots; empty: to be asked for
 
     def execute(self, command: Command[T]) -> T:
@@ -63,13 +36,13 @@ class Slots:
         """
         parts: list[T] = []
         left = [SlotRange(0, commands.SLOTS - 1)]
-        patience = Patience(self._hold.moving_timeout)
+        patience = Patience(self._link.moving_timeout)
         while left:
             left = self._ask(command, left, parts)
             if left and not all(part.address for part in left):
                 self._owners = []
                 if patience.wait():
-                    self._hold.reload()
+                    self._link.reload()
             if left and patience.is_over:
                 raise MovingError.of(command.words[0], left)
         return command.merge(parts) if command.merge else parts[0]
@@ -79,7 +52,7 @@ class Slots:
         questions, left = self._by_node(ranges)
         for node, own in questions:
             try:
-                served = self._hold.execute_at(node, commands.for_slots(command, own))
+                served = self._link.execute_at(node, commands.for_slots(command, own))
             except Exception as error:
                 self._owners = []
                 if not is_demoted(error):  # a replica by now: nothing was done, another node has its slots
@@ -92,7 +65,7 @@ class Slots:
 
     def _by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
         """The ranges by the node to ask, and those of nobody known."""
-        cluster = self._hold.cluster()
+        cluster = self._link.cluster()
         known_owners = self._owners  # another thread may forget them meanwhile
         if not known_owners:
             known_owners = self._owners = list(owners(cluster.nodes_manager.slots_cache))

@@ -2,15 +2,12 @@
 """Publishing to MQTT topics, and what they retain."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from holdmq import commands
 from holdmq._durations import Duration
+from holdmq._sync.executor import Executor
 from holdmq.errors import ArgumentError
 from holdmq.replies import Message, Payload, ProducerChunk, Publisher, Text
-
-if TYPE_CHECKING:
-    from holdmq._sync.client import HoldMQ
 
 
 class Topics:
@@ -27,8 +24,8 @@ class Topics:
         b'rain'
     """
 
-    def __init__(self, hold: "HoldMQ[Any]") -> None:
-        self._hold = hold
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
 
     def publish(
         self,
@@ -73,13 +70,13 @@ class Topics:
             NoSessionError: the publisher's epoch was given, and the session is gone.
             MovingError: slots were on their way for too long; the sessions in the others have the message.
         """
-        if self._hold.is_cluster and isinstance(publisher, Publisher) and (publisher.epoch or publisher.packet_id):
+        if self._executor.is_cluster and isinstance(publisher, Publisher) and (publisher.epoch or publisher.packet_id):
             raise ArgumentError(
                 "publisher has an epoch or a packet_id; expected neither in a cluster: no step has all nodes"
             )
-        if self._hold.is_cluster and producer is not None:
+        if self._executor.is_cluster and producer is not None:
             raise ArgumentError("producer was given; expected none in a cluster: no step has all nodes")
-        return self._hold.execute(
+        return self._executor.execute(
             commands.topic_publish(
                 topic,
                 payload,
@@ -98,7 +95,7 @@ class Topics:
         Raises:
             InvalidTopicError: a filter that MQTT forbids.
         """
-        return self._hold.execute(commands.topic_retained(topic_filter, count=count))
+        return self._executor.execute(commands.topic_retained(topic_filter, count=count))
 
     def retained_messages(self, topic_filter: str, *, count: int | None = None) -> tuple[Message, ...]:
         """The retained messages of the topics that the filter matches, at most `count` (default 1000), by topic.
@@ -112,7 +109,7 @@ class Topics:
             >>> [(message.topic, message.payload) for message in hold.topics.retained_messages("tides/+")]
             [('tides/bergen', b'high')]
         """
-        return self._hold.execute(commands.topic_retained_values(topic_filter, count=count))
+        return self._executor.execute(commands.topic_retained_values(topic_filter, count=count))
 
     def retained_message(self, topic: str) -> Message | None:
         """The retained message of a topic, None if there is none.
@@ -122,7 +119,7 @@ class Topics:
         Raises:
             InvalidTopicError: a topic name that MQTT forbids.
         """
-        message = self._hold.execute(commands.retained_fields(topic))
+        message = self._executor.execute(commands.retained_fields(topic))
         if message is None:
             return None
-        return replace(message, expires_ms=self._hold.execute(commands.retained_expiry(topic)))
+        return replace(message, expires_ms=self._executor.execute(commands.retained_expiry(topic)))

@@ -1,0 +1,95 @@
+"""Finds the nodes to which a command goes, waits for slots that are on their way, and merges what several nodes reply.
+
+Channels, sessions, topics and history stand on it; `holdmq._async.client` is the facade above them.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from holdmq import _arguments as arguments
+from holdmq._async.link import AsyncLink
+from holdmq._async.nodes import AsyncNodes
+from holdmq._async.pipeline import MAX_PIPELINE, AsyncPipeline
+from holdmq._async.slots import AsyncSlots
+from holdmq._io import AsyncClient
+from holdmq.commands import Command, Scope
+from holdmq.errors import HoldMQError, ModuleMissingError
+
+T = TypeVar("T")
+
+PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
+"""One command of each family: a server that has them has the module."""
+
+
+class AsyncExecutor(AsyncLink):
+    """Sends commands wherever they belong; for this package alone.
+
+    Attributes:
+        nodes: those of a cluster.
+    """
+
+    def __init__(self, client: AsyncClient, moving_timeout: float) -> None:
+        super().__init__(client, moving_timeout)
+        self.nodes = AsyncNodes(self)
+        self._slots = AsyncSlots(self)
+        self._checked = False
+
+    async def execute(self, command: Command[T]) -> T:
+        """Sends a command built by `holdmq.commands` and returns its parsed reply.
+
+        Raises:
+            CommandError: the module refused it; the subclass tells why.
+            MovingError: slots of the cluster were on their way for longer than `moving_timeout`.
+            redis.RedisError: whatever else redis-py raises.
+        """
+        arguments.instance("command", command, Command)
+        if not self.is_cluster:
+            return await self.execute_once(command)
+        if command.scope is Scope.SLOTS:
+            return await self._slots.execute(command)
+        if command.scope is Scope.SHARD:
+            return await self.nodes.at_slot(command)
+        if command.scope is Scope.TOPIC:
+            return await self.nodes.at_topic(command)
+        if command.scope is not Scope.KEY:
+            return await self._execute_on_nodes(command)
+        return await self.execute_key(command)
+
+    async def execute_all(self, several: Sequence[Command[T]]) -> list[T]:
+        """Sends commands of one kind, in one round trip if the client is not one of a cluster; at most 10000.
+
+        Raises:
+            CommandError: the module refused one.
+        """
+        for command in arguments.some("several", several, MAX_PIPELINE, least=0):
+            arguments.instance("one of several", command, Command)
+        if self.is_cluster:
+            return [await self.execute(command) for command in several]
+        pipeline = AsyncPipeline(self, transaction=False)
+        replies = [pipeline.queue(command) for command in several]
+        await pipeline.execute()
+        return [reply.result() for reply in replies]
+
+    async def require_module(self) -> None:
+        """Makes sure, once, that the server has the module.
+
+        Raises:
+            ModuleMissingError: it has not.
+        """
+        if not self._checked:
+            unknown = await self.unknown(PROBES)
+            if unknown:
+                raise ModuleMissingError(
+                    f"the server has no HoldMQ module (it does not know {', '.join(unknown)}): start it with "
+                    "--loadmodule <path>/holdmq.so, or load the module with MODULE LOAD"
+                )
+            self._checked = True
+
+    async def _execute_on_nodes(self, command: Command[T]) -> T:
+        cluster = await self.cluster()
+        one = command.scope is Scope.FIRST
+        asked = [cluster.get_node_from_key(command.words[1])] if one else cluster.get_primaries()
+        parts = [await self.execute_at(node, command) for node in asked]
+        if not parts:
+            raise HoldMQError(f"no node of the cluster was found for {command.words[0]!r}")
+        return parts[0] if command.merge is None else command.merge(parts)

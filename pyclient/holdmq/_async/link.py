@@ -1,0 +1,147 @@
+"""The wrapped client object: sends a command once, to the server or to a node of a cluster, and parses its reply.
+
+Invariants:
+
+1. The client object is used by its shape (`execute_command`, `pipeline`, `pubsub`) and never changed.
+2. Nothing is sent in a process that was forked after the first use.
+3. An error of the library gets its class of `holdmq.errors`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from holdmq import _arguments as arguments
+from holdmq._async.patience import AsyncPatience
+from holdmq._guard import AsyncClientOwner, NotPickled
+from holdmq._io import AsyncClient, async_check_client, async_nodes, async_reload, async_renew
+from holdmq.commands import Command
+from holdmq.errors import ArgumentError, HoldMQError, is_moving, translation
+from holdmq.replies import Text
+
+T = TypeVar("T")
+
+
+class AsyncLink(NotPickled):
+    """Over one client object; for this package alone.
+
+    Args:
+        client: the client object to wrap, an asyncio one.
+        moving_timeout: how long a command waits for slots of a cluster that are on their way, in seconds.
+
+    Attributes:
+        owner: which process uses the client's connections.
+    """
+
+    shown_as = "AsyncHoldMQ"
+
+    def __init__(self, client: AsyncClient, moving_timeout: float) -> None:
+        async_check_client(client)
+        self.client: Any = client
+        self.moving_timeout = arguments.wait("moving_timeout", moving_timeout, above=True)
+        self.owner = AsyncClientOwner("this client", client, renew=lambda: async_renew(client))
+        self._translation = translation(client)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the client is one of a cluster."""
+        return hasattr(self.client, "get_primaries")
+
+    def check_process(self) -> None:
+        """Refuses what would use the connections of another process.
+
+        Raises:
+            ForkedError: another process has used this client, and its connections do not survive a fork.
+        """
+        self.owner.check()
+
+    async def send(self, *words: Any, **options: Any) -> Any:
+        """What the server replies to a command of its own.
+
+        Raises:
+            ForkedError: another process has used this client.
+        """
+        self.owner.check()
+        return await self.client.execute_command(*words, **options)
+
+    async def execute_once(self, command: Command[T]) -> T:
+        """Sends a command to whom the library finds; returns the parsed reply."""
+        self.owner.check()
+        with self._translation:
+            reply = await self.client.execute_command(*command.words, **command.options)
+        return command.parse(reply)
+
+    async def execute_key(self, command: Command[T]) -> T:
+        """The same for a command with a key, whose slot may be on its way between two nodes of a cluster."""
+        patience = AsyncPatience(self.moving_timeout)
+        while True:
+            try:
+                return await self.execute_once(command)
+            except Exception as error:
+                if not self.is_cluster or not is_moving(error) or not await patience.wait():
+                    raise
+
+    async def execute_at(self, node: Any, command: Command[T]) -> T:
+        """Sends a command to one node of a cluster, once; returns the parsed reply."""
+        self.owner.check()
+        with self._translation:
+            reply = await self.client.execute_command(*command.words, target_nodes=node, **command.options)
+        return command.parse(reply)
+
+    async def execute_anywhere(self, command: Command[T]) -> T:
+        """Sends a command without a key, which any node of a cluster can answer; returns the parsed reply."""
+        self.owner.check()
+        with self._translation:
+            reply = await self.client.execute_command(*command.words, **command.options, **await self.anywhere())
+        return command.parse(reply)
+
+    async def anywhere(self) -> dict[str, Any]:
+        """Options that send a command without a key to some node of a cluster."""
+        return {"target_nodes": (await self.cluster()).get_random_node()} if self.is_cluster else {}
+
+    async def unknown(self, names: Sequence[str]) -> list[str]:
+        """Those of the commands that the server does not know."""
+        options = {"NEVER_DECODE": True, **await self.anywhere()}
+        # In one word, so that redis-py does not take the reply for that of COMMAND.
+        replies = await self.send("COMMAND INFO", *names, **options)
+        return [name for name, reply in zip(names, replies, strict=True) if not reply]
+
+    async def cluster(self) -> Any:
+        """The client of a cluster, which knows the nodes by then.
+
+        Raises:
+            ForkedError: another process has used this client.
+        """
+        self.owner.check()
+        return await async_nodes(self.client)
+
+    async def reload(self) -> None:
+        """The client of a cluster asks anew which node has which slot.
+
+        Raises:
+            ForkedError: another process has used this client.
+        """
+        await async_reload(await self.cluster())
+
+    def pubsub(self, node: Any = None) -> Any:
+        """A new pub/sub object of the client; of a cluster's at that node, if one is given.
+
+        Raises:
+            HoldMQError: this client has none.
+        """
+        self.owner.check()
+        if not hasattr(self.client, "pubsub"):
+            raise HoldMQError(f"{type(self.client).__name__} has no pub/sub; use a client of one of the nodes")
+        return self.client.pubsub() if node is None else self.client.pubsub(node=node)
+
+    async def find_slot(self, channels: Sequence[Text]) -> None:
+        """Makes sure that the client of a cluster knows where the slot of shard channels is.
+
+        Raises:
+            ArgumentError: the channels are of several slots.
+        """
+        cluster = await self.cluster()
+        slots = {cluster.keyslot(channel) for channel in channels}
+        if len(slots) > 1:
+            raise ArgumentError(f"channels are of {len(slots)} slots; expected a common hash tag, as in {{tag}}.name")
+        # A command with a key is redirected, from which the library learns; SSUBSCRIBE only fails.
+        await cluster.execute_command("EXISTS", channels[0])

@@ -1,0 +1,30 @@
+# Generated from pyclient/holdmq/_async/patience.py by tools/generate_sync.py; change that file.
+"""Waits for what is over soon: slots of a cluster that are on their way between two nodes."""
+
+import time
+
+from holdmq._io import sleep
+
+FIRST_PAUSE_S = 0.005
+LONGEST_PAUSE_S = 0.2
+
+
+class Patience:
+    """Waits for slots that are on their way, longer each time, until so many seconds are over."""
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._pause = FIRST_PAUSE_S
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self._deadline
+
+    def wait(self) -> bool:
+        """Waits a little; False, at once, if the time is over."""
+        if self.is_over:
+            return False
+        sleep(self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
+        return True

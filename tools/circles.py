@@ -1,0 +1,168 @@
+"""Finds circles: files that depend on each other. None may arise where there is none.
+
+    python tools/circles.py [--objects build/obj --objects build/core]
+
+A Python file depends on the files that it imports, also for types alone. A C file depends on the headers that it
+includes; with --objects (folders of compiled files, laid out as the sources), a C file together with its header also
+depends on whoever defines the functions and variables that it uses. Exit status 1: there is a circle where there
+may be none, or a larger one than it may have (`AT_MOST`).
+"""
+
+import argparse
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+
+Graph = dict[str, set[str]]
+
+PACKAGES = {"pyclient": "pyclient", "bridge": "bridge", "pipeline": "pipeline", "bench": ".", "tools": "."}
+"""Folders with Python files, each with the folder from which its names are imported."""
+
+C_FOLDERS = ("src", "redis_module", "bridge/native", "bench")
+
+AT_MOST = {"bridge": 7, "redis_module": 125}
+"""How many files a circle of these parts may have; elsewhere there is none."""
+
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def python_files(root: Path) -> dict[str, Path]:
+    """The Python files by the names under which they are imported."""
+    found = {}
+    for folder, origin in PACKAGES.items():
+        for path in sorted((root / folder).rglob("*.py")):
+            name = ".".join(path.relative_to(root / origin).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imported(tree: ast.Module, name: str, files: Mapping[str, Path]) -> Iterator[str]:
+    """The files that one imports, wherever in it. Names that a package hands on count as the package."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in files else node.module
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            raise ValueError(f"{name}: a relative import; expected absolute ones")
+
+
+def python_graph(root: Path) -> Graph:
+    """Which Python file needs which; by paths."""
+    files = python_files(root)
+    graph: Graph = {}
+    for name, path in files.items():
+        needs = {files[one] for one in imported(ast.parse(path.read_text()), name, files) if one in files}
+        graph[str(path.relative_to(root))] = {str(one.relative_to(root)) for one in needs - {path}}
+    return graph
+
+
+def include_graph(root: Path) -> Graph:
+    """Which C file includes which header of the tree; by paths."""
+    graph: Graph = {}
+    for folder in C_FOLDERS:
+        for path in sorted((root / folder).rglob("*.[ch]")):
+            places = (path.parent, root / "src", root / "redis_module", root)
+            graph[str(path.relative_to(root))] = {
+                str(header.relative_to(root.resolve()))
+                for text in INCLUDE.findall(path.read_text())
+                for header in [next((p / text for p in places if (p / text).exists()), root / text).resolve()]
+                if header.is_relative_to(root.resolve())
+            }
+    return graph
+
+
+def symbols(path: Path) -> Iterator[tuple[str, str]]:
+    """Kind (as nm has it) and name of the symbols of a compiled file that others can see, or that it wants."""
+    listed = subprocess.run(
+        ["nm", "--extern-only", path],  # noqa: S607 - that of the compiler
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for line in listed.splitlines():
+        *_, kind, name = line.split()
+        yield kind, name
+
+
+def symbol_graph(root: Path, objects: Iterable[Path]) -> Graph:
+    """Which C file uses what another defines; by the sources' paths without suffix."""
+    defined: dict[str, str] = {}
+    wanted: dict[str, set[str]] = {}
+    for path, source in [(p, str(p.relative_to(o).with_suffix(""))) for o in objects for p in sorted(o.rglob("*.o"))]:
+        if not (root / source).with_suffix(".c").exists() or source in wanted:
+            continue  # of a file that is gone, or of both the module and the core for Python
+        found = list(symbols(path))
+        defined.update({name: source for kind, name in found if kind != "U"})
+        wanted[source] = {name for kind, name in found if kind == "U"}
+    return {source: {defined[name] for name in names if name in defined} - {source} for source, names in wanted.items()}
+
+
+# --- Judging ----------------------------------------------------------------------------------------------------------
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """The groups of files of which each depends on each other, over others (Tarjan); the largest first."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        number[node] = lowest[node] = len(number)
+        path.append(node)
+        for other in graph.get(node, ()):
+            if other not in number:
+                visit(other)
+                lowest[node] = min(lowest[node], lowest[other])
+            elif other in path:
+                lowest[node] = min(lowest[node], number[other])
+        if lowest[node] == number[node]:
+            group = path[path.index(node) :]
+            del path[path.index(node) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    sys.setrecursionlimit(10_000)
+    for node in graph:
+        if node not in number:
+            visit(node)
+    return sorted(found, key=len, reverse=True)
+
+
+def too_many(groups: Iterable[list[str]], most: Mapping[str, int]) -> list[str]:
+    """What is wrong with these circles, a sentence for each."""
+    faults = []
+    for group in groups:
+        parts = {name.partition("/")[0] for name in group}
+        allowed = min((most.get(part, 0) for part in parts), default=0)
+        if len(group) > allowed:
+            kind = "none is allowed there" if not allowed else f"the largest one allowed there has {allowed}"
+            faults.append(f"a circle of {len(group)} files ({kind}): {', '.join(group)}")
+    return faults
+
+
+def main() -> int:
+    """Prints the circles that are too large; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--objects", type=Path, action="append", default=[], help="a folder of compiled files")
+    objects = parser.parse_args().objects
+    graphs = [python_graph(REPOSITORY), include_graph(REPOSITORY), symbol_graph(REPOSITORY, objects)]
+    faults = [fault for graph in graphs for fault in too_many(circles(graph), AT_MOST)]
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

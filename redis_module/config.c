@@ -6,11 +6,11 @@
 #include "channel_facts.h"
 #include "queue.h"
 #include "queue_overflow.h"
+#include "quota.h"
 
 #define POLICIES_MAX_BYTES 65536
 #define ERROR_MAX_BYTES 512
 #define DEFAULT_SESSION_BYTES (100LL << 20)
-#define MAX_QUOTA (1LL << 40)
 #define MAX_DRAIN_TIMEOUT_S 86400
 
 /* Channels that must never be held: control messages whose publishers do not care whether anybody hears.  First match
@@ -119,6 +119,11 @@ static int set_number(const char *name, long long value, void *data, server_stri
     return SERVER_OK;
 }
 
+static bool register_quota(server_ctx *ctx, const char *name, long long *setting) {
+    return sv.RegisterNumericConfig(ctx, name, 0, SERVER_CONFIG_DEFAULT, 0, QUOTA_MAX, get_number, set_number, NULL,
+                                    setting) == SERVER_OK;
+}
+
 /* ---- load arguments ---------------------------------------------------------------------------------------- */
 
 /* Appends the glob in double quotes; returns the end of the text. */
@@ -167,10 +172,12 @@ const char *config_start(server_ctx *ctx, server_string **argv, int argc) {
                                  &settings.session_bytes) == SERVER_OK &&
         sv.RegisterStringConfig(ctx, "session-overflow", overflow_name(OVERFLOW_DROP_OLDEST), SERVER_CONFIG_DEFAULT,
                                 get_overflow, set_overflow, NULL, NULL) == SERVER_OK &&
-        sv.RegisterNumericConfig(ctx, "max-sessions", 0, SERVER_CONFIG_DEFAULT, 0, MAX_QUOTA, get_number, set_number,
-                                 NULL, &settings.max_sessions) == SERVER_OK &&
-        sv.RegisterNumericConfig(ctx, "max-retained", 0, SERVER_CONFIG_DEFAULT, 0, MAX_QUOTA, get_number, set_number,
-                                 NULL, &settings.max_retained) == SERVER_OK &&
+        register_quota(ctx, "max-sessions", &settings.max_sessions) &&
+        register_quota(ctx, "max-retained", &settings.max_retained) &&
+        register_quota(ctx, "max-sessions-per-user", &settings.max_sessions_per_user) &&
+        register_quota(ctx, "max-retained-per-user", &settings.max_retained_per_user) &&
+        register_quota(ctx, "max-queue-bytes-per-user", &settings.max_queue_bytes_per_user) &&
+        register_quota(ctx, "max-queue-bytes", &settings.max_queue_bytes) &&
         sv.RegisterNumericConfig(ctx, "session-ttl", 604800, SERVER_CONFIG_DEFAULT, 1, QUEUE_MAX_TTL_S, get_number,
                                  set_number, NULL, &settings.session_ttl_s) == SERVER_OK &&
         sv.RegisterNumericConfig(ctx, "drain-timeout", 60, SERVER_CONFIG_DEFAULT, 1, MAX_DRAIN_TIMEOUT_S, get_number,

@@ -10,9 +10,11 @@
 #include "command_slot.h"
 #include "history_live.h"
 #include "owner.h"
+#include "queue_usage.h"
 #include "retained_cursors.h"
 #include "retained_topics.h"
 #include "session_hash.h"
+#include "session_identity.h"
 #include "share_replay.h"
 #include "subscription.h"
 #include "slots.h"
@@ -42,6 +44,7 @@ index_t *index_new(void) {
     index->shares = sv.CreateDict(NULL);
     index->waiting = sv.CreateDict(NULL);
     index->group_replays = sv.CreateDict(NULL);
+    index->usage = usage_new();
     index->opened = session_index_new(index);
     index->histories = history_stores_new();
     index->stale = sv.CreateDict(NULL);
@@ -57,11 +60,9 @@ static void session_free(indexed_session *session) {
     sv.Free(session);
 }
 
-static void free_strings(server_dict *dict) {
-    server_dict_iter *iter = sv.DictIteratorStartC(dict, "^", NULL, 0);
-    void *value;
-    while (sv.DictNextC(iter, NULL, &value)) sv.FreeString(NULL, value);
-    sv.DictIteratorStop(iter);
+static void free_retained(retained_entry *entry) {
+    sv.FreeString(NULL, entry->key);
+    sv.Free(entry);
 }
 
 void index_free(index_t *index) {
@@ -69,7 +70,10 @@ void index_free(index_t *index) {
     void *session;
     while (sv.DictNextC(iter, NULL, &session)) session_free(session);
     sv.DictIteratorStop(iter);
-    free_strings(index->retained_keys);
+    iter = sv.DictIteratorStartC(index->retained_keys, "^", NULL, 0);
+    void *retained;
+    while (sv.DictNextC(iter, NULL, &retained)) free_retained(retained);
+    sv.DictIteratorStop(iter);
     sv.FreeDict(NULL, index->sessions);
     sv.FreeDict(NULL, index->retained_keys);
     sv.FreeDict(NULL, index->held);
@@ -79,6 +83,7 @@ void index_free(index_t *index) {
     sv.FreeDict(NULL, index->waiting);
     sv.FreeDict(NULL, index->group_replays);
     session_index_free(index->opened);
+    usage_free(index->usage);
     history_stores_free(index->histories);
     hmq_trie_free(index->filters);
     sv.FreeDict(NULL, index->retained);
@@ -195,7 +200,10 @@ void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, u
 
 static void take_out(index_t *index, indexed_session *session, hmq_slice filter) {
     hmq_slice inner;
-    if (share_is(filter, &inner))
+    bool is_shared = share_is(filter, &inner);
+    share *s = is_shared ? share_find(index->shares, filter) : NULL;
+    if (s != NULL && sv.DictSize(s->members) <= 1) queue_usage_forget(index, s); /* it may end with this member */
+    if (is_shared)
         share_leave(index->shares, index->filters, filter, slice_of(session->key));
     else
         hmq_trie_remove(index->filters, (const char *)filter.data, filter.len, (uint64_t)(uintptr_t)session);
@@ -272,24 +280,54 @@ static bool defers_key(index_t *index, index_part part, hmq_slice key) {
     return true;
 }
 
-void index_set_retained(index_t *index, hmq_slice key) {
+static void set_retained_user(index_t *index, retained_entry *entry, hmq_slice identity) {
+    usage_user *before = entry->user, *user = identity.len == 0 ? NULL : usage_make(index->usage, identity);
+    if (before == user) return;
+    if (user != NULL) user->retained++;
+    if (before != NULL) before->retained--;
+    entry->user = user;
+    usage_settle(index->usage, before);
+}
+
+void index_set_retained(index_t *index, hmq_slice key, hmq_slice identity) {
     char topic[HMQ_TOPIC_MAX_BYTES];
     size_t len;
-    if (sv.DictGetC(index->retained_keys, key.data, key.len, NULL) != NULL) return;
-    if (!retained_topic(key, topic, &len) || defers_key(index, INDEX_RETAINED, key)) return;
-    server_string *name = sv.CreateString(NULL, (const char *)key.data, key.len);
-    sv.DictSetC(index->retained_keys, key.data, key.len, name);
-    retained_topics_set(index->retained, (hmq_slice){(const uint8_t *)topic, len}, name);
+    retained_entry *entry = sv.DictGetC(index->retained_keys, key.data, key.len, NULL);
+    if (entry == NULL) {
+        if (!retained_topic(key, topic, &len) || defers_key(index, INDEX_RETAINED, key)) return;
+        entry = sv.Calloc(1, sizeof *entry);
+        entry->key = sv.CreateString(NULL, (const char *)key.data, key.len);
+        sv.DictSetC(index->retained_keys, key.data, key.len, entry);
+        retained_topics_set(index->retained, (hmq_slice){(const uint8_t *)topic, len}, entry->key);
+    }
+    set_retained_user(index, entry, identity);
 }
 
 void index_remove_retained(index_t *index, hmq_slice key) {
     char topic[HMQ_TOPIC_MAX_BYTES];
     size_t len;
-    server_string *name = sv.DictGetC(index->retained_keys, key.data, key.len, NULL);
-    if (name == NULL || !retained_topic(key, topic, &len) || defers_key(index, INDEX_RETAINED, key)) return;
+    retained_entry *entry = sv.DictGetC(index->retained_keys, key.data, key.len, NULL);
+    if (entry == NULL || !retained_topic(key, topic, &len) || defers_key(index, INDEX_RETAINED, key)) return;
+    set_retained_user(index, entry, (hmq_slice){0});
     retained_topics_remove(index->retained, (hmq_slice){(const uint8_t *)topic, len});
     sv.DictDelC(index->retained_keys, key.data, key.len, NULL);
-    sv.FreeString(NULL, name);
+    free_retained(entry);
+}
+
+/* Whether the key is there, and a hash, says whether it is a retained message; a field of it, whose. */
+static void refresh_retained(server_ctx *ctx, index_t *index, hmq_slice name) {
+    server_string *key_name = sv.CreateString(NULL, (const char *)name.data, name.len), *identity = NULL;
+    server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
+    bool is_hash = key != NULL && sv.KeyType(key) == SERVER_HASH;
+    if (is_hash) sv.HashGet(key, SERVER_HASH_CFIELDS, RETAINED_IDENTITY, &identity, NULL);
+    if (key != NULL) sv.CloseKey(key);
+    sv.FreeString(NULL, key_name);
+    hmq_slice who = identity == NULL ? (hmq_slice){0} : slice_of(identity);
+    if (is_hash)
+        index_set_retained(index, name, who.len <= IDENTITY_MAX_BYTES ? who : (hmq_slice){0});
+    else
+        index_remove_retained(index, name);
+    if (identity != NULL) sv.FreeString(NULL, identity);
 }
 
 index_watcher index_watched_by;
@@ -356,11 +394,7 @@ static void refresh(server_ctx *ctx, index_t *index, const char *name, size_t le
     if (history_store_is_key(key)) history_stores_refresh(ctx, index->histories, key);
     if (share_replay_is_key(key)) share_replay_refresh(ctx, index, key);
     if (owner_is_key(key, &owner)) owner_key_changed(ctx, index->opened, owner);
-    if (!is_retained(name, len)) return;
-    if (index_type_of(ctx, name, len) == SERVER_HASH)
-        index_set_retained(index, key);
-    else
-        index_remove_retained(index, key);
+    if (is_retained(name, len)) refresh_retained(ctx, index, key);
 }
 
 void index_mark_stale(index_t *index, const char *name, size_t len) {

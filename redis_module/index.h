@@ -24,6 +24,15 @@
 #include "session_index.h"
 #include "share_index.h"
 
+/* The field of a retained message's hash that says for whom it counts. */
+#define RETAINED_IDENTITY "identity"
+
+/* A retained message. */
+typedef struct retained_entry {
+    server_string *key;
+    usage_user *user; /* for whom it counts (quota.h); NULL: for nobody */
+} retained_entry;
+
 /* A session that has at least one subscription. */
 typedef struct indexed_session {
     server_string *key;    /* {c} */
@@ -41,7 +50,7 @@ typedef struct index {
     hmq_trie *filters; /* subscriber: indexed_session *, or a share, tagged; options: packed (subscription.h) */
     server_dict *sessions; /* session key -> indexed_session */
     server_dict *retained; /* the topics, in the order of retained_topics.h -> server_string * of the key */
-    server_dict *retained_keys; /* key -> server_string * of the key */
+    server_dict *retained_keys; /* key -> retained_entry * */
     server_dict *cursors; /* session key -> what it is still to be handed of them (retained_cursors.h) */
     server_dict *held; /* channel -> kinds of its keys, one bit each (channel_index.h) */
     server_dict *claimed; /* channels whose names the application uses, without a mark for it yet */
@@ -49,6 +58,7 @@ typedef struct index {
     server_dict *group_replays; /* names of shares that read history (share_replay.h) */
     server_dict *waiting; /* names of shares whose queue may hold something that a member can take */
     session_index *opened; /* sessions that were opened */
+    usage *usage;          /* what each user has */
     history_stores *histories; /* the policies of HISTORY.STORE (history_store.h) */
     server_dict *stale; /* names to look at again */
     bool scan_needed;
@@ -113,7 +123,8 @@ void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, u
 void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter);
 /* All subscriptions of the session are gone. */
 void index_remove_session(index_t *index, hmq_slice session_key);
-void index_set_retained(index_t *index, hmq_slice key);
+/* `identity`: for whom it counts; len 0: for nobody. */
+void index_set_retained(index_t *index, hmq_slice key, hmq_slice identity);
 void index_remove_retained(index_t *index, hmq_slice key);
 
 /* The module itself changed the key: tells WATCH, client tracking and the listeners of keyspace events, past the index. */

@@ -6,6 +6,7 @@
 #include "history_live.h"
 #include "index_internal.h"
 #include "queue_notes.h"
+#include "queue_usage.h"
 #include "retained_cursors.h"
 #include "session_hash.h"
 
@@ -96,6 +97,21 @@ static void tell_difference(void *context, const char *what, hmq_slice name) {
     differ(context, what, (const char *)name.data, name.len);
 }
 
+/* For whom each retained message counts. */
+static void compare_holders(server_ctx *ctx, const index_t *a, const index_t *b) {
+    server_dict_iter *iter = sv.DictIteratorStartC(a->retained_keys, "^", NULL, 0);
+    size_t len;
+    const char *name;
+    void *value;
+    while ((name = sv.DictNextC(iter, &len, &value)) != NULL) {
+        const retained_entry *entry = value, *other = sv.DictGetC(b->retained_keys, name, len, NULL);
+        if (other == NULL) continue; /* told by others */
+        if (!usage_is_same(entry->user, other->user))
+            differ(ctx, "retained message of another user in the index", name, len);
+    }
+    sv.DictIteratorStop(iter);
+}
+
 static void compare_facts(server_ctx *ctx, const index_t *kept) {
     hmq_slice after = {0};
     for (session_entry *e; (e = session_index_next(kept->opened, after)) != NULL; after = slice_of(e->key))
@@ -161,6 +177,9 @@ int index_check_command(server_ctx *ctx, server_string **argv, int argc) {
     session_index_compare(kept->opened, rebuilt->opened, tell_difference, ctx);
     compare_facts(ctx, kept);
     queue_notes_check(ctx, tell_difference, ctx);
+    compare_holders(ctx, kept, rebuilt);
+    usage_compare(kept->usage, rebuilt->usage, tell_difference, ctx);
+    queue_usage_check(ctx, kept, tell_difference, ctx);
     share_compare(kept->shares, rebuilt->shares, tell_difference, ctx);
     share_compare(rebuilt->shares, kept->shares, tell_difference, ctx);
     compare_dicts(ctx, kept->group_replays, rebuilt->group_replays, false, "group that replays, but not in the keys");

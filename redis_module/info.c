@@ -33,6 +33,7 @@ static void add_counters(server_info_ctx *info) {
     FIELD(channel_not_held_denied);
     FIELD(channel_superseded);
     FIELD(channel_stepped_aside);
+    FIELD(turns_heard);
     FIELD(handed_over);
     FIELD(handoffs_cancelled);
     FIELD(topic_published);
@@ -43,10 +44,15 @@ static void add_counters(server_info_ctx *info) {
     FIELD(qos0_queued);
     FIELD(qos0_dropped);
     FIELD(session_trimmed);
+    FIELD(queue_references_searched);
     FIELD(queue_full_refused);
     FIELD(queue_full_delayed);
     FIELD(sessions_refused);
     FIELD(retained_refused);
+    FIELD(user_sessions_refused);
+    FIELD(user_retained_refused);
+    FIELD(user_bytes_full);
+    FIELD(queue_bytes_full);
     FIELD(session_expired);
     FIELD(session_acked);
     FIELD(fenced);

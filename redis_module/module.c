@@ -25,6 +25,7 @@
 #include "session_life.h"
 #include "slots.h"
 #include "timers.h"
+#include "turns.h"
 
 #define OLDEST_SERVER 0x070000
 
@@ -110,10 +111,8 @@ static void on_swap(void) {
     queue_forget_hints();
 }
 
-/* The end of a turn of the event loop, before replies are written.  (A module has one listener for each event.) */
-static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)ctx, (void)event, (void)data;
-    if (sub != SERVER_EVENTLOOP_BEFORE_SLEEP) return;
+/* The end of a turn of the event loop, before replies are written. */
+static void on_end_of_turn(server_ctx *ctx) {
     if (!shutting_down) timers_resume(ctx);
     index_before_sleep();
     if (handoff_pending()) handoff_before_sleep();
@@ -126,6 +125,12 @@ static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, voi
     sweep_before_sleep();
     history_before_sleep();
     history_ticks_before_sleep(ctx);
+}
+
+/* Is there something to do at the end of later turns?  (On a node of a cluster there always may be.) */
+static bool has_more(void) {
+    return can.cluster || handoff_pending() || drain_any() || walk_any() || retained_cursors_any_due() || sweep_any() ||
+           store_any_claimed() || (timers_are_stopped() && !shutting_down);
 }
 
 static void log_mode(server_ctx *ctx) {
@@ -163,7 +168,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     slots_start(ctx);
     due_start(ctx);
     queue_totals_start(ctx);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_EVENTLOOP, 1}, on_event_loop);
+    turns_start(on_end_of_turn, has_more);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);
     info_start(ctx);
     if (!intercept_start(ctx)) return refuse(ctx, "the server refused the command filter", "");

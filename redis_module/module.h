@@ -25,6 +25,10 @@ struct settings {
     int session_overflow;     /* session-overflow: what happens beyond (queue_overflow.h) */
     long long max_sessions;   /* max-sessions: opened sessions of a database, 0: no bound (quota.h) */
     long long max_retained;   /* max-retained: the same of retained messages */
+    long long max_sessions_per_user; /* max-sessions-per-user, max-retained-per-user: of one user (usage.h) */
+    long long max_retained_per_user;
+    long long max_queue_bytes_per_user; /* max-queue-bytes-per-user, max-queue-bytes: in queues (queue_usage.h) */
+    long long max_queue_bytes;
     long long drain_timeout_s; /* drain-timeout: seconds a subscriber may stand still while a backlog is handed to it */
     long long session_ttl_s; /* session-ttl: seconds a queued message lives */
 };
@@ -47,6 +51,7 @@ struct counters {
     unsigned long long channel_trimmed; /* dropped by maxlen */
     unsigned long long channel_not_held_wrongtype;
     unsigned long long channel_not_held_denied;
+    unsigned long long turns_heard; /* turns of the event loop of whose end the module was told */
     unsigned long long channel_superseded; /* times that a later message was heard, or not kept */
     unsigned long long channel_stepped_aside; /* channels whose names the application uses for keys */
     unsigned long long handed_over; /* messages given to new subscribers */
@@ -59,10 +64,15 @@ struct counters {
     unsigned long long qos0_queued; /* messages of QoS 0 that wait for their client in its queue (qos0.h) */
     unsigned long long qos0_dropped; /* and those that the queue had no room for, or whose client had gone */
     unsigned long long session_trimmed; /* messages dropped because their queue was full */
+    unsigned long long queue_references_searched; /* looked at for expired messages (queue_look.h) */
     unsigned long long queue_full_refused; /* publishes refused for a full queue, and those refused for now */
     unsigned long long queue_full_delayed;
     unsigned long long sessions_refused; /* by holdmq.max-sessions, and retained messages by holdmq.max-retained */
     unsigned long long retained_refused;
+    unsigned long long user_sessions_refused; /* the same by the bounds of one user */
+    unsigned long long user_retained_refused;
+    unsigned long long user_bytes_full; /* messages that met the bound of a user's queues, or of all of the database */
+    unsigned long long queue_bytes_full;
     unsigned long long session_expired; /* references found whose message had expired */
     unsigned long long session_acked;
     unsigned long long fenced; /* commands refused because of an old epoch */

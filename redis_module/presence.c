@@ -64,7 +64,7 @@ static void publish(server_ctx *ctx, const presence *what, hmq_slice client, con
                              .time_ms = now_ms,
                              .topic = {(const uint8_t *)topic, len},
                              .payload = slice_of(json)};
-        topic_publish(ctx, &record);
+        topic_publish(ctx, &record, &(quota_claim){.most = -1});
     }
     sv.Free(topic);
 }

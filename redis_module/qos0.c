@@ -5,6 +5,7 @@
 #include "push_budget.h"
 #include "queue_notes.h"
 #include "queue_overflow.h"
+#include "queue_usage.h"
 #include "replication.h"
 #include "session_hash.h"
 
@@ -61,7 +62,9 @@ void qos0_note(server_ctx *ctx, hmq_slice session, uint64_t serial) {
 static bool has_room(queue *q, const queue_item *item) {
     session_facts facts = session_facts_read(q->ctx, q->session);
     size_t bound = overflow_bytes_of(&facts), len = slice_of(item->value).len;
-    size_t bytes = queue_bytes_before(q, 1, len, bound);
+    queue_allowance shared = queue_usage_allowance(q);
+    if (shared.counts && shared.most < bound) bound = shared.most;
+    size_t bytes = shared.counts ? shared.has : queue_bytes_before(q, 1, len, bound);
     return queue_length(q) < (size_t)settings.session_limit && bytes <= bound && len <= bound - bytes;
 }
 

@@ -13,7 +13,8 @@
  *     not expire by it any more once it is in flight (queue_expiry.h).
  *  4. The queue and the counter expire with the session if it was opened, else not before their last message.
  *  5. All arguments are checked before the first write.
- *  6. A queue has no more messages than its limit, nor bytes than its bound (queue_notes.h), but for those in flight.
+ *  6. A queue has no more messages than its limit, nor bytes than its bound (queue_notes.h), but for those in flight; nor
+ *     more bytes than its user, or the database, has room for (queue_usage.h), but for what it had.
  *
  * Nothing here replies: commands do. */
 #ifndef HMQ_QUEUE_H
@@ -45,11 +46,15 @@ typedef struct queue_item {
     uint64_t previous;    /* out: serial of the entry before it, 0 if it was the only one */
 } queue_item;
 
+/* Whose bound it was that had no room. */
+typedef enum queue_cause { QUEUE_CAUSE_OWN, QUEUE_CAUSE_USER, QUEUE_CAUSE_DATABASE } queue_cause;
+
 typedef struct queue_result {
     uint64_t last_serial;
     long long trimmed;
     long long expired;
     long long keys_expire_ms; /* when the queue's keys end */
+    queue_cause cause; /* if something was dropped or refused */
 } queue_result;
 
 /* SERVER_READ or SERVER_WRITE.  False if a key has the wrong type (see wrong_type); close it in any case. */

@@ -10,6 +10,7 @@
 #include "../src/tbmq.h"
 #include "index.h"
 #include "queue_notes.h"
+#include "queue_usage.h"
 #include "replication.h"
 #include "session_index.h"
 #include "session_sweep.h"
@@ -321,6 +322,7 @@ static queue_status add(queue *q, server_key *last, const session_facts *facts, 
     queue_expires_from(q, queue_soonest_expiry(stored, done));
     counters.session_trimmed += (unsigned long long)result->trimmed;
     if (result->trimmed > 0) overflow_note(q, facts, (size_t)result->trimmed);
+    if (result->trimmed > 0) queue_usage_full(q, result->cause);
     return dropped + done == count ? QUEUE_OK : QUEUE_FULL;
 }
 
@@ -339,6 +341,7 @@ static queue_status add_checked(queue *q, queue_item *items, size_t count, size_
         status =
             add(q, last, &facts, whole ? OVERFLOW_REFUSE : overflow_of_session(&facts), items, count, limit, result);
     sv.CloseKey(last);
+    if (!whole && (status == QUEUE_REFUSED || status == QUEUE_WAITS)) queue_usage_full(q, result->cause);
     return status;
 }
 
@@ -359,10 +362,15 @@ void queue_dropped(queue *q) {
 queue_status queue_judge(queue *q, size_t bytes) {
     session_facts facts = session_facts_read(q->ctx, q->session);
     overflow policy = overflow_of_session(&facts);
-    if (!facts.usable || !overflow_refuses(policy)) return QUEUE_OK;
+    if (!facts.usable || !overflow_refuses(policy)) {
+        queue_usage_reserve(q, bytes);
+        return QUEUE_OK;
+    }
     queue_result result = {0};
     bool has_room = queue_has_room(q, &facts, bytes, (size_t)settings.session_limit, &result);
     counters.session_expired += (unsigned long long)result.expired;
+    queue_usage_reserve(q, bytes);
     if (has_room) return QUEUE_OK;
+    queue_usage_full(q, result.cause);
     return policy == OVERFLOW_WAIT ? QUEUE_WAITS : QUEUE_REFUSED;
 }

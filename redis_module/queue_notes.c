@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "queue_usage.h"
 #include "replication.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
@@ -83,9 +84,11 @@ void queue_note_forget(queue *q) {
 
 void queue_message_gone(int db, hmq_slice session) {
     queue_note *note = find(db, session);
+    queue_usage_doubt(db, session);
     if (note == NULL) return;
     note->calm_until_ms = 0;
     note->unknown++;
+    note->look.gone++;
 }
 
 /* ---- counting ---------------------------------------------------------------------------------------------- */
@@ -97,6 +100,7 @@ bool queue_note_counts(const queue *q) {
 
 void queue_note_added(queue *q, size_t count, size_t bytes) {
     queue_note *note = queue_note_find(q);
+    queue_usage_added(q, count, bytes);
     if (note == NULL || !note->is_counted) return;
     note->length += count;
     note->bytes += bytes;
@@ -104,7 +108,10 @@ void queue_note_added(queue *q, size_t count, size_t bytes) {
 
 void queue_note_removed(queue *q, size_t count, size_t bytes, size_t unknown) {
     queue_note *note = queue_note_find(q);
-    if (note == NULL || !note->is_counted) return;
+    queue_usage_removed(q, count, bytes);
+    if (note == NULL) return;
+    if (queue_length(q) == 0) note->look.serial = 0;
+    if (!note->is_counted) return;
     bool is_right = note->length >= count && note->bytes >= bytes;
     note->length -= is_right ? count : 0;
     note->bytes -= is_right ? bytes : 0;
@@ -117,18 +124,17 @@ void queue_note_removed(queue *q, size_t count, size_t bytes, size_t unknown) {
         queue_note_forget(q); /* the next to need one makes it */
 }
 
-void queue_note_resized(queue *q, size_t before, size_t now) {
+void queue_note_resized(queue *q, uint64_t serial, size_t before, size_t now) {
     queue_note *note = queue_note_find(q);
-    if (note == NULL || !note->is_counted) return;
+    queue_usage_resized(q, before, now);
+    if (note == NULL) return;
+    if (serial <= note->look.serial) note->look.bytes += now > before ? now - before : 0; /* never less */
+    if (!note->is_counted) return;
     if (note->bytes < before)
         note->is_counted = false;
     else
         note->bytes += now - before;
 }
-
-typedef struct counted {
-    size_t bytes, gone;
-} counted;
 
 static size_t value_bytes(queue *q, server_string *member, bool *there) {
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_OPEN_NOTOUCH);
@@ -137,6 +143,20 @@ static size_t value_bytes(queue *q, server_string *member, bool *there) {
     if (message != NULL) sv.CloseKey(message);
     return bytes;
 }
+
+void queue_note_leaving(queue *q, server_string *member) {
+    double score;
+    bool there;
+    queue_note *note = queue_note_find(q);
+    if (note == NULL || note->look.serial == 0 || sv.ZsetScore(q->messages, member, &score) != SERVER_OK) return;
+    if (score > (double)note->look.serial) return;
+    size_t bytes = value_bytes(q, member, &there);
+    note->look.bytes -= bytes < note->look.bytes ? bytes : note->look.bytes;
+}
+
+typedef struct counted {
+    size_t bytes, gone;
+} counted;
 
 static counted count_all(queue *q) {
     counted all = {0};
@@ -155,18 +175,8 @@ static counted count_all(queue *q) {
     return all;
 }
 
-void queue_note_counted(queue *q, size_t bytes) {
-    queue_note *note = queue_note_make(q);
-    note->is_counted = true;
-    note->bytes = bytes;
-    note->length = queue_length(q);
-    note->unknown = 0;
-}
-
-static size_t count_anew(queue *q) {
-    size_t bytes = count_all(q).bytes; /* what expires meanwhile is noted first */
-    queue_note_counted(q, bytes);
-    return bytes;
+size_t queue_count_bytes(queue *q) {
+    return count_all(q).bytes;
 }
 
 static bool is_current(const queue_note *note, const queue *q) {
@@ -177,7 +187,10 @@ size_t queue_bytes_before(queue *q, size_t count, size_t largest, size_t bound) 
     const queue_note *note = queue_note_find(q);
     if (is_current(note, q)) return note->bytes;
     bool is_small = queue_length(q) + count <= SMALL_QUEUE && largest <= bound / SMALL_QUEUE;
-    return is_small && (note == NULL || !note->is_counted) ? 0 : count_anew(q);
+    if (is_small && (note == NULL || !note->is_counted)) return 0;
+    queue_look_on(q, NULL);
+    note = queue_note_find(q);
+    return is_current(note, q) ? note->bytes : 0;
 }
 
 size_t queue_bytes(queue *q) {

@@ -115,7 +115,10 @@ static void forget_messages(queue *q, const removal *r) {
 }
 
 void queue_remove_members(queue *q, server_string **members, size_t count) {
-    for (size_t i = 0; i < count; i++) sv.ZsetRem(q->messages, members[i], NULL);
+    for (size_t i = 0; i < count; i++) {
+        queue_note_leaving(q, members[i]);
+        sv.ZsetRem(q->messages, members[i], NULL);
+    }
     forget_messages(q, &(removal){.members = members, .count = count});
 }
 
@@ -198,12 +201,16 @@ static void remove_run(queue *q, const uint16_t *packet_ids, size_t count, remov
         sv.DeleteKey(q->messages);
         return;
     }
-    for (size_t i = 0; i < r->count; i++) sv.ZsetRem(q->messages, r->members[i], NULL);
+    for (size_t i = 0; i < r->count; i++) {
+        queue_note_leaving(q, r->members[i]);
+        sv.ZsetRem(q->messages, r->members[i], NULL);
+    }
 }
 
 static void remove_one(queue *q, uint16_t packet_id, removal *r) {
     int removed = 0;
     server_string *member = queue_message_name(q->session, packet_id);
+    queue_note_leaving(q, member);
     sv.ZsetRem(q->messages, member, &removed);
     if (removed)
         r->members[r->count++] = member;

@@ -5,6 +5,7 @@
 
 #include "index.h"
 #include "queue.h"
+#include "queue_usage.h"
 #include "share_index.h"
 #include "timers.h"
 
@@ -21,6 +22,7 @@ static struct pass {
     bool shares;          /* of this database: its sessions are done with */
     server_string *after; /* the last session, or share, looked at; NULL: none yet */
     unsigned long long messages, longest;
+    bool is_counting; /* a queue is to be counted on soon (queue_usage.h) */
 } pass;
 
 static queue_totals told;
@@ -39,7 +41,9 @@ static void forget_pass(void) {
 
 static void add_queue(server_ctx *ctx, hmq_slice session) {
     queue q;
-    unsigned long long messages = queue_open(&q, ctx, session, QUIETLY) ? queue_length(&q) : 0;
+    bool usable = queue_open(&q, ctx, session, QUIETLY);
+    unsigned long long messages = usable ? queue_length(&q) : 0;
+    if (usable && !queue_usage_look(&q)) pass.is_counting = true;
     queue_close(&q);
     pass.messages += messages;
     if (messages > pass.longest) pass.longest = messages;
@@ -140,16 +144,17 @@ static module_timer pass_timer;
 
 static void step(server_ctx *ctx, void *data) {
     (void)data;
-    bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, whole = false;
+    bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, rests = loading;
     if (loading) {
         forget_pass();
         told.known = false; /* of other data */
     } else {
         if (pass.begun_ms == 0) pass.begun_ms = sv.Milliseconds();
-        whole = go_on(ctx);
+        bool whole = go_on(ctx);
+        rests = whole && !pass.is_counting;
         if (whole) tell();
     }
-    timers_arm(ctx, &pass_timer, whole || loading ? REST_MS : STEP_MS);
+    timers_arm(ctx, &pass_timer, rests ? REST_MS : STEP_MS);
 }
 
 void queue_totals_start(server_ctx *ctx) {

@@ -14,7 +14,8 @@
  *     server knows no such reading).
  *
  * Opened and subscribed sessions are read side by side in the order of their keys, so that who is both is counted once.
- * A step looks at 100 queues at most, whatever they hold; on replicas it walks, too. */
+ * A step looks at 100 queues at most, whatever they hold; on replicas it walks, too.  On its way it counts the bytes of queues
+ * that have to be (queue_usage.h), a bounded number of messages in a step; as long as there are such, it does not rest. */
 #ifndef HMQ_QUEUE_TOTALS_H
 #define HMQ_QUEUE_TOTALS_H
 

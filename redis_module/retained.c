@@ -40,8 +40,18 @@ static void remove_key(server_ctx *ctx, index_t *index, server_key *key, server_
     index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
 }
 
-static void write_key(server_ctx *ctx, index_t *index, server_key *key, server_string *name, const hmq_record *record) {
-    server_string *values[RETAINED_FIELDS] = {
+/* It counts for nobody. */
+static void remove_identity(server_ctx *ctx, server_key *key, server_string *name) {
+    if (sv.KeyType(key) != SERVER_HASH) return;
+    int removed =
+        sv.HashSet(key, SERVER_HASH_CFIELDS | SERVER_HASH_COUNT_ALL, RETAINED_IDENTITY, SERVER_HASH_DELETE, NULL);
+    if (removed > 0) sv.Replicate(ctx, "HDEL", "sc", name, RETAINED_IDENTITY);
+}
+
+static void write_key(server_ctx *ctx, index_t *index, server_key *key, server_string *name, const hmq_record *record,
+                      hmq_slice identity) {
+    if (identity.len == 0) remove_identity(ctx, key, name);
+    server_string *values[RETAINED_FIELDS + 1] = {
         string_of(record->topic),
         string_of(record->payload),
         sv.CreateStringFromLongLong(NULL, record->qos),
@@ -49,21 +59,23 @@ static void write_key(server_ctx *ctx, index_t *index, server_key *key, server_s
         string_of(record->publisher),
         string_of(record->properties),
     };
-    server_string *pairs[2 * RETAINED_FIELDS];
-    for (size_t i = 0; i < RETAINED_FIELDS; i++) {
-        pairs[2 * i] = sv.CreateStringPrintf(NULL, "%s", names[i]);
+    size_t count = RETAINED_FIELDS;
+    if (identity.len > 0) values[count++] = string_of(identity);
+    server_string *pairs[2 * (RETAINED_FIELDS + 1)];
+    for (size_t i = 0; i < count; i++) {
+        pairs[2 * i] = sv.CreateStringPrintf(NULL, "%s", i < RETAINED_FIELDS ? names[i] : RETAINED_IDENTITY);
         pairs[2 * i + 1] = values[i];
         sv.HashSet(key, SERVER_HASH_NONE, pairs[2 * i], values[i], NULL);
     }
-    sv.Replicate(ctx, "HSET", "sv", name, pairs, (size_t)2 * RETAINED_FIELDS);
+    sv.Replicate(ctx, "HSET", "sv", name, pairs, 2 * count);
     long long expire_ms = record->expires_ms > 0 ? record->expires_ms : SERVER_NO_EXPIRE;
     if (sv.GetAbsExpire(key) != expire_ms) key_set_expiry(ctx, key, name, expire_ms);
-    index_set_retained(index, slice_of(name));
+    index_set_retained(index, slice_of(name), identity);
     index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
-    for (size_t i = 0; i < 2 * (size_t)RETAINED_FIELDS; i++) sv.FreeString(NULL, pairs[i]);
+    for (size_t i = 0; i < 2 * count; i++) sv.FreeString(NULL, pairs[i]);
 }
 
-bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record) {
+bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record, hmq_slice identity) {
     server_string *name = key_of(record->topic);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     int type = sv.KeyType(key);
@@ -73,18 +85,24 @@ bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record) {
     else if (record->payload.len == 0 || hmq_record_is_for_now(record))
         remove_key(ctx, index, key, name);
     else
-        write_key(ctx, index, key, name, record);
+        write_key(ctx, index, key, name, record, identity);
     sv.CloseKey(key);
     sv.FreeString(NULL, name);
     return usable;
 }
 
-bool retained_is_known(const index_t *index, hmq_slice topic) {
+bool retained_find(const index_t *index, hmq_slice topic, const usage_user **user) {
     server_string *name = key_of(topic);
     hmq_slice key = slice_of(name);
-    bool known = sv.DictGetC(index->retained_keys, key.data, key.len, NULL) != NULL;
+    const retained_entry *entry = sv.DictGetC(index->retained_keys, key.data, key.len, NULL);
     sv.FreeString(NULL, name);
-    return known;
+    *user = entry == NULL ? NULL : entry->user;
+    return entry != NULL;
+}
+
+bool retained_is_known(const index_t *index, hmq_slice topic) {
+    const usage_user *user;
+    return retained_find(index, topic, &user);
 }
 
 bool retained_may_write(server_ctx *ctx, hmq_slice topic) {

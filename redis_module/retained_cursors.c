@@ -15,6 +15,7 @@
 #include "retained.h"
 #include "retained_topics.h"
 #include "session_hash.h"
+#include "turns.h"
 
 /* One page, and one step of the server. */
 #define PAGE_MESSAGES 200
@@ -433,6 +434,7 @@ static void kick(server_ctx *ctx, hmq_slice session) {
     if (kicks == NULL) kicks = sv.CreateDict(NULL);
     sv.DictReplaceC(kicks, name, sizeof db + session.len, NULL);
     sv.Free(name);
+    turns_wanted();
     if (!wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
 }
 
@@ -477,6 +479,10 @@ void retained_cursors_feed(server_ctx *ctx, hmq_slice session) {
 
 void retained_cursors_feed_soon(server_ctx *ctx, hmq_slice session) {
     if (!can.cluster && find(index_of(ctx), session) != NULL) kick(ctx, session);
+}
+
+bool retained_cursors_any_due(void) {
+    return kicks != NULL && sv.DictSize(kicks) > 0;
 }
 
 void retained_cursors_before_sleep(void) {

@@ -48,6 +48,7 @@ void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_sessi
 
 /* Of pages that found nothing the next one is read in the next turn of the event loop. */
 void retained_cursors_before_sleep(void);
+bool retained_cursors_any_due(void);
 
 /* ---- the index ---- */
 

@@ -42,6 +42,17 @@ static long long take_field(server_key *key, const char *name, long long max) {
     return number;
 }
 
+/* -1 if it is not said, or others wrote what is no bound. */
+static long long take_bound(server_key *key, const char *name) {
+    server_string *text = NULL;
+    long long bound = -1;
+    sv.HashGet(key, SERVER_HASH_CFIELDS, name, &text, NULL);
+    if (text == NULL) return -1;
+    if (!number_of(text, 0, QUOTA_MAX, &bound)) bound = -1;
+    sv.FreeString(NULL, text);
+    return bound;
+}
+
 static bool take_refuses(server_key *key) {
     server_string *text = NULL;
     overflow policy;
@@ -67,6 +78,8 @@ static void take_state(server_key *key, session_state *state) {
     state->qos0_until = (uint64_t)take_field(key, "qos0_until", QUEUE_MAX_SERIAL);
     state->owner_lease_s = take_field(key, "owner_lease", MAX_EXPIRY_S);
     state->refuses = take_refuses(key);
+    state->user_bytes = take_bound(key, "user_bytes");
+    state->user_retained = take_bound(key, "user_retained");
     state->expire_ms = sv.GetAbsExpire(key);
     state->over = state->ends_ms > 0 && state->ends_ms <= sv.Milliseconds();
     state->exists = state->epoch > 0 && !state->over;
@@ -74,7 +87,7 @@ static void take_state(server_key *key, session_state *state) {
 
 /* False if the key holds something else. */
 static bool read_state(server_ctx *ctx, server_string *name, session_state *state) {
-    *state = (session_state){.expire_ms = SERVER_NO_EXPIRE};
+    *state = (session_state){.expire_ms = SERVER_NO_EXPIRE, .user_bytes = -1, .user_retained = -1};
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
     int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
     if (type == SERVER_HASH) take_state(key, state);
@@ -172,6 +185,7 @@ typedef struct open_options {
     hmq_slice attempt;       /* len 0: none */
     long long max_bytes;     /* of its queue, 0: not said */
     server_string *overflow; /* NULL: not said */
+    long long user_sessions, user_bytes, user_retained; /* bounds of its user: 0: none, -1: not said */
     identity_claim identity;
     will last_will;
 } open_options;
@@ -196,7 +210,7 @@ static bool parse_overflow(args *a, open_options *options) {
 
 static bool parse_open(args *a, open_options *options) {
     bool taken;
-    *options = (open_options){.lease_s = DEFAULT_LEASE_S};
+    *options = (open_options){.lease_s = DEFAULT_LEASE_S, .user_sessions = -1, .user_bytes = -1, .user_retained = -1};
     while (args_left(a)) {
         if (args_take_word(a, "OWNER")) {
             if (!args_string(a, "OWNER", &options->owner)) return false;
@@ -208,6 +222,12 @@ static bool parse_open(args *a, open_options *options) {
             if (!args_number(a, "LEASE", 1, MAX_EXPIRY_S, &options->lease_s)) return false;
         } else if (args_take_word(a, "MAXBYTES")) {
             if (!args_number(a, "MAXBYTES", 1, OVERFLOW_MAX_BYTES, &options->max_bytes)) return false;
+        } else if (args_take_word(a, "USERSESSIONS")) {
+            if (!args_number(a, "USERSESSIONS", 0, QUOTA_MAX, &options->user_sessions)) return false;
+        } else if (args_take_word(a, "USERBYTES")) {
+            if (!args_number(a, "USERBYTES", 0, QUOTA_MAX, &options->user_bytes)) return false;
+        } else if (args_take_word(a, "USERRETAINED")) {
+            if (!args_number(a, "USERRETAINED", 0, QUOTA_MAX, &options->user_retained)) return false;
         } else if (args_take_word(a, "OVERFLOW")) {
             if (!parse_overflow(a, options)) return false;
         } else if (args_take_word(a, "ATTEMPT")) {
@@ -246,7 +266,11 @@ static void write_lease(server_ctx *ctx, server_key *key, server_string *name, l
     write_or_remove(ctx, key, name, "owner_lease", lease_s > 0 ? sv.CreateStringFromLongLong(NULL, lease_s) : NULL);
 }
 
-/* What the queue may have, and what happens beyond: each OPEN says it anew. */
+static server_string *text_of_bound(long long bound) {
+    return bound >= 0 ? sv.CreateStringFromLongLong(NULL, bound) : NULL;
+}
+
+/* What the queue may have, what happens beyond, what its user may have: each OPEN says it anew. */
 static void write_bounds(server_ctx *ctx, server_key *key, server_string *name, const open_options *options) {
     server_string *bytes = options->max_bytes > 0 ? sv.CreateStringFromLongLong(NULL, options->max_bytes) : NULL;
     overflow policy;
@@ -255,6 +279,8 @@ static void write_bounds(server_ctx *ctx, server_key *key, server_string *name, 
         text = sv.CreateString(NULL, overflow_name(policy), strlen(overflow_name(policy)));
     write_or_remove(ctx, key, name, "max_bytes", bytes);
     write_or_remove(ctx, key, name, "overflow", text);
+    write_or_remove(ctx, key, name, "user_bytes", text_of_bound(options->user_bytes));
+    write_or_remove(ctx, key, name, "user_retained", text_of_bound(options->user_retained));
 }
 
 static void write_state(server_ctx *ctx, hmq_slice session, const session_state *before, const open_options *options,
@@ -411,7 +437,8 @@ static int open_session(server_ctx *ctx, hmq_slice session, session_state *befor
     bool is_anothers = identity_differs(before, &options->identity);
     if (is_anothers && !options->identity.replaces) return identity_refuse(ctx, session, before, &options->identity);
     options->clean |= is_anothers;
-    if (!before->exists && !quota_allows_session(ctx, session)) return SERVER_OK;
+    quota_claim by = {options->identity.name, options->user_sessions};
+    if (!quota_allows_session(ctx, session, before->exists, &by)) return SERVER_OK;
     bool present = !options->clean && (before->exists || holds_data(ctx, session));
     if (before->connected && options->attempt.len > 0 &&
         attempt_is_repeated(ctx, session, options->attempt, before->epoch, &present))

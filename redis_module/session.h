@@ -34,6 +34,7 @@ typedef struct session_state {
     long long will_due_ms;   /* 0: the connection stands, or there is no will */
     long long window;        /* see share.h */
     uint64_t qos0_until;     /* see qos0.h */
+    long long user_bytes, user_retained; /* bounds of its user (quota.h): 0: none, -1: not said */
     long long owner_lease_s; /* of an owner that beats; 0: it did not when it opened the session */
     long long expire_ms; /* of the hash, SERVER_NO_EXPIRE if none */
     server_string *owner;    /* NULL if none; freed by session_state_free */

@@ -38,6 +38,11 @@ static bool is_same(hmq_slice one, hmq_slice other) {
     return one.len == other.len && (one.len == 0 || memcmp(one.data, other.data, one.len) == 0);
 }
 
+hmq_slice identity_of(const session_state *state) {
+    hmq_slice name = state->identity == NULL ? (hmq_slice){0} : slice_of(state->identity);
+    return name.len <= IDENTITY_MAX_BYTES ? name : (hmq_slice){0};
+}
+
 bool identity_differs(const session_state *state, const identity_claim *claim) {
     if (claim->name.len == 0 || !state->exists || state->identity == NULL) return false;
     hmq_slice owner = slice_of(state->identity);

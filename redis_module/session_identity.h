@@ -22,6 +22,9 @@ typedef struct identity_claim {
     bool replaces; /* another identity's session is dropped, instead of refusing the OPEN */
 } identity_claim;
 
+/* To whom the session belongs; len 0: to nobody, or others wrote what is no name. */
+hmq_slice identity_of(const session_state *state);
+
 /* One of the options, if the next argument is one (*taken).  False after replying an error. */
 bool identity_parse(args *a, identity_claim *claim, bool *taken);
 /* False after replying an error: options that need IDENTITY stand without it. */

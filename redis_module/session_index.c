@@ -6,6 +6,7 @@
 #include "../src/session_key.h"
 #include "index.h"
 #include "session.h"
+#include "session_identity.h"
 
 enum { KIND_SESSION = 's', KIND_OWNER = 'o' };
 #define TIME_BYTES 8
@@ -38,6 +39,7 @@ static void free_owner(owner_entry *owner) {
 }
 
 static void free_entry(session_entry *entry) {
+    usage_bounds_changed(-(entry->user_bytes > 0));
     sv.FreeString(NULL, entry->key);
     sv.Free(entry);
 }
@@ -221,8 +223,27 @@ session_entry *session_index_with_qos0(const session_index *s, hmq_slice session
     return sv.DictGetC(s->with_qos0, session.data, session.len, NULL);
 }
 
+static void set_user(session_index *s, session_entry *entry, hmq_slice identity) {
+    usage *all = s->index->usage;
+    usage_user *before = entry->user, *user = identity.len == 0 ? NULL : usage_make(all, identity);
+    if (before == user) return;
+    usage_move(before, user, &entry->queued);
+    if (user != NULL) user->sessions++;
+    if (before != NULL) before->sessions--;
+    entry->user = user;
+    usage_settle(all, before);
+}
+
+static void set_bounds(session_entry *entry, const session_state *state) {
+    usage_bounds_changed((state->user_bytes > 0) - (entry->user_bytes > 0));
+    entry->user_bytes = state->user_bytes;
+    entry->user_retained = state->user_retained;
+}
+
 static void drop_entry(session_index *s, session_entry *entry) {
     hmq_slice key = slice_of(entry->key);
+    usage_forget(s->index->usage, entry->user, &entry->queued);
+    set_user(s, entry, (hmq_slice){0});
     s->connected -= entry->connected;
     s->refusing -= entry->refuses;
     session_index_arm(s, entry, 0);
@@ -283,6 +304,8 @@ void session_index_refresh(server_ctx *ctx, session_index *s, hmq_slice session)
     entry->due_ms = session_state_due(&state);
     session_index_arm(s, entry, entry->due_ms);
     set_owner(s, entry, &state);
+    set_user(s, entry, identity_of(&state));
+    set_bounds(entry, &state);
     session_state_free(&state);
 }
 
@@ -291,8 +314,9 @@ void session_index_refresh(server_ctx *ctx, session_index *s, hmq_slice session)
 static bool same_entry(const session_entry *a, const session_entry *b) {
     bool same_owner =
         (a->owner == NULL) == (b->owner == NULL) && (a->owner == NULL || same_name(a->owner, slice_of(b->owner->name)));
-    return same_owner && a->connected == b->connected && a->epoch == b->epoch && a->shares == b->shares &&
-           a->refuses == b->refuses && a->window == b->window && a->due_ms == b->due_ms &&
+    return same_owner && usage_is_same(a->user, b->user) && a->user_bytes == b->user_bytes &&
+           a->user_retained == b->user_retained && a->connected == b->connected && a->epoch == b->epoch &&
+           a->shares == b->shares && a->refuses == b->refuses && a->window == b->window && a->due_ms == b->due_ms &&
            a->qos0_until == b->qos0_until;
 }
 

@@ -16,6 +16,7 @@
 #define HMQ_SESSION_INDEX_H
 
 #include "session_hash.h"
+#include "usage.h"
 
 typedef struct session_index session_index;
 typedef struct owner_entry owner_entry;
@@ -26,6 +27,9 @@ typedef struct session_entry {
     bool connected;
     bool shares;        /* has, or had, a shared subscription */
     bool refuses;       /* its policy may refuse messages (queue_overflow.h) */
+    usage_user *user;   /* to whom it belongs (session_identity.h); NULL: nobody */
+    long long user_bytes, user_retained; /* the bounds of that user that it tells: 0: none, -1: the settings' */
+    usage_queue queued; /* how its queue counts (queue_usage.h): the one thing that is no function of the hash */
     size_t window;      /* the largest that was asked for, 0: none (shares only) */
     long long epoch;
     long long due_ms;   /* 0: nothing is due */

@@ -8,6 +8,7 @@
 #include "queue.h"
 #include "session_hash.h"
 #include "slots.h"
+#include "turns.h"
 
 #define NAMES_PER_TURN 2000
 #define MOST_SWEEPS 100000 /* beyond: left to the strings' own expiry */
@@ -32,6 +33,11 @@ void sweep_note(int db, hmq_slice session) {
     *end = s;
     end = &s->next;
     count++;
+    turns_wanted();
+}
+
+bool sweep_any(void) {
+    return first != NULL;
 }
 
 static uint16_t before(uint16_t packet_id) {

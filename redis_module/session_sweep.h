@@ -17,5 +17,6 @@ void sweep_note(int db, hmq_slice session);
 
 /* Goes on with what was noted: once in a turn of the event loop. */
 void sweep_before_sleep(void);
+bool sweep_any(void);
 
 #endif

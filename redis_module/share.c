@@ -7,6 +7,7 @@
 #include "../src/session_key.h"
 #include "command_slot.h"
 #include "queue.h"
+#include "queue_usage.h"
 #include "session_hash.h"
 #include "session_life.h"
 #include "share_replay.h"
@@ -67,6 +68,8 @@ static bool give_in_turn(server_ctx *ctx, index_t *index, share *s, message *m, 
         if (!is_connected(ctx, index, member, &window)) continue;
         bool stored = m->record.qos > 0 && (options_of(member, slice_of(s->filter)) & SUBSCRIPTION_QOS) > 0;
         size_t length = stored ? length_of(ctx, slice_of(member->key)) : 0;
+        /* What a user has no room for goes to a member of another user, or waits for the group. */
+        if (stored && !queue_usage_allows(ctx, slice_of(member->key), hmq_record_size(&m->record))) continue;
         if (length < window && length < most && length < (size_t)settings.session_limit)
             given = give(ctx, s, member, m);
         else if (length < least_length)

@@ -14,6 +14,7 @@
 
 #include "../src/trie.h"
 #include "module.h"
+#include "usage.h"
 
 /* In the trie: the subscriber is a share, not a session. */
 #define SHARE_TAG 1u
@@ -26,6 +27,7 @@ typedef struct share {
     server_dict *members;  /* session key -> indexed_session * */
     server_string *last;   /* the member that got the last message, NULL: none yet */
     bool waits;            /* the group's queue may hold something */
+    usage_queue queued;    /* how the group's queue counts (queue_usage.h) */
     uint64_t judged, had;  /* scratch of publish_slots.c */
     bool served;
 } share;

@@ -1,7 +1,7 @@
 /* topic.h - routing: SESSION.SUBSCRIBE and its kin, TOPIC.PUBLISH, retained messages.
  *
  *     {c}_subscriptions    HASH  filter -> options (subscription.h)
- *     {<topic>}_retained   HASH  topic, payload, qos, time (ms), publisher, properties; expires with the message
+ *     {<topic>}_retained   HASH  topic, payload, qos, time (ms), publisher, properties; expires with the message (retained.h)
  *
  * A publish is one atomic step: retained message, then for each session that matches, its queue and its inbox. */
 #ifndef HMQ_MODULE_TOPIC_H
@@ -9,11 +9,13 @@
 
 #include "../src/record.h"
 #include "module.h"
+#include "quota.h"
 
 #define TOPIC_TTL_MAX_S 4294967295LL /* message expiry interval of MQTT 5.0 */
 
-/* Publishes what the module itself has to say (a will), without a reply: as far as this server serves who gets it. */
-long long topic_publish(server_ctx *ctx, const hmq_record *record);
+/* Publishes what the module itself has to say (a will), without a reply: as far as this server serves who gets it.  `by`: for
+ * whom a retained message counts. */
+long long topic_publish(server_ctx *ctx, const hmq_record *record, const quota_claim *by);
 
 /* A message of TOPIC.MPUBLISH: how many sessions it reached, or -1 after replying why it could not be published; nothing
  * has been changed then.  Not in a cluster. */
@@ -27,8 +29,8 @@ bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long
  * reached are added. */
 typedef enum topic_part {
     TOPIC_PART_PUBLISHED,
-    TOPIC_PART_KNOWN,   /* what it concerns here has it */
-    TOPIC_PART_NONE,    /* it concerns nothing here */
+    TOPIC_PART_KNOWN, /* what it concerns here has it */
+    TOPIC_PART_NONE, /* it concerns nothing here */
     TOPIC_PART_REFUSED, /* after replying why; nothing has been changed */
 } topic_part;
 topic_part topic_publish_part(server_ctx *ctx, const hmq_record *record, uint64_t number, long long *reached);

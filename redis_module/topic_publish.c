@@ -18,6 +18,7 @@
 #include "publisher.h"
 #include "queue.h"
 #include "queue_overflow.h"
+#include "queue_usage.h"
 #include "quota.h"
 #include "retained.h"
 #include "retained_cursors.h"
@@ -184,8 +185,7 @@ static server_string *queue_of_match(server_ctx *ctx, index_t *index, size_t n) 
 
 /* Is there room in the queues that refuse?  Else nothing is done: replies QUOTA if one refuses for good, QUEUEFULL if
  * others are to be waited for. */
-static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    if (!may_be_refused(index, record)) return true;
+static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record) {
     server_string *waits = NULL;
     size_t bytes = hmq_record_size(record);
     for (size_t n = 0; n < matches.count + matches.share_count; n++) {
@@ -200,10 +200,28 @@ static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *rec
     return waits == NULL;
 }
 
+static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    if (!may_be_refused(index, record)) return true;
+    queue_usage_judge_begin();
+    bool have_room = judge_all(ctx, index, record);
+    queue_usage_judge_end();
+    return have_room;
+}
+
 /* Would a retained message be kept, and is it refused? */
-static bool is_one_too_many(server_ctx *ctx, const index_t *index, const hmq_record *record, bool reply) {
+static bool is_one_too_many(server_ctx *ctx, const index_t *index, const hmq_record *record, const quota_claim *by,
+                            bool reply) {
     bool is_kept = record->retain && record->payload.len > 0 && !hmq_record_is_for_now(record);
-    return is_kept && !quota_allows_retained(ctx, index, record->topic, reply);
+    return is_kept && !quota_allows_retained(ctx, index, record->topic, by, reply);
+}
+
+/* For whom a retained message counts: the user of the client that publishes, as far as this server has its session. */
+static quota_claim claim_of(const index_t *index, const hmq_record *record) {
+    return record->retain ? quota_of_client(index, record->publisher) : (quota_claim){.most = -1};
+}
+
+static bool keep_retained(server_ctx *ctx, index_t *index, const hmq_record *record, const quota_claim *by) {
+    return retained_write(ctx, index, record, quota_holder(index, record->topic, by));
 }
 
 /* How the session of a match gets the message. */
@@ -338,12 +356,13 @@ static int publish_matched(server_ctx *ctx, index_t *index, publish *p, bool kee
                            p->slots.blocked_slot);
     }
     if (!all_have_room(ctx, index, &p->record)) return SERVER_OK;
-    if (keeps && is_one_too_many(ctx, index, &p->record, true)) return SERVER_OK;
+    quota_claim by = claim_of(index, &p->record);
+    if (keeps && is_one_too_many(ctx, index, &p->record, &by, true)) return SERVER_OK;
     /* What can be refused comes first: history, unless the retained message would be refused after it. */
     bool writable = !keeps || retained_may_write(ctx, p->record.topic);
     if (writable && lasts && !history_keep(ctx, index, &p->record, true)) return SERVER_OK;
     hand_over_older(ctx, index, &p->record);
-    if (keeps && !retained_write(ctx, index, &p->record)) return SERVER_OK;
+    if (keeps && !keep_retained(ctx, index, &p->record, &by)) return SERVER_OK;
     publisher_note(ctx, &p->from);
     if (p->producer.id != NULL) publish_producer_note(ctx, &p->producer);
     counters.topic_published++;
@@ -384,16 +403,16 @@ static bool history_is_kept_here(server_ctx *ctx, index_t *index, const hmq_reco
     return false;
 }
 
-long long topic_publish(server_ctx *ctx, const hmq_record *record) {
+long long topic_publish(server_ctx *ctx, const hmq_record *record, const quota_claim *by) {
     index_t *index = index_of(ctx);
     slots_option own;
     slots_option_begin(&own);
     find_matches(index, record);
     if (can.cluster) keep_own(ctx, index, &own);
     bool keeps = record->retain && (!can.cluster || slots_state(retained_slot(record->topic)) == SLOT_SERVED);
-    keeps = keeps && !is_one_too_many(ctx, index, record, false);
+    keeps = keeps && !is_one_too_many(ctx, index, record, by, false);
     hand_over_older(ctx, index, record);
-    if (keeps && retained_may_write(ctx, record->topic)) retained_write(ctx, index, record);
+    if (keeps && retained_may_write(ctx, record->topic)) keep_retained(ctx, index, record, by);
     bool lasts = !hmq_record_is_for_now(record) && history_is_kept_here(ctx, index, record);
     if (lasts && !history_keep(ctx, index, record, false)) counters.history_refused++;
     long long reached = route(ctx, index, record);
@@ -402,12 +421,13 @@ long long topic_publish(server_ctx *ctx, const hmq_record *record) {
 }
 
 static long long publish_one(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    if (!all_have_room(ctx, index, record) || is_one_too_many(ctx, index, record, true)) return -1;
+    quota_claim by = claim_of(index, record);
+    if (!all_have_room(ctx, index, record) || is_one_too_many(ctx, index, record, &by, true)) return -1;
     bool writable = !record->retain || retained_may_write(ctx, record->topic);
     bool lasts = !hmq_record_is_for_now(record);
     if (writable && lasts && !history_keep(ctx, index, record, true)) return -1;
     hand_over_older(ctx, index, record);
-    if (record->retain && !retained_write(ctx, index, record)) return -1;
+    if (record->retain && !keep_retained(ctx, index, record, &by)) return -1;
     counters.topic_published++;
     return route(ctx, index, record);
 }
@@ -490,11 +510,12 @@ static topic_part publish_part(server_ctx *ctx, index_t *index, const hmq_record
     if (p.refused) return TOPIC_PART_REFUSED;
     if (!p.new) return p.known ? TOPIC_PART_KNOWN : TOPIC_PART_NONE;
     if (!all_have_room(ctx, index, record)) return TOPIC_PART_REFUSED;
-    if (keeps && is_one_too_many(ctx, index, record, true)) return TOPIC_PART_REFUSED;
+    quota_claim by = claim_of(index, record);
+    if (keeps && is_one_too_many(ctx, index, record, &by, true)) return TOPIC_PART_REFUSED;
     bool writable = !keeps || retained_may_write(ctx, record->topic);
     if (writable && lasts && !history_keep(ctx, index, record, true)) return TOPIC_PART_REFUSED;
     hand_over_older(ctx, index, record);
-    if (keeps && !retained_write(ctx, index, record)) return TOPIC_PART_REFUSED;
+    if (keeps && !keep_retained(ctx, index, record, &by)) return TOPIC_PART_REFUSED;
     counters.topic_published++;
     *reached += route(ctx, index, record);
     return TOPIC_PART_PUBLISHED;

@@ -10,6 +10,7 @@
 #include "index.h"
 #include "replication.h"
 #include "session_hash.h"
+#include "session_identity.h"
 #include "topic.h"
 
 #define MAX_SECONDS 4294967295LL
@@ -139,6 +140,8 @@ bool will_read(server_ctx *ctx, hmq_slice session, will *w) {
         w->retain = number_in(hash, "will_retain", 1) == 1;
         w->delay_s = number_in(hash, "will_delay", MAX_SECONDS);
         w->expires = number_read(hash, "will_ttl", MAX_SECONDS, &w->ttl_s);
+        sv.HashGet(hash, SERVER_HASH_CFIELDS, "identity", &w->identity, NULL);
+        if (!number_read(hash, "user_retained", QUOTA_MAX, &w->most_retained)) w->most_retained = -1;
     }
     if (hash != NULL) sv.CloseKey(hash);
     sv.FreeString(NULL, name);
@@ -154,6 +157,8 @@ void will_end(will *w) {
         if (w->strings[i] != NULL) sv.FreeString(NULL, w->strings[i]);
         w->strings[i] = NULL;
     }
+    if (w->owned && w->identity != NULL) sv.FreeString(NULL, w->identity);
+    w->identity = NULL;
 }
 
 /* ---- publishing -------------------------------------------------------------------------------------------- */
@@ -170,7 +175,9 @@ static void publish(server_ctx *ctx, hmq_slice session, const will *w) {
     if (w->expires) record.expires_ms = record.time_ms + w->ttl_s * 1000;
     if (len > 0 && len <= UINT16_MAX) record.publisher = (hmq_slice){(const uint8_t *)client_id, (size_t)len};
     if (w->strings[STRING_PROPERTIES] != NULL) record.properties = slice_of(w->strings[STRING_PROPERTIES]);
-    topic_publish(ctx, &record);
+    hmq_slice identity = w->identity == NULL ? (hmq_slice){0} : slice_of(w->identity);
+    quota_claim by = {identity.len <= IDENTITY_MAX_BYTES ? identity : (hmq_slice){0}, w->most_retained};
+    topic_publish(ctx, &record, &by);
     counters.wills_published++;
     sv.Free(client_id);
 }
@@ -203,5 +210,6 @@ void will_publish(server_ctx *ctx, hmq_slice session, const will *w) {
     p->will.owned = true;
     for (int i = 0; i < WILL_STRINGS; i++)
         if (w->strings[i] != NULL) p->will.strings[i] = sv.HoldString(NULL, w->strings[i]);
+    if (w->identity != NULL) p->will.identity = sv.HoldString(NULL, w->identity);
     command_slot_after(ctx, publish_pending, p, release_pending);
 }

@@ -19,6 +19,8 @@ typedef struct will {
     bool expires;
     long long ttl_s; /* if it expires */
     bool retain;
+    server_string *identity; /* for whom it counts if it is retained (quota.h), NULL: for nobody */
+    long long most_retained; /* that this user may have, -1: the setting's */
     bool owned; /* the strings are freed by will_end */
 } will;
 

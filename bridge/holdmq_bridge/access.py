@@ -6,6 +6,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdmq_bridge.quota import NO_QUOTA, Quota
 from holdmq_bridge.reasons import Reason
 
 
@@ -66,6 +67,7 @@ class Verdict:
         overflow: what happens to messages for its full queue, if its user's record says; else empty.
         identity: to whom its session belongs.
         adopts: whose sessions it may have as well; empty: nobody's.
+        quota: what its user may have in the server, as far as the user's record says.
     """
 
     allowed: bool
@@ -76,3 +78,4 @@ class Verdict:
     overflow: str = ""
     identity: str = ANONYMOUS
     adopts: str = ""
+    quota: Quota = NO_QUOTA

@@ -385,6 +385,7 @@ class Client(asyncio.BufferedProtocol):
             self._do(session.closed(sent))
         refused = not session.epoch and ending in _REFUSALS
         bridge.counters.connects_refused += refused
+        bridge.counters.connects_over_quota += refused and detail.startswith("QUOTA ")
         facts = {"peer": self.peer, "reason": ending.text, "detail": detail}
         if session.client_id:
             log.info("client gone", client=session.client_id, **facts)

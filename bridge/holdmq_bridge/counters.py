@@ -20,6 +20,7 @@ class Counters:
     slow_clients_closed: int = 0
     connects_denied: int = 0  # by the authenticator
     connects_refused: int = 0  # for whatever reason
+    connects_over_quota: int = 0  # the server has no room for the session (QUOTA)
     websockets_refused: int = 0  # requests: another origin, path or subprotocol, or no request at all
     websocket_faults: int = 0  # connections that broke the rules of frames
     proxies_refused: int = 0  # connections without a PROXY header that is believed

@@ -280,6 +280,7 @@ class Gate:
             found.overflow,
             f"user:{username}" if known else ANONYMOUS_SESSIONS,
             ANONYMOUS_SESSIONS if known and not self.authenticator.admits_anonymous else "",
+            found.quota,
         )
 
     def _certificate_name(self, client: "Client") -> str | None:

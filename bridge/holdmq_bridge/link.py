@@ -12,7 +12,8 @@ Invariants
  3. A server that is silent for server_timeout_s is given up: it is asked (PING) when there is nothing else to answer.
  4. The server is a primary: its ROLE is checked before the link is up, and one that turns out to be a replica is left.
  5. While a failover is in doubt (sentinels.py) nothing is read or written.  What the old primary replied meanwhile is
-    never seen, so it is not acknowledged to any client, and it is sent again to the new one.
+    never seen, so it is not acknowledged to any client, and it is sent again to the new one.  A link comes up neither
+    while a failover is in doubt nor with a server that was the primary when the connection was begun.
  6. A connection that the server closes soon counts as a failed attempt: the pauses grow until one lasts STABLE_S.
 """
 
@@ -142,8 +143,10 @@ class Link:
         self._closing = False
         self._address: tuple[str, int] | None = None  # of the primary that Sentinels named last
         self._socket_full = False
-        self.in_doubt = False  # a failover was announced: nothing is read or written
-        self._news = asyncio.Event()  # the primary has moved: no pause is waited for
+        self.in_doubt = False  # a failover was announced while the link was up: nothing is read or written
+        self._is_announced = False  # a failover, whether the link is up or not
+        self._moved_to: tuple[str, int] | None = None  # of the primary, while a connection is being made
+        self._news = asyncio.Event()  # about the primary: no pause is waited for
         self._sentinels = (
             Sentinels(self._target.sentinels, self._target.service, self) if self._target.sentinels else None
         )
@@ -194,10 +197,12 @@ class Link:
     async def _connect(self) -> None:
         wire = _Wire(self)
         async with asyncio.timeout(self._settings.server_timeout_s):
+            self._moved_to = None
             self._address = None if self._sentinels is None else await self._sentinels.primary()
             await self._target.connect(lambda: wire, self._address)
             self._wire = wire
             await self._greet(wire)
+        self._check_news()
         self.up = True
         self.connections += 1
         log.info("connected to the server", server=self._target)
@@ -220,6 +225,13 @@ class Link:
             raise _RefusedError("it closed the connection")
         self._greeting.over.result()
         self._greeting = None
+
+    def _check_news(self) -> None:
+        """Raises _RefusedError, if what Sentinels told since this connection was begun forbids to use it."""
+        if self._moved_to not in (None, self._address):
+            raise _RefusedError(f"the primary is {_shown(self._moved_to)} now")
+        if self._is_announced:
+            raise _RefusedError("a failover was announced")
 
     async def _watch(self) -> None:
         """Until the connection is lost; gives it up when the server owes an answer for too long."""
@@ -269,7 +281,10 @@ class Link:
     # ---- failovers -------------------------------------------------------------------------------------------------
 
     def primary_in_doubt(self, *, doubt: bool) -> None:
-        """Holds replies and commands, or lets them go on."""
+        """Holds replies and commands, or lets them go on.  A link that is not up stays so until the doubt is over."""
+        self._is_announced = doubt
+        if not doubt and not self.up:
+            self._news.set()
         if not self.up or doubt == self.in_doubt or self._wire is None or self._wire.transport is None:
             return
         self.in_doubt = doubt
@@ -284,9 +299,10 @@ class Link:
     def primary_moved(self, address: tuple[str, int]) -> None:
         """Leaves the old primary at once."""
         self._news.set()
+        self._moved_to = address
         if address != self._address:
             self._listener.on_primary_moved()
-            self.leave(f"the primary is {address[0]}:{address[1]} now")
+            self.leave(f"the primary is {_shown(address)} now")
 
     # ---- bytes -----------------------------------------------------------------------------------------------------
 
@@ -317,6 +333,10 @@ class Link:
             log.warning("the server's answer cannot be understood", server=self._target)
             if wire.transport is not None:
                 wire.transport.abort()
+
+
+def _shown(address: tuple[str, int] | None) -> str:
+    return "unknown" if address is None else f"{address[0]}:{address[1]}"
 
 
 class _RefusedError(Exception):

@@ -37,6 +37,7 @@ _MEANINGS = {
     "connections_accepted": "connections taken",
     "connections_refused": "connections or connects refused: too many, or too many a second",
     "connects_denied": "connects that users and rules do not allow",
+    "connects_over_quota": "connects refused because there is no room for one more session of the user, or of all",
     "connects_refused": "connections closed before they had a session: a faulty or refused CONNECT, or none in time",
     "deliveries_received": "messages pushed by the server",
     "keep_alive_expired": "clients that were silent for one and a half keep-alives",

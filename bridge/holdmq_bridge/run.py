@@ -26,6 +26,7 @@ import click
 import redis
 
 from holdmq._child import ChildProcess
+from holdmq._password import VARIABLE as PASSWORD_FILE
 from holdmq._password import with_password
 from holdmq.server import (
     QUEUE_DIRECTIVES,
@@ -47,6 +48,7 @@ START_TRIES = 10
 LOG_LINES_SHOWN = 20
 INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell gives
 BRIDGE_PACKAGES = ("argon2", "h11", "prometheus_client", "pydantic_settings", "uvloop", "wsproto")  # the extra "bridge"
+PORT = click.IntRange(1, 65535)
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what to connect to when it listens everywhere)
 
 
@@ -79,15 +81,32 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the folder for this process, and make it if it is not there.
 
     Raises:
-        ServerError: another process holds it.
+        ServerError: another process holds it, or it cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise ServerError(f"the data folder {folder} cannot be used: {error}; name another with --data") from error
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ServerError(f"another HoldMQ keeps its data in {folder}: give one of them --data FOLDER") from error
         yield
+
+
+def check_data(folder: Path) -> None:
+    """Check that the server reads all data that the folder holds.
+
+    Raises:
+        ServerError: there is a snapshot alone, over which a server with an append-only file would pass silently.
+    """
+    if (folder / "dump.rdb").exists() and not (folder / "appendonlydir").exists():
+        raise ServerError(
+            f"{folder} holds a snapshot (dump.rdb) and no append-only file (appendonlydir): the server would start "
+            "empty; turn the snapshot into an append-only file as docs/backup.md says, or move it away"
+        )
 
 
 def start_server(options: Options) -> ServerProcess:
@@ -96,6 +115,7 @@ def start_server(options: Options) -> ServerProcess:
     Raises:
         ServerError: it could not be started.
     """
+    check_data(options.data)
     command, module, first = [find_server()], find_module(), options.redis_port
     for _ in range(START_TRIES):
         port = next_free_port(options.host, first)
@@ -176,6 +196,11 @@ def check_server(url: str) -> None:
         with redis.Redis.from_url(with_password(url), socket_timeout=5) as client:
             client.ping()
             check_module(client)
+    except redis.AuthenticationError as error:
+        raise ServerError(
+            f"the server at {url} asks for another password: expected a file that holds it, named by "
+            f"{PASSWORD_FILE} ({error})"
+        ) from error
     except redis.RedisError as error:
         raise ServerError(f"the server at {url} does not serve: {error}") from error
     except ValueError as error:
@@ -236,8 +261,7 @@ def serve(options: Options) -> None:
             server = parts["server"] = start_server(options)
             stack.callback(_stop, "server", server)
             url = f"redis://{server.host}:{server.port}"
-        else:
-            check_server(url)
+        check_server(url)
         parts["bridge"], mqtt_port = start_bridge(options, url)
         stack.callback(_stop, "bridge", parts["bridge"])
         click.echo(how_to_connect(url, reachable(options.host), mqtt_port))
@@ -267,8 +291,17 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 @click.command("serve")
 @click.option("--redis", "redis_url", help="Use the server at this URL, with the module loaded, in place of a new one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", "redis_port", default=6379, show_default=True, help="The server's port, or the next free one.")
-@click.option("--mqtt-port", default=1883, show_default=True, help="The bridge's port, or the next free one.")
+@click.option(
+    "--port",
+    "redis_port",
+    default=6379,
+    show_default=True,
+    type=PORT,
+    help="The server's port, or the next free one.",
+)
+@click.option(
+    "--mqtt-port", default=1883, show_default=True, type=PORT, help="The bridge's port, or the next free one."
+)
 @click.option(
     "--data",
     default=Path("data"),

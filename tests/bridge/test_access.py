@@ -2,7 +2,6 @@
 
 import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import redis
@@ -13,9 +12,9 @@ from tests.bridge.packets import Will
 from tests.bridge.talk import Talk, Talk5
 from tests.module.history_support import store
 from tests.support import BridgeProcess, Server, eventually
+from tests.support.pages import blocks
 from tests.support.ports import Port
 
-DOCS = Path(__file__).parents[2] / "docs" / "access.md"
 MakeBridge = Callable[..., BridgeProcess]
 
 NOT_AUTHORIZED = 0x87
@@ -26,7 +25,8 @@ def login(server: Server, client: redis.Redis) -> Callable[[str], str]:
     """Defines a user as the page does; returns the URL with which a bridge logs in."""
 
     def define(name: str) -> str:
-        [words] = [line.split() for line in DOCS.read_text().splitlines() if line.startswith(f"ACL SETUSER {name} ")]
+        lines = [line.split() for block in blocks("docs/access.md", "redis") for line in block.text.splitlines()]
+        [words] = [words for words in lines if words[2] == name]
         client.execute_command(*words)
         client.acl_log_reset()
         return server.url.replace("redis://", f"redis://{name}:{words[4].removeprefix('>')}@")

@@ -3,19 +3,24 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from itertools import product, takewhile
 from pathlib import Path
 
+import click
 import pytest
 import redis
 from argon2 import PasswordHasher
 from click.testing import CliRunner, Result
 
 from holdmq_bridge.__main__ import command
+from holdmq_bridge.auth.cli import auth as auth_group
 from holdmq_bridge.auth.records import user_key
 from tests.support import Server, eventually
+from tests.support.pages import blocks
 
 TIMEOUT_S = 30.0
 
@@ -68,7 +73,7 @@ def test_users_are_added_shown_and_removed(auth: Auth) -> None:
     shown = json.loads(done(auth("--json", "user", "show", "alice")))
     assert shown == {
         "name": "alice", "password": True, "enabled": True, "superuser": False, "roles": "sensors", "clients": "a-*",
-        "rules": 0, "session_kind": "", "overflow": "",
+        "rules": 0, "session_kind": "", "overflow": "", "quota": "",
     }  # fmt: skip
     done(auth("user", "delete", "alice"))
     assert [row[0] for row in rows(auth("user", "list"))] == ["device", "root"]
@@ -84,6 +89,20 @@ def test_each_change_of_a_user_is_stored(auth: Auth) -> None:
     ]:  # fmt: skip
         done(auth("user", *words))
         assert rows(auth("user", "list"))[0][column] == value, words
+
+
+def test_a_quota_is_changed_bound_by_bound(auth: Auth) -> None:
+    def shown() -> str:
+        return str(json.loads(done(auth("--json", "user", "show", "u")))["quota"])
+
+    done(auth("user", "add", "u", "--no-password"))
+    done(auth("user", "quota", "u", "--sessions", "10", "--queue-bytes", "0"))
+    assert shown() == "sessions=10 queue-bytes=0"
+    done(auth("user", "quota", "u", "--retained", "5", "--sessions", "default"))
+    assert shown() == "queue-bytes=0 retained=5"
+    for words in [(), ("--sessions", "-1"), ("--sessions", "many"), ("--retained", str(2**40 + 1))]:
+        assert auth("user", "quota", "u", *words).exit_code == 2
+    assert shown() == "queue-bytes=0 retained=5"
 
 
 def test_a_password_is_read_from_standard_input_without_its_line_end(auth: Auth, client: redis.Redis) -> None:
@@ -320,3 +339,23 @@ def test_a_full_server_keeps_what_was_there(server: Server, auth: Auth) -> None:
     assert result.exit_code == 1
     assert "OOM" in result.stderr or "maxmemory" in result.stderr
     eventually(lambda: done(auth("export")) == before)
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def typed_as_on_the_page() -> set[str]:
+    """The names of the commands in the page's list: `user passwd|delete NAME` are two."""
+    [block] = blocks("docs/mqtt-access.md", "text commands")
+    found: set[str] = set()
+    for words in (one.split()[1:] for one in re.split(r"\n| {2,}", block.text) if one.startswith("auth ")):
+        names = [word.split("|") for word in takewhile(lambda word: word[0].islower(), words)][:2]
+        found |= {" ".join(chosen) for chosen in product(*names)}
+    return found
+
+
+def test_the_page_lists_the_commands_that_there_are() -> None:
+    there = set()
+    for name, inner in auth_group.commands.items():
+        there |= {f"{name} {leaf}" for leaf in inner.commands} if isinstance(inner, click.Group) else {name}
+    assert typed_as_on_the_page() == there

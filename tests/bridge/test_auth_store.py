@@ -32,6 +32,7 @@ from holdmq_bridge.auth.records import (
 )
 from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import Store, StoreError, Target
+from holdmq_bridge.quota import Quota
 from tests.support import Cluster, Server
 
 HASH = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$m0pPCcM7V5CbsRePBiJTRDoHMGi4KfOr86ADSVYcPos"
@@ -56,6 +57,7 @@ def test_everything_is_plain_and_reads_as_it_was_written(store: Store, client: r
         "alice", HASH, superuser=True, roles=("sensors",), clients=("a-*", "b c"), rules=rules("allow subscribe own/#"),
         session_kind="application",
         overflow="wait",
+        quota=Quota(sessions=3, queue_bytes=0),
     )  # fmt: skip
     store.add_user(user)
     store.block("thief-*", "stolen")
@@ -64,7 +66,7 @@ def test_everything_is_plain_and_reads_as_it_was_written(store: Store, client: r
     assert client.hgetall(user_key("alice")) == {
         b"password": HASH.encode(), b"enabled": b"1", b"superuser": b"1", b"roles": b"sensors",
         b"clients": b"a-*\nb c", b"rules": b"allow subscribe own/#", b"session_kind": b"application",
-        b"overflow": b"wait",
+        b"overflow": b"wait", b"quota": b"sessions=3 queue-bytes=0",
     }  # fmt: skip
     assert client.hgetall(BLOCKED) == {b"thief-*": b"stolen"}
     assert store.user("alice") == user

@@ -273,6 +273,41 @@ def test_the_old_primary_is_left_at_once_with_all_that_it_replied_in_doubt() -> 
     play(scene)
 
 
+def test_a_link_does_not_come_up_while_a_failover_is_in_doubt() -> None:
+    async def scene(link: Link, listener: Listener, script: Script) -> None:
+        link.primary_in_doubt(doubt=True)
+        for _ in range(3):
+            reader, _writer = await script.greet()
+            async with asyncio.timeout(TIMEOUT_S):
+                assert await reader.read() == b""
+        assert listener.heard == []
+        link.primary_in_doubt(doubt=False)
+        await script.greet()
+        await listener.until("up")
+        assert not link.paused
+
+    play(scene)
+
+
+@pytest.mark.parametrize("news", ["announced", "moved"])
+def test_a_failover_during_the_greeting_keeps_the_link_from_the_old_primary(news: str) -> None:
+    async def scene(link: Link, listener: Listener, script: Script) -> None:
+        reader, writer = await script.greet(HELLO + PRIMARY)  # it still is
+        if news == "moved":
+            link.primary_moved(("127.0.0.1", script.port + 1))
+        else:
+            link.primary_in_doubt(doubt=True)
+        writer.write(FOUND)
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await reader.read() == b""
+        link.primary_in_doubt(doubt=False)
+        await script.greet()
+        await listener.until("up")
+        assert listener.heard.count("up") == 1
+
+    play(scene)
+
+
 def test_a_silent_server_is_given_up_only_when_it_answers_no_question() -> None:
     async def scene(_link: Link, listener: Listener, script: Script) -> None:
         reader, writer = await script.greet()

@@ -141,7 +141,11 @@ PRODUCER_LINES = (
     *(b"1 1 0 0 1,", b"9223372036854775807 -1 0 0 ", b"1 1 0 0 70000,-1,", b"2 9007199254740993 -1 -1 1,2,3,", b"x"),
     *(b"1 1 0 0 " + b"1," * 3000, b"1 1 0 0", b"3 99999999999999999999 0 0 1,", b"10 1 0 0 ,,,,"),
 )
-LIMITS = (b"holdmq.session-limit", b"holdmq.session-bytes", b"holdmq.session-ttl", b"holdmq.drain-timeout")
+LIMITS = (
+    *(b"holdmq.session-limit", b"holdmq.session-bytes", b"holdmq.session-ttl", b"holdmq.drain-timeout"),
+    *(b"holdmq.max-sessions", b"holdmq.max-retained", b"holdmq.max-sessions-per-user"),
+    *(b"holdmq.max-retained-per-user", b"holdmq.max-queue-bytes-per-user", b"holdmq.max-queue-bytes"),
+)
 RULES = (
     *(b"* hold=all last=on deliver=held", b"* hold=unheard", b"* hold=none", b"* hold=all maxlen=2 ttl=1 deliver=held"),
     *(
@@ -448,7 +452,7 @@ MODULE: tuple[Maker, ...] = (
     lambda g: [b"SESSION.DROP", g.key(), *g.epoch()],
     lambda g: [b"SESSION.OPEN", g.key(), b"OWNER", g.one(OWNERS), *g.maybe((b"CLEAN",), (b"EXPIRY", g.number),
                (b"LEASE", g.number), (b"IDENTITY", lambda: g.one(OWNERS)), (b"ADOPT", lambda: g.one(OWNERS)),
-               (b"REPLACE",))],
+               (b"REPLACE",), (b"USERSESSIONS", g.number), (b"USERBYTES", g.number), (b"USERRETAINED", g.number))],
     lambda g: [b"SESSION.OPEN", g.key(), b"OWNER", g.one(OWNERS), b"EXPIRY", g.one((b"0", b"1", b"100")),
                b"LEASE", g.one((b"1", b"100")), *g.will()],
     lambda g: [b"SESSION.OWNER", g.one(OWNERS), b"LEASE", g.one((b"0", b"1", b"100"), ODD_NUMBERS)],

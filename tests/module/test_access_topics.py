@@ -25,6 +25,7 @@ from tests.module.sessions_support import (
     wait_for_replica,
 )
 from tests.support import RawClient, Server, ServerKind, Status
+from tests.support.pages import blocks
 from tests.support.raw import encoded
 
 MakeRaw = Callable[..., RawClient]
@@ -534,12 +535,18 @@ def test_replicas_and_files_are_written_by_what_a_restricted_user_did(
 # --- The users of the docs --------------------------------------------------------------------------------------------
 
 
+def documented_users() -> dict[str, list[str]]:
+    """The commands of the page that make users, by the users' names."""
+    commands = [line.split() for block in blocks("docs/access.md", "redis") for line in block.text.splitlines()]
+    return {words[2]: words for words in commands}
+
+
 @pytest.fixture
 def as_documented(client: redis.Redis, raw: MakeRaw) -> Callable[[str], RawClient]:
     """Makes connections of the users that docs/access.md defines."""
 
     def make(name: str) -> RawClient:
-        [words] = [line.split() for line in DOCS.read_text().splitlines() if line.startswith(f"ACL SETUSER {name} ")]
+        words = documented_users()[name]
         client.execute_command(*words)
         connection = raw()
         assert connection.call("AUTH", name, words[4].removeprefix(">")) == Status("OK")
@@ -648,6 +655,11 @@ def test_the_documented_auditor_reads_and_writes_nothing(
     ]
     for command in commands:
         assert not refused(answers(auditor, command)[0]), command
+
+
+def test_every_documented_user_can_log_in(as_documented: Callable[[str], RawClient]) -> None:
+    for name in documented_users():
+        as_documented(name)
 
 
 def test_the_documented_operator_may_do_everything(

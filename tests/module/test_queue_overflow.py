@@ -24,6 +24,7 @@ from tests.support import Server, eventually
 MakeServer = Callable[..., Server]
 
 KB = 1000
+MOST_SEARCHED = 2000  # references at once
 
 
 @pytest.fixture(autouse=True)
@@ -187,6 +188,41 @@ def test_the_count_equals_a_recount_whatever_happens(client: redis.Redis) -> Non
                 publish(client, "t/x", "x" * random_.choice([10, KB, 10 * KB]), ttl=random_.choice([None, 1000]))
         assert bytes_of(session) <= 60 * KB
         assert_indexes_hold(client)
+        assert_counts(session)
+
+
+def searched(client: redis.Redis) -> int:
+    """References that were looked at so far."""
+    return int(client.info("holdmq")["holdmq_queue_references_searched"])
+
+
+def test_a_queue_that_fills_up_is_looked_through_once_when_it_is_short(client: redis.Redis) -> None:
+    session = opened(client)
+    before = searched(client)
+    for _ in range(5):
+        session.add(*["x"] * 1000)
+    session.add(*["x"] * 1000, limit=4000)
+    assert searched(client) - before <= 1000
+    assert client.zcard(session.name("messages")) == 4000
+    assert_counts(session)
+
+
+def test_many_long_queues_that_may_hold_expired_messages_are_searched_a_part_at_a_time(client: redis.Redis) -> None:
+    sessions = [opened(client, f"c{i}") for i in range(8)]
+    for session in sessions:
+        for _ in range(4):
+            session.add(*["x"] * 1000)
+    client.config_set("holdmq.session-limit", 4000)
+    for session in sessions:
+        session.expire_message(3000)
+    looks = 0
+    while any(client.zscore(session.name("messages"), session.message(3000)) for session in sessions):
+        before = searched(client)
+        publish(client, "t/x", "y")
+        assert searched(client) - before <= 3 * MOST_SEARCHED  # a server that does not run meanwhile may search more
+        looks += 1
+        assert looks < 400, "an expired reference is not found"
+    for session in sessions:
         assert_counts(session)
 
 

@@ -29,6 +29,7 @@ from holdmq_bridge.auth.settings import AuthSettings
 from holdmq_bridge.auth.throttle import AddressBudget, Known, Source, Throttle, source_of
 from holdmq_bridge.auth.verdict import ANONYMOUS, Change, Identity, Kind, Reason, Verdict
 from holdmq_bridge.auth.watcher import Watcher, log
+from holdmq_bridge.quota import NO_QUOTA
 
 _SERVER_TIMEOUT_S = 5.0
 _MAX_LOOKS = 10
@@ -288,8 +289,9 @@ class Authenticator:
             self._require_user(found, identity, client_id)
         kind = "" if found.user is None else found.user.session_kind
         overflow = "" if found.user is None else found.user.overflow
+        quota = NO_QUOTA if found.user is None else found.user.quota
         rules = _rules(policy, found.user, identity, client_id)
-        return Verdict(True, Reason.ACCEPTED, identity, rules, session_kind=kind, overflow=overflow)
+        return Verdict(True, Reason.ACCEPTED, identity, rules, session_kind=kind, overflow=overflow, quota=quota)
 
     def _require_user(self, found: Found, identity: Identity, client_id: bytes) -> None:
         user = found.user

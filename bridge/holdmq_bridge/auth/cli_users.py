@@ -13,6 +13,7 @@ from holdmq_bridge.auth.cli_common import output, pass_store
 from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import OVERFLOWS, User
 from holdmq_bridge.auth.store import Store, StoreError
+from holdmq_bridge.quota import MOST
 
 
 @click.group("user")
@@ -148,6 +149,35 @@ def user_overflow(store: Store, name: str, policy: str) -> None:
     store.change_user(name, lambda user: dataclasses.replace(user, overflow="" if policy == "default" else policy))
 
 
+class _Bound(click.ParamType[str]):
+    name = "number|default"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if text != "default" and not (text.isascii() and text.isdigit() and int(text[:20]) <= MOST):
+            self.fail(f"{text!r}: expected a whole number from 0 to {MOST}, or default", param, ctx)
+        return text
+
+
+@user_group.command("quota")
+@click.argument("name")
+@click.option("--sessions", type=_Bound(), help="Sessions that are there at a time.")
+@click.option("--queue-bytes", type=_Bound(), help="Bytes of messages in the queues of all of them.")
+@click.option("--retained", type=_Bound(), help="Retained messages.")
+@pass_store
+def user_quota(store: Store, name: str, sessions: str | None, queue_bytes: str | None, retained: str | None) -> None:
+    """Bound what the user NAME may have in the server, from the next connect of each client on.
+
+    0: no bound; default: what the server's settings say (holdmq.max-sessions-per-user and its kin). What is not named
+    stays. What there is already stays, too: only more is refused (reason code 0x97), or meets the overflow policy.
+    """
+    bounds = {"sessions": sessions, "queue_bytes": queue_bytes, "retained": retained}
+    given = {key: None if text == "default" else int(text) for key, text in bounds.items() if text is not None}
+    if not given:
+        raise click.UsageError("no bound: expected --sessions, --queue-bytes or --retained")
+    store.change_user(name, lambda user: dataclasses.replace(user, quota=dataclasses.replace(user.quota, **given)))
+
+
 @user_group.command("show")
 @click.argument("name")
 @pass_store
@@ -155,7 +185,13 @@ def user_show(store: Store, name: str) -> None:
     """Show one user."""
     user = store.user(name)
     output().fields(
-        _shown_user(user) | {"rules": len(user.rules), "session_kind": user.session_kind, "overflow": user.overflow}
+        _shown_user(user)
+        | {
+            "rules": len(user.rules),
+            "session_kind": user.session_kind,
+            "overflow": user.overflow,
+            "quota": str(user.quota),
+        }
     )
 
 

@@ -2,7 +2,8 @@
 
     {holdmq:auth}:version       STRING  grows with every change
     {holdmq:auth}:users         ZSET    the names of all users, score 0 (so: sorted, and read in pages)
-    {holdmq:auth}:user:<name>   HASH    password, enabled, superuser, roles, clients, rules, session_kind, overflow
+    {holdmq:auth}:user:<name>   HASH    password, enabled, superuser, roles, clients, rules, session_kind, overflow,
+                                        quota
     {holdmq:auth}:roles         HASH    role -> its rules, one a line
     {holdmq:auth}:blocked       HASH    client id or glob -> why
     __holdmq__:auth             channel {"version": 7, "after": 6, "users": ["alice"] or null for everything}
@@ -24,6 +25,7 @@ from typing import Final, TypeVar
 from holdmq.core import glob_matches
 from holdmq.errors import ArgumentError
 from holdmq_bridge.auth.rules import Rule, RuleList
+from holdmq_bridge.quota import NO_QUOTA, Quota
 
 T = TypeVar("T")
 
@@ -102,6 +104,7 @@ class User:
         rules: its own.
         session_kind: application or device, whatever its clients ask for; empty: what they ask for.
         overflow: what happens to messages for full queues of its sessions; empty: what the server's setting says.
+        quota: what it may have in the server.
     """
 
     name: str
@@ -113,6 +116,7 @@ class User:
     rules: tuple[Rule, ...] = ()
     session_kind: str = ""
     overflow: str = ""
+    quota: Quota = NO_QUOTA
 
     def check(self) -> "User":
         """Return it if it can be stored.
@@ -134,6 +138,10 @@ class User:
             raise ArgumentError(f"session kind {self.session_kind!r}: expected application, device or nothing")
         if self.overflow not in OVERFLOWS:
             raise ArgumentError(f"overflow {self.overflow!r}: expected {', '.join(filter(None, OVERFLOWS))} or nothing")
+        try:
+            self.quota.check()
+        except ValueError as error:
+            raise ArgumentError(f"quota of user {self.name!r}: {error}") from error
         return self
 
     def may_be_client(self, client_id: bytes) -> bool:
@@ -151,6 +159,7 @@ class User:
             "rules": format_rules(self.rules),
             "session_kind": self.session_kind,
             "overflow": self.overflow,
+            "quota": str(self.quota),
         }
 
     @classmethod
@@ -177,6 +186,7 @@ class User:
             rules=read("rules", parse_rules, ()),
             session_kind=read("session_kind", str, ""),
             overflow=read("overflow", str, ""),
+            quota=read("quota", Quota.parse, NO_QUOTA),
         )
         try:
             return user.check()

@@ -36,6 +36,7 @@ from holdmq_bridge.auth.records import (
 )
 from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import PAGE, Plan, Store, StoreError, check_roles
+from holdmq_bridge.quota import Quota
 
 T = TypeVar("T")
 
@@ -43,7 +44,18 @@ FORMAT = "holdmq-auth"
 FORMAT_VERSION = 1
 MAX_DOCUMENT_BYTES = 268_435_456
 _MAX_EXPORTS = 5
-_USER_KEYS = ("name", "password", "enabled", "superuser", "roles", "clients", "rules", "session_kind", "overflow")
+_USER_KEYS = (
+    "name",
+    "password",
+    "enabled",
+    "superuser",
+    "roles",
+    "clients",
+    "rules",
+    "session_kind",
+    "overflow",
+    "quota",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +100,7 @@ def _user_as_json(user: User) -> dict[str, Any]:
         "rules": list(map(str, user.rules)),
         "session_kind": user.session_kind,
         "overflow": user.overflow,
+        "quota": str(user.quota),
     }
 
 
@@ -205,6 +218,7 @@ def _user(found: dict[str, Any], what: str) -> User:
         rules=_rules(found.get("rules", []), what),
         session_kind=_typed(found.get("session_kind", ""), str, f"{what}: session_kind"),
         overflow=_typed(found.get("overflow", ""), str, f"{what}: overflow"),
+        quota=_quota(_typed(found.get("quota", ""), str, f"{what}: quota"), what),
     ).check()
     if user.password:
         try:
@@ -212,6 +226,13 @@ def _user(found: dict[str, Any], what: str) -> User:
         except BadHashError as error:
             raise ArgumentError(f"{what}: {error}") from error
     return user
+
+
+def _quota(text: str, what: str) -> Quota:
+    try:
+        return Quota.parse(text)
+    except ValueError as error:
+        raise ArgumentError(f"{what}: quota: {error}") from error
 
 
 def _rules(lines: Any, owner: str) -> tuple[Rule, ...]:

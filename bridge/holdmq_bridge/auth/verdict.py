@@ -7,6 +7,7 @@ import enum
 from dataclasses import dataclass, field
 
 from holdmq_bridge.auth.rules import CompiledRules
+from holdmq_bridge.quota import NO_QUOTA, Quota
 
 NO_RULES = CompiledRules((), default=False)
 _ADMINISTRATIVE_ACTION = 0x98
@@ -83,6 +84,7 @@ class Verdict:
         detail: the reason in words, for the log; never to be told to the client.
         session_kind: application or device, if its user has to have one; else empty.
         overflow: what happens to messages for its full queue, if its user's record says; else empty.
+        quota: what its user may have in the server, as far as the user's record says.
     """
 
     allowed: bool
@@ -92,6 +94,7 @@ class Verdict:
     detail: str = ""
     session_kind: str = ""
     overflow: str = ""
+    quota: Quota = NO_QUOTA
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,18 +159,35 @@ static bool channel_allowed(server_string *user_name, server_string *channel, ui
     return allowed;
 }
 
-bool access_may_pause(uint64_t client) {
-    static const char *const words[] = {"CLIENT", "PAUSE", "1"};
-    enum { COUNT = sizeof words / sizeof words[0] };
-    server_string *name = sv.GetClientUserNameById(detached, client), *argv[COUNT];
-    server_user *user = name == NULL ? NULL : sv.GetModuleUserFromUserName(name);
-    if (name != NULL) sv.FreeString(detached, name);
+/* May the user run these words as a command? */
+static bool words_allowed(server_string *user_name, const char *const *words, int count) {
+    enum { MOST_WORDS = 4 };
+    server_user *user = user_name == NULL ? NULL : sv.GetModuleUserFromUserName(user_name);
+    server_string *argv[MOST_WORDS];
     if (user == NULL) return false;
-    for (int i = 0; i < COUNT; i++) argv[i] = sv.CreateString(NULL, words[i], strlen(words[i]));
-    bool allowed = sv.ACLCheckCommandPermissions(user, argv, COUNT) == SERVER_OK;
-    for (int i = 0; i < COUNT; i++) sv.FreeString(NULL, argv[i]);
+    for (int i = 0; i < count; i++) argv[i] = sv.CreateString(NULL, words[i], strlen(words[i]));
+    bool allowed = sv.ACLCheckCommandPermissions(user, argv, count) == SERVER_OK;
+    for (int i = 0; i < count; i++) sv.FreeString(NULL, argv[i]);
     sv.FreeModuleUser(user);
     return allowed;
+}
+
+static bool client_may_run(uint64_t client, const char *const *words, int count) {
+    server_string *name = sv.GetClientUserNameById(detached, client);
+    bool allowed = words_allowed(name, words, count);
+    if (name != NULL) sv.FreeString(detached, name);
+    return allowed;
+}
+
+bool access_may_pause(uint64_t client) {
+    static const char *const words[] = {"CLIENT", "PAUSE", "1"};
+    return client_may_run(client, words, 3);
+}
+
+bool access_may_unsubscribe(uint64_t client, push_kind kind) {
+    static const char *const words[] = {
+        [PUSH_CHANNEL] = "UNSUBSCRIBE", [PUSH_PATTERN] = "PUNSUBSCRIBE", [PUSH_SHARD] = "SUNSUBSCRIBE"};
+    return client_may_run(client, &words[kind], 1);
 }
 
 /* Does the user begin with all commands ("+@all", from which some are taken), not with none? */
@@ -191,14 +208,7 @@ static bool dangerous_allowed(server_string *user_name) {
     static const char *const words[] = {"REPLICAOF", "NO", "ONE"};
     enum { COUNT = sizeof words / sizeof words[0] };
     if (sv.SetCommandACLCategories != NULL) return true;
-    server_user *user = sv.GetModuleUserFromUserName(user_name);
-    if (user == NULL) return false;
-    server_string *argv[COUNT];
-    for (int i = 0; i < COUNT; i++) argv[i] = sv.CreateString(NULL, words[i], strlen(words[i]));
-    bool allowed = sv.ACLCheckCommandPermissions(user, argv, COUNT) == SERVER_OK;
-    for (int i = 0; i < COUNT; i++) sv.FreeString(NULL, argv[i]);
-    sv.FreeModuleUser(user);
-    return allowed || !begins_with_all(user_name);
+    return words_allowed(user_name, words, COUNT) || !begins_with_all(user_name);
 }
 
 static unsigned judge(server_string *user) {

@@ -14,6 +14,7 @@
 #define HMQ_ACCESS_H
 
 #include "module.h"
+#include "push.h"
 
 /* May (S)PUBLISH to this channel by this client (0: unknown) be rewritten? */
 bool access_may_intercept(uint64_t client, server_string *channel, bool sharded);
@@ -60,6 +61,8 @@ void access_forget_all(void);
  * users.  Nothing is remembered meanwhile. */
 void access_pause_comes(long long timeout_ms);
 bool access_may_pause(uint64_t client);
+/* ... UNSUBSCRIBE or its kin? */
+bool access_may_unsubscribe(uint64_t client, push_kind kind);
 /* The client may run a script next.  Commands of a script come under another id: whose script it is then says the server
  * (internals.h), of those seen here; where it does not, the right is there only if all users have it. */
 void access_script_caller(uint64_t client);

@@ -1,5 +1,6 @@
 /* channel_index.c - keeps which channels have keys of which kind, and whether others use a channel's name. */
 #include "channel_index.h"
+#include "turns.h"
 
 #include <string.h>
 
@@ -54,6 +55,14 @@ bool channel_index_holds_anywhere(hmq_slice channel) {
     return has_anywhere(channel, KIND_BIT(HMQ_CHANNEL_HELD));
 }
 
+bool channel_index_keeps_nothing(void) {
+    for (int db = 0; db < index_databases(); db++) {
+        const index_t *index = index_peek(db);
+        if (index != NULL && (index->scan_needed || sv.DictSize(index->held) > 0)) return false;
+    }
+    return true;
+}
+
 bool channel_index_keeps_anywhere(hmq_slice channel) {
     return has_anywhere(channel, ~0u);
 }
@@ -85,11 +94,15 @@ void channel_index_key_changed(index_t *index, hmq_slice name, bool present) {
 
 /* ---- who uses the names ------------------------------------------------------------------------------------- */
 
+static void claim(index_t *index, hmq_slice name) {
+    sv.DictSetC(index->claimed, name.data, name.len, index);
+    turns_wanted();
+}
+
 void channel_index_name_used(index_t *index, hmq_slice name, bool is_list) {
     if (is_list) see_list(hash_of(name));
     unsigned kinds = channel_index_kinds(index, name);
-    if ((kinds & KIND_BIT(HMQ_CHANNEL_HELD)) && !(kinds & KIND_BIT(HMQ_CHANNEL_ASIDE)))
-        sv.DictSetC(index->claimed, name.data, name.len, index);
+    if ((kinds & KIND_BIT(HMQ_CHANNEL_HELD)) && !(kinds & KIND_BIT(HMQ_CHANNEL_ASIDE))) claim(index, name);
 }
 
 void channel_index_forget_names(void) {

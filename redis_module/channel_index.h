@@ -21,6 +21,7 @@
 unsigned channel_index_kinds(const index_t *index, hmq_slice channel);
 /* Does the channel hold messages, or keep anything, in any database?  True if that is not known. */
 bool channel_index_holds_anywhere(hmq_slice channel);
+bool channel_index_keeps_nothing(void);
 bool channel_index_keeps_anywhere(hmq_slice channel);
 /* Does it hold messages that have not stepped aside, in any database? */
 bool channel_index_shows_anywhere(hmq_slice channel);

@@ -9,6 +9,7 @@
 #include "filter_unit.h"
 #include "index.h"
 #include "replication.h"
+#include "turns.h"
 
 /* A list's expiry is moved only when it would be moved by more than this part of the ttl, so that most messages
  * replicate as one RPUSH: a message lives at least its ttl, at most 1/64 longer. */
@@ -261,6 +262,7 @@ static bool begins_with(const char *text, size_t len, const char *word) {
 
 /* Runs a step as a command of its own.  `*done`: it was run; the result is the error if the server refuses writes now. */
 static server_string *run(server_ctx *ctx, step *s, bool *done) {
+    turns_wanted();
     server_string *name = channel_key(slice_of(s->channel), HMQ_CHANNEL_HELD), *refusal = NULL;
     bool is_unit = filter_unit_begin();
     running = s;
@@ -356,6 +358,13 @@ static bool may_mark(void) {
     int flags = sv.GetContextFlags(detached);
     return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING)) &&
            !sv.AvoidReplicaTraffic();
+}
+
+bool store_any_claimed(void) {
+    for (int db = 0; db < index_databases(); db++) {
+        if (index_exists(db) && sv.DictSize(index_peek(db)->claimed) > 0) return true;
+    }
+    return false;
 }
 
 void store_before_sleep(void) {

@@ -44,5 +44,7 @@ void store_cut(server_ctx *ctx, server_string *channel, size_t count);
 
 /* Marks channels that are claimed (channel_index.h); once in a turn of the event loop. */
 void store_before_sleep(void);
+/* Is there a channel whose name is used, and which is not marked yet? */
+bool store_any_claimed(void);
 
 #endif

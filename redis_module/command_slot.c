@@ -3,6 +3,7 @@
 
 #include "errors.h"
 #include "slots.h"
+#include "turns.h"
 
 #define KEYS_BY_SLOT 0x070200 /* no older server keeps them apart; Valkey tells modules a later version */
 
@@ -24,6 +25,7 @@ static int run_bound(server_command_handler handler, server_ctx *ctx, server_str
 }
 
 int command_slot_run(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
+    turns_wanted();
     bool binds = keeps_slots_apart() && argc > 1 && !now.binds; /* else it is a part of one that does */
     return binds ? run_bound(handler, ctx, argv, argc, slice_of(argv[1])) : handler(ctx, argv, argc);
 }
@@ -34,6 +36,7 @@ static bool is_in_company(server_ctx *ctx) {
 }
 
 int command_slot_run_wide(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
+    turns_wanted();
     if (!is_in_company(ctx) || sv.IsChannelsPositionRequest(ctx)) return handler(ctx, argv, argc);
     return reply_error(ctx, ERROR_SYNTAX,
                        "%s cannot be part of a transaction or script in a cluster: what it reads and writes belongs to "
@@ -42,6 +45,7 @@ int command_slot_run_wide(server_command_handler handler, server_ctx *ctx, serve
 }
 
 int command_slot_run_keyless(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
+    turns_wanted();
     bool binds = !now.binds && is_in_company(ctx);
     return binds ? run_bound(handler, ctx, argv, argc, (hmq_slice){0}) : handler(ctx, argv, argc);
 }

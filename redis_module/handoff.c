@@ -9,8 +9,11 @@
 #include "channel_index.h"
 #include "command_slot.h"
 #include "give.h"
+#include "leave.h"
+#include "no_touch.h"
 #include "owner.h"
 #include "pattern_walk.h"
+#include "turns.h"
 
 #define MOST_AT_ONCE 64 /* names of one command that are served in its step; more of them by a walk */
 
@@ -71,10 +74,12 @@ static note *note_new(uint64_t client, push_kind kind, bool many) {
 
 static bool job_pending;
 
+/* Not while writes are paused: if the transaction itself has paused them, the server has not replicated it yet, and a command
+ * that is called now makes it stop for that.  The notes wait for the next command then. */
 static void run_job(server_ctx *ctx, void *data) {
     (void)ctx, (void)data;
     job_pending = false;
-    handoff_settle(false);
+    if (!sv.AvoidReplicaTraffic()) handoff_settle(false);
 }
 
 /* A client that has subscriptions may name one of them again, and in a transaction one of several commands may be refused:
@@ -102,6 +107,7 @@ static void keep_names_come_to(note *n) {
 }
 
 static void note_due(note *n, bool in_transaction) {
+    turns_wanted();
     n->next = NULL;
     *due_end = n;
     due_end = &n->next;
@@ -165,8 +171,10 @@ static void on_client_change(server_ctx *ctx, server_event event, uint64_t sub, 
     const server_client_info *info = data;
     if (sub != SERVER_CLIENT_DISCONNECTED) return;
     owner_client_gone(info->id);
+    no_touch_client_gone(info->id);
     if (info->flags & SERVER_CLIENT_PUBSUB) channel_subscriber_left();
     if (waiting != NULL) handoff_transaction(info->id, false);
+    leave_transaction(info->id, false);
     access_transaction_ends(info->id);
 }
 

@@ -19,6 +19,8 @@
 #include "filter_unit.h"
 #include "handoff.h"
 #include "internals.h"
+#include "leave.h"
+#include "no_touch.h"
 #include "pattern_walk.h"
 #include "push.h"
 #include "replication.h"
@@ -93,10 +95,11 @@ static bool database_of(uint64_t client, int *db) {
 }
 
 /* Will the command of this client run right after the filter, as it is?  Not in a transaction or script, not while the server
- * is paused or busy, not for who has still to authenticate. */
+ * is paused or busy, not for who has still to authenticate.  If keys may be looked at for it. */
 static bool runs_now(uint64_t client, int flags, int *db) {
     if (client == 0 || handoff_pending() || drain_any() || (flags & SERVER_CTX_LUA) || sv.AvoidReplicaTraffic())
         return false;
+    if (!no_touch_may_look(client)) return false;
     return internals_is_authenticated(client) && !is_in_multi(client) && database_of(client, db);
 }
 
@@ -107,7 +110,8 @@ static void replace_name(server_filter_ctx *filter, server_string *name) {
 
 /* The message of a user whose publishes cannot be kept (no right to CHANNEL.PUBLISH). */
 static void leave(uint64_t client, server_string *channel, bool sharded, bool is_now) {
-    if (is_now && access_may_publish_as(client, channel, sharded)) channel_not_kept(channel);
+    if (!is_now || !channel_index_keeps_anywhere(slice_of(channel))) return;
+    if (access_may_publish_as(client, channel, sharded)) channel_not_kept(channel);
 }
 
 /* The same for a dry run: counts the message.  True if nothing else is to be done, since CHANNEL.PUBLISH will count it, or
@@ -121,15 +125,23 @@ static bool dry_run(server_filter_ctx *filter, uint64_t client, int db, bool sha
     return true;
 }
 
+/* No rule, nothing kept from before, no dry run: as on a server without the module. */
+static bool concerns_nothing(void) {
+    return hmq_policy_count(settings.policy) == 0 && !drain_any() && !walk_any() && channel_index_keeps_nothing() &&
+           !dryrun_is_active();
+}
+
 /* PUBLISH, where this server may keep messages: stays as it is if the message could be kept, or need not be; else it goes to
  * CHANNEL.PUBLISH, with the same arguments in the same places. */
 static void publish(server_filter_ctx *filter, bool sharded) {
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) != 3) return; /* else the server's own arity error */
+    if (concerns_nothing()) return;
     uint64_t client = client_of(filter);
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
-    if (walk_any() && !is_busy_for(client)) walk_before_publish(channel, sharded);
+    bool may_walk = no_touch_may_look(client), is_walked = walk_any() && !is_busy_for(client);
+    if (is_walked && may_walk) walk_before_publish(channel, sharded);
     if (can.cluster && !sharded) return; /* receivers on other nodes are not counted: "unheard" cannot be known */
-    if (!sharded && stays_stock(client, slice_of(channel))) return;
+    if (!sharded && (may_walk || !is_walked) && stays_stock(client, slice_of(channel))) return;
     int flags = sv.GetContextFlags(detached), db = 0;
     if (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING))) return;
     const hmq_rule *rule = channel_rule(channel);
@@ -143,8 +155,8 @@ static void publish(server_filter_ctx *filter, bool sharded) {
     if (is_now && channel_keep_first(client, db, channel, sv.CommandFilterArgGet(filter, 2), sharded) == CHANNEL_STOCK)
         return;
     if (sharded && channel_slot_moves(channel)) return;
-    bool is_kept =
-        rule->hold != HMQ_HOLD_NONE || rule->last || drain_any() || channel_index_holds_anywhere(slice_of(channel));
+    bool is_kept = rule->hold != HMQ_HOLD_NONE || rule->last || is_walked || drain_any() ||
+                   channel_index_holds_anywhere(slice_of(channel));
     if (is_kept) replace_name(filter, sharded ? channel_spublish_name : channel_publish_name);
 }
 
@@ -158,7 +170,8 @@ static void read_list(server_filter_ctx *filter, hmq_slice name) {
     if (sv.GetContextFlags(detached) & SERVER_CTX_LUA) return; /* an application's own */
     server_client_info info = {.version = 1};
     if (client != 0 && sv.GetClientInfoById(&info, client) != SERVER_OK) return;
-    if (client != 0 && !(info.flags & SERVER_CLIENT_MULTI) && !channel_shows_held(detached, info.db, channel)) return;
+    bool is_now = client != 0 && !(info.flags & SERVER_CLIENT_MULTI) && no_touch_may_look(client);
+    if (is_now && !channel_shows_held(detached, info.db, channel)) return;
     if (access_is_resp2_subscriber(client) || !access_may_see_held(client, channel)) return;
     server_string *command = sv.HoldString(NULL, sv.CommandFilterArgGet(filter, 0));
     replace_name(filter, read_name);
@@ -186,10 +199,10 @@ static void subscribe(server_filter_ctx *filter, push_kind kind) {
 }
 
 static void unsubscribe(server_filter_ctx *filter, push_kind kind) {
+    uint64_t client = client_of(filter);
     channel_subscriber_left();
-    if (!can.filter_client || is_busy_for(client_of(filter))) return;
-    with_names(filter, kind, drain_unsubscribes);
-    with_names(filter, kind, walk_unsubscribes);
+    if (!can.filter_client || (!drain_any() && !walk_any()) || is_busy_for(client)) return;
+    if (access_may_unsubscribe(client, kind)) with_names(filter, kind, is_in_multi(client) ? leave_later : leave_now);
 }
 
 /* AUTH or HELLO: the next verdict has to be a new one; inside MULTI it cannot be known yet. */
@@ -212,6 +225,7 @@ static void users_change(uint64_t client) {
 static void transaction_ends(uint64_t client) {
     channel_subscriber_left(); /* RESET */
     handoff_transaction(client, false);
+    leave_transaction(client, false);
     access_transaction_ends(client);
 }
 
@@ -228,6 +242,7 @@ static void transaction_runs(uint64_t client) {
     channel_subscriber_came();
     selects++;
     handoff_transaction(client, true);
+    leave_transaction(client, true);
     access_transaction_ends(client);
     access_forget_all();
     if (queued_pause_ms > 0) access_pause_comes(queued_pause_ms);
@@ -239,9 +254,10 @@ static bool argument_is(server_filter_ctx *filter, int at, const char *word) {
     return slice_is(slice_of(sv.CommandFilterArgGet(filter, at)), word);
 }
 
-/* CLIENT PAUSE <ms> ...  Inside MULTI: it comes with some EXEC. */
+/* CLIENT NO-TOUCH <ON or OFF>, CLIENT PAUSE <ms> ...  Inside MULTI: it comes with some EXEC. */
 static void client_command_comes(server_filter_ctx *filter, uint64_t client) {
     long long ms;
+    if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "NO-TOUCH")) no_touch_comes(client);
     if (sv.CommandFilterArgsCount(filter) < 3 || !argument_is(filter, 1, "PAUSE")) return;
     if (sv.StringToLongLong(sv.CommandFilterArgGet(filter, 2), &ms) != SERVER_OK || ms < 0) return;
     if (client != 0 && !access_may_pause(client)) return; /* it will be refused */
@@ -293,8 +309,9 @@ static bool is_publish(hmq_slice name) {
 
 /* A connection's command: whoever subscribed before it has done so by now.  One of a script: perhaps not yet. */
 static void settle(server_filter_ctx *filter) {
-    if (is_busy_for(client_of(filter))) return;
-    filter_unit_client(client_of(filter));
+    uint64_t client = client_of(filter);
+    if (is_busy_for(client) || !no_touch_may_look(client)) return;
+    filter_unit_client(client);
     bool is_unit = filter_unit_begin();
     handoff_settle(!can.filter_client || is_connected(sv.CommandFilterGetClientId(filter)));
     if (is_unit) filter_unit_end();
@@ -386,5 +403,6 @@ bool intercept_start(server_ctx *ctx) {
     channel_publish_name = sv.CreateString(NULL, "CHANNEL.PUBLISH", 15);
     channel_spublish_name = sv.CreateString(NULL, "CHANNEL.SPUBLISH", 16);
     read_name = sv.CreateString(NULL, "HOLDMQ.READ", 11);
+    no_touch_start(ctx);
     return sv.RegisterCommandFilter(ctx, on_command, SERVER_FILTER_NOSELF) != NULL;
 }

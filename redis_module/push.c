@@ -6,6 +6,7 @@
 
 #include "internals.h"
 #include "replication.h"
+#include "turns.h"
 
 /* What a client is given ahead at most, whatever its limits allow. */
 #define MOST_AHEAD (1u << 20)
@@ -85,11 +86,13 @@ static bool limits_may_change; /* in this turn of the event loop */
 
 static size_t allowance(void) {
     if (allowed_bytes == 0 || limits_may_change) allowed_bytes = read_allowance();
+    turns_wanted();
     return allowed_bytes;
 }
 
 void push_limits_may_change(void) {
     limits_may_change = true;
+    turns_wanted();
 }
 
 void push_begin_turn(void) {

@@ -2,6 +2,7 @@
 #include "push_budget.h"
 
 #include "push.h"
+#include "turns.h"
 
 static struct {
     size_t turn_room;    /* bytes that may be pushed in this turn to inboxes whose link is not known */
@@ -53,6 +54,7 @@ static bool take(size_t *room, size_t bytes) {
 }
 
 bool push_budget_allows(server_ctx *ctx, const indexed_session *session, size_t bytes) {
+    turns_wanted();
     if (budget.unlooked + bytes > PUSH_LOOK_BYTES) look();
     if (!budget.is_crowded && budget.unlooked + bytes <= PUSH_LOOK_BYTES) {
         budget.unlooked += bytes;

@@ -1,5 +1,6 @@
 /* timers.c - timers of the server that can be stopped and go on. */
 #include "timers.h"
+#include "turns.h"
 
 #include <assert.h>
 
@@ -32,9 +33,14 @@ void timers_arm(server_ctx *ctx, module_timer *timer, long long period_ms) {
 void timers_stop(server_ctx *ctx) {
     if (stopped) return;
     stopped = true;
+    turns_wanted(); /* which resumes them */
     for (int i = 0; i < timer_count; i++) {
         if (timers[i]->armed) sv.StopTimer(ctx, timers[i]->id, NULL);
     }
+}
+
+bool timers_are_stopped(void) {
+    return stopped;
 }
 
 void timers_resume(server_ctx *ctx) {

@@ -17,6 +17,7 @@ typedef struct module_timer {
 void timers_arm(server_ctx *ctx, module_timer *timer, long long period_ms);
 /* Stops all, until timers_resume. */
 void timers_stop(server_ctx *ctx);
+bool timers_are_stopped(void);
 /* What is overdue fires at once: whoever stops timers often cannot keep them from firing. */
 void timers_resume(server_ctx *ctx);
 

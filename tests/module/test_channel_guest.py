@@ -326,3 +326,19 @@ def test_an_idle_server_runs_no_command(fresh_server: MakeServer) -> None:
     calls: dict[str, Any] = statistics(client)
     assert set(calls) <= {"cmdstat_info", "cmdstat_config|resetstat"}
     assert client.info("stats")["total_commands_processed"] >= start
+
+
+def test_a_module_with_nothing_to_do_is_told_of_no_turn_of_the_event_loop(fresh_server: MakeServer) -> None:
+    client = fresh_server(config=["hz 100"]).client()
+
+    def turns_of_commands() -> int:
+        before: int = information(client)["turns_heard"]
+        for number in range(50):
+            client.set("k", number)
+            client.get("k")
+        return int(information(client)["turns_heard"]) - before
+
+    eventually(lambda: turns_of_commands() == 0)
+    client.publish("ch", "held")
+    assert turns_of_commands() > 0
+    eventually(lambda: turns_of_commands() == 0)

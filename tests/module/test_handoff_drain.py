@@ -182,6 +182,29 @@ def test_when_the_reader_goes_the_rest_stays_for_the_next(client: redis.Redis, r
     assert client.dbsize() == 0
 
 
+@pytest.mark.parametrize("how", ["NOPERM", "DISCARD", "EXEC"])
+def test_an_unsubscription_counts_when_the_server_carries_it_out(client: redis.Redis, raw: MakeRaw, how: str) -> None:
+    reader = raw(protocol=3)
+    client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "&*", "+@all")
+    reader.call("AUTH", "reader", "any")
+    start_drain(client, reader)
+    if how == "NOPERM":
+        client.execute_command("ACL", "SETUSER", "reader", "-unsubscribe")
+        reader.send("UNSUBSCRIBE", "ch")
+    else:
+        reader.send_all(("MULTI",), ("UNSUBSCRIBE", "ch"), (how,))
+    last = "unsubscribe" if how == "NOPERM" else how.lower()
+    eventually(lambda: [line["cmd"] for line in client.client_list() if line["user"] == "reader"] == [last])
+    if how == "EXEC":
+        eventually(lambda: client.pubsub_numsub("ch") == [(b"ch", 0)])
+        rest = held(client, "ch")
+        assert rest == TEXTS[-len(rest) :]
+    else:
+        assert read_messages(reader, COUNT) == TEXTS
+        assert client.publish("ch", "live") == 1
+        assert messages(reader.pending()) == [b"live"]
+
+
 def test_when_the_reader_goes_what_was_published_meanwhile_reaches_who_listens(
     client: redis.Redis, raw: MakeRaw
 ) -> None:

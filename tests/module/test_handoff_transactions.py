@@ -10,6 +10,7 @@ import redis
 
 from tests.module.channels_support import (
     MakeRaw,
+    MakeServer,
     Part,
     answers,
     busy,
@@ -250,3 +251,21 @@ def test_a_command_that_is_refused_for_a_slow_script_does_not_tear_the_reply_of_
     assert confirmation == [b"subscribe", b"ch", 1]
     assert isinstance(killed, ReplyError)
     assert messages(rest) == ([b"held"] if knows_clients(client) else [])
+
+
+@pytest.mark.parametrize(("command", "name"), [("SUBSCRIBE", "ch"), ("PSUBSCRIBE", "c*")])
+def test_a_transaction_that_pauses_writes_subscribes_as_any_other(
+    fresh_server: MakeServer, raw: MakeRaw, command: str, name: str
+) -> None:
+    """Before it is replicated, a server that has a replica stops if a module calls a command."""
+    server = fresh_server()
+    fresh_server(replica_of=server)
+    client, connection = server.client(), raw(server, protocol=3)
+    client.publish("ch", "held")
+    connection.send_all(("MULTI",), ("CLIENT", "PAUSE", 60_000, "WRITE"), ("SET", "k", "v"), (command, name), ("EXEC",))
+    came = connection.read_many(5)
+    came += connection.pending()
+    assert messages(came) == ([b"held"] if serves_each(client) else [])
+    client.client_unpause()
+    assert (client.get("k"), client.publish("ch", "live")) == (b"v", 1)
+    assert messages(connection.pending())[-1:] == [b"live"]

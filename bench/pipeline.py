@@ -16,11 +16,10 @@ baselines do the same for every message, so they get fewer (`--baseline-rows`): 
 import contextlib
 import json
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -36,6 +35,7 @@ from bench import pipeline_data as data
 from bench import pipeline_jobs as jobs
 from bench.machine import this_machine
 from bench.pair import running
+from bench.pipeline_figures import Cases, Figure
 from holdmq_pipeline import layout
 from holdmq_pipeline.archive import archived
 from holdmq_pipeline.archive_table import Change, open_table
@@ -55,69 +55,6 @@ LAYOUT_FILTERS = (
 )
 
 
-@dataclass
-class Figure:
-    """A line of the table.
-
-    Attributes:
-        case: which part.
-        what: was measured.
-        rows: of each run.
-        rate: rows a second, the median.
-        against: what it is compared with; empty: nothing.
-        ratio: how many times faster; for the layout: rows decoded for each that matches.
-        wanted: what is to be reached; None: nothing is claimed.
-    """
-
-    case: str
-    what: str
-    rows: int
-    rate: float
-    against: str = ""
-    ratio: float | None = None
-    wanted: float | None = None
-
-
-class Bench:
-    """Runs the cases and keeps the figures."""
-
-    def __init__(self, rows: int, write_rows: int, baseline_rows: int, rounds: int) -> None:
-        self.rows = rows
-        self.write_rows = write_rows
-        self.baseline_rows = baseline_rows
-        self.rounds = rounds
-        self.figures: list[Figure] = []
-
-    def rate(
-        self, case: str, what: str, rows: int, do: Callable[[], object], before: Callable[[], object] | None = None
-    ) -> float:
-        """Does it so many times; the median rate. What comes before is not measured."""
-        seconds = []
-        for _round in range(self.rounds):
-            if before is not None:
-                before()
-            begin = time.perf_counter()
-            do()
-            seconds.append(time.perf_counter() - begin)
-        rate = rows / statistics.median(seconds)
-        self.figures.append(Figure(case, what, rows, rate))
-        click.echo(f"{case:8} {what:58} {rate:12,.0f} rows/s", err=True)
-        return rate
-
-    def once(self, case: str, what: str, rows: int, do: Callable[[], object]) -> float:
-        """The same, measured once: a whole job."""
-        rounds, self.rounds = self.rounds, 1
-        try:
-            return self.rate(case, what, rows, do)
-        finally:
-            self.rounds = rounds
-
-    def compare(self, against: str, ratio: float, wanted: float | None) -> None:
-        """Says of the last figure how it stands beside another."""
-        last = self.figures[-1]
-        last.against, last.ratio, last.wanted = against, ratio, wanted
-
-
 def source(spark: SparkSession, url: str, **options: Any) -> DataFrame:
     """The data source."""
     return spark.read.format("holdmq").options(url=url, store=data.STORE, **options).load()
@@ -128,7 +65,7 @@ def noop(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def read_case(bench: Bench, spark: SparkSession, url: str, cores: int) -> None:
+def read_case(bench: Cases, spark: SparkSession, url: str, cores: int) -> None:
     """Reading: each form beside a baseline that makes the same columns."""
     whole = bench.rate("read", f"data source, 13 columns, {cores} cores", bench.rows, lambda: noop(source(spark, url)))
     of_whole = bench.figures[-1]
@@ -149,7 +86,7 @@ def read_case(bench: Bench, spark: SparkSession, url: str, cores: int) -> None:
     bench.compare("data source, 4 columns", limit / four, None)
 
 
-def parquet_case(bench: Bench, spark: SparkSession, url: str) -> None:
+def parquet_case(bench: Cases, spark: SparkSession, url: str) -> None:
     """Into files."""
     with tempfile.TemporaryDirectory() as folder:
         narrow = "offset long, topic string, payload binary, timestamp timestamp"
@@ -173,7 +110,7 @@ def parquet_case(bench: Bench, spark: SparkSession, url: str) -> None:
         bench.compare("redis-py scan + createDataFrame", bench.figures[-1].rate / plain, None)
 
 
-def write_case(bench: Bench, spark: SparkSession, url: str) -> None:
+def write_case(bench: Cases, spark: SparkSession, url: str) -> None:
     """Writing, each time to a server that is empty but for a store that keeps every topic."""
     admin = redis.Redis.from_url(url)
 
@@ -216,7 +153,7 @@ def write_case(bench: Bench, spark: SparkSession, url: str) -> None:
     admin.close()
 
 
-def filter_case(bench: Bench, spark: SparkSession, url: str) -> None:
+def filter_case(bench: Cases, spark: SparkSession, url: str) -> None:
     """Filters: what each matching message takes, as a multiple of what it takes when all match (time for time)."""
     narrow = "offset long, topic string, payload binary, timestamp timestamp"
     options = {"url": url, "store": data.STORE}
@@ -232,7 +169,7 @@ def filter_case(bench: Bench, spark: SparkSession, url: str) -> None:
             bench.compare("a message of #, without plan and start (time)", seconds[topic_filter] / seconds["#"], None)
 
 
-def layout_case(bench: Bench, spark: SparkSession, rows: int) -> None:
+def layout_case(bench: Cases, spark: SparkSession, rows: int) -> None:
     """Read amplification."""
     first_us = int(datetime(2026, 1, 5, tzinfo=UTC).timestamp()) * 1_000_000
     with tempfile.TemporaryDirectory() as folder:
@@ -286,7 +223,7 @@ def session(cores: int) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def measure(bench: Bench, url: str, chosen: tuple[str, ...], sizes: dict[str, int]) -> None:
+def measure(bench: Cases, url: str, chosen: tuple[str, ...], sizes: dict[str, int]) -> None:
     """The parts that are asked for; reading with one core, too."""
     of_history = {"read", "parquet", "filter"} & set(chosen)
     for cores in (1, 2):
@@ -333,7 +270,7 @@ def main(
     """Measure the Spark pipeline, each part beside its baseline."""
     chosen = only or CASES
     machine = this_machine()
-    bench = Bench(rows, write_rows, baseline_rows, rounds)
+    bench = Cases(rows, write_rows, baseline_rows, rounds)
     with running(module=True, aof=False) as server:
         if {"read", "parquet", "filter"} & set(chosen):
             data.fill_history(server.admin, rows)

@@ -10,12 +10,13 @@ audit    a world without faults, which takes as long as one with; beside the sam
 import base64
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.pair import HOST, Bench, running
+from bench.pipeline_figures import Cases
 from holdmq.core import PatternLearner, Record
 from holdmq_pipeline.jobs.audit import Evidence, audit
 from holdmq_pipeline.jobs.learn import LearnOptions, learn
@@ -24,9 +25,6 @@ from holdmq_pipeline.options import Options
 from holdmq_pipeline.session_plan import Target
 from holdmq_pipeline.tbmq import Rules, from_keyspace
 from holdmq_pipeline.tbmq_messages import message_of_json
-
-if TYPE_CHECKING:
-    from bench.pipeline import Bench as Cases
 
 PER_CLIENT = 50
 SUFFIXES = ("temperature", "pressure", "state/battery", "state/network", "config")
@@ -50,7 +48,7 @@ def learn_in_c(rows: int) -> PatternLearner:
     return learner
 
 
-def learn_case(cases: "Cases", spark: SparkSession, topics: int) -> None:
+def learn_case(cases: Cases, spark: SparkSession, topics: int) -> None:
     """Learning."""
     learn(topics_of(spark, 1000))
     ours = cases.once("learn", "seven sets, in the driver", topics, lambda: learn(topics_of(spark, topics)))
@@ -94,7 +92,7 @@ def url_of(server: Bench) -> str:
     return f"redis://{HOST}:{server.admin.connection_pool.connection_kwargs['port']}"
 
 
-def migrate_case(cases: "Cases", spark: SparkSession, clients: int) -> None:
+def migrate_case(cases: Cases, spark: SparkSession, clients: int) -> None:
     """From one server into another."""
     rows = clients * PER_CLIENT
     with running(module=False, aof=False) as old, running(module=True, aof=False) as new:
@@ -114,7 +112,7 @@ def migrate_case(cases: "Cases", spark: SparkSession, clients: int) -> None:
         cases.figures[-2].against, cases.figures[-2].ratio = "redis-py, client by client", ours / by_hand
 
 
-def audit_case(cases: "Cases", spark: SparkSession, rows: int) -> None:
+def audit_case(cases: Cases, spark: SparkSession, rows: int) -> None:
     """Nothing is wrong, which takes as long as if it were."""
     sent = spark.range(rows).selectExpr(
         "cast(id as string) as message",

@@ -21,8 +21,8 @@ RECEIVE_BYTES = 1 << 20
 TOKEN = b"end-of-pipeline"
 
 Command = tuple[Any, ...]  # bytes, str and int
-_pack: Callable[[Command], bytes] = hiredis.pack_command  # its own stub takes tuples of one element only
-_PING = _pack((b"PING", TOKEN))
+encoded: Callable[[Command], bytes] = hiredis.pack_command  # its own stub takes tuples of one element only
+_PING = encoded((b"PING", TOKEN))
 _END = b"$%d\r\n%b\r\n" % (len(TOKEN), TOKEN)
 
 
@@ -31,7 +31,7 @@ def packed(commands: Iterable[Command], pipeline: int = PIPELINE) -> list[bytes]
     pipelines: list[bytes] = []
     waiting: list[bytes] = []
     for command in commands:
-        waiting.append(_pack(command))
+        waiting.append(encoded(command))
         if len(waiting) == pipeline:
             pipelines.append(b"".join([*waiting, _PING]))
             waiting.clear()

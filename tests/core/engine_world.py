@@ -4,8 +4,10 @@
     Client ◄──bytes── engine ◄──replies, pushes──┘
 
 Every step is small and may be cut anywhere: bytes wait on the way, commands wait to be executed, the server refuses, is
-lost with what was under way, comes back as it was or as it was at an earlier moment, and memory lacks.  What must hold
-is asserted where it shows; `settle` brings the world to rest and asserts what must hold then.
+lost with what was under way, comes back as it was or as it was at an earlier moment, and memory lacks.  With
+`wait_replicas` replicas confirm late, or not at all, and what comes back may be a replica that has what was confirmed
+last and nothing else: nothing that a publisher was promised may lack there.  What must hold is asserted where it shows;
+`settle` brings the world to rest and asserts what must hold then.
 
 Identifiers are few, so that they come round; every message has a number of its own, which is its payload.
 """
@@ -16,7 +18,7 @@ from holdmq.core.engine import OutOfStepError
 from tests.core.engine_talk import T0, connect, write_some
 from tests.core.engine_world_client import Client, Link
 from tests.core.engine_world_owner import DENIED, MOST_UNANSWERED, Owner
-from tests.core.engine_world_server import Mark, Message, Server, Session, key_of
+from tests.core.engine_world_server import Data, Mark, Message, Server, Session, key_of
 from tests.core.support import Books
 
 LARGE = 300  # bytes of a message that is too large for a client with a maximum
@@ -24,10 +26,15 @@ MAX_PACKET_OUT = 200
 
 
 class World:
-    """Everything; its steps, and what must hold."""
+    """Everything; its steps, and what must hold.
 
-    def __init__(self) -> None:
+    Args:
+        wait_replicas: that have to confirm a publish before it is acknowledged; 0: none.
+    """
+
+    def __init__(self, wait_replicas: int = 0) -> None:
         self.now_ms = T0
+        self.wait_replicas = wait_replicas
         self.starving = 0  # allocations that fail from now on
         self.starved = False
         self.books = Books(self._fails)
@@ -226,18 +233,30 @@ class World:
         if self.owner.up:
             return
         if older:
-            self.go_back()
+            self.excused |= self.go_back(self.server.snapshot)
         self.owner.come_up()
 
-    def go_back(self) -> None:
-        """Everything that came after the snapshot is lost."""
+    def step_promote(self) -> None:
+        """A replica takes the place of the server; it has what was confirmed last."""
+        if self.owner.up or not self.wait_replicas:
+            return
+        lost = self.go_back(self.server.replicated)
+        for client in self.clients:
+            assert not client.promised.keys() & lost - self.excused, "acknowledged, and not on the replicas"
+        self.owner.come_up()
+
+    def step_replicas(self, confirming: int, blocked: int) -> None:
+        """From now on so many replicas confirm; the next WAIT takes a while."""
+        self.server.replicas, self.server.blocked = confirming, blocked
+
+    def go_back(self, former: Data) -> set[int]:
+        """Everything that came after this state is lost; returns the messages published since then."""
         self.older = True
         self.owner.take_outputs()
         server = self.server
-        kept, lost = {uid for _, uid in server.snapshot.published}, {uid for _, uid in server.data.published}
-        self.excused |= lost - kept
+        kept, there = {uid for _, uid in former.published}, {uid for _, uid in server.data.published}
         epochs = {client_id: session.epoch for client_id, session in server.data.sessions.items()}
-        server.data = copy.deepcopy(server.snapshot)
+        server.data = copy.deepcopy(former)
         for client_id, epoch in epochs.items():  # nobody else opened it meanwhile
             if client_id in server.data.sessions:
                 server.data.sessions[client_id].epoch = epoch
@@ -246,6 +265,7 @@ class World:
         for _, link in self.owner.by_conn.values():
             link.last_serial = 0
             link.seen.clear()
+        return there - kept
 
     def step_time(self, ms: int) -> None:
         """Time passes."""
@@ -272,6 +292,7 @@ class World:
         """Nobody hinders anything any more: all comes to rest, and then nothing is missing."""
         self.starving = 0
         self.server.refusal = b""
+        self.step_replicas(self.wait_replicas, 0)
         for _ in range(400):
             self.step_restore(older=False)
             for client in self.clients:

@@ -1,5 +1,6 @@
 """The owner of the engine of engine_world.py: what a front end does around its engine, as simply as it can be done."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import hiredis
@@ -7,7 +8,7 @@ import hiredis
 from holdmq.core.engine import Engine, EngineSettings, Event, EventKind, OpenSession
 from tests.core.engine_talk import bulk
 from tests.core.engine_world_client import Client, Link
-from tests.core.engine_world_server import MOST_PIPELINED, inbox_of, key_of
+from tests.core.engine_world_server import MOST_PIPELINED, WAIT_MS, inbox_of, key_of
 
 if TYPE_CHECKING:
     from tests.core.engine_world import World
@@ -31,7 +32,8 @@ class Owner:
 
     def __init__(self, world: "World") -> None:
         self.world = world
-        self.engine = Engine(SETTINGS, allocator=world.books.allocator)
+        settings = replace(SETTINGS, wait_replicas=world.wait_replicas, wait_timeout_ms=WAIT_MS)
+        self.engine = Engine(settings, allocator=world.books.allocator)
         self.by_conn: dict[int, tuple[Client, Link]] = {}
         self.up = False
         self.tokens = 0
@@ -88,6 +90,8 @@ class Owner:
         """Does what the engine's event asks for."""
         if event.kind == EventKind.REPLY:
             self._on_reply(event)
+            return
+        if event.kind in (EventKind.UNCONFIRMED, EventKind.CONFIRMED) and self.world.wait_replicas:
             return
         if event.conn not in self.by_conn:
             return

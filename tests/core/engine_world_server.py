@@ -1,5 +1,6 @@
 """The server of engine_world.py: a model of the module's sessions, which asks the world whether it may."""
 
+import copy
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 IDENTIFIERS = 24  # then they come round
 MOST_QUEUED = 12
 MOST_PIPELINED = 4
+WAIT_MS = 100
 UNPIPELINED = b"ERR unknown command 'TOPIC.PIPELINE', with args beginning with: ", b"NOPERM TOPIC.PIPELINE"
+UNWAITED = b"NOPERM WAIT"
 
 Mark = tuple[int, int]  # serial and number of a message: the same publish may stand in a queue twice
 
@@ -110,6 +113,9 @@ class Server:
         self.world = world
         self.data = Data()
         self.snapshot = Data()
+        self.replicated = Data()  # as of the last WAIT that enough replicas confirmed
+        self.replicas = world.wait_replicas  # that confirm a WAIT
+        self.blocked = 0  # calls of `execute` for which a WAIT holds up the connection
         self.heard: set[bytes] = set()  # channels of the one connection
         self.inbound: deque[list[bytes]] = deque()
         self.reader = hiredis.Reader()
@@ -132,7 +138,10 @@ class Server:
         self.reader = hiredis.Reader()
 
     def execute(self) -> None:
-        """The next command."""
+        """The next command; nothing, while a WAIT is waiting."""
+        if self.blocked and self.inbound[0][0] == b"WAIT":
+            self.blocked -= 1
+            return
         command = self.inbound.popleft()
         try:
             self.refuse(command[0])
@@ -149,6 +158,7 @@ class Server:
             (self.refusal == b"OOM" and name in (b"TOPIC.PUBLISH", b"TOPIC.PIPELINE"))
             or (self.refusal == b"READONLY" and name not in (b"SESSION.FETCH", b"PING", b"SUBSCRIBE", b"UNSUBSCRIBE"))
             or self.refusal == b"BUSY"
+            or (self.refusal == UNWAITED and name == b"WAIT")
         ):
             self.world.refused = True
             raise RefusedError(self.refusal.decode())
@@ -292,6 +302,14 @@ class Server:
             self.hand_out(command[1][1:-1], session, int(command[4]))
         return b"+OK\r\n"
 
+    def wait(self, command: list[bytes]) -> bytes:
+        wanted = self.world.wait_replicas
+        assert wanted
+        assert [int(word) for word in command[1:]] == [wanted, WAIT_MS]
+        if self.replicas >= wanted:
+            self.replicated = copy.deepcopy(self.data)
+        return b":%d\r\n" % self.replicas
+
     def ping(self, _command: list[bytes]) -> bytes:
         return b"+PONG\r\n"
 
@@ -315,6 +333,7 @@ _COMMANDS = {
     b"SESSION.OPEN": Server.open,
     b"SESSION.CLOSE": Server.close,
     b"PING": Server.ping,
+    b"WAIT": Server.wait,
     b"SUBSCRIBE": Server.subscribe,
     b"UNSUBSCRIBE": Server.subscribe,
 }

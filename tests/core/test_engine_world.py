@@ -13,24 +13,27 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from tests.core.engine_world import World
-from tests.core.engine_world_server import UNPIPELINED
+from tests.core.engine_world_server import UNPIPELINED, UNWAITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WALKS = 28
+WALKS = 40
+REPLICAS = 2
 STEPS = 400
 CLIENTS = st.integers(0, 2)
 BYTES = st.integers(1, 200)
-REFUSALS = [b"", b"OOM", b"READONLY", b"BUSY", b"TRYAGAIN", *UNPIPELINED]
+REFUSALS = [b"", b"OOM", b"READONLY", b"BUSY", b"TRYAGAIN", *UNPIPELINED, UNWAITED]
 
 
 class Machine(RuleBasedStateMachine):
     """Every step of the world is a rule."""
 
+    WAIT_REPLICAS = 0
+
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.world = World(self.WAIT_REPLICAS)
 
     @rule(who=CLIENTS)
     def connect(self, who: int) -> None:
@@ -108,8 +111,25 @@ class Machine(RuleBasedStateMachine):
         self.world.settle()
 
 
+class ReplicatedMachine(Machine):
+    """The same with replicas, which confirm or do not."""
+
+    WAIT_REPLICAS = REPLICAS
+
+    @rule(confirming=st.integers(0, REPLICAS + 1), blocked=st.integers(0, 20))
+    def replicas(self, confirming: int, blocked: int) -> None:
+        self.world.step_replicas(confirming, blocked)
+
+    @rule()
+    def promote(self) -> None:
+        self.world.step_promote()
+
+
+SETTINGS = settings(max_examples=60, stateful_step_count=80, deadline=None, print_blob=True)
 TestEngine = Machine.TestCase
-TestEngine.settings = settings(max_examples=60, stateful_step_count=80, deadline=None, print_blob=True)
+TestEngine.settings = SETTINGS
+TestEngineWithReplicas = ReplicatedMachine.TestCase
+TestEngineWithReplicas.settings = SETTINGS
 
 # How often each step is taken in a walk, in some sorts of weather.
 COMMON = {
@@ -140,12 +160,23 @@ WEATHER: dict[str, dict[str, float]] = {
         "writable": 1,
     },
     "hunger": {"starve": 1, "lose": 0.3, "restore": 3},
+    "slow replicas": {"replicas": 2, "lose": 0.4, "restore": 3, "come again": 0.3, "writable": 1},
+    "promotions": {
+        "replicas": 2,
+        "lose": 0.4,
+        "promote": 3,
+        "restore": 2,
+        "come again": 0.3,
+        "refuse": 0.5,
+        "connect": 8,
+    },
+    "promotions and hunger": {"replicas": 2, "starve": 0.7, "lose": 0.3, "promote": 3, "restore": 2, "connect": 8},
 }
 
 
 def walk(rng: random.Random, weather: str, steps: int) -> World:
     """A world after so many random steps."""
-    world = World()
+    world = World(REPLICAS if "replicas" in WEATHER[weather] else 0)
     older = weather == "storm"
     clients = world.clients
     actions: dict[str, Callable[[], None]] = {
@@ -170,6 +201,10 @@ def walk(rng: random.Random, weather: str, steps: int) -> World:
         "restore": lambda: world.step_restore(older and rng.random() < 0.5),
         "time": lambda: world.step_time(rng.choice([1, 20, 100, 300])),
         "starve": lambda: world.step_starve(rng.randrange(1, 4)),
+        "replicas": lambda: world.step_replicas(
+            rng.choice([0, 1, REPLICAS, REPLICAS, REPLICAS]), rng.choice([0, 0, 3, 30])
+        ),
+        "promote": world.step_promote,
     }
     odds = COMMON | WEATHER[weather]
     for name in rng.choices(list(odds), list(odds.values()), k=steps):

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from holdmq_pipeline.tbmq_messages import Message, message_of_json
 from tests.pipeline.postgres import PASSWORD, PROGRAMS, PostgresServer
 from tests.pipeline.test_cli import figures, holdmq, refused
 from tests.support import Cluster, Server, embedded_kinds
+from tests.support.pages import blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,6 +126,15 @@ def test_the_tables_of_tbmq_become_sessions_with_identifiers_and_order_kept(
     assert again.differences == {"lost": 0, "extra": 0, "differ": 0}
 
 
+def of_the_page(url: str, secret: Path) -> list[str]:
+    """The words of the page's command after `holdmq pipeline`, for this PostgreSQL and this file of its password."""
+    [block] = blocks("docs/pipeline.md", "sh postgres")
+    text = block.text.replace("jdbc:postgresql://db:5432/thingsboard_mqtt_broker", url).replace("reader", "postgres")
+    words = shlex.split(text.removesuffix("secret") + shlex.quote(str(secret)))
+    assert words[:2] == ["holdmq", "pipeline"]
+    return words[2:]
+
+
 def test_the_command_migrates_from_a_real_postgresql(
     postgres: Postgres, server: Server, client: redis.Redis, tmp_path: Path
 ) -> None:
@@ -131,10 +142,12 @@ def test_the_command_migrates_from_a_real_postgresql(
     secret, filters = tmp_path / "secret", tmp_path / "filters.csv"
     secret.write_text(f"{PASSWORD}\n")
     filters.write_text("client_id,filter,qos\nwrapped,w/#,2\n")
-    words = ["migrate", "postgres", postgres.url, "--user", "postgres", "--jar", str((PROGRAMS / "jdbc.jar").resolve()),
-             "--partitions", "2", "--max-bytes", "4000"]  # fmt: skip
+    jar = str((PROGRAMS / "jdbc.jar").resolve())
+    words = ["migrate", "postgres", postgres.url, "--user", "postgres", "--jar", jar]
     refused(holdmq(server, *words), "Couldn't connect to the database")
-    words += ["--user-password-file", str(secret), "--ttl", "86400"]
+    words = of_the_page(postgres.url, secret)
+    assert words[:3] == ["migrate", "postgres", postgres.url]
+    words += ["--jar", jar, "--partitions", "2", "--max-bytes", "4000", "--ttl", "86400"]
     reported = holdmq(server, *words)
     assert figures(reported)["rows"] == CLIENTS * EACH + 3
     assert re.search(r"^unreadable +1$", reported.stderr, re.MULTILINE)

@@ -5,7 +5,6 @@ so what a task takes for a path of its own would be missing. Results are compare
 """
 
 import json
-import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -21,10 +20,10 @@ from holdmq_pipeline.archive_table import open_table
 from tests.pipeline.history_support import Message, append, fleet, matching, store
 from tests.pipeline.spark_cluster import END_S, SparkCluster
 from tests.support import Server, embedded_kinds, eventually
+from tests.support.pages import blocks
 
 server_kinds = embedded_kinds
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
 BIN = Path(sys.executable).parent
 FILTER = "rooms/+/devices/+/temperature"
 # Several commands as one process would run them one by one: Spark starts once.
@@ -68,17 +67,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shared")
 
 
-def shown(language: str) -> str:
-    """The block of this language in the section of the document."""
-    section = DOCUMENT.read_text().split("\n## On a cluster\n")[1].split("\n## ")[0]
-    found = re.search(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
-    assert found, language
-    return found[1]
+def shown(kind: str) -> str:
+    """The block of this kind of the document."""
+    [block] = blocks("docs/pipeline.md", kind)
+    return block.text + "\n"
 
 
 def commands(program: str, cluster: SparkCluster, server: Server) -> list[list[str]]:
     """The commands of the document that call this program, with the addresses of this test and relative paths."""
-    text = shown("sh").replace("\\\n", " ")
+    text = shown("sh cluster").replace("\\\n", " ")
     replaced = {
         "spark://master:7077": cluster.url,
         "redis://db:6379": server.url,
@@ -113,7 +110,7 @@ def plain(messages: list[Message]) -> list[tuple[str, bytes]]:
 def drivers(cluster: SparkCluster, shared_server: Server, kept: list[Message], folder: Path) -> dict[str, ChildProcess]:
     """The application and the commands, both at once: while one has the cluster, the other starts."""
     assert kept
-    (folder / "application.py").write_text(shown("python"))
+    (folder / "application.py").write_text(shown("python application"))
     [words] = commands("spark-submit", cluster, shared_server)
     submitted = cluster.start([BIN / "spark-submit", *words], folder, PYSPARK_PYTHON=sys.executable)
     typed = json.dumps(commands("holdmq", cluster, shared_server))

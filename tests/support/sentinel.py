@@ -1,5 +1,6 @@
 """A sentinel that watches one primary, started from the binary of the server under test."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import redis
@@ -24,21 +25,34 @@ class SentinelProcess:
         primary: what it watches; must have a replica.
         directory: for its configuration and its log.
         quorum: how many Sentinels have to agree that the primary is down.
+        service: the name of the primary.
+        settings: lines about the service in place of those with which it fails over within seconds.
 
     Attributes:
         port: where it listens.
     """
 
-    def __init__(self, primary: Server, directory: Path, *, quorum: int = 1) -> None:
+    def __init__(
+        self,
+        primary: Server,
+        directory: Path,
+        *,
+        quorum: int = 1,
+        service: str = SERVICE,
+        settings: Sequence[str] | None = None,
+    ) -> None:
         self._port = reserve_port()
         self.port = self._port.number
+        self._service = service
+        if settings is None:
+            settings = [
+                f"sentinel monitor {service} 127.0.0.1 {primary.port} {quorum}",
+                f"sentinel down-after-milliseconds {service} {DOWN_AFTER_MS}",
+                f"sentinel failover-timeout {service} 3000",
+            ]
+        lines = [f"port {self.port}", "bind 127.0.0.1", "protected-mode no", f"dir {directory}", *settings]
         config = directory / "sentinel.conf"
-        config.write_text(
-            f"port {self.port}\nbind 127.0.0.1\nprotected-mode no\ndir {directory}\n"
-            f"sentinel monitor {SERVICE} 127.0.0.1 {primary.port} {quorum}\n"
-            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
-            f"sentinel failover-timeout {SERVICE} 3000\n"
-        )
+        config.write_text("\n".join(lines) + "\n")
         command: list[str | Path] = [*primary.kind.command(), config, "--sentinel"]
         self._process = ChildProcess(command, log=directory / "sentinel.log")
 
@@ -62,14 +76,14 @@ class SentinelProcess:
     def names(self, server: Server) -> bool:
         """Whether clients that ask for the primary are told of this server."""
         with self._client() as client:
-            state = client.sentinel_masters()[SERVICE]
+            state = client.sentinel_masters()[self._service]
         return bool(state["port"] == server.port and not state["is_sdown"])
 
     def knows(self, replicas: int, sentinels: int) -> bool:
         """Whether it sees so many healthy replicas and so many other Sentinels."""
         with self._client() as client:
-            healthy = [one for one in client.sentinel_slaves(SERVICE) if str(one["flags"]) == "slave"]
-            return len(healthy) >= replicas and len(client.sentinel_sentinels(SERVICE)) >= sentinels
+            healthy = [one for one in client.sentinel_slaves(self._service) if str(one["flags"]) == "slave"]
+            return len(healthy) >= replicas and len(client.sentinel_sentinels(self._service)) >= sentinels
 
     def pause(self) -> None:
         """Stops it in its tracks (SIGSTOP)."""
@@ -89,7 +103,7 @@ class SentinelProcess:
     def _begins_failover(self, *, coordinated: bool) -> bool:
         try:
             with self._client() as client:
-                client.execute_command("SENTINEL", "FAILOVER", SERVICE, *(["COORDINATED"] if coordinated else []))
+                client.execute_command("SENTINEL", "FAILOVER", self._service, *(["COORDINATED"] if coordinated else []))
         except redis.ResponseError as error:
             if "NOGOODSLAVE" not in str(error):
                 raise
@@ -102,7 +116,7 @@ class SentinelProcess:
     def _knows_the_replica(self) -> bool:
         try:
             with self._client() as client:
-                replicas = client.sentinel_slaves(SERVICE)
+                replicas = client.sentinel_slaves(self._service)
         except redis.RedisError:
             return False
         return any(str(one["flags"]) == "slave" and one["master-link-status"] == "ok" for one in replicas)

@@ -193,3 +193,48 @@ def test_holdmq_serve_is_the_same_command() -> None:
 def test_no_server_at_the_url_is_told(run: MakeRun, ports: tuple[Port, Port]) -> None:
     text = ended(run("--redis", f"redis://127.0.0.1:{ports[0].number}"))
     assert "does not serve" in text
+
+
+@pytest.mark.parametrize("port", ["-1", "0", "65536", "mqtt"])
+@pytest.mark.parametrize("option", ["--port", "--mqtt-port"])
+def test_a_port_that_none_can_be_is_named(run: MakeRun, option: str, port: str, tmp_path: Path) -> None:
+    text = ended(run(option, port, "--data", tmp_path / "data"))
+    assert f"Invalid value for '{option}'" in text
+    assert port in text
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_data_folder_that_cannot_be_made_is_named(run: MakeRun, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    text = ended(run("--data", tmp_path / "file" / "data"))
+    assert f"the data folder {tmp_path}/file/data cannot be used" in text
+    assert "--data" in text
+    assert "Traceback" not in text
+
+
+def test_a_snapshot_that_the_server_would_pass_over_is_named(run: MakeRun, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "dump.rdb").write_bytes(b"REDIS0011")
+    text = ended(run("--data", data))
+    assert "dump.rdb" in text
+    assert "backup.md" in text
+    assert not (data / "appendonlydir").exists()
+
+
+def test_a_server_whose_configuration_has_a_password_needs_the_file_with_it(
+    run: MakeRun, ports: tuple[Port, Port], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--port", ports[0].number, "--mqtt-port", ports[1].number, "--data", tmp_path / "data")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "server.conf").write_text("requirepass sesame\n")
+    text = ended(run(*options))
+    assert "HOLDMQ_PASSWORD_FILE" in text
+    assert "HoldMQ serves" not in text
+    assert not listens(ports[0].number)
+    (tmp_path / "password").write_text("sesame\n")
+    monkeypatch.setenv("HOLDMQ_PASSWORD_FILE", str(tmp_path / "password"))
+    process = run(*options)
+    serving(process)
+    assert "no connection to the server" not in process.log_text()
+    assert interrupted(process) == 0

@@ -1,7 +1,10 @@
 """The commands of the pages run, in their order, in a folder of their own, beside a service that was started for them.
 
-A block that opens with ```sh is run by bash; it fails if a command does. One that cannot run here says why:
-```sh no-run: REASON. Ports are those of the pages in the text, and free ones where the commands run.
+    page     sh, python ──► one script ──► bash -e        text output ──► has to be printed
+    shims    redis-cli, mosquitto_* use the ports of the service; a holdmq-bridge that serves is stopped then
+
+tests/support/pages.py has the kinds of blocks, and those that nobody can run.  Ports are those of the pages in the
+text, and free ones where the commands run.
 """
 
 import contextlib
@@ -20,49 +23,56 @@ import redis
 from holdmq._child import ChildProcess
 from holdmq.server import connect, find_server
 from tests.support import Port, embedded_kinds, eventually, reserve_port
+from tests.support.pages import Block, blocks
 
 server_kinds = embedded_kinds
 
-REPOSITORY = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/install.md", "docs/existing-server.md", "docs/backup.md", "docs/operations.md")
-OPENING = re.compile(r"^```sh(?: no-run: (?P<reason>\S.*))?$")
-PORTS = (6379, 6380, 6381, 1883, 26379)
+PAGES = {
+    "README.md": ("sh", "python"),
+    "docs/backup.md": ("sh",),
+    "docs/existing-server.md": ("sh", "text output"),
+    "docs/install.md": ("sh",),
+    "docs/mqtt.md": ("sh",),
+    "docs/mqtt-access.md": ("sh", "text output"),
+    "docs/operations.md": ("sh",),
+}
+PORTS = (6379, 6380, 6381, 1883, 26379, 8083)
 PAGE_S = 100.0
 READY_S = 60.0
-MOST_UNRUN = 0.5
-
-
-def blocks(page: str) -> list[tuple[str, str | None]]:
-    """The blocks of commands of a page; with the reason, those that are not run."""
-    found: list[tuple[str, str | None]] = []
-    lines = iter((REPOSITORY / page).read_text().splitlines())
-    for line in lines:
-        opening = OPENING.match(line)
-        if opening is None:
-            assert not line.startswith("```sh"), f"{page}: {line!r} is neither ```sh nor ```sh no-run: REASON"
-            continue
-        text = []
-        for inner in lines:
-            if inner == "```":
-                break
-            text.append(inner)
-        found.append(("\n".join(text), opening["reason"]))
-    return found
+TYPED = "a password that is asked for\n"
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+# Serves until it listens, and ends in order.
+SERVES_BRIEFLY = """
+case "$1" in
+    -*) ;;
+    *) exec {python} -m holdmq_bridge "$@" ;;
+esac
+log=$(mktemp)
+{python} -m holdmq_bridge "$@" --port {port} >"$log" 2>&1 &
+for _ in $(seq 600); do
+    grep -q '"event": "listening"' "$log" && break
+    kill -0 $! || break
+    sleep 0.1
+done
+kill $!
+wait $!
+"""
 
 
 @pytest.fixture
 def ports() -> Iterator[dict[int, Port]]:
-    """A free port for each port of the pages."""
-    reserved = {number: reserve_port() for number in PORTS}
+    """A free port for each port of the pages, and one (0) for bridges of the pages' own."""
+    reserved = {number: reserve_port() for number in (*PORTS, 0)}
     yield reserved
     for port in reserved.values():
         port.release()
 
 
 def with_ports(text: str, ports: dict[int, Port]) -> str:
-    for number, port in ports.items():
-        text = re.sub(rf"\b{number}\b", str(port.number), text)
-    return text
+    """The text with the ports of this test, and nothing that listens beyond this machine."""
+    for number in PORTS:
+        text = re.sub(rf"\b{number}\b", str(ports[number].number), text)
+    return text.replace("--host 0.0.0.0", "--host 127.0.0.1")
 
 
 def shims(folder: Path, ports: dict[int, Port]) -> None:
@@ -81,6 +91,7 @@ def shims(folder: Path, ports: dict[int, Port]) -> None:
         )
     (folder.parent / ".venv").symlink_to(sys.prefix)
     program(folder / "valkey-server", f'exec "{find_server()}" "$@"')
+    program(folder / "holdmq-bridge", SERVES_BRIEFLY.format(python=f'"{sys.executable}"', port=ports[0].number))
 
 
 def program(path: Path, text: str) -> None:
@@ -105,10 +116,27 @@ def place(tmp_path: Path, ports: dict[int, Port]) -> Iterator[Path]:
                 left.shutdown(nosave=True)
 
 
+def command(block: Block) -> str:
+    """What bash runs for a block."""
+    if block.kind == "python":
+        return f"'{sys.executable}' - <<'END OF PROGRAM'\n{block.text}\nEND OF PROGRAM"
+    return block.text
+
+
+def printed_by(program_text: str) -> list[str]:
+    """What a program prints, by the comments behind its calls of print."""
+    return re.findall(r"^ *print\(.*\) +# (.*)$", program_text, re.MULTILINE)
+
+
+def plain(text: str) -> str:
+    """Without widths of columns and times."""
+    return "\n".join(" ".join(TIME.sub("TIME", line).split()) for line in text.splitlines())
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_run(page: str, place: Path, ports: dict[int, Port]) -> None:
-    script = "\n".join(text for text, reason in blocks(page) if reason is None)
-    assert script.strip()
+def test_the_commands_of_a_page_run_and_print_what_it_says(page: str, place: Path, ports: dict[int, Port]) -> None:
+    found = blocks(page, *PAGES[page])
+    script = "\n".join(command(block) for block in found if block.kind != "text output")
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(place / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]),
@@ -119,14 +147,17 @@ def test_the_commands_of_a_page_run(page: str, place: Path, ports: dict[int, Por
         ["/bin/bash", "-exuo", "pipefail", "-c", with_ports(script, ports)],
         cwd=place,
         env=environment,
+        input=TYPED,
         capture_output=True,
         text=True,
         timeout=PAGE_S,
         check=False,
     )
     assert done.returncode == 0, f"{page}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-
-
-def test_few_blocks_are_not_run() -> None:
-    found = [reason for page in PAGES for _text, reason in blocks(page)]
-    assert sum(reason is not None for reason in found) <= len(found) * MOST_UNRUN
+    printed = plain(done.stdout)
+    for block in found:
+        wanted = (
+            [block.text] if block.kind == "text output" else printed_by(block.text) if block.kind == "python" else []
+        )
+        for text in wanted:
+            assert plain(text) in printed, f"{block} is not what was printed:\n{printed}"

@@ -258,7 +258,7 @@ fuzz: core build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## the co
 
 .PHONY: demo run bench
 # On all processors: whoever tries the two commands waits for it.
-BUILD = +@$(MAKE) --no-print-directory -j$$(nproc) core module
+BUILD = +@PYTHON="$(PYTHON)" bash tools/needed.sh build && $(MAKE) --no-print-directory -j$$(nproc) core module
 demo: ## the tour on real weather data; exit status 0 only if every step came out right
 	$(BUILD)
 	$(BIN)/python -m holdmq_bridge.demo $(ARGS)
@@ -271,7 +271,7 @@ bench: core module build/jemalloc.stamp ## what is claimed to be fast, each besi
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: bench-guest
-bench-guest: core module build/jemalloc.stamp test-servers ## what the module costs an application: GET and SET, 12 alternations of two servers
+bench-guest: core module build/jemalloc.stamp test-servers ## what the module costs an application: GET and SET, 12 alternations of two servers; ARGS=--instructions: counted with valgrind
 	$(BIN)/python -m bench.guest $(ARGS)
 
 bench-pipeline: venv-pipeline core module build/java.stamp build/jemalloc.stamp ## the Spark pipeline beside redis-py, and what its archive reads for a filter
@@ -324,10 +324,11 @@ build/jemalloc.stamp: tools/needed.sh
 # --- Order ------------------------------------------------------------------------------------------------------------
 
 .PHONY: lint format clean
-lint: $(VENV)/.installed-pipeline ## formatting, linting and types, C and Python
+lint: $(VENV)/.installed-pipeline build/holdmq.so build/core.stamp ## formatting, linting and types, C and Python
 	$(BIN)/ruff format --check $(PY_ALL)
 	$(BIN)/ruff check $(PY_ALL)
 	$(BIN)/python tools/generate_sync.py --check
+	$(BIN)/python tools/circles.py --objects build/obj --objects build/core
 	$(BIN)/mypy $(PY_ALL)
 	$(BIN)/clang-format --dry-run -Werror $(C_ALL)
 	printf '%s\n' $(C_FILES) $(wildcard bridge/native/*.c) $(LOAD_FILES) $(READ_FILES) | xargs -n 8 -P $$(nproc) sh -c \

@@ -206,17 +206,16 @@ uint64_t hmq_engine_sent_serial(const hmq_engine *e, hmq_conn conn) {
 
 /* ---- rest and relief ---- */
 
-/* A session that came back with a backlog drains it beside live publishes; only a long queue slows publishers. */
-#define LONG_QUEUE 2000U
-
 static bool backlog_grows(const hmq_engine *e, const connection *c) {
-    if (c->behind) return c->overflowed || (c->newest > c->position && c->newest - c->position >= LONG_QUEUE);
+    if (c->behind) return c->overflowed || hmq_conn_queue_is_long(c);
     return c->ready_count * 2 >= e->settings.max_ready || c->ready.len * 2 >= e->settings.max_ready_bytes;
 }
 
 uint8_t hmq_engine_backlog_of(const hmq_engine *e, hmq_conn conn) {
     const connection *c = hmq_engine_find(e, conn);
-    if (c == NULL || c->phase != PHASE_OPEN || (c->ready_count == 0 && !c->behind)) return HMQ_BACKLOG_NONE;
+    if (c == NULL || c->phase != PHASE_OPEN) return HMQ_BACKLOG_NONE;
+    bool is_full = c->inflight.unacknowledged > 0 && c->inflight.unacknowledged >= c->window;
+    if (c->ready_count == 0 && !c->behind) return is_full ? HMQ_BACKLOG_WAITS : HMQ_BACKLOG_NONE;
     return backlog_grows(e, c) ? HMQ_BACKLOG_GROWS : HMQ_BACKLOG_WAITS;
 }
 

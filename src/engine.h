@@ -51,6 +51,7 @@
 /* cffi-begin */
 typedef struct hmq_engine hmq_engine;
 
+#define HMQ_LONG_QUEUE 2000 /* messages: a session that drains what it had before slows publishers only beyond it */
 #define HMQ_PUBLISH_ATTEMPTS                                                                                           \
     5 /* losses of the server after which a publish that each of them left unanswered is refused */
 
@@ -184,6 +185,7 @@ typedef struct hmq_engine_counters {
     uint64_t packets_over_limits; /* of size or of parts */
     uint64_t commands_sent, replies_received; /* each publish of a TOPIC.PIPELINE is one */
     uint64_t deliveries_received, pages_fetched;
+    uint64_t backlogs_outgrown; /* times that live messages made the queue of a receiver longer than HMQ_LONG_QUEUE */
     uint64_t latency_ms_sum, latency_count; /* from publishing to sending, of messages not from a backlog */
     uint64_t latency_below_ms[12]; /* 1 2 5 10 20 50 100 200 500 1000 5000, and all others */
 } hmq_engine_counters;

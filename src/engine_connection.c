@@ -40,6 +40,10 @@ bool hmq_bucket_spend(bucket *b, int64_t now_ms) {
     return b->tokens >= 0;
 }
 
+bool hmq_conn_queue_is_long(const connection *c) {
+    return c->newest > c->position && c->newest - c->position >= HMQ_LONG_QUEUE;
+}
+
 hmq_slice hmq_conn_key(const connection *c) {
     return (hmq_slice){c->names, c->key_len};
 }

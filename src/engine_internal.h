@@ -164,6 +164,7 @@ typedef struct connection {
     uint64_t newest; /* the highest serial pushed */
     bool behind, fetching, checking, missed, sent_due;
     bool overflowed; /* it is behind because pushes came faster than acknowledgements */
+    bool outgrew;    /* backlogs_outgrown has counted it, and it has not caught up since */
     uint32_t needs; /* bytes of the next message of the queue, which is larger than a page; 0: not known to be */
     bool replays, wants_room; /* hmq_engine_replays */
     bool told_of_withheld;    /* as told_of_denial */
@@ -253,6 +254,8 @@ bool hmq_engine_rests_now(const hmq_engine *e, const connection *c);
 void hmq_engine_relieve(hmq_engine *e, connection *c); /* RELIEF if it is owed and due */
 void hmq_engine_buffer_done(hmq_engine *e, hmq_bytes *buffer); /* an empty buffer goes back */
 hmq_slice hmq_conn_key(const connection *c);
+/* Are HMQ_LONG_QUEUE messages or more in its queue, as far as pushes tell? */
+bool hmq_conn_queue_is_long(const connection *c);
 hmq_slice hmq_conn_inbox(const connection *c);
 hmq_slice hmq_conn_client_id(const connection *c);
 void hmq_bucket_fill(bucket *b, int64_t now_ms);

@@ -181,6 +181,7 @@ bool hmq_outgoing_fetched(hmq_engine *e, connection *c, const uint8_t *reply, si
     hmq_outgoing_pass_releases(e, c);
     hmq_outgoing_set_behind(e, c, follow == 1 || !goes_on);
     c->overflowed &= c->behind;
+    c->outgrew &= c->behind;
     hmq_engine_wants_flush(e, c);
     return true;
 }
@@ -317,7 +318,7 @@ void hmq_outgoing_server_lost(hmq_engine *e, connection *c) {
     c->missed = c->sent_due = false;
     c->needs = 0;
     c->position = c->highest = c->newest = 0;
-    c->overflowed = false;
+    c->overflowed = c->outgrew = false;
     free_lines(e, c);
     c->releases_under_way = 0;
     c->releases_held = false;

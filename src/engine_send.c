@@ -298,12 +298,20 @@ static bool ready_is_full(const hmq_engine *e, const connection *c) {
     return c->ready_count >= e->settings.max_ready || c->ready.len >= e->settings.max_ready_bytes;
 }
 
+/* Counts a receiver once for each time that live messages make its queue long. */
+static void note_backlog(hmq_engine *e, connection *c) {
+    if (c->outgrew || !c->behind || !c->overflowed || c->replays || !hmq_conn_queue_is_long(c)) return;
+    c->outgrew = true;
+    e->count.backlogs_outgrown++;
+}
+
 void hmq_outgoing_pushed(hmq_engine *e, connection *c, const hmq_delivery *delivery) {
     if (delivery->kind == HMQ_DELIVERY_TRANSIENT) {
         send_transient(e, c, delivery);
         return;
     }
     if (delivery->serial > c->newest) c->newest = delivery->serial;
+    note_backlog(e, c);
     if (c->behind || delivery->serial <= c->position) return;
     if (delivery->previous > c->position || ready_is_full(e, c)) {
         c->overflowed = true;

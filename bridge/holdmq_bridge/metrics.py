@@ -32,6 +32,7 @@ _LATENCY_BOUNDS_S = ("0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "
 # What is counted, for people; a counter that is not here bears its name alone.
 _MEANINGS = {
     "acknowledgements_unknown": "acknowledgements of clients for what was not sent to them",
+    "backlogs_outgrown": "times that live messages made the queue of a connected client longer than 2,000 messages",
     "bytes_received": "bytes of whole packets from clients",
     "bytes_sent": "bytes written to clients",
     "connections_accepted": "connections taken",

@@ -19,6 +19,8 @@ static const double WEIGHING_S = 0.1;      /* what a client brings is counted fo
 static const double RECEIVING_S = 0.1;     /* for so long a receiver stays one after its backlog has gone */
 static const double PRESSING_RATE = 3000;  /* acknowledgements a second with which a receiver slows publishers */
 static const double LONGEST_PRESS_S = 0.1; /* after it was read */
+static const double DOUBT_S = 0.3;         /* for so long a receiver whose queue became long need not have acknowledged */
+static const double DOUBT_EVERY_S = 3;     /* and so seldom in all: receivers that never acknowledge slow publishers by a tenth */
 
 typedef struct peer peer;
 
@@ -67,6 +69,8 @@ struct hmq_pump {
     peer_list line;     /* who has packets that were not taken yet */
     peer_list pressing; /* receivers that slow publishers */
     uint64_t relieved;  /* what they have acknowledged meanwhile, ever */
+    uint64_t outgrown;  /* queues that had become long when that was last looked at */
+    double doubt_ends_s, next_doubt_s;
     peer **peers; /* by number */
     uint32_t *free_numbers; /* as much room */
     uint32_t *numbers; /* number + 1 by a connection's place, the low 32 bits of its handle; 0: no socket */
@@ -232,9 +236,23 @@ static void press_until(hmq_pump *p, peer *s, double until_s) {
     s->presses_s = until_s;
 }
 
+/* A queue that becomes long before its receiver could acknowledge (many publishers begin at once) would have dropped
+ * messages by the time that the first acknowledgement is read. */
+static bool is_in_doubt(hmq_pump *p, double now_s) {
+    if (p->outgrown != p->count->backlogs_outgrown) {
+        p->outgrown = p->count->backlogs_outgrown;
+        if (now_s >= p->next_doubt_s) {
+            p->doubt_ends_s = now_s + DOUBT_S;
+            p->next_doubt_s = now_s + DOUBT_EVERY_S;
+        }
+    }
+    return now_s < p->doubt_ends_s;
+}
+
 bool hmq_pump_is_pressed(hmq_pump *p, double now_s) {
+    bool in_doubt = is_in_doubt(p, now_s);
     while (p->pressing.first != NULL && p->pressing.first->presses_s <= now_s) press_until(p, p->pressing.first, 0);
-    return p->pressing.first != NULL;
+    return in_doubt || p->pressing.first != NULL;
 }
 
 uint64_t hmq_pump_relieved(const hmq_pump *p) {

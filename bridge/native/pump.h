@@ -107,7 +107,7 @@ void hmq_pump_line_up(hmq_pump *pump, uint32_t number);
 /* Whether anybody stands in the line, so that there has to be another turn. */
 bool hmq_pump_has_more(const hmq_pump *pump);
 /* Whether publishers are to be slowed: the backlog of a receiver grows that acknowledges quickly, PRESSING_RATE messages a
- * second or more. */
+ * second or more; or it has just become long (HMQ_LONG_QUEUE), and nobody can know yet how quickly it acknowledges. */
 bool hmq_pump_is_pressed(hmq_pump *pump, double now_s);
 /* What such receivers have acknowledged, ever: publishers that are slowed bring less than that. */
 uint64_t hmq_pump_relieved(const hmq_pump *pump);

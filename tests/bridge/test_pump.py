@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 
+from holdmq.core._binding import lib as core_lib
 from holdmq.core.engine import Engine, OpenSession
 from holdmq_bridge import pump as pump_module
 from holdmq_bridge._pump import ffi, lib
@@ -32,6 +33,7 @@ CONNECT = packets.connect("c")
 PINGREQ = b"\xc0\0"
 HEAVY = 50  # as in bridge/native/pump.c
 TURN_PACKETS = 512  # as in src/engine_client.c
+LONG_QUEUE = core_lib.HMQ_LONG_QUEUE
 RECEIVERS, OTHERS, BULK = 1 << lib.HMQ_PUMP_RECEIVERS, 1 << lib.HMQ_PUMP_OTHERS, 1 << lib.HMQ_PUMP_BULK
 
 
@@ -265,10 +267,23 @@ def test_a_receiver_with_a_backlog_is_read_in_a_turn_over_receivers_alone(harnes
     assert [told.conn for told in harness.counted()] == [other.conn]
 
 
+def test_a_receiver_whose_window_is_full_is_read_in_a_turn_over_receivers_alone(harness: Harness) -> None:
+    receiver = harness.open(b"c", window=3)
+    harness.deliver(b"c", range(1, 3))
+    receiver.peer.sendall(packets.puback(1))
+    assert list(harness.turn(classes=RECEIVERS)) == []
+    assert harness.engine.counters()["messages_acknowledged"] == 0
+    assert list(harness.turn(classes=OTHERS)) == []
+    harness.deliver(b"c", range(3, 5))  # what comes from now on is not written, so nobody would look at its class again
+    receiver.peer.sendall(packets.puback(2))
+    assert list(harness.turn(classes=RECEIVERS)) == []
+    assert harness.engine.counters()["messages_acknowledged"] == 2
+
+
 def test_a_receiver_without_a_backlog_is_one_of_the_others_after_a_moment(harness: Harness) -> None:
     receiver = harness.open(b"c")
     harness.deliver(b"c", range(1, 5))
-    for packet_id, now_s in ((1, 1.0), (2, 1.05), (3, 1.1)):
+    for packet_id, now_s in ((1, 1.0), (2, 1.05), (3, 1.08), (4, 1.1)):
         receiver.peer.sendall(packets.puback(packet_id))
         assert list(harness.turn(now_s=now_s, classes=RECEIVERS)) == []
         harness.write()
@@ -309,6 +324,22 @@ def test_a_receiver_slows_publishers_while_its_backlog_grows_and_it_acknowledges
         assert list(harness.turn(now_s=2.0)) == []
         harness.write()
     assert not lib.hmq_pump_is_pressed(harness.pump, 2.0)  # less than half of what may be ready is
+
+
+def test_a_queue_that_becomes_long_slows_publishers_for_a_moment_before_its_receiver_has_acknowledged(
+    harness: Harness,
+) -> None:
+    for client_id in (b"c", b"d"):
+        harness.open(client_id)
+    harness.deliver(b"c", range(1, LONG_QUEUE))
+    assert not lib.hmq_pump_is_pressed(harness.pump, 1.0)
+    harness.deliver(b"c", range(LONG_QUEUE, 2 * LONG_QUEUE))
+    assert lib.hmq_pump_is_pressed(harness.pump, 1.0)
+    assert lib.hmq_pump_is_pressed(harness.pump, 1.29)
+    assert not lib.hmq_pump_is_pressed(harness.pump, 1.31)
+    harness.deliver(b"d", range(1, 2 * LONG_QUEUE))
+    assert not lib.hmq_pump_is_pressed(harness.pump, 3.9)  # receivers that do not acknowledge cannot do it all the time
+    assert not lib.hmq_pump_is_pressed(harness.pump, 4.1)
 
 
 def test_a_receiver_that_has_gone_slows_nobody(harness: Harness) -> None:

@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from holdmq.core._binding import lib
 from holdmq.core.engine import Backlog, EngineSettings, EventKind, OpenSession, error_text
 from tests.core.engine_talk import (
     T0,
@@ -24,10 +25,11 @@ from tests.core.engine_talk import (
     transient,
 )
 
+LONG_QUEUE = lib.HMQ_LONG_QUEUE
+
 INBOX = b"{c}_inbox"
 PINGREQ = b"\xc0\0"
 TURN_PACKETS = 512  # as in src/engine_client.c
-LONG_QUEUE = 2000  # as in src/engine.c
 
 
 @pytest.fixture
@@ -259,12 +261,38 @@ def test_the_backlog_of_a_receiver_is_known_and_whether_it_grows() -> None:
         deliver(desk, serial)
         seen.append(desk.engine.backlog(conn))
     none, waits, grows = Backlog.NONE, Backlog.WAITS, Backlog.GROWS
-    assert seen == [none, none, waits, grows, grows, grows, grows]
+    assert seen == [none, waits, waits, grows, grows, grows, grows]  # a full window alone: the next one would wait
     for serial in range(1, 6):
         desk.send(conn, puback(serial))
     desk.commands()
     desk.answer(page([(6, 6, 0, record(b"6"))]))
+    assert desk.engine.backlog(conn) is Backlog.WAITS
+    desk.send(conn, puback(6))
     assert desk.engine.backlog(conn) is Backlog.NONE
+
+
+def test_a_queue_that_live_messages_make_long_is_counted_once_until_its_receiver_has_caught_up() -> None:
+    desk = Desk(EngineSettings(max_ready=4))
+    conn = desk.open(window=1)
+
+    def outgrown() -> int:
+        return desk.engine.counters()["backlogs_outgrown"]
+
+    deliver(desk, *range(1, LONG_QUEUE + 5))
+    assert outgrown() == 0
+    deliver(desk, LONG_QUEUE + 5, LONG_QUEUE + 6)
+    assert outgrown() == 1
+    for serial in range(1, 6):
+        desk.send(conn, puback(serial))
+    desk.commands()
+    desk.answer(page([(6, 6, 0, record(b"6"))], more=True), b":5\r\n")
+    deliver(desk, LONG_QUEUE + 7)
+    assert outgrown() == 1
+    desk.send(conn, puback(6))
+    desk.commands()
+    desk.answer(page([(LONG_QUEUE + 7, 7, 0, record(b"7"))]))
+    deliver(desk, *range(LONG_QUEUE + 8, 2 * LONG_QUEUE + 20))
+    assert outgrown() == 2
 
 
 def test_a_backlog_from_before_grows_only_when_it_is_long() -> None:

@@ -306,6 +306,10 @@ bench-mqtt-retained: core module build/mosquitto.stamp build/jemalloc.stamp ## a
 bench-mqtt-idle: core module build/mqtt_load build/jemalloc.stamp ## a hundred thousand idle MQTT connections
 	$(BIN)/python -m bench.mqtt_idle $(ARGS)
 
+.PHONY: bench-sizing
+bench-sizing: core module build/mqtt_load build/jemalloc.stamp ## what a message, a session, a subscription and a connection take in memory
+	$(BIN)/python -m bench.sizing $(ARGS)
+
 build/mqtt_load: $(LOAD_FILES) $(wildcard bench/mqtt_load*.h) Makefile
 	@mkdir -p $(@D)
 	@echo CC $@

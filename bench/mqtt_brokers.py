@@ -69,7 +69,7 @@ class Running:
 
     def pss_bytes(self) -> dict[str, int]:
         """Memory of each part, without files: what is its own, and its share of what it shares."""
-        return {part: sum(map(_pss_bytes, pids)) for part, pids in self.processes.items()}
+        return {part: sum(map(pss_bytes, pids)) for part, pids in self.processes.items()}
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _pss_bytes(pid: int) -> int:
-    """Without mapped files: what their pages count depends on who else runs the same program."""
+def pss_bytes(pid: int) -> int:
+    """Memory of a process, without mapped files: what their pages count depends on who else runs the same program."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_Anon:"))

@@ -23,6 +23,7 @@ _SHELL = "tests/system/test_pages.py"
 RUN_BY = {
     ("README.md", "sh"): _SHELL,
     ("README.md", "python"): _SHELL,
+    ("README.md", "text output"): _SHELL,
     ("docs/access.md", "redis"): "tests/module/test_access_topics.py",
     ("docs/backup.md", "sh"): _SHELL,
     ("docs/existing-server.md", "sh"): _SHELL,
@@ -30,6 +31,9 @@ RUN_BY = {
     ("docs/failover.md", "conf sentinel"): "tests/system/test_page_failover.py",
     ("docs/failover.md", "conf server"): "tests/system/test_page_failover.py",
     ("docs/failover.md", "sh"): "tests/system/test_page_failover.py",
+    ("docs/getting-started.md", "python"): _SHELL,
+    ("docs/getting-started.md", "sh"): _SHELL,
+    ("docs/getting-started.md", "text output"): _SHELL,
     ("docs/install.md", "sh"): _SHELL,
     ("docs/mqtt.md", "sh"): _SHELL,
     ("docs/mqtt-access.md", "sh"): _SHELL,
@@ -56,6 +60,7 @@ RUN_BY = {
 NOT_RUN = {
     ("README.md", "make demo"): "builds everything anew and serves for ever; CI calls both targets",
     ("README.md", "sudo apt-get install"): "changes the system; tools/needed.sh installs the same packages in CI",
+    ("docs/getting-started.md", "python3 -m venv"): "needs a package index and serves for ever; `make wheels` tries it",
     ("docs/install.md", "python3 -m venv holdmq"): "needs a package index that has the wheel; `make wheels` tries it",
     ("docs/install.md", "openssl rand -hex 24"): "needs a Docker daemon; tests/system/test_container.py has the rest",
 }

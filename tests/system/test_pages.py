@@ -28,9 +28,10 @@ from tests.support.pages import Block, blocks
 server_kinds = embedded_kinds
 
 PAGES = {
-    "README.md": ("sh", "python"),
+    "README.md": ("sh", "python", "text output"),
     "docs/backup.md": ("sh",),
     "docs/existing-server.md": ("sh", "text output"),
+    "docs/getting-started.md": ("sh", "python", "text output"),
     "docs/install.md": ("sh",),
     "docs/mqtt.md": ("sh",),
     "docs/mqtt-access.md": ("sh", "text output"),

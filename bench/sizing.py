@@ -28,7 +28,7 @@ from tests.bridge.certificates import Certificates, dial_tls, secured
 from tests.support import BridgeProcess, Port, reserve_port
 
 ROOT = Path(__file__).resolve().parents[1]
-SIZES = (62, 1024)  # bytes of a payload
+SIZES = (62, 256, 1024)  # bytes of a payload
 FEW = 100  # messages in a queue, and sessions that get the same message
 CHANNEL = 1000  # messages in a channel
 FILTERS = 10  # subscriptions of a session that has several

@@ -54,6 +54,7 @@ RUN_BY = {
     ("docs/python.md", "python decoded"): "tests/client/test_documentation.py",
     ("docs/python.md", "python gunicorn"): "tests/client/test_gunicorn.py",
     ("docs/python.md", "sh"): "tests/client/test_documentation.py",
+    ("docs/sizing.md", "sh"): _SHELL,
 }
 """Page and kind of block, and the test that runs all of these."""
 

@@ -36,6 +36,7 @@ PAGES = {
     "docs/mqtt.md": ("sh",),
     "docs/mqtt-access.md": ("sh", "text output"),
     "docs/operations.md": ("sh",),
+    "docs/sizing.md": ("sh",),
 }
 PORTS = (6379, 6380, 6381, 1883, 26379, 8083)
 PAGE_S = 100.0

@@ -90,7 +90,8 @@ class Block:
 
 def pages() -> list[str]:
     """Every page, by its path in the repository."""
-    return ["README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md"))]
+    found = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "bench").glob("*.md")]
+    return sorted(path.relative_to(REPOSITORY).as_posix() for path in found)
 
 
 def all_blocks(page: str) -> list[Block]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.sizing import weigh
 from bench.sizing import sessions as session_things
+from bench.sizing import weigh
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "sizing.md"

@@ -23,13 +23,13 @@ WARNINGS := -std=c11 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion -We
 CFLAGS_MODULE := $(WARNINGS) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -Isrc -MMD -MP
 SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
-C_FILES = $(wildcard redis_module/*.c src/*.c)
+C_FILES = $(wildcard redis_module/*.c redis_module/*/*.c src/*/*.c)
 # The front end's half of the core has no use in the module.
-FRONT_FILES = $(wildcard src/engine*.c src/mqtt*.c) src/batch.c src/bytes.c src/inflight.c src/websocket.c
+FRONT_FILES = $(wildcard src/engine/*.c src/mqtt/*.c) src/base/bytes.c src/topic/batch.c
 MODULE_FILES = $(filter-out $(FRONT_FILES),$(C_FILES))
 LOAD_FILES = $(wildcard bench/mqtt_load*.c)
 READ_FILES = bench/history_load.c
-C_ALL = $(wildcard redis_module/*.[ch] src/*.[ch] bridge/native/*.[ch] bench/*.[ch] tests/*/*.[ch])
+C_ALL = $(wildcard redis_module/*.[ch] redis_module/*/*.[ch] src/*/*.[ch] bridge/native/*.[ch] bench/*.[ch] tests/*/*.[ch])
 PY_ALL = $(foreach d,pyclient bridge pipeline tests bench tools src,$(if $(wildcard $d/*.py $d/*/*.py),$d)) setup.py
 
 .PHONY: help
@@ -76,7 +76,7 @@ lock: .cache/uv/bin/uv ## renew requirements*.lock (needs the network)
 core: build/core.stamp ## holdmq._core, the core for Python, and holdmq_bridge._pump
 module: build/holdmq.so ## build/holdmq.so, the module for the server
 
-CORE_INPUTS = setup.py $(wildcard src/*.c src/*.h src/*.py bridge/native/*.[ch] bridge/native/*.py)
+CORE_INPUTS = setup.py $(wildcard src/*.py src/*/*.[ch] bridge/native/*.[ch] bridge/native/*.py)
 
 build/core.stamp: $(VENV)/.installed $(CORE_INPUTS)
 	@mkdir -p build
@@ -97,7 +97,7 @@ build/obj/%.o: %.c Makefile
 	@echo CC $<
 	@$(CC) $(CFLAGS_MODULE) -c $< -o $@
 
--include $(wildcard build/obj/*/*.d build/asan/obj/*/*.d)
+-include $(wildcard $(addsuffix /*.d,$(foreach d,build/obj build/asan/obj,$d/*/* $d/*)))
 
 .PHONY: wheels
 # As tests/support/servers.py starts them.

@@ -29,7 +29,7 @@ FOLDERS = [Path(__file__).parent.resolve() / name for name in ("pyclient", "brid
 
 # As MODULE_FILES and CFLAGS_MODULE in the Makefile, but for -Werror: a wheel is built by compilers of other years.
 MODULE_FOLDERS = ("redis_module", "src")
-NOT_IN_MODULE = ("src/engine*.c", "src/mqtt*.c", "src/batch.c", "src/bytes.c", "src/inflight.c", "src/websocket.c")
+NOT_IN_MODULE = ("src/engine/*.c", "src/mqtt/*.c", "src/base/bytes.c", "src/topic/batch.c")
 MODULE_FLAGS = ["-std=c11", "-Wall", "-D_GNU_SOURCE", "-O2", "-g", "-fPIC", "-fvisibility=hidden"]
 
 

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "mqtt.h"
-#include "record.h"
-#include "topic.h"
-#include "trie.h"
+#include "mqtt/mqtt.h"
+#include "topic/record.h"
+#include "topic/topic.h"
+#include "topic/trie.h"
 
 #define SESSIONS 100000
 #define BATCH 256

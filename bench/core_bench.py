@@ -36,7 +36,7 @@ def in_c(name: str) -> list[Figure]:
     """Compiles bench/<name>.c with the core and runs it; the best of several runs."""
     with tempfile.TemporaryDirectory() as work:
         program = Path(work) / name
-        sources = [ROOT / "bench" / f"{name}.c", *sorted((ROOT / "src").glob("*.c"))]
+        sources = [ROOT / "bench" / f"{name}.c", *sorted((ROOT / "src").rglob("*.c"))]
         flags = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-fvisibility=hidden", f"-I{ROOT / 'src'}"]
         subprocess.run(["gcc", *flags, "-o", str(program), *map(str, sources)], check=True)  # noqa: S607 - the build's
         runs = [subprocess.run([str(program)], check=True, capture_output=True, text=True) for _ in range(RUNS)]

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "history_index.h"
-#include "history_learner.h"
-#include "history_plan.h"
-#include "topic.h"
+#include "history/index.h"
+#include "history/learner.h"
+#include "history/plan.h"
+#include "topic/topic.h"
 
 #define MESSAGES 1000000U
 #define DEVICES 100000U

@@ -1,7 +1,7 @@
 /* args.c - reads command arguments. */
 #include "args.h"
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "errors.h"
 #include "slots.h"
 

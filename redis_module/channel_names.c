@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 
 #define SMALL_NAME 256
 

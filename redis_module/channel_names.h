@@ -1,16 +1,16 @@
 /* channel_names.h - the names of the keys that belong to a channel.
  *
- * Messages and marks: src/channel_key.h.  What is known of a producer (publish_producer.h):
+ * Messages and marks: src/topic/channel_key.h.  What is known of a producer (publish_producer.h):
  *
  *     the channel has a hash tag of its own     <channel>:producer{<id>}
  *     no '}'                                    {<channel>}_producer{<id>}
  *     a '}' that makes no hash tag              {<encoded>}_producer%{<id>}
  *
- * All but the third are in the channel's slot.  Ids and encoding: as in a session key (src/session_key.h). */
+ * All but the third are in the channel's slot.  Ids and encoding: as in a session key (src/topic/session_key.h). */
 #ifndef HMQ_CHANNEL_NAMES_H
 #define HMQ_CHANNEL_NAMES_H
 
-#include "../src/channel_key.h"
+#include "topic/channel_key.h"
 #include "module.h"
 
 /* The key of this kind.  The caller frees it. */

@@ -5,7 +5,7 @@
  *     heard  LIST  of one: a mark that a later message was heard, or not kept; the next message held removes it
  *     aside  LIST  of one: a mark that the application uses the channel's name; it lasts as long as the held list, or longer
  *
- * Their names: src/channel_key.h.  The writes are the steps of one command of the module's own, HOLDMQ.INTERNAL, which
+ * Their names: src/topic/channel_key.h.  The writes are the steps of one command of the module's own, HOLDMQ.INTERNAL, which
  * neither MONITOR nor SLOWLOG shows, and which the server judges like any write (memory, replicas, disk, slots).
  *
  * Invariants:

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../src/record.h"
-#include "../src/session_key.h"
-#include "../src/topic.h"
+#include "topic/record.h"
+#include "topic/session_key.h"
+#include "topic/topic.h"
 #include "access.h"
 #include "channel_dryrun.h"
 #include "errors.h"

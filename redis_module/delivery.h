@@ -2,7 +2,7 @@
 #ifndef HMQ_DELIVERY_H
 #define HMQ_DELIVERY_H
 
-#include "../src/record.h"
+#include "topic/record.h"
 #include "index.h"
 #include "module.h"
 

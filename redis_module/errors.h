@@ -4,7 +4,7 @@
 #ifndef HMQ_ERRORS_H
 #define HMQ_ERRORS_H
 
-#include "../src/topic.h"
+#include "topic/topic.h"
 #include "module.h"
 
 /* X(identifier, code) */

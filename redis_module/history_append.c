@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../src/history_index.h"
-#include "../src/history_postings.h"
-#include "../src/topic.h"
+#include "history/index.h"
+#include "history/postings.h"
+#include "topic/topic.h"
 #include "errors.h"
 #include "history_live.h"
 #include "history_policy_write.h"

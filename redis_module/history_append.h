@@ -8,7 +8,7 @@
 #ifndef HMQ_HISTORY_APPEND_H
 #define HMQ_HISTORY_APPEND_H
 
-#include "../src/record.h"
+#include "topic/record.h"
 #include "history_shard.h"
 #include "history_store.h"
 #include "index.h"

@@ -1,12 +1,12 @@
 /* history_append_command.c - HISTORY.APPEND: into history alone, once for each chunk of a producer. */
-#include "../src/topic.h"
+#include "topic/topic.h"
 #include "errors.h"
 #include "history.h"
 #include "history_append.h"
 #include "history_policy_write.h"
 #include "history_producer.h"
 #include "history_slots.h"
-#include "../src/history_index.h"
+#include "history/index.h"
 
 #define MAX_TTL_S 4294967295LL /* message expiry interval of MQTT 5.0 */
 

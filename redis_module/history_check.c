@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../src/history_index.h"
-#include "../src/history_postings.h"
-#include "../src/record.h"
+#include "history/index.h"
+#include "history/postings.h"
+#include "topic/record.h"
 #include "errors.h"
 
 #define SENTENCE_BYTES 320

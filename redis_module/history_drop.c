@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "../src/history_index.h"
+#include "history/index.h"
 #include "history_live.h"
 #include "history_policy_write.h"
 #include "history_slots.h"

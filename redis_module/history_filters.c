@@ -1,7 +1,7 @@
 /* history_filters.c - which topic filters have topics in common, and which stores keep what a filter matches. */
 #include <string.h>
 
-#include "../src/topic.h"
+#include "topic/topic.h"
 #include "history_store.h"
 
 /* The level that begins at *at; steps over it and the '/' behind it, to len + 1 behind the last. */

@@ -1,9 +1,9 @@
-/* history_import.c - HISTORY.IMPORT: many messages into one shard in one step, as records (src/record.h).
+/* history_import.c - HISTORY.IMPORT: many messages into one shard in one step, as records (src/topic/record.h).
  *
  * Everything is looked at before anything is written: records, topics, keys.  No epoch ends within an import, so one may
  * be longer than it should by that much, and so may the tail (history_tail.h). */
-#include "../src/history_index.h"
-#include "../src/topic.h"
+#include "history/index.h"
+#include "topic/topic.h"
 #include "errors.h"
 #include "history.h"
 #include "history_append.h"
@@ -31,7 +31,7 @@ static bool refuse(server_ctx *ctx, size_t number, const char *what, const char 
 static bool take_record(server_ctx *ctx, import *m, size_t number, hmq_slice bytes) {
     hmq_record *record = &m->records[number - 1];
     if (hmq_record_decode(bytes.data, bytes.len, record) != 0 || record->type != HMQ_RECORD_PUBLISH)
-        return refuse(ctx, number, "is no published message", "a record of src/record.h");
+        return refuse(ctx, number, "is no published message", "a record of src/topic/record.h");
     if (record->share.len > 0) return refuse(ctx, number, "has a share", "a message as it was published");
     const char *topic = (const char *)record->topic.data;
     size_t len = record->topic.len;

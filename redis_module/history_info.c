@@ -1,7 +1,7 @@
 /* history_info.c - HISTORY.INFO and HISTORY.SEQ: what a shard has, and where in it a time is. */
 #include <inttypes.h>
 
-#include "../src/little_endian.h"
+#include "base/little_endian.h"
 #include "errors.h"
 #include "history.h"
 #include "history_policy_write.h"

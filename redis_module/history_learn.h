@@ -1,7 +1,7 @@
 /* history_learn.h - a better pattern set for a store, learned from what it holds and from the filters its readers use.
  *
  * A sample of at most HISTORY_SAMPLE_MAX messages is read: windows of consecutive ones, spread evenly over the shards and
- * over what each still shows.  The learner (src/history_learner.h) makes sets of their topics and measures them, and the
+ * over what each still shows.  The learner (src/history/learner.h) makes sets of their topics and measures them, and the
  * present one, by the filters (history_uses.h); without any, each topic asks for itself.
  *
  * With LEARN seconds a store does this by itself, a few windows at a time, clients being served in between, and switches
@@ -10,7 +10,7 @@
 #ifndef HMQ_HISTORY_LEARN_H
 #define HMQ_HISTORY_LEARN_H
 
-#include "../src/history_learner.h"
+#include "history/learner.h"
 #include "history_shard.h"
 #include "index.h"
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/record.h"
-#include "../src/topic.h"
+#include "topic/record.h"
+#include "topic/topic.h"
 #include "errors.h"
 #include "history_runs.h"
 #include "history_slots.h"

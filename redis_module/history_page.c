@@ -1,7 +1,7 @@
 /* history_page.c - reads on in one shard. */
 #include "history_page.h"
 
-#include "../src/topic.h"
+#include "topic/topic.h"
 #include "history_runs.h"
 #include "history_uses.h"
 #include "history_visible.h"

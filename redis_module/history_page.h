@@ -7,7 +7,7 @@
 #ifndef HMQ_HISTORY_PAGE_H
 #define HMQ_HISTORY_PAGE_H
 
-#include "../src/history_cursor.h"
+#include "history/cursor.h"
 #include "history_read.h"
 
 #define HISTORY_VISITS_OF_A_MESSAGE 10 /* by default, so many are visited for each that may be handed over */

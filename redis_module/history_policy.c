@@ -4,8 +4,8 @@
  * one time for all, so that they agree, in whatever order several such calls come to a node. */
 #include <sys/random.h>
 
-#include "../src/history_patterns.h"
-#include "../src/topic.h"
+#include "history/patterns.h"
+#include "topic/topic.h"
 #include "errors.h"
 #include "history.h"
 #include "history_policy_write.h"

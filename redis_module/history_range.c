@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "../src/topic.h"
+#include "topic/topic.h"
 #include "errors.h"
 #include "history.h"
 #include "history_columns.h"

@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "../src/history_index.h"
-#include "../src/history_merge.h"
-#include "../src/history_plan.h"
-#include "../src/topic.h"
+#include "history/index.h"
+#include "history/merge.h"
+#include "history/plan.h"
+#include "topic/topic.h"
 #include "history_live.h"
 
 #define NEVER UINT64_MAX

@@ -1,7 +1,7 @@
 /* history_read.h - goes through one epoch of a shard in the order of sequence numbers, past what a filter cannot match.
  *
  * The patterns that can have such topics each yield their next number: from the log, or from a scan of posting lists
- * where the filter fixes a level (history_plan.h) and then from the tail, which lists do not have yet (history_tail.h);
+ * where the filter fixes a level (history/plan.h) and then from the tail, which lists do not have yet (history_tail.h);
  * the smallest is next.  What is yielded is a candidate: the reader checks the topic.
  *
  * Everything is opened for one command and points into the server's values: no key may change meanwhile.
@@ -9,7 +9,7 @@
 #ifndef HMQ_HISTORY_READ_H
 #define HMQ_HISTORY_READ_H
 
-#include "../src/record.h"
+#include "topic/record.h"
 #include "history_shard.h"
 
 typedef struct history_reader history_reader;

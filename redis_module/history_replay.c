@@ -1,6 +1,6 @@
 /* history_replay.c - HISTORY.REPLAY: what a filter matches, in the order of each shard, page by page.
  *
- * A reader's place is a cursor for each shard (history_cursor.h), joined by commas.  They are read in the order in which
+ * A reader's place is a cursor for each shard (history/cursor.h), joined by commas.  They are read in the order in which
  * they stand; those that a page did not come to stand first in the next one, so none waits for ever.
  *
  * A page is gathered before anything of it is replied: reading on opens keys (of the next epoch, of other shards), opening
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../src/topic.h"
+#include "topic/topic.h"
 #include "errors.h"
 #include "history.h"
 #include "history_page.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../src/hash.h"
+#include "base/hash.h"
 
 #define RUN_MAX_BYTES 32 /* two numbers and two spaces */
 

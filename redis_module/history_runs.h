@@ -13,7 +13,7 @@
 #ifndef HMQ_HISTORY_RUNS_H
 #define HMQ_HISTORY_RUNS_H
 
-#include "../src/history_cursor.h"
+#include "history/cursor.h"
 #include "history_shard.h"
 
 /* From the field's value, NULL if there is none; false if no writer can have made it. */

@@ -26,8 +26,8 @@
 #ifndef HMQ_HISTORY_SHARD_H
 #define HMQ_HISTORY_SHARD_H
 
-#include "../src/history_ids.h"
-#include "../src/history_patterns.h"
+#include "history/ids.h"
+#include "history/patterns.h"
 #include "history_store.h"
 
 #define HISTORY_ENTRY_BYTES 12 /* of a log, beyond its value */

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "../src/history_patterns.h"
-#include "../src/topic.h"
+#include "history/patterns.h"
+#include "topic/topic.h"
 #include "history_live.h"
 
 #define KEY_SUFFIX "}_history_store"

@@ -27,9 +27,9 @@
 #ifndef HMQ_HISTORY_STORE_H
 #define HMQ_HISTORY_STORE_H
 
-#include "../src/hash.h"
-#include "../src/history_cursor.h"
-#include "../src/trie.h"
+#include "base/hash.h"
+#include "history/cursor.h"
+#include "topic/trie.h"
 #include "module.h"
 
 #define HISTORY_NAME_MAX 64

@@ -4,9 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "../src/decimal.h"
-#include "../src/history_index.h"
-#include "../src/history_postings.h"
+#include "base/decimal.h"
+#include "history/index.h"
+#include "history/postings.h"
 #include "errors.h"
 #include "index.h"
 #include "replication.h"

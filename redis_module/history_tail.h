@@ -15,8 +15,8 @@
 #ifndef HMQ_HISTORY_TAIL_H
 #define HMQ_HISTORY_TAIL_H
 
-#include "../src/history_patterns.h"
-#include "../src/history_plan.h"
+#include "history/patterns.h"
+#include "history/plan.h"
 #include "history_shard.h"
 
 /* Messages that wait: more in a large epoch, whose slots have more lists, so that each list gets some. */

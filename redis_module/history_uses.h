@@ -9,7 +9,7 @@
 #ifndef HMQ_HISTORY_USES_H
 #define HMQ_HISTORY_USES_H
 
-#include "../src/history_learner.h"
+#include "history/learner.h"
 #include "history_store.h"
 
 #define HISTORY_USES_MAX 64

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "../src/session_key.h"
-#include "../src/topic.h"
+#include "topic/session_key.h"
+#include "topic/topic.h"
 #include "channel_index.h"
 #include "command_slot.h"
 #include "history_live.h"

@@ -18,7 +18,7 @@
 #ifndef HMQ_INDEX_H
 #define HMQ_INDEX_H
 
-#include "../src/trie.h"
+#include "topic/trie.h"
 #include "history_store.h"
 #include "module.h"
 #include "session_index.h"

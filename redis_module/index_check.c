@@ -1,7 +1,7 @@
 /* index_check.c - HOLDMQ.CHECK: compares the indexes of a database with a rebuild from its keys. */
 #include <string.h>
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "channel_index.h"
 #include "history_live.h"
 #include "index_internal.h"

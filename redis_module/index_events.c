@@ -2,7 +2,7 @@
  * tells others of its own, which the index does not hear. */
 #include <string.h>
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "channel_index.h"
 #include "history_live.h"
 #include "index_internal.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "../src/slot.h"
+#include "topic/slot.h"
 #include "access.h"
 #include "channel.h"
 #include "channel_dryrun.h"

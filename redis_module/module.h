@@ -5,8 +5,8 @@
 #ifndef HMQ_MODULE_H
 #define HMQ_MODULE_H
 
-#include "../src/hmq_base.h"
-#include "../src/policy.h"
+#include "base/base.h"
+#include "topic/policy.h"
 #include "server_api.h"
 
 #define HMQ_MODULE_NAME "holdmq"
@@ -17,7 +17,7 @@
 struct settings {
     bool intercept;           /* intercept: PUBLISH and (P|S)SUBSCRIBE of stock clients are persistent */
     bool presence;            /* presence: who comes and goes is told */
-    server_string *policies;  /* policies: the text, see src/policy.h */
+    server_string *policies;  /* policies: the text, see src/topic/policy.h */
     server_string *default_policies; /* the same as it is at load, unless it is configured */
     hmq_policy *policy;       /* ... parsed */
     long long session_limit;  /* session-limit: messages in a queue, 1..65535 */

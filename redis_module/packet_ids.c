@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "../src/packet_id.h"
+#include "topic/packet_id.h"
 #include "errors.h"
 
 static void append_range(packet_id_list *list, size_t *room, unsigned first, unsigned last) {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "../src/glob.h"
+#include "base/glob.h"
 #include "channel.h"
 #include "channel_index.h"
 #include "command_slot.h"

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../src/session_key.h"
-#include "../src/topic.h"
-#include "../src/utf8.h"
+#include "topic/session_key.h"
+#include "topic/topic.h"
+#include "base/utf8.h"
 #include "command_slot.h"
 #include "topic.h"
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../src/decimal.h"
-#include "../src/packet_id.h"
-#include "../src/session_key.h"
+#include "base/decimal.h"
+#include "topic/packet_id.h"
+#include "topic/session_key.h"
 #include "index.h"
 #include "replication.h"
 #include "session_hash.h"

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "errors.h"
 #include "history_shard.h"
 #include "index.h"

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-#include "../src/session_key.h"
-#include "../src/slot.h"
+#include "topic/session_key.h"
+#include "topic/slot.h"
 #include "index.h"
 
 #define MOST_MEMBERS 64 /* of a group whose slots are looked at */

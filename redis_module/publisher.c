@@ -1,8 +1,8 @@
 /* publisher.c - who publishes, whether he may, and whether he did before. */
 #include "publisher.h"
 
-#include "../src/packet_id.h"
-#include "../src/session_key.h"
+#include "topic/packet_id.h"
+#include "topic/session_key.h"
 #include "errors.h"
 #include "session.h"
 #include "session_qos2.h"

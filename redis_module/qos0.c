@@ -1,7 +1,7 @@
 /* qos0.c - messages of QoS 0 that wait in the queue of their session. */
 #include "qos0.h"
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "push_budget.h"
 #include "queue_notes.h"
 #include "queue_overflow.h"

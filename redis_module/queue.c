@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "../src/packet_id.h"
-#include "../src/record.h"
-#include "../src/session_key.h"
+#include "topic/packet_id.h"
+#include "topic/record.h"
+#include "topic/session_key.h"
 #include "replication.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */

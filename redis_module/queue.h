@@ -39,7 +39,7 @@ typedef struct queue {
 } queue;
 
 typedef struct queue_item {
-    server_string *value; /* a message as TBMQ keeps it (src/tbmq.h) is stored with the identifier that it gets */
+    server_string *value; /* one as TBMQ keeps it (src/topic/tbmq.h) is stored with the identifier that it gets */
     long long expire_ms;  /* absolute, ms since 1970 */
     uint16_t packet_id;   /* out; 0: trimmed at once */
     uint64_t serial;      /* out */

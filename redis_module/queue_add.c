@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-#include "../src/decimal.h"
-#include "../src/packet_id.h"
-#include "../src/record.h"
-#include "../src/session_key.h"
-#include "../src/tbmq.h"
+#include "base/decimal.h"
+#include "topic/packet_id.h"
+#include "topic/record.h"
+#include "topic/session_key.h"
+#include "topic/tbmq.h"
 #include "index.h"
 #include "queue_notes.h"
 #include "queue_usage.h"

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "../src/record.h"
+#include "topic/record.h"
 #include "queue_parts.h"
 
 #define EXPIRING_AHEAD 255

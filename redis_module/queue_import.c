@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "../src/packet_id.h"
+#include "topic/packet_id.h"
 
 /* How far the import is. */
 typedef struct import {

@@ -21,7 +21,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "../src/packet_id.h"
+#include "topic/packet_id.h"
 #include "index.h"
 #include "queue_notes.h"
 #include "replication.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "errors.h"
 #include "queue_notes.h"
 #include "quota.h"

@@ -1,7 +1,7 @@
 /* quota.c - how much there may be of what clients make. */
 #include "quota.h"
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "errors.h"
 #include "retained.h"
 

@@ -8,7 +8,7 @@
 #ifndef HMQ_RETAINED_H
 #define HMQ_RETAINED_H
 
-#include "../src/record.h"
+#include "topic/record.h"
 #include "index.h"
 #include "module.h"
 

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "../src/session_key.h"
-#include "../src/topic.h"
+#include "topic/session_key.h"
+#include "topic/topic.h"
 #include "delivery.h"
 #include "delivery_parts.h"
 #include "qos0.h"

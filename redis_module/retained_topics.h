@@ -12,7 +12,7 @@
 #ifndef HMQ_RETAINED_TOPICS_H
 #define HMQ_RETAINED_TOPICS_H
 
-#include "../src/topic.h"
+#include "topic/topic.h"
 #include "module.h"
 
 /* Where a walk is: behind this (encoded) topic. */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "args.h"
 #include "command_slot.h"
 #include "errors.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "index.h"
 #include "replication.h"
 #include "session_hash.h"

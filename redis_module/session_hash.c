@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "../src/packet_id.h"
-#include "../src/session_key.h"
+#include "topic/packet_id.h"
+#include "topic/session_key.h"
 #include "errors.h"
 #include "index.h"
 #include "replication.h"

@@ -1,6 +1,6 @@
 /* session_hash.h - the hash {c}_session as far as the queue needs it.
  *
- *     round      how often packet identifiers wrapped (src/packet_id.h), written when it changes
+ *     round      how often packet identifiers wrapped (src/topic/packet_id.h), written when it changes
  *     sent       serial: messages up to it were handed to the client and are in flight until they are acknowledged
  *     expiring   serial: no message behind it has an expiry of its own (queue_expiry.h)
  *     qos0_until serial: no message behind it has QoS 0 (qos0.h)

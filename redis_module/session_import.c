@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "../src/packet_id.h"
-#include "../src/session_key.h"
+#include "topic/packet_id.h"
+#include "topic/session_key.h"
 #include "args.h"
 #include "errors.h"
 #include "producer.h"

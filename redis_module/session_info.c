@@ -1,5 +1,5 @@
 /* session_info.c - SESSION.INFO: what a session has and who owns it. */
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "args.h"
 #include "errors.h"
 #include "queue_notes.h"

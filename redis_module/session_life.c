@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "../src/record.h"
-#include "../src/session_key.h"
+#include "topic/record.h"
+#include "topic/session_key.h"
 #include "index.h"
 #include "owner.h"
 #include "presence.h"

@@ -16,7 +16,7 @@
 #ifndef HMQ_SESSION_LIFE_H
 #define HMQ_SESSION_LIFE_H
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "module.h"
 #include "session.h"
 

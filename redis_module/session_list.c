@@ -4,7 +4,7 @@
  * two pages; a session that is there all the time is listed once. */
 #include "session_list.h"
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "access.h"
 #include "args.h"
 #include "errors.h"

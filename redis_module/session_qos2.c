@@ -7,10 +7,10 @@
  * again (MQTT 3.1.1 section 4.3.3). */
 #include <stdio.h>
 
-#include "../src/packet_id.h"
-#include "../src/record.h"
-#include "../src/session_key.h"
-#include "../src/tbmq.h"
+#include "topic/packet_id.h"
+#include "topic/record.h"
+#include "topic/session_key.h"
+#include "topic/tbmq.h"
 #include "args.h"
 #include "errors.h"
 #include "index.h"

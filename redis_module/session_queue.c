@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-#include "../src/packed_page.h"
-#include "../src/packet_id.h"
-#include "../src/record.h"
-#include "../src/session_key.h"
-#include "../src/tbmq.h"
+#include "topic/packed_page.h"
+#include "topic/packet_id.h"
+#include "topic/record.h"
+#include "topic/session_key.h"
+#include "topic/tbmq.h"
 #include "args.h"
 #include "errors.h"
 #include "packet_ids.h"

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "../src/session_key.h"
+#include "topic/session_key.h"
 #include "args.h"
 #include "delivery.h"
 #include "errors.h"

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "../src/session_key.h"
-#include "../src/topic.h"
+#include "topic/session_key.h"
+#include "topic/topic.h"
 #include "errors.h"
 #include "history.h"
 #include "history_runs.h"

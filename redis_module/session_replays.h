@@ -4,7 +4,7 @@
  *     {c}_replays         field <filter>   value <kind> <store> <cursor>,<cursor>...
  *
  *     <kind>     replay, or application
- *     <cursor>   one for each shard (src/history_cursor.h), in the order in which they are read next
+ *     <cursor>   one for each shard (src/history/cursor.h), in the order in which they are read next
  *
  *         SESSION.SUBSCRIBE f 1@earliest ──► replays ──SESSION.REPLAY reads the last message──► live
  *         SESSION.SUBSCRIBE f 1@earliest! ──► application, for ever

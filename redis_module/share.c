@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "../src/record.h"
-#include "../src/session_key.h"
+#include "topic/record.h"
+#include "topic/session_key.h"
 #include "command_slot.h"
 #include "queue.h"
 #include "queue_usage.h"

@@ -1,8 +1,8 @@
 /* share_index.c - the shared subscriptions of a database, in memory. */
 #include "share_index.h"
 
-#include "../src/session_key.h"
-#include "../src/topic.h"
+#include "topic/session_key.h"
+#include "topic/topic.h"
 
 bool share_is(hmq_slice filter, hmq_slice *inner) {
     hmq_slice group;

@@ -12,7 +12,7 @@
 #ifndef HMQ_SHARE_INDEX_H
 #define HMQ_SHARE_INDEX_H
 
-#include "../src/trie.h"
+#include "topic/trie.h"
 #include "module.h"
 #include "usage.h"
 

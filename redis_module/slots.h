@@ -17,7 +17,7 @@
 #ifndef HMQ_SLOTS_H
 #define HMQ_SLOTS_H
 
-#include "../src/slot.h"
+#include "topic/slot.h"
 #include "module.h"
 
 typedef enum slot_state {

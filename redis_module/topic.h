@@ -7,7 +7,7 @@
 #ifndef HMQ_MODULE_TOPIC_H
 #define HMQ_MODULE_TOPIC_H
 
-#include "../src/record.h"
+#include "topic/record.h"
 #include "module.h"
 #include "quota.h"
 

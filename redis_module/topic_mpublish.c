@@ -1,4 +1,4 @@
-/* topic_mpublish.c - TOPIC.MPUBLISH: publishes many messages, given as records (src/record.h), one behind the other.
+/* topic_mpublish.c - TOPIC.MPUBLISH: publishes many messages, one behind the other, given as records.
  *
  * Invariants: every argument is looked at before the first message is published.  If a message cannot be published
  * (history, a retained message) nor is any behind it, and the producer's number says how far it came; so a producer that
@@ -11,7 +11,7 @@
  * Cost: that of a TOPIC.PUBLISH for each message; what is the same for all of them is done once. */
 #include <inttypes.h>
 
-#include "../src/topic.h"
+#include "topic/topic.h"
 #include "args.h"
 #include "delivery.h"
 #include "errors.h"
@@ -68,7 +68,7 @@ static bool take_record(args *a, size_t at, int64_t now_ms, hmq_record *record) 
     server_string *text = a->argv[a->at++];
     hmq_slice bytes = slice_of(text);
     if (hmq_record_decode(bytes.data, bytes.len, record) != 0 || record->type != HMQ_RECORD_PUBLISH)
-        return refuse(a, at, "is no published message", "a record of src/record.h");
+        return refuse(a, at, "is no published message", "a record of src/topic/record.h");
     if (record->share.len > 0) return refuse(a, at, "has a share", "a message as it was published");
     hmq_topic_error error = hmq_topic_check_name((const char *)record->topic.data, record->topic.len);
     if (error != HMQ_TOPIC_OK) {

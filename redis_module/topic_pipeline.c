@@ -12,9 +12,9 @@
  * For a user to whom a key or a channel is denied each publish is run as a command of his, which is judged.
  *
  * Invariant: the bytes are read to their end before the first message is published.  O(that of the publishes). */
-#include "../src/resp.h"
-#include "../src/session_key.h"
-#include "../src/topic.h"
+#include "base/resp.h"
+#include "topic/session_key.h"
+#include "topic/topic.h"
 #include "access.h"
 #include "delivery.h"
 #include "errors.h"

@@ -6,8 +6,8 @@
  * each is written by one node. */
 #include <string.h>
 
-#include "../src/record.h"
-#include "../src/session_key.h"
+#include "topic/record.h"
+#include "topic/session_key.h"
 #include "args.h"
 #include "delivery.h"
 #include "errors.h"

@@ -4,8 +4,8 @@ The declarations that cffi needs are the text of the headers between the marks "
 nothing is declared twice. setup.py takes `ffibuilder` from here; standing alone, `python src/core_build.py` compiles
 the extension into pyclient/holdmq. The compiler's CFLAGS and LDFLAGS are honoured (sanitizers, for one).
 
-To add a file to the core: write it. Every *.c beside this script is compiled; a header with the marks goes into
-`HEADERS`, behind the headers that it includes.
+To add a file to the core: write it. Every *.c in the folders beside this script is compiled; a header with the marks
+goes into `HEADERS`, behind the headers that it includes.
 """
 
 import os
@@ -20,33 +20,33 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 
 HEADERS = (
-    "hmq_base.h",
-    "hash.h",
-    "utf8.h",
-    "topic.h",
-    "trie.h",
-    "packet_id.h",
-    "session_key.h",
-    "channel_key.h",
-    "slot.h",
-    "record.h",
-    "batch.h",
-    "glob.h",
-    "policy.h",
-    "tbmq.h",
-    "mqtt.h",
-    "mqtt_properties.h",
-    "packed_page.h",
-    "engine.h",
-    "websocket.h",
-    "history_patterns.h",
-    "history_learner.h",
-    "history_index.h",
-    "history_postings.h",
-    "history_plan.h",
-    "history_merge.h",
-    "history_cursor.h",
-    "history_ids.h",
+    "base/base.h",
+    "base/hash.h",
+    "base/utf8.h",
+    "topic/topic.h",
+    "topic/trie.h",
+    "topic/packet_id.h",
+    "topic/session_key.h",
+    "topic/channel_key.h",
+    "topic/slot.h",
+    "topic/record.h",
+    "topic/batch.h",
+    "base/glob.h",
+    "topic/policy.h",
+    "topic/tbmq.h",
+    "mqtt/mqtt.h",
+    "mqtt/properties.h",
+    "topic/packed_page.h",
+    "engine/engine.h",
+    "mqtt/websocket.h",
+    "history/patterns.h",
+    "history/learner.h",
+    "history/index.h",
+    "history/postings.h",
+    "history/plan.h",
+    "history/merge.h",
+    "history/cursor.h",
+    "history/ids.h",
 )
 
 # What Python adds to the headers: the digest of the sources, and Python functions that C can call back.
@@ -80,8 +80,10 @@ def builder(folder: Path) -> FFI:
     ffi.set_source(
         "holdmq._core",
         f'{includes}\n#define HMQ_SOURCES_DIGEST "{digest}"\n',
-        sources=[str(folder / path.name) for path in sorted(HERE.glob("*.c"))],
-        depends=[str(folder / path.name) for path in sorted(HERE.glob("*.[hp]*"))],
+        sources=[str(folder / path.relative_to(HERE)) for path in sorted(HERE.rglob("*.c"))],
+        depends=[
+            str(folder / path.relative_to(HERE)) for path in (*sorted(HERE.rglob("*.h")), *sorted(HERE.glob("*.py")))
+        ],
         include_dirs=[str(folder)],
         extra_compile_args=["-std=c11", "-Wall", "-Wextra", "-Wshadow", "-fvisibility=hidden"],
     )

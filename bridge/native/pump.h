@@ -3,7 +3,7 @@
  *      sockets ──epoll──► hmq_pump_next ──recv──► (frames off) ──► engine     what is rare comes out as an event
  *      sockets ◄──send─── hmq_pump_write ◄── (frames on) ◄──────── engine
  *
- * A socket is one of TCP, or of a WebSocket (websocket.h).  That one's request comes out as an event; from the owner's
+ * A socket is one of TCP, or of a WebSocket (mqtt/websocket.h).  That one's request comes out as an event; from the owner's
  * answer on, its frames are taken off and put on between recv and the engine.
  *
  * The owner's event loop watches a descriptor for each class of sockets (hmq_pump_fd) in place of one for each client.
@@ -39,13 +39,13 @@
 #ifndef HMQ_PUMP_H
 #define HMQ_PUMP_H
 
-#include "engine.h"
-#include "websocket.h"
+#include "engine/engine.h"
+#include "mqtt/websocket.h"
 
 /* cffi-begin */
 typedef struct hmq_pump hmq_pump;
 
-/* The engine, and those of its functions that are called from here (engine.h says what they do). */
+/* The engine, and those of its functions that are called from here (engine/engine.h says what they do). */
 typedef struct hmq_pump_engine {
     hmq_engine *engine;
     bool (*receive)(hmq_engine *, hmq_conn, const uint8_t *, size_t, int64_t, hmq_engine_event *);

@@ -12,7 +12,7 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parents[1] / "src"
-LINKED = ("websocket.c", "utf8.c", "alloc.c")  # of the core
+LINKED = ("mqtt/websocket.c", "base/utf8.c", "base/alloc.c")  # of the core
 
 
 def builder() -> FFI:
@@ -28,7 +28,10 @@ def builder() -> FFI:
         "holdmq_bridge._pump",
         f'{includes}\n#define HMQ_SOURCES_DIGEST "{digest}"\n#define HMQ_PUMP_CORE_DIGEST "{digest}"\n',
         sources=[os.path.relpath(path) for path in (HERE / "pump.c", *(SOURCES / name for name in LINKED))],
-        depends=[os.path.relpath(path) for path in (HERE / "pump.h", SOURCES / "engine.h", SOURCES / "websocket.h")],
+        depends=[
+            os.path.relpath(path)
+            for path in (HERE / "pump.h", SOURCES / "engine" / "engine.h", SOURCES / "mqtt" / "websocket.h")
+        ],
         include_dirs=[os.path.relpath(SOURCES), os.path.relpath(HERE)],
         extra_compile_args=["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-fvisibility=hidden"],
     )

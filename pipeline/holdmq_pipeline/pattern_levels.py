@@ -1,6 +1,6 @@
 """Topic patterns of any number of topics, level by level; several candidates at once.
 
-It does what the learner in C does in one process (src/history_learner.h), for as many topics as there are: a level with
+It does what the learner in C does in one process (src/history/learner.h), for as many topics as there are: a level with
 more different children than a threshold becomes `+`, with the subtrees below merged; a child that alone has a certain
 share of its level's messages stays concrete. A candidate is one choice of threshold and share.
 

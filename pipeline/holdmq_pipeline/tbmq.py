@@ -7,7 +7,7 @@ A `Source` is a DataFrame whose partitions have all of a client, and the functio
     packet_id    0 if it has none yet; of the own row the identifier handed out last, 0 if unknown
     state        QUEUED, or RELEASED (QoS 2, PUBREC seen)
     lives_until  ms since 1970, 0: no limit of its own
-    value        the record (src/record.h), None if there is a problem
+    value        the record (src/topic/record.h), None if there is a problem
     problem      None, EXPIRED, OVERSIZED, or what could not be read
 
 The tables are TBMQ 1.x's `device_publish_msg` and `device_session_ctx`; the keyspace is 2.x's: a sorted set

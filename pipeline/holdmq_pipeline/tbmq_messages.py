@@ -1,4 +1,4 @@
-"""A message of TBMQ, wherever it lay, and the records that sessions keep (src/record.h).
+"""A message of TBMQ, wherever it lay, and the records that sessions keep (src/topic/record.h).
 
 Records are made by C, a batch by one call, as the sink makes them (holdmq.core.batch). A message that makes none is
 found in that batch, which is then looked at one by one: `records` says for each what is wrong with it.

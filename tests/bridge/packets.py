@@ -1,6 +1,6 @@
 """MQTT 3.1.1 packets as bytes, built and taken apart by the tests' own code, not by the codec under test.
 
-Also the binary forms of the module's values (src/record.h), for tests that play the server.
+Also the binary forms of the module's values (src/topic/record.h), for tests that play the server.
 """
 
 import struct
@@ -152,7 +152,7 @@ def read_publish(data: bytes) -> Published:
 
 
 def record(topic: str, payload: bytes, *, qos: int = 1, retain: bool = False, time_ms: int = 1) -> bytes:
-    """A stored message as src/record.h draws it."""
+    """A stored message as src/topic/record.h draws it."""
     flags = qos | (4 if retain else 0)
     name = topic.encode()
     return bytes([0xFA, 0x11, flags]) + time_ms.to_bytes(6, "little") + struct.pack("<H", len(name)) + name + payload
@@ -168,5 +168,5 @@ def delivery(
     serial: int = 0,
     previous: int = 0,
 ) -> bytes:
-    """What an inbox channel carries, as src/record.h draws it."""
+    """What an inbox channel carries, as src/topic/record.h draws it."""
     return struct.pack("<BBBHQQ", 0xFB, kind, qos | (4 if retain else 0), pid, serial, previous) + body

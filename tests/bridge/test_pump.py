@@ -32,7 +32,7 @@ LARGE = bytes(range(256)) * 20_000  # more than a socket takes
 CONNECT = packets.connect("c")
 PINGREQ = b"\xc0\0"
 HEAVY = 50  # as in bridge/native/pump.c
-TURN_PACKETS = 512  # as in src/engine_client.c
+TURN_PACKETS = 512  # as in src/engine/client.c
 LONG_QUEUE = core_lib.HMQ_LONG_QUEUE
 RECEIVERS, OTHERS, BULK = 1 << lib.HMQ_PUMP_RECEIVERS, 1 << lib.HMQ_PUMP_OTHERS, 1 << lib.HMQ_PUMP_BULK
 

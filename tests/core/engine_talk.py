@@ -102,7 +102,7 @@ def identifiers(arguments: list[bytes]) -> list[int]:
 
 
 def packed(entries: list[tuple[int, int, int, bytes]]) -> bytes:
-    """The entries of a packed page (src/packed_page.h)."""
+    """The entries of a packed page (src/topic/packed_page.h)."""
     return b"".join(struct.pack("<QHBI", *entry[:3], len(entry[3])) + entry[3] for entry in entries)
 
 

@@ -31,7 +31,7 @@ def test_an_extension_that_fits_its_sources_is_accepted(checkout: Path) -> None:
     _binding._check_fits_sources(checkout)
 
 
-@pytest.mark.parametrize("changed", ["trie.h", "trie.c", "core_build.py"])
+@pytest.mark.parametrize("changed", ["topic/trie.h", "topic/trie.c", "core_build.py"])
 def test_an_extension_built_from_other_sources_is_refused(checkout: Path, changed: str) -> None:
     with (checkout / "src" / changed).open("a") as source:
         source.write("\n")
@@ -45,12 +45,12 @@ def test_an_installed_extension_needs_no_sources(tmp_path: Path) -> None:
 
 def test_a_new_file_changes_the_digest(checkout: Path) -> None:
     before = runpy.run_path(str(checkout / "src" / "core_digest.py"))["digest"]()
-    (checkout / "src" / "new.c").write_text("")
+    (checkout / "src" / "base" / "new.c").write_text("")
     assert runpy.run_path(str(checkout / "src" / "core_digest.py"))["digest"]() != before
 
 
 def test_every_header_with_marks_is_handed_to_cffi() -> None:
-    marked = {path.name for path in SOURCES.glob("*.h") if "/* cffi-begin */" in path.read_text()}
+    marked = {str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.h") if "/* cffi-begin */" in path.read_text()}
     assert set(runpy.run_path(str(SOURCES / "core_build.py"))["HEADERS"]) == marked
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.core.engine_talk import T0, Desk, identifiers, page, puback, push, queued, record
 
-# As in src/engine_acks.c.
+# As in src/engine/acks.c.
 MOST_ACKING = 4000  # identifiers under way to the server, while a client is behind
 MOST_ACKS = 500  # in one command
 MOST_ACK_WAIT_MS = 100

@@ -29,7 +29,7 @@ LONG_QUEUE = lib.HMQ_LONG_QUEUE
 
 INBOX = b"{c}_inbox"
 PINGREQ = b"\xc0\0"
-TURN_PACKETS = 512  # as in src/engine_client.c
+TURN_PACKETS = 512  # as in src/engine/client.c
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def build(folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     compiler = os.environ.get("CC", "gcc")
-    sources = sorted(map(str, (REPOSITORY / "src").glob("*.c")))
+    sources = sorted(map(str, (REPOSITORY / "src").rglob("*.c")))
     targets = [str(HERE / "core_targets.c"), str(HERE / "core_history.c"), str(HERE / "core_engine.c")]
     targets.append(str(HERE / "core_websocket.c"))
     driver = str(HERE / "core_driver.c")

@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/engine.h"
-#include "../../src/packed_page.h"
-#include "../../src/record.h"
-#include "../../src/resp.h"
+#include "engine/engine.h"
+#include "topic/packed_page.h"
+#include "topic/record.h"
+#include "base/resp.h"
 #include "core_targets.h"
 
 #define HOLDS(law)                                                                                                     \

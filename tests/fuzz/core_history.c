@@ -3,13 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/history_cursor.h"
-#include "../../src/history_ids.h"
-#include "../../src/history_index.h"
-#include "../../src/history_learner.h"
-#include "../../src/history_patterns.h"
-#include "../../src/history_plan.h"
-#include "../../src/topic.h"
+#include "history/cursor.h"
+#include "history/ids.h"
+#include "history/index.h"
+#include "history/learner.h"
+#include "history/patterns.h"
+#include "history/plan.h"
+#include "topic/topic.h"
 #include "core_targets.h"
 
 #define HOLDS(law)                                                                                                     \

@@ -7,18 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/glob.h"
-#include "../../src/mqtt.h"
-#include "../../src/mqtt_properties.h"
-#include "../../src/packed_page.h"
-#include "../../src/packet_id.h"
-#include "../../src/policy.h"
-#include "../../src/record.h"
-#include "../../src/session_key.h"
-#include "../../src/tbmq.h"
-#include "../../src/topic.h"
-#include "../../src/trie.h"
-#include "../../src/utf8.h"
+#include "base/glob.h"
+#include "mqtt/mqtt.h"
+#include "mqtt/properties.h"
+#include "topic/packed_page.h"
+#include "topic/packet_id.h"
+#include "topic/policy.h"
+#include "topic/record.h"
+#include "topic/session_key.h"
+#include "topic/tbmq.h"
+#include "topic/topic.h"
+#include "topic/trie.h"
+#include "base/utf8.h"
 
 #define HOLDS(law)                                                                                                     \
     do {                                                                                                               \

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/websocket.h"
+#include "mqtt/websocket.h"
 #include "core_targets.h"
 
 #define HOLDS(law)                                                                                                     \

@@ -8,7 +8,7 @@ import redis
 
 from tests.module.sessions_support import Session, error_of, publish, unchanged
 
-HEADER = struct.Struct("<QHBI")  # src/packed_page.h
+HEADER = struct.Struct("<QHBI")  # src/topic/packed_page.h
 
 
 def unpacked(page: bytes) -> list[list[Any]]:

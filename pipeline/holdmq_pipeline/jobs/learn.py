@@ -5,7 +5,7 @@
 Spark adds up the messages of each topic. Up to `local_topics` different ones (and `LOCAL_BYTES` of names) come to the
 driver, where they are learned from in seconds; of more, none does, and Spark goes through their levels.
 
-What a set costs is measured as the server's own learner measures it (src/history_learner.h), on the topics with the
+What a set costs is measured as the server's own learner measures it (src/history/learner.h), on the topics with the
 smallest hashes and the filters that readers asked for: logs opened for a filter, messages visited for each one
 returned, index bytes for a message; the three together, in the unit "messages read". So what is proposed here and what
 a server proposes by itself can be compared.

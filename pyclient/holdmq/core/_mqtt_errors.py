@@ -13,7 +13,7 @@ class ProtocolError(ValueError):
     """The other side sent bytes that MQTT forbids; the text names the statement of the standard that they violate.
 
     Attributes:
-        code: the core's number for the fault (`hmq_mqtt_error` in src/mqtt.h).
+        code: the core's number for the fault (`hmq_mqtt_error` in src/mqtt/mqtt.h).
         connack_code: 3.1.1: return code of the CONNACK that a server must send before it closes the connection (1:
             protocol level, 2: client id), 0: close without one.
         reason_code: 5.0: reason code of the CONNACK or DISCONNECT that a server sends before it closes the connection.

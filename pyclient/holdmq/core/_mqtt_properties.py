@@ -1,6 +1,6 @@
 """The properties of MQTT 5.0 (section 2.2.2) as one value, and to and from bytes by the core's codec.
 
-What stands where, once, and with which values is the core's table (src/mqtt_properties.c); here are the names only.
+What stands where, once, and with which values is the core's table (src/mqtt/properties.c); here are the names only.
 """
 
 import threading

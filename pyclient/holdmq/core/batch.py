@@ -1,4 +1,4 @@
-"""Columns of messages, written as the commands that store them: a whole batch by one call (src/batch.h).
+"""Columns of messages, written as the commands that store them: a whole batch by one call (src/topic/batch.h).
 
 Columns are buffers as Arrow lays them out; nothing of them is copied but into the commands. A batch keeps its columns
 alive, and the commands are a buffer of their own.

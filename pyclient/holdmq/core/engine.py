@@ -1,4 +1,4 @@
-"""The engine of an MQTT front end: bytes of clients and of the server in, bytes for both out (src/engine.h).
+"""The engine of an MQTT front end: bytes of clients and of the server in, bytes for both out (src/engine/engine.h).
 
 One engine per process and event loop.  What comes often never becomes a Python object; what comes seldom comes as an
 `Event`.  All times are milliseconds since 1970.  Nothing here is thread-safe.

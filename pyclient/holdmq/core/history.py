@@ -1,4 +1,4 @@
-"""The index of history: hashed levels, posting lists, plans for filters, cursors, ids (src/history_*.h)."""
+"""The index of history: hashed levels, posting lists, plans for filters, cursors, ids (src/history/*.h)."""
 
 import enum
 from collections.abc import Iterable
@@ -109,7 +109,7 @@ class CorruptPostingsError(ValueError):
 
 
 class PostingList:
-    """A posting list: numbers that only grow, each with the rest of a hash (src/history_postings.h).
+    """A posting list: numbers that only grow, each with the rest of a hash (src/history/postings.h).
 
     Attributes:
         data: the stored string.
@@ -305,7 +305,7 @@ class InvalidCursorError(ValueError):
 
 
 class Cursor(NamedTuple):
-    """Where a reader of history is, in one shard of a store (src/history_cursor.h).
+    """Where a reader of history is, in one shard of a store (src/history/cursor.h).
 
     Attributes:
         generation: the reader's pattern set, 0 .. 2**32-1.

@@ -1,4 +1,4 @@
-"""Names of the keys of sessions, retained messages and channels (src/session_key.h, src/channel_key.h).
+"""Names of the keys of sessions, retained messages and channels (src/topic/session_key.h, src/topic/channel_key.h).
 
 A client id becomes the session key `{<encoded id>}`; `{`, `}` and `%` are written `%7B`, `%7D`, `%25`.
 """

@@ -1,6 +1,6 @@
 """MQTT packets from Python: bytes to objects and back, MQTT 3.1.1 and 5.0, both directions of all types.
 
-The work is done by the codec of the core (src/mqtt.h); what it lets pass is valid, texts and properties included.
+The work is done by the codec of the core (src/mqtt/mqtt.h); what it lets pass is valid, texts and properties included.
 Topics, filters, client ids, user names and the texts of properties are bytes (well-formed UTF-8), because they go on to
 the server as bytes.
 

@@ -1,4 +1,4 @@
-"""MQTT packet identifiers (1..65535, in a circle) and the serials that keep their order (src/packet_id.h)."""
+"""MQTT packet identifiers (1..65535, in a circle) and the serials that keep their order (src/topic/packet_id.h)."""
 
 from collections.abc import Container
 

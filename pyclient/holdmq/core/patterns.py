@@ -1,6 +1,6 @@
 """The pattern set of a generation of history: into which log a topic goes, and which of its levels vary.
 
-The text of a set, the slots of a pattern and the walk of a topic are described in src/history_patterns.h.
+The text of a set, the slots of a pattern and the walk of a topic are described in src/history/patterns.h.
 """
 
 from collections.abc import Mapping
@@ -179,7 +179,7 @@ class PatternSet:
 
 
 class PatternCost(NamedTuple):
-    """What a pattern set costs, in the unit "messages read" (src/history_learner.h).
+    """What a pattern set costs, in the unit "messages read" (src/history/learner.h).
 
     Attributes:
         opened: logs that a filter opens, mean.

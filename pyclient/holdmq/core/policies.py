@@ -1,4 +1,4 @@
-"""Channel policies: which channels hold what, for how long, and what a new subscriber is handed (src/policy.h)."""
+"""Channel policies: which channels hold what, for how long, and what new subscribers get (src/topic/policy.h)."""
 
 import enum
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Policy:
         """Parses the text.
 
         Args:
-            text: rules separated by `;` or line feeds, as src/policy.h has them.
+            text: rules separated by `;` or line feeds, as src/topic/policy.h has them.
             allocator: an `hmq_allocator` that outlives the policy, libc's if None.
 
         Raises:

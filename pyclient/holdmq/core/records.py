@@ -1,4 +1,4 @@
-"""Stored messages and what a session's inbox carries, as frozen Python values; the layouts stand in src/record.h.
+"""Stored messages and what a session's inbox carries, as frozen Python values; the layouts stand in src/topic/record.h.
 
 `decode(encode(x)) == x` for every valid x. Times are in milliseconds since 1970-01-01 UTC.
 """

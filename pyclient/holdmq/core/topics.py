@@ -24,7 +24,7 @@ class InvalidTopicError(ValueError):
     """A topic name or filter that MQTT forbids; the text says why.
 
     Attributes:
-        code: the core's number for the fault (`hmq_topic_error` in src/topic.h).
+        code: the core's number for the fault (`hmq_topic_error` in src/topic/topic.h).
     """
 
     def __init__(self, code: int) -> None:

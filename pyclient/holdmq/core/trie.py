@@ -1,7 +1,7 @@
 """The subscription trie: from a topic name to the subscribers whose filters match it, and back.
 
-The same code that routes messages in the module (src/trie.h). Subscribers and options are plain numbers. A trie belongs
-to one thread at a time.
+The same code that routes messages in the module (src/topic/trie.h). Subscribers and options are plain numbers. A trie
+belongs to one thread at a time.
 """
 
 import enum

@@ -1,4 +1,4 @@
-"""The server's side of a WebSocket that carries MQTT (RFC 6455), without I/O (src/websocket.h).
+"""The server's side of a WebSocket that carries MQTT (RFC 6455), without I/O (src/mqtt/websocket.h).
 
 What a client sends is unmasked in place, in the caller's buffer; what is to be sent comes as bytes.
 """

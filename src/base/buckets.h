@@ -1,0 +1,46 @@
+/* buckets.h - the buckets of a hash table that grows and shrinks one bucket at a time: private to the core.
+ *
+ * Linear hashing (Litwin, 1980).  A table that doubles at once would stop the server for as long as a million entries
+ * take to move; here an insertion adds at most one bucket and moves the entries of one other.
+ *
+ *      count = 11, two rounds:  hash & 7 gives 0..7; the buckets 0..2 are split already, their entries look at
+ *      hash & 15 and may be in 8..10.
+ *
+ *      +---+---+---+-----------+---+---+---+
+ *      | 0 | 1 | 2 | 3 ...   7 | 8 | 9 |10 |        bucket 3 is the next to split (into 3 and 11)
+ *      +---+---+---+-----------+---+---+---+
+ *        segment 0 (8 buckets)   segment 1 (8), segment 2 (16), segment 3 (32) ...
+ *
+ * Segments never move once they are there, and a bucket is set to NULL only when it comes into use, so that a large
+ * new segment costs nothing by itself.  What a bucket's pointer points to is the owner's affair; so is when to grow. */
+#ifndef HMQ_BUCKETS_H
+#define HMQ_BUCKETS_H
+
+#include "base/memory.h"
+
+#define HMQ_BUCKETS_MIN 8U
+
+typedef struct hmq_buckets {
+    uint32_t count;
+    uint32_t segment_count;
+    void **segments[];
+} hmq_buckets;
+
+/* HMQ_BUCKETS_MIN empty buckets; NULL when out of memory. */
+hmq_buckets *hmq_buckets_new(hmq_memory *memory);
+void hmq_buckets_free(hmq_memory *memory, hmq_buckets *buckets);
+
+/* The bucket with this index, 0 .. count-1. */
+void **hmq_buckets_at(const hmq_buckets *buckets, uint32_t index);
+/* The index of the bucket to which this hash belongs. */
+uint32_t hmq_buckets_index(const hmq_buckets *buckets, uint32_t hash);
+
+/* Adds one empty bucket; the owner then moves what belongs there out of its buddy.  May move *buckets.  False (and
+ * nothing changed) when out of memory. */
+bool hmq_buckets_grow(hmq_memory *memory, hmq_buckets **buckets);
+/* Takes the last bucket away, whose entries the owner has moved to its buddy.  Not below HMQ_BUCKETS_MIN. */
+void hmq_buckets_shrink(hmq_memory *memory, hmq_buckets **buckets);
+/* The bucket out of which the bucket with this index (the last one) was split. */
+uint32_t hmq_buckets_buddy(uint32_t index);
+
+#endif

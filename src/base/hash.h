@@ -1,0 +1,22 @@
+/* hash.h - hash functions of the core's containers, and of the stored index of history.
+ *
+ * Texts come from clients, who must not be able to choose many that fall into one bucket: SipHash (Aumasson and
+ * Bernstein, 2012) with one compression and three finalisation rounds, under a 128-bit seed that is kept from them.
+ * Its values are stored: they are the same on every machine.  Numbers come from ourselves: a plain mixer. */
+#ifndef HMQ_HASH_H
+#define HMQ_HASH_H
+
+#include "base/base.h"
+
+/* cffi-begin */
+typedef struct hmq_hash_seed {
+    uint64_t low, high;
+} hmq_hash_seed;
+
+/* SipHash-1-3 of the bytes; `low` and `high` are the key's halves, read little endian. */
+uint64_t hmq_hash_text(const hmq_hash_seed *seed, const char *text, size_t len);
+/* cffi-end */
+
+uint32_t hmq_hash_number(uint64_t number);
+
+#endif

@@ -1,0 +1,33 @@
+/* memory.h - an allocator together with how much was taken from it: private to the core's containers.
+ *
+ * An allocator is not told sizes when memory goes back, so whoever owns a block knows how large it asked it to be.
+ * Law: `bytes` is the sum of the sizes of all blocks that were taken and not given back. */
+#ifndef HMQ_MEMORY_H
+#define HMQ_MEMORY_H
+
+#include "base/base.h"
+
+typedef struct hmq_memory {
+    const hmq_allocator *allocator;
+    size_t bytes;
+} hmq_memory;
+
+static inline void *hmq_memory_take(hmq_memory *memory, size_t size) {
+    void *block = memory->allocator->alloc(size);
+    if (block) memory->bytes += size;
+    return block;
+}
+
+/* NULL: nothing changed, the old block is still there. */
+static inline void *hmq_memory_resize(hmq_memory *memory, void *old, size_t old_size, size_t size) {
+    void *block = memory->allocator->resize(old, size);
+    if (block) memory->bytes = memory->bytes - old_size + size;
+    return block;
+}
+
+static inline void hmq_memory_give(hmq_memory *memory, void *block, size_t size) {
+    memory->allocator->release(block);
+    memory->bytes -= size;
+}
+
+#endif

@@ -1,0 +1,254 @@
+/* acks.c - what clients acknowledge, and how the server is told: SESSION.ACK and SESSION.RELEASE.
+ *
+ * Acknowledgements gather until the flush and go out in one command.  Nobody waits for them, so they stand behind what
+ * clients wait for: they go out behind the pages that are fetched, session after session, and as long as anybody is behind
+ * only so many are under way to the server; the rest gathers further, for a moment.  So does what a session acknowledges
+ * while a command of its own is under way: the longer the server takes, the fewer commands it gets.  A release goes out by
+ * itself, because its PUBREL waits for it.  Nothing goes out for a message that was not compared yet with what the server
+ * has since it was lost.
+ *
+ * Releases stand in one line in the order of the PUBRECs, those under way at its head, until they are answered; behind a
+ * refused one all go again, so that the PUBRELs keep that order [MQTT-4.6.0-4].  The line outlives the server's loss: what
+ * is found to be released, or gone, needs no command any more and leaves when it stands at the head. */
+#include <stdio.h>
+
+#include "engine/internal.h"
+
+#define MOST_ACKS 500U      /* packet identifiers of one SESSION.ACK */
+#define MOST_ACKING 4000U   /* of all that are under way, while anybody waits for a page */
+#define MOST_ACK_WAIT_MS 100 /* longer none waits for that */
+
+/* ---- to the server ---- */
+
+uint8_t *hmq_outgoing_put_session(uint8_t *out, const connection *c, const char *name, size_t len, uint64_t arguments) {
+    hmq_slice key = hmq_conn_key(c);
+    out = hmq_resp_put_header(out, '*', arguments + 4);
+    out = hmq_resp_put_text(out, name, len);
+    out = hmq_resp_put_text(out, key.data, key.len);
+    out = hmq_resp_put_text(out, "EPOCH", 5);
+    return hmq_resp_put_number(out, c->epoch);
+}
+
+size_t hmq_outgoing_session_bytes(const connection *c) {
+    return 160 + c->key_len;
+}
+
+bool hmq_outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uint16_t packet_id, const uint8_t *begin,
+                      const uint8_t *end) {
+    const awaited entry = {
+        .conn = c->handle, .len = (uint32_t)(end - begin), .packet_id = packet_id, .kind = (uint8_t)kind};
+    return hmq_log_add(e, &entry);
+}
+
+/* How many of the first `count` follow one another. */
+static size_t run_of(const id_queue *queue, size_t from, size_t count) {
+    size_t at = from + 1;
+    while (at < count && id_at(queue, at) == id_at(queue, at - 1) + 1) at++;
+    return at - from;
+}
+
+static size_t count_runs(const id_queue *queue, size_t count) {
+    size_t runs = 0;
+    for (size_t at = 0; at < count; at += run_of(queue, at, count)) runs++;
+    return runs;
+}
+
+/* One identifier, or first-last. */
+static uint8_t *put_run(uint8_t *out, uint16_t first, size_t length) {
+    char text[12];
+    if (length == 1) return hmq_resp_put_number(out, first);
+    int len = snprintf(text, sizeof text, "%u-%zu", first, first + length - 1);
+    return hmq_resp_put_text(out, text, (size_t)len);
+}
+
+/* One command, of the oldest.  False: no memory for now. */
+static bool send_some_acks(hmq_engine *e, connection *c) {
+    size_t due = id_count(&c->acks_due), count = due < MOST_ACKS ? due : MOST_ACKS;
+    if (hmq_bytes_room(&e->allocator, &c->acking.bytes, count * sizeof(uint16_t)) == NULL) return false;
+    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + count * 16), *out = begin;
+    if (begin == NULL) return false;
+    out = hmq_outgoing_put_session(out, c, "SESSION.ACK", 11, count_runs(&c->acks_due, count));
+    for (size_t at = 0, length = 0; at < count; at += length) {
+        length = run_of(&c->acks_due, at, count);
+        out = put_run(out, id_at(&c->acks_due, at), length);
+    }
+    if (!hmq_outgoing_add(e, c, COMMAND_ACK, (uint16_t)count, begin, out)) return false;
+    e->acking += (uint32_t)count;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t packet_id = id_pop(&c->acks_due);
+        hmq_inflight_set_state(&c->inflight, hmq_inflight_find(&c->inflight, packet_id), INFLIGHT_ACKING);
+        id_push(e, c, &c->acking, packet_id);
+    }
+    if (count == due) hmq_bytes_free(&e->allocator, &c->acks_due.bytes);
+    return true;
+}
+
+void hmq_outgoing_send_all_acks(hmq_engine *e, connection *c) {
+    while (id_count(&c->acks_due) > 0 && send_some_acks(e, c)) continue;
+}
+
+bool hmq_outgoing_acks_are_due(const connection *c) {
+    size_t due = id_count(&c->acks_due);
+    return due > 0 && (id_count(&c->acking) == 0 || due >= MOST_ACKS);
+}
+
+void hmq_outgoing_wants_to_ack(hmq_engine *e, connection *c) {
+    if (!c->in_ack_queue) c->acks_since_ms = e->now_ms;
+    hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
+}
+
+static bool acks_may_go(const hmq_engine *e, const connection *c) {
+    int64_t waited_ms = e->now_ms - c->acks_since_ms;
+    return e->behind == 0 || e->acking < MOST_ACKING || waited_ms >= MOST_ACK_WAIT_MS || waited_ms < 0;
+}
+
+/* One command; if that was not all, it is the last in the line again. */
+static void take_turn(hmq_engine *e, connection *c) {
+    if (!hmq_outgoing_may_tell(e, c) || id_count(&c->acks_due) == 0) return;
+    if (!send_some_acks(e, c))
+        hmq_engine_wants_time(e, c);
+    else if (id_count(&c->acks_due) > 0)
+        hmq_engine_list_add(e, &e->ack_queue, c->handle, &c->in_ack_queue);
+}
+
+void hmq_outgoing_flush_acks(hmq_engine *e) {
+    while (e->up && e->ack_queue.bytes.len > 0) {
+        hmq_conn conn;
+        memcpy(&conn, hmq_bytes_at(&e->ack_queue.bytes), sizeof conn);
+        connection *c = hmq_engine_find(e, conn);
+        if (c != NULL && !acks_may_go(e, c)) return;
+        hmq_engine_list_pop(&e->ack_queue, &conn);
+        if (c == NULL) continue;
+        c->in_ack_queue = false;
+        take_turn(e, c);
+    }
+}
+
+void hmq_outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, bool done) {
+    for (; count > 0; count--) {
+        inflight_entry *entry = hmq_inflight_find(&c->inflight, id_pop(&c->acking));
+        if (done)
+            hmq_inflight_remove(&e->allocator, &c->inflight, entry);
+        else
+            hmq_outgoing_ack_due(e, c, entry);
+    }
+    if (id_count(&c->acking) > 0) return;
+    hmq_bytes_free(&e->allocator, &c->acking.bytes);
+    if (id_count(&c->acks_due) > 0) hmq_engine_wants_flush(e, c);
+}
+
+static bool send_release(hmq_engine *e, connection *c, uint16_t packet_id) {
+    uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 32);
+    if (begin == NULL) return false;
+    uint8_t *out = hmq_outgoing_put_session(begin, c, "SESSION.RELEASE", 15, 1);
+    out = hmq_resp_put_number(out, packet_id);
+    return hmq_outgoing_add(e, c, COMMAND_RELEASE, packet_id, begin, out);
+}
+
+static bool needs_no_release(const inflight_entry *entry) {
+    return entry->gone || entry->released;
+}
+
+/* It is released at the server, or gone from there: the client is told. */
+static void is_released(hmq_engine *e, connection *c) {
+    inflight_entry *entry = hmq_inflight_find(&c->inflight, id_pop(&c->releases));
+    hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASED);
+    hmq_client_answer(e, c, HMQ_MQTT_PUBREL, entry->packet_id, 0);
+}
+
+void hmq_outgoing_pass_releases(hmq_engine *e, connection *c) {
+    while (c->releases_under_way == 0 && id_count(&c->releases) > 0) {
+        const inflight_entry *entry = hmq_inflight_find(&c->inflight, id_at(&c->releases, 0));
+        if (entry->unchecked || !needs_no_release(entry)) return;
+        is_released(e, c);
+    }
+}
+
+void hmq_outgoing_send_releases(hmq_engine *e, connection *c) {
+    if (c->releases_held) return; /* until all that are under way are answered */
+    while (c->releases_under_way < id_count(&c->releases)) {
+        uint16_t packet_id = id_at(&c->releases, c->releases_under_way);
+        const inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
+        if (entry->unchecked || needs_no_release(entry)) return; /* its turn comes */
+        if (!send_release(e, c, packet_id)) {
+            hmq_engine_wants_time(e, c);
+            return;
+        }
+        c->releases_under_way++;
+    }
+}
+
+void hmq_outgoing_release_answered(hmq_engine *e, connection *c, bool done) {
+    c->releases_under_way--;
+    if (!done) c->releases_held = true;
+    if (!c->releases_held) is_released(e, c);
+    if (c->releases_under_way == 0) c->releases_held = false;
+    hmq_outgoing_pass_releases(e, c);
+    if (id_count(&c->releases) == 0)
+        hmq_bytes_free(&e->allocator, &c->releases.bytes);
+    else
+        hmq_engine_wants_flush(e, c);
+}
+
+/* ---- what the client acknowledges ---- */
+
+static void is_done(hmq_engine *e, connection *c, inflight_entry *entry) {
+    e->count.messages_acknowledged++;
+    hmq_outgoing_ack_due(e, c, entry);
+    if (c->ready_count > 0) hmq_outgoing_send_ready(e, c);
+    if (c->behind) hmq_engine_wants_flush(e, c);
+}
+
+/* It answers a message of the other QoS, or one whose first answer is another packet.  For what is not in flight any more,
+ * or has gone further, an answer is a late one: counted, and nothing else. */
+static bool is_wrong(const inflight_entry *entry, uint8_t right) {
+    if (entry == NULL || entry->state == right) return false;
+    bool in_release = entry->state == INFLIGHT_RELEASING || entry->state == INFLIGHT_RELEASED;
+    return entry->state == INFLIGHT_SENT || entry->state == INFLIGHT_SENT2 || (in_release && right == INFLIGHT_SENT);
+}
+
+/* PUBACK and PUBCOMP: each is right in one state only. */
+static int done_if(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t state) {
+    inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
+    if (is_wrong(entry, state)) return HMQ_ENGINE_WRONG_ANSWER;
+    if (entry != NULL && entry->state == state)
+        is_done(e, c, entry);
+    else
+        e->count.acknowledgements_unknown++;
+    return 0;
+}
+
+int hmq_outgoing_acknowledged(hmq_engine *e, connection *c, uint16_t packet_id) {
+    return done_if(e, c, packet_id, INFLIGHT_SENT);
+}
+
+int hmq_outgoing_completed(hmq_engine *e, connection *c, uint16_t packet_id) {
+    return done_if(e, c, packet_id, INFLIGHT_RELEASED);
+}
+
+/* The first PUBREC for a message. */
+static void received_first(hmq_engine *e, connection *c, inflight_entry *entry, uint8_t reason) {
+    if (reason >= 0x80) {
+        is_done(e, c, entry);
+    } else {
+        hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASING);
+        id_push(e, c, &c->releases, entry->packet_id);
+        hmq_outgoing_pass_releases(e, c); /* if it is gone, nothing is to be released: the exchange still ends well */
+        hmq_engine_wants_flush(e, c);
+    }
+}
+
+int hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t reason) {
+    inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
+    if (is_wrong(entry, INFLIGHT_SENT2)) return HMQ_ENGINE_WRONG_ANSWER;
+    switch (entry == NULL ? 0 : entry->state) {
+    case INFLIGHT_SENT2: received_first(e, c, entry, reason); break;
+    case INFLIGHT_RELEASING: break; /* its PUBREL comes */
+    case INFLIGHT_RELEASED: hmq_client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0); break;
+    default:
+        e->count.acknowledgements_unknown++;
+        if (reason < 0x80) /* else the client has ended the exchange by itself */
+            hmq_client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0x92); /* packet identifier not found */
+    }
+    return 0;
+}

@@ -1,0 +1,313 @@
+/* log.c - the commands that have no reply yet: their bytes, whom the replies belong to, and what is sent again.
+ *
+ *      log      | PUBLISH of A | ACK of B | PUBLISH of A | FETCH of C |        bytes, oldest first
+ *      awaited  | A, id 7      | B, 3     | A, id 8      | C          |        one entry for each
+ *                                                  ^ unwritten
+ *
+ * Publishes at the end of the log that nobody was handed out are a run.  When something else comes, or a bound is reached,
+ * or the output is taken, two or more of them get a frame, which belongs to the entries of the first and the last:
+ *
+ *      log      | *2 TOPIC.PIPELINE $n  PUBLISH of A  | PUBLISH of B | PUBLISH of A  CRLF | ACK of B | PUBLISH of B
+ *      awaited  | A, id 7; batch 3, before            | B            | A, id 8; after     | B, 3     | B
+ *                                                                                                    ^ run
+ * For all that follows they are commands of their own.
+ *
+ * The bytes stay until the reply is there, so that a publish can be sent again as it was: after a loss of the server, or
+ * when it was refused for now.  It then waits in its connection's `again`: entry and bytes, one after the other.  What
+ * the client sends meanwhile waits in `later`; what comes out of the log is older than that, whenever it comes.
+ *
+ * Laws
+ *  1. A connection's commands go out in the order again, later: nothing new goes into the log while these hold anything,
+ *     and they go out only when nothing of the connection is in the log.  (Behind a refused command also those that
+ *     succeeded are sent again: so the last word on a topic stays the publisher's last word, and the answers stay in
+ *     order.  Of QoS 2 and of completions the server knows that it had them.)
+ *  2. A publish of QoS 0 that was written is never sent again, unless the server said that it does not know the command.
+ *  3. The commands of a connection that ended are not sent again.
+ *  4. A suspect goes into the log when nothing of its connection is there, and no other suspect. */
+#include "engine/internal.h"
+
+#define PIPELINE_BYTES 16384U /* of publishes in one command; so there are less than 65536 of them */
+#define FRAME_BYTES ((size_t)40) /* room for what stands around them */
+
+/* A publish that goes to many sessions takes the server long: one command is to make about so many copies, so that others
+ * get their turn. */
+#define PIPELINE_COPIES 4096
+#define PIPELINE_LEAST 8 /* of publishes in one command, even then */
+
+/* ---- runs ---- */
+
+static awaited *entry_at(const hmq_engine *e, size_t index) {
+    return (awaited *)(void *)hmq_bytes_at(&e->awaited) + index;
+}
+
+static uint32_t most_in_run(const hmq_engine *e) {
+    if (e->unpipelined) return 1;
+    uint32_t most = e->settings.max_pipeline;
+    double fits = e->copies < 1 ? PIPELINE_COPIES : PIPELINE_COPIES / e->copies;
+    if (fits < PIPELINE_LEAST) fits = PIPELINE_LEAST;
+    return most < fits ? most : (uint32_t)fits;
+}
+
+/* *2 TOPIC.PIPELINE $bytes; the place behind it. */
+static uint8_t *put_frame(uint8_t *out, size_t bytes) {
+    out = hmq_resp_put_header(out, '*', 2);
+    out = hmq_resp_put_text(out, "TOPIC.PIPELINE", 14);
+    return hmq_resp_put_header(out, '$', bytes);
+}
+
+/* Ends the run; two or more get their frame, for which there is room.  `behind`: bytes of a command that is about to be
+ * added. */
+void hmq_log_seal(hmq_engine *e, size_t behind) {
+    size_t bytes = e->run_bytes;
+    uint32_t count = e->run;
+    e->run_bytes = e->run = 0;
+    if (count < 2 || e->unpipelined) return;
+    uint8_t frame[FRAME_BYTES];
+    size_t before = (size_t)(put_frame(frame, bytes) - frame);
+    uint8_t *end = hmq_bytes_at(&e->log) + e->log.len, *begin = end - bytes;
+    memmove(end + before + 2, end, behind);
+    memmove(begin + before, begin, bytes);
+    memcpy(begin, frame, before);
+    memcpy(end + before, "\r\n", 2);
+    awaited *last = entry_at(e, hmq_log_count(e) - 1), *first = last - (count - 1);
+    first->batch = (uint16_t)count;
+    first->before = (uint8_t)before;
+    last->after = 2;
+    hmq_bytes_wrote(&e->log, before + 2);
+    e->unwritten += before + 2;
+}
+
+/* The run goes on with this one, or it is the first of another. */
+static void extend(hmq_engine *e, const awaited *entry) {
+    bool fits = e->run < most_in_run(e) && e->run_bytes + entry->len <= PIPELINE_BYTES;
+    if (!fits) hmq_log_seal(e, entry->len);
+    e->run++;
+    e->run_bytes += entry->len;
+}
+
+/* ---- suspects ---- */
+
+/* A publish that had no reply when the server was lost may be the reason: it pushes too much, or takes too long.  After
+ * the first losses it goes by itself, so that it alone is blamed for the next one. */
+#define LOSSES_TOGETHER 2
+
+static bool is_suspect(const awaited *entry) {
+    return entry->kind == COMMAND_PUBLISH && entry->losses >= LOSSES_TOGETHER;
+}
+
+void hmq_log_suspect_done(hmq_engine *e) {
+    e->suspect_under_way = false;
+}
+
+/* ---- the log ---- */
+
+/* And for the frame of the run before them, and of the one that they leave. */
+uint8_t *hmq_log_room(hmq_engine *e, size_t most) {
+    if (most > SIZE_MAX - 2 * FRAME_BYTES) return NULL;
+    return hmq_bytes_room(&e->allocator, &e->log, most + 2 * FRAME_BYTES);
+}
+
+bool hmq_log_add(hmq_engine *e, const awaited *entry) {
+    if (hmq_bytes_room(&e->allocator, &e->awaited, sizeof *entry) == NULL) return false;
+    if (entry->kind == COMMAND_PUBLISH && !entry->alone)
+        extend(e, entry);
+    else
+        hmq_log_seal(e, entry->len);
+    hmq_bytes_append(&e->allocator, &e->awaited, entry, sizeof *entry);
+    hmq_bytes_wrote(&e->log, entry->len);
+    e->unwritten += entry->len;
+    e->count.commands_sent++;
+    if (hmq_confirm_needs(e, entry)) e->wait_due = true;
+    return true;
+}
+
+static bool keep(hmq_engine *e, hmq_bytes *kept, const awaited *entry, const uint8_t *bytes) {
+    uint8_t *room = hmq_bytes_room(&e->allocator, kept, sizeof *entry + entry->len);
+    if (room == NULL) return false;
+    memcpy(room, entry, sizeof *entry);
+    memcpy(room + sizeof *entry, bytes, entry->len);
+    hmq_bytes_wrote(kept, sizeof *entry + entry->len);
+    return true;
+}
+
+static bool keeps_anything(const connection *c) {
+    return c->again.len > 0 || c->later.len > 0;
+}
+
+bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry) {
+    bool kept = !e->up || c->publishes.waits || keeps_anything(c);
+    const uint8_t *bytes = hmq_bytes_at(&e->log) + e->log.len;
+    if (!(kept ? keep(e, &c->later, entry, bytes) : hmq_log_add(e, entry))) return false;
+    c->outstanding++;
+    c->under_way += !kept;
+    return true;
+}
+
+size_t hmq_log_count(const hmq_engine *e) {
+    return e->awaited.len / sizeof(awaited);
+}
+
+static awaited *head(const hmq_engine *e) {
+    return e->awaited.len == 0 ? NULL : entry_at(e, 0);
+}
+
+static size_t bytes_of(const awaited *entry) {
+    return (size_t)entry->before + entry->len + entry->after;
+}
+
+void hmq_log_drop_head(hmq_engine *e) {
+    hmq_bytes_drop(&e->log, bytes_of(head(e)));
+    hmq_bytes_drop(&e->awaited, sizeof(awaited));
+}
+
+/* With all that went in one command with it. */
+static bool head_is_written(const hmq_engine *e) {
+    size_t bytes = bytes_of(head(e));
+    for (uint16_t i = 1; e->unwritten > 0 && i < head(e)->batch; i++) bytes += bytes_of(entry_at(e, i));
+    return e->log.len - e->unwritten >= bytes;
+}
+
+const awaited *hmq_log_head(const hmq_engine *e) {
+    return head(e) != NULL && head_is_written(e) ? head(e) : NULL;
+}
+
+hmq_slice hmq_log_head_command(const hmq_engine *e) {
+    return (hmq_slice){hmq_bytes_at(&e->log) + head(e)->before, head(e)->len};
+}
+
+void hmq_engine_server_written(hmq_engine *e, size_t bytes) {
+    size_t handed_out = e->unwritten - e->run_bytes;
+    e->unwritten -= bytes < handed_out ? bytes : handed_out;
+}
+
+void hmq_log_confirmed(hmq_engine *e) {
+    const awaited *entry = hmq_log_head(e);
+    if (entry == NULL || entry->kind != COMMAND_SILENT) return;
+    if (--head(e)->token == 0) hmq_log_drop_head(e);
+}
+
+/* To be sent again: without the frame that it went in. */
+static bool keep_again(hmq_engine *e, connection *c, const awaited *sent, const uint8_t *bytes, bool seen) {
+    awaited entry = *sent;
+    entry.token |= seen;
+    entry.batch = entry.before = entry.after = 0;
+    entry.alone = false;
+    return keep(e, &c->again, &entry, bytes + sent->before);
+}
+
+bool hmq_log_keep_head(hmq_engine *e, connection *c, bool seen) {
+    return keep_again(e, c, head(e), hmq_bytes_at(&e->log), seen);
+}
+
+/* All that is kept becomes `later`, in its order.  What comes back from the log is older, whenever it comes. */
+static bool line_up(hmq_engine *e, connection *c) {
+    if (c->again.len == 0) return true;
+    if (c->later.len > 0 && !hmq_bytes_append(&e->allocator, &c->again, hmq_bytes_at(&c->later), c->later.len))
+        return false;
+    hmq_bytes_free(&e->allocator, &c->later);
+    c->later = c->again;
+    c->again = (hmq_bytes){0};
+    return true;
+}
+
+/* Into the log, which has the room: all of `later`, or what stands before a suspect, or a suspect that is the first. */
+static void send_kept(hmq_engine *e, connection *c) {
+    for (bool goes_on = true; goes_on && c->later.len > 0;) {
+        awaited entry;
+        memcpy(&entry, hmq_bytes_at(&c->later), sizeof entry);
+        entry.alone = is_suspect(&entry);
+        if (entry.alone && (c->under_way > 0 || e->suspect_under_way)) return;
+        memcpy(hmq_bytes_at(&e->log) + e->log.len, hmq_bytes_at(&c->later) + sizeof entry, entry.len);
+        hmq_log_add(e, &entry);
+        c->under_way++;
+        hmq_bytes_drop(&c->later, sizeof entry + entry.len);
+        e->suspect_under_way |= entry.alone;
+        goes_on = !entry.alone;
+    }
+    if (c->later.len == 0) hmq_bytes_free(&e->allocator, &c->later);
+}
+
+void hmq_log_send_again(hmq_engine *e, connection *c) {
+    if (!e->up || c->under_way > 0) return;
+    if (keeps_anything(c)) { /* and so `outstanding` of them, two or more in a frame */
+        size_t most = c->again.len + c->later.len + (size_t)c->outstanding / 2 * FRAME_BYTES;
+        bool fits = hmq_log_room(e, most) != NULL &&
+                    hmq_bytes_room(&e->allocator, &e->awaited, c->outstanding * sizeof(awaited)) != NULL &&
+                    line_up(e, c);
+        if (!fits) {
+            hmq_engine_wants_time(e, c);
+            return;
+        }
+        send_kept(e, c);
+        if (c->under_way == 0) hmq_engine_wants_time(e, c); /* a suspect of another client's is under way */
+    }
+    c->publishes.waits = false;
+}
+
+bool hmq_log_goes_on(const connection *c) {
+    return c->under_way == 0 && !c->publishes.waits && keeps_anything(c);
+}
+
+static size_t qos0_among(const hmq_bytes *kept) {
+    size_t count = 0;
+    for (size_t at = 0; at < kept->len;) {
+        awaited entry;
+        memcpy(&entry, hmq_bytes_at(kept) + at, sizeof entry);
+        count += entry.kind == COMMAND_PUBLISH && entry.qos == 0;
+        at += sizeof entry + entry.len;
+    }
+    return count;
+}
+
+size_t hmq_log_kept_qos0(const connection *c) {
+    return qos0_among(&c->again) + qos0_among(&c->later);
+}
+
+static bool is_use(const awaited *entry, const connection *c, uint16_t packet_id) {
+    return entry->conn == c->handle && entry->kind <= COMMAND_COMPLETE && entry->packet_id == packet_id;
+}
+
+static bool is_among(const hmq_bytes *kept, const connection *c, uint16_t packet_id) {
+    awaited entry;
+    for (size_t at = 0; at < kept->len; at += sizeof entry + entry.len) {
+        memcpy(&entry, hmq_bytes_at(kept) + at, sizeof entry);
+        if (is_use(&entry, c, packet_id)) return true;
+    }
+    return false;
+}
+
+bool hmq_log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id) {
+    for (size_t i = 0; c->under_way > 0 && i < hmq_log_count(e); i++)
+        if (is_use(entry_at(e, i), c, packet_id)) return true;
+    return is_among(&c->again, c, packet_id) || is_among(&c->later, c, packet_id) || hmq_confirm_uses(c, packet_id);
+}
+
+/* One command whose reply will not come. */
+static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool written) {
+    connection *c = hmq_engine_find(e, lost->conn);
+    if (c == NULL || c->phase != PHASE_OPEN || lost->kind > COMMAND_COMPLETE) return;
+    if (written && lost->kind == COMMAND_PUBLISH && lost->qos == 0) { /* in doubt */
+        c->outstanding--;
+        e->count.publishes_dropped_qos0++;
+        return;
+    }
+    awaited entry = *lost;
+    entry.losses += written && lost->kind == COMMAND_PUBLISH;
+    if (entry.losses >= HMQ_PUBLISH_ATTEMPTS)
+        hmq_publish_abandon(e, c, &entry, bytes + lost->before);
+    else if (!keep_again(e, c, &entry, bytes, written))
+        hmq_engine_no_memory(e, c);
+}
+
+void hmq_log_lost(hmq_engine *e) {
+    size_t at = 0, written = e->log.len - e->unwritten;
+    for (size_t i = 0; i < hmq_log_count(e); i++) {
+        const awaited *entry = entry_at(e, i);
+        lose(e, entry, hmq_bytes_at(&e->log) + at, at < written);
+        at += bytes_of(entry);
+    }
+    hmq_bytes_clear(&e->log);
+    hmq_bytes_clear(&e->awaited);
+    e->unwritten = e->run_bytes = e->run = 0;
+    e->suspect_under_way = false;
+}

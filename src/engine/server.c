@@ -1,0 +1,374 @@
+/* server.c - replies and pushes of the server become packets for clients, or events for the owner.
+ *
+ * Whole replies are taken one after the other; what is cut off waits in `incoming`.  The reply belongs to the oldest
+ * command without one; a push belongs to nobody. */
+#include "engine/internal.h"
+
+/* Errors that pass: the same command is worth another try a little later. */
+static const char *const passing_codes[] = {"OOM",         "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN",
+                                            "CLUSTERDOWN", "TRYAGAIN", "BUSY",    "QUOTA",   "QUEUEFULL"};
+#define PASSING_CODES (sizeof passing_codes / sizeof passing_codes[0])
+_Static_assert(sizeof((hmq_engine_counters){0}.refusals) == (PASSING_CODES + 1) * sizeof(uint64_t),
+               "one for each, and others");
+
+const char *hmq_engine_refusal_code(size_t index) {
+    return index < PASSING_CODES ? passing_codes[index] : index == PASSING_CODES ? "other" : NULL;
+}
+
+/* PASSING_CODES if it is none of them. */
+static size_t passing_code(hmq_slice error) {
+    size_t i = 0;
+    while (i < PASSING_CODES && !hmq_error_begins(error, passing_codes[i])) i++;
+    return i;
+}
+
+static bool is_passing(hmq_slice error) {
+    return passing_code(error) < PASSING_CODES;
+}
+
+/* There is no room: MQTT 5.0 has a reason code for that, so such a client is told at once.  Others wait, and so does
+ * whoever publishes to a queue that lets its publishers wait (QUEUEFULL). */
+static bool is_told_at_once(hmq_slice error) {
+    return hmq_error_begins(error, "OOM") || hmq_error_begins(error, "QUOTA");
+}
+
+/* ---- publishes ---- */
+
+static bool is_fleeting(const awaited *entry) {
+    return entry->kind == COMMAND_PUBLISH && entry->qos == 0;
+}
+
+/* The outcome of the command at the head, if replicas have to confirm it, or others before it. */
+static bool is_held(hmq_engine *e, connection *c, const awaited *entry, int64_t reply, uint8_t refusal) {
+    bool is_due = c->held.len > 0 || (refusal == 0 && hmq_confirm_needs(e, entry));
+    if (is_fleeting(entry) || !is_due) return false;
+    const hmq_slice command = hmq_log_head_command(e);
+    held_answer answer = {.reached = reply, .entry = *entry, .refusal = refusal};
+    answer.entry.batch = answer.entry.before = answer.entry.after = 0;
+    answer.entry.alone = false;
+    if (!hmq_confirm_hold(e, c, &command, &answer)) hmq_engine_no_memory(e, c);
+    return true;
+}
+
+static void done(hmq_engine *e, connection *c, const awaited *entry, int64_t reply) {
+    if (!c->publishes.waits) c->publishes.pause_ms = 0;
+    if (!is_held(e, c, entry, reply, 0)) hmq_publish_settle(e, c, entry, reply);
+}
+
+/* A refusal that passes: a pause, longer each time in a row. */
+static void stall(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
+    const hmq_engine_settings *s = &e->settings;
+    if (r->waits) return;
+    uint64_t pause = r->pause_ms == 0 ? s->retry_first_ms : (uint64_t)r->pause_ms * 2;
+    if (r->pause_ms == 0) r->since_ms = e->now_ms;
+    r->pause_ms = (uint32_t)(pause < s->retry_most_ms ? pause : s->retry_most_ms);
+    if (r->pause_ms == 0) r->pause_ms = 1;
+    r->at_ms = e->now_ms + r->pause_ms;
+    r->waits = true;
+    hmq_engine_wants_time(e, c);
+    hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
+}
+
+static bool gives_up(const hmq_engine *e, const retry *r) {
+    return r->pause_ms != 0 && e->now_ms - r->since_ms > e->settings.retry_total_ms;
+}
+
+static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
+    e->count.publishes_refused += entry->kind == COMMAND_PUBLISH;
+    if (c->version == 5 && entry->qos > 0 && entry->kind == COMMAND_PUBLISH) {
+        bool is_quota = is_told_at_once(error) || hmq_error_begins(error, "QUEUEFULL");
+        uint8_t reason = is_quota                            ? REASON_QUOTA
+                         : hmq_error_begins(error, "NOPERM") ? REASON_NOT_AUTHORIZED
+                                                             : REASON_UNSPECIFIED;
+        if (is_held(e, c, entry, 0, reason)) return;
+        hmq_publish_answer(e, c, entry, reason);
+    } else {
+        hmq_publish_failed(e, c, error);
+    }
+    hmq_publish_finish(e, c);
+}
+
+static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
+    e->count.refusals[passing_code(error)]++;
+    bool is_told = c->version == 5 && entry->kind == COMMAND_PUBLISH && is_told_at_once(error);
+    if (is_fleeting(entry) && is_passing(error)) {
+        e->count.publishes_dropped_qos0++;
+        hmq_publish_finish(e, c);
+    } else if (!is_passing(error) || is_told || gives_up(e, &c->publishes)) {
+        refused_for_good(e, c, entry, error);
+    } else if (hmq_log_keep_head(e, c, true)) {
+        stall(e, c, &c->publishes, error);
+    } else {
+        hmq_engine_no_memory(e, c);
+    }
+}
+
+/* A publish, the place of a denied one, or a completion. */
+static void client_replied(hmq_engine *e, connection *c, const awaited *entry, const hmq_resp_item *reply) {
+    bool refusal = reply->type == '-';
+    c->under_way--;
+    if (refusal && hmq_session_is_gone(reply->text)) {
+        hmq_publish_failed(e, c, reply->text);
+    } else if (c->publishes.waits && !is_fleeting(entry)) {
+        /* Behind a refused one all go again: the last word on a topic has to stay the last, and the answers in order. */
+        if (!hmq_log_keep_head(e, c, true)) hmq_engine_no_memory(e, c);
+    } else if (refusal) {
+        refused(e, c, entry, reply->text);
+    } else {
+        done(e, c, entry, reply->number);
+    }
+}
+
+/* ---- other commands ---- */
+
+static void fetch_done(hmq_engine *e, uint64_t bytes) {
+    e->fetch_bytes -= bytes < e->fetch_bytes ? bytes : e->fetch_bytes;
+    if (e->fetches > 0) e->fetches--;
+    if (e->fetch_limit < e->settings.max_fetches) e->fetch_limit++;
+}
+
+/* Acknowledgements, releases and fetches that were refused: for now, or because the session is somebody else's. */
+static void queue_refused(hmq_engine *e, connection *c, hmq_slice error) {
+    e->count.refusals[passing_code(error)]++;
+    if (is_passing(error) && !gives_up(e, &c->queue))
+        stall(e, c, &c->queue, error);
+    else
+        hmq_publish_failed(e, c, error);
+}
+
+/* A module from before there was PACKED: it refuses the word, and is asked again without it. */
+static bool is_unknown_word(const awaited *entry, const hmq_resp_item *item) {
+    return entry->kind == COMMAND_FETCH && entry->packet_id != 0 && item->type == '-' &&
+           hmq_error_begins(item->text, "ERR");
+}
+
+/* False: the reply is none to this command. */
+static bool queue_replied(hmq_engine *e, connection *c, const awaited *entry, const hmq_resp_item *item,
+                          hmq_slice reply) {
+    bool is_done = item->type != '-';
+    if (is_unknown_word(entry, item))
+        e->unpacked = true;
+    else if (!is_done)
+        queue_refused(e, c, item->text);
+    if (c->phase != PHASE_OPEN) return true;
+    if (is_done && !c->queue.waits) c->queue.pause_ms = 0;
+    switch (entry->kind) {
+    case COMMAND_ACK: hmq_outgoing_ack_answered(e, c, entry->packet_id, is_done); return true;
+    case COMMAND_RELEASE: hmq_outgoing_release_answered(e, c, is_done); return true;
+    case COMMAND_SENT: c->sent_due |= !is_done; return true;
+    default: break;
+    }
+    if (is_done) return hmq_outgoing_fetched(e, c, reply.data, reply.len);
+    hmq_outgoing_fetch_failed(e, c);
+    return true;
+}
+
+/* ---- pushes ---- */
+
+/* A notice that may be older than this connection. */
+static void lost_session(connection *c, bool is_news, uint64_t epoch, hmq_engine_event *event) {
+    if (!is_news) return;
+    c->phase = PHASE_ENDED;
+    *event = (hmq_engine_event){.kind = HMQ_EVENT_TAKEN_OVER, .conn = c->handle, .epoch = epoch};
+}
+
+static void delivered(hmq_engine *e, hmq_slice inbox, hmq_slice payload, hmq_engine_event *event) {
+    hmq_delivery delivery;
+    connection *c = hmq_engine_find_inbox(e, inbox);
+    bool is_readable = hmq_delivery_decode(payload.data, payload.len, &delivery) == 0;
+    if (c == NULL) { /* perhaps between the subscription and the session's opening: the queue has it */
+        e->unclaimed += is_readable && delivery.kind == HMQ_DELIVERY_QUEUED;
+        return;
+    }
+    if (c->phase != PHASE_OPEN) return;
+    e->count.deliveries_received++;
+    if (!is_readable)
+        e->count.messages_unreadable++;
+    else if (delivery.kind == HMQ_DELIVERY_TAKEN_OVER)
+        lost_session(c, delivery.serial > c->epoch, delivery.serial, event);
+    else if (delivery.kind == HMQ_DELIVERY_DROPPED)
+        lost_session(c, delivery.serial >= c->epoch, 0, event);
+    else
+        hmq_outgoing_pushed(e, c, &delivery);
+}
+
+static bool is_text(const hmq_resp_item *item) {
+    return item->type == '$' && item->number >= 0;
+}
+
+static bool ends_with(hmq_slice text, const char *word) {
+    size_t len = strlen(word);
+    return text.len >= len && memcmp(text.data + text.len - len, word, len) == 0;
+}
+
+static void pushed(hmq_engine *e, hmq_slice push, hmq_engine_event *event) {
+    size_t at = 0;
+    hmq_resp_item head, kind, channel, payload;
+    bool is_named = hmq_resp_next(push.data, push.len, &at, &head) && hmq_resp_next(push.data, push.len, &at, &kind) &&
+                    is_text(&kind);
+    bool is_delivery = is_named && head.number == 3 && kind.text.len == 7 &&
+                       memcmp(kind.text.data, "message", 7) == 0 && hmq_resp_next(push.data, push.len, &at, &channel) &&
+                       is_text(&channel) && ends_with(channel.text, "_inbox") &&
+                       hmq_resp_next(push.data, push.len, &at, &payload) && is_text(&payload);
+    if (is_delivery) {
+        delivered(e, channel.text, payload.text, event);
+        return;
+    }
+    if (is_named && ends_with(kind.text, "subscribe")) hmq_log_confirmed(e);
+    *event = (hmq_engine_event){.kind = HMQ_EVENT_PUSH, .bytes = push};
+}
+
+/* ---- replies ---- */
+
+/* Of what type each reply is, if it is no error: another one is the reply to something else. */
+static bool is_of_its_type(const awaited *entry, uint8_t type) {
+    switch (entry->kind) {
+    case COMMAND_OWNER: return true;
+    case COMMAND_SILENT: return false;
+    case COMMAND_DENIED: return type == (entry->qos == 2 ? ':' : '+') || type == '-';
+    case COMMAND_SENT: return type == '+' || type == '-';
+    case COMMAND_FETCH: return type == '*' || type == '-';
+    default: return type == ':' || type == '-';
+    }
+}
+
+/* The reply to the command at the head.  False: it is none to it. */
+static bool head_replied(hmq_engine *e, const hmq_resp_item *item, hmq_slice reply, hmq_engine_event *event) {
+    const awaited entry = *hmq_log_head(e);
+    if (!is_of_its_type(&entry, item->type)) return false;
+    connection *c = hmq_engine_find(e, entry.conn);
+    bool is_open = c != NULL && c->phase == PHASE_OPEN;
+    e->count.replies_received++;
+    if (entry.kind == COMMAND_OWNER)
+        *event = (hmq_engine_event){.kind = HMQ_EVENT_REPLY, .conn = entry.conn, .token = entry.token, .bytes = reply};
+    else if (is_open && entry.kind <= COMMAND_COMPLETE)
+        client_replied(e, c, &entry, item);
+    else if (is_open && !queue_replied(e, c, &entry, item, reply))
+        return false;
+    if (entry.kind == COMMAND_WAIT) hmq_confirm_replied(e, item);
+    if (entry.kind == COMMAND_FETCH) fetch_done(e, entry.token);
+    if (entry.alone) hmq_log_suspect_done(e);
+    if (is_open && hmq_log_goes_on(c)) hmq_engine_wants_time(e, c);
+    if (entry.kind == COMMAND_ACK) e->acking -= entry.packet_id;
+    hmq_log_drop_head(e);
+    return true;
+}
+
+static bool next_item(hmq_slice reply, size_t *at, hmq_resp_item *item) {
+    if (!hmq_resp_next(reply.data, reply.len, at, item)) return false;
+    if (item->type == '!') item->type = '-';
+    return true;
+}
+
+/* ---- replies to TOPIC.PIPELINE ---- */
+
+/* A module from before there was TOPIC.PIPELINE, or a user who may not call it. */
+static bool is_unpipelined(hmq_slice error) {
+    return hmq_error_begins(error, "ERR unknown command") || hmq_error_begins(error, "NOPERM");
+}
+
+/* The publish at the head certainly was none, of whatever QoS: it goes again by itself, and those behind it, at once. */
+static void take_back(hmq_engine *e) {
+    connection *c = hmq_engine_find(e, hmq_log_head(e)->conn);
+    e->count.replies_received++;
+    if (c != NULL && c->phase == PHASE_OPEN) {
+        c->under_way--;
+        if (!hmq_log_keep_head(e, c, false)) hmq_engine_no_memory(e, c);
+        if (!c->publishes.waits) c->publishes.at_ms = e->now_ms;
+        c->publishes.waits = true;
+        hmq_engine_wants_time(e, c);
+    }
+    hmq_log_drop_head(e);
+}
+
+/* The reply to the publishes at the head: an array of theirs, or an error, which is that of each.  As above. */
+static bool batch_replied(hmq_engine *e, hmq_resp_item item, size_t at, hmq_slice reply, hmq_engine_event *event) {
+    const uint16_t count = hmq_log_head(e)->batch;
+    bool is_array = item.type == '*' && item.number == count;
+    bool is_unknown = item.type == '-' && is_unpipelined(item.text);
+    if (!is_array && item.type != '-') return false;
+    e->unpipelined |= is_unknown;
+    for (uint16_t i = 0; i < count; i++) {
+        if (is_unknown)
+            take_back(e);
+        else if ((is_array && !next_item(reply, &at, &item)) || !head_replied(e, &item, reply, event))
+            return false;
+    }
+    return true;
+}
+
+/* False: nobody asked for it. */
+static bool replied(hmq_engine *e, hmq_slice reply, hmq_engine_event *event) {
+    const awaited *head = hmq_log_head(e);
+    hmq_resp_item item;
+    size_t at = 0;
+    if (head == NULL || !next_item(reply, &at, &item)) return false;
+    if (head->batch > 0) return batch_replied(e, item, at, reply, event);
+    return head_replied(e, &item, reply, event);
+}
+
+/* How many channels an (UN)SUBSCRIBE names. */
+static uint64_t channels_of(const uint8_t *data, size_t len) {
+    size_t at = 0;
+    hmq_resp_item item;
+    bool is_command = hmq_resp_next(data, len, &at, &item) && item.type == '*' && item.number > 1;
+    return is_command ? (uint64_t)item.number - 1 : 1;
+}
+
+bool hmq_engine_command(hmq_engine *e, hmq_conn conn, uint64_t token, bool replies, const uint8_t *data, size_t len) {
+    uint8_t *room = len > UINT32_MAX ? NULL : hmq_log_room(e, len);
+    if (room == NULL) return false;
+    memcpy(room, data, len);
+    const awaited entry = {.conn = conn,
+                           .token = replies ? token : channels_of(data, len),
+                           .len = (uint32_t)len,
+                           .kind = replies ? COMMAND_OWNER : COMMAND_SILENT};
+    return hmq_log_add(e, &entry);
+}
+
+/* Takes whole replies until there are none or one raises an event.  As hmq_engine_replies. */
+static int take(hmq_engine *e, const uint8_t *data, size_t len, size_t *taken, hmq_engine_event *event) {
+    *taken = 0;
+    for (;;) {
+        int64_t size = hmq_resp_measure_on(data + *taken, len - *taken, &e->measured);
+        if (size <= 0) return (int)size;
+        hmq_slice reply = {data + *taken, (size_t)size};
+        *taken += (size_t)size;
+        if (reply.data[0] == '>')
+            pushed(e, reply, event);
+        else if (!replied(e, reply, event))
+            return -1;
+        if (event->kind != HMQ_EVENT_NONE) return 1;
+    }
+}
+
+/* The next event, or what is left of the bytes that came before. */
+static int take_new(hmq_engine *e, const uint8_t *data, size_t len, hmq_engine_event *event) {
+    size_t taken;
+    if (e->incoming.len == 0 && len > 0) {
+        int outcome = take(e, data, len, &taken, event);
+        bool is_kept =
+            outcome < 0 || taken == len || hmq_bytes_append(&e->allocator, &e->incoming, data + taken, len - taken);
+        return is_kept ? outcome : -1;
+    }
+    if (len > 0 && !hmq_bytes_append(&e->allocator, &e->incoming, data, len)) return -1;
+    if (e->incoming.len == 0) return 0;
+    int outcome = take(e, hmq_bytes_at(&e->incoming), e->incoming.len, &taken, event);
+    hmq_bytes_drop(&e->incoming, taken);
+    return outcome;
+}
+
+int hmq_engine_replies(hmq_engine *e, const uint8_t *data, size_t len, int64_t now_ms, hmq_engine_event *event) {
+    *event = (hmq_engine_event){0};
+    e->now_ms = now_ms;
+    if (e->broken) return -1;
+    if (e->events.len > 0) { /* the owner deals with these before anything behind them is taken */
+        e->broken = len > 0 && !hmq_bytes_append(&e->allocator, &e->incoming, data, len);
+        return e->broken ? -1 : (int)hmq_engine_next_event(e, event);
+    }
+    int outcome = take_new(e, data, len, event);
+    if (outcome < 0) e->broken = true;
+    /* What was raised before it comes before it (unless there is no memory to let it wait). */
+    if (outcome > 0 && e->events.len > 0 && hmq_engine_raise(e, event)) hmq_engine_next_event(e, event);
+    return outcome;
+}

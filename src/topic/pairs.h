@@ -1,0 +1,40 @@
+/* pairs.h - the (subscriber, options) pairs of one topic filter: private to the core.
+ *
+ * Most filters have one subscriber, a few have a million.  So, by their number:
+ *
+ *      one       the pair lies in the structure itself                       no allocation
+ *      block     a small array, searched from end to end                     2 .. 16 pairs
+ *      buckets   a hash table of such blocks (base/buckets.h), about 8 pairs each
+ *
+ *      block:  | count | capacity | subscriber 0 | ... | subscriber c-1 | options 0 | ... | options c-1 |
+ *
+ * Law: a subscriber stands once.  A form that could be smaller is allowed (after removals, or when memory for the
+ * change was lacking); a failed allocation never changes a pair.  Set and remove O(1), visit O(pairs). */
+#ifndef HMQ_PAIRS_H
+#define HMQ_PAIRS_H
+
+#include "base/buckets.h"
+#include "topic/trie.h"
+
+typedef enum hmq_pairs_form { HMQ_PAIRS_ONE = 0, HMQ_PAIRS_BLOCK = 1, HMQ_PAIRS_BUCKETS = 2 } hmq_pairs_form;
+
+/* Empty: all zero. */
+typedef struct hmq_pairs {
+    union {
+        uint64_t subscriber;  /* HMQ_PAIRS_ONE, if count is 1 */
+        void *block;          /* HMQ_PAIRS_BLOCK */
+        hmq_buckets *buckets; /* HMQ_PAIRS_BUCKETS */
+    } at;
+    uint32_t options; /* HMQ_PAIRS_ONE */
+    uint32_t count : 30;
+    uint32_t form : 2;
+} hmq_pairs;
+
+hmq_trie_result hmq_pairs_set(hmq_memory *memory, hmq_pairs *pairs, uint64_t subscriber, uint32_t options);
+/* Never fails: what would need memory is left undone. */
+hmq_trie_result hmq_pairs_remove(hmq_memory *memory, hmq_pairs *pairs, uint64_t subscriber);
+bool hmq_pairs_visit(const hmq_pairs *pairs, hmq_trie_visit visit, void *context);
+/* Gives back all memory; the structure itself is the caller's. */
+void hmq_pairs_clear(hmq_memory *memory, hmq_pairs *pairs);
+
+#endif

@@ -1,0 +1,74 @@
+/* trie.h - the subscription trie: from a topic name to the subscribers whose filters match it, and back.
+ *
+ *        (root) -- "devices" -- "+" -- "temperature" {7: qos 1}
+ *                          \-- "42" -- "#" {9: qos 0}
+ *
+ * One edge per topic level.  A node holds the (subscriber, options) pairs of the filter that ends there.
+ * Subscribers are plain 64-bit numbers (the module passes pointers): the trie never looks behind them.
+ *
+ * Invariants:
+ *  1. A node without subscribers and without children does not exist (the root excepted).
+ *  2. A (filter, subscriber) pair stands once.
+ *  3. Nothing changes while a match runs: a callback must not call hmq_trie_set or hmq_trie_remove.
+ *  4. A failed allocation leaves the trie as it was.
+ *
+ * Cost: set and remove O(levels); match visits only edges that can match (per level the concrete one, '+' and
+ * '#'); match_filter, the other direction, visits what the filter can reach. */
+#ifndef HMQ_TRIE_H
+#define HMQ_TRIE_H
+
+#include "base/base.h"
+
+/* cffi-begin */
+typedef struct hmq_trie hmq_trie;
+
+typedef enum hmq_trie_result {
+    HMQ_TRIE_UNCHANGED = 0, /* the pair stood already with these options / was not there to remove */
+    HMQ_TRIE_ADDED = 1,
+    HMQ_TRIE_REPLACED = 2,  /* the pair stood already, its options are new */
+    HMQ_TRIE_REMOVED = 3,
+    HMQ_TRIE_NO_MEMORY = -1,
+    HMQ_TRIE_BAD_FILTER = -2 /* not valid by hmq_topic_check_filter, or a $share filter (pass the inner one) */
+} hmq_trie_result;
+
+/* Called per match.  Returning false ends the walk. */
+typedef bool (*hmq_trie_visit)(void *context, uint64_t subscriber, uint32_t options);
+
+/* NULL when out of memory.  The allocator must outlive the trie. */
+hmq_trie *hmq_trie_new(const hmq_allocator *allocator);
+void hmq_trie_free(hmq_trie *trie);
+/* Seeds the hash of the levels, so that nobody outside can choose levels that collide.  Only while the trie is empty,
+ * else false.  128 random bits that do not leave the process; without this call the seed is 0. */
+bool hmq_trie_seed(hmq_trie *trie, uint64_t low, uint64_t high);
+
+hmq_trie_result hmq_trie_set(hmq_trie *trie, const char *filter, size_t len, uint64_t subscriber, uint32_t options);
+hmq_trie_result hmq_trie_remove(hmq_trie *trie, const char *filter, size_t len, uint64_t subscriber);
+
+/* All pairs whose filter matches the valid topic name.  A subscriber with several matching filters is visited
+ * once for each.  False if the callback ended it. */
+bool hmq_trie_match(const hmq_trie *trie, const char *name, size_t len, hmq_trie_visit visit, void *context);
+
+/* The other direction, for a trie that holds topic names (no wildcards): all pairs whose name is matched by the
+ * valid filter.  Names that begin with '$' are found only by filters whose first level is concrete. */
+bool hmq_trie_match_filter(const hmq_trie *trie, const char *filter, size_t len, hmq_trie_visit visit, void *context);
+
+/* The same two without a call back: at most `capacity` matches are written, the number of all is returned. */
+typedef struct hmq_trie_entry {
+    uint64_t subscriber;
+    uint32_t options;
+} hmq_trie_entry;
+size_t hmq_trie_collect(const hmq_trie *trie, const char *name, size_t len, hmq_trie_entry *entries, size_t capacity);
+size_t hmq_trie_collect_filter(const hmq_trie *trie, const char *filter, size_t len, hmq_trie_entry *entries,
+                               size_t capacity);
+
+/* Every pair with its filter text (valid during the call only), in no particular order: for comparing. */
+typedef bool (*hmq_trie_walk_visit)(void *context, const char *filter, size_t len, uint64_t subscriber,
+                                    uint32_t options);
+bool hmq_trie_walk(const hmq_trie *trie, hmq_trie_walk_visit visit, void *context);
+
+size_t hmq_trie_pairs(const hmq_trie *trie);
+size_t hmq_trie_nodes(const hmq_trie *trie);  /* the root included */
+size_t hmq_trie_bytes(const hmq_trie *trie);  /* memory asked of the allocator and not yet returned */
+/* cffi-end */
+
+#endif

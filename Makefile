@@ -20,7 +20,7 @@ export PYTHONUNBUFFERED := 1
 
 CC := gcc
 WARNINGS := -std=c11 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion -Werror
-CFLAGS_MODULE := $(WARNINGS) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -Isrc -MMD -MP
+CFLAGS_MODULE := $(WARNINGS) -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -Isrc -Iredis_module -MMD -MP
 SANITIZE := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
 C_FILES = $(wildcard redis_module/*.c redis_module/*/*.c src/*/*.c)
@@ -336,7 +336,7 @@ lint: $(VENV)/.installed-pipeline build/holdmq.so build/core.stamp ## formatting
 	$(BIN)/mypy $(PY_ALL)
 	$(BIN)/clang-format --dry-run -Werror $(C_ALL)
 	printf '%s\n' $(C_FILES) $(wildcard bridge/native/*.c) $(LOAD_FILES) $(READ_FILES) | xargs -n 8 -P $$(nproc) sh -c \
-		'$(BIN)/clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -Isrc' clang-tidy
+		'$(BIN)/clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -Isrc -Iredis_module' clang-tidy
 
 format: $(VENV)/.installed ## put the formatting right, and renew what is generated from other files
 	$(BIN)/python tools/generate_sync.py

@@ -8,11 +8,11 @@
  * Topics and filters that are arguments are told to the server (getchannels-api), which judges them with the command and its
  * keys: in MULTI when the command is queued, in scripts as their callers', for ACL DRYRUN and in the ACL log.  What only the
  * module can read (records, shared subscriptions, the filters of a store, keys that are built from a name) is judged here.
- * A user to whom nothing is denied costs one look at what is remembered of the client (access.h). */
+ * A user to whom nothing is denied costs one look at what is remembered of the client (server/access.h). */
 #ifndef HMQ_COMMAND_ACCESS_H
 #define HMQ_COMMAND_ACCESS_H
 
-#include "history_store.h"
+#include "history/store.h"
 #include "module.h"
 
 /* May this user (NULL: no) read all that the store keeps? */

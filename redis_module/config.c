@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#include "channel_facts.h"
-#include "queue.h"
-#include "queue_overflow.h"
-#include "quota.h"
+#include "channel/facts.h"
+#include "queue/queue.h"
+#include "queue/overflow.h"
+#include "routing/quota.h"
 
 #define POLICIES_MAX_BYTES 65536
 #define ERROR_MAX_BYTES 512

@@ -1,14 +1,14 @@
 /* due.c - the module's clock. */
 #include "due.h"
 
-#include "history_learn.h"
-#include "history_retain.h"
-#include "index.h"
-#include "owner.h"
-#include "session_life.h"
-#include "share.h"
-#include "slots.h"
-#include "timers.h"
+#include "history/learn.h"
+#include "history/retain.h"
+#include "index/index.h"
+#include "session/owner.h"
+#include "session/life.h"
+#include "routing/share.h"
+#include "server/slots.h"
+#include "server/timers.h"
 
 #define PERIOD_MS 100
 #define SLICE_MS 3 /* of work, then others are served */

@@ -1,9 +1,9 @@
 /* info.c - INFO holdmq: what is on, and what was counted. */
 #include "info.h"
 
-#include "channel_dryrun.h"
-#include "index.h"
-#include "queue_totals.h"
+#include "channel/dryrun.h"
+#include "index/index.h"
+#include "queue/totals.h"
 
 const char *info_handoff_mode(void) {
     if (!settings.intercept) return "off";

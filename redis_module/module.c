@@ -4,28 +4,28 @@
 #include <string.h>
 #include <strings.h>
 
-#include "channel_store.h"
+#include "channel/store.h"
 #include "commands.h"
 #include "config.h"
-#include "drain.h"
+#include "channel/drain.h"
 #include "due.h"
-#include "handoff.h"
-#include "history_live.h"
-#include "history_ticks.h"
-#include "index.h"
+#include "channel/handoff.h"
+#include "history/live.h"
+#include "history/ticks.h"
+#include "index/index.h"
 #include "info.h"
-#include "intercept.h"
-#include "queue.h"
-#include "queue_totals.h"
-#include "replication.h"
-#include "retained_cursors.h"
-#include "pattern_walk.h"
-#include "push_budget.h"
-#include "session_sweep.h"
-#include "session_life.h"
-#include "slots.h"
-#include "timers.h"
-#include "turns.h"
+#include "channel/intercept.h"
+#include "queue/queue.h"
+#include "queue/totals.h"
+#include "server/replication.h"
+#include "routing/retained_cursors.h"
+#include "channel/pattern_walk.h"
+#include "routing/push_budget.h"
+#include "session/sweep.h"
+#include "session/life.h"
+#include "server/slots.h"
+#include "server/timers.h"
+#include "server/turns.h"
 
 #define OLDEST_SERVER 0x070000
 
@@ -83,7 +83,7 @@ static void find_capabilities(server_ctx *ctx) {
 /* Valkey from 9.0 on moves slots only if every module says that it can cope: all that the indexes know comes from
  * keys and their notifications, so they follow. */
 static void set_options(server_ctx *ctx) {
-    /* index_notify signals what really changed; a replica may serve while it loads (index_events.c). */
+    /* index_notify signals what really changed; a replica may serve while it loads (index/events.c). */
     int options = SERVER_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED | SERVER_OPTION_HANDLE_REPL_ASYNC_LOAD;
     if (can.valkey) options |= SERVER_OPTION_VALKEY_ATOMIC_SLOT_MIGRATION;
     sv.SetModuleOptions(ctx, options);
@@ -177,7 +177,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
 }
 
 /* The server would call into unmapped code from the filter, notifications and events.  A MODULE UNLOAD gets here only
- * because intercept.c stops the timers before it: else the server names them as the reason, and they never end. */
+ * because channel/intercept.c stops the timers before it: else the server names them as the reason, and they never end. */
 __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx);
 
 int RedisModule_OnUnload(server_ctx *ctx) {

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "topic/policy.h"
-#include "server_api.h"
+#include "server/api.h"
 
 #define HMQ_MODULE_NAME "holdmq"
 /* major * 10000 + minor * 100 + patch, as MODULE LIST shows it. */
@@ -22,12 +22,12 @@ struct settings {
     hmq_policy *policy;       /* ... parsed */
     long long session_limit;  /* session-limit: messages in a queue, 1..65535 */
     long long session_bytes;  /* session-bytes: bytes in a queue, 0: no bound */
-    int session_overflow;     /* session-overflow: what happens beyond (queue_overflow.h) */
-    long long max_sessions;   /* max-sessions: opened sessions of a database, 0: no bound (quota.h) */
+    int session_overflow;     /* session-overflow: what happens beyond (queue/overflow.h) */
+    long long max_sessions;   /* max-sessions: opened sessions of a database, 0: no bound (routing/quota.h) */
     long long max_retained;   /* max-retained: the same of retained messages */
-    long long max_sessions_per_user; /* max-sessions-per-user, max-retained-per-user: of one user (usage.h) */
+    long long max_sessions_per_user; /* max-sessions-per-user, max-retained-per-user: of one user (index/usage.h) */
     long long max_retained_per_user;
-    long long max_queue_bytes_per_user; /* max-queue-bytes-per-user, max-queue-bytes: in queues (queue_usage.h) */
+    long long max_queue_bytes_per_user; /* max-queue-bytes-per-user, max-queue-bytes: in queues (queue/usage.h) */
     long long max_queue_bytes;
     long long drain_timeout_s; /* drain-timeout: seconds a subscriber may stand still while a backlog is handed to it */
     long long session_ttl_s; /* session-ttl: seconds a queued message lives */
@@ -60,11 +60,11 @@ struct counters {
     unsigned long long topic_stored; /* messages put into session queues */
     unsigned long long topic_refused; /* sessions that could not be served: wrong types, no room */
     unsigned long long topic_pushed; /* deliveries heard by an inbox listener */
-    unsigned long long pushed_headers; /* of them without the message, which is to be fetched (push_budget.h) */
-    unsigned long long qos0_queued; /* messages of QoS 0 that wait for their client in its queue (qos0.h) */
+    unsigned long long pushed_headers; /* of them without the message, which is to be fetched (routing/push_budget.h) */
+    unsigned long long qos0_queued; /* messages of QoS 0 that wait for their client in its queue (routing/qos0.h) */
     unsigned long long qos0_dropped; /* and those that the queue had no room for, or whose client had gone */
     unsigned long long session_trimmed; /* messages dropped because their queue was full */
-    unsigned long long queue_references_searched; /* looked at for expired messages (queue_look.h) */
+    unsigned long long queue_references_searched; /* looked at for expired messages (queue/look.h) */
     unsigned long long queue_full_refused; /* publishes refused for a full queue, and those refused for now */
     unsigned long long queue_full_delayed;
     unsigned long long sessions_refused; /* by holdmq.max-sessions, and retained messages by holdmq.max-retained */

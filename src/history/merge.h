@@ -1,5 +1,5 @@
 /* merge.h - which of many sources has the smallest next number: a binary heap, for readers that put the logs of
- * many patterns together (redis_module/history_read.h).
+ * many patterns together (redis_module/history/read.h).
  *
  *            3                    heap[0] is the smallest; heap[i] is not larger than heap[2i + 1] and heap[2i + 2]
  *         5     4

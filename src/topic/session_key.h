@@ -47,7 +47,7 @@ size_t hmq_message_key(const char *key, size_t key_len, uint16_t packet_id, char
 /* The packet identifier at the end of a message key of this session, 0 if it is no such key. */
 uint16_t hmq_message_key_packet_id(const char *key, size_t key_len, const char *name, size_t len);
 
-/* Retained messages: `{<encoded topic>}_retained`, a hash (redis_module/retained.h).  The same rules as above. */
+/* Retained messages: `{<encoded topic>}_retained`, a hash (redis_module/routing/retained.h).  The same rules as above. */
 size_t hmq_retained_key(const char *topic, size_t topic_len, char *out, size_t capacity);
 /* The topic of a retained key: its length, or -1. */
 int64_t hmq_retained_topic(const char *key, size_t key_len, char *out, size_t capacity);

@@ -16,7 +16,7 @@ from holdmq import core
 
 Text = str | bytes
 
-# Messages that wait in logs alone until posting lists get them (HISTORY_TAIL_MIN of redis_module/history_tail.h).
+# Messages that wait in logs alone until posting lists get them (HISTORY_TAIL_MIN of redis_module/history/tail.h).
 TAIL = 1024
 
 

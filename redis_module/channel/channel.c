@@ -1,0 +1,236 @@
+/* channel.c - decides what becomes of a published message. */
+#include "channel/channel.h"
+
+#include "server/access.h"
+#include "server/args.h"
+#include "channel/dryrun.h"
+#include "channel/facts.h"
+#include "channel/names.h"
+#include "channel/store.h"
+#include "channel/drain.h"
+#include "server/errors.h"
+#include "channel/handoff.h"
+#include "server/internals.h"
+#include "channel/pattern_walk.h"
+#include "routing/publish_producer.h"
+#include "server/push.h"
+#include "server/slots.h"
+
+const hmq_rule *channel_rule(const server_string *channel) {
+    return channel_rule_of(slice_of(channel));
+}
+
+/* ---- keeping ----------------------------------------------------------------------------------------------- */
+
+/* May this server keep messages for this command at all?  In a cluster a global publish is heard on other nodes, too, and
+ * the list may be another node's: only shard channels are kept there. */
+static bool may_store(int flags, bool sharded) {
+    if (can.cluster && !sharded) return false;
+    return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING | SERVER_CTX_REPLICATED));
+}
+
+/* What becomes of one message. */
+typedef struct fate {
+    server_string *channel, *message;
+    const hmq_rule *rule;
+    bool in_list, in_last; /* where it is kept by now */
+} fate;
+
+/* Keeps the message in the held list, or as the last one, or both.  The server's error if it refuses writes now. */
+static server_string *keep(server_ctx *ctx, fate *f, bool in_list, bool in_last) {
+    bool done = false;
+    keeping how = {.held = in_list, .last = in_last, .maxlen = f->rule->maxlen, .ttl_s = f->rule->ttl_s};
+    if (!in_list && !in_last) return NULL;
+    server_string *refusal = store_keep(ctx, f->channel, f->message, how, &done);
+    f->in_list = f->in_list || (done && in_list);
+    f->in_last = f->in_last || (done && in_last);
+    return refusal;
+}
+
+/* True after replying the error of a message that has to be kept and cannot be. */
+static bool refused(server_ctx *ctx, server_string *refusal) {
+    if (refusal == NULL) return false;
+    sv.ReplyWithError(ctx, sv.StringPtrLen(refusal, NULL));
+    sv.FreeString(NULL, refusal);
+    return true;
+}
+
+static void supersede(const fate *f) {
+    store_superseded(slice_of(f->channel), !f->in_list, !f->in_last);
+}
+
+void channel_not_kept(server_string *channel) {
+    store_superseded(slice_of(channel), true, true);
+}
+
+/* ---- before the server's own PUBLISH ------------------------------------------------------------------------ */
+
+bool channel_slot_moves(server_string *channel) {
+    return can.cluster && slots_state(slots_of_key(slice_of(channel))) != SLOT_SERVED;
+}
+
+/* Is it certain that nobody hears the channel? */
+static bool is_unheard(server_string *channel, bool sharded) {
+    if (internals_nobody_subscribes(sharded)) return true;
+    if (!sharded) return channel_is_unheard(slice_of(channel));
+    return channel_slot_moves(channel) && push_channel_subscribers(PUSH_SHARD, channel) == 0;
+}
+
+channel_route channel_keep_first(uint64_t client, int db, server_string *channel, server_string *message,
+                                 bool sharded) {
+    fate f = {.channel = channel, .message = message, .rule = channel_rule(channel)};
+    bool in_list = f.rule->hold == HMQ_HOLD_ALL || (f.rule->hold == HMQ_HOLD_UNHEARD && is_unheard(channel, sharded));
+    bool is_known = in_list || f.rule->hold == HMQ_HOLD_NONE;
+    if (!is_known && sharded && channel_slot_moves(channel)) return channel_not_kept(channel), CHANNEL_STOCK;
+    if (!is_known) return CHANNEL_REWRITTEN;
+    server_string *refusal = NULL;
+    bool may = access_may_write_as(client, channel);
+    sv.SelectDb(detached, db);
+    if (may) refusal = keep(detached, &f, in_list, f.rule->last);
+    sv.SelectDb(detached, 0);
+    if (refusal != NULL) {
+        sv.FreeString(NULL, refusal);
+        return CHANNEL_REWRITTEN; /* which replies it */
+    }
+    if (!may) counters.channel_not_held_denied++;
+    supersede(&f);
+    counters.channel_published++;
+    return CHANNEL_STOCK;
+}
+
+bool channel_dry_run_first(uint64_t client, int db, server_string *channel, server_string *message, bool sharded) {
+    if (!is_unheard(channel, sharded)) return false;
+    bool may = access_may_write_as(client, channel);
+    sv.SelectDb(detached, db);
+    dryrun_saw(detached, channel, message, 0, may);
+    sv.SelectDb(detached, 0);
+    return true;
+}
+
+/* ---- publishing -------------------------------------------------------------------------------------------- */
+
+/* A rule without bounds: for what is published while a backlog is handed over that no rule matches any more. */
+static const hmq_rule boundless = {.maxlen = UINT64_MAX};
+
+/* While the channel's backlog is handed over: after it, see channel/drain.h.  The reply counts who subscribed to the channel. */
+static int publish_after(server_ctx *ctx, fate *f, bool sharded) {
+    if (f->rule == NULL) f->rule = &boundless;
+    if (!access_may_write(ctx, f->channel))
+        counters.channel_not_held_denied++;
+    else if (refused(ctx, keep(ctx, f, true, f->rule->last)))
+        return SERVER_OK;
+    counters.channel_published++;
+    return sv.ReplyWithLongLong(ctx, push_channel_subscribers(sharded ? PUSH_SHARD : PUSH_CHANNEL, f->channel));
+}
+
+/* What is remembered of who hears the channel.  In a transaction or script more may follow that nobody sees. */
+static void remember(int flags, const fate *f, int receivers) {
+    if (flags & (SERVER_CTX_MULTI | SERVER_CTX_LUA)) return;
+    if (receivers == 0)
+        channel_was_unheard(slice_of(f->channel));
+    else if (f->rule == NULL || (f->rule->hold != HMQ_HOLD_ALL && !f->rule->last))
+        channel_was_heard(slice_of(f->channel));
+}
+
+/* The message goes out; what has to be kept is kept, before it where it is known that it has to be. */
+static int publish_by_rule(server_ctx *ctx, fate *f, bool sharded) {
+    bool may = access_may_write(ctx, f->channel), all = f->rule->hold == HMQ_HOLD_ALL, last = f->rule->last;
+    if (may && refused(ctx, keep(ctx, f, all, last))) return SERVER_OK;
+    int receivers = push_as_stock(ctx, f->channel, f->message, sharded);
+    bool unheard = f->rule->hold == HMQ_HOLD_UNHEARD && receivers == 0;
+    if (may && unheard && refused(ctx, keep(ctx, f, true, false))) return SERVER_OK;
+    if (!may && (all || last || unheard)) counters.channel_not_held_denied++;
+    supersede(f);
+    if (dryrun_is_active()) dryrun_saw(ctx, f->channel, f->message, receivers, may);
+    if (!sharded) remember(sv.GetContextFlags(ctx), f, receivers);
+    counters.channel_published++;
+    return sv.ReplyWithLongLong(ctx, receivers);
+}
+
+/* A message that no rule is for. */
+static int publish_without_rule(server_ctx *ctx, fate *f, bool sharded, bool is_dry_run) {
+    int receivers = push_as_stock(ctx, f->channel, f->message, sharded);
+    if (is_dry_run) {
+        dryrun_saw(ctx, f->channel, f->message, receivers, access_may_write(ctx, f->channel));
+        if (!sharded) remember(sv.GetContextFlags(ctx), f, receivers);
+    }
+    counters.channel_published++;
+    return sv.ReplyWithLongLong(ctx, receivers);
+}
+
+static int publish(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
+    handoff_settle(false);
+    walk_before_publish(channel, sharded);
+    bool may_hold = may_store(sv.GetContextFlags(ctx), sharded);
+    fate f = {channel, message, may_hold ? channel_rule(channel) : NULL, false, false};
+    if (drain_is_active(sv.GetSelectedDb(ctx), slice_of(channel))) return publish_after(ctx, &f, sharded);
+    if (f.rule != NULL) return publish_by_rule(ctx, &f, sharded);
+    return publish_without_rule(ctx, &f, sharded, may_hold && dryrun_is_active());
+}
+
+/* ---- PRODUCER ---------------------------------------------------------------------------------------------- */
+
+/* Can what is known of the producer be kept here?  False after replying why not. */
+static bool may_note(server_ctx *ctx, server_string *channel, const publish_producer *by, bool sharded) {
+    hmq_slice name = slice_of(channel);
+    if (can.cluster && (!sharded || !channel_producer_shares_slot(name))) {
+        reply_error(ctx, ERROR_SYNTAX,
+                    "PRODUCER in a cluster: CHANNEL.SPUBLISH, to a channel with a hash tag or without '}', "
+                    "expected");
+    } else if (can.cluster && slots_state(slots_of_key(name)) != SLOT_SERVED) {
+        reply_error(ctx, ERROR_TRYAGAIN, "slot %u of the channel %s is on its way to another node: try again",
+                    slots_of_key(name), shown(channel));
+    } else if (!may_store(sv.GetContextFlags(ctx), sharded)) {
+        reply_error(ctx, ERROR_SYNTAX,
+                    "PRODUCER: a server that is written to expected, a replica keeps nothing of its own");
+    } else if (!access_may_write(ctx, by->key)) {
+        reply_error(ctx, ERROR_NOPERM, "this user may not write %s, where PRODUCER is kept", shown(by->key));
+    } else {
+        return !refused(ctx, store_refusal(ctx, channel));
+    }
+    return false;
+}
+
+static int publish_once(server_ctx *ctx, server_string **argv, publish_producer *by, bool sharded) {
+    by->key = channel_producer_key(slice_of(argv[1]), slice_of(by->id));
+    if (may_note(ctx, argv[1], by, sharded)) {
+        switch (publish_producer_judge(ctx, by)) {
+        case PRODUCER_CHUNK_NEW:
+            publish_producer_note(ctx, by);
+            publish(ctx, argv[1], argv[2], sharded);
+            break;
+        case PRODUCER_CHUNK_KNOWN: sv.ReplyWithLongLong(ctx, -1); break;
+        case PRODUCER_CHUNK_REFUSED: break;
+        }
+    }
+    sv.FreeString(NULL, by->key);
+    return SERVER_OK;
+}
+
+static int publish_command(server_ctx *ctx, server_string **argv, int argc, bool sharded) {
+    if (sv.IsChannelsPositionRequest(ctx)) {
+        sv.ChannelAtPosWithFlags(ctx, 1, (int)SERVER_CHANNEL_PUBLISH);
+        return SERVER_OK;
+    }
+    if (argc < 3) return sv.WrongArity(ctx);
+    args a = args_begin(ctx, argv, argc);
+    a.at = 3;
+    publish_producer by = {0};
+    bool taken = true;
+    if (!publish_producer_parse(&a, &by, &taken)) return SERVER_OK;
+    if (taken && !publish_producer_parse_after(&a, &by)) return SERVER_OK;
+    if (!args_end(&a)) return SERVER_OK;
+    if (!access_may_publish(ctx, argv[1], sharded)) {
+        return reply_error(ctx, ERROR_NOPERM, "this user has no permissions to run the '%s' command on this channel",
+                           sharded ? "spublish" : "publish");
+    }
+    return by.id == NULL ? publish(ctx, argv[1], argv[2], sharded) : publish_once(ctx, argv, &by, sharded);
+}
+
+int channel_publish_command(server_ctx *ctx, server_string **argv, int argc) {
+    return publish_command(ctx, argv, argc, false);
+}
+
+int channel_spublish_command(server_ctx *ctx, server_string **argv, int argc) {
+    return publish_command(ctx, argv, argc, true);
+}

@@ -1,0 +1,28 @@
+/* dryrun.h - CHANNEL.DRYRUN: which channels a policy would hold messages of, seen on live traffic.
+ *
+ * While a dry run lasts, a PUBLISH goes the way on which its receivers are counted (channel/channel.c).  Each message that the
+ * candidate policy would keep is counted by its channel, at the same point where it would be kept.
+ *
+ * Invariants:
+ *  1. A dry run keeps no message, writes no key, and replicates nothing.  A restart ends it.
+ *  2. Its memory is bounded in channels and in bytes.  What did not fit is counted as left out. */
+#ifndef HMQ_CHANNEL_DRYRUN_H
+#define HMQ_CHANNEL_DRYRUN_H
+
+#include "module.h"
+
+int dryrun_start_command(server_ctx *ctx, server_string **argv, int argc);
+int dryrun_stop_command(server_ctx *ctx, server_string **argv, int argc);
+int dryrun_report_command(server_ctx *ctx, server_string **argv, int argc);
+
+bool dryrun_is_active(void);
+/* Does the candidate policy of an active dry run keep messages of any channel that are heard, too? */
+bool dryrun_keeps_heard(void);
+
+/* A message is published, to so many receivers, by a user who may write the channel's list or not.  The context has the
+ * publisher's database selected. */
+void dryrun_saw(server_ctx *ctx, server_string *channel, server_string *message, int receivers, bool may_write);
+/* A message is published whose receivers are not counted: its user may not run CHANNEL.PUBLISH. */
+void dryrun_passed_over(void);
+
+#endif

@@ -1,0 +1,12 @@
+/* give.h - gives one new subscriber what one channel holds: its last message at once, or a backlog by a drain. */
+#ifndef HMQ_GIVE_H
+#define HMQ_GIVE_H
+
+#include "module.h"
+#include "server/push.h"
+
+/* From the selected database of the detached context, as policy and the receiver's rights allow.  The bytes that were
+ * written (a drain looks after its own). */
+size_t give_channel(const receiver *to, server_string *channel);
+
+#endif

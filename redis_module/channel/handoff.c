@@ -1,0 +1,285 @@
+/* handoff.c - gives new subscribers what their channels hold. */
+#include "channel/handoff.h"
+
+#include <string.h>
+
+#include "server/access.h"
+#include "channel/channel.h"
+#include "channel/facts.h"
+#include "index/channels.h"
+#include "server/command_slot.h"
+#include "channel/give.h"
+#include "channel/leave.h"
+#include "server/no_touch.h"
+#include "session/owner.h"
+#include "channel/pattern_walk.h"
+#include "server/turns.h"
+
+#define MOST_AT_ONCE 64 /* names of one command that are served in its step; more of them by a walk */
+
+typedef struct note {
+    struct note *next;
+    uint64_t client; /* 0: unknown */
+    long before;     /* its subscriptions when the command came; for unknown clients: not used */
+    push_kind kind;
+    bool held_up;           /* CLIENT PAUSE was seen to keep the command waiting */
+    uint64_t held_up_turn;  /* ... in this turn of the event loop, or a later one */
+    long *heard_by; /* subscribers of each name when the command came; NULL: all names are new to the client */
+    server_dict *seen; /* the names, where there may be many; a name that is repeated is served once */
+    size_t count, room;
+    server_string **names;
+} note;
+
+static note *due, **due_end = &due;
+static note *waiting; /* inside MULTI: one for each client and kind */
+static bool settling;
+static uint64_t turns; /* of the event loop, while notes are due */
+
+/* ---- notes ------------------------------------------------------------------------------------------------- */
+
+static bool client_info(uint64_t client, server_client_info *info) {
+    info->version = 1;
+    return sv.GetClientInfoById(info, client) == SERVER_OK;
+}
+
+static void note_free(note *n) {
+    for (size_t i = 0; i < n->count; i++) sv.FreeString(NULL, n->names[i]);
+    if (n->heard_by != NULL) sv.Free(n->heard_by);
+    if (n->seen != NULL) sv.FreeDict(NULL, n->seen);
+    if (n->names != NULL) sv.Free(n->names);
+    sv.Free(n);
+}
+
+static void add_name(note *n, server_string *name) {
+    hmq_slice text = slice_of(name);
+    if (n->seen != NULL && sv.DictSetC(n->seen, text.data, text.len, n) != SERVER_OK) return;
+    if (n->count == n->room) {
+        n->room = n->room == 0 ? 8 : n->room * 2;
+        n->names = sv.Realloc(n->names, n->room * sizeof *n->names);
+    }
+    n->names[n->count++] = sv.HoldString(NULL, name);
+}
+
+static void add_names(note *n, server_string **names, int count) {
+    for (int i = 0; i < count; i++) add_name(n, names[i]);
+}
+
+static note *note_new(uint64_t client, push_kind kind, bool many) {
+    note *n = sv.Calloc(1, sizeof *n);
+    n->client = client;
+    n->kind = kind;
+    if (many) n->seen = sv.CreateDict(NULL);
+    return n;
+}
+
+static bool job_pending;
+
+/* Not while writes are paused: if the transaction itself has paused them, the server has not replicated it yet, and a command
+ * that is called now makes it stop for that.  The notes wait for the next command then. */
+static void run_job(server_ctx *ctx, void *data) {
+    (void)ctx, (void)data;
+    job_pending = false;
+    if (!sv.AvoidReplicaTraffic()) handoff_settle(false);
+}
+
+/* A client that has subscriptions may name one of them again, and in a transaction one of several commands may be refused:
+ * who came to which channel then tells the channel's count.  (Of a single command with a single name the client's own.) */
+static void count_listeners(note *n) {
+    if (n->kind == PUSH_PATTERN) return;
+    n->heard_by = sv.Alloc(n->count * sizeof *n->heard_by);
+    push_count_subscribers(n->kind, n->names, n->count, n->heard_by);
+}
+
+/* Leaves the names that the client came to. */
+static void keep_names_come_to(note *n) {
+    if (n->heard_by == NULL) return;
+    long *heard_by = sv.Alloc(n->count * sizeof *heard_by);
+    push_count_subscribers(n->kind, n->names, n->count, heard_by);
+    size_t kept = 0;
+    for (size_t i = 0; i < n->count; i++) {
+        if (heard_by[i] > n->heard_by[i])
+            n->names[kept++] = n->names[i];
+        else
+            sv.FreeString(NULL, n->names[i]);
+    }
+    n->count = kept;
+    sv.Free(heard_by);
+}
+
+static void note_due(note *n, bool in_transaction) {
+    turns_wanted();
+    n->next = NULL;
+    *due_end = n;
+    due_end = &n->next;
+    if (n->client != 0) n->before = push_subscriptions(n->client);
+    if (n->client != 0 && (in_transaction || (n->before > 0 && n->count > 1))) count_listeners(n);
+    /* Refused while loading and on a read-only replica: the next filter call or sleep settles it then. */
+    if (can.post_jobs && !job_pending)
+        job_pending = sv.AddPostNotificationJob(detached, run_job, NULL, NULL) == SERVER_OK;
+}
+
+/* Without the client's id only a newcomer to an empty channel can be told from the others. */
+static void note_unknown(push_kind kind, server_string **names, int count) {
+    if (kind == PUSH_SHARD) return;
+    if (push_pattern_count() != 0) return;
+    note *n = note_new(0, kind, count > 1);
+    for (int i = 0; i < count; i++) {
+        if (kind == PUSH_PATTERN || push_channel_subscribers(kind, names[i]) == 0) add_name(n, names[i]);
+    }
+    if (n->count > 0)
+        note_due(n, false);
+    else
+        note_free(n);
+}
+
+void handoff_note(uint64_t client, push_kind kind, server_string **names, int count) {
+    server_client_info info;
+    if (client == 0 || !can.direct_push) {
+        note_unknown(kind, names, count);
+        return;
+    }
+    if (!client_info(client, &info)) return;
+    if (!(info.flags & SERVER_CLIENT_MULTI)) {
+        note *n = note_new(client, kind, count > 1);
+        add_names(n, names, count);
+        note_due(n, false);
+        return;
+    }
+    note **at = &waiting;
+    while (*at != NULL && ((*at)->client != client || (*at)->kind != kind)) at = &(*at)->next;
+    if (*at == NULL) *at = note_new(client, kind, true);
+    add_names(*at, names, count);
+}
+
+void handoff_transaction(uint64_t client, bool exec) {
+    for (note **at = &waiting; *at != NULL;) {
+        note *n = *at;
+        if (n->client != client) {
+            at = &n->next;
+            continue;
+        }
+        *at = n->next;
+        if (exec)
+            note_due(n, true);
+        else
+            note_free(n);
+    }
+}
+
+static void on_client_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event;
+    const server_client_info *info = data;
+    if (sub != SERVER_CLIENT_DISCONNECTED) return;
+    owner_client_gone(info->id);
+    no_touch_client_gone(info->id);
+    if (info->flags & SERVER_CLIENT_PUBSUB) channel_subscriber_left();
+    if (waiting != NULL) handoff_transaction(info->id, false);
+    leave_transaction(info->id, false);
+    access_transaction_ends(info->id);
+}
+
+/* ---- settling ---------------------------------------------------------------------------------------------- */
+
+/* Who came to a channel hears it.  (Where something is kept the next message has to mark it as superseded.) */
+static void remember_heard(const note *n) {
+    for (size_t i = 0; n->kind == PUSH_CHANNEL && i < n->count; i++) {
+        hmq_slice name = slice_of(n->names[i]);
+        const hmq_rule *rule = channel_rule_of(name);
+        if (rule == NULL || rule->hold != HMQ_HOLD_UNHEARD || rule->last) continue;
+        if (!channel_index_keeps_anywhere(name)) channel_was_heard(name);
+    }
+}
+
+static void serve(note *n, int db) {
+    receiver to = {n->client, n->kind, NULL};
+    channel_subscriber_came(); /* perhaps later than the filter saw it */
+    keep_names_come_to(n);
+    sv.SelectDb(detached, db);
+    for (size_t i = 0; i < n->count && n->kind == PUSH_PATTERN; i++) {
+        to.pattern = n->names[i];
+        walk_begin(&to, db);
+    }
+    if (n->kind != PUSH_PATTERN && n->count > MOST_AT_ONCE) walk_begin_names(&to, db, n->names, n->count);
+    for (size_t i = 0; i < n->count && n->kind != PUSH_PATTERN && n->count <= MOST_AT_ONCE; i++)
+        give_channel(&to, n->names[i]);
+    sv.SelectDb(detached, 0);
+    walk_go_on();
+    remember_heard(n);
+}
+
+/* The new one must be the only one that a publish would reach. */
+static bool serve_unknown(note *n) {
+    bool served = false;
+    receiver to = {0, n->kind, NULL};
+    if (n->kind == PUSH_PATTERN && push_pattern_count() == (long)n->count) {
+        walk_begin_unknown(sv.GetSelectedDb(detached), n->names, n->count);
+        served = true;
+    }
+    for (size_t i = 0; i < n->count && n->kind != PUSH_PATTERN; i++) {
+        if (push_channel_subscribers(n->kind, n->names[i]) != 1 || push_pattern_count() != 0) continue;
+        give_channel(&to, n->names[i]);
+        served = true;
+    }
+    walk_go_on();
+    return served;
+}
+
+/* Else it is left to the end of the transaction or script. */
+static bool may_serve_now(const note *n) {
+    if (command_slot_allows_all()) return true;
+    bool may = n->kind != PUSH_PATTERN;
+    for (size_t i = 0; may && i < n->count; i++) may = command_slot_allows(slice_of(n->names[i]));
+    return may;
+}
+
+/* True if the note is done with. */
+static bool settle(note *n, bool final) {
+    server_client_info info;
+    if (!may_serve_now(n)) return false;
+    if (n->client == 0) return serve_unknown(n) || final;
+    bool connected = client_info(n->client, &info);
+    if (connected && push_subscriptions(n->client) > n->before) {
+        serve(n, info.db);
+        return true;
+    }
+    if (connected && (info.flags & SERVER_CLIENT_BLOCKED)) { /* CLIENT PAUSE: the command has not run yet */
+        n->held_up = true;
+        n->held_up_turn = turns;
+        return false;
+    }
+    /* Whoever asks whether the pause is over ends it: the client is marked as free, and its command runs at the end of the turn. */
+    if (connected && n->held_up && turns - n->held_up_turn < 2) return false;
+    if (final) counters.handoffs_cancelled++;
+    return final;
+}
+
+bool handoff_pending(void) {
+    return due != NULL;
+}
+
+void handoff_before_sleep(void) {
+    turns++;
+    handoff_settle(true);
+}
+
+void handoff_settle(bool final) {
+    if (due == NULL || settling) return;
+    settling = true; /* giving runs commands, which come here again */
+    for (note **at = &due; *at != NULL;) {
+        note *n = *at;
+        if (settle(n, final)) {
+            *at = n->next;
+            if (due_end == &n->next) due_end = at;
+            note_free(n);
+        } else {
+            at = &n->next;
+        }
+    }
+    settling = false;
+}
+
+/* ---- start ------------------------------------------------------------------------------------------------- */
+
+void handoff_start(server_ctx *ctx) {
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_CLIENT_CHANGE, 1}, on_client_change);
+}

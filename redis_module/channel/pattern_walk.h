@@ -1,0 +1,43 @@
+/* pattern_walk.h - hands many channels to a new subscriber, a bounded part of them at a time.
+ *
+ * A walk goes through the channels that keep something, in their order and from the pattern's literal prefix on; or through
+ * the names of a SUBSCRIBE that has many:
+ *
+ *      | given, or no match | cursor |  still to be looked at  |
+ *
+ * The first part goes out in the step of the command: two milliseconds for all such commands of one turn of the event loop.
+ * If that was all, nothing more happens.  Else it goes on in the next turns, a millisecond in each for all walks together,
+ * so that other clients are served in between, and never more than the receiver's output buffer takes.
+ *
+ * Invariants:
+ *  1. Each channel is handed over once, before any message that is published to it later: whoever publishes to a channel
+ *     that a walk has still ahead makes the walk give that channel first.
+ *  2. A walk ends when its receiver is gone, unsubscribes the pattern, or takes nothing for holdmq.drain-timeout seconds. */
+#ifndef HMQ_PATTERN_WALK_H
+#define HMQ_PATTERN_WALK_H
+
+#include "module.h"
+#include "server/push.h"
+
+/* Begins a walk for the receiver's pattern.  Nothing is given yet. */
+void walk_begin(const receiver *to, int db);
+/* The same for the patterns of the only subscriber, whose id is not known. */
+void walk_begin_unknown(int db, server_string **patterns, size_t count);
+
+/* The same for the names of a (S)SUBSCRIBE. */
+void walk_begin_names(const receiver *to, int db, server_string **names, size_t count);
+
+/* Goes on with the walks that began in this turn, for a bounded time. */
+void walk_go_on(void);
+/* Goes on with all walks; at the end of a turn of the event loop. */
+void walk_before_sleep(void);
+
+bool walk_any(void);
+
+/* Somebody is about to publish to the channel. */
+void walk_before_publish(server_string *channel, bool sharded);
+
+/* The client sent UNSUBSCRIBE (or PUNSUBSCRIBE, SUNSUBSCRIBE) for these names, or (count 0) for all, or RESET. */
+void walk_unsubscribes(uint64_t client, push_kind kind, server_string **names, int count);
+
+#endif

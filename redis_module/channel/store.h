@@ -1,0 +1,50 @@
+/* store.h - the lists of channels: every write to them.
+ *
+ *     held   LIST  the messages held, oldest first; expires ttl after the last one
+ *     last   LIST  of one: the most recent message, heard or not (policy last=on)
+ *     heard  LIST  of one: a mark that a later message was heard, or not kept; the next message held removes it
+ *     aside  LIST  of one: a mark that the application uses the channel's name; it lasts as long as the held list, or longer
+ *
+ * Their names: src/topic/channel_key.h.  The writes are the steps of one command of the module's own, HOLDMQ.INTERNAL, which
+ * neither MONITOR nor SLOWLOG shows, and which the server judges like any write (memory, replicas, disk, slots).
+ *
+ * Invariants:
+ *  1. No key is written but these four, and never one of another type.
+ *  2. `held` ends with the most recent message of the channel, or `heard` exists. */
+#ifndef HMQ_CHANNEL_STORE_H
+#define HMQ_CHANNEL_STORE_H
+
+#include "channel/names.h"
+
+int store_internal_command(server_ctx *ctx, server_string **argv, int argc);
+
+/* What a message is appended to. */
+typedef struct keeping {
+    bool held, last;
+    uint64_t maxlen, ttl_s;
+} keeping;
+
+/* The server's own refusal of a write: an error to be passed on.  NULL: it was done, or could only have been done elsewhere
+ * (another node's slot), which `*done` tells. */
+server_string *store_keep(server_ctx *ctx, server_string *channel, server_string *message, keeping how, bool *done);
+
+/* Would the server refuse to keep a message of the channel now?  Its error; NULL if not.  The caller frees it. */
+server_string *store_refusal(server_ctx *ctx, server_string *channel);
+
+/* A message of the channel was not appended to the held list, or did not become the last one: what is kept there is in no
+ * database the most recent any more.  Nothing is written where nothing is kept, or where the mark is there. */
+void store_superseded(hmq_slice channel, bool held, bool last);
+
+/* Takes up to `count` messages from the head, then passes them to `take`.  Not inside the command that takes them: what a
+ * client is pushed while a command runs for it, the server puts behind that command's reply, here one that nobody reads. */
+typedef void (*store_take_message)(void *context, server_string *message);
+size_t store_take(server_ctx *ctx, server_string *channel, size_t count, store_take_message take, void *context);
+/* Removes what is behind the first `count` messages. */
+void store_cut(server_ctx *ctx, server_string *channel, size_t count);
+
+/* Marks channels that are claimed (index/channels.h); once in a turn of the event loop. */
+void store_before_sleep(void);
+/* Is there a channel whose name is used, and which is not marked yet? */
+bool store_any_claimed(void);
+
+#endif

@@ -1,0 +1,181 @@
+/* hold_command.c - HISTORY.HOLD: sets, creates and releases the watermarks of a reader.
+ *
+ * All shards, in a cluster those that are here, are looked at before the first one is written. */
+#include <inttypes.h>
+
+#include "server/errors.h"
+#include "history/history.h"
+#include "history/hold.h"
+#include "history/slots.h"
+#include "history/visible.h"
+#include "index/index.h"
+#include "server/replication.h"
+
+typedef struct holding {
+    server_ctx *ctx;
+    const history_store *store;
+    server_string *reader;
+    struct {
+        history_shard state;
+        bool here;       /* of this node; else nothing else is set */
+        bool held, said; /* has a watermark; one is given now */
+        uint64_t sequence; /* that it is to have */
+    } shards[HISTORY_SHARDS_MAX];
+} holding;
+
+static bool take_reader(args *a, server_string **reader) {
+    if (!args_string(a, "the reader", reader)) return false;
+    size_t len = slice_of(*reader).len;
+    if (len >= 1 && len <= HISTORY_READER_MAX) return true;
+    reply_error(a->ctx, ERROR_SYNTAX, "the reader has a name of %zu bytes: 1 to %d expected", len, HISTORY_READER_MAX);
+    return false;
+}
+
+/* Of the reader in this shard.  False after replying. */
+static bool read_hold(holding *h, unsigned shard, bool releases) {
+    const history_shard *state = &h->shards[shard].state;
+    server_string *name = history_holds_key(state), *value = NULL;
+    server_key *hash = sv.OpenKey(h->ctx, name, SERVER_READ);
+    int type = hash == NULL ? SERVER_EMPTY : sv.KeyType(hash);
+    bool right = type == SERVER_EMPTY || type == SERVER_HASH;
+    if (!right) reply_wrong_type(h->ctx, name, "a hash");
+    if (type == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_NONE, h->reader, &value, NULL);
+    history_hold hold = value == NULL ? (history_hold){false, 0} : history_hold_parse(value);
+    if (right && value == NULL && !releases && type == SERVER_HASH && sv.ValueLength(hash) >= HISTORY_READERS_MAX) {
+        reply_error(h->ctx, ERROR_FULL, "shard %u has %d readers that hold: no more expected", shard,
+                    HISTORY_READERS_MAX);
+        right = false;
+    }
+    h->shards[shard].held = value != NULL;
+    h->shards[shard].sequence = hold.sequence;
+    if (value != NULL) sv.FreeString(NULL, value);
+    if (hash != NULL) sv.CloseKey(hash);
+    sv.FreeString(NULL, name);
+    if (!right || !hold.lost || releases) return right;
+    uint64_t first = 1;
+    history_kept(h->ctx, state, &first);
+    reply_error(h->ctx, ERROR_HOLDLOST,
+                "the reader %s held back more than HOLDBYTES of store %s: in shard %u the messages %" PRIu64
+                " to %" PRIu64 " are gone (RELEASE, then begin anew)",
+                shown(h->reader), shown_slice(h->store->name), shard, hold.sequence + 1, first - 1);
+    return false;
+}
+
+static bool read_all(holding *h, bool releases) {
+    for (unsigned shard = 0; shard < h->store->shards; shard++) {
+        h->shards[shard].here = history_is_here(h->ctx, h->store, shard);
+        if (!h->shards[shard].here) continue;
+        if (!history_may_change(h->ctx, h->store, shard) ||
+            !history_shard_read(h->ctx, h->store, shard, &h->shards[shard].state, true) ||
+            !read_hold(h, shard, releases))
+            return false;
+    }
+    return true;
+}
+
+/* ---- setting ----------------------------------------------------------------------------------------------- */
+
+static bool take_pair(args *a, holding *h) {
+    long long shard, sequence;
+    if (!args_number(a, "the shard", 0, h->store->shards - 1, &shard) ||
+        !history_check_here(a->ctx, h->store, (unsigned)shard) ||
+        !args_number(a, "the sequence number", 0, INT64_MAX, &sequence))
+        return false;
+    uint64_t last = h->shards[shard].state.last.sequence, to = (uint64_t)sequence;
+    uint64_t before = h->shards[shard].sequence < last ? h->shards[shard].sequence : last;
+    if (h->shards[shard].said) {
+        reply_error(a->ctx, ERROR_SYNTAX, "shard %lld is there twice: each once expected", shard);
+    } else if (to > last) {
+        reply_error(a->ctx, ERROR_SYNTAX,
+                    "the sequence number of shard %lld is %lld: at most %" PRIu64 ", the last one, expected", shard,
+                    sequence, last);
+    } else if (h->shards[shard].held && to < before) {
+        reply_error(a->ctx, ERROR_SYNTAX,
+                    "the sequence number of shard %lld is %lld: at least %" PRIu64
+                    " expected, a watermark does not go back",
+                    shard, sequence, before);
+    } else {
+        h->shards[shard].said = true;
+        h->shards[shard].sequence = to;
+        return true;
+    }
+    return false;
+}
+
+/* Where the reader has no watermark yet: all that is still there is to be held. */
+static bool create(holding *h) {
+    for (unsigned shard = 0; shard < h->store->shards; shard++) {
+        uint64_t first;
+        if (!h->shards[shard].here || h->shards[shard].held) continue;
+        if (!history_kept(h->ctx, &h->shards[shard].state, &first)) {
+            reply_error(h->ctx, ERROR_WRONGTYPE, "history of store %s, shard %u: what is kept was changed by others",
+                        shown_slice(h->store->name), shard);
+            return false;
+        }
+        h->shards[shard].said = true;
+        h->shards[shard].sequence = first - 1;
+    }
+    return true;
+}
+
+static void write_hold(holding *h, unsigned shard) {
+    server_string *name = history_holds_key(&h->shards[shard].state);
+    server_string *value = sv.CreateStringPrintf(NULL, "%" PRIu64, h->shards[shard].sequence);
+    server_key *hash = sv.OpenKey(h->ctx, name, SERVER_READ | SERVER_WRITE);
+    sv.HashSet(hash, SERVER_HASH_NONE, h->reader, value, NULL);
+    sv.CloseKey(hash);
+    replicate(h->ctx, "HSET", "sss", name, h->reader, value);
+    index_notify(h->ctx, SERVER_NOTIFY_HASH, "hset", name);
+    sv.FreeString(NULL, value);
+    sv.FreeString(NULL, name);
+}
+
+static void set(holding *h) {
+    long count = 0;
+    sv.ReplyWithMap(h->ctx, SERVER_POSTPONED_LEN);
+    for (unsigned shard = 0; shard < h->store->shards; shard++) {
+        if (h->shards[shard].said) write_hold(h, shard);
+        if (!h->shards[shard].said && !h->shards[shard].held) continue;
+        sv.ReplyWithLongLong(h->ctx, shard);
+        sv.ReplyWithLongLong(h->ctx, (long long)h->shards[shard].sequence);
+        count++;
+    }
+    sv.ReplySetMapLength(h->ctx, count);
+}
+
+/* ---- releasing --------------------------------------------------------------------------------------------- */
+
+static void release(holding *h) {
+    for (unsigned shard = 0; shard < h->store->shards; shard++) {
+        if (!h->shards[shard].held) continue;
+        server_string *name = history_holds_key(&h->shards[shard].state);
+        server_key *hash = sv.OpenKey(h->ctx, name, SERVER_READ | SERVER_WRITE);
+        sv.HashSet(hash, SERVER_HASH_NONE, h->reader, SERVER_HASH_DELETE, NULL);
+        sv.CloseKey(hash);
+        replicate(h->ctx, "HDEL", "ss", name, h->reader);
+        index_notify(h->ctx, SERVER_NOTIFY_HASH, "hdel", name);
+        sv.FreeString(NULL, name);
+    }
+    sv.ReplyWithSimpleString(h->ctx, "OK");
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------- */
+
+int history_hold_command(server_ctx *ctx, server_string **argv, int argc) {
+    if (argc < 3) return sv.WrongArity(ctx);
+    args a = args_begin(ctx, argv, argc);
+    holding h = {.ctx = ctx, .store = history_take_store(&a, 3)};
+    if (h.store == NULL || !take_reader(&a, &h.reader)) return SERVER_OK;
+    bool creates = !args_left(&a), releases = args_take_word(&a, "RELEASE");
+    if ((creates || releases) && !history_check_rest(ctx, h.store)) return SERVER_OK;
+    if ((releases && !args_end(&a)) || !read_all(&h, releases)) return SERVER_OK;
+    while (!releases && args_left(&a)) {
+        if (!take_pair(&a, &h)) return SERVER_OK;
+    }
+    if (creates && !create(&h)) return SERVER_OK;
+    if (releases)
+        release(&h);
+    else
+        set(&h);
+    return SERVER_OK;
+}

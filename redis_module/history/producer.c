@@ -1,0 +1,75 @@
+/* producer.c - says whether a chunk of a producer is new to a shard, and notes it. */
+#include "history/producer.h"
+
+#include <inttypes.h>
+
+#include "server/errors.h"
+#include "history/shard.h"
+#include "index/index.h"
+#include "server/replication.h"
+
+#define MAX_NUMBER 9007199254740991LL /* every language has whole numbers up to 2^53 - 1 */
+#define PRODUCERS_MAX 4096            /* in a shard */
+
+bool history_producer_parse(args *a, history_producer *by) {
+    return args_string(a, "PRODUCER", &by->id) && args_number(a, "the epoch", 0, MAX_NUMBER, &by->epoch) &&
+           args_number(a, "the chunk", 0, MAX_NUMBER, &by->chunk);
+}
+
+static history_verdict judge_line(server_ctx *ctx, const history_producer *by, const server_string *line,
+                                  history_place *place) {
+    uint64_t n[4], epoch = (uint64_t)by->epoch, chunk = (uint64_t)by->chunk;
+    if (!history_numbers(slice_of(line), n, 4)) {
+        reply_error(ctx, ERROR_WRONGTYPE, "what is kept of the producer %s was changed by others", shown(by->id));
+        return HISTORY_REFUSED;
+    }
+    if (epoch < n[0]) {
+        reply_error(ctx, ERROR_FENCED, "the epoch is %" PRIu64 ": the producer %s has %" PRIu64 " by now", epoch,
+                    shown(by->id), n[0]);
+        return HISTORY_REFUSED;
+    }
+    if (epoch > n[0] || chunk > n[1]) return HISTORY_NEW;
+    if (chunk == n[1]) {
+        place->sequence = n[2];
+        place->time_us = n[3];
+    }
+    return HISTORY_REPEATED;
+}
+
+history_verdict history_producer_judge(server_ctx *ctx, const history_store *store, const history_producer *by,
+                                       history_place *place) {
+    server_string *name = history_key(store, place->shard, "_producers"), *line = NULL;
+    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
+    int type = hash == NULL ? SERVER_EMPTY : sv.KeyType(hash);
+    history_verdict result = HISTORY_NEW;
+    if (type != SERVER_EMPTY && type != SERVER_HASH) {
+        reply_wrong_type(ctx, name, "a hash");
+        result = HISTORY_REFUSED;
+    } else if (type == SERVER_HASH) {
+        sv.HashGet(hash, SERVER_HASH_NONE, by->id, &line, NULL);
+        if (line == NULL && sv.ValueLength(hash) >= PRODUCERS_MAX) {
+            reply_error(ctx, ERROR_FULL, "the shard knows %d producers: no more expected", PRODUCERS_MAX);
+            result = HISTORY_REFUSED;
+        } else if (line != NULL) {
+            result = judge_line(ctx, by, line, place);
+        }
+    }
+    if (line != NULL) sv.FreeString(NULL, line);
+    if (hash != NULL) sv.CloseKey(hash);
+    sv.FreeString(NULL, name);
+    return result;
+}
+
+void history_producer_remember(server_ctx *ctx, const history_store *store, const history_producer *by,
+                               const history_place *place) {
+    server_string *name = history_key(store, place->shard, "_producers");
+    server_string *line = sv.CreateStringPrintf(NULL, "%lld %lld %" PRIu64 " %" PRIu64, by->epoch, by->chunk,
+                                                place->sequence, place->time_us);
+    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    sv.HashSet(hash, SERVER_HASH_NONE, by->id, line, NULL);
+    sv.CloseKey(hash);
+    replicate(ctx, "HSET", "sss", name, by->id, line);
+    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+    sv.FreeString(NULL, line);
+    sv.FreeString(NULL, name);
+}

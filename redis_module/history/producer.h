@@ -1,0 +1,32 @@
+/* producer.h - the chunks of producers that write to a shard, each kept once.
+ *
+ * A producer numbers its chunks; its last one stands in the shard, with the place that its last message got:
+ *
+ *     {<store>/<shard>}_history_producers   HASH   producer -> "<epoch> <chunk> <sequence> <time>"
+ *
+ * The same chunk again is answered as it was, an older one with sequence number 0; an older epoch is fenced. */
+#ifndef HMQ_HISTORY_PRODUCER_H
+#define HMQ_HISTORY_PRODUCER_H
+
+#include "server/args.h"
+#include "history/append.h"
+
+typedef struct history_producer {
+    server_string *id; /* NULL: not said */
+    long long epoch, chunk;
+} history_producer;
+
+typedef enum history_verdict { HISTORY_NEW, HISTORY_REPEATED, HISTORY_REFUSED } history_verdict;
+
+/* Behind the word PRODUCER.  False after replying. */
+bool history_producer_parse(args *a, history_producer *by);
+
+/* Is the chunk new to the shard of the place?  If it is the last one, the place becomes the one that it got; an older one
+ * leaves number and time as they are. */
+history_verdict history_producer_judge(server_ctx *ctx, const history_store *store, const history_producer *by,
+                                       history_place *place);
+/* It is the producer's last chunk now. */
+void history_producer_remember(server_ctx *ctx, const history_store *store, const history_producer *by,
+                               const history_place *place);
+
+#endif

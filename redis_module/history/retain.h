@@ -1,0 +1,20 @@
+/* retain.h - retention: what is past its store's time or size goes, epoch by epoch, in the background.
+ *
+ * Invariants:
+ *  1. Whole epochs go, the oldest of all shards first, by the time at which they begin: those in which everything is past
+ *     AGE, and as many as make the store fit BYTES.  The present epoch stays, unless all of it is past AGE.
+ *     In a cluster each shard has its part of BYTES and HOLDBYTES, and only those that are here and at rest are looked at.
+ *  2. Nothing that a reader holds goes (history/hold.h), until what readers hold back exceeds HOLDBYTES.
+ *  3. Only a server that takes writes does any of this.
+ *
+ * Each store is looked at about once a second, O(shards * log epochs); what has to be removed (history/drop.h) goes in
+ * slices of about a millisecond, clients are served in between. */
+#ifndef HMQ_HISTORY_RETAIN_H
+#define HMQ_HISTORY_RETAIN_H
+
+#include "index/index.h"
+
+/* For the context's database.  True if something is left to be done at once. */
+bool history_retain(server_ctx *ctx, index_t *index);
+
+#endif

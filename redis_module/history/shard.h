@@ -1,0 +1,126 @@
+/* shard.h - the keys of a shard, and what a writer and a reader have to know about it.
+ *
+ *     {<store>/<shard>}_history                  HASH    time, sequence: of the last message that lists and marks have;
+ *                                                        generation; epoch, first, begun: the present epoch, its first
+ *                                                        sequence number and time; bytes: written in it, up to
+ *                                                        `sequence`; before: in all epochs before it;
+ *                                                        oldest: the first epoch that still is; trimmed: up to this
+ *                                                        number a reader gave it away (HISTORY.TRIM); dropping: the first
+ *                                                        epoch of which there may still be keys; writer: who wrote the
+ *                                                        present epoch; writers: "<writer> <first number> ...", the
+ *                                                        last HISTORY_RUNS_MAX, each as in cursors
+ *     {<store>/<shard>}_history_epochs           HASH    epoch -> "<generation> <first time> <first sequence> <before>"
+ *     {<store>/<shard>}_history_producers        HASH    producer -> "<epoch> <chunk> <sequence> <time>"
+ *     {<store>/<shard>}_history_<generation>_patterns, _history_<epoch>_marks, _history_<epoch>_<pattern>,
+ *     _history_<epoch>_<pattern>_<slot>_<page>_<group>: docs/history.md
+ *
+ * Epochs are numbered 1, 2, 3 ...; those from `oldest` to `epoch` exist.  From `dropping` to `oldest` - 1 are those that
+ * nobody reads any more and whose keys are being removed (history/drop.h).
+ *
+ * Bytes count what was put into values, not what the server needs around them.  `before` of an epoch is the sum of all
+ * epochs before it since the shard began: what lies between two epochs is one subtraction, whatever was dropped.
+ *
+ * What comes behind `sequence` is the tail: it stands in the logs, and lists get it many messages at a time.  So what a
+ * shard's last message is, is known from its keys (the logs of its present epoch), and remembered (history/live.h).
+ * Parsed pattern sets are remembered beside the text that they were parsed from. */
+#ifndef HMQ_HISTORY_SHARD_H
+#define HMQ_HISTORY_SHARD_H
+
+#include "history/ids.h"
+#include "history/patterns.h"
+#include "history/store.h"
+
+#define HISTORY_ENTRY_BYTES 12 /* of a log, beyond its value */
+
+#define HISTORY_RUNS_MAX 16
+
+/* What a writer wrote without a break: up to the next one's first number. */
+typedef struct history_run {
+    uint32_t writer; /* of history_writer(), shortened; never 0 */
+    uint64_t first;
+} history_run;
+
+typedef struct history_shard {
+    const history_store *store;
+    unsigned shard;
+    bool exists;          /* something was written */
+    hmq_message_id last;    /* the last message */
+    hmq_message_id indexed; /* the last that lists and marks have: the tail begins behind it */
+    uint32_t generation;
+    uint32_t epoch, oldest;
+    uint32_t dropping;      /* <= oldest */
+    uint64_t first;       /* sequence number with which the present epoch begins */
+    uint64_t begun_us;
+    uint64_t bytes;         /* written in the present epoch */
+    uint64_t indexed_bytes; /* ... up to `indexed` */
+    uint64_t before;        /* of all epochs before it */
+    uint64_t trimmed;       /* 0: nothing */
+    uint64_t writer;        /* history_writer() of who began the present epoch; 0: not known */
+    history_run runs[HISTORY_RUNS_MAX]; /* the last ones, in their order */
+    unsigned run_count;
+} history_shard;
+
+typedef struct history_epoch {
+    uint32_t epoch, generation;
+    uint64_t begun_us;
+    uint64_t first;
+    uint64_t before; /* bytes of all epochs before it */
+} history_epoch;
+
+/* "{<store>/<shard>}_history" and what the format adds. */
+server_string *history_key(const history_store *store, unsigned shard, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* False after replying (if `reply`) which key holds something else: this one, the pattern set or a log of the present
+ * epoch. */
+bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state, bool reply);
+/* What the hash alone says, for who needs no more: `last` is `indexed`.  Store and shard are set.  False if it is none. */
+bool history_shard_load(server_ctx *ctx, server_string *name, history_shard *state);
+
+/* Writes what is indexed, and all if `whole`. */
+void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole);
+
+/* False if there is no such epoch; one that is being dropped is there until its keys are gone. */
+bool history_epoch_read(server_ctx *ctx, const history_shard *state, uint32_t epoch, history_epoch *found);
+/* Is the key of the epochs a hash, or not there?  False after replying (if `reply`) that it is not. */
+bool history_epoch_may_begin(server_ctx *ctx, const history_shard *state, bool reply);
+/* Ends the present epoch; the next one begins with this message, which may be still to come.  Writes the epoch; the state
+ * is changed, and to be written whole.  What the ended epoch's lists lack they never get: it goes, or was indexed before
+ * (history/append.h: history_tail_end). */
+void history_epoch_begin(server_ctx *ctx, history_shard *state, hmq_message_id first);
+/* The last epoch that begins at this number or before it, and the last that begins at this time or before it; the oldest
+ * one if none does.  O(log epochs). */
+bool history_epoch_of_sequence(server_ctx *ctx, const history_shard *state, uint64_t sequence, history_epoch *found);
+bool history_epoch_of_time(server_ctx *ctx, const history_shard *state, uint64_t time_us, history_epoch *found);
+
+/* The pattern set of a generation; valid until the next call.  NULL if the key does not hold one. */
+const hmq_patterns *history_patterns(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);
+/* The same, to be kept until it is released. */
+typedef struct history_set {
+    hmq_patterns *patterns;
+    char *text; /* that it was parsed from */
+    size_t len;
+    unsigned holds;
+} history_set;
+history_set *history_set_hold(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);
+void history_set_release(history_set *set);
+/* "#" alone. */
+history_set *history_set_first(const history_store *store);
+/* The set with which a store begins: "#" alone. */
+void history_patterns_begin(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);
+
+/* Reads `count` decimal numbers (at most HMQ_ID_MAX) with a space between each two; false if that is not all there is. */
+bool history_numbers(hmq_slice text, uint64_t *numbers, size_t count);
+
+/* This server, as long as it is a primary that lost nothing: another number after a restart, a change of role, a load.
+ * Who writes a shard for the first time begins an epoch, so that numbers that were lost with another primary, or with
+ * the end of a file, and are given again are never of the epoch that they were lost from (history/page.h). */
+uint64_t history_writer(void);
+
+/* The clock, in microseconds since 1970. */
+uint64_t history_now_us(void);
+
+/* A value that is opened: a string's bytes; {NULL, 0} if there is no key.  False if it is of another type. */
+bool history_open_string(server_ctx *ctx, server_string *name, int mode, server_key **key, hmq_slice *bytes);
+
+#endif

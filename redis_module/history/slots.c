@@ -1,0 +1,77 @@
+/* slots.c - says which shards are here, and redirects. */
+#include "history/slots.h"
+
+#include <stdio.h>
+
+#include "server/errors.h"
+#include "history/live.h"
+#include "server/slots.h"
+
+unsigned history_slot(hmq_slice store, unsigned shard) {
+    char tag[HISTORY_NAME_MAX + 16];
+    if (!can.cluster) return 0;
+    int len = snprintf(tag, sizeof tag, "%.*s/%u", (int)store.len, (const char *)store.data, shard);
+    return slots_of_key((hmq_slice){(const uint8_t *)tag, (size_t)len});
+}
+
+/* Remembered with the shard, if anything is. */
+static unsigned slot_of(const history_store *store, unsigned shard) {
+    bool known = store->live != NULL && store->live[shard] != NULL;
+    return known ? store->live[shard]->slot : history_slot(store->name, shard);
+}
+
+/* Reads are served there as far as the primary has the shard. */
+static bool is_on_replica(server_ctx *ctx, const history_store *store, unsigned shard) {
+    return !(sv.GetContextFlags(ctx) & SERVER_CTX_MASTER) && (store->copies >> shard & 1);
+}
+
+bool history_is_here(server_ctx *ctx, const history_store *store, unsigned shard) {
+    if (!can.cluster) return true;
+    return slots_state(slot_of(store, shard)) == SLOT_SERVED || is_on_replica(ctx, store, shard);
+}
+
+static bool reply_moving(server_ctx *ctx, hmq_slice store, unsigned shard, unsigned slot) {
+    reply_error(ctx, ERROR_TRYAGAIN, "slot %u of store %s, shard %u, is on its way to another node: try again", slot,
+                shown_slice(store), shard);
+    return false;
+}
+
+static bool reply_moved(server_ctx *ctx, unsigned slot) {
+    const char *address = slots_owner(slot);
+    if (address[0] == 0)
+        reply_error(ctx, ERROR_CLUSTERDOWN, "Hash slot not served");
+    else
+        reply_error(ctx, ERROR_MOVED, "%u %s", slot, address);
+    return false;
+}
+
+bool history_check_slot(server_ctx *ctx, hmq_slice store, unsigned shard) {
+    if (!can.cluster) return true;
+    unsigned slot = history_slot(store, shard);
+    switch (slots_state(slot)) {
+    case SLOT_SERVED:
+        if (slots_cluster_works()) return true;
+        reply_error(ctx, ERROR_CLUSTERDOWN, "The cluster is down");
+        return false;
+    case SLOT_MIGRATING:
+    case SLOT_IMPORTING: return reply_moving(ctx, store, shard, slot);
+    case SLOT_ELSEWHERE: break;
+    }
+    return reply_moved(ctx, slot);
+}
+
+bool history_check_here(server_ctx *ctx, const history_store *store, unsigned shard) {
+    if (!can.cluster) return true;
+    unsigned slot = slot_of(store, shard);
+    if (slots_state(slot) == SLOT_SERVED && slots_cluster_works()) return true;
+    return is_on_replica(ctx, store, shard) || history_check_slot(ctx, store->name, shard);
+}
+
+bool history_check_rest(server_ctx *ctx, const history_store *store) {
+    for (unsigned shard = 0; can.cluster && shard < store->shards; shard++) {
+        unsigned slot = slot_of(store, shard);
+        slot_state state = slots_state(slot);
+        if (state == SLOT_MIGRATING || state == SLOT_IMPORTING) return reply_moving(ctx, store->name, shard, slot);
+    }
+    return true;
+}

@@ -1,0 +1,115 @@
+/* store.h - the policies of history: which topics are kept, in how many shards, for how long.
+ *
+ *     {<store>}_history_store   HASH  shards, levels, age (s), epoch (s), bytes, seed (32 hexadecimal digits),
+ *                                     hold (bytes, if said), learn (s, if any), spread and had (if it was
+ *                                     spread anew), and for each topic filter a field "filter <filter>",
+ *                                     without a value; removed, if it only waits until all it has is gone
+ *
+ * In a cluster a store's shards lie on several nodes, and no node has all that is said of it.  So each shard has a copy,
+ * which moves with its slot:
+ *
+ *     {<store>/<shard>}_history_store   HASH  the same, and changed: ms, when HISTORY.STORE (or UNSTORE) wrote it
+ *
+ * A node knows a store as long as it has a copy of its policy.  Copies are equal but while they are written; of several
+ * the newest counts, and of those the one of the first shard.
+ *
+ * Invariants:
+ *  1. No topic is selected by two stores: HISTORY.STORE refuses filters that overlap with those of another store.
+ *  2. `history_stores` is a pure function of these keys (index/index.h keeps it current; HOLDMQ.CHECK compares it with a
+ *     rebuild).  A hash that is no policy is none.  Were two keys written by hand to overlap, the store whose name comes
+ *     first gets the topic.
+ *  3. Levels and seed never change; over how many shards topics are spread changes with a generation of all shards
+ *     alone (HISTORY.PATTERNS COMMIT): where a message lies follows from these.  Shards never become fewer, because
+ *     those that topics are not spread over any more have what they had before.
+ *  4. A store that is being removed selects nothing and is not found, but by who removes it.
+ *
+ * Who appends finds the store by one walk down a trie of all filters; without any store that is one comparison. */
+#ifndef HMQ_HISTORY_STORE_H
+#define HMQ_HISTORY_STORE_H
+
+#include "base/hash.h"
+#include "history/cursor.h"
+#include "topic/trie.h"
+#include "module.h"
+
+#define HISTORY_NAME_MAX 64
+#define HISTORY_STORES_MAX 256
+#define HISTORY_FILTERS_MAX 64
+#define HISTORY_SHARDS_MAX 64
+#define HISTORY_EPOCHS_MAX 4096 /* that an age may be cut into */
+#define HISTORY_SEED_DIGITS 32
+
+_Static_assert(HISTORY_SHARDS_MAX <= 64, "a bit for each shard");
+
+typedef struct history_store {
+    server_string *key;   /* {<store>}_history_store; in a cluster a name, and no key */
+    hmq_slice name;       /* a part of it */
+    unsigned shards;      /* that there are, 1 .. HISTORY_SHARDS_MAX */
+    unsigned spread;      /* topics are spread over the first so many; <= shards */
+    uint64_t had;         /* bit n - 1: it once had n shards, and has more now */
+    unsigned levels;      /* indexed, 1 .. HMQ_PATTERNS_MAX_LEVELS */
+    long long age_s;      /* 0: no limit */
+    long long epoch_s;    /* an epoch is cut when it is so old */
+    long long bytes;      /* of all shards; 0: no limit */
+    long long hold;       /* bytes that readers may hold back beyond; -1: not said */
+    bool removed;
+    long long learn_s;    /* seconds between two looks for a better pattern set; 0: none */
+    hmq_hash_seed seed;
+    long long changed_ms; /* in a cluster; 0: not said */
+    uint64_t copies;      /* in a cluster: bit n: a copy of the policy is here for shard n */
+    server_dict *filters; /* without values */
+    struct history_live **live; /* what is remembered of each shard (history/live.h); NULL: nothing */
+    unsigned long long *looked; /* when the key of the policy, or each copy, was looked at last (history/live.h) */
+} history_store;
+
+typedef struct history_stores history_stores;
+
+history_stores *history_stores_new(void);
+void history_stores_free(history_stores *stores);
+
+/* Is this the name of a policy's key? */
+bool history_store_is_key(hmq_slice name);
+/* The key under which the policy of this store stands for this shard; the caller frees it. */
+server_string *history_policy_key(hmq_slice name, unsigned shard);
+/* 32 hexadecimal digits; false if it is no such. */
+bool history_seed_read(const server_string *value, hmq_hash_seed *seed);
+
+/* Reads the policy under this key anew; in a cluster that copy, or, with the `key` of a store, all of its copies. */
+void history_stores_refresh(server_ctx *ctx, history_stores *stores, hmq_slice key);
+/* Visits all keys of policies. */
+void history_stores_each_key(const history_stores *stores, void (*visit)(void *context, hmq_slice key), void *context);
+
+/* How many bytes readers may hold back from retention: what the policy says, or as much again as it keeps, or 1 GiB. */
+long long history_store_hold(const history_store *store);
+
+/* What a cursor says of the store that it is of. */
+hmq_cursor_store history_store_identity(const history_store *store);
+/* Is the cursor of this store, and not of another one, or of an earlier one of the same name? */
+bool history_store_is_of(const history_store *store, const hmq_cursor_store *of);
+
+/* By name, the first after NULL. */
+const history_store *history_stores_next(const history_stores *stores, const history_store *after);
+/* The first whose key stands behind this one, which may be empty. */
+const history_store *history_stores_after(const history_stores *stores, hmq_slice key);
+const history_store *history_stores_find(const history_stores *stores, hmq_slice name);
+/* The same for those that are being removed. */
+const history_store *history_stores_removed_after(const history_stores *stores, hmq_slice key);
+bool history_stores_is_removed(const history_stores *stores, hmq_slice name);
+/* The store that selects this topic; NULL if none does. */
+const history_store *history_stores_of_topic(const history_stores *stores, hmq_slice topic);
+/* The stores that may have a topic which this filter matches: how many, and the first of them. */
+size_t history_stores_of_filter(const history_stores *stores, hmq_slice filter, const history_store **first);
+
+/* Does the store keep every topic that this filter matches?  (One of its filters does; not several together.) */
+bool history_store_covers(const history_store *store, hmq_slice filter);
+/* The store that does; NULL if none does. */
+const history_store *history_stores_covering(const history_stores *stores, hmq_slice filter);
+
+/* Tells of each policy that `a` has and `b` has not, or has another way. */
+void history_stores_compare(const history_stores *a, const history_stores *b,
+                            void (*tell)(void *context, const char *what, hmq_slice name), void *context);
+
+/* Is there a topic that both filters match? */
+bool history_filters_overlap(hmq_slice a, hmq_slice b);
+
+#endif

@@ -1,0 +1,79 @@
+/* stores_command.c - HISTORY.STORES, HISTORY.UNSTORE: what stores there are, and one less. */
+#include "server/access.h"
+#include "command_access.h"
+#include "server/errors.h"
+#include "history/history.h"
+#include "history/drop.h"
+#include "history/policy_write.h"
+#include "history/slots.h"
+
+#define CLUSTER_FIELDS 2  /* beside the policy's */
+#define UNSTORE_KEYS 8192 /* are looked for at once; the others in the background */
+
+/* ---- HISTORY.UNSTORE --------------------------------------------------------------------------------------- */
+
+/* Is the state one that says what there is?  The logs need not be right. */
+static bool may_drop(server_ctx *ctx, const history_store *store, unsigned shard) {
+    history_shard state = {.store = store, .shard = shard};
+    server_string *name = history_key(store, shard, "%s", "");
+    bool right = history_shard_load(ctx, name, &state);
+    if (!right) reply_wrong_type(ctx, name, "the state of a shard of history");
+    sv.FreeString(NULL, name);
+    return right;
+}
+
+int history_unstore_command(server_ctx *ctx, server_string **argv, int argc) {
+    if (argc != 2) return sv.WrongArity(ctx);
+    args a = args_begin(ctx, argv, argc);
+    const history_store *store = history_take_store(&a, 0);
+    if (store == NULL || !history_check_rest(ctx, store)) return SERVER_OK;
+    for (unsigned shard = 0; shard < store->shards; shard++) {
+        if (history_is_here(ctx, store, shard) && !may_drop(ctx, store, shard)) return SERVER_OK;
+    }
+    server_string *key = sv.HoldString(NULL, store->key);
+    history_slice slice = {.keys = UNSTORE_KEYS};
+    history_drop_store(ctx, store, &slice);
+    history_stores_refresh(ctx, index_of(ctx)->histories, slice_of(key));
+    sv.FreeString(NULL, key);
+    return sv.ReplyWithSimpleString(ctx, "OK");
+}
+
+/* ---- HISTORY.STORES ---------------------------------------------------------------------------------------- */
+
+/* In a cluster: the shards that this node has. */
+static void reply_here(server_ctx *ctx, const history_store *s) {
+    long count = 0;
+    sv.ReplyWithCString(ctx, "here");
+    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
+    for (unsigned shard = 0; shard < s->shards; shard++) {
+        if (!history_is_here(ctx, s, shard)) continue;
+        sv.ReplyWithLongLong(ctx, shard);
+        count++;
+    }
+    sv.ReplySetArrayLength(ctx, count);
+}
+
+static void reply_store(server_ctx *ctx, const history_store *s) {
+    history_reply_policy(ctx, s, can.cluster ? CLUSTER_FIELDS : 0);
+    if (!can.cluster) return;
+    history_reply_number(ctx, "spread", s->spread);
+    reply_here(ctx, s);
+}
+
+int history_stores_command(server_ctx *ctx, server_string **argv, int argc) {
+    (void)argv;
+    if (argc != 1) return sv.WrongArity(ctx);
+    const history_stores *stores = index_of(ctx)->histories;
+    long count = 0;
+    server_string *user;
+    bool is_restricted = access_is_restricted(ctx, false, &user);
+    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
+    for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL;) {
+        if (is_restricted && !command_access_may_see_store(user, s)) continue;
+        reply_store(ctx, s);
+        count++;
+    }
+    sv.ReplySetArrayLength(ctx, count);
+    if (user != NULL) sv.FreeString(NULL, user);
+    return SERVER_OK;
+}

@@ -1,0 +1,16 @@
+/* ticks.h - wakes those who wait for more: a message on holdmq:history:<store>, "<shard> <last sequence>".
+ *
+ * In a cluster only if somebody listens on this very node.  At most once for each shard and turn of the event loop, at its end: by then everything can be read.  A writer only
+ * notes the number: a few comparisons. */
+#ifndef HMQ_HISTORY_TICKS_H
+#define HMQ_HISTORY_TICKS_H
+
+#include "history/store.h"
+
+/* The shard has a message of this sequence number now. */
+void history_tick(server_ctx *ctx, const history_store *store, unsigned shard, uint64_t sequence);
+
+/* The end of a turn. */
+void history_ticks_before_sleep(server_ctx *ctx);
+
+#endif

@@ -1,0 +1,144 @@
+/* index.h - the in-memory indexes of a database: who subscribes to what, which channels keep messages, which topics
+ * have a retained message.
+ *
+ * Invariants:
+ *  1. After index_sync, the index is a pure function of the keys of its database: HOLDMQ.CHECK compares it with a
+ *     rebuild.  Nothing else is remembered about sessions.
+ *  2. Keyspace notifications keep it current, but for a key that is overwritten by another type (nobody tells, short of
+ *     listening to every SET) or has expired unnoticed: whoever uses an entry looks at its key first (index_session_lives,
+ *     retained_read, the hand-off), and HOLDMQ.CHECK looks at all.  What notifications cannot settle at once (a hash with filters) is put on the list
+ *     of names to look at again, and looked at before the next use.
+ *  3. The module's own commands change key and index in the same step and notify with index_notify, which the index
+ *     does not hear.
+ *  4. Nothing changes under a reader.  Whoever iterates over a part of the index, or keeps a pointer into it while keys are
+ *     read or written, pins that part.  As long as any part is pinned, index_of refreshes nothing; changes of a pinned part
+ *     are put on the list of names to look at again.  So what a pinned reader reaches stands until it unpins.
+ *
+ * Reading a name again is O(filters of that session); a full scan (module loaded into a running server) O(keys). */
+#ifndef HMQ_INDEX_H
+#define HMQ_INDEX_H
+
+#include "topic/trie.h"
+#include "history/store.h"
+#include "module.h"
+#include "index/sessions.h"
+#include "index/shares.h"
+
+/* The field of a retained message's hash that says for whom it counts. */
+#define RETAINED_IDENTITY "identity"
+
+/* A retained message. */
+typedef struct retained_entry {
+    server_string *key;
+    usage_user *user; /* for whom it counts (routing/quota.h); NULL: for nobody */
+} retained_entry;
+
+/* A session that has at least one subscription. */
+typedef struct indexed_session {
+    server_string *key;    /* {c} */
+    server_string *inbox;  /* {c}_inbox */
+    server_string *hash;   /* {c}_subscriptions */
+    unsigned slot;         /* of the cluster; 0 without one */
+    server_dict *filters;  /* filter -> packed options + 1 (as a pointer) */
+    uint64_t match_mark;   /* scratch of whoever matches: the number of the match that saw it last */
+    uint32_t match_slot;
+    uint64_t gather_mark; /* the same of what gathers deliveries (routing/gather.c) */
+    uint32_t gather_slot;
+} indexed_session;
+
+typedef struct index {
+    hmq_trie *filters; /* subscriber: indexed_session *, or a share, tagged; options: packed (index/subscription.h) */
+    server_dict *sessions; /* session key -> indexed_session */
+    server_dict *retained; /* the topics, in the order of index/retained_topics.h -> server_string * of the key */
+    server_dict *retained_keys; /* key -> retained_entry * */
+    server_dict *cursors; /* session key -> what it is still to be handed of them (routing/retained_cursors.h) */
+    server_dict *held; /* channel -> kinds of its keys, one bit each (index/channels.h) */
+    server_dict *claimed; /* channels whose names the application uses, without a mark for it yet */
+    server_dict *shares; /* $share/<group>/<filter> -> share (index/shares.h) */
+    server_dict *group_replays; /* names of shares that read history (routing/share_replay.h) */
+    server_dict *waiting; /* names of shares whose queue may hold something that a member can take */
+    session_index *opened; /* sessions that were opened */
+    usage *usage;          /* what each user has */
+    history_stores *histories; /* the policies of HISTORY.STORE (history/store.h) */
+    server_dict *stale; /* names to look at again */
+    bool scan_needed;
+    size_t pins[4]; /* by index_part: readers (invariant 4) */
+    bool abandoned; /* its database was emptied while it was pinned: the last reader frees it */
+} index_t;
+
+/* What a reader pins. */
+typedef enum index_part {
+    INDEX_SESSIONS, /* filters, sessions, shares, opened sessions and their owners */
+    INDEX_RETAINED,
+    INDEX_HISTORIES,
+    INDEX_CURSORS,
+} index_part;
+/* Readers may be nested.  An index that is pinned is not freed before the last of them has unpinned it. */
+void index_pin(index_t *index, index_part part);
+void index_unpin(index_t *index, index_part part);
+
+/* Registers for notifications and events.  `populated`: the server may hold keys already. */
+void index_start(server_ctx *ctx, bool populated);
+
+/* Who wants to know what the index hears. */
+typedef struct index_watcher {
+    void (*message_gone)(int db,
+                         hmq_slice session_key); /* a queued message was deleted or expired behind the module's back */
+    void (*queue_expired)(int db, hmq_slice session_key); /* the queue of a session expired */
+    void (*swapped)(void); /* two databases changed places */
+    void (*emptied)(void); /* databases were emptied */
+    void (*session_gone)(server_ctx *ctx, hmq_slice session,
+                         long long epoch); /* of a connected session no hash is left, and no command did that */
+} index_watcher;
+void index_watch(index_watcher watcher);
+
+/* Databases are numbered from 0 to below this; does one have an index? */
+int index_databases(void);
+bool index_exists(int db);
+/* As it is, without a look at keys; NULL if there is none. */
+const index_t *index_peek(int db);
+
+/* The opened sessions of a database that has an index, as they are known. */
+session_index *index_sessions(int db);
+
+/* The index of the context's database, made current unless a part of it is pinned. */
+index_t *index_of(server_ctx *ctx);
+/* Once in a turn of the event loop: what commands with a key leave is done (server/command_slot.h). */
+void index_before_sleep(void);
+/* Does the index know of every change so far? */
+bool index_is_current(server_ctx *ctx);
+
+/* The entry of an opened session, if the index knows of every change so far: NULL if it does not, or there is none.  O(log n):
+ * the index is left as it is. */
+session_entry *index_opened(server_ctx *ctx, hmq_slice session);
+
+/* Does the session still have its subscriptions?  If not, it is looked at again before the next match. */
+bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session);
+
+/* The key is to be looked at again before the next use. */
+void index_doubt(index_t *index, hmq_slice name);
+
+/* One filter of a session was set or removed by the module itself. */
+void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options);
+void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter);
+/* All subscriptions of the session are gone. */
+void index_remove_session(index_t *index, hmq_slice session_key);
+/* `identity`: for whom it counts; len 0: for nobody. */
+void index_set_retained(index_t *index, hmq_slice key, hmq_slice identity);
+void index_remove_retained(index_t *index, hmq_slice key);
+
+/* The module itself changed the key: tells WATCH, client tracking and the listeners of keyspace events, past the index. */
+void index_notify(server_ctx *ctx, int type, const char *event, server_string *key);
+/* The same for a key of which the module remembers nothing, or that it remembers right already. */
+void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key);
+
+/* Replies an array with a sentence for each difference between the index and a rebuild. */
+int index_check_command(server_ctx *ctx, server_string **argv, int argc);
+
+/* For INFO: totals over all databases. */
+typedef struct index_totals {
+    size_t sessions, away, filters, trie_nodes, trie_bytes, retained, held, stale; /* away: opened, not connected */
+} index_totals;
+index_totals index_count(void);
+
+#endif

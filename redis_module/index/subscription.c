@@ -1,0 +1,125 @@
+/* subscription.c - the options of one subscription. */
+#include "index/subscription.h"
+
+#include <string.h>
+
+#include "server/errors.h"
+
+#define OPTIONS_MAX 47 /* retain handling at most 2 */
+#define PROPERTY 0x0B
+#define MOST_DIGITS 9
+#define MOST_MS_DIGITS 15
+
+/* Decimal digits without a leading zero (but 0 itself). */
+static bool read_number(const uint8_t *digits, size_t len, long long max, long long *number) {
+    if (len == 0 || len > MOST_DIGITS || (len > 1 && digits[0] == '0')) return false;
+    *number = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (digits[i] < '0' || digits[i] > '9') return false;
+        *number = *number * 10 + (digits[i] - '0');
+    }
+    return *number <= max;
+}
+
+static bool read_options(hmq_slice all, subscription *s) {
+    const uint8_t *colon = all.len == 0 ? NULL : memchr(all.data, ':', all.len);
+    size_t len = colon == NULL ? all.len : (size_t)(colon - all.data);
+    long long options, identifier = 0;
+    if (!read_number(all.data, len, OPTIONS_MAX, &options) || (options & SUBSCRIPTION_QOS) == 3) return false;
+    if (colon != NULL &&
+        (!read_number(colon + 1, all.len - len - 1, SUBSCRIPTION_MAX_IDENTIFIER, &identifier) || identifier == 0))
+        return false;
+    *s = (subscription){(uint8_t)options, (uint32_t)identifier, SUBSCRIPTION_LIVE};
+    return true;
+}
+
+/* What stands before the @; behind it, if there is one (else NULL). */
+static hmq_slice split(hmq_slice text, hmq_slice *behind) {
+    const uint8_t *at = text.len == 0 ? NULL : memchr(text.data, '@', text.len);
+    *behind = (hmq_slice){NULL, 0};
+    if (at == NULL) return text;
+    size_t len = (size_t)(at - text.data);
+    *behind = (hmq_slice){at + 1, text.len - len - 1};
+    return (hmq_slice){text.data, len};
+}
+
+bool subscription_read(const server_string *value, subscription *s) {
+    hmq_slice mark;
+    if (!read_options(split(slice_of(value), &mark), s)) return false;
+    if (mark.data == NULL) return true;
+    s->kind = mark.len == 0 ? SUBSCRIPTION_REPLAYS : SUBSCRIPTION_APPLICATION;
+    return mark.len == 0 || (mark.len == 1 && mark.data[0] == '!');
+}
+
+server_string *subscription_text(subscription s) {
+    static const char *const marks[] = {"", "@", "@!"};
+    if (s.identifier == 0) return sv.CreateStringPrintf(NULL, "%u%s", s.options, marks[s.kind]);
+    return sv.CreateStringPrintf(NULL, "%u:%u%s", s.options, s.identifier, marks[s.kind]);
+}
+
+/* earliest, now, or milliseconds; nothing if it goes on. */
+static bool read_start(hmq_slice start, subscription_request *r) {
+    long long ms = 0;
+    r->goes_on = start.len == 0 && r->wanted.kind == SUBSCRIPTION_APPLICATION;
+    r->now = slice_is(start, "now");
+    if (r->goes_on || r->now || slice_is(start, "earliest")) return true;
+    if (start.len == 0 || start.len > MOST_MS_DIGITS) return false;
+    for (size_t i = 0; i < start.len; i++) {
+        if (start.data[i] < '0' || start.data[i] > '9') return false;
+        ms = ms * 10 + (start.data[i] - '0');
+    }
+    r->from_ms = (uint64_t)ms;
+    return true;
+}
+
+static bool read_request(hmq_slice text, subscription_request *r) {
+    hmq_slice start;
+    *r = (subscription_request){0};
+    if (!read_options(split(text, &start), &r->wanted)) return false;
+    r->replay = start.data != NULL;
+    if (!r->replay) return true;
+    r->wanted.kind = SUBSCRIPTION_REPLAYS;
+    if (start.len > 0 && start.data[start.len - 1] == '!') {
+        r->wanted.kind = SUBSCRIPTION_APPLICATION;
+        start.len--;
+    }
+    return read_start(start, r);
+}
+
+bool subscription_parse(server_ctx *ctx, const server_string *text, subscription_request *request) {
+    if (read_request(slice_of(text), request)) return true;
+    reply_error(
+        ctx, ERROR_SYNTAX,
+        "options is %s: a subscription options byte (QoS 0 to 2, 4 no local, 8 retain as published, 16 or 32 "
+        "retain handling) expected, or one with an identifier, <byte>:<1 to 268435455>; for a replay with a start "
+        "behind it, @earliest, @now or @<ms since 1970>, for an application with a ! at the end",
+        shown(text));
+    return false;
+}
+
+uint32_t subscription_pack(subscription s) {
+    const uint32_t mask = (1u << SUBSCRIPTION_IDENTIFIER_SHIFT) - 1;
+    return s.identifier << SUBSCRIPTION_IDENTIFIER_SHIFT | (s.options & mask);
+}
+
+size_t subscription_write_property(uint32_t identifier, uint8_t *out) {
+    size_t n = 0;
+    out[n++] = PROPERTY;
+    do {
+        uint8_t low = identifier & 0x7F;
+        identifier >>= 7;
+        out[n++] = (uint8_t)(low | (identifier > 0 ? 0x80 : 0));
+    } while (identifier > 0);
+    return n;
+}
+
+size_t subscription_property_bytes(hmq_slice properties) {
+    size_t at = 0;
+    while (at < properties.len && properties.data[at] == PROPERTY) {
+        size_t end = at + 1, most = at + SUBSCRIPTION_MOST_IDENTIFIER_BYTES;
+        while (end < properties.len && end < most && (properties.data[end] & 0x80)) end++;
+        if (end >= properties.len || end >= most) break; /* none of ours */
+        at = end + 1;
+    }
+    return at;
+}

@@ -1,0 +1,82 @@
+/* usage.h - what each user has: opened sessions, retained messages, bytes in the queues of its sessions.
+ *
+ *     identity ──► user: sessions, retained messages, bytes     all queues of the database: bytes
+ *
+ * A user is the identity that a session belongs to (session/identity.h), or that a retained message was published by
+ * (routing/retained.h).  What has none is nobody's, and counts for the database alone.
+ *
+ * Invariants:
+ *  1. Sessions and retained messages are counted where the index takes and drops them, so they are a function of the keys, as
+ *     all of the index.
+ *  2. Bytes are counted only while a bound needs them (usage_era).  Each queue that is counted says with how many bytes it is
+ *     in the sums, so that it can be taken out; a queue that is not counted yet is in none.
+ *  3. Whatever makes the counts of queues worthless (another role, a load, a time without a bound) begins a new era: counts
+ *     and sums of the era before are nothing, and nobody has to walk over them.
+ *
+ * Knows nothing of keys.  O(log n) by name, else O(1). */
+#ifndef HMQ_USAGE_H
+#define HMQ_USAGE_H
+
+#include "module.h"
+
+/* A sum of bytes, valid in its era. */
+typedef struct usage_sum {
+    size_t bytes;
+    unsigned long long era;
+} usage_sum;
+
+typedef struct usage_user {
+    server_string *name;
+    size_t sessions, retained;
+    usage_sum queued;
+    usage_sum reserved;  /* what the publish that is judged now will add; the era is that of the judgement */
+    long long told_ms;   /* when the log had its name last */
+} usage_user;
+
+typedef struct usage {
+    server_dict *users; /* identity -> usage_user */
+    usage_sum queued;   /* all queues */
+    usage_sum reserved;
+} usage;
+
+/* How a queue stands in the sums. */
+typedef struct usage_queue {
+    size_t bytes;
+    size_t length;          /* references: any other number means that others changed the queue */
+    unsigned long long era; /* 0: it is not counted */
+    bool doubted;           /* a message is gone, and nobody knows how many bytes it had: they are in `bytes` still */
+} usage_queue;
+
+usage *usage_new(void);
+void usage_free(usage *all);
+
+usage_user *usage_find(const usage *all, hmq_slice identity);
+usage_user *usage_make(usage *all, hmq_slice identity);
+/* Frees it if it has nothing any more. */
+void usage_settle(usage *all, usage_user *user);
+
+/* Are both the same user's, or both nobody's?  They may be of two indexes. */
+bool usage_is_same(const usage_user *a, const usage_user *b);
+
+/* The present era; 0: no bound needs bytes. */
+unsigned long long usage_era(void);
+/* So many more (or fewer) sessions have a bound of their own for the bytes of their user. */
+void usage_bounds_changed(long by);
+
+size_t usage_bytes(const usage_sum *sum);
+
+/* The queue has so many bytes; `user` NULL: nobody's. */
+void usage_set(usage *all, usage_user *user, usage_queue *of, size_t bytes);
+/* It is not counted any more. */
+void usage_forget(usage *all, usage_user *user, usage_queue *of);
+/* It belongs to another user from now on. */
+void usage_move(usage_user *from, usage_user *to, const usage_queue *of);
+static inline bool usage_is_counted(const usage_queue *of) {
+    return of->era != 0 && of->era == usage_era();
+}
+
+/* Tells each difference in sessions and retained messages. */
+void usage_compare(const usage *kept, const usage *rebuilt,
+                   void (*differ)(void *context, const char *what, hmq_slice name), void *context);
+
+#endif

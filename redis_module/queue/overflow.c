@@ -1,0 +1,85 @@
+/* overflow.c - what happens to a message for a queue that has no room for it. */
+#include "queue/overflow.h"
+
+#include <string.h>
+
+#include "server/errors.h"
+#include "queue/notes.h"
+
+#define SAVE_EVERY_MS 1000
+/* Names in the log, of all sessions together. */
+#define LOGGED_MOST 10
+#define LOGGED_EVERY_MS 10000
+
+static const char *const names[OVERFLOWS] = {"drop-oldest", "drop-newest", "refuse", "wait"};
+
+const char *overflow_name(overflow policy) {
+    return names[policy];
+}
+
+bool overflow_of(hmq_slice text, overflow *policy) {
+    for (int i = 0; i < OVERFLOWS; i++) {
+        if (!slice_is(text, names[i])) continue;
+        *policy = (overflow)i;
+        return true;
+    }
+    return false;
+}
+
+overflow overflow_of_session(const session_facts *facts) {
+    return facts->has_overflow ? (overflow)facts->overflow : (overflow)settings.session_overflow;
+}
+
+size_t overflow_bytes_of(const session_facts *facts) {
+    size_t bytes = facts->max_bytes > 0 ? (size_t)facts->max_bytes : (size_t)settings.session_bytes;
+    return bytes == 0 ? SIZE_MAX : bytes;
+}
+
+/* ---- dropping ---------------------------------------------------------------------------------------------- */
+
+/* False: the log has had many names already, and gets this one later. */
+static bool tell(queue *q, const session_facts *facts) {
+    static long long begun_ms;
+    static unsigned logged;
+    long long now_ms = sv.Milliseconds();
+    if (now_ms - begun_ms >= LOGGED_EVERY_MS) begun_ms = now_ms, logged = 0;
+    if (logged++ >= LOGGED_MOST) return false;
+    sv.Log(q->ctx, "warning",
+           "holdmq: the queue of the session %s is full with %zu messages: overflow is %s, so messages are dropped "
+           "(SESSION.INFO counts them); said once for each session",
+           shown_slice(q->session), queue_length(q), overflow_name(overflow_of_session(facts)));
+    return true;
+}
+
+void overflow_note(queue *q, const session_facts *facts, size_t dropped) {
+    queue_note *note = queue_note_make(q);
+    long long now_ms = sv.Milliseconds();
+    if (note->saved != facts->dropped) note->dropped = 0, note->told = false, note->saved_ms = 0;
+    note->saved = facts->dropped;
+    note->told = note->told || tell(q, facts);
+    note->dropped += dropped;
+    if (!facts->opened || now_ms - note->saved_ms < SAVE_EVERY_MS) return;
+    note->saved_ms = now_ms;
+    note->saved = facts->dropped + note->dropped;
+    note->dropped = 0;
+    session_fact_write(q->ctx, q->session, "dropped", note->saved, SERVER_NO_EXPIRE);
+}
+
+long long overflow_dropped(queue *q, const session_facts *facts) {
+    const queue_note *note = queue_note_find(q);
+    bool is_its = note != NULL && note->saved == facts->dropped;
+    return (long long)facts->dropped + (is_its ? (long long)note->dropped : 0);
+}
+
+/* ---- refusing ---------------------------------------------------------------------------------------------- */
+
+int overflow_refuse(server_ctx *ctx, hmq_slice session, overflow policy) {
+    if (policy == OVERFLOW_WAIT) {
+        counters.queue_full_delayed++;
+        return reply_error(ctx, ERROR_QUEUEFULL, "the queue of the session %s is full: try again a little later",
+                           shown_slice(session));
+    }
+    counters.queue_full_refused++;
+    return reply_error(ctx, ERROR_QUOTA, "the queue of the session %s is full, and refuses more: nothing was stored",
+                       shown_slice(session));
+}

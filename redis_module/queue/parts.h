@@ -1,0 +1,94 @@
+/* parts.h - what the files of the queue (queue*.c) share, and nobody else needs. */
+#ifndef HMQ_QUEUE_PARTS_H
+#define HMQ_QUEUE_PARTS_H
+
+#include "queue/queue.h"
+#include "queue/overflow.h"
+#include "index/session_hash.h"
+
+/* {c}_messages_<packet id>, which is also the reference in the set.  The caller frees it. */
+server_string *queue_message_name(hmq_slice session, uint16_t packet_id);
+/* The identifier in such a name; 0 if it is none of this session. */
+uint16_t queue_packet_id_of(hmq_slice session, const server_string *member);
+void queue_free_members(server_string **members, size_t count);
+
+/* The number in an open counter: 0 if there is none, -1 if it holds something else. */
+long long queue_counter_value(server_key *key);
+
+/* The serial of the identifier handed out last: behind all that were used, also when the messages behind the last one in
+ * the queue were acknowledged or trimmed. */
+uint64_t queue_serial_before(const session_facts *facts, uint64_t last_in_queue, uint16_t counter);
+
+/* When the message expires (ms since 1970); 0 if it is gone already.  `own`: by its own expiry, too (queue/expiry.h). */
+long long queue_message_expiry(queue *q, server_string *member, bool own);
+/* The same, and the bytes of its value. */
+long long queue_message_look(queue *q, server_string *member, bool own, size_t *bytes);
+
+/* Up to `most` of the oldest references behind `after`; the caller frees them. */
+size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, size_t most);
+
+/* Removes references and the messages that they name from set and keyspace, replicated and notified. */
+void queue_remove_members(queue *q, server_string **members, size_t count);
+size_t queue_remove_oldest(queue *q, uint64_t after, size_t most);
+/* The oldest behind `after`, until so many are gone, and so many bytes.  How many it were. */
+size_t queue_remove_oldest_of(queue *q, uint64_t after, size_t count, size_t bytes);
+
+/* Which of the new messages have room: one behind the other. */
+typedef struct queue_room {
+    size_t first, count;
+} queue_room;
+/* Makes room for new messages within `limit` and the session's bound in bytes; what is in flight stays.  With a policy that
+ * refuses, all have room or none. */
+queue_room queue_make_room(queue *q, const session_facts *facts, const queue_item *items, size_t count, size_t limit,
+                           overflow policy, queue_result *result);
+/* Is there room for one message of so many bytes?  Drops nothing but expired references. */
+bool queue_has_room(queue *q, const session_facts *facts, size_t bytes, size_t limit, queue_result *result);
+/* Messages that expire from `soonest_ms` on came to the queue. */
+void queue_expires_from(queue *q, long long soonest_ms);
+
+/* ---- queue/add.c ------------------------------------------------------------------------------------------- */
+
+/* Puts the reference into the set.  One that stands there already is in the way (false) if its message lives; if that has
+ * expired, it gives the place up, and what was the last serial may no longer be. */
+bool queue_put_reference(queue *q, server_string *member, uint64_t serial, uint64_t *last_serial);
+
+/* The message that a reference names; its bytes. */
+size_t queue_store_message(queue *q, server_string *member, const queue_item *item);
+
+/* What was put into the queue, and how far identifiers and serials were given. */
+typedef struct queue_added {
+    const queue_item *items;
+    server_string **members; /* their references */
+    size_t count;
+    uint16_t packet_id; /* handed out last */
+    uint64_t serial;    /* no serial so far is larger */
+    bool was_empty;
+} queue_added;
+
+/* The references are replicated, counter and expiry follow what was added.  If nothing was, result->keys_expire_ms says
+ * when the counter ends, else it is set. */
+void queue_settle(queue *q, server_key *last, const session_facts *facts, queue_added added, queue_result *result);
+
+/* When the first of these messages can end. */
+long long queue_soonest_expiry(const queue_item *items, size_t count);
+
+/* ---- queue/words.c ----------------------------------------------------------------------------------------- */
+
+/* The message is in the keyspace: tells replicas and the file, now or with others. */
+void queue_words_message(queue *q, server_string *member, server_string *value, long long expire_ms);
+/* What was to be told later is told now: something else is about to be told of these messages. */
+void queue_words_now(server_ctx *ctx);
+
+/* ---- queue/expiry.c ---------------------------------------------------------------------------------------- */
+
+/* These messages were added: notes it if one has an expiry of its own. */
+void queue_note_expiring(queue *q, const session_facts *facts, const queue_item *items, size_t count,
+                         long long keys_expire_ms);
+/* The messages behind facts->sent up to `serial` come to be in flight: they do not expire by their own expiry any more. */
+void queue_lift(queue *q, const session_facts *facts, uint64_t serial);
+/* When a message that comes to be in flight ends; `own_ms` its own expiry, 0 if none, `standing_ms` its key's. */
+long long queue_lifted_ms(int64_t own_ms, long long standing_ms);
+/* The keys of a session that nobody opened must not end before `expire_ms`. */
+void queue_outlive(queue *q, const session_facts *facts, long long expire_ms);
+
+#endif

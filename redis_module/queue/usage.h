@@ -1,0 +1,62 @@
+/* usage.h - what queues count for in the usage of their users (index/usage.h), and how much more a queue may get.
+ *
+ *     holdmq.max-queue-bytes-per-user    bytes in the queues of all sessions of a user (0: no bound)
+ *     {c}_session  user_bytes            the same for the user of this session (SESSION.OPEN ... USERBYTES)
+ *     holdmq.max-queue-bytes             bytes in all queues of a database (0: no bound)
+ *
+ * The bound of the database is shared out as it fills: a queue may hold as many bytes as are still free, the queues of one user
+ * together twice as many.  So one queue alone gets half of all, one user two thirds; each that comes to it leaves less for
+ * those that have most, and something stays free for one that has nothing.
+ *
+ * Invariants:
+ *  1. A bound stops growth, it takes nothing away: a queue may always keep as many bytes as it has.  What a new message costs,
+ *     by the session's policy (queue/overflow.h), it costs the receiving session, never another one.
+ *  2. The queues that count are those of opened sessions and of groups; a group's belongs to no user.
+ *  3. While a bound needs it, each change of a queue by the module changes its count in the same step: O(log n), without an
+ *     allocation.  A queue that is not counted is, when it gets a message, or by the walk of queue/totals.c; so is one of
+ *     which messages have expired.  Without a bound nothing is counted.
+ *  4. A long queue is counted in portions (queue/look.h); until that is done it counts for nothing, and has its own bounds.
+ *  5. Only a primary counts. */
+#ifndef HMQ_QUEUE_USAGE_H
+#define HMQ_QUEUE_USAGE_H
+
+#include "index/index.h"
+#include "queue/queue.h"
+
+void queue_usage_added(const queue *q, size_t count, size_t bytes);
+void queue_usage_removed(const queue *q, size_t count, size_t bytes);
+void queue_usage_resized(const queue *q, size_t before, size_t now);
+/* All messages that the queue has were counted. */
+void queue_usage_counted(const queue *q, size_t bytes);
+/* A message of the session was deleted or expired behind the module's back. */
+void queue_usage_doubt(int db, hmq_slice session);
+/* The group is over. */
+void queue_usage_forget(index_t *index, share *s);
+
+/* What a queue has, and may have at most. */
+typedef struct queue_allowance {
+    bool counts;      /* false: no bound needs to know, and the rest says nothing */
+    size_t has, most; /* bytes */
+    queue_cause cause; /* whose bound `most` is */
+} queue_allowance;
+queue_allowance queue_usage_allowance(queue *q);
+
+/* A message met the bound: it is counted, and the log has the user's name, once in a while. */
+void queue_usage_full(queue *q, queue_cause cause);
+
+/* May the session have one more message of so many bytes? */
+bool queue_usage_allows(server_ctx *ctx, hmq_slice session, size_t bytes);
+
+/* Between these two calls the queues that a publish is judged for are to have room for all of it, not each by itself. */
+void queue_usage_judge_begin(void);
+void queue_usage_reserve(queue *q, size_t bytes);
+void queue_usage_judge_end(void);
+
+/* Counts the queue if it has to be.  False: that is not done yet (queue/look.h), it is to be asked for again soon. */
+bool queue_usage_look(queue *q);
+
+/* Tells each counted queue of the context's database that has other bytes, and each sum that is another. */
+void queue_usage_check(server_ctx *ctx, index_t *index, void (*differ)(void *context, const char *what, hmq_slice name),
+                       void *context);
+
+#endif

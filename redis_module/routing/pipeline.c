@@ -1,0 +1,189 @@
+/* pipeline.c - TOPIC.PIPELINE: many TOPIC.PUBLISH as one command, whose one argument holds them as a client would
+ * send them (RESP arrays of strings, one behind the other), and whose reply holds theirs.
+ *
+ * What a message costs besides its storing is shared: one command is received and replicated, and what a session gets of
+ * all of them is put into its queue at once (routing/gather.c).  An argument of many words costs more to receive than the
+ * same bytes in one, so they come in one.
+ *
+ * Plain publishes are read from the bytes and gathered; all others (QoS 2 with PACKET, RETAIN, shared subscriptions, words
+ * that are not expected, an epoch that is not current, a cluster) are run as the command that they are, behind what was
+ * gathered.  So what each does, and what it replies, is what TOPIC.PUBLISH does and replies.
+ *
+ * For a user to whom a key or a channel is denied each publish is run as a command of his, which is judged.
+ *
+ * Invariant: the bytes are read to their end before the first message is published.  O(that of the publishes). */
+#include "base/resp.h"
+#include "topic/session_key.h"
+#include "topic/topic.h"
+#include "server/access.h"
+#include "routing/delivery.h"
+#include "server/errors.h"
+#include "session/session.h"
+#include "routing/topic.h"
+
+#define PUBLISHES_MAX 1024
+#define WORDS_MAX 64 /* of one of them */
+#define KEY_ON_STACK 512
+
+/* The publishes of the command that runs; the arrays are kept from one to the next. */
+static struct {
+    hmq_slice *words; /* of all of them, the names left out */
+    size_t word_count, word_room;
+    size_t ends[PUBLISHES_MAX]; /* in words, of each */
+    long long reached[PUBLISHES_MAX]; /* of those that were gathered */
+    server_reply *replies[PUBLISHES_MAX]; /* of the others; NULL: it was gathered */
+    size_t count;
+} pipeline;
+
+/* ---- reading ----------------------------------------------------------------------------------------------- */
+
+static void add_word(hmq_slice word) {
+    if (pipeline.word_count == pipeline.word_room) {
+        pipeline.word_room = pipeline.word_room == 0 ? 256 : pipeline.word_room * 2;
+        pipeline.words = sv.Realloc(pipeline.words, pipeline.word_room * sizeof *pipeline.words);
+    }
+    pipeline.words[pipeline.word_count++] = word;
+}
+
+/* One command; *at is moved behind it.  What is wrong, NULL: nothing. */
+static const char *read_publish(hmq_slice bytes, size_t *at) {
+    hmq_resp_item item;
+    if (!hmq_resp_next(bytes.data, bytes.len, at, &item) || item.type != '*') return "is no whole RESP array";
+    if (item.number < 3 || item.number > WORDS_MAX) return "has fewer than 3 words, or more than 64";
+    for (int64_t words = item.number, i = 0; i < words; i++) {
+        if (!hmq_resp_next(bytes.data, bytes.len, at, &item)) return "is cut off";
+        if (item.type != '$' || item.number < 0) return "has a word that is no string";
+        if (i > 0)
+            add_word(item.text);
+        else if (!slice_is(item.text, "TOPIC.PUBLISH"))
+            return "is another command";
+    }
+    return NULL;
+}
+
+/* False after replying an error. */
+static bool read_all(server_ctx *ctx, hmq_slice bytes) {
+    pipeline.count = pipeline.word_count = 0;
+    for (size_t at = 0; at < bytes.len || pipeline.count == 0; pipeline.count++) {
+        const char *wrong = pipeline.count == PUBLISHES_MAX ? "is one too many" : read_publish(bytes, &at);
+        if (wrong != NULL) {
+            reply_error(ctx, ERROR_SYNTAX,
+                        "publish %zu %s: 1 to %d whole TOPIC.PUBLISH commands, as RESP arrays, expected",
+                        pipeline.count + 1, wrong, PUBLISHES_MAX);
+            return false;
+        }
+        pipeline.ends[pipeline.count] = pipeline.word_count;
+        pipeline.reached[pipeline.count] = 0;
+        pipeline.replies[pipeline.count] = NULL;
+    }
+    return true;
+}
+
+/* A publish that needs no more than to be handed to sessions. */
+typedef struct plain {
+    hmq_record record;
+    long long epoch; /* 0: not asked */
+} plain;
+
+/* A number as it is mostly written; others are read, or refused, as a command's. */
+static bool read_number(hmq_slice text, long long max, long long *number) {
+    if (text.len == 0 || text.len > 18 || (text.data[0] == '0' && text.len > 1)) return false;
+    *number = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.data[i] < '0' || text.data[i] > '9') return false;
+        *number = *number * 10 + (text.data[i] - '0');
+    }
+    return *number <= max;
+}
+
+/* False: it is none, or is not written as expected. */
+static bool read_plain(const hmq_slice *words, size_t count, long long now_ms, plain *p) {
+    long long qos = 0, ttl_s = -1;
+    *p = (plain){.record = {.type = HMQ_RECORD_PUBLISH, .time_ms = now_ms, .topic = words[0], .payload = words[1]}};
+    for (size_t i = 2; i < count; i += 2) {
+        hmq_slice value = i + 1 < count ? words[i + 1] : (hmq_slice){NULL, 0};
+        bool taken = value.data != NULL;
+        if (slice_is(words[i], "QOS"))
+            taken = taken && read_number(value, 2, &qos);
+        else if (slice_is(words[i], "TTL"))
+            taken = taken && read_number(value, TOPIC_TTL_MAX_S, &ttl_s);
+        else if (slice_is(words[i], "EPOCH"))
+            taken = taken && read_number(value, INT64_MAX, &p->epoch);
+        else if (slice_is(words[i], "FROM"))
+            p->record.publisher = value;
+        else if (slice_is(words[i], "PROPERTIES"))
+            p->record.properties = value;
+        else
+            taken = false;
+        if (!taken) return false;
+    }
+    p->record.qos = (uint8_t)qos;
+    if (ttl_s >= 0) p->record.expires_ms = now_ms + ttl_s * 1000;
+    return hmq_topic_check_name((const char *)words[0].data, words[0].len) == HMQ_TOPIC_OK;
+}
+
+/* ---- publishing -------------------------------------------------------------------------------------------- */
+
+static bool may_publish(server_ctx *ctx, const plain *p) {
+    hmq_slice id = p->record.publisher;
+    char key[KEY_ON_STACK];
+    if (id.len * 3 + 2 > sizeof key) return false; /* looked at as a command */
+    if (p->epoch == 0) return true;
+    size_t len = id.len == 0 ? 0 : hmq_session_key_encode((const char *)id.data, id.len, key, sizeof key);
+    return len > 0 && session_is_owner(ctx, (hmq_slice){(const uint8_t *)key, len}, p->epoch);
+}
+
+static bool publish_plain(server_ctx *ctx, const hmq_slice *words, size_t count, long long now_ms, long long *reached) {
+    plain p;
+    return read_plain(words, count, now_ms, &p) && index_is_current(ctx) && may_publish(ctx, &p) &&
+           topic_publish_gathered(ctx, &p.record, reached);
+}
+
+/* Never NULL: what stands in the way of the call is a reply, too. */
+static server_reply *publish_as_command(server_ctx *ctx, const hmq_slice *words, size_t count, bool is_judged) {
+    server_string *argv[WORDS_MAX];
+    for (size_t i = 0; i < count; i++) argv[i] = sv.CreateString(NULL, (const char *)words[i].data, words[i].len);
+    if (is_judged) access_call_for(ctx);
+    server_reply *reply = sv.Call(ctx, "TOPIC.PUBLISH", "!Ev", argv, count);
+    access_call_for(NULL);
+    for (size_t i = 0; i < count; i++) sv.FreeString(NULL, argv[i]);
+    return reply;
+}
+
+/* `is_judged`: each of them, as a command of the user. */
+static void publish_all(server_ctx *ctx, bool is_judged) {
+    long long now_ms = sv.Milliseconds();
+    for (size_t i = 0, at = 0; i < pipeline.count; at = pipeline.ends[i++]) {
+        const hmq_slice *words = pipeline.words + at;
+        size_t count = pipeline.ends[i] - at;
+        if (!is_judged && publish_plain(ctx, words, count, now_ms, &pipeline.reached[i])) continue;
+        gather_settle(ctx);
+        pipeline.replies[i] = publish_as_command(ctx, words, count, is_judged);
+    }
+    gather_settle(ctx);
+}
+
+/* When all is done: a server before 7.2 writes what this client hears as a subscriber into a reply that has begun. */
+static void reply_all(server_ctx *ctx) {
+    sv.ReplyWithArray(ctx, (long)pipeline.count);
+    for (size_t i = 0; i < pipeline.count; i++) {
+        server_reply *reply = pipeline.replies[i];
+        if (reply == NULL) {
+            sv.ReplyWithLongLong(ctx, pipeline.reached[i]);
+        } else {
+            sv.ReplyWithCallReply(ctx, reply);
+            sv.FreeCallReply(reply);
+        }
+    }
+}
+
+int topic_pipeline_command(server_ctx *ctx, server_string **argv, int argc) {
+    if (argc != 2) return sv.WrongArity(ctx);
+    if (!read_all(ctx, slice_of(argv[1]))) return SERVER_OK;
+    server_string *user;
+    bool is_judged = access_is_restricted(ctx, false, &user);
+    if (user != NULL) sv.FreeString(NULL, user);
+    publish_all(ctx, is_judged);
+    reply_all(ctx);
+    return SERVER_OK;
+}

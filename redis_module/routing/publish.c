@@ -1,0 +1,554 @@
+/* publish.c - TOPIC.PUBLISH: finds the sessions that match and hands the message to each.
+ *
+ * In a cluster every node matches its own sessions.  What is on its way between two nodes is not touched: without the
+ * option SLOTS the whole publish is refused before anything was stored, with it the other slots are served and these are
+ * told (server/slots_option.h).  The retained message lives in the slot of its key, and history in that of the topic's shard, so
+ * each is written by one node. */
+#include <string.h>
+
+#include "topic/record.h"
+#include "topic/session_key.h"
+#include "server/args.h"
+#include "routing/delivery.h"
+#include "server/errors.h"
+#include "history/append.h"
+#include "index/index.h"
+#include "routing/publish_producer.h"
+#include "routing/publish_slots.h"
+#include "routing/publisher.h"
+#include "queue/queue.h"
+#include "queue/overflow.h"
+#include "queue/usage.h"
+#include "routing/quota.h"
+#include "routing/retained.h"
+#include "routing/retained_cursors.h"
+#include "routing/share.h"
+#include "routing/share_replay.h"
+#include "server/slots_option.h"
+#include "index/subscription.h"
+#include "routing/topic.h"
+
+typedef struct publish {
+    hmq_record record;
+    publisher from;
+    publish_producer producer;
+    slots_option slots;
+} publish;
+
+/* ---- matching ---------------------------------------------------------------------------------------------- */
+
+typedef struct match {
+    indexed_session *session;
+    uint8_t qos;
+    bool retain_as_published;
+    uint32_t identifiers; /* place of the first in matches.identifiers, plus 1; 0: none */
+} match;
+
+/* The identifiers of one match, one behind the other. */
+typedef struct match_identifier {
+    uint32_t identifier;
+    uint32_t next; /* as above */
+} match_identifier;
+
+/* The sessions that match one publish; the array is kept from one to the next. */
+static struct {
+    match *list;
+    size_t count, room;
+    uint64_t mark;
+    const indexed_session *publisher; /* NULL if it has no subscriptions */
+    match_identifier *identifiers;
+    size_t identifier_count, identifier_room;
+    share **shares; /* the groups that match */
+    size_t share_count, share_room;
+    uint32_t *chosen; /* the identifiers of the match that is delivered, gathered */
+} matches;
+
+static void add_identifier(match *m, uint32_t identifier) {
+    if (identifier == 0) return;
+    if (matches.identifier_count == matches.identifier_room) {
+        matches.identifier_room = matches.identifier_room == 0 ? 64 : matches.identifier_room * 2;
+        matches.identifiers = sv.Realloc(matches.identifiers, matches.identifier_room * sizeof *matches.identifiers);
+        matches.chosen = sv.Realloc(matches.chosen, matches.identifier_room * sizeof *matches.chosen);
+    }
+    matches.identifiers[matches.identifier_count++] = (match_identifier){identifier, m->identifiers};
+    m->identifiers = (uint32_t)matches.identifier_count;
+}
+
+/* Into matches.chosen, the first that was found first; how many. */
+static size_t gather_identifiers(const match *m) {
+    size_t count = 0;
+    for (uint32_t at = m->identifiers; at != 0; at = matches.identifiers[at - 1].next) count++;
+    size_t place = count;
+    for (uint32_t at = m->identifiers; at != 0; at = matches.identifiers[at - 1].next)
+        matches.chosen[--place] = matches.identifiers[at - 1].identifier;
+    return count;
+}
+
+static void add_share(share *s) {
+    if (matches.share_count == matches.share_room) {
+        matches.share_room = matches.share_room == 0 ? 16 : matches.share_room * 2;
+        matches.shares = sv.Realloc(matches.shares, matches.share_room * sizeof *matches.shares);
+    }
+    matches.shares[matches.share_count++] = s;
+}
+
+static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
+    (void)context;
+    if (share_is_tagged(subscriber)) {
+        add_share(share_of(subscriber));
+        return true;
+    }
+    indexed_session *session = (indexed_session *)(uintptr_t)subscriber;
+    if ((options & SUBSCRIPTION_NO_LOCAL) && session == matches.publisher) return true;
+    uint8_t qos = options & SUBSCRIPTION_QOS;
+    bool as_published = (options & SUBSCRIPTION_RETAIN_AS_PUBLISHED) != 0;
+    if (session->match_mark == matches.mark) { /* several filters of one session: one copy, the largest QoS */
+        match *m = &matches.list[session->match_slot];
+        if (qos > m->qos) m->qos = qos;
+        m->retain_as_published |= as_published;
+        add_identifier(m, subscription_identifier(options));
+        return true;
+    }
+    if (matches.count == matches.room) {
+        matches.room = matches.room == 0 ? 64 : matches.room * 2;
+        matches.list = sv.Realloc(matches.list, matches.room * sizeof *matches.list);
+    }
+    session->match_mark = matches.mark;
+    session->match_slot = (uint32_t)matches.count;
+    matches.list[matches.count] = (match){session, qos, as_published, 0};
+    add_identifier(&matches.list[matches.count++], subscription_identifier(options));
+    return true;
+}
+
+static const indexed_session *session_of_client(const index_t *index, hmq_slice client_id) {
+    if (client_id.len == 0) return NULL;
+    size_t capacity = client_id.len * 3 + 2;
+    char *key = sv.Alloc(capacity);
+    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, key, capacity);
+    const indexed_session *session = len == 0 ? NULL : sv.DictGetC(index->sessions, key, len, NULL);
+    sv.Free(key);
+    return session;
+}
+
+/* What was found stands until end_matches: the sessions are pinned. */
+static void find_matches(index_t *index, const hmq_record *record) {
+    index_pin(index, INDEX_SESSIONS);
+    matches.count = matches.identifier_count = matches.share_count = 0;
+    matches.mark++;
+    matches.publisher = session_of_client(index, record->publisher);
+    hmq_trie_match(index->filters, (const char *)record->topic.data, record->topic.len, take_match, NULL);
+}
+
+static void end_matches(index_t *index) {
+    index_unpin(index, INDEX_SESSIONS);
+}
+
+/* Keeps the matches that this command may serve. */
+static void keep_own(server_ctx *ctx, index_t *index, slots_option *slots) {
+    size_t kept = 0;
+    for (size_t i = 0; i < matches.count; i++) {
+        const indexed_session *session = matches.list[i].session;
+        if (slots_state(session->slot) != SLOT_SERVED && !index_session_lives(ctx, index, session)) continue;
+        if (slots_option_verdict(slots, session->slot) == SLOT_USE) matches.list[kept++] = matches.list[i];
+    }
+    matches.count = kept;
+}
+
+/* ---- room -------------------------------------------------------------------------------------------------- */
+
+/* May one of the matches refuse the message?  (A share's queue has no policy of its own.) */
+static bool may_be_refused(const index_t *index, const hmq_record *record) {
+    if (record->qos == 0 || (matches.count == 0 && matches.share_count == 0)) return false;
+    if (overflow_refuses((overflow)settings.session_overflow)) return true;
+    if (session_index_refusing(index->opened) == 0) return false;
+    for (size_t i = 0; i < matches.count; i++) {
+        const session_entry *entry = session_index_find(index->opened, slice_of(matches.list[i].session->key));
+        if (entry != NULL && entry->refuses) return true;
+    }
+    return false;
+}
+
+static queue_status judge(server_ctx *ctx, server_string *key, size_t bytes) {
+    queue q;
+    queue_status status = QUEUE_OK;
+    if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE)) status = queue_judge(&q, bytes);
+    queue_close(&q);
+    return status;
+}
+
+/* The queue of the n-th that gets the message; NULL: it will not be stored there. */
+static server_string *queue_of_match(server_ctx *ctx, index_t *index, size_t n) {
+    if (n >= matches.count) return matches.shares[n - matches.count]->key;
+    const match *to = &matches.list[n];
+    return to->qos > 0 && index_session_lives(ctx, index, to->session) ? to->session->key : NULL;
+}
+
+/* Is there room in the queues that refuse?  Else nothing is done: replies QUOTA if one refuses for good, QUEUEFULL if
+ * others are to be waited for. */
+static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    server_string *waits = NULL;
+    size_t bytes = hmq_record_size(record);
+    for (size_t n = 0; n < matches.count + matches.share_count; n++) {
+        server_string *key = queue_of_match(ctx, index, n);
+        queue_status status = key == NULL ? QUEUE_OK : judge(ctx, key, bytes);
+        if (status == QUEUE_WAITS) waits = key;
+        if (status != QUEUE_REFUSED) continue;
+        overflow_refuse(ctx, slice_of(key), OVERFLOW_REFUSE);
+        return false;
+    }
+    if (waits != NULL) overflow_refuse(ctx, slice_of(waits), OVERFLOW_WAIT);
+    return waits == NULL;
+}
+
+static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    if (!may_be_refused(index, record)) return true;
+    queue_usage_judge_begin();
+    bool have_room = judge_all(ctx, index, record);
+    queue_usage_judge_end();
+    return have_room;
+}
+
+/* Would a retained message be kept, and is it refused? */
+static bool is_one_too_many(server_ctx *ctx, const index_t *index, const hmq_record *record, const quota_claim *by,
+                            bool reply) {
+    bool is_kept = record->retain && record->payload.len > 0 && !hmq_record_is_for_now(record);
+    return is_kept && !quota_allows_retained(ctx, index, record->topic, by, reply);
+}
+
+/* For whom a retained message counts: the user of the client that publishes, as far as this server has its session. */
+static quota_claim claim_of(const index_t *index, const hmq_record *record) {
+    return record->retain ? quota_of_client(index, record->publisher) : (quota_claim){.most = -1};
+}
+
+static bool keep_retained(server_ctx *ctx, index_t *index, const hmq_record *record, const quota_claim *by) {
+    return retained_write(ctx, index, record, quota_holder(index, record->topic, by));
+}
+
+/* How the session of a match gets the message. */
+static delivery_how how_of(const match *to, const hmq_record *record) {
+    return (delivery_how){.qos = to->qos < record->qos ? to->qos : record->qos,
+                          .retain = to->retain_as_published && record->retain,
+                          .identifiers = matches.chosen,
+                          .identifier_count = gather_identifiers(to)};
+}
+
+/* What sessions are still to be handed of the topic comes before what is published to it now (routing/retained_cursors.h). */
+static void hand_over_older(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    if (sv.DictSize(index->cursors) == 0) return;
+    for (size_t i = 0; i < matches.count; i++) {
+        const match *to = &matches.list[i];
+        uint8_t qos = to->qos < record->qos ? to->qos : record->qos;
+        retained_cursors_reach(ctx, index, to->session, record->topic, qos);
+    }
+}
+
+static long long route(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    if (matches.count == 0 && matches.share_count == 0) return 0;
+    message m;
+    message_begin(&m, record, record->time_ms);
+    long long reached = 0;
+    for (size_t i = 0; i < matches.count; i++) {
+        const match *to = &matches.list[i];
+        if (!index_session_lives(ctx, index, to->session)) continue;
+        delivery_how how = how_of(to, record);
+        reached += deliver(ctx, to->session, &m, &how);
+    }
+    for (size_t i = 0; i < matches.share_count; i++) {
+        share *s = matches.shares[i];
+        if (!share_replays(index, slice_of(s->filter))) reached += share_deliver(ctx, index, s, &m);
+    }
+    message_end(&m);
+    return reached;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------- */
+
+static bool parse_publish(args *a, publish *p) {
+    hmq_record *record = &p->record;
+    long long qos = 0, ttl_s = -1;
+    server_string *text;
+    bool taken;
+    while (args_left(a)) {
+        if (args_take_word(a, "QOS")) {
+            if (!args_number(a, "QOS", 0, 2, &qos)) return false;
+        } else if (args_take_word(a, "RETAIN")) {
+            record->retain = true;
+        } else if (args_take_word(a, "TTL")) {
+            if (!args_number(a, "TTL", 0, TOPIC_TTL_MAX_S, &ttl_s)) return false;
+        } else if (args_take_word(a, "PROPERTIES")) {
+            if (!args_string(a, "PROPERTIES", &text)) return false;
+            record->properties = slice_of(text);
+        } else if (args_take_word(a, "SLOTS")) {
+            if (!slots_option_parse(a, &p->slots)) return false;
+        } else if (!publish_producer_parse(a, &p->producer, &taken)) {
+            return false;
+        } else if (!taken && !publisher_parse(a, &p->from, &taken)) {
+            return false;
+        } else if (!taken) {
+            return args_end(a);
+        }
+    }
+    record->qos = (uint8_t)qos;
+    record->publisher = p->from.client_id;
+    if (ttl_s >= 0) record->expires_ms = record->time_ms + ttl_s * 1000;
+    if (p->producer.id != NULL && (can.cluster || p->slots.given)) {
+        reply_error(
+            a->ctx, ERROR_SYNTAX,
+            "PRODUCER in a cluster: no node knows of the chunks that others published; TOPIC.MPUBLISH, SESSION.ADD, "
+            "HISTORY.APPEND or CHANNEL.SPUBLISH expected");
+        return false;
+    }
+    if (!p->slots.given || p->from.packet_id == 0) return true;
+    reply_error(a->ctx, ERROR_SYNTAX,
+                "PACKET with SLOTS: a repetition for the slots that are left would publish nothing");
+    return false;
+}
+
+/* May this node keep the retained message?  *refused: it replied why the publish cannot be. */
+static bool keeps_retained(server_ctx *ctx, publish *p, bool *refused) {
+    if (!p->record.retain) return false;
+    if (!can.cluster) return true;
+    unsigned slot = retained_slot(p->record.topic);
+    slot_verdict verdict = slots_option_verdict(&p->slots, slot);
+    *refused = verdict == SLOT_LEAVE && !p->slots.given;
+    if (*refused) {
+        reply_error(
+            ctx, ERROR_SYNTAX,
+            "RETAIN: the retained message of %s is kept by the node of slot %u, which is not this one: publish to all "
+            "nodes of the cluster, with SLOTS",
+            shown_slice(p->record.topic), slot);
+    }
+    return verdict == SLOT_USE;
+}
+
+/* The same for history. */
+static bool keeps_history(server_ctx *ctx, index_t *index, publish *p, bool *refused) {
+    unsigned slot;
+    if (hmq_record_is_for_now(&p->record)) return false;
+    if (!can.cluster) return true;
+    if (!history_topic_slot(ctx, index, p->record.topic, &slot)) return false;
+    slot_verdict verdict = slots_option_verdict(&p->slots, slot);
+    *refused = verdict == SLOT_LEAVE && !p->slots.given;
+    if (*refused) {
+        reply_error(
+            ctx, ERROR_SYNTAX,
+            "the history of %s is kept by the node of slot %u, which is not this one: publish to all nodes of the "
+            "cluster, with SLOTS",
+            shown_slice(p->record.topic), slot);
+    }
+    return verdict == SLOT_USE;
+}
+
+static int reply_published(server_ctx *ctx, const publish *p, long long reached) {
+    if (!p->slots.given) return sv.ReplyWithLongLong(ctx, reached);
+    sv.ReplyWithArray(ctx, 2);
+    sv.ReplyWithLongLong(ctx, reached);
+    slots_option_reply_unserved(ctx, &p->slots);
+    return SERVER_OK;
+}
+
+/* The matches are found. */
+static int publish_matched(server_ctx *ctx, index_t *index, publish *p, bool keeps, bool lasts) {
+    if (can.cluster) keep_own(ctx, index, &p->slots);
+    if (p->slots.blocks && !p->slots.given) {
+        return reply_error(ctx, ERROR_TRYAGAIN,
+                           "slot %u, which the publish concerns, is on its way to another node: try again",
+                           p->slots.blocked_slot);
+    }
+    if (!all_have_room(ctx, index, &p->record)) return SERVER_OK;
+    quota_claim by = claim_of(index, &p->record);
+    if (keeps && is_one_too_many(ctx, index, &p->record, &by, true)) return SERVER_OK;
+    /* What can be refused comes first: history, unless the retained message would be refused after it. */
+    bool writable = !keeps || retained_may_write(ctx, p->record.topic);
+    if (writable && lasts && !history_keep(ctx, index, &p->record, true)) return SERVER_OK;
+    hand_over_older(ctx, index, &p->record);
+    if (keeps && !keep_retained(ctx, index, &p->record, &by)) return SERVER_OK;
+    publisher_note(ctx, &p->from);
+    if (p->producer.id != NULL) publish_producer_note(ctx, &p->producer);
+    counters.topic_published++;
+    return reply_published(ctx, p, route(ctx, index, &p->record));
+}
+
+static void publish_now(server_ctx *ctx, publish *p) {
+    index_t *index = index_of(ctx);
+    bool refused = false;
+    if (p->slots.given) slots_served(&p->slots.asked); /* one view for the whole command */
+    bool keeps = keeps_retained(ctx, p, &refused);
+    bool lasts = !refused && keeps_history(ctx, index, p, &refused);
+    if (refused) return;
+    find_matches(index, &p->record);
+    publish_matched(ctx, index, p, keeps, lasts);
+    end_matches(index);
+}
+
+/* Unless its producer published it before. */
+static void publish_once(server_ctx *ctx, publish *p) {
+    producer_chunk chunk = PRODUCER_CHUNK_NEW;
+    if (p->producer.id != NULL) {
+        p->producer.key = publish_producer_key(slice_of(p->producer.id));
+        chunk = publish_producer_judge(ctx, &p->producer);
+    }
+    if (chunk == PRODUCER_CHUNK_NEW) publish_now(ctx, p);
+    if (chunk == PRODUCER_CHUNK_KNOWN) sv.ReplyWithLongLong(ctx, -1);
+    if (p->producer.key != NULL) sv.FreeString(NULL, p->producer.key);
+}
+
+/* What the server publishes itself it publishes on one node: what another one would keep is counted as refused. */
+static bool history_is_kept_here(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    unsigned slot;
+    if (!can.cluster) return true;
+    if (!history_topic_slot(ctx, index, record->topic, &slot)) return false;
+    if (slots_state(slot) == SLOT_SERVED) return true;
+    counters.history_refused++;
+    return false;
+}
+
+long long topic_publish(server_ctx *ctx, const hmq_record *record, const quota_claim *by) {
+    index_t *index = index_of(ctx);
+    slots_option own;
+    slots_option_begin(&own);
+    find_matches(index, record);
+    if (can.cluster) keep_own(ctx, index, &own);
+    bool keeps = record->retain && (!can.cluster || slots_state(retained_slot(record->topic)) == SLOT_SERVED);
+    keeps = keeps && !is_one_too_many(ctx, index, record, by, false);
+    hand_over_older(ctx, index, record);
+    if (keeps && retained_may_write(ctx, record->topic)) keep_retained(ctx, index, record, by);
+    bool lasts = !hmq_record_is_for_now(record) && history_is_kept_here(ctx, index, record);
+    if (lasts && !history_keep(ctx, index, record, false)) counters.history_refused++;
+    long long reached = route(ctx, index, record);
+    end_matches(index);
+    return reached;
+}
+
+static long long publish_one(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    quota_claim by = claim_of(index, record);
+    if (!all_have_room(ctx, index, record) || is_one_too_many(ctx, index, record, &by, true)) return -1;
+    bool writable = !record->retain || retained_may_write(ctx, record->topic);
+    bool lasts = !hmq_record_is_for_now(record);
+    if (writable && lasts && !history_keep(ctx, index, record, true)) return -1;
+    hand_over_older(ctx, index, record);
+    if (record->retain && !keep_retained(ctx, index, record, &by)) return -1;
+    counters.topic_published++;
+    return route(ctx, index, record);
+}
+
+long long topic_publish_one(server_ctx *ctx, const hmq_record *record) {
+    index_t *index = index_of(ctx);
+    find_matches(index, record);
+    long long reached = publish_one(ctx, index, record);
+    end_matches(index);
+    return reached;
+}
+
+static bool gather_matched(server_ctx *ctx, index_t *index, const hmq_record *record, long long *reached) {
+    if (matches.share_count > 0 || may_be_refused(index, record)) return false;
+    bool lasts = !hmq_record_is_for_now(record);
+    if (lasts && !history_keep(ctx, index, record, false)) return false; /* it is asked again, and says why not */
+    counters.topic_published++;
+    hand_over_older(ctx, index, record);
+    message m;
+    message_begin(&m, record, record->time_ms);
+    for (size_t i = 0; i < matches.count; i++) {
+        const match *to = &matches.list[i];
+        if (!index_session_lives(ctx, index, to->session)) continue;
+        delivery_how how = how_of(to, record);
+        gather(ctx, index, to->session, &m, &how, reached);
+    }
+    message_end(&m);
+    return true;
+}
+
+bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long *reached) {
+    if (can.cluster || record->retain || !index_is_current(ctx)) return false;
+    index_t *index = index_of(ctx);
+    find_matches(index, record);
+    bool gathered = gather_matched(ctx, index, record, reached);
+    end_matches(index);
+    return gathered;
+}
+
+/* ---- to some slots, perhaps not for the first time ----------------------------------------------------------- */
+
+/* What is left to be done for a message here. */
+typedef struct part {
+    uint64_t number; /* that its producer gives it */
+    bool refused;    /* after replying why */
+    bool new, known; /* there is a target that has not, or has, got it */
+} part;
+
+static bool is_new(part *p, target judged) {
+    p->refused = p->refused || judged == TARGET_REFUSED;
+    p->known = p->known || judged == TARGET_KNOWN;
+    p->new = p->new || judged == TARGET_NEW;
+    return judged == TARGET_NEW;
+}
+
+static void keep_new(server_ctx *ctx, index_t *index, part *p) {
+    size_t kept = 0;
+    for (size_t i = 0; i < matches.count && !p->refused; i++) {
+        const indexed_session *session = matches.list[i].session;
+        if (slots_state(session->slot) != SLOT_SERVED && !index_session_lives(ctx, index, session)) continue;
+        if (is_new(p, publish_slots_judge(ctx, session->slot, p->number))) matches.list[kept++] = matches.list[i];
+    }
+    matches.count = kept;
+    kept = 0;
+    for (size_t i = 0; i < matches.share_count && !p->refused; i++) {
+        share *s = matches.shares[i];
+        if (is_new(p, publish_slots_judge_share(ctx, s, p->number))) matches.shares[kept++] = s;
+    }
+    matches.share_count = kept;
+}
+
+static topic_part publish_part(server_ctx *ctx, index_t *index, const hmq_record *record, uint64_t number,
+                               long long *reached) {
+    part p = {.number = number};
+    unsigned slot;
+    bool keeps = record->retain && is_new(&p, publish_slots_judge(ctx, retained_slot(record->topic), number));
+    bool lasts = !p.refused && !hmq_record_is_for_now(record) && history_topic_slot(ctx, index, record->topic, &slot) &&
+                 is_new(&p, publish_slots_judge(ctx, slot, number));
+    keep_new(ctx, index, &p);
+    if (p.refused) return TOPIC_PART_REFUSED;
+    if (!p.new) return p.known ? TOPIC_PART_KNOWN : TOPIC_PART_NONE;
+    if (!all_have_room(ctx, index, record)) return TOPIC_PART_REFUSED;
+    quota_claim by = claim_of(index, record);
+    if (keeps && is_one_too_many(ctx, index, record, &by, true)) return TOPIC_PART_REFUSED;
+    bool writable = !keeps || retained_may_write(ctx, record->topic);
+    if (writable && lasts && !history_keep(ctx, index, record, true)) return TOPIC_PART_REFUSED;
+    hand_over_older(ctx, index, record);
+    if (keeps && !keep_retained(ctx, index, record, &by)) return TOPIC_PART_REFUSED;
+    counters.topic_published++;
+    *reached += route(ctx, index, record);
+    return TOPIC_PART_PUBLISHED;
+}
+
+topic_part topic_publish_part(server_ctx *ctx, const hmq_record *record, uint64_t number, long long *reached) {
+    index_t *index = index_of(ctx);
+    find_matches(index, record);
+    topic_part published = publish_part(ctx, index, record, number, reached);
+    end_matches(index);
+    return published;
+}
+
+int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
+    if (argc < 3) return sv.WrongArity(ctx);
+    args a = args_begin(ctx, argv, argc);
+    a.at = 3;
+    publish p;
+    p.record = (hmq_record){.type = HMQ_RECORD_PUBLISH,
+                            .time_ms = sv.Milliseconds(),
+                            .topic = slice_of(argv[1]),
+                            .payload = slice_of(argv[2])};
+    p.from = (publisher){0};
+    p.producer = (publish_producer){0};
+    slots_option_begin(&p.slots);
+    hmq_topic_error error = hmq_topic_check_name((const char *)p.record.topic.data, p.record.topic.len);
+    if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[1], error);
+    if (!parse_publish(&a, &p)) return SERVER_OK;
+    switch (publisher_judge(ctx, &p.from, p.record.qos)) {
+    case PUBLISHER_MAY: publish_once(ctx, &p); break;
+    case PUBLISHER_REPEATS: sv.ReplyWithLongLong(ctx, -1); break;
+    case PUBLISHER_REFUSED: break;
+    }
+    publisher_end(&p.from);
+    return SERVER_OK;
+}

@@ -1,0 +1,134 @@
+/* publish_producer.c - remembers the last chunk of each producer that publishes. */
+#include "routing/publish_producer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "topic/session_key.h"
+#include "server/errors.h"
+#include "history/shard.h"
+#include "index/index.h"
+#include "server/replication.h"
+
+#define MAX_NUMBER 9007199254740991LL /* every language has whole numbers up to 2^53 - 1 */
+#define UNUSED_MS (7LL * 24 * 3600 * 1000)
+
+bool publish_producer_parse_id(args *a, publish_producer *by) {
+    if (!args_string(a, "the id of PRODUCER", &by->id)) return false;
+    size_t len = slice_of(by->id).len;
+    if (len >= 1 && len <= PUBLISH_PRODUCER_ID_MAX) return true;
+    reply_error(a->ctx, ERROR_SYNTAX, "the id of PRODUCER has %zu bytes: 1 to %d expected", len,
+                PUBLISH_PRODUCER_ID_MAX);
+    return false;
+}
+
+bool publish_producer_parse(args *a, publish_producer *by, bool *taken) {
+    *taken = args_take_word(a, "PRODUCER");
+    if (!*taken) return true;
+    return publish_producer_parse_id(a, by) && args_number(a, "the epoch of PRODUCER", 0, MAX_NUMBER, &by->epoch) &&
+           args_number(a, "the chunk of PRODUCER", 0, MAX_NUMBER, &by->chunk);
+}
+
+bool publish_producer_parse_after(args *a, publish_producer *by) {
+    by->follows = args_take_word(a, "AFTER");
+    return !by->follows || args_number(a, "AFTER", 0, by->chunk - 1, &by->after);
+}
+
+server_string *publish_producer_key(hmq_slice id) {
+    static const char behind[] = "_producer";
+    char name[PUBLISH_PRODUCER_ID_MAX * 3 + 2 + sizeof behind];
+    size_t len = hmq_session_key_encode((const char *)id.data, id.len, name, sizeof name - sizeof behind);
+    memcpy(name + len, behind, sizeof behind - 1);
+    return sv.CreateString(NULL, name, len + sizeof behind - 1);
+}
+
+/* Where the producer is. */
+typedef struct progress {
+    bool known; /* it has sent something in this epoch */
+    uint64_t chunk;
+} progress;
+
+/* False after replying an error. */
+static bool read_text(server_ctx *ctx, const publish_producer *by, hmq_slice text, progress *at) {
+    uint64_t last[2], epoch = (uint64_t)by->epoch;
+    if (!history_numbers(text, last, 2)) {
+        reply_wrong_type(ctx, by->key, "'<epoch> <chunk>'");
+        return false;
+    }
+    if (epoch < last[0]) {
+        counters.fenced++;
+        reply_error(ctx, ERROR_FENCED, "the epoch is %" PRIu64 ": the producer %s has %" PRIu64 " by now", epoch,
+                    shown(by->id), last[0]);
+        return false;
+    }
+    *at = (progress){.known = epoch == last[0], .chunk = last[1]};
+    return true;
+}
+
+static bool read_progress(server_ctx *ctx, const publish_producer *by, progress *at) {
+    server_key *key = sv.OpenKey(ctx, by->key, SERVER_READ);
+    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+    bool right = type == SERVER_EMPTY;
+    *at = (progress){.known = false};
+    if (type == SERVER_STRING) {
+        hmq_slice text;
+        text.data = (const uint8_t *)sv.StringDMA(key, &text.len, SERVER_READ);
+        right = read_text(ctx, by, text, at);
+    } else if (!right) {
+        reply_wrong_type(ctx, by->key, "a string");
+    }
+    if (key != NULL) sv.CloseKey(key);
+    return right;
+}
+
+producer_chunk publish_producer_judge(server_ctx *ctx, const publish_producer *by) {
+    progress at;
+    if (!read_progress(ctx, by, &at)) return PRODUCER_CHUNK_REFUSED;
+    if (at.known && (uint64_t)by->chunk <= at.chunk) return PRODUCER_CHUNK_KNOWN;
+    if (!by->follows || (at.known && (uint64_t)by->after <= at.chunk)) return PRODUCER_CHUNK_NEW;
+    reply_error(ctx, ERROR_GAP,
+                "the chunk follows number %lld of the producer %s, which is not here: it first expected", by->after,
+                shown(by->id));
+    return PRODUCER_CHUNK_REFUSED;
+}
+
+bool publish_producer_last(server_ctx *ctx, const publish_producer *by, uint64_t *last) {
+    progress at;
+    if (!read_progress(ctx, by, &at)) return false;
+    *last = at.known ? at.chunk : 0;
+    return true;
+}
+
+void publish_producer_note(server_ctx *ctx, const publish_producer *by) {
+    long long expire_ms = sv.Milliseconds() + UNUSED_MS;
+    server_string *text = sv.CreateStringPrintf(NULL, "%lld %lld", by->epoch, by->chunk);
+    server_key *key = sv.OpenKey(ctx, by->key, SERVER_READ | SERVER_WRITE);
+    sv.StringSet(key, text);
+    sv.SetAbsExpire(key, expire_ms);
+    sv.CloseKey(key);
+    replicate(ctx, "SET", "sscl", by->key, text, "PXAT", expire_ms);
+    index_notify(ctx, SERVER_NOTIFY_STRING, "set", by->key);
+    index_notify(ctx, SERVER_NOTIFY_GENERIC, "expire", by->key);
+    sv.FreeString(NULL, text);
+}
+
+/* Does the note say no more than `by`? */
+static bool says_no_more(server_key *key, const publish_producer *by) {
+    uint64_t stands[2];
+    hmq_slice text;
+    if (sv.KeyType(key) != SERVER_STRING) return false;
+    text.data = (const uint8_t *)sv.StringDMA(key, &text.len, SERVER_READ);
+    if (!history_numbers(text, stands, 2)) return false;
+    return stands[0] < (uint64_t)by->epoch || (stands[0] == (uint64_t)by->epoch && stands[1] <= (uint64_t)by->chunk);
+}
+
+bool publish_producer_end(server_ctx *ctx, const publish_producer *by, long long end_ms) {
+    server_key *key = sv.OpenKey(ctx, by->key, SERVER_READ);
+    if (key == NULL) return false; /* as most are */
+    sv.CloseKey(key);
+    key = sv.OpenKey(ctx, by->key, SERVER_READ | SERVER_WRITE);
+    bool ends = says_no_more(key, by) && (sv.GetAbsExpire(key) == SERVER_NO_EXPIRE || sv.GetAbsExpire(key) > end_ms);
+    if (ends) key_set_expiry(ctx, key, by->key, end_ms);
+    sv.CloseKey(key);
+    return ends;
+}

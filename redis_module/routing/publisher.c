@@ -1,0 +1,76 @@
+/* publisher.c - who publishes, whether he may, and whether he did before. */
+#include "routing/publisher.h"
+
+#include "topic/packet_id.h"
+#include "topic/session_key.h"
+#include "server/errors.h"
+#include "session/session.h"
+#include "session/qos2.h"
+#include "server/slots.h"
+
+#define MAX_CLIENT_ID_BYTES 65535
+
+bool publisher_parse(args *a, publisher *from, bool *taken) {
+    server_string *text;
+    *taken = true;
+    if (args_take_word(a, "EPOCH")) return args_number(a, "EPOCH", 0, INT64_MAX, &from->epoch);
+    if (args_take_word(a, "PACKET")) return args_number(a, "PACKET", 1, HMQ_PACKET_ID_MAX, &from->packet_id);
+    *taken = args_take_word(a, "FROM");
+    if (!*taken) return true;
+    if (!args_string(a, "FROM", &text)) return false;
+    from->client_id = slice_of(text);
+    if (from->client_id.len <= MAX_CLIENT_ID_BYTES) return true;
+    reply_error(a->ctx, ERROR_SYNTAX, "FROM has %zu bytes: a client id of at most 65535 expected", from->client_id.len);
+    return false;
+}
+
+static server_string *session_key_of(hmq_slice client_id) {
+    size_t capacity = client_id.len * 3 + 2;
+    char *text = sv.Alloc(capacity);
+    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, text, capacity);
+    server_string *key = sv.CreateString(NULL, text, len);
+    sv.Free(text);
+    return key;
+}
+
+/* In a cluster only the node of the session knows it. */
+static bool is_here(server_ctx *ctx, hmq_slice session) {
+    unsigned slot = slots_of_key(session);
+    if (slots_state(slot) != SLOT_ELSEWHERE) return slots_check_session(ctx, session);
+    reply_error(ctx, ERROR_SYNTAX,
+                "EPOCH and PACKET are checked by the node of slot %u, where the session %s is: not by this one", slot,
+                shown_slice(session));
+    return false;
+}
+
+publisher_verdict publisher_judge(server_ctx *ctx, publisher *from, long long qos) {
+    if (from->epoch == 0 && from->packet_id == 0) return PUBLISHER_MAY;
+    if (from->client_id.len == 0) {
+        reply_error(ctx, ERROR_SYNTAX, "FROM is missing: EPOCH and PACKET are of the session of FROM <client id>");
+        return PUBLISHER_REFUSED;
+    }
+    if (from->packet_id != 0 && qos != 2) {
+        reply_error(ctx, ERROR_SYNTAX, "PACKET with QOS %lld: QOS 2 expected, others are published each time", qos);
+        return PUBLISHER_REFUSED;
+    }
+    from->session = session_key_of(from->client_id);
+    hmq_slice session = slice_of(from->session);
+    if (!is_here(ctx, session)) return PUBLISHER_REFUSED;
+    if (!session_require_epoch(ctx, session, from->epoch)) return PUBLISHER_REFUSED;
+    if (from->packet_id == 0) return PUBLISHER_MAY;
+    switch (qos2_look(ctx, session, (uint16_t)from->packet_id)) {
+    case QOS2_NEW: return PUBLISHER_MAY;
+    case QOS2_KNOWN: return PUBLISHER_REPEATS;
+    case QOS2_WRONG_TYPE: break;
+    }
+    return PUBLISHER_REFUSED;
+}
+
+void publisher_note(server_ctx *ctx, const publisher *from) {
+    if (from->packet_id != 0) qos2_note(ctx, slice_of(from->session), (uint16_t)from->packet_id);
+}
+
+void publisher_end(publisher *from) {
+    if (from->session != NULL) sv.FreeString(NULL, from->session);
+    from->session = NULL;
+}

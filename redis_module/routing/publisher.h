@@ -1,0 +1,28 @@
+/* publisher.h - FROM, EPOCH and PACKET of TOPIC.PUBLISH: who publishes, whether he may, and whether he did before.
+ *
+ * Invariants: nothing is written before all was checked; the identifier of a QoS 2 message is noted in the same atomic
+ * step in which the message is published, so that neither can be there without the other. */
+#ifndef HMQ_PUBLISHER_H
+#define HMQ_PUBLISHER_H
+
+#include "server/args.h"
+#include "module.h"
+
+typedef struct publisher {
+    hmq_slice client_id;   /* len 0: not named */
+    long long epoch;       /* 0: not asked */
+    long long packet_id;   /* 0: none */
+    server_string *session; /* session key, made by publisher_judge; NULL if neither EPOCH nor PACKET was given */
+} publisher;
+
+/* The next argument is one of the three words: reads it, *taken is true.  False after replying an error. */
+bool publisher_parse(args *a, publisher *from, bool *taken);
+
+typedef enum publisher_verdict { PUBLISHER_MAY, PUBLISHER_REPEATS, PUBLISHER_REFUSED } publisher_verdict;
+/* PUBLISHER_REFUSED after replying an error.  publisher_end in any case. */
+publisher_verdict publisher_judge(server_ctx *ctx, publisher *from, long long qos);
+/* After PUBLISHER_MAY: notes the packet identifier, if there is one. */
+void publisher_note(server_ctx *ctx, const publisher *from);
+void publisher_end(publisher *from);
+
+#endif

@@ -1,0 +1,74 @@
+/* push_budget.c - how many bytes may be pushed to the inboxes of sessions now. */
+#include "routing/push_budget.h"
+
+#include "server/push.h"
+#include "server/turns.h"
+
+static struct {
+    size_t turn_room;    /* bytes that may be pushed in this turn to inboxes whose link is not known */
+    size_t unlooked;     /* bytes pushed since the last look at the links */
+    size_t unattributed; /* of them, those of which nobody looked to which link they went */
+    bool is_crowded;     /* at that look a link held more than half of what it may */
+} budget = {.turn_room = PUSH_TURN_BYTES};
+
+/* What was pushed and not written: the server counts its buffer, but not always strings that it has not copied there. */
+static void settle(owner_entry *owner, size_t held, unsigned long long written) {
+    size_t gone = written > owner->written ? (size_t)(written - owner->written) : 0;
+    owner->unwritten += budget.unattributed; /* it may have got all of them */
+    owner->unwritten = held == 0 || written == 0 || gone >= owner->unwritten ? 0 : owner->unwritten - gone;
+    owner->written = written > 0 ? written : owner->written;
+    if (held > owner->unwritten) owner->unwritten = held;
+}
+
+static void look_at(session_index *sessions, owner_entry *owner, void *data) {
+    (void)sessions, (void)data;
+    size_t held;
+    unsigned long long written;
+    owner->has_link = owner->link != 0 && push_output(owner->link, &held, &written);
+    if (!owner->has_link) return;
+    settle(owner, held, written);
+    owner->room = owner->unwritten < PUSH_LINK_BYTES ? PUSH_LINK_BYTES - owner->unwritten : 0;
+    if (owner->room < PUSH_LINK_BYTES / 2) budget.is_crowded = true;
+}
+
+static void look(void) {
+    budget.is_crowded = false;
+    for (int db = 0; db < index_databases(); db++) {
+        session_index *sessions = index_exists(db) ? index_sessions(db) : NULL;
+        if (sessions != NULL) session_index_each_owner(sessions, look_at, NULL);
+    }
+    budget.unlooked = budget.unattributed = 0;
+}
+
+/* NULL: nobody that says SESSION.OWNER has the session. */
+static owner_entry *owner_of(server_ctx *ctx, const indexed_session *session) {
+    const session_entry *entry = index_opened(ctx, slice_of(session->key));
+    owner_entry *owner = entry == NULL ? NULL : entry->owner;
+    return owner != NULL && owner->has_link ? owner : NULL;
+}
+
+static bool take(size_t *room, size_t bytes) {
+    if (bytes > *room) return false;
+    *room -= bytes;
+    return true;
+}
+
+bool push_budget_allows(server_ctx *ctx, const indexed_session *session, size_t bytes) {
+    turns_wanted();
+    if (budget.unlooked + bytes > PUSH_LOOK_BYTES) look();
+    if (!budget.is_crowded && budget.unlooked + bytes <= PUSH_LOOK_BYTES) {
+        budget.unlooked += bytes;
+        budget.unattributed += bytes;
+        return true;
+    }
+    owner_entry *owner = owner_of(ctx, session);
+    bool is_allowed = take(owner != NULL ? &owner->room : &budget.turn_room, bytes);
+    if (is_allowed) budget.unlooked += bytes;
+    if (is_allowed && owner != NULL) owner->unwritten += bytes;
+    return is_allowed;
+}
+
+void push_budget_before_sleep(void) {
+    budget.turn_room = PUSH_TURN_BYTES;
+    if (budget.is_crowded) budget.unlooked = PUSH_LOOK_BYTES; /* a part of it is written now: the next push looks */
+}

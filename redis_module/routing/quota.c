@@ -1,0 +1,119 @@
+/* quota.c - how much there may be of what clients make. */
+#include "routing/quota.h"
+
+#include "topic/session_key.h"
+#include "server/errors.h"
+#include "routing/retained.h"
+
+/* Lines in the log, of all users together. */
+#define TOLD_MOST 10
+#define TOLD_EVERY_MS 10000
+
+bool quota_may_tell(usage_user *user) {
+    static long long begun_ms;
+    static unsigned told;
+    long long now_ms = sv.Milliseconds();
+    if (user != NULL && user->told_ms > 0 && now_ms - user->told_ms < QUOTA_TOLD_EVERY_S * 1000LL) return false;
+    if (now_ms - begun_ms >= TOLD_EVERY_MS) begun_ms = now_ms, told = 0;
+    if (told++ >= TOLD_MOST) return false;
+    if (user != NULL) user->told_ms = now_ms;
+    return true;
+}
+
+static void tell(server_ctx *ctx, usage_user *user, const char *what, size_t has, long long most) {
+    if (!quota_may_tell(user)) return;
+    sv.Log(ctx, "warning", "holdmq: %s has %zu %s, %lld is its bound: more are refused; said once in %d s",
+           shown(user->name), has, what, most, QUOTA_TOLD_EVERY_S);
+}
+
+static long long bound_of(const quota_claim *by, long long setting) {
+    return by->most >= 0 ? by->most : setting;
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------------------- */
+
+static bool allows_in_total(server_ctx *ctx, hmq_slice session) {
+    size_t count = session_index_count(index_of(ctx)->opened);
+    if (settings.max_sessions == 0 || count < (size_t)settings.max_sessions) return true;
+    if (session_index_find(index_of(ctx)->opened, session) != NULL) return true; /* it is counted already */
+    counters.sessions_refused++;
+    reply_error(ctx, ERROR_QUOTA, "the session %s would be one too many: there are %zu, holdmq.max-sessions is %lld",
+                shown_slice(session), count, settings.max_sessions);
+    return false;
+}
+
+static bool allows_of_user(server_ctx *ctx, hmq_slice session, const quota_claim *by) {
+    long long most = bound_of(by, settings.max_sessions_per_user);
+    if (by->identity.len == 0 || most == 0) return true;
+    const index_t *index = index_of(ctx);
+    usage_user *user = usage_find(index->usage, by->identity);
+    if (user == NULL || user->sessions < (size_t)most) return true;
+    const session_entry *entry = session_index_find(index->opened, session);
+    if (entry != NULL && entry->user == user) return true; /* it is counted already */
+    counters.user_sessions_refused++;
+    tell(ctx, user, "sessions", user->sessions, most);
+    reply_error(ctx, ERROR_QUOTA, "the session %s would be one too many of %s: it has %zu, %s %lld",
+                shown_slice(session), shown_slice(by->identity), user->sessions,
+                by->most >= 0 ? "its own bound is" : "holdmq.max-sessions-per-user is", most);
+    return false;
+}
+
+bool quota_allows_session(server_ctx *ctx, hmq_slice session, bool exists, const quota_claim *by) {
+    return (exists || allows_in_total(ctx, session)) && allows_of_user(ctx, session, by);
+}
+
+/* ---- retained messages ------------------------------------------------------------------------------------- */
+
+quota_claim quota_of_client(const index_t *index, hmq_slice client_id) {
+    quota_claim nobody = {.most = -1};
+    if (client_id.len == 0) return nobody;
+    size_t capacity = client_id.len * 3 + 2;
+    char *key = sv.Alloc(capacity);
+    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, key, capacity);
+    const session_entry *entry =
+        len == 0 ? NULL : session_index_find(index->opened, (hmq_slice){(const uint8_t *)key, len});
+    sv.Free(key);
+    if (entry == NULL || entry->user == NULL) return nobody;
+    return (quota_claim){slice_of(entry->user->name), entry->user_retained};
+}
+
+/* The user who has no room for a retained message more; NULL: it has. */
+static usage_user *full_user(const index_t *index, const quota_claim *by) {
+    long long most = bound_of(by, settings.max_retained_per_user);
+    usage_user *user = most == 0 ? NULL : usage_find(index->usage, by->identity);
+    return user != NULL && user->retained >= (size_t)most ? user : NULL;
+}
+
+static bool refuse_total(server_ctx *ctx, size_t count, hmq_slice topic, bool reply) {
+    counters.retained_refused++;
+    if (reply)
+        reply_error(ctx, ERROR_QUOTA,
+                    "the retained message of %s would be one too many: there are %zu, holdmq.max-retained is %lld",
+                    shown_slice(topic), count, settings.max_retained);
+    return false;
+}
+
+static bool refuse_user(server_ctx *ctx, usage_user *user, hmq_slice topic, const quota_claim *by, bool reply) {
+    long long most = bound_of(by, settings.max_retained_per_user);
+    counters.user_retained_refused++;
+    tell(ctx, user, "retained messages", user->retained, most);
+    if (reply)
+        reply_error(ctx, ERROR_QUOTA, "the retained message of %s would be one too many of %s: it has %zu, %s %lld",
+                    shown_slice(topic), shown(user->name), user->retained,
+                    by->most >= 0 ? "its own bound is" : "holdmq.max-retained-per-user is", most);
+    return false;
+}
+
+bool quota_allows_retained(server_ctx *ctx, const index_t *index, hmq_slice topic, const quota_claim *by, bool reply) {
+    size_t count = sv.DictSize(index->retained_keys);
+    bool is_full = settings.max_retained > 0 && count >= (size_t)settings.max_retained;
+    usage_user *user = full_user(index, by);
+    if ((!is_full && user == NULL) || retained_is_known(index, topic)) return true;
+    return is_full ? refuse_total(ctx, count, topic, reply) : refuse_user(ctx, user, topic, by, reply);
+}
+
+hmq_slice quota_holder(const index_t *index, hmq_slice topic, const quota_claim *by) {
+    const usage_user *full = full_user(index, by), *holder;
+    if (full == NULL || !retained_find(index, topic, &holder)) return by->identity;
+    return holder == NULL ? (hmq_slice){0} : slice_of(holder->name);
+}

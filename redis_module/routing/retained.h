@@ -1,0 +1,40 @@
+/* retained.h - the retained message of a topic: one hash, readable by anybody.
+ *
+ *     {<topic>}_retained   HASH  topic, payload, qos, time (ms since 1970), publisher, properties, identity
+ *
+ * `identity` is there only if the message counts for a user (routing/quota.h).  Versions that do not know it leave it as it is.
+ *
+ * It expires with the message's own expiry, never without one (MQTT 3.1.1 section 3.3.1.3). */
+#ifndef HMQ_RETAINED_H
+#define HMQ_RETAINED_H
+
+#include "topic/record.h"
+#include "index/index.h"
+#include "module.h"
+
+#define RETAINED_FIELDS 6
+
+typedef struct retained_message {
+    hmq_record record; /* points into the fields */
+    server_string *fields[RETAINED_FIELDS];
+} retained_message;
+
+/* Keeps the record as its topic's retained message; an empty payload removes it.  False after replying WRONGTYPE. */
+/* `identity`: for whom it counts; len 0: for nobody. */
+bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record, hmq_slice identity);
+
+/* The slot of the key in which a topic's message is kept. */
+unsigned retained_slot(hmq_slice topic);
+/* Is the topic's key free, or a hash? */
+bool retained_may_write(server_ctx *ctx, hmq_slice topic);
+
+/* False if the key has expired or is no retained message.  After true: retained_read_end. */
+bool retained_read(server_ctx *ctx, server_string *key, retained_message *message);
+void retained_read_end(retained_message *message);
+
+/* Has the topic a retained message, as far as the index knows? */
+bool retained_is_known(const index_t *index, hmq_slice topic);
+/* The same, and for whom it counts (NULL: for nobody). */
+bool retained_find(const index_t *index, hmq_slice topic, const usage_user **user);
+
+#endif

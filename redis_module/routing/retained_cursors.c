@@ -1,0 +1,631 @@
+/* retained_cursors.c - how far the retained messages of a subscription were handed over to its session. */
+#include "routing/retained_cursors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "topic/session_key.h"
+#include "topic/topic.h"
+#include "routing/delivery.h"
+#include "routing/delivery_parts.h"
+#include "routing/qos0.h"
+#include "server/replication.h"
+#include "routing/retained.h"
+#include "index/retained_topics.h"
+#include "index/session_hash.h"
+#include "server/turns.h"
+
+/* One page, and one step of the server. */
+#define PAGE_MESSAGES 200
+#define PAGE_BYTES ((size_t)256 << 10)
+#define PAGE_VISITS 2000
+/* A page has so much, however slow the machine is. */
+#define PAGE_LEAST 100
+#define PAGE_LEAST_BYTES ((size_t)32 << 10)
+#define PAGE_NS 1000000LL /* its acknowledgement costs about as much */
+#define KICKS_NS 1000000LL /* of all pages that are read without a command */
+
+static const char filter_prefix[] = "filter:", topic_prefix[] = "topic:", full_field[] = "full";
+#define FILTER_PREFIX_LEN (sizeof filter_prefix - 1)
+#define TOPIC_PREFIX_LEN (sizeof topic_prefix - 1)
+
+typedef struct cursor {
+    server_string *filter;
+    subscription options;
+    long long number; /* grows with each cursor of the session */
+    long long since_ms;
+    server_string *topic; /* it was handed over up to here; NULL: it begins */
+} cursor;
+
+typedef struct session_cursors {
+    server_string *key;
+    cursor *list;
+    size_t count, room;
+    server_dict *ahead; /* topic -> number (as a pointer): handed over for the cursors up to it */
+    bool full;
+    bool is_kept;     /* in the keys: a subscription whose first page was the last one leaves no trace */
+    size_t last_page; /* messages */
+} session_cursors;
+
+/* ---- in memory --------------------------------------------------------------------------------------------- */
+
+static session_cursors *find(const index_t *index, hmq_slice session) {
+    if (sv.DictSize(index->cursors) == 0) return NULL;
+    return sv.DictGetC(index->cursors, session.data, session.len, NULL);
+}
+
+static session_cursors *make(index_t *index, hmq_slice session) {
+    session_cursors *s = find(index, session);
+    if (s != NULL) return s;
+    s = sv.Calloc(1, sizeof *s);
+    s->key = sv.CreateString(NULL, (const char *)session.data, session.len);
+    s->ahead = sv.CreateDict(NULL);
+    s->last_page = PAGE_MESSAGES;
+    sv.DictSetC(index->cursors, session.data, session.len, s);
+    return s;
+}
+
+static void cursor_free(cursor *c) {
+    sv.FreeString(NULL, c->filter);
+    if (c->topic != NULL) sv.FreeString(NULL, c->topic);
+}
+
+static void cursors_free(session_cursors *s) {
+    for (size_t i = 0; i < s->count; i++) cursor_free(&s->list[i]);
+    sv.Free(s->list);
+    sv.FreeDict(NULL, s->ahead);
+    sv.FreeString(NULL, s->key);
+    sv.Free(s);
+}
+
+static void forget(index_t *index, session_cursors *s) {
+    hmq_slice key = slice_of(s->key);
+    sv.DictDelC(index->cursors, key.data, key.len, NULL);
+    cursors_free(s);
+}
+
+void retained_cursors_free_all(server_dict *cursors) {
+    server_dict_iter *iter = sv.DictIteratorStartC(cursors, "^", NULL, 0);
+    void *s;
+    while (sv.DictNextC(iter, NULL, &s)) cursors_free(s);
+    sv.DictIteratorStop(iter);
+    sv.FreeDict(NULL, cursors);
+}
+
+static bool is_same(hmq_slice a, hmq_slice b) {
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+static cursor *cursor_of(const session_cursors *s, hmq_slice filter) {
+    for (size_t i = 0; i < s->count; i++)
+        if (is_same(slice_of(s->list[i].filter), filter)) return &s->list[i];
+    return NULL;
+}
+
+static cursor *add(session_cursors *s, hmq_slice filter) {
+    if (s->count == s->room) {
+        s->room = s->room == 0 ? 4 : s->room * 2;
+        s->list = sv.Realloc(s->list, s->room * sizeof *s->list);
+    }
+    s->list[s->count] = (cursor){.filter = sv.CreateString(NULL, (const char *)filter.data, filter.len)};
+    return &s->list[s->count++];
+}
+
+static void take_out(session_cursors *s, cursor *c) {
+    size_t place = (size_t)(c - s->list);
+    cursor_free(c);
+    memmove(c, c + 1, (s->count - place - 1) * sizeof *c);
+    s->count--;
+}
+
+static long long newest_number(const session_cursors *s) {
+    long long newest = 0;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->list[i].number > newest) newest = s->list[i].number;
+    return newest;
+}
+
+static bool is_ahead(const session_cursors *s, const cursor *c, hmq_slice topic) {
+    if (sv.DictSize(s->ahead) == 0) return false;
+    return (long long)(uintptr_t)sv.DictGetC(s->ahead, topic.data, topic.len, NULL) >= c->number;
+}
+
+static bool has_passed(const cursor *c, hmq_slice topic) {
+    static retained_position position;
+    if (c->topic == NULL) return false;
+    retained_position_set(&position, slice_of(c->topic));
+    return !retained_position_is_before(&position, topic);
+}
+
+/* ---- the hash ---------------------------------------------------------------------------------------------- */
+
+static server_string *field_of(const char *prefix, size_t len, hmq_slice name) {
+    char *text = sv.Alloc(len + name.len);
+    memcpy(text, prefix, len);
+    if (name.len > 0) memcpy(text + len, name.data, name.len);
+    server_string *field = sv.CreateString(NULL, text, len + name.len);
+    sv.Free(text);
+    return field;
+}
+
+static server_string *value_of(const cursor *c) {
+    char head[64];
+    server_string *options = subscription_text(c->options);
+    hmq_slice text = slice_of(options), topic = c->topic == NULL ? (hmq_slice){NULL, 0} : slice_of(c->topic);
+    int len =
+        snprintf(head, sizeof head, "%.*s %lld %lld ", (int)text.len, (const char *)text.data, c->number, c->since_ms);
+    sv.FreeString(NULL, options);
+    return field_of(head, (size_t)len, topic);
+}
+
+/* Sets a field, or with NULL removes it; replicated. */
+static void write_field(server_ctx *ctx, session_cursors *s, server_string *field, server_string *value) {
+    server_string *name = session_key_name(slice_of(s->key), HMQ_SUFFIX_CURSORS);
+    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    int type = sv.KeyType(hash);
+    if (value != NULL && (type == SERVER_HASH || type == SERVER_EMPTY)) {
+        sv.HashSet(hash, SERVER_HASH_NONE, field, value, NULL);
+        replicate(ctx, "HSET", "sss", name, field, value);
+        index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+        session_facts facts = session_facts_read(ctx, slice_of(s->key));
+        long long end_ms = facts.exists ? facts.expire_ms : sv.Milliseconds() + settings.session_ttl_s * 1000;
+        if (type == SERVER_EMPTY && end_ms != SERVER_NO_EXPIRE) key_set_expiry(ctx, hash, name, end_ms);
+    } else if (value == NULL && type == SERVER_HASH) {
+        sv.HashSet(hash, SERVER_HASH_NONE, field, SERVER_HASH_DELETE, NULL);
+        replicate(ctx, "HDEL", "ss", name, field);
+        index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", name);
+    }
+    sv.CloseKey(hash);
+    sv.FreeString(NULL, name);
+}
+
+static void write_cursor(server_ctx *ctx, session_cursors *s, const cursor *c, bool stands) {
+    server_string *field = field_of(filter_prefix, FILTER_PREFIX_LEN, slice_of(c->filter));
+    server_string *value = stands ? value_of(c) : NULL;
+    write_field(ctx, s, field, value);
+    sv.FreeString(NULL, field);
+    if (value != NULL) sv.FreeString(NULL, value);
+}
+
+static void delete_key(server_ctx *ctx, hmq_slice session) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_CURSORS);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    if (sv.KeyType(key) != SERVER_EMPTY) {
+        sv.UnlinkKey(key);
+        replicate(ctx, "UNLINK", "s", name);
+        index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
+    }
+    sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+}
+
+/* What is in memory comes to be in the keys: all that a first page has left. */
+static void keep(server_ctx *ctx, index_t *index, session_cursors *s) {
+    if (s->count == 0) {
+        if (s->is_kept) delete_key(ctx, slice_of(s->key));
+        forget(index, s);
+        return;
+    }
+    for (size_t i = 0; i < s->count && !s->is_kept; i++) write_cursor(ctx, s, &s->list[i], true);
+    s->is_kept = true;
+}
+
+/* <options> <number> <since> <topic> */
+static bool read_cursor(const server_string *value, cursor *c) {
+    hmq_slice text = slice_of(value);
+    const uint8_t *space = text.len == 0 ? NULL : memchr(text.data, ' ', text.len);
+    if (space == NULL) return false;
+    server_string *options = sv.CreateString(NULL, (const char *)text.data, (size_t)(space - text.data));
+    bool right = subscription_read(options, &c->options);
+    sv.FreeString(NULL, options);
+    size_t at = (size_t)(space - text.data) + 1;
+    long long *numbers[] = {&c->number, &c->since_ms};
+    for (size_t i = 0; right && i < 2; i++) {
+        size_t begin = at;
+        for (; at < text.len && text.data[at] >= '0' && text.data[at] <= '9'; at++)
+            *numbers[i] = *numbers[i] * 10 + (text.data[at] - '0');
+        right = at > begin && at - begin <= 15 && at < text.len && text.data[at] == ' ';
+        at += right;
+    }
+    hmq_slice topic = {text.data + at, right ? text.len - at : 0};
+    right = right && (topic.len == 0 || hmq_topic_check_name((const char *)topic.data, topic.len) == HMQ_TOPIC_OK);
+    if (right && topic.len > 0) c->topic = sv.CreateString(NULL, (const char *)topic.data, topic.len);
+    return right;
+}
+
+static void take_field(server_key *key, server_string *field, server_string *value, void *data) {
+    (void)key;
+    session_cursors *s = data;
+    hmq_slice name = slice_of(field);
+    cursor c = {0};
+    long long number;
+    if (value == NULL) return;
+    if (name.len > FILTER_PREFIX_LEN && memcmp(name.data, filter_prefix, FILTER_PREFIX_LEN) == 0) {
+        hmq_slice filter = {name.data + FILTER_PREFIX_LEN, name.len - FILTER_PREFIX_LEN};
+        if (hmq_topic_check_filter((const char *)filter.data, filter.len) != HMQ_TOPIC_OK || !read_cursor(value, &c))
+            return;
+        cursor *added = add(s, filter);
+        c.filter = added->filter;
+        *added = c;
+    } else if (name.len > TOPIC_PREFIX_LEN && memcmp(name.data, topic_prefix, TOPIC_PREFIX_LEN) == 0) {
+        hmq_slice topic = {name.data + TOPIC_PREFIX_LEN, name.len - TOPIC_PREFIX_LEN};
+        if (sv.StringToLongLong(value, &number) == SERVER_OK && number > 0)
+            sv.DictReplaceC(s->ahead, topic.data, topic.len, (void *)(uintptr_t)number);
+    } else if (slice_is(name, full_field)) {
+        s->full = true;
+    }
+}
+
+static int by_number(const void *a, const void *b) {
+    const cursor *x = a, *y = b;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+void retained_cursors_refresh(server_ctx *ctx, index_t *index, hmq_slice session) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_CURSORS);
+    if (index->pins[INDEX_CURSORS] > 0) {
+        index_doubt(index, slice_of(name));
+        sv.FreeString(NULL, name);
+        return;
+    }
+    session_cursors *s = find(index, session);
+    if (s != NULL) forget(index, s);
+    server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
+    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
+        s = make(index, session);
+        s->is_kept = true;
+        server_scan_cursor *scan = sv.ScanCursorCreate();
+        while (sv.ScanKey(hash, scan, take_field, s)) {}
+        sv.ScanCursorDestroy(scan);
+        if (s->count > 1) qsort(s->list, s->count, sizeof *s->list, by_number);
+        if (s->count == 0) forget(index, s);
+    }
+    if (hash != NULL) sv.CloseKey(hash);
+    sv.FreeString(NULL, name);
+}
+
+/* ---- handing over ------------------------------------------------------------------------------------------ */
+
+/* Who gets it. */
+typedef struct receiver_session {
+    server_ctx *ctx;
+    indexed_session session; /* key and inbox */
+    bool is_opened, is_connected;
+    size_t seen, delivered, stored, bytes;
+    bool is_full; /* the queue takes no more */
+} receiver_session;
+
+static receiver_session begin_receiver(server_ctx *ctx, const session_cursors *s) {
+    const session_entry *entry = session_index_find(index_of(ctx)->opened, slice_of(s->key));
+    return (receiver_session){
+        .ctx = ctx,
+        .session = {.key = s->key, .inbox = session_key_name(slice_of(s->key), HMQ_SUFFIX_INBOX)},
+        .is_opened = entry != NULL,
+        .is_connected = entry != NULL && entry->connected,
+    };
+}
+
+/* Into the queue, whatever its limit. */
+static bool store(receiver_session *to, queue_item *item) {
+    queue q;
+    queue_result result;
+    hmq_slice key = slice_of(to->session.key);
+    bool is_stored = queue_open(&q, to->ctx, key, SERVER_READ | SERVER_WRITE) &&
+                     queue_add(&q, item, 1, QUEUE_MAX_LIMIT, &result) == QUEUE_OK && item->packet_id != 0;
+    to->is_full = !is_stored && queue_length(&q) > 0; /* else it never has room for this message */
+    counters.topic_refused += !is_stored && !to->is_full;
+    queue_close(&q);
+    return is_stored;
+}
+
+static void hand_over_record(receiver_session *to, message *m, const delivery_how *how) {
+    queue_item item = {.value = delivery_encoded(m, how), .expire_ms = m->expire_ms};
+    if (how->qos == 0 && !to->is_connected) {
+        to->delivered += delivery_qos0(to->ctx, &to->session, item.value, true, item.expire_ms);
+        return;
+    }
+    if (!store(to, &item)) return;
+    if (how->qos == 0) qos0_note(to->ctx, slice_of(to->session.key), item.serial);
+    hmq_delivery delivery = delivery_of(&item, how->qos, true);
+    delivery_push(to->ctx, &to->session, item.value, &delivery);
+    counters.topic_stored++;
+    to->delivered++;
+    to->stored++;
+    to->bytes += slice_of(item.value).len;
+}
+
+/* Did the session's own client publish it?  (The key of its session tells.) */
+static bool is_own(const receiver_session *to, hmq_slice publisher) {
+    size_t capacity = publisher.len * 3 + 2;
+    if (publisher.len == 0) return false;
+    char *key = sv.Alloc(capacity);
+    size_t len = hmq_session_key_encode((const char *)publisher.data, publisher.len, key, capacity);
+    bool same = is_same((hmq_slice){(const uint8_t *)key, len}, slice_of(to->session.key));
+    sv.Free(key);
+    return same;
+}
+
+/* The retained message under this key, if there still is one and the cursor's session has not got it. */
+static void hand_over(receiver_session *to, const session_cursors *s, const cursor *c, server_string *key) {
+    retained_message kept;
+    to->seen++;
+    if (!retained_read(to->ctx, key, &kept)) return;
+    const hmq_record *record = &kept.record;
+    uint8_t most = c->options.options & SUBSCRIPTION_QOS;
+    bool no_local = (c->options.options & SUBSCRIPTION_NO_LOCAL) != 0;
+    bool came_live = is_ahead(s, c, record->topic) || (s->full && record->time_ms > c->since_ms);
+    if (!came_live && !(no_local && is_own(to, record->publisher))) {
+        message m;
+        message_begin(&m, record, sv.Milliseconds());
+        delivery_how how = {.qos = record->qos < most ? record->qos : most,
+                            .retain = true,
+                            .identifiers = &c->options.identifier,
+                            .identifier_count = c->options.identifier != 0};
+        hand_over_record(to, &m, &how);
+        message_end(&m);
+    }
+    retained_read_end(&kept);
+}
+
+static long long now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (long long)now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* What one step may do. */
+typedef struct allowance {
+    size_t messages, visits;
+    long long until_ns;
+} allowance;
+
+static bool is_used_up(const receiver_session *to, const allowance *may) {
+    if (to->is_full || to->delivered >= may->messages || to->bytes >= PAGE_BYTES) return true;
+    bool had_least = to->seen >= PAGE_LEAST || to->bytes >= PAGE_LEAST_BYTES;
+    return had_least && now_ns() >= may->until_ns;
+}
+
+static void move_to(cursor *c, server_string *topic) {
+    if (c->topic != NULL) sv.FreeString(NULL, c->topic);
+    c->topic = topic;
+}
+
+/* Reads one cursor on.  True: to its end. */
+static bool read_on(receiver_session *to, const index_t *index, const session_cursors *s, cursor *c, allowance *may) {
+    static retained_position position;
+    retained_page page = {.visits = may->visits};
+    char topic[HMQ_TOPIC_MAX_BYTES];
+    position.len = 0;
+    if (c->topic != NULL) retained_position_set(&position, slice_of(c->topic));
+    retained_topics_walk(index->retained, slice_of(c->filter), &position, &page);
+    may->visits = page.visits;
+    size_t done = 0;
+    for (bool goes_on = true; goes_on && done < page.count; goes_on = !is_used_up(to, may)) {
+        hand_over(to, s, c, page.keys[done]);
+        done += !to->is_full;
+    }
+    hmq_slice last = done == 0 ? (hmq_slice){NULL, 0} : slice_of(page.keys[done - 1]);
+    int64_t len = last.len == 0 ? 0 : hmq_retained_topic((const char *)last.data, last.len, topic, sizeof topic);
+    if (done == page.count && position.len > 0)
+        move_to(c, retained_position_topic(&position));
+    else if (len > 0)
+        move_to(c, sv.CreateString(NULL, topic, (size_t)len));
+    for (size_t i = 0; i < page.count; i++) sv.FreeString(NULL, page.keys[i]);
+    return page.end && done == page.count;
+}
+
+/* ---- pages ------------------------------------------------------------------------------------------------- */
+
+static server_dict *kicks; /* database and session key: to be fed in the next turn */
+static bool wake_pending;
+
+static void on_wake(void *data) {
+    (void)data;
+    wake_pending = false; /* that the loop turned is all that was wanted */
+}
+
+static void kick(server_ctx *ctx, hmq_slice session) {
+    int db = sv.GetSelectedDb(ctx);
+    uint8_t *name = sv.Alloc(sizeof db + session.len);
+    memcpy(name, &db, sizeof db);
+    memcpy(name + sizeof db, session.data, session.len);
+    if (kicks == NULL) kicks = sv.CreateDict(NULL);
+    sv.DictReplaceC(kicks, name, sizeof db + session.len, NULL);
+    sv.Free(name);
+    turns_wanted();
+    if (!wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
+}
+
+static bool wants_more(server_ctx *ctx, const session_cursors *s) {
+    queue q;
+    size_t few = s->last_page / 4 > 1 ? s->last_page / 4 : 1;
+    bool wants = queue_open(&q, ctx, slice_of(s->key), SERVER_READ) && queue_length(&q) <= few;
+    queue_close(&q);
+    return wants;
+}
+
+static size_t page_messages(void) {
+    size_t limit = (size_t)settings.session_limit / 4;
+    return limit < 1 ? 1 : limit < PAGE_MESSAGES ? limit : PAGE_MESSAGES;
+}
+
+static void feed(server_ctx *ctx, index_t *index, session_cursors *s, receiver_session *to) {
+    allowance may = {page_messages(), PAGE_VISITS, now_ns() + PAGE_NS};
+    while (s->count > 0 && may.visits > 0 && !is_used_up(to, &may)) {
+        cursor *c = &s->list[0];
+        bool is_over = read_on(to, index, s, c, &may);
+        if (s->is_kept) write_cursor(ctx, s, c, !is_over);
+        if (is_over) take_out(s, c);
+    }
+    s->last_page = to->delivered;
+}
+
+void retained_cursors_feed(server_ctx *ctx, hmq_slice session) {
+    index_t *index = index_of(ctx);
+    session_cursors *s = find(index, session);
+    if (s == NULL || can.cluster) return;
+    index_pin(index, INDEX_CURSORS);
+    receiver_session to = begin_receiver(ctx, s);
+    if ((!to.is_opened || to.is_connected) && wants_more(ctx, s)) {
+        feed(ctx, index, s, &to);
+        if (s->count > 0 && to.stored == 0 && !to.is_full) kick(ctx, session); /* nobody will acknowledge anything */
+    }
+    sv.FreeString(NULL, to.session.inbox);
+    if (s->count == 0 || !s->is_kept) keep(ctx, index, s);
+    index_unpin(index, INDEX_CURSORS);
+}
+
+void retained_cursors_feed_soon(server_ctx *ctx, hmq_slice session) {
+    if (!can.cluster && find(index_of(ctx), session) != NULL) kick(ctx, session);
+}
+
+bool retained_cursors_any_due(void) {
+    return kicks != NULL && sv.DictSize(kicks) > 0;
+}
+
+void retained_cursors_before_sleep(void) {
+    long long until_ns = 0;
+    while (kicks != NULL && sv.DictSize(kicks) > 0) {
+        size_t len;
+        int db;
+        if (until_ns == 0) until_ns = now_ns() + KICKS_NS;
+        server_dict_iter *iter = sv.DictIteratorStartC(kicks, "^", NULL, 0);
+        const char *name = sv.DictNextC(iter, &len, NULL);
+        memcpy(&db, name, sizeof db);
+        server_string *key = sv.CreateString(NULL, name + sizeof db, len - sizeof db);
+        sv.DictIteratorStop(iter);
+        uint8_t *entry = sv.Alloc(len);
+        memcpy(entry, &db, sizeof db);
+        memcpy(entry + sizeof db, slice_of(key).data, len - sizeof db);
+        sv.DictDelC(kicks, entry, len, NULL);
+        sv.Free(entry);
+        int flags = sv.GetContextFlags(detached);
+        bool may_write = (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING));
+        sv.SelectDb(detached, db);
+        if (may_write && !sv.AvoidReplicaTraffic()) retained_cursors_feed(detached, slice_of(key));
+        sv.FreeString(NULL, key);
+        if (now_ns() >= until_ns) break;
+    }
+    if (until_ns != 0) sv.SelectDb(detached, 0);
+    bool goes_on = kicks != NULL && sv.DictSize(kicks) > 0;
+    if (goes_on && !wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
+}
+
+/* ---- subscriptions ----------------------------------------------------------------------------------------- */
+
+void retained_cursors_begin(server_ctx *ctx, hmq_slice session, hmq_slice filter, subscription options) {
+    index_t *index = index_of(ctx);
+    if (can.cluster || sv.DictSize(index->retained) == 0) return;
+    session_cursors *s = make(index, session);
+    long long number = newest_number(s) + 1;
+    cursor *c = cursor_of(s, filter);
+    if (c != NULL) take_out(s, c);
+    c = add(s, filter);
+    c->options = options;
+    c->options.kind = SUBSCRIPTION_LIVE;
+    c->number = number;
+    c->since_ms = sv.Milliseconds();
+    if (s->is_kept) write_cursor(ctx, s, c, true);
+}
+
+void retained_cursors_end(server_ctx *ctx, hmq_slice session, hmq_slice filter) {
+    index_t *index = index_of(ctx);
+    session_cursors *s = find(index, session);
+    cursor *c = s == NULL ? NULL : cursor_of(s, filter);
+    if (c == NULL) return;
+    write_cursor(ctx, s, c, false);
+    take_out(s, c);
+    keep(ctx, index, s);
+}
+
+void retained_cursors_drop(server_ctx *ctx, hmq_slice session) {
+    index_t *index = index_of(ctx);
+    session_cursors *s = find(index, session);
+    delete_key(ctx, session);
+    if (s != NULL) forget(index, s);
+}
+
+/* ---- what is published meanwhile --------------------------------------------------------------------------- */
+
+static void note_ahead(server_ctx *ctx, session_cursors *s, hmq_slice topic) {
+    bool is_known = sv.DictGetC(s->ahead, topic.data, topic.len, NULL) != NULL;
+    server_string *field, *value;
+    if (!is_known && sv.DictSize(s->ahead) >= RETAINED_AHEAD_MAX) {
+        if (s->full) return;
+        s->full = true;
+        field = sv.CreateString(NULL, full_field, sizeof full_field - 1);
+        value = sv.CreateStringFromLongLong(NULL, 1);
+    } else {
+        long long number = newest_number(s);
+        sv.DictReplaceC(s->ahead, topic.data, topic.len, (void *)(uintptr_t)number);
+        field = field_of(topic_prefix, TOPIC_PREFIX_LEN, topic);
+        value = sv.CreateStringFromLongLong(NULL, number);
+    }
+    write_field(ctx, s, field, value);
+    sv.FreeString(NULL, field);
+    sv.FreeString(NULL, value);
+}
+
+/* Has the cursor still to come to the topic? */
+static bool is_to_come(const session_cursors *s, const cursor *c, hmq_slice topic) {
+    hmq_slice filter = slice_of(c->filter);
+    return hmq_topic_matches((const char *)filter.data, filter.len, (const char *)topic.data, topic.len) &&
+           !is_ahead(s, c, topic) && !has_passed(c, topic);
+}
+
+void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_session *session, hmq_slice topic,
+                            uint8_t qos) {
+    session_cursors *s = find(index, slice_of(session->key));
+    bool is_reached = false;
+    if (s == NULL) return;
+    index_pin(index, INDEX_CURSORS);
+    receiver_session to = begin_receiver(ctx, s);
+    server_string *key = retained_topics_find(index->retained, topic);
+    key = key == NULL ? NULL : sv.HoldString(NULL, key);
+    bool gets_it = qos > 0 || !to.is_opened || to.is_connected;
+    for (size_t i = 0; i < s->count && gets_it; i++) {
+        if (!is_to_come(s, &s->list[i], topic)) continue;
+        if (key != NULL) hand_over(&to, s, &s->list[i], key);
+        is_reached = true;
+    }
+    if (is_reached) note_ahead(ctx, s, topic);
+    if (key != NULL) sv.FreeString(NULL, key);
+    sv.FreeString(NULL, to.session.inbox);
+    index_unpin(index, INDEX_CURSORS);
+}
+
+/* ---- comparing --------------------------------------------------------------------------------------------- */
+
+static bool same_cursor(const cursor *a, const cursor *b) {
+    server_string *x = value_of(a), *y = value_of(b);
+    bool same = is_same(slice_of(x), slice_of(y));
+    sv.FreeString(NULL, x);
+    sv.FreeString(NULL, y);
+    return same;
+}
+
+static bool same_cursors(const session_cursors *a, const session_cursors *b) {
+    bool same = a->count == b->count && a->full == b->full && sv.DictSize(a->ahead) == sv.DictSize(b->ahead);
+    for (size_t i = 0; same && i < a->count; i++) {
+        const cursor *other = cursor_of(b, slice_of(a->list[i].filter));
+        same = other != NULL && same_cursor(&a->list[i], other);
+    }
+    return same;
+}
+
+void retained_cursors_compare(server_dict *a, server_dict *b,
+                              void (*differ)(void *context, const char *what, hmq_slice name), void *context) {
+    server_dict_iter *iter = sv.DictIteratorStartC(a, "^", NULL, 0);
+    size_t len;
+    const char *name;
+    void *value;
+    while ((name = sv.DictNextC(iter, &len, &value)) != NULL) {
+        const session_cursors *other = sv.DictGetC(b, name, len, NULL);
+        if (other == NULL || !same_cursors(value, other))
+            differ(context, "cursors of retained messages in the index but not in the keys, or different",
+                   (hmq_slice){(const uint8_t *)name, len});
+    }
+    sv.DictIteratorStop(iter);
+}

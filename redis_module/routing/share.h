@@ -1,0 +1,63 @@
+/* share.h - shared subscriptions ($share/<group>/<filter>): one member of a group gets each message.
+ *
+ *     published ──► a connected member, in turn ──► its queue, the record marked with the share
+ *          └──────► the group's queue {$share/<group>/<filter>}_messages, while no member is connected
+ *                        └──► members, as they connect or subscribe, in order, some at a time
+ *     a member leaves: what it was given and its client was not ──► other members, or the group's queue, in order
+ *     the last subscription ends: so does the group's queue
+ *
+ * Invariants:
+ *  1. A message of QoS 1 or 2 is in one queue of the group, a member's or the group's own, until it is acknowledged.
+ *  2. While something waits in the group's queue, what is published goes behind it.
+ *  3. QoS 0 goes to a connected member or to nobody.
+ *  4. Members whose queue is full are passed by, and those with more than their window (the largest of SESSION.FETCH …
+ *     WINDOW) unacknowledged if another has less.
+ *
+ * In a cluster the members' queues and the group's lie in several slots: what a command with a key moves between them, it
+ * moves after it has run, in the same step (server/command_slot.h).
+ *
+ * Finding a member is O(log n) each, at most MOST_CANDIDATES are looked at.  Giving back is O(m) with m messages in the
+ * member's queue that were not handed out (all, when the session ends), ending a group O(n) with n in its queue. */
+#ifndef HMQ_SHARE_H
+#define HMQ_SHARE_H
+
+#include "routing/delivery.h"
+#include "index/index.h"
+#include "module.h"
+
+/* Hands a message on its way to one member, or to the group's queue.  True if it was stored, or somebody heard it. */
+bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m);
+
+/* The same to a member that has room for it below its window (or so many messages of its own); false: none has. */
+#define SHARE_ROOM 1000
+bool share_give_if_room(server_ctx *ctx, index_t *index, share *s, message *m);
+
+typedef enum share_back {
+    SHARE_QUEUED, /* the member is away, or no member any more: what its client was not handed */
+    SHARE_ENDED,  /* the session ends: what is in flight with QoS 1, too (MQTT 5.0 section 4.8.2) */
+} share_back;
+/* What a member was given through shares (through `only`, if it has a length) goes to others.  It is not connected, or not
+ * subscribed, any more. */
+void share_give_back(server_ctx *ctx, hmq_slice session, share_back what, hmq_slice only);
+
+/* The shares that the session subscribes to: taken before it ends, and then, when it is out of the index, ended if nobody
+ * else subscribes to them: their queues are dropped (MQTT 5.0 section 4.8.2). */
+typedef struct share_names {
+    size_t count;
+    server_string **list;
+} share_names;
+share_names share_names_of(server_ctx *ctx, hmq_slice session);
+void share_names_end(server_ctx *ctx, share_names *names); /* frees them */
+/* The same for one share that a session unsubscribed from. */
+void share_end_if_left(server_ctx *ctx, hmq_slice filter);
+
+/* The session connected, or subscribed (then `only`): what waits for its groups is handed out, as much as goes at once. */
+void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only);
+
+/* Goes on handing out what waits (due.h); true if something is left that could go on at once. */
+bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms);
+
+/* The session asked for so many unacknowledged messages. */
+void share_note_window(server_ctx *ctx, hmq_slice session, size_t window);
+
+#endif

@@ -1,0 +1,165 @@
+/* share_replay.c - a group that reads history. */
+#include "routing/share_replay.h"
+
+#include <string.h>
+
+#include "topic/session_key.h"
+#include "topic/topic.h"
+#include "routing/delivery.h"
+#include "server/errors.h"
+#include "routing/replays.h"
+#include "routing/share.h"
+
+#define PAGE 200
+#define PAGE_BYTES (256 << 10)
+#define COMPLAINTS_MS 60000
+
+bool share_replays(const index_t *index, hmq_slice filter) {
+    return sv.DictSize(index->group_replays) > 0 &&
+           sv.DictGetC(index->group_replays, filter.data, filter.len, NULL) != NULL;
+}
+
+/* ---- the key ----------------------------------------------------------------------------------------------- */
+
+bool share_replay_is_key(hmq_slice name) {
+    static const char begin[] = "{$share/";
+    const size_t n = sizeof begin - 1;
+    return name.len > n && memcmp(name.data, begin, n) == 0 &&
+           hmq_session_key_of((const char *)name.data, name.len, HMQ_SUFFIX_REPLAYS) > 0;
+}
+
+static void note(index_t *index, hmq_slice filter, bool replays) {
+    if (replays)
+        sv.DictSetC(index->group_replays, filter.data, filter.len, index);
+    else
+        sv.DictDelC(index->group_replays, (void *)(uintptr_t)filter.data, filter.len, NULL);
+}
+
+void share_replay_refresh(server_ctx *ctx, index_t *index, hmq_slice name) {
+    size_t key_len = hmq_session_key_of((const char *)name.data, name.len, HMQ_SUFFIX_REPLAYS);
+    char *filter = sv.Alloc(name.len);
+    int64_t len = hmq_session_key_decode((const char *)name.data, key_len, filter, name.len);
+    server_string *key_name = sv.CreateString(NULL, (const char *)name.data, name.len), *value = NULL;
+    server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
+    if (len > 0) {
+        server_string *field = sv.CreateString(NULL, filter, (size_t)len);
+        if (key != NULL && sv.KeyType(key) == SERVER_HASH) sv.HashGet(key, SERVER_HASH_NONE, field, &value, NULL);
+        note(index, (hmq_slice){(const uint8_t *)filter, (size_t)len}, value != NULL);
+        sv.FreeString(NULL, field);
+    }
+    if (value != NULL) sv.FreeString(NULL, value);
+    if (key != NULL) sv.CloseKey(key);
+    sv.FreeString(NULL, key_name);
+    sv.Free(filter);
+}
+
+static void write(server_ctx *ctx, index_t *index, hmq_slice key, server_string *filter, server_string *value) {
+    session_replays_write(ctx, key, filter, value);
+    note(index, slice_of(filter), value != NULL);
+}
+
+void share_replay_begin(server_ctx *ctx, index_t *index, server_string *filter, server_string *value) {
+    if (share_find(index->shares, slice_of(filter)) != NULL) return; /* the first member's start counts */
+    server_string *key = share_key_of(slice_of(filter));
+    write(ctx, index, slice_of(key), filter, value);
+    sv.FreeString(NULL, key);
+}
+
+void share_replay_end(server_ctx *ctx, index_t *index, hmq_slice filter) {
+    if (!share_replays(index, filter)) return;
+    server_string *key = share_key_of(filter), *field = sv.CreateString(NULL, (const char *)filter.data, filter.len);
+    write(ctx, index, slice_of(key), field, NULL);
+    sv.FreeString(NULL, field);
+    sv.FreeString(NULL, key);
+}
+
+/* ---- reading on -------------------------------------------------------------------------------------------- */
+
+typedef struct reading {
+    server_ctx *ctx;
+    index_t *index;
+    share *s;
+    long long count, bytes; /* that are left */
+    bool blocked;           /* no member has room */
+    bool transient;         /* something of QoS 0 was given: nothing but time slows that down */
+} reading;
+
+static bool take(void *context, unsigned shard, const history_entry *entry) {
+    (void)shard;
+    reading *r = context;
+    if (r->count <= 0 || r->bytes <= 0) return false;
+    if (entry == NULL) return true;
+    const hmq_record *record = &entry->record;
+    message m;
+    message_begin(&m, record, sv.Milliseconds());
+    r->blocked = !share_give_if_room(r->ctx, r->index, r->s, &m);
+    message_end(&m);
+    if (r->blocked) return false;
+    r->transient = r->transient || record->qos == 0;
+    r->count--;
+    r->bytes -= (long long)(record->payload.len + record->topic.len + record->properties.len);
+    counters.replayed++;
+    return true;
+}
+
+/* Nobody asked, so nobody can be told: the log says it, now and then. */
+static void complain(const share *s, const char *what) {
+    static long long next_ms;
+    long long now_ms = sv.Milliseconds();
+    if (now_ms < next_ms) return;
+    next_ms = now_ms + COMPLAINTS_MS;
+    sv.Log(detached, "warning", "holdmq: the replay of %s stands still: %s was changed by others", shown(s->filter),
+           what);
+}
+
+/* The shards from the first on.  True: all were read to their ends. */
+static bool read_shards(const reading *r, history_page *page, session_replay *replay, size_t *next) {
+    size_t stopped = 0;
+    history_page_end result = history_page_read_all(page, replay->cursors, replay->shards, &stopped);
+    if (result == HISTORY_PAGE_CORRUPT || result == HISTORY_PAGE_ERROR) complain(r->s, "its history");
+    *next = stopped + 1;
+    return result == HISTORY_PAGE_END;
+}
+
+static bool is_same(const server_string *a, const server_string *b) {
+    hmq_slice x = slice_of(a), y = slice_of(b);
+    return x.len == y.len && memcmp(x.data, y.data, x.len) == 0;
+}
+
+static bool read_on(reading *r, server_string *value) {
+    session_replay replay;
+    hmq_slice key = slice_of(r->s->key), inner;
+    if (!session_replay_read(r->index, value, &replay)) {
+        complain(r->s, "its place");
+        return false;
+    }
+    if (replay.store == NULL || !share_is(slice_of(r->s->filter), &inner)) {
+        counters.replays_ended++;
+        write(r->ctx, r->index, key, r->s->filter, NULL);
+        return false;
+    }
+    history_page page = {.ctx = r->ctx,
+                         .store = replay.store,
+                         .filter = inner,
+                         .to_us = UINT64_MAX,
+                         .now_us = history_now_us(),
+                         .take = take,
+                         .context = r};
+    size_t next = 0;
+    history_page_allow(&page, 0, r->count);
+    bool end = read_shards(r, &page, &replay, &next);
+    counters.replays_missed += page.missed;
+    server_string *text = end ? NULL : session_replay_text(&replay, next);
+    if (text == NULL || !is_same(text, value)) write(r->ctx, r->index, key, r->s->filter, text);
+    if (text != NULL) sv.FreeString(NULL, text);
+    return !end && !r->blocked && !r->transient && page.visited > 0;
+}
+
+bool share_replay_on(server_ctx *ctx, index_t *index, share *s) {
+    if (can.cluster || !share_replays(index, slice_of(s->filter))) return false; /* history is on other nodes there */
+    server_string *value = session_replays_get(ctx, slice_of(s->key), s->filter);
+    reading r = {.ctx = ctx, .index = index, .s = s, .count = PAGE, .bytes = PAGE_BYTES};
+    bool more = value != NULL && read_on(&r, value);
+    if (value != NULL) sv.FreeString(NULL, value);
+    return more;
+}

@@ -1,0 +1,383 @@
+/* topic.c - the subscriptions of sessions, what a new one is handed, and TOPIC.RETAINED. */
+#include "routing/topic.h"
+
+#include <string.h>
+
+#include "topic/record.h"
+#include "topic/session_key.h"
+#include "server/args.h"
+#include "routing/delivery.h"
+#include "server/errors.h"
+#include "index/index.h"
+#include "queue/queue.h"
+#include "server/replication.h"
+#include "routing/retained.h"
+#include "routing/retained_cursors.h"
+#include "index/retained_topics.h"
+#include "session/session.h"
+#include "index/session_hash.h"
+#include "session/life.h"
+#include "routing/replays.h"
+#include "routing/share.h"
+#include "routing/share_replay.h"
+#include "server/slots_option.h"
+#include "index/subscription.h"
+
+enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
+
+/* ---- subscribing ------------------------------------------------------------------------------------------- */
+
+static bool check_filter(server_ctx *ctx, const server_string *filter, bool may_share) {
+    hmq_slice text = slice_of(filter), inner;
+    hmq_topic_error error = hmq_topic_check_filter((const char *)text.data, text.len);
+    if (error != HMQ_TOPIC_OK) {
+        reply_invalid_topic(ctx, "the topic filter", filter, error);
+        return false;
+    }
+    if (may_share || !share_is(text, &inner)) return true;
+    reply_error(ctx, ERROR_INVALIDTOPIC,
+                "the topic filter %s is that of a shared subscription: an ordinary one expected", shown(filter));
+    return false;
+}
+
+static bool check_subscription(server_ctx *ctx, const server_string *filter, const server_string *text,
+                               subscription_request *asked) {
+    hmq_slice inner;
+    if (!check_filter(ctx, filter, true) || !subscription_parse(ctx, text, asked)) return false;
+    if (!share_is(slice_of(filter), &inner)) return true;
+    bool no_local = (asked->wanted.options & SUBSCRIPTION_NO_LOCAL) != 0;
+    if (!no_local && asked->wanted.kind != SUBSCRIPTION_APPLICATION) return true;
+    reply_error(ctx, ERROR_SYNTAX, "options is %s for the shared subscription %s: %s not for these", shown(text),
+                shown(filter), no_local ? "no local is" : "an application's kind is");
+    return false;
+}
+
+/* The hash of filters, open for writing; NULL after replying WRONGTYPE. */
+static server_key *open_subscriptions(server_ctx *ctx, hmq_slice session, server_string **name) {
+    *name = session_key_name(session, HMQ_SUFFIX_SUBSCRIPTIONS);
+    server_key *hash = sv.OpenKey(ctx, *name, SERVER_READ | SERVER_WRITE);
+    int type = sv.KeyType(hash);
+    if (type == SERVER_HASH || type == SERVER_EMPTY) return hash;
+    reply_wrong_type(ctx, *name, "a hash");
+    sv.CloseKey(hash);
+    sv.FreeString(NULL, *name);
+    return NULL;
+}
+
+/* In a cluster this node has only some of them: whoever subscribes asks all nodes, and hands over with SESSION.DELIVER. */
+static void begin_retained(server_ctx *ctx, hmq_slice session, hmq_slice filter, subscription asked, bool new) {
+    int handling = asked.options >> SUBSCRIPTION_RETAIN_HANDLING_SHIFT;
+    if (handling == RETAIN_DO_NOT_SEND || (handling == RETAIN_SEND_IF_NEW && !new)) return;
+    retained_cursors_begin(ctx, session, filter, asked);
+}
+
+/* Sets one field; true if the filter is new.  A subscription that reads history, and is renewed without a word about
+ * that, goes on with it. */
+static bool write_subscription(server_ctx *ctx, server_key *hash, server_string *name, server_string *filter,
+                               subscription_request *asked) {
+    server_string *stood = NULL, *text;
+    subscription before;
+    sv.HashGet(hash, SERVER_HASH_NONE, filter, &stood, NULL);
+    if (stood != NULL && !asked->replay && subscription_read(stood, &before)) asked->wanted.kind = before.kind;
+    text = subscription_text(asked->wanted);
+    sv.HashSet(hash, SERVER_HASH_NONE, filter, text, NULL);
+    replicate(ctx, "HSET", "sss", name, filter, text);
+    sv.FreeString(NULL, text);
+    if (stood != NULL) sv.FreeString(NULL, stood);
+    return stood == NULL;
+}
+
+/* Into the index, or out of it; where it is in history. */
+static void place_subscription(server_ctx *ctx, hmq_slice session, server_string *filter,
+                               const subscription_request *asked, server_string *replay) {
+    hmq_slice inner;
+    if (replay != NULL && share_is(slice_of(filter), &inner)) {
+        if (!asked->now) share_replay_begin(ctx, index_of(ctx), filter, replay);
+        replay = NULL;
+    }
+    bool live = asked->wanted.kind == SUBSCRIPTION_LIVE;
+    if (live)
+        index_set_filter(index_of(ctx), session, slice_of(filter), subscription_pack(asked->wanted));
+    else
+        index_remove_filter(index_of(ctx), session, slice_of(filter));
+    if (replay != NULL || asked->replay) session_replays_write(ctx, session, filter, live ? NULL : replay);
+}
+
+/* Subscriptions end with their session; without one, after the default time to live. */
+static long long end_of_subscriptions(const session_state *state) {
+    return state->exists ? state->expire_ms : sv.Milliseconds() + settings.session_ttl_s * 1000;
+}
+
+typedef struct subscribing {
+    server_string *filter;
+    subscription_request asked;
+    server_string *replay; /* where it is in history, to be written; NULL: nothing is */
+    bool new;
+} subscribing;
+
+/* Reads all pairs and prepares what they need; false after replying why not, with nothing written. */
+static bool prepare_all(server_ctx *ctx, hmq_slice session, subscribing *list, server_string **argv, int pairs,
+                        bool *shares) {
+    hmq_slice inner;
+    size_t replays = 0;
+    bool any = false;
+    for (int i = 0; i < pairs; i++) {
+        list[i].filter = argv[2 * (size_t)i];
+        if (!check_subscription(ctx, list[i].filter, argv[2 * (size_t)i + 1], &list[i].asked)) return false;
+        any = any || list[i].asked.replay;
+        *shares = *shares || share_is(slice_of(list[i].filter), &inner);
+        replays += list[i].asked.replay && !share_is(slice_of(list[i].filter), &inner);
+    }
+    if (!any) return true;
+    if (!session_check_types(ctx, session) || !session_replays_have_room(ctx, session, replays)) return false;
+    for (int i = 0; i < pairs; i++) {
+        subscribing *one = &list[i];
+        if (!session_replays_prepare(ctx, session, one->filter, &one->asked, &one->replay)) return false;
+        bool is_share = share_is(slice_of(one->filter), &inner); /* the group replays, not its members */
+        bool read = one->asked.now && one->asked.wanted.kind == SUBSCRIPTION_REPLAYS;
+        if (is_share || read) one->asked.wanted.kind = SUBSCRIPTION_LIVE;
+    }
+    return true;
+}
+
+static void write_all(server_ctx *ctx, hmq_slice session, server_key *hash, server_string *name,
+                      const session_state *state, subscribing *list, int pairs) {
+    long long expire_ms = end_of_subscriptions(state);
+    for (int i = 0; i < pairs; i++) {
+        subscribing *one = &list[i];
+        one->new = write_subscription(ctx, hash, name, one->filter, &one->asked);
+        place_subscription(ctx, session, one->filter, &one->asked, one->replay);
+    }
+    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+    if (sv.GetAbsExpire(hash) != expire_ms) key_set_expiry(ctx, hash, name, expire_ms);
+    session_replays_expire(ctx, session, expire_ms);
+}
+
+static void hand_over_waiting(server_ctx *ctx, hmq_slice session, const subscribing *list, int pairs) {
+    hmq_slice inner;
+    for (int i = 0; i < pairs; i++) {
+        hmq_slice filter = slice_of(list[i].filter);
+        if (share_is(filter, &inner)) /* it gets no retained messages (MQTT 5.0 section 4.8.2) */
+            share_member_came(ctx, session, filter);
+        else
+            begin_retained(ctx, session, filter, list[i].asked.wanted, list[i].new);
+    }
+    retained_cursors_feed(ctx, session);
+}
+
+static void subscribe_all(server_ctx *ctx, hmq_slice session, subscribing *list, int pairs, bool shares) {
+    session_state state;
+    server_string *name;
+    if (!session_state_read(ctx, session, &state)) return;
+    session_state_free(&state);
+    if (shares && state.exists && !state.shares) { /* moves the end of the hash: before it is opened */
+        if (!session_check_types(ctx, session)) return;
+        session_mark_shares(ctx, session, &state);
+        session_state_peek(ctx, session, &state);
+        session_state_free(&state);
+    }
+    server_key *hash = open_subscriptions(ctx, session, &name);
+    if (hash == NULL) return;
+    write_all(ctx, session, hash, name, &state, list, pairs);
+    sv.CloseKey(hash);
+    sv.FreeString(NULL, name);
+    sv.ReplyWithArray(ctx, pairs);
+    for (int i = 0; i < pairs; i++) sv.ReplyWithLongLong(ctx, list[i].new);
+    hand_over_waiting(ctx, session, list, pairs);
+}
+
+int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
+    args a = args_begin(ctx, argv, argc);
+    server_string *key;
+    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
+    int first = a.at, pairs = (argc - first) / 2;
+    if ((argc - first) % 2 != 0 || pairs == 0) {
+        return reply_error(ctx, ERROR_SYNTAX,
+                           "%d arguments behind the session key: pairs of filter and options expected", argc - first);
+    }
+    bool shares = false;
+    subscribing *list = sv.Calloc((size_t)pairs, sizeof *list);
+    if (prepare_all(ctx, slice_of(key), list, &argv[first], pairs, &shares))
+        subscribe_all(ctx, slice_of(key), list, pairs, shares);
+    for (int i = 0; i < pairs; i++) {
+        if (list[i].replay != NULL) sv.FreeString(NULL, list[i].replay);
+    }
+    sv.Free(list);
+    return SERVER_OK;
+}
+
+int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc) {
+    args a = args_begin(ctx, argv, argc);
+    server_string *key, *name;
+    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
+    if (!args_left(&a)) return reply_error(ctx, ERROR_SYNTAX, "filter is missing: at least one topic filter expected");
+    for (int i = a.at; i < argc; i++) {
+        if (!check_filter(ctx, argv[i], true)) return SERVER_OK;
+    }
+    server_key *hash = open_subscriptions(ctx, slice_of(key), &name);
+    if (hash == NULL) return SERVER_OK;
+    index_t *index = index_of(ctx);
+    size_t removed_count = 0;
+    sv.ReplyWithArray(ctx, argc - a.at);
+    for (int i = a.at; i < argc; i++) {
+        int stood = 0;
+        if (sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_EXISTS, argv[i], &stood, NULL);
+        if (stood) {
+            sv.HashSet(hash, SERVER_HASH_NONE, argv[i], SERVER_HASH_DELETE, NULL);
+            replicate(ctx, "HDEL", "ss", name, argv[i]);
+            index_remove_filter(index, slice_of(key), slice_of(argv[i]));
+            session_replays_write(ctx, slice_of(key), argv[i], NULL);
+            retained_cursors_end(ctx, slice_of(key), slice_of(argv[i]));
+            removed_count++;
+        }
+        sv.ReplyWithLongLong(ctx, stood);
+    }
+    if (removed_count > 0) index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", name);
+    if (removed_count > 0 && sv.KeyType(hash) == SERVER_EMPTY) index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
+    sv.CloseKey(hash);
+    sv.FreeString(NULL, name);
+    hmq_slice inner;
+    for (int i = a.at; i < argc; i++) {
+        if (!share_is(slice_of(argv[i]), &inner)) continue;
+        share_give_back(ctx, slice_of(key), SHARE_QUEUED, slice_of(argv[i]));
+        share_end_if_left(ctx, slice_of(argv[i]));
+    }
+    return SERVER_OK;
+}
+
+int session_subscriptions_command(server_ctx *ctx, server_string **argv, int argc) {
+    args a = args_begin(ctx, argv, argc);
+    server_string *key;
+    if (!args_session_key(&a, &key) || !args_end(&a)) return SERVER_OK;
+    if (!session_check_types(ctx, slice_of(key))) return SERVER_OK;
+    server_string *name = session_key_name(slice_of(key), HMQ_SUFFIX_SUBSCRIPTIONS);
+    server_reply *reply = sv.Call(ctx, "HGETALL", "s0", name);
+    if (reply != NULL)
+        sv.ReplyWithCallReply(ctx, reply);
+    else
+        reply_wrong_type(ctx, name, "a hash");
+    if (reply != NULL) sv.FreeCallReply(reply);
+    sv.FreeString(NULL, name);
+    return SERVER_OK;
+}
+
+/* ---- delivering to one session ----------------------------------------------------------------------------- */
+
+static bool check_record(server_ctx *ctx, const server_string *argument) {
+    hmq_record record;
+    hmq_slice bytes = slice_of(argument);
+    if (hmq_record_decode(bytes.data, bytes.len, &record) == 0 && record.type == HMQ_RECORD_PUBLISH &&
+        hmq_topic_check_name((const char *)record.topic.data, record.topic.len) == HMQ_TOPIC_OK)
+        return true;
+    reply_error(ctx, ERROR_SYNTAX, "the message %s is no record of a published message", shown(argument));
+    return false;
+}
+
+/* One that has expired by now is no longer delivered. */
+static bool deliver_record(server_ctx *ctx, const indexed_session *session, const server_string *argument) {
+    hmq_record record;
+    hmq_slice bytes = slice_of(argument);
+    long long now_ms = sv.Milliseconds();
+    hmq_record_decode(bytes.data, bytes.len, &record);
+    if (record.expires_ms > 0 && record.expires_ms <= now_ms) return false;
+    message m;
+    message_begin(&m, &record, now_ms);
+    delivery_how how = {.qos = record.qos, .retain = record.retain};
+    bool delivered = deliver(ctx, session, &m, &how);
+    message_end(&m);
+    return delivered;
+}
+
+int session_deliver_command(server_ctx *ctx, server_string **argv, int argc) {
+    args a = args_begin(ctx, argv, argc);
+    server_string *key;
+    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
+    if (!args_left(&a)) return reply_error(ctx, ERROR_SYNTAX, "record is missing: at least one message expected");
+    for (int i = a.at; i < argc; i++) {
+        if (!check_record(ctx, argv[i])) return SERVER_OK;
+    }
+    if (!session_check_types(ctx, slice_of(key))) return SERVER_OK;
+    indexed_session session = {.key = key, .inbox = session_key_name(slice_of(key), HMQ_SUFFIX_INBOX)};
+    long long delivered = 0;
+    for (int i = a.at; i < argc; i++) delivered += deliver_record(ctx, &session, argv[i]);
+    sv.FreeString(NULL, session.inbox);
+    return sv.ReplyWithLongLong(ctx, delivered);
+}
+
+/* ---- asking for retained messages -------------------------------------------------------------------------- */
+
+typedef struct retained_list {
+    server_ctx *ctx;
+    long count, most;
+    bool values;
+    slots_option slots;
+} retained_list;
+
+static void reply_record(server_ctx *ctx, const hmq_record *record) {
+    size_t size = hmq_record_size(record);
+    uint8_t *bytes = sv.Alloc(size);
+    hmq_record_encode(record, bytes, size);
+    sv.ReplyWithStringBuffer(ctx, (const char *)bytes, size);
+    sv.Free(bytes);
+}
+
+static void list_one(retained_list *list, server_string *key) {
+    retained_message kept;
+    if (list->slots.given && !slots_option_lists(&list->slots, slots_of_key(slice_of(key)))) return;
+    if (!retained_read(list->ctx, key, &kept)) return;
+    if (list->values)
+        reply_record(list->ctx, &kept.record);
+    else
+        sv.ReplyWithStringBuffer(list->ctx, (const char *)kept.record.topic.data, kept.record.topic.len);
+    retained_read_end(&kept);
+    list->count++;
+}
+
+static void list_retained(retained_list *list, server_dict *topics, hmq_slice filter) {
+    static retained_position position;
+    retained_page page = {.end = false};
+    for (position.len = 0; !page.end && list->count < list->most;) {
+        page.visits = SIZE_MAX;
+        retained_topics_walk(topics, filter, &position, &page);
+        for (size_t i = 0; i < page.count; i++) {
+            if (list->count < list->most) list_one(list, page.keys[i]);
+            sv.FreeString(NULL, page.keys[i]);
+        }
+    }
+}
+
+static bool parse_retained(args *a, server_string **filter, retained_list *list) {
+    long long most = 1000;
+    if (!args_string(a, "filter", filter) || !check_filter(a->ctx, *filter, false)) return false;
+    while (args_left(a)) {
+        if (args_take_word(a, "COUNT")) {
+            if (!args_number(a, "COUNT", 1, 1000000, &most)) return false;
+        } else if (args_take_word(a, "VALUES")) {
+            list->values = true;
+        } else if (args_take_word(a, "SLOTS")) {
+            if (!slots_option_parse(a, &list->slots)) return false;
+        } else {
+            return args_end(a);
+        }
+    }
+    list->most = (long)most;
+    return true;
+}
+
+int topic_retained_command(server_ctx *ctx, server_string **argv, int argc) {
+    args a = args_begin(ctx, argv, argc);
+    server_string *filter;
+    retained_list list = {.ctx = ctx};
+    if (!parse_retained(&a, &filter, &list)) return SERVER_OK;
+    hmq_slice text = slice_of(filter);
+    index_t *index = index_of(ctx);
+    if (list.slots.given) slots_served(&list.slots.asked);
+    if (list.slots.given) sv.ReplyWithArray(ctx, 2);
+    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
+    index_pin(index, INDEX_RETAINED);
+    list_retained(&list, index->retained, text);
+    index_unpin(index, INDEX_RETAINED);
+    sv.ReplySetArrayLength(ctx, list.count);
+    if (list.slots.given) slots_option_reply_unserved(ctx, &list.slots);
+    return SERVER_OK;
+}

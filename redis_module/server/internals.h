@@ -1,0 +1,41 @@
+/* internals.h - the server's own functions that the module API does not offer, found by name: the only place that uses them.
+ *
+ * lookupClientByID, addReplyPubsubMessage, addReplyPubsubPatMessage, clientTotalPubSubSubscriptionCount,
+ * getClientOutputBufferMemoryUsage, scriptGetCaller, authRequired, serverPubsubSubscriptionCount and
+ * serverPubsubShardSubscriptionCount have the same signatures in Redis from 7.0.1 on and in Valkey, enterExecutionUnit,
+ * exitExecutionUnit and afterCommand from 7.2 on; clients and strings stay opaque.  What is missing is answered "not known". */
+#ifndef HMQ_INTERNALS_H
+#define HMQ_INTERNALS_H
+
+#include "module.h"
+
+typedef struct server_client server_client;
+
+/* Looks for the functions, sets can.direct_push. */
+void internals_start(void);
+
+/* The client of an id; NULL if it is gone.  Only where can.direct_push. */
+server_client *internals_client(uint64_t id);
+void internals_push(server_client *client, server_string *channel, server_string *message, server_string *kind);
+void internals_push_pattern(server_client *client, server_string *pattern, server_string *channel,
+                            server_string *message);
+/* Subscriptions of a client that has the PUBSUB flag. */
+int internals_subscriptions(server_client *client);
+size_t internals_output_bytes(server_client *client);
+/* The same by the client's id, on every server that has both functions; false if that is not known, or the client is gone. */
+bool internals_output_of(uint64_t client, size_t *bytes);
+
+/* The client that the running script runs for; NULL if none runs, or that is not known. */
+server_client *internals_script_caller(void);
+/* Has the client authenticated, where the server asks for it?  False if that is not known. */
+bool internals_is_authenticated(uint64_t client);
+/* Has the server no subscriber of channels and patterns (or of shard channels) at all?  False if that is not known. */
+bool internals_nobody_subscribes(bool sharded);
+
+/* What the server does around a command, for what the module does before one (server/filter_unit.h).  Only where they are known. */
+bool internals_knows_units(void);
+void internals_begin_unit(void);
+/* Sends what was to be told to the client that the unit belongs to, and propagates what was written. */
+void internals_end_unit(server_client *client);
+
+#endif

@@ -1,0 +1,271 @@
+/* slots.c - knows which slots this node serves, and which are on their way. */
+#include "server/slots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/errors.h"
+
+#define REST_MS 1000   /* how old the view may grow */
+#define MOVING_MS 100  /* ... while a slot is on its way */
+#define EVENT_SLOTS_MOVED 19 /* Valkey 9: a slot is moved as a whole; no other server has an event of this number */
+#define ADDRESS_MAX_BYTES 280
+
+static struct {
+    uint8_t states[HMQ_SLOTS]; /* slot_state */
+    uint8_t before[HMQ_SLOTS]; /* in the view before */
+    uint64_t number;           /* of the view */
+    uint64_t changed[HMQ_SLOTS]; /* the view that found it in another state */
+    hmq_slot_set served;
+    bool moving;   /* some slot is */
+    bool doubtful; /* to be read again before the next use */
+    long long read_ms;
+    bool queued; /* a CLUSTER command waits in a transaction */
+    bool works;
+    long long works_ms; /* when that was asked */
+} view;
+
+/* ---- CLUSTER NODES ----------------------------------------------------------------------------------------- */
+
+/* One line:  <id> <host>:<port>@<bus>[,...] <flags> <primary> <ping> <pong> <epoch> <link> [<slots> ...]
+ * Slots:     <n>  <first>-<last>  [<n>->-<id of the target>]  [<n>-<-<id of the source>] */
+enum { FIELD_ID, FIELD_ADDRESS, FIELD_FLAGS, FIELD_SLOTS = 8 };
+
+static hmq_slice next_part(hmq_slice *text, char separator) {
+    const uint8_t *found = memchr(text->data, separator, text->len);
+    hmq_slice part = {text->data, found == NULL ? text->len : (size_t)(found - text->data)};
+    size_t used = part.len + (found == NULL ? 0 : 1);
+    *text = (hmq_slice){text->data + used, text->len - used};
+    return part;
+}
+
+static hmq_slice field_of(hmq_slice line, int number) {
+    hmq_slice field = {line.data, 0};
+    for (int i = 0; i <= number; i++) field = next_part(&line, ' ');
+    return field;
+}
+
+static server_reply *read_nodes(hmq_slice *text) {
+    server_reply *reply = sv.Call(detached, "CLUSTER", "c", "NODES");
+    *text = (hmq_slice){(const uint8_t *)"", 0};
+    if (reply != NULL && sv.CallReplyType(reply) == SERVER_REPLY_STRING)
+        text->data = (const uint8_t *)sv.CallReplyStringPtr(reply, &text->len);
+    return reply;
+}
+
+static hmq_slice own_line(hmq_slice text) {
+    while (text.len > 0) {
+        hmq_slice line = next_part(&text, '\n'), flags = field_of(line, FIELD_FLAGS);
+        if (flags.len >= 6 && memmem(flags.data, flags.len, "myself", 6) != NULL) return line;
+    }
+    return text;
+}
+
+/* The number at the start of the text, which ends at a byte that is no digit; HMQ_SLOTS if it is none. */
+static unsigned slot_number(hmq_slice text, size_t *used) {
+    unsigned number = 0;
+    size_t at = 0;
+    for (; at < text.len && at < 5 && text.data[at] >= '0' && text.data[at] <= '9'; at++)
+        number = number * 10 + (unsigned)(text.data[at] - '0');
+    *used = at;
+    return at == 0 || number > HMQ_SLOTS ? HMQ_SLOTS : number;
+}
+
+static void set_state(unsigned slot, slot_state state) {
+    view.states[slot] = (uint8_t)state;
+    if (state == SLOT_SERVED)
+        view.served.words[slot / 64] |= 1ULL << (slot % 64);
+    else
+        view.served.words[slot / 64] &= ~(1ULL << (slot % 64));
+}
+
+/* Is the part "[<n>->-<id>]" (arrow "->-") or "[<n>-<-<id>]" (arrow "-<-")?  Then the slot and the other node's id. */
+static bool is_moving(hmq_slice part, const char *arrow, unsigned *slot, hmq_slice *other) {
+    size_t used;
+    if (part.len < 2 || part.data[0] != '[') return false;
+    hmq_slice inside = {part.data + 1, part.len - 2};
+    *slot = slot_number(inside, &used);
+    if (*slot == HMQ_SLOTS || inside.len < used + 3 || memcmp(inside.data + used, arrow, 3) != 0) return false;
+    *other = (hmq_slice){inside.data + used + 3, inside.len - used - 3};
+    return true;
+}
+
+static void take_part(hmq_slice part) {
+    unsigned slot;
+    hmq_slice other;
+    size_t used;
+    if (is_moving(part, "->-", &slot, &other)) {
+        set_state(slot, SLOT_MIGRATING);
+        view.moving = true;
+    } else if (is_moving(part, "-<-", &slot, &other)) {
+        set_state(slot, SLOT_IMPORTING);
+        view.moving = true;
+    } else if ((slot = slot_number(part, &used)) < HMQ_SLOTS) {
+        unsigned last = slot;
+        if (used < part.len && part.data[used] == '-')
+            last = slot_number((hmq_slice){part.data + used + 1, part.len - used - 1}, &used);
+        for (; slot <= last && slot < HMQ_SLOTS; slot++) set_state(slot, SLOT_SERVED);
+    }
+}
+
+static void note_changes(void) {
+    view.number++;
+    if (memcmp(view.states, view.before, sizeof view.states) == 0) return;
+    for (unsigned slot = 0; slot < HMQ_SLOTS; slot++) {
+        if (view.states[slot] != view.before[slot]) view.changed[slot] = view.number;
+    }
+}
+
+static void read_view(void) {
+    hmq_slice text;
+    server_reply *reply = read_nodes(&text);
+    memcpy(view.before, view.states, sizeof view.before);
+    memset(view.states, SLOT_ELSEWHERE, sizeof view.states);
+    memset(&view.served, 0, sizeof view.served);
+    view.moving = view.doubtful = false;
+    view.read_ms = sv.Milliseconds();
+    hmq_slice line = own_line(text);
+    for (int i = 0; i < FIELD_SLOTS; i++) next_part(&line, ' ');
+    while (line.len > 0) take_part(next_part(&line, ' ')); /* what moves stands behind the ranges */
+    note_changes();
+    if (reply != NULL) sv.FreeCallReply(reply);
+}
+
+/* ---- when the view is read again --------------------------------------------------------------------------- */
+
+void slots_command_comes(bool in_transaction) {
+    view.doubtful = true;
+    view.queued = view.queued || in_transaction;
+}
+
+void slots_transaction_comes(void) {
+    if (view.queued) view.doubtful = true;
+}
+
+static void on_slots_moved(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)ctx, (void)event, (void)sub, (void)data;
+    view.doubtful = true;
+}
+
+void slots_before_sleep(void) {
+    if (!can.cluster || view.doubtful) return;
+    view.doubtful = sv.Milliseconds() - view.read_ms >= (view.moving ? MOVING_MS : REST_MS);
+}
+
+void slots_start(server_ctx *ctx) {
+    view.doubtful = true;
+    if (can.cluster && can.valkey)
+        sv.SubscribeToServerEvent(ctx, (server_event){EVENT_SLOTS_MOVED, 1}, on_slots_moved); /* refused before 9.0 */
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------ */
+
+slot_state slots_state(unsigned slot) {
+    if (!can.cluster) return SLOT_SERVED;
+    if (view.doubtful || (view.states[slot] != SLOT_SERVED && sv.Milliseconds() != view.read_ms)) read_view();
+    return (slot_state)view.states[slot];
+}
+
+static bool ask_whether_it_works(void) {
+    server_reply *reply = sv.Call(detached, "CLUSTER", "c", "INFO");
+    size_t len = 0;
+    const char *text = reply == NULL ? NULL : sv.CallReplyStringPtr(reply, &len);
+    bool works = text != NULL && memmem(text, len, "cluster_state:ok", 16) != NULL;
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return works;
+}
+
+bool slots_cluster_works(void) {
+    if (!can.cluster) return true;
+    long long now_ms = sv.Milliseconds();
+    if (now_ms - view.works_ms < (view.works ? MOVING_MS : 1)) return view.works;
+    view.works_ms = now_ms;
+    return view.works = ask_whether_it_works();
+}
+
+static bool lacks(const hmq_slot_set *wanted) {
+    uint64_t missing = 0;
+    for (size_t i = 0; wanted != NULL && i < HMQ_SLOTS / 64; i++) missing |= wanted->words[i] & ~view.served.words[i];
+    return missing != 0;
+}
+
+const hmq_slot_set *slots_served(const hmq_slot_set *wanted) {
+    if (view.doubtful || (lacks(wanted) && sv.Milliseconds() != view.read_ms)) read_view();
+    return &view.served;
+}
+
+static void copy_address(hmq_slice text, hmq_slice id, char address[ADDRESS_MAX_BYTES]) {
+    while (text.len > 0) {
+        hmq_slice line = next_part(&text, '\n'), first = next_part(&line, ' ');
+        if (first.len != id.len || memcmp(first.data, id.data, id.len) != 0) continue;
+        hmq_slice host_and_port = next_part(&line, '@');
+        if (host_and_port.len >= ADDRESS_MAX_BYTES) return;
+        memcpy(address, host_and_port.data, host_and_port.len);
+        address[host_and_port.len] = 0;
+        return;
+    }
+}
+
+const char *slots_target(unsigned slot) {
+    static char address[ADDRESS_MAX_BYTES];
+    hmq_slice text, other;
+    unsigned moving;
+    server_reply *reply = read_nodes(&text);
+    hmq_slice line = own_line(text);
+    address[0] = 0;
+    while (line.len > 0) {
+        if (is_moving(next_part(&line, ' '), "->-", &moving, &other) && moving == slot)
+            copy_address(text, other, address);
+    }
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return address;
+}
+
+/* Is the slot one of this part, "<n>" or "<first>-<last>"? */
+static bool has_slot(hmq_slice part, unsigned slot) {
+    size_t used;
+    unsigned first = slot_number(part, &used), last = first;
+    if (first == HMQ_SLOTS) return false;
+    if (used < part.len && part.data[used] == '-')
+        last = slot_number((hmq_slice){part.data + used + 1, part.len - used - 1}, &used);
+    return slot >= first && slot <= last;
+}
+
+const char *slots_owner(unsigned slot) {
+    static char address[ADDRESS_MAX_BYTES];
+    hmq_slice text;
+    server_reply *reply = read_nodes(&text);
+    hmq_slice all = text;
+    address[0] = 0;
+    while (text.len > 0 && address[0] == 0) {
+        hmq_slice line = next_part(&text, '\n'), id = field_of(line, FIELD_ID);
+        for (int i = 0; i < FIELD_SLOTS; i++) next_part(&line, ' ');
+        while (line.len > 0 && address[0] == 0) {
+            if (has_slot(next_part(&line, ' '), slot)) copy_address(all, id, address);
+        }
+    }
+    if (reply != NULL) sv.FreeCallReply(reply);
+    return address;
+}
+
+uint64_t slots_view(void) {
+    return can.cluster ? view.number : 0;
+}
+
+uint64_t slots_changed(unsigned slot) {
+    return can.cluster ? view.changed[slot] : 0;
+}
+
+unsigned slots_of_key(hmq_slice key) {
+    return can.cluster ? hmq_slot_of((const char *)key.data, key.len) : 0;
+}
+
+bool slots_check_session(server_ctx *ctx, hmq_slice session) {
+    if (!can.cluster) return true;
+    unsigned slot = slots_of_key(session);
+    if (slots_state(slot) == SLOT_SERVED) return true;
+    if (!(sv.GetContextFlags(ctx) & SERVER_CTX_MASTER)) return true; /* a replica serves reads of its primary's slots */
+    reply_error(ctx, ERROR_TRYAGAIN, "slot %u of the session %s is on its way to another node: try again", slot,
+                shown_slice(session));
+    return false;
+}

@@ -1,0 +1,51 @@
+/* turns.c - listens to the event loop as long as that is wanted.
+ *
+ * A listener may not be removed while the server tells listeners of an event: a timer removes it. */
+#include "server/turns.h"
+
+#include "server/timers.h"
+
+#define IDLE_TURNS 16 /* so many without work, then ... */
+#define LEAVE_MS 100  /* ... so long, and the module listens no longer */
+
+static void (*end_of_turn)(server_ctx *);
+static bool (*more_to_do)(void);
+static bool is_listening, is_wanted, is_leaving;
+static unsigned idle_turns;
+
+static void listen(server_event_handler callback) {
+    sv.SubscribeToServerEvent(detached, (server_event){SERVER_EVENT_EVENTLOOP, 1}, callback);
+    is_listening = callback != NULL;
+}
+
+static void leave(server_ctx *ctx, void *data) {
+    (void)ctx, (void)data;
+    is_leaving = false;
+    if (idle_turns >= IDLE_TURNS && !is_wanted && is_listening) listen(NULL);
+}
+
+static module_timer leave_timer = {.fire = leave};
+
+static void on_event_loop(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)event, (void)data;
+    if (sub != SERVER_EVENTLOOP_BEFORE_SLEEP) return;
+    counters.turns_heard++;
+    end_of_turn(ctx);
+    bool has_work = is_wanted || more_to_do();
+    is_wanted = false;
+    idle_turns = has_work ? 0 : idle_turns + 1;
+    if (idle_turns < IDLE_TURNS || is_leaving) return;
+    is_leaving = true;
+    timers_arm(ctx, &leave_timer, LEAVE_MS);
+}
+
+void turns_wanted(void) {
+    is_wanted = true;
+    if (!is_listening) listen(on_event_loop);
+}
+
+void turns_start(void (*at_end)(server_ctx *), bool (*has_more)(void)) {
+    end_of_turn = at_end;
+    more_to_do = has_more;
+    turns_wanted();
+}

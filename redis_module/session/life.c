@@ -1,0 +1,261 @@
+/* life.c - how a session goes on and ends. */
+#include "session/life.h"
+
+#include <string.h>
+
+#include "topic/record.h"
+#include "topic/session_key.h"
+#include "index/index.h"
+#include "session/owner.h"
+#include "session/presence.h"
+#include "queue/queue.h"
+#include "server/replication.h"
+#include "routing/retained_cursors.h"
+#include "index/session_hash.h"
+#include "routing/share.h"
+#include "session/will.h"
+
+#define RETRY_MS 1000       /* no memory now */
+#define WRONG_TYPE_MS 60000 /* somebody else's keys stand under the session's names */
+
+static bool is_out_of_memory(server_ctx *ctx) {
+    return (sv.GetContextFlags(ctx) & SERVER_CTX_OOM) != 0;
+}
+
+/* ---- the end of the keys ----------------------------------------------------------------------------------- */
+
+static void forget_end(server_ctx *ctx, hmq_slice session) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    int stands = 0;
+    if (sv.KeyType(key) == SERVER_HASH)
+        sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "ends", &stands, NULL);
+    if (stands) {
+        sv.HashSet(key, SERVER_HASH_CFIELDS, "ends", SERVER_HASH_DELETE, NULL);
+        replicate(ctx, "HDEL", "sc", name, "ends");
+        index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", name);
+    }
+    sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+}
+
+void session_set_end(server_ctx *ctx, hmq_slice session, long long end_ms, bool kept, bool only_later) {
+    if (kept && end_ms != SERVER_NO_EXPIRE) {
+        session_state state;
+        session_state_peek(ctx, session, &state);
+        session_state_free(&state);
+        if (!only_later || end_ms > state.ends_ms)
+            session_fact_write(ctx, session, "ends", (uint64_t)end_ms, SERVER_NO_EXPIRE);
+        session_keys_expire(ctx, session, end_ms + KEPT_GRACE_MS, only_later);
+    } else {
+        forget_end(ctx, session);
+        session_keys_expire(ctx, session, end_ms, only_later);
+    }
+}
+
+void session_mark_shares(server_ctx *ctx, hmq_slice session, const session_state *state) {
+    long long end_ms = state->ends_ms > 0 ? state->ends_ms : state->expire_ms;
+    session_fact_write(ctx, session, "shares", 1, SERVER_NO_EXPIRE);
+    session_set_end(ctx, session, end_ms, true, false);
+    session_index_refresh(ctx, index_of(ctx)->opened, session);
+}
+
+void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent) {
+    queue q;
+    if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) queue_set_sent(&q, sent);
+    queue_close(&q);
+}
+
+void session_presume_sent(server_ctx *ctx, hmq_slice session, hmq_slice owner) {
+    queue q;
+    long long deaf_ms = owner_deaf_since(index_of(ctx)->opened, owner);
+    if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE))
+        queue_set_sent(&q, deaf_ms == 0 ? UINT64_MAX : queue_stored_by(&q, deaf_ms));
+    queue_close(&q);
+}
+
+/* ---- removing ---------------------------------------------------------------------------------------------- */
+
+void session_delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
+    server_string *name = session_key_name(session, suffix);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_WRITE);
+    if (sv.KeyType(key) != SERVER_EMPTY) {
+        sv.UnlinkKey(key);
+        replicate(ctx, "UNLINK", "s", name);
+        index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
+    }
+    sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+}
+
+size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
+    queue q;
+    size_t messages = 0;
+    session_state state;
+    session_state_peek(ctx, session, &state);
+    session_state_free(&state);
+    share_names shares = share_names_of(ctx, session);
+    if (state.shares) {
+        index_remove_session(index_of(ctx), session); /* what comes back does not come to it */
+        share_give_back(ctx, session, SHARE_ENDED, (hmq_slice){0});
+    }
+    if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) messages = queue_drop(&q);
+    queue_close(&q);
+    session_delete_key(ctx, session, HMQ_SUFFIX_SUBSCRIPTIONS);
+    session_delete_key(ctx, session, HMQ_SUFFIX_RECEIVED);
+    session_delete_key(ctx, session, HMQ_SUFFIX_PRODUCERS);
+    session_delete_key(ctx, session, HMQ_SUFFIX_REPLAYS);
+    retained_cursors_drop(ctx, session);
+    if (whole) session_delete_key(ctx, session, HMQ_SUFFIX_SESSION);
+    index_t *index = index_of(ctx);
+    index_remove_session(index, session);
+    session_index_refresh(ctx, index->opened, session);
+    share_names_end(ctx, &shares);
+    return messages;
+}
+
+/* The owner and epoch are those of the connection. */
+static void tell_gone(server_ctx *ctx, hmq_slice session, const session_state *state, const char *reason) {
+    presence what = {.session = session, .owner = state->owner, .epoch = state->epoch, .reason = reason};
+    if (state->connected) presence_tell(ctx, &what);
+}
+
+size_t session_finish(server_ctx *ctx, hmq_slice session, const session_state *state) {
+    will w;
+    bool has_will = state->epoch > 0 && will_read(ctx, session, &w);
+    size_t messages = session_drop_data(ctx, session, true);
+    if (has_will) will_publish(ctx, session, &w); /* behind the drop: the session itself gets it no more */
+    if (has_will) will_end(&w);
+    tell_gone(ctx, session, state, state->over ? "lost" : "dropped");
+    if (state->connected) session_notify_dropped(ctx, session, state->epoch);
+    return messages;
+}
+
+/* ---- the connection is gone -------------------------------------------------------------------------------- */
+
+static void mark_closed(server_ctx *ctx, hmq_slice session, const disconnection *how) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_WRITE);
+    server_string *zero = sv.CreateStringFromLongLong(NULL, 0);
+    server_string *expiry = sv.CreateStringFromLongLong(NULL, how->expiry_s);
+    server_string *epoch = sv.CreateStringFromLongLong(NULL, how->epoch);
+    sv.HashSet(key, SERVER_HASH_CFIELDS, "connected", zero, "expiry", expiry, NULL);
+    if (how->epoch > 0) sv.HashSet(key, SERVER_HASH_CFIELDS, "epoch", epoch, NULL);
+    sv.CloseKey(key);
+    if (how->epoch > 0)
+        replicate(ctx, "HSET", "scscscs", name, "connected", zero, "expiry", expiry, "epoch", epoch);
+    else
+        replicate(ctx, "HSET", "scscs", name, "connected", zero, "expiry", expiry);
+    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+    sv.FreeString(NULL, zero);
+    sv.FreeString(NULL, expiry);
+    sv.FreeString(NULL, epoch);
+    sv.FreeString(NULL, name);
+}
+
+/* What becomes of the will: NOW publishes it in this step, LATER leaves it to the deadline. */
+typedef enum will_fate { WILL_NONE, WILL_DISCARDED, WILL_NOW, WILL_LATER } will_fate;
+
+static will_fate fate_of(server_ctx *ctx, const will *w, const disconnection *how) {
+    if (!w->given) return WILL_NONE;
+    if (!how->with_will) return WILL_DISCARDED;
+    bool now = w->delay_s == 0 || how->expiry_s == 0;
+    return now && !is_out_of_memory(ctx) ? WILL_NOW : WILL_LATER;
+}
+
+static void go_away(server_ctx *ctx, hmq_slice session, const session_state *state, const disconnection *how,
+                    const will *w, will_fate fate) {
+    long long now_ms = sv.Milliseconds();
+    mark_closed(ctx, session, how);
+    if (fate == WILL_LATER)
+        will_set_due(ctx, session, now_ms + w->delay_s * 1000);
+    else if (fate != WILL_NONE)
+        will_forget(ctx, session);
+    session_set_end(ctx, session, now_ms + how->expiry_s * 1000, fate == WILL_LATER || state->shares, false);
+    session_index_refresh(ctx, index_of(ctx)->opened, session);
+}
+
+void session_disconnect(server_ctx *ctx, hmq_slice session, const session_state *state, const disconnection *how) {
+    will w;
+    will_read(ctx, session, &w);
+    will_fate fate = fate_of(ctx, &w, how);
+    if (how->expiry_s == 0 && fate != WILL_LATER)
+        session_drop_data(ctx, session, true);
+    else
+        go_away(ctx, session, state, how, &w, fate);
+    if (state->shares && (how->expiry_s > 0 || fate == WILL_LATER))
+        share_give_back(ctx, session, SHARE_QUEUED, (hmq_slice){0});
+    if (fate == WILL_NOW) will_publish(ctx, session, &w);
+    will_end(&w);
+    tell_gone(ctx, session, state, how->with_will ? "lost" : "closed");
+}
+
+void session_lose(server_ctx *ctx, hmq_slice session, const session_state *state) {
+    disconnection how = {.expiry_s = state->expiry_s, .with_will = true, .epoch = session_next_epoch(state->epoch)};
+    session_presume_sent(ctx, session, state->owner == NULL ? (hmq_slice){0} : slice_of(state->owner));
+    session_disconnect(ctx, session, state, &how);
+    session_notify_takeover(ctx, session, how.epoch);
+    counters.sessions_lost++;
+}
+
+long long session_next_epoch(long long last) {
+    static long long newest; /* follows the clock only: one session's odd epoch moves no other's */
+    long long now_ms = sv.Milliseconds();
+    newest = newest >= now_ms ? newest + 1 : now_ms;
+    return last >= newest ? last + 1 : newest;
+}
+
+static void notify(server_ctx *ctx, hmq_slice session, uint8_t kind, long long epoch) {
+    uint8_t bytes[HMQ_DELIVERY_HEADER_BYTES];
+    hmq_delivery notice = {.kind = kind, .serial = (uint64_t)epoch};
+    size_t len = hmq_delivery_encode_header(&notice, bytes, sizeof bytes);
+    server_string *inbox = session_key_name(session, HMQ_SUFFIX_INBOX);
+    server_string *text = sv.CreateString(NULL, (const char *)bytes, len);
+    sv.PublishMessage(ctx, inbox, text);
+    sv.FreeString(NULL, text);
+    sv.FreeString(NULL, inbox);
+}
+
+void session_notify_takeover(server_ctx *ctx, hmq_slice session, long long epoch) {
+    notify(ctx, session, HMQ_DELIVERY_TAKEN_OVER, epoch);
+}
+
+void session_notify_dropped(server_ctx *ctx, hmq_slice session, long long epoch) {
+    notify(ctx, session, HMQ_DELIVERY_DROPPED, epoch);
+}
+
+/* ---- what is due ------------------------------------------------------------------------------------------- */
+
+/* The delay of the will is over, the session is not. */
+static void publish_delayed(server_ctx *ctx, hmq_slice session, const session_state *state) {
+    will w;
+    bool given = will_read(ctx, session, &w);
+    will_forget(ctx, session);
+    session_set_end(ctx, session, state->ends_ms, state->shares, false);
+    session_index_refresh(ctx, index_of(ctx)->opened, session);
+    if (!given) return;
+    will_publish(ctx, session, &w);
+    will_end(&w);
+}
+
+long long session_do_due(server_ctx *ctx, hmq_slice session) {
+    session_state state;
+    long long now_ms = sv.Milliseconds(), again_ms = 0;
+    session_state_peek(ctx, session, &state);
+    bool due = state.epoch > 0 && session_state_due(&state) > 0 && session_state_due(&state) <= now_ms;
+    if (!due) {
+        session_index_refresh(ctx, index_of(ctx)->opened, session);
+    } else if (!session_types_hold(ctx, session)) {
+        again_ms = now_ms + WRONG_TYPE_MS;
+    } else if (state.has_will && is_out_of_memory(ctx)) {
+        again_ms = now_ms + RETRY_MS;
+    } else if (state.over) {
+        session_finish(ctx, session, &state);
+    } else if (state.connected) {
+        session_lose(ctx, session, &state);
+    } else {
+        publish_delayed(ctx, session, &state);
+    }
+    session_state_free(&state);
+    return again_ms;
+}

@@ -1,0 +1,9 @@
+/* replay.h - SESSION.REPLAY: reads history on for the subscriptions of a session that read it. */
+#ifndef HMQ_SESSION_REPLAY_H
+#define HMQ_SESSION_REPLAY_H
+
+#include "module.h"
+
+int session_replay_command(server_ctx *ctx, server_string **argv, int argc);
+
+#endif

@@ -13,7 +13,7 @@
 #define HMQ_COMMAND_ACCESS_H
 
 #include "history/store.h"
-#include "module.h"
+#include "server/state.h"
 
 /* May this user (NULL: no) read all that the store keeps? */
 bool command_access_may_see_store(server_string *user, const history_store *store);

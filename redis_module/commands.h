@@ -2,7 +2,7 @@
 #ifndef HMQ_COMMANDS_H
 #define HMQ_COMMANDS_H
 
-#include "module.h"
+#include "server/state.h"
 
 /* Registers every command with its flags, key specs, ACL categories and documentation.  NULL, or the name of the one that
  * the server refused. */

@@ -46,7 +46,6 @@ static const char control_channels[] =
 
 static const char default_rule[] = " hold=unheard last=off maxlen=10000 ttl=604800 deliver=last";
 
-struct settings settings;
 static char *default_policies; /* lives as long as the module: the server keeps no copy before LoadConfigs */
 
 /* ---- callbacks --------------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 #ifndef HMQ_CONFIG_H
 #define HMQ_CONFIG_H
 
-#include "module.h"
+#include "server/state.h"
 
 /* Registers and loads the settings.  Load argument: CHANNELS <glob> ..., which narrows the default policy's last rule
  * (all other channels) to these.  NULL, or a sentence that says what was wrong. */

@@ -6,7 +6,7 @@
 #ifndef HMQ_DUE_H
 #define HMQ_DUE_H
 
-#include "module.h"
+#include "server/state.h"
 
 void due_start(server_ctx *ctx);
 

@@ -2,7 +2,7 @@
 #ifndef HMQ_INFO_H
 #define HMQ_INFO_H
 
-#include "module.h"
+#include "server/state.h"
 
 void info_start(server_ctx *ctx);
 /* How new subscribers are served, as INFO and the load log say it. */

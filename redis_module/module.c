@@ -1,8 +1,5 @@
 /* module.c - loads the module: finds the API, starts every part, says what is on. */
-#include "module.h"
-
 #include <string.h>
-#include <strings.h>
 
 #include "channel/store.h"
 #include "commands.h"
@@ -24,39 +21,11 @@
 #include "session/sweep.h"
 #include "session/life.h"
 #include "server/slots.h"
+#include "server/state.h"
 #include "server/timers.h"
 #include "server/turns.h"
 
 #define OLDEST_SERVER 0x070000
-
-struct capabilities can;
-struct counters counters;
-server_ctx *detached;
-
-static void *allocate(size_t size) {
-    return sv.Alloc(size);
-}
-static void *resize(void *old, size_t size) {
-    return sv.Realloc(old, size);
-}
-static void release(void *memory) {
-    sv.Free(memory);
-}
-const hmq_allocator server_allocator = {allocate, resize, release};
-
-hmq_slice slice_of(const server_string *string) {
-    hmq_slice slice;
-    slice.data = (const uint8_t *)sv.StringPtrLen(string, &slice.len);
-    return slice;
-}
-
-void slow_step(const char *event, long long begun_ms) {
-    sv.LatencyAddSample(event, sv.Milliseconds() - begun_ms);
-}
-
-bool slice_is(hmq_slice slice, const char *word) {
-    return slice.len == strlen(word) && strncasecmp((const char *)slice.data, word, slice.len) == 0;
-}
 
 static int refuse(server_ctx *ctx, const char *why, const char *what) {
     if (sv.Log != NULL) sv.Log(ctx, "warning", "holdmq is not loaded: %s%s", why, what);

@@ -8,7 +8,7 @@
 #ifndef HMQ_CHANNEL_H
 #define HMQ_CHANNEL_H
 
-#include "module.h"
+#include "server/state.h"
 
 int channel_publish_command(server_ctx *ctx, server_string **argv, int argc);
 int channel_spublish_command(server_ctx *ctx, server_string **argv, int argc);

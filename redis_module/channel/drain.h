@@ -16,7 +16,7 @@
 #ifndef HMQ_DRAIN_H
 #define HMQ_DRAIN_H
 
-#include "module.h"
+#include "server/state.h"
 #include "server/push.h"
 
 /* Hands over what the channel holds in this database. */

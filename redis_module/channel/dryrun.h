@@ -9,7 +9,7 @@
 #ifndef HMQ_CHANNEL_DRYRUN_H
 #define HMQ_CHANNEL_DRYRUN_H
 
-#include "module.h"
+#include "server/state.h"
 
 int dryrun_start_command(server_ctx *ctx, server_string **argv, int argc);
 int dryrun_stop_command(server_ctx *ctx, server_string **argv, int argc);

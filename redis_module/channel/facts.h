@@ -11,7 +11,7 @@
 #ifndef HMQ_CHANNEL_FACTS_H
 #define HMQ_CHANNEL_FACTS_H
 
-#include "module.h"
+#include "server/state.h"
 
 /* The rule for a channel, NULL if none. */
 const hmq_rule *channel_rule_of(hmq_slice channel);

@@ -2,7 +2,7 @@
 #ifndef HMQ_GIVE_H
 #define HMQ_GIVE_H
 
-#include "module.h"
+#include "server/state.h"
 #include "server/push.h"
 
 /* From the selected database of the detached context, as policy and the receiver's rights allow.  The bytes that were

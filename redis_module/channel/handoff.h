@@ -14,7 +14,7 @@
 #ifndef HMQ_HANDOFF_H
 #define HMQ_HANDOFF_H
 
-#include "module.h"
+#include "server/state.h"
 #include "server/push.h"
 
 /* Follows clients that disconnect. */

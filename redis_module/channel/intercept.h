@@ -2,7 +2,7 @@
 #ifndef HMQ_INTERCEPT_H
 #define HMQ_INTERCEPT_H
 
-#include "module.h"
+#include "server/state.h"
 
 /* Registers the filter.  False if the server refuses. */
 bool intercept_start(server_ctx *ctx);

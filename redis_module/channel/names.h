@@ -11,7 +11,7 @@
 #define HMQ_CHANNEL_NAMES_H
 
 #include "topic/channel_key.h"
-#include "module.h"
+#include "server/state.h"
 
 /* The key of this kind.  The caller frees it. */
 server_string *channel_key(hmq_slice channel, hmq_channel_key_kind kind);

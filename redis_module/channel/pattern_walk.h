@@ -16,7 +16,7 @@
 #ifndef HMQ_PATTERN_WALK_H
 #define HMQ_PATTERN_WALK_H
 
-#include "module.h"
+#include "server/state.h"
 #include "server/push.h"
 
 /* Begins a walk for the receiver's pattern.  Nothing is given yet. */

@@ -30,7 +30,7 @@
 #include "base/hash.h"
 #include "history/cursor.h"
 #include "topic/trie.h"
-#include "module.h"
+#include "server/state.h"
 
 #define HISTORY_NAME_MAX 64
 #define HISTORY_STORES_MAX 256

@@ -20,7 +20,7 @@
 
 #include "topic/trie.h"
 #include "history/store.h"
-#include "module.h"
+#include "server/state.h"
 #include "index/sessions.h"
 #include "index/shares.h"
 

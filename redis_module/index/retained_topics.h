@@ -13,7 +13,7 @@
 #define HMQ_RETAINED_TOPICS_H
 
 #include "topic/topic.h"
-#include "module.h"
+#include "server/state.h"
 
 /* Where a walk is: behind this (encoded) topic. */
 typedef struct retained_position {

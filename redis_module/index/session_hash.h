@@ -10,7 +10,7 @@
 #ifndef HMQ_SESSION_HASH_H
 #define HMQ_SESSION_HASH_H
 
-#include "module.h"
+#include "server/state.h"
 
 typedef struct session_facts {
     bool usable; /* false: the name holds another type */

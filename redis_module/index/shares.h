@@ -13,7 +13,7 @@
 #define HMQ_SHARE_INDEX_H
 
 #include "topic/trie.h"
-#include "module.h"
+#include "server/state.h"
 #include "index/usage.h"
 
 /* In the trie: the subscriber is a share, not a session. */

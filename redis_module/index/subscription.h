@@ -7,7 +7,7 @@
 #ifndef HMQ_SUBSCRIPTION_H
 #define HMQ_SUBSCRIPTION_H
 
-#include "module.h"
+#include "server/state.h"
 
 #define SUBSCRIPTION_QOS 3u
 #define SUBSCRIPTION_NO_LOCAL 4u

@@ -17,7 +17,7 @@
 #ifndef HMQ_USAGE_H
 #define HMQ_USAGE_H
 
-#include "module.h"
+#include "server/state.h"
 
 /* A sum of bytes, valid in its era. */
 typedef struct usage_sum {

@@ -7,7 +7,7 @@
 #ifndef HMQ_SESSION_ATTEMPT_H
 #define HMQ_SESSION_ATTEMPT_H
 
-#include "module.h"
+#include "server/state.h"
 
 #define ATTEMPT_MAX_BYTES 255
 

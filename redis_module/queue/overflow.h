@@ -15,7 +15,7 @@
 #ifndef HMQ_QUEUE_OVERFLOW_H
 #define HMQ_QUEUE_OVERFLOW_H
 
-#include "module.h"
+#include "server/state.h"
 #include "index/session_hash.h"
 
 typedef enum overflow {

@@ -8,7 +8,7 @@
 #ifndef HMQ_PRODUCER_H
 #define HMQ_PRODUCER_H
 
-#include "module.h"
+#include "server/state.h"
 #include "queue/queue.h"
 
 #define PRODUCERS_MAX 1024      /* in one session */

@@ -20,7 +20,7 @@
 #ifndef HMQ_QUEUE_H
 #define HMQ_QUEUE_H
 
-#include "module.h"
+#include "server/state.h"
 
 #define QUEUE_MAX_LIMIT 65535
 #define QUEUE_MAX_TTL_S 2147483647LL

@@ -19,7 +19,7 @@
 #ifndef HMQ_QUEUE_TOTALS_H
 #define HMQ_QUEUE_TOTALS_H
 
-#include "module.h"
+#include "server/state.h"
 
 typedef struct queue_totals {
     bool known; /* a pass has ended since the start, and the server is not loading */

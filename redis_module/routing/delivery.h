@@ -4,7 +4,7 @@
 
 #include "topic/record.h"
 #include "index/index.h"
-#include "module.h"
+#include "server/state.h"
 
 /* How one session gets it. */
 typedef struct delivery_how {

@@ -12,7 +12,7 @@
 #define HMQ_PUBLISH_PRODUCER_H
 
 #include "server/args.h"
-#include "module.h"
+#include "server/state.h"
 
 #define PUBLISH_PRODUCER_ID_MAX 255
 

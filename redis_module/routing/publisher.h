@@ -6,7 +6,7 @@
 #define HMQ_PUBLISHER_H
 
 #include "server/args.h"
-#include "module.h"
+#include "server/state.h"
 
 typedef struct publisher {
     hmq_slice client_id;   /* len 0: not named */

@@ -13,7 +13,7 @@
 #define HMQ_PUSH_BUDGET_H
 
 #include "index/index.h"
-#include "module.h"
+#include "server/state.h"
 
 #define PUSH_LINK_BYTES ((size_t)4 << 20)
 #define PUSH_TURN_BYTES ((size_t)4 << 20)

@@ -14,7 +14,7 @@
 #define HMQ_QUOTA_H
 
 #include "index/index.h"
-#include "module.h"
+#include "server/state.h"
 #include "index/usage.h"
 
 #define QUOTA_MAX (1LL << 40)

@@ -23,7 +23,7 @@
 
 #include "history/page.h"
 #include "index/index.h"
-#include "module.h"
+#include "server/state.h"
 #include "index/subscription.h"
 
 #define SESSION_REPLAYS_MAX 64 /* of one session */

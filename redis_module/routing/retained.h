@@ -10,7 +10,7 @@
 
 #include "topic/record.h"
 #include "index/index.h"
-#include "module.h"
+#include "server/state.h"
 
 #define RETAINED_FIELDS 6
 

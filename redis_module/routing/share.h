@@ -23,7 +23,7 @@
 
 #include "routing/delivery.h"
 #include "index/index.h"
-#include "module.h"
+#include "server/state.h"
 
 /* Hands a message on its way to one member, or to the group's queue.  True if it was stored, or somebody heard it. */
 bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m);

@@ -15,7 +15,7 @@
 #define HMQ_SHARE_REPLAY_H
 
 #include "index/index.h"
-#include "module.h"
+#include "server/state.h"
 
 /* Does the group read history now? */
 bool share_replays(const index_t *index, hmq_slice filter);

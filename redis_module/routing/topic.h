@@ -8,7 +8,7 @@
 #define HMQ_MODULE_TOPIC_H
 
 #include "topic/record.h"
-#include "module.h"
+#include "server/state.h"
 #include "routing/quota.h"
 
 #define TOPIC_TTL_MAX_S 4294967295LL /* message expiry interval of MQTT 5.0 */

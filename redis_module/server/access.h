@@ -13,7 +13,7 @@
 #ifndef HMQ_ACCESS_H
 #define HMQ_ACCESS_H
 
-#include "module.h"
+#include "server/state.h"
 #include "server/push.h"
 
 /* May (S)PUBLISH to this channel by this client (0: unknown) be rewritten? */

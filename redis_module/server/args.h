@@ -2,7 +2,7 @@
 #ifndef HMQ_ARGS_H
 #define HMQ_ARGS_H
 
-#include "module.h"
+#include "server/state.h"
 
 /* The arguments of one command and how far they were read. */
 typedef struct args args;

@@ -16,7 +16,7 @@
 #ifndef HMQ_COMMAND_SLOT_H
 #define HMQ_COMMAND_SLOT_H
 
-#include "module.h"
+#include "server/state.h"
 
 /* Runs the handler of a command whose first argument is a key. */
 int command_slot_run(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc);

@@ -5,7 +5,7 @@
 #define HMQ_ERRORS_H
 
 #include "topic/topic.h"
-#include "module.h"
+#include "server/state.h"
 
 /* X(identifier, code) */
 #define HMQ_ERROR_CODES(X)                                                                                             \

@@ -7,7 +7,7 @@
 #ifndef HMQ_FILTER_UNIT_H
 #define HMQ_FILTER_UNIT_H
 
-#include "module.h"
+#include "server/state.h"
 
 /* Around the work of the filter: whose command comes, 0 if that is not known. */
 void filter_unit_client(uint64_t client);

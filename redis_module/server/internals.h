@@ -7,7 +7,7 @@
 #ifndef HMQ_INTERNALS_H
 #define HMQ_INTERNALS_H
 
-#include "module.h"
+#include "server/state.h"
 
 typedef struct server_client server_client;
 

@@ -2,7 +2,7 @@
 #ifndef HMQ_NAME_SET_H
 #define HMQ_NAME_SET_H
 
-#include "module.h"
+#include "server/state.h"
 
 typedef struct name_set {
     server_string **names; /* the caller's */

@@ -6,7 +6,7 @@
 #ifndef HMQ_NO_TOUCH_H
 #define HMQ_NO_TOUCH_H
 
-#include "module.h"
+#include "server/state.h"
 
 /* Asks for the clients that are connected when the module is loaded. */
 void no_touch_start(server_ctx *ctx);

@@ -5,7 +5,7 @@
 #ifndef HMQ_PUSH_H
 #define HMQ_PUSH_H
 
-#include "module.h"
+#include "server/state.h"
 
 typedef enum push_kind { PUSH_CHANNEL, PUSH_PATTERN, PUSH_SHARD } push_kind;
 

@@ -18,7 +18,7 @@
 #ifndef HMQ_REPLICATION_H
 #define HMQ_REPLICATION_H
 
-#include "module.h"
+#include "server/state.h"
 
 void replication_start(server_ctx *ctx);
 

@@ -18,7 +18,7 @@
 #define HMQ_SLOTS_H
 
 #include "topic/slot.h"
-#include "module.h"
+#include "server/state.h"
 
 typedef enum slot_state {
     SLOT_SERVED,    /* this node's, and at rest */

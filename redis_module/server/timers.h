@@ -4,7 +4,7 @@
 #ifndef HMQ_TIMERS_H
 #define HMQ_TIMERS_H
 
-#include "module.h"
+#include "server/state.h"
 
 typedef struct module_timer {
     server_timer fire;

@@ -5,7 +5,7 @@
 #ifndef HMQ_TURNS_H
 #define HMQ_TURNS_H
 
-#include "module.h"
+#include "server/state.h"
 
 /* `at_end` runs at the end of a turn, before replies are written; `has_more`: is there something to do in later turns? */
 void turns_start(void (*at_end)(server_ctx *), bool (*has_more)(void));

@@ -11,7 +11,7 @@
 #define HMQ_SESSION_IDENTITY_H
 
 #include "server/args.h"
-#include "module.h"
+#include "server/state.h"
 #include "session/session.h"
 
 #define IDENTITY_MAX_BYTES 2048

@@ -17,7 +17,7 @@
 #define HMQ_SESSION_LIFE_H
 
 #include "topic/session_key.h"
-#include "module.h"
+#include "server/state.h"
 #include "session/session.h"
 
 #define KEPT_GRACE_MS (24LL * 3600 * 1000)

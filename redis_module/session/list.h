@@ -2,7 +2,7 @@
 #ifndef HMQ_SESSION_LIST_H
 #define HMQ_SESSION_LIST_H
 
-#include "module.h"
+#include "server/state.h"
 
 int session_list_command(server_ctx *ctx, server_string **argv, int argc);
 

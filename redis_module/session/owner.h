@@ -17,7 +17,7 @@
 #define HMQ_OWNER_H
 
 #include "index/index.h"
-#include "module.h"
+#include "server/state.h"
 
 int session_owner_command(server_ctx *ctx, server_string **argv, int argc);
 

@@ -7,7 +7,7 @@
 #ifndef HMQ_PRESENCE_H
 #define HMQ_PRESENCE_H
 
-#include "module.h"
+#include "server/state.h"
 
 typedef struct presence {
     hmq_slice session;          /* session key */

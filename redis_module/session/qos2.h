@@ -2,7 +2,7 @@
 #ifndef HMQ_SESSION_QOS2_H
 #define HMQ_SESSION_QOS2_H
 
-#include "module.h"
+#include "server/state.h"
 
 typedef enum qos2_status { QOS2_NEW, QOS2_KNOWN, QOS2_WRONG_TYPE } qos2_status;
 

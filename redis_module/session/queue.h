@@ -2,7 +2,7 @@
 #ifndef HMQ_SESSION_QUEUE_H
 #define HMQ_SESSION_QUEUE_H
 
-#include "module.h"
+#include "server/state.h"
 
 int session_add_command(server_ctx *ctx, server_string **argv, int argc);
 int session_fetch_command(server_ctx *ctx, server_string **argv, int argc);

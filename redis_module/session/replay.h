@@ -2,7 +2,7 @@
 #ifndef HMQ_SESSION_REPLAY_H
 #define HMQ_SESSION_REPLAY_H
 
-#include "module.h"
+#include "server/state.h"
 
 int session_replay_command(server_ctx *ctx, server_string **argv, int argc);
 

@@ -10,7 +10,7 @@
 #ifndef HMQ_SESSION_H
 #define HMQ_SESSION_H
 
-#include "module.h"
+#include "server/state.h"
 #include "queue/queue.h"
 
 int session_open_command(server_ctx *ctx, server_string **argv, int argc);

@@ -8,7 +8,7 @@
 #ifndef HMQ_SESSION_SWEEP_H
 #define HMQ_SESSION_SWEEP_H
 
-#include "module.h"
+#include "server/state.h"
 
 #define SWEEP_GRACE_MS 60000
 

@@ -8,7 +8,7 @@
 #define HMQ_WILL_H
 
 #include "server/args.h"
-#include "module.h"
+#include "server/state.h"
 
 #define WILL_STRINGS 3
 

@@ -1,9 +1,9 @@
-/* module.h - the state of the module that its files share: settings, what the server can do, counters.
+/* state.h - the state of the module that its files share: settings, what the server can do, counters.
  *
  * One server is single-threaded towards its modules, so nothing here is locked.  Who writes what: settings
  * config.c; `can` module.c at load; counters whoever does the counted thing. */
-#ifndef HMQ_MODULE_H
-#define HMQ_MODULE_H
+#ifndef HMQ_STATE_H
+#define HMQ_STATE_H
 
 #include "base/base.h"
 #include "topic/policy.h"

@@ -24,6 +24,7 @@
 #include "server/state.h"
 #include "server/timers.h"
 #include "server/turns.h"
+#include "server/keyspace.h"
 
 #define OLDEST_SERVER 0x070000
 

@@ -10,6 +10,7 @@
 #include "index/index.h"
 #include "server/replication.h"
 #include "server/turns.h"
+#include "server/keyspace.h"
 
 /* A list's expiry is moved only when it would be moved by more than this part of the ttl, so that most messages
  * replicate as one RPUSH: a message lives at least its ttl, at most 1/64 longer. */

@@ -14,6 +14,8 @@
 #include "history/slots.h"
 #include "history/ticks.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
+#include "server/numbers.h"
 
 #define EPOCHS_OF_A_STORE 8 /* at least so many make up its bytes */
 #define TOPIC_ROOM 65536

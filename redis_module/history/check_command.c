@@ -6,6 +6,7 @@
 #include "server/errors.h"
 #include "history/history.h"
 #include "history/check.h"
+#include "server/numbers.h"
 
 #define SENTENCES_MAX 100 /* of a command */
 #define DEFAULT_COUNT 1000

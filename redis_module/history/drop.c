@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 #include "history/index.h"
 #include "history/live.h"
@@ -11,6 +10,8 @@
 #include "history/slots.h"
 #include "index/index.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
+#include "server/numbers.h"
 
 #define KEYS_BETWEEN_CLOCKS 16
 
@@ -27,42 +28,12 @@ static struct {
     bool found; /* a list of this page */
 } at;
 
-uint64_t history_monotonic_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 bool history_slice_left(history_slice *slice) {
     if (slice->keys <= 0) return false;
     bool asks = slice->until_us > 0 && slice->keys % KEYS_BETWEEN_CLOCKS == 0;
     if (asks && history_monotonic_us() >= slice->until_us) slice->keys = 1;
     slice->keys--;
     return slice->keys > 0;
-}
-
-typedef void (*notifier)(server_ctx *ctx, int type, const char *event, server_string *key);
-
-static bool drop_key(server_ctx *ctx, server_string *name, notifier notify) {
-    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
-    bool there = sv.KeyType(key) != SERVER_EMPTY;
-    if (there) {
-        sv.UnlinkKey(key);
-        replicate(ctx, "UNLINK", "s", name);
-        notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
-    }
-    sv.CloseKey(key);
-    sv.FreeString(NULL, name);
-    return there;
-}
-
-bool history_drop_key(server_ctx *ctx, server_string *name) {
-    return drop_key(ctx, name, index_notify);
-}
-
-/* A key of an epoch that nobody reads: what is remembered of the shard has nothing of it. */
-static bool drop_past(server_ctx *ctx, server_string *name) {
-    return drop_key(ctx, name, index_notify_others);
 }
 
 /* ---- an epoch ---------------------------------------------------------------------------------------------- */
@@ -120,7 +91,7 @@ static bool drop_page(server_ctx *ctx, const history_shard *state, unsigned bits
         if (!history_slice_left(slice)) return false;
         server_string *name = history_key(state->store, state->shard, "_%" PRIu32 "_%" PRIu32 "_%u_%u_%" PRIu32,
                                           at.epoch.epoch, at.pattern, at.slot, at.page, at.group);
-        if (drop_past(ctx, name)) at.found = true;
+        if (keyspace_drop_past(ctx, name)) at.found = true;
     }
     return true;
 }
@@ -160,10 +131,10 @@ static bool drop_epoch(server_ctx *ctx, const history_shard *state, const histor
             sv.FreeString(NULL, log);
             return false;
         }
-        drop_past(ctx, log);
+        keyspace_drop_past(ctx, log);
         next_pattern();
     }
-    drop_past(ctx, history_key(state->store, state->shard, "_%" PRIu32 "_marks", epoch->epoch));
+    keyspace_drop_past(ctx, history_key(state->store, state->shard, "_%" PRIu32 "_marks", epoch->epoch));
     at.begun = false;
     return true;
 }
@@ -209,7 +180,7 @@ static void forget_epoch(server_ctx *ctx, const history_shard *state, uint32_t e
 
 static void drop_patterns(server_ctx *ctx, const history_shard *state, uint32_t from, uint32_t to) {
     for (uint32_t g = from; g < to; g++)
-        drop_past(ctx, history_key(state->store, state->shard, "_%" PRIu32 "_patterns", g));
+        keyspace_drop_past(ctx, history_key(state->store, state->shard, "_%" PRIu32 "_patterns", g));
 }
 
 /* The first epoch that is being dropped is gone: its entry, and the sets that no later epoch uses. */
@@ -245,7 +216,7 @@ static bool drop_shard(server_ctx *ctx, history_shard *state, history_slice *sli
     drop_patterns(ctx, state, 1, state->generation + 1);
     static const char *const others[] = {"_prepared", "_producers", "_holds", "_epochs", ""};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        history_drop_key(ctx, history_key(state->store, state->shard, "%s", others[i]));
+        keyspace_drop(ctx, history_key(state->store, state->shard, "%s", others[i]));
     return true;
 }
 
@@ -263,8 +234,8 @@ bool history_drop_store(server_ctx *ctx, const history_store *store, history_sli
                    (int)store->name.len, (const char *)store->name.data, shard);
         else if (!drop_shard(ctx, &state, slice))
             return false;
-        if (can.cluster) history_drop_key(ctx, history_policy_key(store->name, shard));
+        if (can.cluster) keyspace_drop(ctx, history_policy_key(store->name, shard));
     }
-    if (!can.cluster) history_drop_key(ctx, history_policy_key(store->name, 0));
+    if (!can.cluster) keyspace_drop(ctx, history_policy_key(store->name, 0));
     return true;
 }

@@ -23,9 +23,6 @@ typedef struct history_slice {
     uint64_t until_us; /* history_monotonic_us; 0: no bound */
 } history_slice;
 
-/* A clock that no one sets, in microseconds. */
-uint64_t history_monotonic_us(void);
-
 /* Is some of the slice left?  Asks the clock now and then. */
 bool history_slice_left(history_slice *slice);
 
@@ -41,8 +38,5 @@ bool history_drop_store(server_ctx *ctx, const history_store *store, history_sli
 
 /* Is an epoch half removed that is not of this shard? */
 bool history_drop_is_elsewhere(server_ctx *ctx, const history_shard *state);
-
-/* Removes one key, whatever it holds; replicated.  The name is released.  False if there was none. */
-bool history_drop_key(server_ctx *ctx, server_string *name);
 
 #endif

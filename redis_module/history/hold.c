@@ -6,6 +6,8 @@
 
 #include "index/index.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
+#include "server/numbers.h"
 
 server_string *history_holds_key(const history_shard *state) {
     return history_key(state->store, state->shard, "_holds");

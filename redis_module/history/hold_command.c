@@ -10,6 +10,7 @@
 #include "history/visible.h"
 #include "index/index.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
 
 typedef struct holding {
     server_ctx *ctx;

@@ -9,6 +9,7 @@
 #include "history/slots.h"
 #include "history/switch.h"
 #include "history/visible.h"
+#include "server/numbers.h"
 
 #define STORE_FIELDS 3 /* beside the policy's */
 #define SHARD_FIELDS 11

@@ -5,6 +5,7 @@
 #include "history/slots.h"
 #include "history/uses.h"
 #include "history/visible.h"
+#include "server/numbers.h"
 
 #define WINDOW 64                                 /* messages side by side */
 #define WINDOWS (HISTORY_SAMPLE_MAX / WINDOW)     /* of all shards */

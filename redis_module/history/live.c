@@ -12,6 +12,7 @@
 #include "history/slots.h"
 #include "server/replication.h"
 #include "server/slots.h"
+#include "server/numbers.h"
 
 #define SUFFIX "_history"
 

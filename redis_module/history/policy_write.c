@@ -8,6 +8,7 @@
 #include "history/drop.h"
 #include "history/slots.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
 
 #define POLICY_FIELDS 11
 
@@ -72,7 +73,7 @@ void history_policy_write(server_ctx *ctx, const history_store *store, unsigned 
     if (store->learn_s > 0) add_number(&f, "learn", store->learn_s);
     if (can.cluster) add_number(&f, "changed", store->changed_ms);
     add_filters(&f, store);
-    history_drop_key(ctx, sv.HoldString(NULL, name)); /* filters that it had */
+    keyspace_drop(ctx, sv.HoldString(NULL, name)); /* filters that it had */
     write_fields(ctx, name, &f);
     sv.FreeString(NULL, name);
 }

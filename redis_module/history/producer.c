@@ -7,6 +7,8 @@
 #include "history/shard.h"
 #include "index/index.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
+#include "server/numbers.h"
 
 #define MAX_NUMBER 9007199254740991LL /* every language has whole numbers up to 2^53 - 1 */
 #define PRODUCERS_MAX 4096            /* in a shard */

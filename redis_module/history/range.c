@@ -12,6 +12,7 @@
 #include "history/page.h"
 #include "history/uses.h"
 #include "history/visible.h"
+#include "server/numbers.h"
 
 #define DEFAULT_COUNT 2000
 #define MAX_COUNT 100000

@@ -17,6 +17,7 @@
 #include "history/runs.h"
 #include "history/slots.h"
 #include "index/index.h"
+#include "server/numbers.h"
 
 #define DEFAULT_COUNT 1000
 #define MAX_COUNT 100000

@@ -7,6 +7,7 @@
 #include "history/drop.h"
 #include "history/hold.h"
 #include "history/slots.h"
+#include "server/numbers.h"
 
 #define SLICE_US 1000
 #define ROUND_US 1000000 /* from the beginning of one look at all stores to the next */

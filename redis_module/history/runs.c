@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "server/numbers.h"
 
 #define RUN_MAX_BYTES 32 /* two numbers and two spaces */
 

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "server/errors.h"
 #include "history/hold.h"
@@ -14,18 +13,14 @@
 #include "history/runs.h"
 #include "index/index.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
+#include "server/numbers.h"
 
 #define KEY_MAX_BYTES (HISTORY_NAME_MAX + 160)
 #define STATE_FIELDS 12
 #define NEEDED_FIELDS 8 /* what comes behind them counts as 0 if it is missing */
 #define CACHED_SETS 8
 #define FIRST_SET_BYTES 64
-
-uint64_t history_now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
 
 uint64_t history_writer(void) {
     static uint64_t writer;
@@ -141,20 +136,6 @@ void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole
 }
 
 /* ---- epochs ------------------------------------------------------------------------------------------------ */
-
-bool history_numbers(hmq_slice text, uint64_t *numbers, size_t count) {
-    size_t at = 0;
-    for (size_t i = 0; i < count; i++, at++) {
-        size_t begun = at;
-        for (numbers[i] = 0; at < text.len && text.data[at] >= '0' && text.data[at] <= '9'; at++) {
-            if (numbers[i] > (HMQ_ID_MAX - 9) / 10) return false;
-            numbers[i] = numbers[i] * 10 + (uint64_t)(text.data[at] - '0');
-        }
-        bool last = i + 1 == count;
-        if (at == begun || last != (at == text.len) || (!last && text.data[at] != ' ')) return false;
-    }
-    return true;
-}
 
 static bool take_epoch(const server_string *value, history_epoch *found) {
     uint64_t n[4];

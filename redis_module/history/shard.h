@@ -109,16 +109,10 @@ history_set *history_set_first(const history_store *store);
 /* The set with which a store begins: "#" alone. */
 void history_patterns_begin(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);
 
-/* Reads `count` decimal numbers (at most HMQ_ID_MAX) with a space between each two; false if that is not all there is. */
-bool history_numbers(hmq_slice text, uint64_t *numbers, size_t count);
-
 /* This server, as long as it is a primary that lost nothing: another number after a restart, a change of role, a load.
  * Who writes a shard for the first time begins an epoch, so that numbers that were lost with another primary, or with
  * the end of a file, and are given again are never of the epoch that they were lost from (history/page.h). */
 uint64_t history_writer(void);
-
-/* The clock, in microseconds since 1970. */
-uint64_t history_now_us(void);
 
 /* A value that is opened: a string's bytes; {NULL, 0} if there is no key.  False if it is of another type. */
 bool history_open_string(server_ctx *ctx, server_string *name, int mode, server_key **key, hmq_slice *bytes);

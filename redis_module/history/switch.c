@@ -8,6 +8,7 @@
 #include "history/drop.h"
 #include "index/index.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
 
 #define PREPARED_WORDS 6 /* names and values */
 
@@ -100,7 +101,7 @@ void history_prepare(server_ctx *ctx, const history_shard *state, uint32_t gener
 }
 
 void history_abort(server_ctx *ctx, const history_shard *state) {
-    history_drop_key(ctx, prepared_key(state));
+    keyspace_drop(ctx, prepared_key(state));
 }
 
 /* ---- the switch -------------------------------------------------------------------------------------------- */

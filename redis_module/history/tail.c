@@ -10,6 +10,7 @@
 #include "server/errors.h"
 #include "index/index.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
 
 #define EXACT_MAX_BYTES 256 /* shorter lists are set anew at their exact size: nothing is kept free behind them */
 #define NONE UINT32_MAX

@@ -6,6 +6,7 @@
 #include "history/drop.h"
 #include "history/hold.h"
 #include "history/visible.h"
+#include "server/numbers.h"
 
 #define TRIM_KEYS 1024 /* are looked for at once; the others in the background */
 

@@ -9,6 +9,7 @@
 #include "queue/usage.h"
 #include "routing/retained_cursors.h"
 #include "index/session_hash.h"
+#include "server/session_keys.h"
 
 static void doubt_policy(void *context, hmq_slice key) {
     index_doubt(context, key);

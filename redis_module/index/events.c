@@ -1,5 +1,4 @@
-/* events.c - how the index hears of changes: keyspace notifications, flushes, swapped databases; and how the module
- * tells others of its own, which the index does not hear. */
+/* events.c - how the index hears of changes: keyspace notifications, flushes, swapped databases. */
 #include <string.h>
 
 #include "topic/session_key.h"
@@ -7,8 +6,8 @@
 #include "history/live.h"
 #include "index/internal.h"
 #include "session/owner.h"
+#include "server/keyspace.h"
 
-static bool own_write; /* a notification that the module itself causes */
 /* A replica serves the former data while it loads those of its primary (repl-diskless-load swapdb): what is told of keys that
  * are loaded is not of the databases that are served. */
 static bool loading_aside;
@@ -58,10 +57,10 @@ static bool database_is_uncertain(server_ctx *ctx, int type, const char *event) 
     return (sv.GetContextFlags(ctx) & SERVER_CTX_MULTI) != 0;
 }
 
-static int on_key_event(server_ctx *ctx, int type, const char *event, server_string *key) {
+static void on_key_event(server_ctx *ctx, int type, const char *event, server_string *key) {
     static const char *const gone[] = {"del", "rename_from", "move_from", NULL};
     static const char *const harmless[] = {"expire", "persist", NULL};
-    if (own_write || (loading_aside && type == SERVER_NOTIFY_LOADED)) return SERVER_OK;
+    if (loading_aside && type == SERVER_NOTIFY_LOADED) return;
     size_t len;
     const char *name = sv.StringPtrLen(key, &len);
     if (type == SERVER_NOTIFY_EXPIRED) tell_queue_expired(sv.GetSelectedDb(ctx), name, len);
@@ -82,49 +81,13 @@ static int on_key_event(server_ctx *ctx, int type, const char *event, server_str
     } else if (!one_of(event, harmless)) {
         index_key_appeared(ctx, index, name, len);
     }
-    return SERVER_OK;
 }
 
-/* Those that are no other modules: this one, and the scripting engine that Valkey brings with it. */
-static bool is_no_company(hmq_slice module) {
-    return slice_is(module, HMQ_MODULE_NAME) || (can.valkey && slice_is(module, "lua"));
-}
-
-static void on_module_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)ctx, (void)event, (void)sub;
-    const server_module_info *info = data;
-    if (!is_no_company((hmq_slice){(const uint8_t *)info->name, strlen(info->name)})) can.have_company = true;
-}
-
-static void look_for_modules(server_ctx *ctx) {
-    server_reply *modules = sv.Call(ctx, "MODULE", "c", "LIST");
-    can.have_company = modules == NULL;
-    for (size_t i = 0; modules != NULL && i < sv.CallReplyLength(modules); i++) {
-        hmq_slice name = {NULL, 0};
-        server_reply *text = sv.CallReplyArrayElement(sv.CallReplyArrayElement(modules, i), 1); /* behind "name" */
-        if (text != NULL) name.data = (const uint8_t *)sv.CallReplyStringPtr(text, &name.len);
-        if (name.data == NULL || !is_no_company(name)) can.have_company = true;
-    }
-    if (modules != NULL) sv.FreeCallReply(modules);
-}
-
-void index_notify(server_ctx *ctx, int type, const char *event, server_string *key) {
-    if (type & (SERVER_NOTIFY_HASH | SERVER_NOTIFY_GENERIC)) {
-        index_t *index = index_at(sv.GetSelectedDb(ctx));
-        history_live_doubt(index->histories, slice_of(key));
-        session_index_forget_facts(index->opened, slice_of(key));
-    }
-    index_notify_others(ctx, type, event, key);
-}
-
-/* The server makes a context for each listener, this module's own among them: it is asked to only if somebody else may
- * hear. */
-void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key) {
-    sv.SignalModifiedKey(ctx, key);
-    if (!can.have_company && !(sv.GetNotifyKeyspaceEvents() & type)) return;
-    own_write = true;
-    sv.NotifyKeyspaceEvent(ctx, type, event, key);
-    own_write = false;
+/* The index knows already; what is remembered of the key beside it is in doubt. */
+static void on_own_write(server_ctx *ctx, server_string *key) {
+    index_t *index = index_at(sv.GetSelectedDb(ctx));
+    history_live_doubt(index->histories, slice_of(key));
+    session_index_forget_facts(index->opened, slice_of(key));
 }
 
 /* ---- server events ----------------------------------------------------------------------------------------- */
@@ -174,12 +137,7 @@ static void on_async_load(server_ctx *ctx, server_event event, uint64_t sub, voi
 
 void index_start(server_ctx *ctx, bool populated) {
     index_scan_new(populated);
-    sv.SubscribeToKeyspaceEvents(ctx,
-                                 SERVER_NOTIFY_GENERIC | SERVER_NOTIFY_LIST | SERVER_NOTIFY_HASH |
-                                     SERVER_NOTIFY_EXPIRED | SERVER_NOTIFY_EVICTED | SERVER_NOTIFY_LOADED,
-                                 on_key_event);
-    look_for_modules(ctx);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_MODULE_CHANGE, 1}, on_module_change);
+    keyspace_start(ctx, (keyspace_listener){on_key_event, on_own_write});
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SWAPDB, 1}, on_swapdb);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPL_ASYNC_LOAD, 1}, on_async_load);

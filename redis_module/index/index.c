@@ -18,6 +18,7 @@
 #include "routing/share_replay.h"
 #include "index/subscription.h"
 #include "server/slots.h"
+#include "server/session_keys.h"
 
 static index_t **indexes; /* by database number */
 static int index_count_;

@@ -127,11 +127,6 @@ void index_remove_session(index_t *index, hmq_slice session_key);
 void index_set_retained(index_t *index, hmq_slice key, hmq_slice identity);
 void index_remove_retained(index_t *index, hmq_slice key);
 
-/* The module itself changed the key: tells WATCH, client tracking and the listeners of keyspace events, past the index. */
-void index_notify(server_ctx *ctx, int type, const char *event, server_string *key);
-/* The same for a key of which the module remembers nothing, or that it remembers right already. */
-void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key);
-
 /* Replies an array with a sentence for each difference between the index and a rebuild. */
 int index_check_command(server_ctx *ctx, server_string **argv, int argc);
 

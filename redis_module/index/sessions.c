@@ -7,6 +7,7 @@
 #include "index/index.h"
 #include "session/session.h"
 #include "session/identity.h"
+#include "server/session_keys.h"
 
 enum { KIND_SESSION = 's', KIND_OWNER = 'o' };
 #define TIME_BYTES 8

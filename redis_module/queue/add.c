@@ -14,6 +14,8 @@
 #include "server/replication.h"
 #include "index/sessions.h"
 #include "session/sweep.h"
+#include "server/keyspace.h"
+#include "server/session_keys.h"
 
 /* References in one replicated command. */
 #define ADD_CHUNK 1000

@@ -8,6 +8,8 @@
 #include "index/index.h"
 #include "server/replication.h"
 #include "index/session_hash.h"
+#include "server/keyspace.h"
+#include "server/session_keys.h"
 
 #define HEAD_BYTES 32
 

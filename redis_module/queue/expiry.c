@@ -5,6 +5,7 @@
 
 #include "topic/record.h"
 #include "queue/parts.h"
+#include "server/session_keys.h"
 
 #define EXPIRING_AHEAD 255
 

@@ -5,6 +5,7 @@
 
 #include "server/errors.h"
 #include "queue/notes.h"
+#include "server/session_keys.h"
 
 #define SAVE_EVERY_MS 1000
 /* Names in the log, of all sessions together. */

@@ -12,6 +12,8 @@
 #include "index/index.h"
 #include "server/replication.h"
 #include "index/session_hash.h"
+#include "server/keyspace.h"
+#include "server/session_keys.h"
 
 #define LINE_MAX_BYTES (96 + PRODUCER_MAX_BATCH * 6)
 

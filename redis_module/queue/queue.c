@@ -8,6 +8,7 @@
 #include "topic/record.h"
 #include "topic/session_key.h"
 #include "server/replication.h"
+#include "server/session_keys.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
 

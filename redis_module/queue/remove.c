@@ -25,6 +25,7 @@
 #include "index/index.h"
 #include "queue/notes.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
 
 /* Names in one replicated command. */
 #define REMOVE_CHUNK 1000

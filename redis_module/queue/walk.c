@@ -6,6 +6,7 @@
 #include "topic/record.h"
 #include "index/index.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
 
 /* References looked at in one step when a walk drops expired ones, so that no page takes long. */
 #define WALK_MAX_EXPIRED 10000

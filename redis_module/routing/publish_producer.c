@@ -9,6 +9,9 @@
 #include "history/shard.h"
 #include "index/index.h"
 #include "server/replication.h"
+#include "server/keyspace.h"
+#include "server/numbers.h"
+#include "server/session_keys.h"
 
 #define MAX_NUMBER 9007199254740991LL /* every language has whole numbers up to 2^53 - 1 */
 #define UNUSED_MS (7LL * 24 * 3600 * 1000)

@@ -8,6 +8,8 @@
 #include "queue/usage.h"
 #include "server/replication.h"
 #include "index/session_hash.h"
+#include "server/keyspace.h"
+#include "server/session_keys.h"
 
 #define AHEAD 255 /* serials that qos0_until runs ahead */
 

@@ -10,6 +10,9 @@
 #include "history/runs.h"
 #include "server/replication.h"
 #include "index/session_hash.h"
+#include "server/keyspace.h"
+#include "server/numbers.h"
+#include "server/session_keys.h"
 
 #define TEXT_MAX_BYTES (HISTORY_NAME_MAX + 16 + HISTORY_SHARDS_MAX * (HMQ_CURSOR_MAX_BYTES + 1))
 

@@ -16,6 +16,8 @@
 #include "index/retained_topics.h"
 #include "index/session_hash.h"
 #include "server/turns.h"
+#include "server/keyspace.h"
+#include "server/session_keys.h"
 
 /* One page, and one step of the server. */
 #define PAGE_MESSAGES 200

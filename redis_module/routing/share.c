@@ -13,6 +13,7 @@
 #include "routing/share_replay.h"
 #include "server/slots.h"
 #include "index/subscription.h"
+#include "server/session_keys.h"
 
 #define MOST_CANDIDATES 64 /* members looked at for one message */
 #define SLICE 200          /* messages handed out, or back, at once */

@@ -9,6 +9,7 @@
 #include "server/errors.h"
 #include "routing/replays.h"
 #include "routing/share.h"
+#include "server/numbers.h"
 
 #define PAGE 200
 #define PAGE_BYTES (256 << 10)

@@ -22,6 +22,8 @@
 #include "routing/share_replay.h"
 #include "server/slots_option.h"
 #include "index/subscription.h"
+#include "server/keyspace.h"
+#include "server/session_keys.h"
 
 enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
 

@@ -14,6 +14,7 @@
 #include "queue/queue.h"
 #include "index/session_hash.h"
 #include "session/qos2.h"
+#include "server/session_keys.h"
 
 #define MOST_MESSAGES 10000
 #define WORDS 5 /* packet-id serial state ttl-ms value */

@@ -5,6 +5,7 @@
 #include "queue/notes.h"
 #include "session/session.h"
 #include "index/session_hash.h"
+#include "server/session_keys.h"
 
 static void reply_field(server_ctx *ctx, const char *name, long long value) {
     sv.ReplyWithCString(ctx, name);

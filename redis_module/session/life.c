@@ -14,6 +14,8 @@
 #include "index/session_hash.h"
 #include "routing/share.h"
 #include "session/will.h"
+#include "server/keyspace.h"
+#include "server/session_keys.h"
 
 #define RETRY_MS 1000       /* no memory now */
 #define WRONG_TYPE_MS 60000 /* somebody else's keys stand under the session's names */
@@ -75,18 +77,6 @@ void session_presume_sent(server_ctx *ctx, hmq_slice session, hmq_slice owner) {
 }
 
 /* ---- removing ---------------------------------------------------------------------------------------------- */
-
-void session_delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
-    server_string *name = session_key_name(session, suffix);
-    server_key *key = sv.OpenKey(ctx, name, SERVER_WRITE);
-    if (sv.KeyType(key) != SERVER_EMPTY) {
-        sv.UnlinkKey(key);
-        replicate(ctx, "UNLINK", "s", name);
-        index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
-    }
-    sv.CloseKey(key);
-    sv.FreeString(NULL, name);
-}
 
 size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
     queue q;

@@ -52,9 +52,6 @@ size_t session_finish(server_ctx *ctx, hmq_slice session, const session_state *s
 /* Removes the data, and the hash if `whole`; the keys have the right types.  How many messages there were. */
 size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole);
 
-/* One key of the session, of whatever type. */
-void session_delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix);
-
 /* Larger than the session's last one, than all that this server gave out, and than those of sessions dropped long ago. */
 long long session_next_epoch(long long last);
 

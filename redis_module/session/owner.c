@@ -11,6 +11,8 @@
 #include "index/session_hash.h"
 #include "session/life.h"
 #include "server/slots.h"
+#include "server/keyspace.h"
+#include "server/session_keys.h"
 
 #define PREFIX "holdmq_owner:"
 #define PREFIX_BYTES (sizeof PREFIX - 1)

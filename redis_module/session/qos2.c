@@ -21,6 +21,8 @@
 #include "index/session_hash.h"
 #include "session/qos2.h"
 #include "session/queue.h"
+#include "server/keyspace.h"
+#include "server/session_keys.h"
 
 /* ---- RELEASE ----------------------------------------------------------------------------------------------- */
 

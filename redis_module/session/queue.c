@@ -19,6 +19,7 @@
 #include "session/session.h"
 #include "index/session_hash.h"
 #include "routing/share.h"
+#include "server/session_keys.h"
 
 #define FETCH_DEFAULT_COUNT 100
 #define FETCH_MAX_COUNT 10000

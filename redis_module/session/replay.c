@@ -20,6 +20,9 @@
 #include "session/session.h"
 #include "index/session_hash.h"
 #include "routing/replays.h"
+#include "server/keyspace.h"
+#include "server/numbers.h"
+#include "server/session_keys.h"
 
 #define DEFAULT_COUNT 1000
 #define MAX_COUNT 10000

@@ -20,6 +20,8 @@
 #include "session/life.h"
 #include "routing/share.h"
 #include "session/will.h"
+#include "server/keyspace.h"
+#include "server/session_keys.h"
 
 #define DEFAULT_LEASE_S 3600
 #define MAX_EXPIRY_S 4294967295LL

@@ -10,8 +10,6 @@
 
 #include "server/state.h"
 
-#define SWEEP_GRACE_MS 60000
-
 /* The queue of this session expired (told by the index, inside a notification: only noted here). */
 void sweep_note(int db, hmq_slice session);
 

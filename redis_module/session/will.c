@@ -12,6 +12,8 @@
 #include "index/session_hash.h"
 #include "session/identity.h"
 #include "routing/topic.h"
+#include "server/keyspace.h"
+#include "server/session_keys.h"
 
 #define MAX_SECONDS 4294967295LL
 

@@ -1,0 +1,32 @@
+/* numbers.c - reads numbers, and clocks. */
+#include "server/numbers.h"
+
+#include <time.h>
+
+#include "history/ids.h"
+
+uint64_t history_now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+bool history_numbers(hmq_slice text, uint64_t *numbers, size_t count) {
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++, at++) {
+        size_t begun = at;
+        for (numbers[i] = 0; at < text.len && text.data[at] >= '0' && text.data[at] <= '9'; at++) {
+            if (numbers[i] > (HMQ_ID_MAX - 9) / 10) return false;
+            numbers[i] = numbers[i] * 10 + (uint64_t)(text.data[at] - '0');
+        }
+        bool last = i + 1 == count;
+        if (at == begun || last != (at == text.len) || (!last && text.data[at] != ' ')) return false;
+    }
+    return true;
+}
+
+uint64_t history_monotonic_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}

@@ -1,0 +1,134 @@
+/* session_keys.c - names, types and expiry of a session's keys. */
+#include "server/session_keys.h"
+
+#include <string.h>
+
+#include "server/errors.h"
+#include "server/keyspace.h"
+#include "server/replication.h"
+
+#define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
+
+server_string *session_key_name(hmq_slice session, int suffix) {
+    size_t len;
+    const char *text = hmq_suffix_text((hmq_suffix)suffix, &len);
+    char small[NAME_MAX_BYTES];
+    size_t total = session.len + len;
+    char *name = total <= sizeof small ? small : sv.Alloc(total);
+    memcpy(name, session.data, session.len);
+    memcpy(name + session.len, text, len);
+    server_string *string = sv.CreateString(NULL, name, total);
+    if (name != small) sv.Free(name);
+    return string;
+}
+
+void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms) {
+    sv.SetAbsExpire(key, expire_ms);
+    if (expire_ms == SERVER_NO_EXPIRE)
+        replicate(ctx, "PERSIST", "s", name);
+    else
+        replicate(ctx, "PEXPIREAT", "sl", name, expire_ms);
+    index_notify(ctx, SERVER_NOTIFY_GENERIC, expire_ms == SERVER_NO_EXPIRE ? "persist" : "expire", name);
+}
+
+bool expires_later(long long expire_ms, long long standing) {
+    if (standing == SERVER_NO_EXPIRE) return false;
+    return expire_ms == SERVER_NO_EXPIRE || expire_ms > standing;
+}
+
+void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later) {
+    static const hmq_suffix keys[] = {HMQ_SUFFIX_SESSION,        HMQ_SUFFIX_SUBSCRIPTIONS, HMQ_SUFFIX_MESSAGES,
+                                      HMQ_SUFFIX_LAST_PACKET_ID, HMQ_SUFFIX_RECEIVED,      HMQ_SUFFIX_PRODUCERS,
+                                      HMQ_SUFFIX_REPLAYS,        HMQ_SUFFIX_CURSORS};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        server_string *name = session_key_name(session, keys[i]);
+        server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+        if (sv.KeyType(key) != SERVER_EMPTY) {
+            long long standing = sv.GetAbsExpire(key);
+            long long due = keys[i] == HMQ_SUFFIX_LAST_PACKET_ID && expire_ms != SERVER_NO_EXPIRE
+                                ? expire_ms + SWEEP_GRACE_MS
+                                : expire_ms;
+            if (only_later ? expires_later(due, standing) : due != standing) key_set_expiry(ctx, key, name, due);
+        }
+        sv.CloseKey(key);
+        sv.FreeString(NULL, name);
+    }
+}
+
+void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_ms) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    if (sv.KeyType(key) == SERVER_HASH && expires_later(expire_ms, sv.GetAbsExpire(key)))
+        key_set_expiry(ctx, key, name, expire_ms);
+    sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+}
+
+/* The name of the first key that holds something else than it should, NULL if all hold; what is expected of it. */
+static server_string *wrong_key(server_ctx *ctx, hmq_slice session, const char **wanted) {
+    static const struct {
+        hmq_suffix suffix;
+        int type;
+        const char *text;
+    } expected[] = {
+        {HMQ_SUFFIX_MESSAGES, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_LAST_PACKET_ID, SERVER_STRING, "a string"},
+        {HMQ_SUFFIX_SUBSCRIPTIONS, SERVER_HASH, "a hash"},  {HMQ_SUFFIX_SESSION, SERVER_HASH, "a hash"},
+        {HMQ_SUFFIX_RECEIVED, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_PRODUCERS, SERVER_HASH, "a hash"},
+        {HMQ_SUFFIX_REPLAYS, SERVER_HASH, "a hash"},        {HMQ_SUFFIX_CURSORS, SERVER_HASH, "a hash"}};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        server_string *name = session_key_name(session, expected[i].suffix);
+        server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
+        int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+        *wanted = expected[i].text;
+        if (key != NULL) sv.CloseKey(key);
+        if (type != SERVER_EMPTY && type != expected[i].type) return name;
+        sv.FreeString(NULL, name);
+    }
+    return NULL;
+}
+
+bool session_types_hold(server_ctx *ctx, hmq_slice session) {
+    const char *wanted;
+    server_string *name = wrong_key(ctx, session, &wanted);
+    if (name != NULL) sv.FreeString(NULL, name);
+    return name == NULL;
+}
+
+bool session_check_types(server_ctx *ctx, hmq_slice session) {
+    const char *wanted;
+    server_string *name = wrong_key(ctx, session, &wanted);
+    if (name == NULL) return true;
+    reply_wrong_type(ctx, name, wanted);
+    sv.FreeString(NULL, name);
+    return false;
+}
+
+bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, uint64_t value, long long expire_ms) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    int type = sv.KeyType(key);
+    bool usable = type == SERVER_HASH || type == SERVER_EMPTY;
+    if (usable) {
+        server_string *text = sv.CreateStringFromLongLong(NULL, (long long)value);
+        sv.HashSet(key, SERVER_HASH_CFIELDS, field, text, NULL);
+        replicate(ctx, "HSET", "scs", name, field, text);
+        index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+        if (type == SERVER_EMPTY && expire_ms != SERVER_NO_EXPIRE) key_set_expiry(ctx, key, name, expire_ms);
+        sv.FreeString(NULL, text);
+    }
+    sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+    return usable;
+}
+
+void session_delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
+    server_string *name = session_key_name(session, suffix);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_WRITE);
+    if (sv.KeyType(key) != SERVER_EMPTY) {
+        sv.UnlinkKey(key);
+        replicate(ctx, "UNLINK", "s", name);
+        index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
+    }
+    sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+}

@@ -5,7 +5,7 @@
 
 #include "channel/facts.h"
 #include "queue/queue.h"
-#include "queue/overflow.h"
+#include "index/overflow.h"
 #include "routing/quota.h"
 
 #define POLICIES_MAX_BYTES 65536

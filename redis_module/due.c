@@ -9,6 +9,7 @@
 #include "routing/share.h"
 #include "server/slots.h"
 #include "server/timers.h"
+#include "routing/share_turn.h"
 
 #define PERIOD_MS 100
 #define SLICE_MS 3 /* of work, then others are served */

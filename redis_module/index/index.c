@@ -19,6 +19,7 @@
 #include "index/subscription.h"
 #include "server/slots.h"
 #include "server/session_keys.h"
+#include "routing/share_replay_keys.h"
 
 static index_t **indexes; /* by database number */
 static int index_count_;

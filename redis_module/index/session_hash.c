@@ -9,7 +9,7 @@
 #include "index/index.h"
 #include "server/replication.h"
 #include "queue/queue.h"
-#include "queue/overflow.h"
+#include "index/overflow.h"
 #include "session/sweep.h"
 #include "server/session_keys.h"
 

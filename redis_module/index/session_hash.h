@@ -12,6 +12,8 @@
 
 #include "server/state.h"
 
+#define QUEUE_MAX_SERIAL (1LL << 53) /* scores are doubles: beyond, not every serial has one */
+
 typedef struct session_facts {
     bool usable; /* false: the name holds another type */
     bool exists;
@@ -19,7 +21,7 @@ typedef struct session_facts {
     uint64_t round;
     uint64_t sent;
     uint64_t expiring;
-    bool has_overflow; /* these four: queue/overflow.h */
+    bool has_overflow; /* these four: index/overflow.h */
     uint8_t overflow;
     uint64_t max_bytes; /* 0: the setting's */
     uint64_t dropped;

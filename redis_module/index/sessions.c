@@ -8,6 +8,7 @@
 #include "session/session.h"
 #include "session/identity.h"
 #include "server/session_keys.h"
+#include "index/session_state.h"
 
 enum { KIND_SESSION = 's', KIND_OWNER = 'o' };
 #define TIME_BYTES 8
@@ -344,4 +345,9 @@ void session_index_compare(const session_index *kept, const session_index *rebui
     while (sv.DictNextC(iter, NULL, &value)) of_owners += sv.DictSize(((owner_entry *)value)->sessions);
     sv.DictIteratorStop(iter);
     if (of_owners != with_owner) differ(context, "the owners have another number of sessions", (hmq_slice){0});
+}
+
+long long owner_deaf_since(const session_index *sessions, hmq_slice name) {
+    const owner_entry *owner = session_index_owner(sessions, name);
+    return owner == NULL ? 0 : owner->link_gone_ms;
 }

@@ -26,7 +26,7 @@ typedef struct session_entry {
     owner_entry *owner; /* NULL if it is not connected */
     bool connected;
     bool shares;        /* has, or had, a shared subscription */
-    bool refuses;       /* its policy may refuse messages (queue/overflow.h) */
+    bool refuses;       /* its policy may refuse messages (index/overflow.h) */
     usage_user *user;   /* to whom it belongs (session/identity.h); NULL: nobody */
     long long user_bytes, user_retained; /* the bounds of that user that it tells: 0: none, -1: the settings' */
     usage_queue queued; /* how its queue counts (queue/usage.h): the one thing that is no function of the hash */
@@ -106,5 +106,9 @@ bool session_facts_hold(server_ctx *ctx, const session_entry *entry);
 /* Tells each difference: `differ` gets what differs and the name. */
 void session_index_compare(const session_index *kept, const session_index *rebuilt,
                            void (*differ)(void *context, const char *what, hmq_slice name), void *context);
+
+/* Since when the owner cannot have heard anything, because its connection is gone; 0: nobody knows.  Known only of an owner
+ * whose connection bears its name (CLIENT SETNAME), as that of a bridge does: it has no other. */
+long long owner_deaf_since(const session_index *sessions, hmq_slice name);
 
 #endif

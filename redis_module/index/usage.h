@@ -19,6 +19,9 @@
 
 #include "server/state.h"
 
+#define QUOTA_MAX (1LL << 40) /* of any bound of a user */
+#define IDENTITY_MAX_BYTES 2048 /* of the name of a user */
+
 /* A sum of bytes, valid in its era. */
 typedef struct usage_sum {
     size_t bytes;

@@ -16,6 +16,7 @@
 #include "session/sweep.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
+#include "queue/full.h"
 
 /* References in one replicated command. */
 #define ADD_CHUNK 1000

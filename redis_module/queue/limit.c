@@ -1,6 +1,6 @@
 /* limit.c - keeps a queue within its limits: expired references first, then as its policy says. */
 #include "queue/notes.h"
-#include "queue/overflow.h"
+#include "index/overflow.h"
 #include "queue/usage.h"
 
 /* ---- expired references ------------------------------------------------------------------------------------ */

@@ -3,7 +3,7 @@
 #define HMQ_QUEUE_PARTS_H
 
 #include "queue/queue.h"
-#include "queue/overflow.h"
+#include "index/overflow.h"
 #include "index/session_hash.h"
 
 /* {c}_messages_<packet id>, which is also the reference in the set.  The caller frees it. */

@@ -24,7 +24,6 @@
 
 #define QUEUE_MAX_LIMIT 65535
 #define QUEUE_MAX_TTL_S 2147483647LL
-#define QUEUE_MAX_SERIAL (1LL << 53) /* scores are doubles: beyond, not every serial has one */
 
 typedef struct queue {
     server_ctx *ctx;
@@ -75,14 +74,14 @@ uint64_t queue_last_serial(const queue *q);
 long long queue_last_packet_id(queue *q);
 
 /* Appends the items in order.  What happens to messages beyond `limit`, or beyond the session's bound in bytes, its policy
- * says (queue/overflow.h); expired references go first, messages in flight never.  An item that is not stored has packet
+ * says (index/overflow.h); expired references go first, messages in flight never.  An item that is not stored has packet
  * identifier 0. */
 typedef enum queue_status {
     QUEUE_OK,
     QUEUE_BAD_COUNTER,
     QUEUE_BAD_SESSION,
     QUEUE_FULL,    /* not all were stored */
-    QUEUE_REFUSED, /* by the session's policy (queue/overflow.h): none was, and nothing is changed */
+    QUEUE_REFUSED, /* by the session's policy (index/overflow.h): none was, and nothing is changed */
     QUEUE_WAITS,   /* the same, for now */
 } queue_status;
 queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);

@@ -10,7 +10,7 @@
  *
  * Invariants:
  *  1. A bound stops growth, it takes nothing away: a queue may always keep as many bytes as it has.  What a new message costs,
- *     by the session's policy (queue/overflow.h), it costs the receiving session, never another one.
+ *     by the session's policy (index/overflow.h), it costs the receiving session, never another one.
  *  2. The queues that count are those of opened sessions and of groups; a group's belongs to no user.
  *  3. While a bound needs it, each change of a queue by the module changes its count in the same step: O(log n), without an
  *     allocation.  A queue that is not counted is, when it gets a message, or by the walk of queue/totals.c; so is one of

@@ -20,6 +20,7 @@
 #include "server/errors.h"
 #include "session/session.h"
 #include "routing/topic.h"
+#include "index/session_fence.h"
 
 #define PUBLISHES_MAX 1024
 #define WORDS_MAX 64 /* of one of them */

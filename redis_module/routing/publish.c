@@ -17,7 +17,7 @@
 #include "routing/publish_slots.h"
 #include "routing/publisher.h"
 #include "queue/queue.h"
-#include "queue/overflow.h"
+#include "index/overflow.h"
 #include "queue/usage.h"
 #include "routing/quota.h"
 #include "routing/retained.h"
@@ -27,6 +27,8 @@
 #include "server/slots_option.h"
 #include "index/subscription.h"
 #include "routing/topic.h"
+#include "queue/full.h"
+#include "routing/share_replay_keys.h"
 
 typedef struct publish {
     hmq_record record;

@@ -7,6 +7,8 @@
 #include "session/session.h"
 #include "session/qos2.h"
 #include "server/slots.h"
+#include "index/session_fence.h"
+#include "queue/received.h"
 
 #define MAX_CLIENT_ID_BYTES 65535
 

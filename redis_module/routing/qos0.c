@@ -4,7 +4,7 @@
 #include "topic/session_key.h"
 #include "routing/push_budget.h"
 #include "queue/notes.h"
-#include "queue/overflow.h"
+#include "index/overflow.h"
 #include "queue/usage.h"
 #include "server/replication.h"
 #include "index/session_hash.h"

@@ -17,7 +17,6 @@
 #include "server/state.h"
 #include "index/usage.h"
 
-#define QUOTA_MAX (1LL << 40)
 #define QUOTA_TOLD_EVERY_S 60
 
 /* A user, and his own bound. */

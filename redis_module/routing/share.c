@@ -14,6 +14,7 @@
 #include "server/slots.h"
 #include "index/subscription.h"
 #include "server/session_keys.h"
+#include "routing/share_replay_keys.h"
 
 #define MOST_CANDIDATES 64 /* members looked at for one message */
 #define SLICE 200          /* messages handed out, or back, at once */
@@ -92,7 +93,7 @@ static bool append(server_ctx *ctx, server_string *key, hmq_slice filter, messag
 }
 
 /* Does something wait in the group's queue?  Forgets that something may, if not. */
-static bool something_waits(server_ctx *ctx, share *s) {
+bool share_something_waits(server_ctx *ctx, share *s) {
     if (!s->waits) return false;
     size_t length = length_of(ctx, slice_of(s->key));
     s->waits = length > 0 && length != SIZE_MAX;
@@ -111,7 +112,7 @@ bool share_give_if_room(server_ctx *ctx, index_t *index, share *s, message *m) {
 
 bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m) {
     if (m->record.qos == 0) return give_in_turn(ctx, index, s, m, SIZE_MAX);
-    if (!something_waits(ctx, s) && give_in_turn(ctx, index, s, m, SIZE_MAX)) return true;
+    if (!share_something_waits(ctx, s) && give_in_turn(ctx, index, s, m, SIZE_MAX)) return true;
     if (!append(ctx, s->key, slice_of(s->filter), m)) return false;
     mark_waiting(index, s);
     return true;
@@ -268,7 +269,7 @@ void share_names_end(server_ctx *ctx, share_names *names) {
 /* ---- what waits -------------------------------------------------------------------------------------------- */
 
 /* Hands out a slice of the group's queue.  True if there is more, and members took all of this. */
-static bool hand_out(server_ctx *ctx, index_t *index, share *s) {
+bool share_hand_out(server_ctx *ctx, index_t *index, share *s) {
     queue q;
     take_list t = {.all = true};
     queue_walked walked = {0};
@@ -319,7 +320,7 @@ static void serve_newcomer(server_ctx *ctx, void *data) {
         share *s = other ? NULL : share_find(index->shares, filter);
         if (s == NULL) continue;
         s->waits = true;
-        if ((something_waits(ctx, s) && hand_out(ctx, index, s)) || share_replays(index, filter))
+        if ((share_something_waits(ctx, s) && share_hand_out(ctx, index, s)) || share_replays(index, filter))
             mark_waiting(index, s); /* the next turn of the clock goes on */
     }
     sv.DictIteratorStop(iter);
@@ -333,7 +334,7 @@ void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only) {
     command_slot_after(ctx, serve_newcomer, n, release_newcomer);
 }
 
-static bool has_connected(server_ctx *ctx, index_t *index, const share *s) {
+bool share_has_connected(server_ctx *ctx, index_t *index, const share *s) {
     const server_string *after = s->last;
     size_t members = sv.DictSize(s->members), window;
     for (size_t i = 0; i < members && i < MOST_CANDIDATES; i++) {
@@ -342,41 +343,6 @@ static bool has_connected(server_ctx *ctx, index_t *index, const share *s) {
         after = member->key;
     }
     return false;
-}
-
-/* The first name behind this one in the list of shares that may have something waiting; NULL at the end. */
-static server_string *next_waiting(const index_t *index, const server_string *after) {
-    size_t len;
-    hmq_slice text = after == NULL ? (hmq_slice){0} : slice_of(after);
-    server_dict_iter *iter = after == NULL ? sv.DictIteratorStartC(index->waiting, "^", NULL, 0)
-                                           : sv.DictIteratorStartC(index->waiting, ">", text.data, text.len);
-    const char *name = sv.DictNextC(iter, &len, NULL);
-    server_string *next = name == NULL ? NULL : sv.CreateString(NULL, name, len);
-    sv.DictIteratorStop(iter);
-    return next;
-}
-
-bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
-    bool goes_on = false;
-    server_string *filter = NULL;
-    while (sv.DictSize(index->waiting) > 0 && sv.Milliseconds() < until_ms) {
-        server_string *next = next_waiting(index, filter);
-        if (filter != NULL) sv.FreeString(NULL, filter);
-        filter = next;
-        if (filter == NULL) break;
-        hmq_slice text = slice_of(filter);
-        index_pin(index, INDEX_SESSIONS);
-        share *s = share_find(index->shares, text);
-        bool served = s != NULL && has_connected(ctx, index, s), waits = served && something_waits(ctx, s);
-        if (waits && hand_out(ctx, index, s)) goes_on = true;
-        if (served && !something_waits(ctx, s) && share_replay_on(ctx, index, s)) goes_on = true;
-        /* As long as somebody is there who may take it later, it is tried again. */
-        if (!served || (!s->waits && !share_replays(index, text)))
-            sv.DictDelC(index->waiting, (void *)(uintptr_t)text.data, text.len, NULL);
-        index_unpin(index, INDEX_SESSIONS);
-    }
-    if (filter != NULL) sv.FreeString(NULL, filter);
-    return goes_on || (filter != NULL && sv.DictSize(index->waiting) > 0 && sv.Milliseconds() >= until_ms);
 }
 
 void share_note_window(server_ctx *ctx, hmq_slice session, size_t window) {

@@ -54,10 +54,13 @@ void share_end_if_left(server_ctx *ctx, hmq_slice filter);
 /* The session connected, or subscribed (then `only`): what waits for its groups is handed out, as much as goes at once. */
 void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only);
 
-/* Goes on handing out what waits (due.h); true if something is left that could go on at once. */
-bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms);
-
 /* The session asked for so many unacknowledged messages. */
 void share_note_window(server_ctx *ctx, hmq_slice session, size_t window);
+
+/* For share_turn.c: is a member connected; may something wait in the group's queue; hands out a slice of that, true if there
+ * is more and members took all of this. */
+bool share_has_connected(server_ctx *ctx, index_t *index, const share *s);
+bool share_something_waits(server_ctx *ctx, share *s);
+bool share_hand_out(server_ctx *ctx, index_t *index, share *s);
 
 #endif

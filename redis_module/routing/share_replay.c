@@ -10,69 +10,11 @@
 #include "routing/replays.h"
 #include "routing/share.h"
 #include "server/numbers.h"
+#include "routing/share_replay_keys.h"
 
 #define PAGE 200
 #define PAGE_BYTES (256 << 10)
 #define COMPLAINTS_MS 60000
-
-bool share_replays(const index_t *index, hmq_slice filter) {
-    return sv.DictSize(index->group_replays) > 0 &&
-           sv.DictGetC(index->group_replays, filter.data, filter.len, NULL) != NULL;
-}
-
-/* ---- the key ----------------------------------------------------------------------------------------------- */
-
-bool share_replay_is_key(hmq_slice name) {
-    static const char begin[] = "{$share/";
-    const size_t n = sizeof begin - 1;
-    return name.len > n && memcmp(name.data, begin, n) == 0 &&
-           hmq_session_key_of((const char *)name.data, name.len, HMQ_SUFFIX_REPLAYS) > 0;
-}
-
-static void note(index_t *index, hmq_slice filter, bool replays) {
-    if (replays)
-        sv.DictSetC(index->group_replays, filter.data, filter.len, index);
-    else
-        sv.DictDelC(index->group_replays, (void *)(uintptr_t)filter.data, filter.len, NULL);
-}
-
-void share_replay_refresh(server_ctx *ctx, index_t *index, hmq_slice name) {
-    size_t key_len = hmq_session_key_of((const char *)name.data, name.len, HMQ_SUFFIX_REPLAYS);
-    char *filter = sv.Alloc(name.len);
-    int64_t len = hmq_session_key_decode((const char *)name.data, key_len, filter, name.len);
-    server_string *key_name = sv.CreateString(NULL, (const char *)name.data, name.len), *value = NULL;
-    server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    if (len > 0) {
-        server_string *field = sv.CreateString(NULL, filter, (size_t)len);
-        if (key != NULL && sv.KeyType(key) == SERVER_HASH) sv.HashGet(key, SERVER_HASH_NONE, field, &value, NULL);
-        note(index, (hmq_slice){(const uint8_t *)filter, (size_t)len}, value != NULL);
-        sv.FreeString(NULL, field);
-    }
-    if (value != NULL) sv.FreeString(NULL, value);
-    if (key != NULL) sv.CloseKey(key);
-    sv.FreeString(NULL, key_name);
-    sv.Free(filter);
-}
-
-static void write(server_ctx *ctx, index_t *index, hmq_slice key, server_string *filter, server_string *value) {
-    session_replays_write(ctx, key, filter, value);
-    note(index, slice_of(filter), value != NULL);
-}
-
-void share_replay_begin(server_ctx *ctx, index_t *index, server_string *filter, server_string *value) {
-    if (share_find(index->shares, slice_of(filter)) != NULL) return; /* the first member's start counts */
-    server_string *key = share_key_of(slice_of(filter));
-    write(ctx, index, slice_of(key), filter, value);
-    sv.FreeString(NULL, key);
-}
-
-void share_replay_end(server_ctx *ctx, index_t *index, hmq_slice filter) {
-    if (!share_replays(index, filter)) return;
-    server_string *key = share_key_of(filter), *field = sv.CreateString(NULL, (const char *)filter.data, filter.len);
-    write(ctx, index, slice_of(key), field, NULL);
-    sv.FreeString(NULL, field);
-    sv.FreeString(NULL, key);
-}
 
 /* ---- reading on -------------------------------------------------------------------------------------------- */
 
@@ -136,7 +78,7 @@ static bool read_on(reading *r, server_string *value) {
     }
     if (replay.store == NULL || !share_is(slice_of(r->s->filter), &inner)) {
         counters.replays_ended++;
-        write(r->ctx, r->index, key, r->s->filter, NULL);
+        share_replay_write(r->ctx, r->index, key, r->s->filter, NULL);
         return false;
     }
     history_page page = {.ctx = r->ctx,
@@ -151,7 +93,7 @@ static bool read_on(reading *r, server_string *value) {
     bool end = read_shards(r, &page, &replay, &next);
     counters.replays_missed += page.missed;
     server_string *text = end ? NULL : session_replay_text(&replay, next);
-    if (text == NULL || !is_same(text, value)) write(r->ctx, r->index, key, r->s->filter, text);
+    if (text == NULL || !is_same(text, value)) share_replay_write(r->ctx, r->index, key, r->s->filter, text);
     if (text != NULL) sv.FreeString(NULL, text);
     return !end && !r->blocked && !r->transient && page.visited > 0;
 }

@@ -17,20 +17,7 @@
 #include "index/index.h"
 #include "server/state.h"
 
-/* Does the group read history now? */
-bool share_replays(const index_t *index, hmq_slice filter);
-
-/* Is that the name of such a key?  Reads it anew. */
-bool share_replay_is_key(hmq_slice name);
-void share_replay_refresh(server_ctx *ctx, index_t *index, hmq_slice name);
-
-/* A group that has no member yet begins there: `value` is of session_replay_begin. */
-void share_replay_begin(server_ctx *ctx, index_t *index, server_string *filter, server_string *value);
-
 /* Gives members a page, if it replays.  True if more could go at once. */
 bool share_replay_on(server_ctx *ctx, index_t *index, share *s);
-
-/* The group is over. */
-void share_replay_end(server_ctx *ctx, index_t *index, hmq_slice filter);
 
 #endif

@@ -24,6 +24,9 @@
 #include "index/subscription.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
+#include "index/session_state.h"
+#include "index/session_fence.h"
+#include "routing/share_replay_keys.h"
 
 enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
 

@@ -22,7 +22,7 @@ struct settings {
     hmq_policy *policy;       /* ... parsed */
     long long session_limit;  /* session-limit: messages in a queue, 1..65535 */
     long long session_bytes;  /* session-bytes: bytes in a queue, 0: no bound */
-    int session_overflow;     /* session-overflow: what happens beyond (queue/overflow.h) */
+    int session_overflow;     /* session-overflow: what happens beyond (index/overflow.h) */
     long long max_sessions;   /* max-sessions: opened sessions of a database, 0: no bound (routing/quota.h) */
     long long max_retained;   /* max-retained: the same of retained messages */
     long long max_sessions_per_user; /* max-sessions-per-user, max-retained-per-user: of one user (index/usage.h) */

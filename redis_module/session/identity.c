@@ -5,6 +5,8 @@
 
 #include "server/errors.h"
 #include "server/replication.h"
+#include "index/session_state.h"
+#include "index/usage.h"
 
 #define FIELD "identity"
 
@@ -36,11 +38,6 @@ bool identity_check(server_ctx *ctx, const identity_claim *claim) {
 
 static bool is_same(hmq_slice one, hmq_slice other) {
     return one.len == other.len && (one.len == 0 || memcmp(one.data, other.data, one.len) == 0);
-}
-
-hmq_slice identity_of(const session_state *state) {
-    hmq_slice name = state->identity == NULL ? (hmq_slice){0} : slice_of(state->identity);
-    return name.len <= IDENTITY_MAX_BYTES ? name : (hmq_slice){0};
 }
 
 bool identity_differs(const session_state *state, const identity_claim *claim) {

@@ -12,18 +12,13 @@
 
 #include "server/args.h"
 #include "server/state.h"
-#include "session/session.h"
-
-#define IDENTITY_MAX_BYTES 2048
+#include "index/session_state.h"
 
 typedef struct identity_claim {
     hmq_slice name; /* len 0: the caller does not say */
     hmq_slice adopts; /* a session of this identity counts as one without; len 0: none */
     bool replaces; /* another identity's session is dropped, instead of refusing the OPEN */
 } identity_claim;
-
-/* To whom the session belongs; len 0: to nobody, or others wrote what is no name. */
-hmq_slice identity_of(const session_state *state);
 
 /* One of the options, if the next argument is one (*taken).  False after replying an error. */
 bool identity_parse(args *a, identity_claim *claim, bool *taken);

@@ -6,6 +6,8 @@
 #include "session/session.h"
 #include "index/session_hash.h"
 #include "server/session_keys.h"
+#include "queue/full.h"
+#include "index/session_state.h"
 
 static void reply_field(server_ctx *ctx, const char *name, long long value) {
     sv.ReplyWithCString(ctx, name);

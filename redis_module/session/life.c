@@ -16,6 +16,7 @@
 #include "session/will.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
+#include "index/session_state.h"
 
 #define RETRY_MS 1000       /* no memory now */
 #define WRONG_TYPE_MS 60000 /* somebody else's keys stand under the session's names */

@@ -18,7 +18,7 @@
 
 #include "topic/session_key.h"
 #include "server/state.h"
-#include "session/session.h"
+#include "index/session_state.h"
 
 #define KEPT_GRACE_MS (24LL * 3600 * 1000)
 

@@ -11,6 +11,7 @@
 #include "index/index.h"
 #include "queue/queue.h"
 #include "session/session.h"
+#include "index/session_state.h"
 
 #define DEFAULT_COUNT 100
 #define MAX_COUNT 10000

@@ -13,6 +13,7 @@
 #include "server/slots.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
+#include "index/session_state.h"
 
 #define PREFIX "holdmq_owner:"
 #define PREFIX_BYTES (sizeof PREFIX - 1)
@@ -137,11 +138,6 @@ void owner_client_gone(uint64_t client) {
     for (int db = 0; db < index_databases(); db++) {
         if (index_exists(db)) session_index_each_owner(index_sessions(db), link_gone, &client);
     }
-}
-
-long long owner_deaf_since(const session_index *sessions, hmq_slice name) {
-    const owner_entry *owner = session_index_owner(sessions, name);
-    return owner == NULL ? 0 : owner->link_gone_ms;
 }
 
 /* It is gone, and that by intent: no lease once more. */

@@ -21,9 +21,6 @@
 
 int session_owner_command(server_ctx *ctx, server_string **argv, int argc);
 
-/* Since when the owner cannot have heard anything, because its connection is gone; 0: nobody knows.  Known only of an owner
- * whose connection bears its name (CLIENT SETNAME), as that of a bridge does: it has no other. */
-long long owner_deaf_since(const session_index *sessions, hmq_slice name);
 /* A client's connection is gone. */
 void owner_client_gone(uint64_t client);
 

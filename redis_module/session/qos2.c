@@ -23,6 +23,8 @@
 #include "session/queue.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
+#include "index/session_fence.h"
+#include "queue/received.h"
 
 /* ---- RELEASE ----------------------------------------------------------------------------------------------- */
 
@@ -74,64 +76,6 @@ int session_release_command(server_ctx *ctx, server_string **argv, int argc) {
 
 /* ---- RECEIVE, COMPLETE ------------------------------------------------------------------------------------- */
 
-static server_string *member_of(uint16_t packet_id) {
-    return sv.CreateStringFromLongLong(NULL, packet_id);
-}
-
-/* The set of received identifiers, open for writing; NULL after replying WRONGTYPE. */
-static server_key *open_received(server_ctx *ctx, hmq_slice session, server_string **name) {
-    *name = session_key_name(session, HMQ_SUFFIX_RECEIVED);
-    server_key *set = sv.OpenKey(ctx, *name, SERVER_READ | SERVER_WRITE);
-    int type = sv.KeyType(set);
-    if (type == SERVER_ZSET || type == SERVER_EMPTY) return set;
-    reply_wrong_type(ctx, *name, "a sorted set");
-    sv.CloseKey(set);
-    sv.FreeString(NULL, *name);
-    return NULL;
-}
-
-static bool is_known(server_key *set, uint16_t packet_id) {
-    double score;
-    if (sv.KeyType(set) == SERVER_EMPTY) return false;
-    server_string *member = member_of(packet_id);
-    bool known = sv.ZsetScore(set, member, &score) == SERVER_OK;
-    sv.FreeString(NULL, member);
-    return known;
-}
-
-static void note(server_ctx *ctx, server_key *set, server_string *name, hmq_slice session, uint16_t packet_id) {
-    server_string *member = member_of(packet_id);
-    bool new = sv.KeyType(set) == SERVER_EMPTY;
-    long long now_ms = sv.Milliseconds();
-    sv.ZsetAdd(set, (double)now_ms, member, NULL);
-    replicate(ctx, "ZADD", "sls", name, now_ms, member);
-    index_notify(ctx, SERVER_NOTIFY_ZSET, "zadd", name);
-    session_facts facts = session_facts_read(ctx, session);
-    long long expire_ms = facts.opened ? facts.expire_ms : now_ms + settings.session_ttl_s * 1000;
-    if (new ? expire_ms != SERVER_NO_EXPIRE : expires_later(expire_ms, sv.GetAbsExpire(set)))
-        key_set_expiry(ctx, set, name, expire_ms);
-    sv.FreeString(NULL, member);
-}
-
-qos2_status qos2_look(server_ctx *ctx, hmq_slice session, uint16_t packet_id) {
-    server_string *name;
-    server_key *set = open_received(ctx, session, &name);
-    if (set == NULL) return QOS2_WRONG_TYPE;
-    bool known = is_known(set, packet_id);
-    sv.CloseKey(set);
-    sv.FreeString(NULL, name);
-    return known ? QOS2_KNOWN : QOS2_NEW;
-}
-
-void qos2_note(server_ctx *ctx, hmq_slice session, uint16_t packet_id) {
-    server_string *name;
-    server_key *set = open_received(ctx, session, &name);
-    if (set == NULL) return;
-    note(ctx, set, name, session, packet_id);
-    sv.CloseKey(set);
-    sv.FreeString(NULL, name);
-}
-
 int session_receive_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
@@ -144,19 +88,6 @@ int session_receive_command(server_ctx *ctx, server_string **argv, int argc) {
     return sv.ReplyWithLongLong(ctx, status == QOS2_NEW);
 }
 
-static bool complete(server_ctx *ctx, server_key *set, server_string *name, uint16_t packet_id) {
-    int removed = 0;
-    server_string *member = member_of(packet_id);
-    if (sv.KeyType(set) == SERVER_ZSET) sv.ZsetRem(set, member, &removed);
-    if (removed) {
-        replicate(ctx, "ZREM", "ss", name, member);
-        index_notify(ctx, SERVER_NOTIFY_ZSET, "zrem", name);
-        if (sv.KeyType(set) == SERVER_EMPTY) index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
-    }
-    sv.FreeString(NULL, member);
-    return removed != 0;
-}
-
 int session_complete_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key, *name;
@@ -164,9 +95,9 @@ int session_complete_command(server_ctx *ctx, server_string **argv, int argc) {
     long long completed = 0;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key)) || !packet_ids_parse(&a, &list))
         return SERVER_OK;
-    server_key *set = open_received(ctx, slice_of(key), &name);
+    server_key *set = qos2_open(ctx, slice_of(key), &name);
     if (set != NULL) {
-        for (size_t i = 0; i < list.count; i++) completed += complete(ctx, set, name, list.ids[i]);
+        for (size_t i = 0; i < list.count; i++) completed += qos2_complete(ctx, set, name, list.ids[i]);
         sv.CloseKey(set);
         sv.FreeString(NULL, name);
         sv.ReplyWithLongLong(ctx, completed);

@@ -14,12 +14,14 @@
 #include "queue/producer.h"
 #include "routing/qos0.h"
 #include "queue/queue.h"
-#include "queue/overflow.h"
+#include "index/overflow.h"
 #include "routing/retained_cursors.h"
 #include "session/session.h"
 #include "index/session_hash.h"
 #include "routing/share.h"
 #include "server/session_keys.h"
+#include "queue/full.h"
+#include "index/session_fence.h"
 
 #define FETCH_DEFAULT_COUNT 100
 #define FETCH_MAX_COUNT 10000

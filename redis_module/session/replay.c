@@ -23,6 +23,7 @@
 #include "server/keyspace.h"
 #include "server/numbers.h"
 #include "server/session_keys.h"
+#include "index/session_fence.h"
 
 #define DEFAULT_COUNT 1000
 #define MAX_COUNT 10000

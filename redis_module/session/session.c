@@ -11,7 +11,7 @@
 #include "session/owner.h"
 #include "session/presence.h"
 #include "queue/queue.h"
-#include "queue/overflow.h"
+#include "index/overflow.h"
 #include "routing/quota.h"
 #include "server/replication.h"
 #include "queue/attempt.h"
@@ -22,158 +22,10 @@
 #include "session/will.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
+#include "index/session_state.h"
+#include "index/session_fence.h"
 
 #define DEFAULT_LEASE_S 3600
-#define MAX_EXPIRY_S 4294967295LL
-#define MAX_EPOCH ((1LL << 53) - 1)
-#define MAX_TIME_MS ((1LL << 48) - 1)
-
-/* ---- the hash ---------------------------------------------------------------------------------------------- */
-
-/* 0 as well for what others wrote and nobody can mean. */
-static long long number_or_zero(server_string *field, long long max) {
-    long long number = 0;
-    return field != NULL && number_of(field, 0, max, &number) ? number : 0;
-}
-
-static long long take_field(server_key *key, const char *name, long long max) {
-    server_string *text = NULL;
-    sv.HashGet(key, SERVER_HASH_CFIELDS, name, &text, NULL);
-    long long number = number_or_zero(text, max);
-    if (text != NULL) sv.FreeString(NULL, text);
-    return number;
-}
-
-/* -1 if it is not said, or others wrote what is no bound. */
-static long long take_bound(server_key *key, const char *name) {
-    server_string *text = NULL;
-    long long bound = -1;
-    sv.HashGet(key, SERVER_HASH_CFIELDS, name, &text, NULL);
-    if (text == NULL) return -1;
-    if (!number_of(text, 0, QUOTA_MAX, &bound)) bound = -1;
-    sv.FreeString(NULL, text);
-    return bound;
-}
-
-static bool take_refuses(server_key *key) {
-    server_string *text = NULL;
-    overflow policy;
-    sv.HashGet(key, SERVER_HASH_CFIELDS, "overflow", &text, NULL);
-    bool refuses = text != NULL && overflow_of(slice_of(text), &policy) && overflow_refuses(policy);
-    if (text != NULL) sv.FreeString(NULL, text);
-    return refuses;
-}
-
-static void take_state(server_key *key, session_state *state) {
-    int has_will = 0;
-    sv.HashGet(key, SERVER_HASH_CFIELDS, "owner", &state->owner, "identity", &state->identity, NULL);
-    sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "will_topic", &has_will, NULL);
-    state->epoch = take_field(key, "epoch", MAX_EPOCH);
-    state->connected = take_field(key, "connected", 1) == 1;
-    state->expiry_s = take_field(key, "expiry", MAX_EXPIRY_S);
-    state->lease_s = take_field(key, "lease", MAX_EXPIRY_S);
-    state->ends_ms = take_field(key, "ends", MAX_TIME_MS);
-    state->has_will = has_will != 0;
-    state->will_due_ms = take_field(key, "will_due", MAX_TIME_MS);
-    state->shares = take_field(key, "shares", 1) == 1;
-    state->window = take_field(key, "window", 65535);
-    state->qos0_until = (uint64_t)take_field(key, "qos0_until", QUEUE_MAX_SERIAL);
-    state->owner_lease_s = take_field(key, "owner_lease", MAX_EXPIRY_S);
-    state->refuses = take_refuses(key);
-    state->user_bytes = take_bound(key, "user_bytes");
-    state->user_retained = take_bound(key, "user_retained");
-    state->expire_ms = sv.GetAbsExpire(key);
-    state->over = state->ends_ms > 0 && state->ends_ms <= sv.Milliseconds();
-    state->exists = state->epoch > 0 && !state->over;
-}
-
-/* False if the key holds something else. */
-static bool read_state(server_ctx *ctx, server_string *name, session_state *state) {
-    *state = (session_state){.expire_ms = SERVER_NO_EXPIRE, .user_bytes = -1, .user_retained = -1};
-    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    if (type == SERVER_HASH) take_state(key, state);
-    if (key != NULL) sv.CloseKey(key);
-    return type == SERVER_HASH || type == SERVER_EMPTY;
-}
-
-void session_state_peek(server_ctx *ctx, hmq_slice session, session_state *state) {
-    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
-    read_state(ctx, name, state);
-    sv.FreeString(NULL, name);
-}
-
-bool session_state_read(server_ctx *ctx, hmq_slice session, session_state *state) {
-    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
-    bool usable = read_state(ctx, name, state);
-    if (!usable) reply_wrong_type(ctx, name, "a hash");
-    sv.FreeString(NULL, name);
-    return usable;
-}
-
-long long session_state_due(const session_state *state) {
-    if (state->ends_ms == 0) return 0;
-    if (state->connected) return state->ends_ms - state->expiry_s * 1000; /* the lease is over */
-    bool will_first = state->will_due_ms > 0 && state->will_due_ms < state->ends_ms;
-    return will_first ? state->will_due_ms : state->ends_ms;
-}
-
-void session_state_free(session_state *state) {
-    if (state->owner != NULL) sv.FreeString(NULL, state->owner);
-    if (state->identity != NULL) sv.FreeString(NULL, state->identity);
-    state->owner = state->identity = NULL;
-}
-
-/* The session's epoch, 0 if it was not opened or is over.  Before most commands of a bridge: no other field is read. */
-static bool read_epoch(server_ctx *ctx, hmq_slice session, long long *epoch) {
-    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
-    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    *epoch = 0;
-    if (type == SERVER_HASH) {
-        server_string *epoch_text = NULL, *ends_text = NULL;
-        sv.HashGet(key, SERVER_HASH_CFIELDS, "epoch", &epoch_text, "ends", &ends_text, NULL);
-        long long ends_ms = number_or_zero(ends_text, MAX_TIME_MS);
-        if (ends_ms == 0 || ends_ms > sv.Milliseconds()) *epoch = number_or_zero(epoch_text, MAX_EPOCH);
-        if (epoch_text != NULL) sv.FreeString(NULL, epoch_text);
-        if (ends_text != NULL) sv.FreeString(NULL, ends_text);
-    }
-    if (key != NULL) sv.CloseKey(key);
-    bool usable = type == SERVER_HASH || type == SERVER_EMPTY;
-    if (!usable) reply_wrong_type(ctx, name, "a hash");
-    sv.FreeString(NULL, name);
-    return usable;
-}
-
-static bool epoch_matches(server_ctx *ctx, hmq_slice session, long long epoch) {
-    long long current;
-    if (!read_epoch(ctx, session, &current)) return false;
-    if (current == 0) {
-        reply_error(ctx, ERROR_NOSESSION, "the session %s was not opened, or has expired", shown_slice(session));
-        return false;
-    }
-    if (current == epoch) return true;
-    counters.fenced++;
-    reply_error(ctx, ERROR_FENCED, "EPOCH is %lld: the session %s has the newer owner of epoch %lld", epoch,
-                shown_slice(session), current);
-    return false;
-}
-
-bool session_is_owner(server_ctx *ctx, hmq_slice session, long long epoch) {
-    const session_entry *entry = session_index_find(index_of(ctx)->opened, session);
-    return entry != NULL && entry->connected && entry->epoch == epoch &&
-           (entry->due_ms == 0 || entry->due_ms > sv.Milliseconds());
-}
-
-bool session_require_epoch(server_ctx *ctx, hmq_slice session, long long epoch) {
-    return epoch == 0 || session_is_owner(ctx, session, epoch) || epoch_matches(ctx, session, epoch);
-}
-
-bool session_check_epoch(args *a, hmq_slice session) {
-    if (!args_take_word(a, "EPOCH")) return true;
-    long long epoch;
-    return args_number(a, "EPOCH", 0, INT64_MAX, &epoch) && session_require_epoch(a->ctx, session, epoch);
-}
 
 /* ---- OPEN -------------------------------------------------------------------------------------------------- */
 
@@ -489,7 +341,7 @@ static bool parse_owned(args *a, server_string **key) {
         return false;
     }
     long long epoch;
-    return args_number(a, "EPOCH", 1, INT64_MAX, &epoch) && epoch_matches(a->ctx, slice_of(*key), epoch);
+    return args_number(a, "EPOCH", 1, INT64_MAX, &epoch) && session_epoch_matches(a->ctx, slice_of(*key), epoch);
 }
 
 int session_touch_command(server_ctx *ctx, server_string **argv, int argc) {

@@ -12,8 +12,8 @@
  *
  * Where nobody can be refused (wills, presence, retained messages for a new subscription) refuse and wait drop the new
  * message.  The field `dropped` is written once in a second at most; what a crash takes of it is that second's. */
-#ifndef HMQ_QUEUE_OVERFLOW_H
-#define HMQ_QUEUE_OVERFLOW_H
+#ifndef HMQ_OVERFLOW_H
+#define HMQ_OVERFLOW_H
 
 #include "server/state.h"
 #include "index/session_hash.h"
@@ -40,14 +40,5 @@ static inline bool overflow_refuses(overflow policy) {
 overflow overflow_of_session(const session_facts *facts);
 /* SIZE_MAX: no bound. */
 size_t overflow_bytes_of(const session_facts *facts);
-
-struct queue;
-/* So many messages were dropped: counts them for the session, and logs its name the first time. */
-void overflow_note(struct queue *q, const session_facts *facts, size_t dropped);
-/* Dropped since the session is there, as far as this server knows. */
-long long overflow_dropped(struct queue *q, const session_facts *facts);
-
-/* Replies QUOTA or QUEUEFULL, and counts it; always SERVER_OK. */
-int overflow_refuse(server_ctx *ctx, hmq_slice session, overflow policy);
 
 #endif

@@ -1,0 +1,58 @@
+/* session_fence.c - whose session it is now. */
+#include "index/session_fence.h"
+
+#include "index/index.h"
+#include "index/session_state.h"
+#include "server/errors.h"
+#include "server/session_keys.h"
+
+/* The session's epoch, 0 if it was not opened or is over.  Before most commands of a bridge: no other field is read. */
+static bool read_epoch(server_ctx *ctx, hmq_slice session, long long *epoch) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
+    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+    *epoch = 0;
+    if (type == SERVER_HASH) {
+        server_string *epoch_text = NULL, *ends_text = NULL;
+        sv.HashGet(key, SERVER_HASH_CFIELDS, "epoch", &epoch_text, "ends", &ends_text, NULL);
+        long long ends_ms = session_number(ends_text, MAX_TIME_MS);
+        if (ends_ms == 0 || ends_ms > sv.Milliseconds()) *epoch = session_number(epoch_text, MAX_EPOCH);
+        if (epoch_text != NULL) sv.FreeString(NULL, epoch_text);
+        if (ends_text != NULL) sv.FreeString(NULL, ends_text);
+    }
+    if (key != NULL) sv.CloseKey(key);
+    bool usable = type == SERVER_HASH || type == SERVER_EMPTY;
+    if (!usable) reply_wrong_type(ctx, name, "a hash");
+    sv.FreeString(NULL, name);
+    return usable;
+}
+
+bool session_epoch_matches(server_ctx *ctx, hmq_slice session, long long epoch) {
+    long long current;
+    if (!read_epoch(ctx, session, &current)) return false;
+    if (current == 0) {
+        reply_error(ctx, ERROR_NOSESSION, "the session %s was not opened, or has expired", shown_slice(session));
+        return false;
+    }
+    if (current == epoch) return true;
+    counters.fenced++;
+    reply_error(ctx, ERROR_FENCED, "EPOCH is %lld: the session %s has the newer owner of epoch %lld", epoch,
+                shown_slice(session), current);
+    return false;
+}
+
+bool session_is_owner(server_ctx *ctx, hmq_slice session, long long epoch) {
+    const session_entry *entry = session_index_find(index_of(ctx)->opened, session);
+    return entry != NULL && entry->connected && entry->epoch == epoch &&
+           (entry->due_ms == 0 || entry->due_ms > sv.Milliseconds());
+}
+
+bool session_require_epoch(server_ctx *ctx, hmq_slice session, long long epoch) {
+    return epoch == 0 || session_is_owner(ctx, session, epoch) || session_epoch_matches(ctx, session, epoch);
+}
+
+bool session_check_epoch(args *a, hmq_slice session) {
+    if (!args_take_word(a, "EPOCH")) return true;
+    long long epoch;
+    return args_number(a, "EPOCH", 0, INT64_MAX, &epoch) && session_require_epoch(a->ctx, session, epoch);
+}

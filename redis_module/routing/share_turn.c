@@ -1,0 +1,41 @@
+/* share_turn.c - hands out what waits for groups, in the queue of each and in history. */
+#include "routing/share_turn.h"
+
+#include "routing/share.h"
+#include "routing/share_replay.h"
+#include "routing/share_replay_keys.h"
+
+/* The first name behind this one in the list of shares that may have something waiting; NULL at the end. */
+static server_string *next_waiting(const index_t *index, const server_string *after) {
+    size_t len;
+    hmq_slice text = after == NULL ? (hmq_slice){0} : slice_of(after);
+    server_dict_iter *iter = after == NULL ? sv.DictIteratorStartC(index->waiting, "^", NULL, 0)
+                                           : sv.DictIteratorStartC(index->waiting, ">", text.data, text.len);
+    const char *name = sv.DictNextC(iter, &len, NULL);
+    server_string *next = name == NULL ? NULL : sv.CreateString(NULL, name, len);
+    sv.DictIteratorStop(iter);
+    return next;
+}
+
+bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
+    bool goes_on = false;
+    server_string *filter = NULL;
+    while (sv.DictSize(index->waiting) > 0 && sv.Milliseconds() < until_ms) {
+        server_string *next = next_waiting(index, filter);
+        if (filter != NULL) sv.FreeString(NULL, filter);
+        filter = next;
+        if (filter == NULL) break;
+        hmq_slice text = slice_of(filter);
+        index_pin(index, INDEX_SESSIONS);
+        share *s = share_find(index->shares, text);
+        bool served = s != NULL && share_has_connected(ctx, index, s), waits = served && share_something_waits(ctx, s);
+        if (waits && share_hand_out(ctx, index, s)) goes_on = true;
+        if (served && !share_something_waits(ctx, s) && share_replay_on(ctx, index, s)) goes_on = true;
+        /* As long as somebody is there who may take it later, it is tried again. */
+        if (!served || (!s->waits && !share_replays(index, text)))
+            sv.DictDelC(index->waiting, (void *)(uintptr_t)text.data, text.len, NULL);
+        index_unpin(index, INDEX_SESSIONS);
+    }
+    if (filter != NULL) sv.FreeString(NULL, filter);
+    return goes_on || (filter != NULL && sv.DictSize(index->waiting) > 0 && sv.Milliseconds() >= until_ms);
+}

@@ -20,6 +20,7 @@
 #include "session/replay.h"
 #include "routing/replays.h"
 #include "routing/topic.h"
+#include "index/check.h"
 
 #define READ_AND_WRITE (SERVER_KEY_ACCESS | SERVER_KEY_UPDATE)
 

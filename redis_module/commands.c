@@ -23,6 +23,7 @@
 #include "session/queue.h"
 #include "session/replay.h"
 #include "routing/topic.h"
+#include "index/check.h"
 
 #define SINCE "0.1.0"
 

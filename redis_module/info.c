@@ -5,6 +5,28 @@
 #include "index/index.h"
 #include "queue/totals.h"
 
+/* Over all databases. */
+typedef struct index_totals {
+    size_t sessions, away, filters, trie_nodes, trie_bytes, retained, held, stale; /* away: opened, not connected */
+} index_totals;
+
+static index_totals count_all(void) {
+    index_totals totals = {0};
+    for (int db = 0; db < index_databases(); db++) {
+        const index_t *index = index_peek(db);
+        if (index == NULL) continue;
+        totals.sessions += sv.DictSize(index->sessions);
+        totals.away += session_index_count(index->opened) - session_index_connected(index->opened);
+        totals.filters += hmq_trie_pairs(index->filters);
+        totals.trie_nodes += hmq_trie_nodes(index->filters);
+        totals.trie_bytes += hmq_trie_bytes(index->filters);
+        totals.retained += sv.DictSize(index->retained_keys);
+        totals.held += sv.DictSize(index->held);
+        totals.stale += sv.DictSize(index->stale);
+    }
+    return totals;
+}
+
 const char *info_handoff_mode(void) {
     if (!settings.intercept) return "off";
     return can.direct_push ? "every-subscriber" : "first-subscriber";
@@ -77,7 +99,7 @@ static void add_counters(server_info_ctx *info) {
 }
 
 static void add_index(server_info_ctx *info) {
-    index_totals totals = index_count();
+    index_totals totals = count_all();
     sv.InfoAddSection(info, "index");
     sv.InfoAddFieldULongLong(info, "sessions_subscribed", totals.sessions);
     sv.InfoAddFieldULongLong(info, "sessions_away", totals.away);

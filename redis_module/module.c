@@ -25,6 +25,14 @@
 #include "server/timers.h"
 #include "server/turns.h"
 #include "server/keyspace.h"
+#include "index/filters.h"
+#include "index/sessions.h"
+#include "index/retained.h"
+#include "index/channels.h"
+#include "history/kind.h"
+#include "queue/kind.h"
+#include "routing/share_replay_keys.h"
+#include "session/owner.h"
 
 #define OLDEST_SERVER 0x070000
 
@@ -81,6 +89,12 @@ static void on_swap(void) {
     queue_forget_hints();
 }
 
+/* What the index is made of, in the order in which a key is looked at and a check tells. */
+static const index_kind *const kinds[] = {
+    &index_filters_kind, &index_sessions_kind, &retained_cursors_kind, &history_kind, &share_replays_kind,
+    &owners_kind,        &index_retained_kind, &index_channels_kind,   &queues_kind,  NULL,
+};
+
 /* The end of a turn of the event loop, before replies are written. */
 static void on_end_of_turn(server_ctx *ctx) {
     if (!shutting_down) timers_resume(ctx);
@@ -130,7 +144,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     if (wrong != NULL) return refuse(ctx, "the server refused the command ", wrong);
     wrong = config_start(ctx, argv, argc);
     if (wrong != NULL) return refuse(ctx, wrong, "");
-    index_start(ctx, holds_keys(ctx));
+    index_start(ctx, holds_keys(ctx), kinds);
     index_watch((index_watcher){queue_message_gone, sweep_note, on_swap, queue_forget_hints, session_notify_dropped});
     push_start();
     replication_start(ctx);

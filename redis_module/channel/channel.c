@@ -5,7 +5,7 @@
 #include "server/args.h"
 #include "channel/dryrun.h"
 #include "channel/facts.h"
-#include "channel/names.h"
+#include "server/channel_keys.h"
 #include "channel/store.h"
 #include "channel/drain.h"
 #include "server/errors.h"

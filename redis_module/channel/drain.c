@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "channel/names.h"
+#include "server/channel_keys.h"
 #include "channel/store.h"
 #include "server/name_set.h"
 

@@ -6,7 +6,7 @@
 #ifndef HMQ_CHANNEL_READ_H
 #define HMQ_CHANNEL_READ_H
 
-#include "channel/names.h"
+#include "server/channel_keys.h"
 
 int channel_last_command(server_ctx *ctx, server_string **argv, int argc);
 int channel_range_command(server_ctx *ctx, server_string **argv, int argc);

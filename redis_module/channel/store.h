@@ -14,7 +14,7 @@
 #ifndef HMQ_CHANNEL_STORE_H
 #define HMQ_CHANNEL_STORE_H
 
-#include "channel/names.h"
+#include "server/channel_keys.h"
 
 int store_internal_command(server_ctx *ctx, server_string **argv, int argc);
 

@@ -6,6 +6,7 @@
 #define HMQ_HISTORY_POLICY_WRITE_H
 
 #include "index/index.h"
+#include "history/store.h"
 
 /* What the store says, for this shard (without a cluster: for all).  The index is not told. */
 void history_policy_write(server_ctx *ctx, const history_store *store, unsigned shard);

@@ -3,6 +3,7 @@
 #include "server/turns.h"
 
 #include <string.h>
+#include "index/check.h"
 
 #define FILTER_BITS (1u << 20) /* 128 KiB: 10,000 names of lists make one name in 2,600 a false one */
 #define SCRIPT_KEYS 64
@@ -183,3 +184,41 @@ bool channel_index_shows_anywhere(hmq_slice channel) {
     }
     return false;
 }
+
+/* ---- the kind ---------------------------------------------------------------------------------------------- */
+
+static void used(server_ctx *ctx, index_t *index, hmq_slice name, index_use use) {
+    if (!channel_index_is_key(name))
+        channel_index_name_used(index, name, use == INDEX_NAME_LIST);
+    else if (use == INDEX_NAME_APPEARED)
+        channel_index_key_changed(index, name, index_type_of(ctx, name) == SERVER_LIST);
+    else
+        channel_index_key_changed(index, name, use == INDEX_NAME_LIST);
+}
+
+static void make(index_t *index) {
+    index->held = sv.CreateDict(NULL);
+    index->claimed = sv.CreateDict(NULL);
+}
+
+static void release(index_t *index) {
+    sv.FreeDict(NULL, index->held);
+    sv.FreeDict(NULL, index->claimed);
+}
+
+static void check(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context) {
+    (void)ctx;
+    index_compare_names(kept->held, rebuilt->held, true, "lists of a channel in the index but not in the keys", differ,
+                        context);
+    index_compare_names(rebuilt->held, kept->held, true, "lists of a channel in the keys but not in the index", differ,
+                        context);
+}
+
+const index_kind index_channels_kind = {
+    .make = make,
+    .release = release,
+    .used = used,
+    .all_emptied = channel_index_forget_names,
+    .look = channel_index_look,
+    .check = check,
+};

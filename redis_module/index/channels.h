@@ -12,7 +12,7 @@
 #ifndef HMQ_CHANNEL_INDEX_H
 #define HMQ_CHANNEL_INDEX_H
 
-#include "channel/names.h"
+#include "server/channel_keys.h"
 #include "index/index.h"
 
 #define KIND_BIT(kind) (1u << (kind))
@@ -52,5 +52,7 @@ void channel_index_look(server_ctx *ctx, index_t *index);
 void channel_index_unclaim(int db, hmq_slice channel);
 /* The next claimed channel of the database that has no mark yet, NULL if there is none.  The caller frees it. */
 server_string *channel_index_claimed(index_t *index);
+
+extern const index_kind index_channels_kind;
 
 #endif

@@ -2,45 +2,41 @@
 #include <string.h>
 
 #include "topic/session_key.h"
-#include "index/channels.h"
-#include "history/live.h"
 #include "index/internal.h"
-#include "session/owner.h"
 #include "server/keyspace.h"
 
 /* A replica serves the former data while it loads those of its primary (repl-diskless-load swapdb): what is told of keys that
  * are loaded is not of the databases that are served. */
 static bool loading_aside;
 
+#define MOST_TOLD 4
+typedef void (*tell_name)(index_t *index, hmq_slice name);
+/* The kinds' functions: many a key of the module's own is written for each message. */
+static tell_name changed[MOST_TOLD], written[MOST_TOLD];
+static size_t told_of_changed, told_of_written;
+
 /* ---- keys -------------------------------------------------------------------------------------------------- */
 
-static void tell_queue_expired(int db, const char *name, size_t len) {
-    size_t key_len = hmq_session_key_of(name, len, HMQ_SUFFIX_MESSAGES);
+static void tell_queue_expired(int db, hmq_slice name) {
+    size_t key_len = hmq_session_key_of((const char *)name.data, name.len, HMQ_SUFFIX_MESSAGES);
     if (key_len > 0 && index_watched_by.queue_expired != NULL)
-        index_watched_by.queue_expired(db, (hmq_slice){(const uint8_t *)name, key_len});
+        index_watched_by.queue_expired(db, (hmq_slice){name.data, key_len});
 }
 
 /* A key called {c}_messages_<packet id>: tells whoever watches. */
-static void tell_message_gone(int db, const char *name, size_t len) {
+static void tell_message_gone(int db, hmq_slice name) {
     static const char middle[] = "}_messages_";
     const size_t n = sizeof middle - 1;
-    if (index_watched_by.message_gone == NULL || len <= n + 1 || name[len - 1] < '0' || name[len - 1] > '9') return;
-    const char *found = memmem(name, len, middle, n);
-    if (found != NULL)
-        index_watched_by.message_gone(db, (hmq_slice){(const uint8_t *)name, (size_t)(found - name) + 1});
+    if (index_watched_by.message_gone == NULL || name.len <= n + 1) return;
+    if (name.data[name.len - 1] < '0' || name.data[name.len - 1] > '9') return;
+    const uint8_t *found = memmem(name.data, name.len, middle, n);
+    if (found != NULL) index_watched_by.message_gone(db, (hmq_slice){name.data, (size_t)(found - name.data) + 1});
 }
 
-static void key_gone(int db, index_t *index, const char *name, size_t len, bool expired) {
-    hmq_slice owner;
-    tell_message_gone(db, name, len);
-    /* When an owner's key expires is known, and whether it counts already is the deadline's affair (session/owner.h). */
-    bool has_deadline = expired && owner_is_key((hmq_slice){(const uint8_t *)name, len}, &owner);
-    if (index_needs_look(name, len) && !has_deadline) index_mark_stale(index, name, len);
-    hmq_slice key = {(const uint8_t *)name, len};
-    if (channel_index_is_key(key))
-        channel_index_key_changed(index, key, false);
-    else
-        channel_index_name_used(index, key, false);
+static void key_gone(server_ctx *ctx, int db, index_t *index, hmq_slice name, bool expired) {
+    tell_message_gone(db, name);
+    if (index_needs_look(name, expired)) index_doubt(index, name);
+    index_name_used(ctx, index, name, INDEX_NAME_GONE);
 }
 
 static bool one_of(const char *event, const char *const *names) {
@@ -61,47 +57,36 @@ static void on_key_event(server_ctx *ctx, int type, const char *event, server_st
     static const char *const gone[] = {"del", "rename_from", "move_from", NULL};
     static const char *const harmless[] = {"expire", "persist", NULL};
     if (loading_aside && type == SERVER_NOTIFY_LOADED) return;
-    size_t len;
-    const char *name = sv.StringPtrLen(key, &len);
-    if (type == SERVER_NOTIFY_EXPIRED) tell_queue_expired(sv.GetSelectedDb(ctx), name, len);
-    index_t *index = index_at(sv.GetSelectedDb(ctx));
-    if (type != SERVER_NOTIFY_LIST) history_live_doubt(index->histories, slice_of(key));
+    int db = sv.GetSelectedDb(ctx);
+    hmq_slice name = slice_of(key);
+    if (type == SERVER_NOTIFY_EXPIRED) tell_queue_expired(db, name);
+    index_t *index = index_at(db);
+    for (size_t i = 0; type != SERVER_NOTIFY_LIST && i < told_of_changed; i++) changed[i](index, name);
     if (type == SERVER_NOTIFY_HASH) {
-        if (index_needs_look(name, len)) index_mark_stale(index, name, len);
+        if (index_needs_look(name, false)) index_doubt(index, name);
     } else if (type == SERVER_NOTIFY_LIST) {
-        hmq_slice list = {(const uint8_t *)name, len};
-        if (channel_index_is_key(list))
-            channel_index_key_changed(index, list, true);
-        else
-            channel_index_name_used(index, list, true);
+        index_name_used(ctx, index, name, INDEX_NAME_LIST);
     } else if (type == SERVER_NOTIFY_EXPIRED || type == SERVER_NOTIFY_EVICTED || one_of(event, gone)) {
-        key_gone(sv.GetSelectedDb(ctx), index, name, len, type == SERVER_NOTIFY_EXPIRED);
+        key_gone(ctx, db, index, name, type == SERVER_NOTIFY_EXPIRED);
     } else if (database_is_uncertain(ctx, type, event)) {
         index_doubt_all();
     } else if (!one_of(event, harmless)) {
-        index_key_appeared(ctx, index, name, len);
+        index_key_appeared(ctx, index, name);
     }
 }
 
-/* The index knows already; what is remembered of the key beside it is in doubt. */
+/* The index knows already; what a kind remembers of the key beside it is in doubt. */
 static void on_own_write(server_ctx *ctx, server_string *key) {
     index_t *index = index_at(sv.GetSelectedDb(ctx));
-    history_live_doubt(index->histories, slice_of(key));
-    session_index_forget_facts(index->opened, slice_of(key));
+    for (size_t i = 0; i < told_of_written; i++) written[i](index, slice_of(key));
 }
 
 /* ---- server events ----------------------------------------------------------------------------------------- */
 
 static void flush(server_ctx *ctx, int db) {
-    hmq_slice after = {0};
-    bool tells = index_exists(db) && index_tells_of_sessions(ctx);
-    index_t *index = tells ? index_at(db) : NULL;
-    if (tells) index_pin(index, INDEX_SESSIONS);
-    for (session_entry *e; tells && (e = session_index_next(index->opened, after)) != NULL;) {
-        after = slice_of(e->key);
-        if (e->connected) index_watched_by.session_gone(ctx, after, e->epoch);
+    for (const index_kind *const *kind = index_kinds(); index_exists(db) && *kind != NULL; kind++) {
+        if ((*kind)->emptied != NULL) (*kind)->emptied(ctx, index_at(db));
     }
-    if (tells) index_unpin(index, INDEX_SESSIONS);
     index_reset(db);
 }
 
@@ -115,7 +100,9 @@ static void on_flush(server_ctx *ctx, server_event event, uint64_t sub, void *da
         return;
     }
     index_scan_new(false);
-    channel_index_forget_names();
+    for (const index_kind *const *kind = index_kinds(); *kind != NULL; kind++) {
+        if ((*kind)->all_emptied != NULL) (*kind)->all_emptied();
+    }
     for (int db = 0; db < index_databases(); db++) flush(ctx, db);
 }
 
@@ -135,7 +122,16 @@ static void on_async_load(server_ctx *ctx, server_event event, uint64_t sub, voi
     if (index_watched_by.swapped != NULL) index_watched_by.swapped();
 }
 
-void index_start(server_ctx *ctx, bool populated) {
+static void note_told(tell_name list[MOST_TOLD], size_t *count, tell_name tell) {
+    if (tell != NULL && *count < MOST_TOLD) list[(*count)++] = tell;
+}
+
+void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds) {
+    index_register(kinds);
+    for (const index_kind *const *kind = kinds; *kind != NULL; kind++) {
+        note_told(changed, &told_of_changed, (*kind)->changed);
+        note_told(written, &told_of_written, (*kind)->written);
+    }
     index_scan_new(populated);
     keyspace_start(ctx, (keyspace_listener){on_key_event, on_own_write});
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);

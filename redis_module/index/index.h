@@ -19,32 +19,11 @@
 #define HMQ_INDEX_H
 
 #include "topic/trie.h"
-#include "history/store.h"
 #include "server/state.h"
 #include "index/sessions.h"
 #include "index/shares.h"
 
-/* The field of a retained message's hash that says for whom it counts. */
-#define RETAINED_IDENTITY "identity"
-
-/* A retained message. */
-typedef struct retained_entry {
-    server_string *key;
-    usage_user *user; /* for whom it counts (routing/quota.h); NULL: for nobody */
-} retained_entry;
-
-/* A session that has at least one subscription. */
-typedef struct indexed_session {
-    server_string *key;    /* {c} */
-    server_string *inbox;  /* {c}_inbox */
-    server_string *hash;   /* {c}_subscriptions */
-    unsigned slot;         /* of the cluster; 0 without one */
-    server_dict *filters;  /* filter -> packed options + 1 (as a pointer) */
-    uint64_t match_mark;   /* scratch of whoever matches: the number of the match that saw it last */
-    uint32_t match_slot;
-    uint64_t gather_mark; /* the same of what gathers deliveries (routing/gather.c) */
-    uint32_t gather_slot;
-} indexed_session;
+typedef struct history_stores history_stores;
 
 typedef struct index {
     hmq_trie *filters; /* subscriber: indexed_session *, or a share, tagged; options: packed (index/subscription.h) */
@@ -77,8 +56,35 @@ typedef enum index_part {
 void index_pin(index_t *index, index_part part);
 void index_unpin(index_t *index, index_part part);
 
-/* Registers for notifications and events.  `populated`: the server may hold keys already. */
-void index_start(server_ctx *ctx, bool populated);
+/* What becomes of a name. */
+typedef enum index_use {
+    INDEX_NAME_APPEARED, /* a key of any type may have come to be under it */
+    INDEX_NAME_GONE,
+    INDEX_NAME_LIST, /* a list of that name was changed */
+} index_use;
+
+/* Gets what differs between an index and a rebuild, and the name. */
+typedef void (*index_differ)(void *context, const char *what, hmq_slice name);
+
+/* A kind of entries: who makes them from which keys, keeps them and checks them.  Each function may be NULL. */
+typedef struct index_kind {
+    void (*make)(index_t *index); /* the parts of a new, empty index */
+    void (*release)(index_t *index);
+    bool (*is_key)(hmq_slice name); /* is an entry made from a key of this name?  Then there is: */
+    void (*refresh)(server_ctx *ctx, index_t *index, hmq_slice name); /* reads the key, or finds it gone */
+    bool foresees_expiry; /* an entry knows when its key expires: nothing is to be done when it does */
+    void (*used)(server_ctx *ctx, index_t *index, hmq_slice name, index_use use); /* of any name */
+    void (*changed)(index_t *index, hmq_slice name); /* others changed a key that is no list */
+    void (*written)(index_t *index, hmq_slice name); /* the module itself changed a hash, or what a key is */
+    void (*doubt_all)(index_t *index); /* any key may be another */
+    void (*emptied)(server_ctx *ctx, index_t *index); /* before the index of a database goes that was emptied */
+    void (*all_emptied)(void);
+    void (*look)(server_ctx *ctx, index_t *index); /* looks at the key of every entry, as its next user would */
+    void (*check)(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context);
+} index_kind;
+
+/* Registers for notifications and events.  `populated`: the server may hold keys already.  `kinds` end with NULL. */
+void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds);
 
 /* Who wants to know what the index hears. */
 typedef struct index_watcher {
@@ -98,9 +104,6 @@ bool index_exists(int db);
 /* As it is, without a look at keys; NULL if there is none. */
 const index_t *index_peek(int db);
 
-/* The opened sessions of a database that has an index, as they are known. */
-session_index *index_sessions(int db);
-
 /* The index of the context's database, made current unless a part of it is pinned. */
 index_t *index_of(server_ctx *ctx);
 /* Once in a turn of the event loop: what commands with a key leave is done (server/command_slot.h). */
@@ -108,32 +111,10 @@ void index_before_sleep(void);
 /* Does the index know of every change so far? */
 bool index_is_current(server_ctx *ctx);
 
-/* The entry of an opened session, if the index knows of every change so far: NULL if it does not, or there is none.  O(log n):
- * the index is left as it is. */
-session_entry *index_opened(server_ctx *ctx, hmq_slice session);
-
-/* Does the session still have its subscriptions?  If not, it is looked at again before the next match. */
-bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session);
+/* The type of a key; SERVER_EMPTY if there is none. */
+int index_type_of(server_ctx *ctx, hmq_slice name);
 
 /* The key is to be looked at again before the next use. */
 void index_doubt(index_t *index, hmq_slice name);
-
-/* One filter of a session was set or removed by the module itself. */
-void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options);
-void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter);
-/* All subscriptions of the session are gone. */
-void index_remove_session(index_t *index, hmq_slice session_key);
-/* `identity`: for whom it counts; len 0: for nobody. */
-void index_set_retained(index_t *index, hmq_slice key, hmq_slice identity);
-void index_remove_retained(index_t *index, hmq_slice key);
-
-/* Replies an array with a sentence for each difference between the index and a rebuild. */
-int index_check_command(server_ctx *ctx, server_string **argv, int argc);
-
-/* For INFO: totals over all databases. */
-typedef struct index_totals {
-    size_t sessions, away, filters, trie_nodes, trie_bytes, retained, held, stale; /* away: opened, not connected */
-} index_totals;
-index_totals index_count(void);
 
 #endif

@@ -10,6 +10,7 @@ extern index_watcher index_watched_by;
 
 /* The index of a database, made if there is none. */
 index_t *index_at(int db);
+index_t *index_new(void);
 /* An index of its own, made from all keys of the context's database; the caller frees it. */
 index_t *index_rebuild(server_ctx *ctx);
 void index_free(index_t *index);
@@ -24,14 +25,14 @@ void index_doubt_all(void);
 /* The same, and nothing of what was known holds: all keys are others. */
 void index_forget_all(void);
 
+void index_register(const index_kind *const *kinds);
+const index_kind *const *index_kinds(void);
+
 /* Is the name of a kind that only reading its key can judge? */
-bool index_needs_look(const char *name, size_t len);
-void index_mark_stale(index_t *index, const char *name, size_t len);
+bool index_needs_look(hmq_slice name, bool expired);
+/* Tells those whose business are all names. */
+void index_name_used(server_ctx *ctx, index_t *index, hmq_slice name, index_use use);
 /* A key of any type may have come to be under this name. */
-void index_key_appeared(server_ctx *ctx, index_t *index, const char *name, size_t len);
-/* SERVER_EMPTY if there is none. */
-int index_type_of(server_ctx *ctx, const char *name, size_t len);
-/* Are those who watch to be told of sessions that are gone? */
-bool index_tells_of_sessions(server_ctx *ctx);
+void index_key_appeared(server_ctx *ctx, index_t *index, hmq_slice name);
 
 #endif

@@ -4,9 +4,7 @@
 #include <string.h>
 
 #include "topic/session_key.h"
-#include "index/index.h"
-#include "session/session.h"
-#include "session/identity.h"
+#include "index/internal.h"
 #include "server/session_keys.h"
 #include "index/session_state.h"
 
@@ -351,3 +349,88 @@ long long owner_deaf_since(const session_index *sessions, hmq_slice name) {
     const owner_entry *owner = session_index_owner(sessions, name);
     return owner == NULL ? 0 : owner->link_gone_ms;
 }
+
+/* ---- the kind ---------------------------------------------------------------------------------------------- */
+
+session_entry *index_opened(server_ctx *ctx, hmq_slice session) {
+    return index_is_current(ctx) ? session_index_find(index_peek(sv.GetSelectedDb(ctx))->opened, session) : NULL;
+}
+
+/* The length of the session key, if this is the name of {c}_session; else 0. */
+static size_t session_of(hmq_slice name) {
+    return hmq_session_key_of((const char *)name.data, name.len, HMQ_SUFFIX_SESSION);
+}
+
+static bool is_session(hmq_slice name) {
+    return session_of(name) > 0;
+}
+
+/* Only where clients are served; in a cluster the session may just have moved. */
+static bool tells_of_sessions(server_ctx *ctx) {
+    return index_watched_by.session_gone != NULL && !can.cluster && (sv.GetContextFlags(ctx) & SERVER_CTX_MASTER) != 0;
+}
+
+static void refresh(server_ctx *ctx, index_t *index, hmq_slice name) {
+    hmq_slice session = {name.data, session_of(name)};
+    const session_entry *entry = session_index_find(index->opened, session);
+    long long epoch = entry == NULL || !entry->connected ? 0 : entry->epoch;
+    session_index_refresh(ctx, index->opened, session);
+    if (epoch > 0 && session_index_find(index->opened, session) == NULL && tells_of_sessions(ctx))
+        index_watched_by.session_gone(ctx, session, epoch);
+}
+
+static void emptied(server_ctx *ctx, index_t *index) {
+    hmq_slice after = {0};
+    if (!tells_of_sessions(ctx)) return;
+    index_pin(index, INDEX_SESSIONS);
+    for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL;) {
+        after = slice_of(e->key);
+        if (e->connected) index_watched_by.session_gone(ctx, after, e->epoch);
+    }
+    index_unpin(index, INDEX_SESSIONS);
+}
+
+static void make(index_t *index) {
+    index->usage = usage_new();
+    index->opened = session_index_new(index);
+}
+
+static void release(index_t *index) {
+    session_index_free(index->opened);
+    usage_free(index->usage);
+}
+
+static void written(index_t *index, hmq_slice name) {
+    session_index_forget_facts(index->opened, name);
+}
+
+static void look(server_ctx *ctx, index_t *index) {
+    hmq_slice after = {0};
+    index_pin(index, INDEX_SESSIONS);
+    for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL; after = slice_of(e->key)) {
+        server_string *name = session_key_name(slice_of(e->key), HMQ_SUFFIX_SESSION);
+        if (index_type_of(ctx, slice_of(name)) != SERVER_HASH) index_doubt(index, slice_of(name));
+        sv.FreeString(NULL, name);
+    }
+    index_unpin(index, INDEX_SESSIONS);
+}
+
+static void check(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context) {
+    hmq_slice after = {0};
+    session_index_compare(kept->opened, rebuilt->opened, differ, context);
+    for (session_entry *e; (e = session_index_next(kept->opened, after)) != NULL; after = slice_of(e->key)) {
+        if (!session_facts_hold(ctx, e)) differ(context, "the session's hash holds other facts", slice_of(e->key));
+    }
+    usage_compare(kept->usage, rebuilt->usage, differ, context);
+}
+
+const index_kind index_sessions_kind = {
+    .make = make,
+    .release = release,
+    .is_key = is_session,
+    .refresh = refresh,
+    .written = written,
+    .emptied = emptied,
+    .look = look,
+    .check = check,
+};

@@ -111,4 +111,11 @@ void session_index_compare(const session_index *kept, const session_index *rebui
  * whose connection bears its name (CLIENT SETNAME), as that of a bridge does: it has no other. */
 long long owner_deaf_since(const session_index *sessions, hmq_slice name);
 
+struct index_kind;
+extern const struct index_kind index_sessions_kind;
+
+/* The entry of an opened session, if the index knows of every change so far: NULL if it does not, or there is none.  O(log n):
+ * the index is left as it is. */
+session_entry *index_opened(server_ctx *ctx, hmq_slice session);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include "topic/session_key.h"
 #include "topic/topic.h"
+#include "index/filters.h"
 
 bool share_is(hmq_slice filter, hmq_slice *inner) {
     hmq_slice group;

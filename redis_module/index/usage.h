@@ -82,4 +82,9 @@ static inline bool usage_is_counted(const usage_queue *of) {
 void usage_compare(const usage *kept, const usage *rebuilt,
                    void (*differ)(void *context, const char *what, hmq_slice name), void *context);
 
+/* A name comes once in so many seconds. */
+#define QUOTA_TOLD_EVERY_S 60
+/* May the log have the user's name (NULL: another name) now? */
+bool quota_may_tell(usage_user *user);
+
 #endif

@@ -113,10 +113,6 @@ void queue_usage_doubt(int db, hmq_slice session) {
     if (s.queue != NULL) s.queue->doubted = true;
 }
 
-void queue_usage_forget(index_t *index, share *s) {
-    usage_forget(index->usage, NULL, &s->queued);
-}
-
 static bool is_primary(server_ctx *ctx) {
     return (sv.GetContextFlags(ctx) & (SERVER_CTX_MASTER | SERVER_CTX_LOADING)) == SERVER_CTX_MASTER;
 }

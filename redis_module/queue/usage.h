@@ -30,8 +30,6 @@ void queue_usage_resized(const queue *q, size_t before, size_t now);
 void queue_usage_counted(const queue *q, size_t bytes);
 /* A message of the session was deleted or expired behind the module's back. */
 void queue_usage_doubt(int db, hmq_slice session);
-/* The group is over. */
-void queue_usage_forget(index_t *index, share *s);
 
 /* What a queue has, and may have at most. */
 typedef struct queue_allowance {

@@ -7,6 +7,7 @@
 #include "routing/qos0.h"
 #include "queue/expiry.h"
 #include "index/subscription.h"
+#include "index/filters.h"
 
 #define RECORD_ON_STACK 1024 /* longer ones take the heap */
 

@@ -3,7 +3,7 @@
 #define HMQ_DELIVERY_H
 
 #include "topic/record.h"
-#include "index/index.h"
+#include "index/filters.h"
 #include "server/state.h"
 
 /* How one session gets it. */

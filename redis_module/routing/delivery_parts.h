@@ -4,6 +4,7 @@
 
 #include "routing/delivery.h"
 #include "queue/queue.h"
+#include "index/filters.h"
 
 /* The record with QoS, retain flag and identifiers of the delivery, as whoever fetches it has to send it.  Belongs to the
  * message. */

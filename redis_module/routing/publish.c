@@ -29,6 +29,7 @@
 #include "routing/topic.h"
 #include "queue/full.h"
 #include "routing/share_replay_keys.h"
+#include "index/filters.h"
 
 typedef struct publish {
     hmq_record record;

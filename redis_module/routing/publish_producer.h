@@ -5,7 +5,7 @@
  *
  *     {<id>}_producer             STRING  "<epoch> <chunk>"    of TOPIC.PUBLISH
  *     {<digits>}_published{<id>}  STRING  the same             of TOPIC.MPUBLISH with SLOTS (routing/publish_slots.h)
- *     {<channel>}_producer{<id>}  STRING  the same             of a channel (channel/names.h)
+ *     {<channel>}_producer{<id>}  STRING  the same             of a channel (server/channel_keys.h)
  *
  * Invariant: it is written in the atomic step that publishes, so neither is there without the other. */
 #ifndef HMQ_PUBLISH_PRODUCER_H

@@ -6,6 +6,7 @@
 #include "topic/session_key.h"
 #include "topic/slot.h"
 #include "index/index.h"
+#include "index/filters.h"
 
 #define MOST_MEMBERS 64 /* of a group whose slots are looked at */
 #define DIGITS_MAX 12

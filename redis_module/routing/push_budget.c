@@ -3,6 +3,7 @@
 
 #include "server/push.h"
 #include "server/turns.h"
+#include "index/filters.h"
 
 static struct {
     size_t turn_room;    /* bytes that may be pushed in this turn to inboxes whose link is not known */
@@ -34,7 +35,7 @@ static void look_at(session_index *sessions, owner_entry *owner, void *data) {
 static void look(void) {
     budget.is_crowded = false;
     for (int db = 0; db < index_databases(); db++) {
-        session_index *sessions = index_exists(db) ? index_sessions(db) : NULL;
+        session_index *sessions = index_exists(db) ? index_peek(db)->opened : NULL;
         if (sessions != NULL) session_index_each_owner(sessions, look_at, NULL);
     }
     budget.unlooked = budget.unattributed = 0;

@@ -12,7 +12,7 @@
 #ifndef HMQ_PUSH_BUDGET_H
 #define HMQ_PUSH_BUDGET_H
 
-#include "index/index.h"
+#include "index/filters.h"
 #include "server/state.h"
 
 #define PUSH_LINK_BYTES ((size_t)4 << 20)

@@ -10,6 +10,7 @@
 #include "index/session_hash.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
+#include "index/filters.h"
 
 #define AHEAD 255 /* serials that qos0_until runs ahead */
 

@@ -15,7 +15,7 @@
 #ifndef HMQ_QOS0_H
 #define HMQ_QOS0_H
 
-#include "index/index.h"
+#include "index/filters.h"
 #include "queue/queue.h"
 
 /* Must a message of QoS 0 and so many bytes wait in the session's queue?  If not, the bytes count as pushed.  One look at

@@ -5,21 +5,6 @@
 #include "server/errors.h"
 #include "routing/retained.h"
 
-/* Lines in the log, of all users together. */
-#define TOLD_MOST 10
-#define TOLD_EVERY_MS 10000
-
-bool quota_may_tell(usage_user *user) {
-    static long long begun_ms;
-    static unsigned told;
-    long long now_ms = sv.Milliseconds();
-    if (user != NULL && user->told_ms > 0 && now_ms - user->told_ms < QUOTA_TOLD_EVERY_S * 1000LL) return false;
-    if (now_ms - begun_ms >= TOLD_EVERY_MS) begun_ms = now_ms, told = 0;
-    if (told++ >= TOLD_MOST) return false;
-    if (user != NULL) user->told_ms = now_ms;
-    return true;
-}
-
 static void tell(server_ctx *ctx, usage_user *user, const char *what, size_t has, long long most) {
     if (!quota_may_tell(user)) return;
     sv.Log(ctx, "warning", "holdmq: %s has %zu %s, %lld is its bound: more are refused; said once in %d s",

@@ -17,8 +17,6 @@
 #include "server/state.h"
 #include "index/usage.h"
 
-#define QUOTA_TOLD_EVERY_S 60
-
 /* A user, and his own bound. */
 typedef struct quota_claim {
     hmq_slice identity; /* len 0: nobody */
@@ -36,8 +34,5 @@ bool quota_allows_retained(server_ctx *ctx, const index_t *index, hmq_slice topi
 
 /* For whom the topic's retained message counts if this user publishes it; len 0: for nobody. */
 hmq_slice quota_holder(const index_t *index, hmq_slice topic, const quota_claim *by);
-
-/* May the log have the user's name (NULL: another name) now? */
-bool quota_may_tell(usage_user *user);
 
 #endif

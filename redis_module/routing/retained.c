@@ -10,6 +10,7 @@
 #include "server/slots.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
+#include "index/retained.h"
 
 enum { FIELD_TOPIC, FIELD_PAYLOAD, FIELD_QOS, FIELD_TIME, FIELD_PUBLISHER, FIELD_PROPERTIES };
 static const char *const names[RETAINED_FIELDS] = {"topic", "payload", "qos", "time", "publisher", "properties"};

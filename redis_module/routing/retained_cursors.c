@@ -18,6 +18,7 @@
 #include "server/turns.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
+#include "index/filters.h"
 
 /* One page, and one step of the server. */
 #define PAGE_MESSAGES 200
@@ -631,3 +632,39 @@ void retained_cursors_compare(server_dict *a, server_dict *b,
     }
     sv.DictIteratorStop(iter);
 }
+
+/* ---- the kind ---------------------------------------------------------------------------------------------- */
+
+static size_t cursors_of(hmq_slice name) {
+    return hmq_session_key_of((const char *)name.data, name.len, HMQ_SUFFIX_CURSORS);
+}
+
+static bool is_key(hmq_slice name) {
+    return cursors_of(name) > 0;
+}
+
+static void refresh_key(server_ctx *ctx, index_t *index, hmq_slice name) {
+    retained_cursors_refresh(ctx, index, (hmq_slice){name.data, cursors_of(name)});
+}
+
+static void make_part(index_t *index) {
+    index->cursors = sv.CreateDict(NULL);
+}
+
+static void release_part(index_t *index) {
+    retained_cursors_free_all(index->cursors);
+}
+
+static void check(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context) {
+    (void)ctx;
+    retained_cursors_compare(kept->cursors, rebuilt->cursors, differ, context);
+    retained_cursors_compare(rebuilt->cursors, kept->cursors, differ, context);
+}
+
+const index_kind retained_cursors_kind = {
+    .make = make_part,
+    .release = release_part,
+    .is_key = is_key,
+    .refresh = refresh_key,
+    .check = check,
+};

@@ -24,7 +24,7 @@
 #ifndef HMQ_RETAINED_CURSORS_H
 #define HMQ_RETAINED_CURSORS_H
 
-#include "index/index.h"
+#include "index/filters.h"
 #include "index/subscription.h"
 
 #define RETAINED_AHEAD_MAX 1000
@@ -58,5 +58,7 @@ void retained_cursors_free_all(server_dict *cursors);
 /* Tells each difference: `differ` gets what differs and the name. */
 void retained_cursors_compare(server_dict *a, server_dict *b,
                               void (*differ)(void *context, const char *what, hmq_slice name), void *context);
+
+extern const index_kind retained_cursors_kind;
 
 #endif

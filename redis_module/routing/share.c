@@ -15,6 +15,7 @@
 #include "index/subscription.h"
 #include "server/session_keys.h"
 #include "routing/share_replay_keys.h"
+#include "index/filters.h"
 
 #define MOST_CANDIDATES 64 /* members looked at for one message */
 #define SLICE 200          /* messages handed out, or back, at once */

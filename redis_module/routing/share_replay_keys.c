@@ -5,6 +5,7 @@
 
 #include "topic/session_key.h"
 #include "routing/replays.h"
+#include "index/check.h"
 
 bool share_replays(const index_t *index, hmq_slice filter) {
     return sv.DictSize(index->group_replays) > 0 &&
@@ -62,3 +63,29 @@ void share_replay_end(server_ctx *ctx, index_t *index, hmq_slice filter) {
     sv.FreeString(NULL, field);
     sv.FreeString(NULL, key);
 }
+
+/* ---- the kind ---------------------------------------------------------------------------------------------- */
+
+static void make(index_t *index) {
+    index->group_replays = sv.CreateDict(NULL);
+}
+
+static void release(index_t *index) {
+    sv.FreeDict(NULL, index->group_replays);
+}
+
+static void check(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context) {
+    (void)ctx;
+    index_compare_names(kept->group_replays, rebuilt->group_replays, false, "group that replays, but not in the keys",
+                        differ, context);
+    index_compare_names(rebuilt->group_replays, kept->group_replays, false, "group that replays in the keys alone",
+                        differ, context);
+}
+
+const index_kind share_replays_kind = {
+    .make = make,
+    .release = release,
+    .is_key = share_replay_is_key,
+    .refresh = share_replay_refresh,
+    .check = check,
+};

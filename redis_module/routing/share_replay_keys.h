@@ -20,4 +20,6 @@ void share_replay_end(server_ctx *ctx, index_t *index, hmq_slice filter);
 /* The group is there now; NULL: it does not read history any more. */
 void share_replay_write(server_ctx *ctx, index_t *index, hmq_slice key, server_string *filter, server_string *value);
 
+extern const index_kind share_replays_kind;
+
 #endif

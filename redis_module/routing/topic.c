@@ -27,6 +27,7 @@
 #include "index/session_state.h"
 #include "index/session_fence.h"
 #include "routing/share_replay_keys.h"
+#include "index/filters.h"
 
 enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
 

@@ -17,6 +17,7 @@
 #include "server/keyspace.h"
 #include "server/session_keys.h"
 #include "index/session_state.h"
+#include "index/filters.h"
 
 #define RETRY_MS 1000       /* no memory now */
 #define WRONG_TYPE_MS 60000 /* somebody else's keys stand under the session's names */

@@ -136,7 +136,7 @@ static void link_gone(session_index *sessions, owner_entry *owner, void *data) {
 
 void owner_client_gone(uint64_t client) {
     for (int db = 0; db < index_databases(); db++) {
-        if (index_exists(db)) session_index_each_owner(index_sessions(db), link_gone, &client);
+        if (index_exists(db)) session_index_each_owner(index_peek(db)->opened, link_gone, &client);
     }
 }
 
@@ -287,3 +287,18 @@ static void wait_for(session_index *sessions, owner_entry *owner, void *data) {
 void owner_stood_still(session_index *sessions) {
     session_index_each_owner(sessions, wait_for, NULL);
 }
+
+/* ---- the kind ---------------------------------------------------------------------------------------------- */
+
+static bool is_key(hmq_slice key) {
+    hmq_slice name;
+    return owner_is_key(key, &name);
+}
+
+static void refresh(server_ctx *ctx, index_t *index, hmq_slice key) {
+    hmq_slice name;
+    if (owner_is_key(key, &name)) owner_key_changed(ctx, index->opened, name);
+}
+
+/* When an owner's key expires is known, and whether it counts already is the deadline's affair. */
+const index_kind owners_kind = {.is_key = is_key, .refresh = refresh, .foresees_expiry = true};

@@ -45,4 +45,6 @@ void owner_regain_all(session_index *sessions);
 /* This server stood still, or its clock leapt: every owner that did not have it has its lease once more. */
 void owner_stood_still(session_index *sessions);
 
+extern const index_kind owners_kind;
+
 #endif

@@ -24,6 +24,7 @@
 #include "server/numbers.h"
 #include "server/session_keys.h"
 #include "index/session_fence.h"
+#include "index/filters.h"
 
 #define DEFAULT_COUNT 1000
 #define MAX_COUNT 10000

@@ -1,4 +1,4 @@
-/* names.h - the names of the keys that belong to a channel.
+/* channel_keys.h - the names of the keys that belong to a channel.
  *
  * Messages and marks: src/topic/channel_key.h.  What is known of a producer (routing/publish_producer.h):
  *
@@ -7,8 +7,8 @@
  *     a '}' that makes no hash tag              {<encoded>}_producer%{<id>}
  *
  * All but the third are in the channel's slot.  Ids and encoding: as in a session key (src/topic/session_key.h). */
-#ifndef HMQ_CHANNEL_NAMES_H
-#define HMQ_CHANNEL_NAMES_H
+#ifndef HMQ_CHANNEL_KEYS_H
+#define HMQ_CHANNEL_KEYS_H
 
 #include "topic/channel_key.h"
 #include "server/state.h"

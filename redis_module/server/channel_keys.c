@@ -1,5 +1,5 @@
-/* names.c - builds and reads the names of the keys that belong to a channel. */
-#include "channel/names.h"
+/* channel_keys.c - builds and reads the names of the keys that belong to a channel. */
+#include "server/channel_keys.h"
 
 #include <string.h>
 

@@ -1,0 +1,52 @@
+/* kind.c - how the index keeps the policies of history, and what is remembered of shards. */
+#include "history/kind.h"
+
+#include "history/live.h"
+#include "history/store.h"
+
+static void make(index_t *index) {
+    index->histories = history_stores_new();
+}
+
+static void release(index_t *index) {
+    history_stores_free(index->histories);
+}
+
+static void refresh(server_ctx *ctx, index_t *index, hmq_slice name) {
+    history_stores_refresh(ctx, index->histories, name);
+}
+
+static void doubt(index_t *index, hmq_slice name) {
+    history_live_doubt(index->histories, name);
+}
+
+static void doubt_all(index_t *index) {
+    history_live_doubt_all(index->histories);
+}
+
+static void doubt_policy(void *context, hmq_slice key) {
+    index_doubt(context, key);
+}
+
+static void look(server_ctx *ctx, index_t *index) {
+    (void)ctx;
+    history_stores_each_key(index->histories, doubt_policy, index);
+}
+
+static void check(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context) {
+    history_stores_compare(kept->histories, rebuilt->histories, differ, context);
+    history_stores_compare(rebuilt->histories, kept->histories, differ, context);
+    history_live_check(ctx, kept->histories, differ, context);
+}
+
+const index_kind history_kind = {
+    .make = make,
+    .release = release,
+    .is_key = history_store_is_key,
+    .refresh = refresh,
+    .changed = doubt,
+    .written = doubt,
+    .doubt_all = doubt_all,
+    .look = look,
+    .check = check,
+};

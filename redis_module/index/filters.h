@@ -1,0 +1,35 @@
+/* filters.h - who subscribes to what.
+ *
+ *     {c}_subscriptions   ->   the session with its filters   ->   the trie of the database
+ *
+ * The trie stands for keys alone; whoever changes subscriptions changes both. */
+#ifndef HMQ_INDEX_FILTERS_H
+#define HMQ_INDEX_FILTERS_H
+
+#include "index/index.h"
+
+/* A session that has at least one subscription. */
+typedef struct indexed_session {
+    server_string *key;    /* {c} */
+    server_string *inbox;  /* {c}_inbox */
+    server_string *hash;   /* {c}_subscriptions */
+    unsigned slot;         /* of the cluster; 0 without one */
+    server_dict *filters;  /* filter -> packed options + 1 (as a pointer) */
+    uint64_t match_mark;   /* scratch of whoever matches: the number of the match that saw it last */
+    uint32_t match_slot;
+    uint64_t gather_mark; /* the same of what gathers deliveries (routing/gather.c) */
+    uint32_t gather_slot;
+} indexed_session;
+
+/* Does the session still have its subscriptions?  If not, it is looked at again before the next match. */
+bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session);
+
+/* One filter of a session was set or removed by the module itself. */
+void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options);
+void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter);
+/* All subscriptions of the session are gone. */
+void index_remove_session(index_t *index, hmq_slice session_key);
+
+extern const index_kind index_filters_kind;
+
+#endif

@@ -1,0 +1,22 @@
+/* retained.h - which topics of a database have a retained message. */
+#ifndef HMQ_INDEX_RETAINED_H
+#define HMQ_INDEX_RETAINED_H
+
+#include "index/index.h"
+
+/* The field of a retained message's hash that says for whom it counts. */
+#define RETAINED_IDENTITY "identity"
+
+/* A retained message. */
+typedef struct retained_entry {
+    server_string *key;
+    usage_user *user; /* for whom it counts (routing/quota.h); NULL: for nobody */
+} retained_entry;
+
+/* `identity`: for whom it counts; len 0: for nobody. */
+void index_set_retained(index_t *index, hmq_slice key, hmq_slice identity);
+void index_remove_retained(index_t *index, hmq_slice key);
+
+extern const index_kind index_retained_kind;
+
+#endif

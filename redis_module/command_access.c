@@ -19,8 +19,9 @@
 #include "session/list.h"
 #include "session/replay.h"
 #include "routing/replays.h"
-#include "routing/topic.h"
+#include "routing/publish.h"
 #include "index/check.h"
+#include "session/subscribe.h"
 
 #define READ_AND_WRITE (SERVER_KEY_ACCESS | SERVER_KEY_UPDATE)
 
@@ -59,10 +60,6 @@ typedef struct rule {
 
 /* ---- what the server judges -------------------------------------------------------------------------------- */
 
-static bool has_wildcard(hmq_slice filter) {
-    return memchr(filter.data, '+', filter.len) != NULL || memchr(filter.data, '#', filter.len) != NULL;
-}
-
 static bool is_share(hmq_slice filter, hmq_slice *inner) {
     hmq_slice group;
     return hmq_topic_split_share((const char *)filter.data, filter.len, &group, inner);
@@ -71,7 +68,7 @@ static bool is_share(hmq_slice filter, hmq_slice *inner) {
 static void tell_filter(server_ctx *ctx, server_string **argv, int at) {
     hmq_slice filter = slice_of(argv[at]), inner;
     if (is_share(filter, &inner)) return; /* its filter is a part of the argument: judged here */
-    uint64_t flags = SERVER_CHANNEL_SUBSCRIBE | (has_wildcard(filter) ? SERVER_CHANNEL_PATTERN : 0);
+    uint64_t flags = SERVER_CHANNEL_SUBSCRIBE | (access_has_wildcard(filter) ? SERVER_CHANNEL_PATTERN : 0);
     sv.ChannelAtPosWithFlags(ctx, at, (int)flags);
 }
 
@@ -137,7 +134,7 @@ static bool may_use_topic(judged *j, const char *what, hmq_slice topic, bool is_
 }
 
 static bool may_read_filter(judged *j, hmq_slice filter) {
-    return may_use_topic(j, "topic filter", filter, has_wildcard(filter));
+    return may_use_topic(j, "topic filter", filter, access_has_wildcard(filter));
 }
 
 static bool may_use_key(judged *j, server_string *key, uint64_t rights) {
@@ -180,19 +177,6 @@ static bool judge_store(judged *j, int at) {
     bool may = true;
     while (may && (filter = sv.DictNextC(iter, &len, NULL)) != NULL)
         may = may_read_filter(j, (hmq_slice){(const uint8_t *)filter, len});
-    sv.DictIteratorStop(iter);
-    return may;
-}
-
-bool command_access_may_see_store(server_string *user, const history_store *store) {
-    server_dict_iter *iter = sv.DictIteratorStartC(store->filters, "^", NULL, 0);
-    const char *filter;
-    size_t len;
-    bool may = true;
-    while (may && (filter = sv.DictNextC(iter, &len, NULL)) != NULL) {
-        hmq_slice name = {(const uint8_t *)filter, len};
-        may = access_user_may_use_topic(user, name, has_wildcard(name));
-    }
     sv.DictIteratorStop(iter);
     return may;
 }

@@ -15,9 +15,6 @@
 #include "history/store.h"
 #include "server/state.h"
 
-/* May this user (NULL: no) read all that the store keeps? */
-bool command_access_may_see_store(server_string *user, const history_store *store);
-
 /* X(name): name_command is guarded by guarded_name. */
 #define GUARDED_COMMANDS(X)                                                                                            \
     X(dryrun_start)                                                                                                    \

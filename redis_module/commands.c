@@ -22,8 +22,10 @@
 #include "session/list.h"
 #include "session/queue.h"
 #include "session/replay.h"
-#include "routing/topic.h"
+#include "routing/publish.h"
 #include "index/check.h"
+#include "session/subscribe.h"
+#include "session/deliver.h"
 
 #define SINCE "0.1.0"
 

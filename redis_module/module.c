@@ -33,6 +33,7 @@
 #include "queue/kind.h"
 #include "routing/share_replay_keys.h"
 #include "session/owner.h"
+#include "index/session_hash.h"
 
 #define OLDEST_SERVER 0x070000
 
@@ -82,6 +83,7 @@ static void on_shutdown(server_ctx *ctx, server_event event, uint64_t sub, void 
     (void)event, (void)sub, (void)data;
     shutting_down = true;
     timers_stop(ctx);
+    turns_wanted();
 }
 
 static void on_swap(void) {
@@ -91,8 +93,17 @@ static void on_swap(void) {
 
 /* What the index is made of, in the order in which a key is looked at and a check tells. */
 static const index_kind *const kinds[] = {
-    &index_filters_kind, &index_sessions_kind, &retained_cursors_kind, &history_kind, &share_replays_kind,
-    &owners_kind,        &index_retained_kind, &index_channels_kind,   &queues_kind,  NULL,
+    &index_filters_kind,
+    &index_sessions_kind,
+    &session_facts_kind,
+    &retained_cursors_kind,
+    &history_kind,
+    &share_replays_kind,
+    &owners_kind,
+    &index_retained_kind,
+    &index_channels_kind,
+    &queues_kind,
+    NULL,
 };
 
 /* The end of a turn of the event loop, before replies are written. */
@@ -147,6 +158,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     index_start(ctx, holds_keys(ctx), kinds);
     index_watch((index_watcher){queue_message_gone, sweep_note, on_swap, queue_forget_hints, session_notify_dropped});
     push_start();
+    store_watch_trims(drain_trimmed);
     replication_start(ctx);
     handoff_start(ctx);
     slots_start(ctx);

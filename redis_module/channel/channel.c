@@ -16,10 +16,6 @@
 #include "server/push.h"
 #include "server/slots.h"
 
-const hmq_rule *channel_rule(const server_string *channel) {
-    return channel_rule_of(slice_of(channel));
-}
-
 /* ---- keeping ----------------------------------------------------------------------------------------------- */
 
 /* May this server keep messages for this command at all?  In a cluster a global publish is heard on other nodes, too, and

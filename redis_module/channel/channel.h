@@ -13,9 +13,6 @@
 int channel_publish_command(server_ctx *ctx, server_string **argv, int argc);
 int channel_spublish_command(server_ctx *ctx, server_string **argv, int argc);
 
-/* The rule for a channel, NULL if none. */
-const hmq_rule *channel_rule(const server_string *channel);
-
 /* What a PUBLISH of a connected client becomes. */
 typedef enum channel_route {
     CHANNEL_STOCK, /* the server's own PUBLISH, and nothing else to do; what had to be kept is kept */

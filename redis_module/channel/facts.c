@@ -154,3 +154,7 @@ void channel_was_unheard(hmq_slice channel) {
 void channel_subscriber_came(void) {
     next(&silence_generation);
 }
+
+const hmq_rule *channel_rule(const server_string *channel) {
+    return channel_rule_of(slice_of(channel));
+}

@@ -31,4 +31,7 @@ void channel_was_unheard(hmq_slice channel);
 /* Somebody may have subscribed. */
 void channel_subscriber_came(void);
 
+/* The rule for a channel, NULL if none. */
+const hmq_rule *channel_rule(const server_string *channel);
+
 #endif

@@ -5,6 +5,7 @@
 #include "channel/channel.h"
 #include "channel/read.h"
 #include "channel/drain.h"
+#include "channel/facts.h"
 
 size_t give_channel(const receiver *to, server_string *channel) {
     const hmq_rule *rule = channel_rule(channel);

@@ -26,6 +26,7 @@
 #include "server/replication.h"
 #include "server/slots.h"
 #include "server/timers.h"
+#include "server/turns.h"
 
 static server_string *channel_publish_name, *channel_spublish_name, *read_name;
 
@@ -273,6 +274,7 @@ static void module_command_comes(server_filter_ctx *filter) {
     if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "UNLOAD") &&
         argument_is(filter, 2, HMQ_MODULE_NAME)) {
         timers_stop(detached);
+        turns_wanted(); /* which resumes them */
     }
 }
 

@@ -11,6 +11,7 @@
 #include "server/filter_unit.h"
 #include "channel/give.h"
 #include "server/name_set.h"
+#include "channel/facts.h"
 
 #define NAMES_PER_LOOK 64  /* of one walk, before the next has its turn */
 #define FIRST_NS 2000000   /* of the commands of one turn of the event loop that subscribe, for all walks together */

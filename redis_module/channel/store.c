@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "index/channels.h"
-#include "channel/drain.h"
 #include "server/errors.h"
 #include "server/filter_unit.h"
 #include "index/index.h"
@@ -16,6 +15,12 @@
  * replicate as one RPUSH: a message lives at least its ttl, at most 1/64 longer. */
 #define EXPIRY_SLACK 64
 #define CLAIMS_PER_TURN 100
+
+static void (*on_trim)(int db, hmq_slice channel, size_t count);
+
+void store_watch_trims(void (*watcher)(int db, hmq_slice channel, size_t count)) {
+    on_trim = watcher;
+}
 
 typedef enum step_kind { STEP_CHECK, STEP_KEEP, STEP_SUPERSEDE, STEP_ASIDE, STEP_TAKE, STEP_CUT } step_kind;
 
@@ -37,7 +42,7 @@ static bool writes_checked; /* the server took a write in this turn of the event
 static void trim_list(server_ctx *ctx, server_key *list, server_string *name, hmq_slice channel, uint64_t maxlen) {
     size_t length = sv.ValueLength(list);
     if (length <= maxlen) return;
-    drain_trimmed(sv.GetSelectedDb(ctx), channel, length - (size_t)maxlen);
+    on_trim(sv.GetSelectedDb(ctx), channel, length - (size_t)maxlen);
     for (; length > maxlen; length--) {
         server_string *oldest = sv.ListPop(list, SERVER_LIST_HEAD);
         sv.FreeString(NULL, oldest);

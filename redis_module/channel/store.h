@@ -47,4 +47,7 @@ void store_before_sleep(void);
 /* Is there a channel whose name is used, and which is not marked yet? */
 bool store_any_claimed(void);
 
+/* Who is told that messages go from the head of a list because it is full: whose backlog is handed over (channel/drain.h). */
+void store_watch_trims(void (*watcher)(int db, hmq_slice channel, size_t count));
+
 #endif

@@ -16,6 +16,7 @@
 #include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
+#include "history/epoch.h"
 
 #define EPOCHS_OF_A_STORE 8 /* at least so many make up its bytes */
 #define TOPIC_ROOM 65536

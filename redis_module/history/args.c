@@ -7,6 +7,7 @@
 #include "history/shard.h"
 #include "history/slots.h"
 #include "index/index.h"
+#include "history/live.h"
 
 int history_shard_option(const args *a) {
     for (int i = a->at; i + 1 < a->argc; i++) {

@@ -10,6 +10,7 @@
 #include "history/postings.h"
 #include "topic/record.h"
 #include "server/errors.h"
+#include "history/epoch.h"
 
 #define SENTENCE_BYTES 320
 

@@ -12,6 +12,7 @@
 #include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
+#include "history/epoch.h"
 
 #define KEYS_BETWEEN_CLOCKS 16
 

@@ -3,6 +3,8 @@
 
 #include "topic/topic.h"
 #include "history/store.h"
+#include "server/access.h"
+#include "history/filters.h"
 
 /* The level that begins at *at; steps over it and the '/' behind it, to len + 1 behind the last. */
 static hmq_slice take_level(hmq_slice filter, size_t *at) {
@@ -72,4 +74,17 @@ const history_store *history_stores_covering(const history_stores *stores, hmq_s
     const history_store *s = NULL;
     while ((s = history_stores_next(stores, s)) != NULL && !history_store_covers(s, filter)) {}
     return s;
+}
+
+bool history_may_see(server_string *user, const history_store *store) {
+    server_dict_iter *iter = sv.DictIteratorStartC(store->filters, "^", NULL, 0);
+    const char *filter;
+    size_t len;
+    bool may = true;
+    while (may && (filter = sv.DictNextC(iter, &len, NULL)) != NULL) {
+        hmq_slice name = {(const uint8_t *)filter, len};
+        may = access_user_may_use_topic(user, name, access_has_wildcard(name));
+    }
+    sv.DictIteratorStop(iter);
+    return may;
 }

@@ -11,6 +11,7 @@
 #include "index/index.h"
 #include "server/replication.h"
 #include "server/keyspace.h"
+#include "history/live.h"
 
 typedef struct holding {
     server_ctx *ctx;

@@ -10,6 +10,7 @@
 #include "history/switch.h"
 #include "history/visible.h"
 #include "server/numbers.h"
+#include "history/epoch.h"
 
 #define STORE_FIELDS 3 /* beside the policy's */
 #define SHARD_FIELDS 11

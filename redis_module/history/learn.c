@@ -6,6 +6,8 @@
 #include "history/uses.h"
 #include "history/visible.h"
 #include "server/numbers.h"
+#include "history/live.h"
+#include "history/epoch.h"
 
 #define WINDOW 64                                 /* messages side by side */
 #define WINDOWS (HISTORY_SAMPLE_MAX / WINDOW)     /* of all shards */

@@ -8,6 +8,7 @@
 #include "history/slots.h"
 #include "history/switch.h"
 #include "history/uses.h"
+#include "history/live.h"
 
 #define SLICE_MS 2
 

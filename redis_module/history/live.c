@@ -325,3 +325,11 @@ void history_live_check(server_ctx *ctx, const history_stores *stores,
         }
     }
 }
+
+/* ---- for who only reads ------------------------------------------------------------------------------------- */
+
+bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state, bool reply) {
+    const history_live *live = history_live_of(ctx, store, shard, reply);
+    *state = live != NULL ? live->state : (history_shard){.store = store, .shard = shard};
+    return live != NULL;
+}

@@ -13,6 +13,7 @@
 #include "history/slots.h"
 #include "history/switch.h"
 #include "index/index.h"
+#include "history/epoch.h"
 
 #define STATS_FIELDS 5
 #define PROPOSAL_FIELDS 6

@@ -10,6 +10,7 @@
 #include "history/history.h"
 #include "history/policy_write.h"
 #include "history/slots.h"
+#include "history/filters.h"
 
 #define EPOCHS_OF_AN_AGE 16
 #define DEFAULT_EPOCH_S 86400

@@ -13,6 +13,7 @@
 #include "history/uses.h"
 #include "history/visible.h"
 #include "server/numbers.h"
+#include "history/epoch.h"
 
 #define DEFAULT_COUNT 2000
 #define MAX_COUNT 100000

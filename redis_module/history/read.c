@@ -9,6 +9,7 @@
 #include "history/plan.h"
 #include "topic/topic.h"
 #include "history/live.h"
+#include "history/epoch.h"
 
 #define NEVER UINT64_MAX
 #define STEPS_MAX 4 /* entries that an iterator steps over rather than begin anew */

@@ -18,6 +18,8 @@
 #include "history/slots.h"
 #include "index/index.h"
 #include "server/numbers.h"
+#include "history/live.h"
+#include "history/filters.h"
 
 #define DEFAULT_COUNT 1000
 #define MAX_COUNT 100000

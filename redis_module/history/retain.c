@@ -8,6 +8,8 @@
 #include "history/hold.h"
 #include "history/slots.h"
 #include "server/numbers.h"
+#include "history/live.h"
+#include "history/epoch.h"
 
 #define SLICE_US 1000
 #define ROUND_US 1000000 /* from the beginning of one look at all stores to the next */

@@ -71,27 +71,11 @@ typedef struct history_epoch {
 server_string *history_key(const history_store *store, unsigned shard, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* False after replying (if `reply`) which key holds something else: this one, the pattern set or a log of the present
- * epoch. */
-bool history_shard_read(server_ctx *ctx, const history_store *store, unsigned shard, history_shard *state, bool reply);
 /* What the hash alone says, for who needs no more: `last` is `indexed`.  Store and shard are set.  False if it is none. */
 bool history_shard_load(server_ctx *ctx, server_string *name, history_shard *state);
 
 /* Writes what is indexed, and all if `whole`. */
 void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole);
-
-/* False if there is no such epoch; one that is being dropped is there until its keys are gone. */
-bool history_epoch_read(server_ctx *ctx, const history_shard *state, uint32_t epoch, history_epoch *found);
-/* Is the key of the epochs a hash, or not there?  False after replying (if `reply`) that it is not. */
-bool history_epoch_may_begin(server_ctx *ctx, const history_shard *state, bool reply);
-/* Ends the present epoch; the next one begins with this message, which may be still to come.  Writes the epoch; the state
- * is changed, and to be written whole.  What the ended epoch's lists lack they never get: it goes, or was indexed before
- * (history/append.h: history_tail_end). */
-void history_epoch_begin(server_ctx *ctx, history_shard *state, hmq_message_id first);
-/* The last epoch that begins at this number or before it, and the last that begins at this time or before it; the oldest
- * one if none does.  O(log epochs). */
-bool history_epoch_of_sequence(server_ctx *ctx, const history_shard *state, uint64_t sequence, history_epoch *found);
-bool history_epoch_of_time(server_ctx *ctx, const history_shard *state, uint64_t time_us, history_epoch *found);
 
 /* The pattern set of a generation; valid until the next call.  NULL if the key does not hold one. */
 const hmq_patterns *history_patterns(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);

@@ -5,7 +5,6 @@
 
 #include "history/patterns.h"
 #include "topic/topic.h"
-#include "history/live.h"
 
 #define KEY_SUFFIX "}_history_store"
 #define FILTER_FIELD "filter "
@@ -19,7 +18,10 @@ struct history_stores {
     hmq_trie *filters;    /* subscriber: history_store * */
 };
 
-history_stores *history_stores_new(void) {
+static void (*free_live)(struct history_live *live);
+
+history_stores *history_stores_new(void (*live_free)(struct history_live *live)) {
+    free_live = live_free;
     history_stores *stores = sv.Alloc(sizeof *stores);
     *stores = (history_stores){sv.CreateDict(NULL), sv.CreateDict(NULL), sv.CreateDict(NULL),
                                hmq_trie_new(&server_allocator)};
@@ -29,8 +31,7 @@ history_stores *history_stores_new(void) {
 static void store_free(history_store *store) {
     sv.FreeString(NULL, store->key);
     sv.FreeDict(NULL, store->filters);
-    for (unsigned shard = 0; store->live != NULL && shard < store->shards; shard++)
-        history_live_free(store->live[shard]);
+    for (unsigned shard = 0; store->live != NULL && shard < store->shards; shard++) free_live(store->live[shard]);
     sv.Free(store->live);
     sv.Free(store->looked);
     sv.Free(store);
@@ -212,7 +213,7 @@ static history_store *read_store(server_ctx *ctx, hmq_slice key) {
 }
 
 static void make_room(history_store *store) {
-    store->live = sv.Calloc(store->shards, sizeof(history_live *));
+    store->live = sv.Calloc(store->shards, sizeof *store->live);
     store->looked = sv.Calloc(store->shards, sizeof *store->looked);
 }
 
@@ -302,7 +303,7 @@ static const history_store *newest_copy(const history_stores *stores, hmq_slice 
 static void forget_shards(history_store *store, uint64_t gone) {
     for (; gone != 0; gone &= gone - 1) {
         int shard = __builtin_ctzll(gone);
-        history_live_free(store->live[shard]);
+        free_live(store->live[shard]);
         store->live[shard] = NULL;
     }
 }

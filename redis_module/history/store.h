@@ -64,7 +64,8 @@ typedef struct history_store {
 
 typedef struct history_stores history_stores;
 
-history_stores *history_stores_new(void);
+/* `live_free` frees what is remembered of a shard, NULL included (history/live.h). */
+history_stores *history_stores_new(void (*live_free)(struct history_live *live));
 void history_stores_free(history_stores *stores);
 
 /* Is this the name of a policy's key? */
@@ -97,19 +98,9 @@ const history_store *history_stores_removed_after(const history_stores *stores, 
 bool history_stores_is_removed(const history_stores *stores, hmq_slice name);
 /* The store that selects this topic; NULL if none does. */
 const history_store *history_stores_of_topic(const history_stores *stores, hmq_slice topic);
-/* The stores that may have a topic which this filter matches: how many, and the first of them. */
-size_t history_stores_of_filter(const history_stores *stores, hmq_slice filter, const history_store **first);
-
-/* Does the store keep every topic that this filter matches?  (One of its filters does; not several together.) */
-bool history_store_covers(const history_store *store, hmq_slice filter);
-/* The store that does; NULL if none does. */
-const history_store *history_stores_covering(const history_stores *stores, hmq_slice filter);
 
 /* Tells of each policy that `a` has and `b` has not, or has another way. */
 void history_stores_compare(const history_stores *a, const history_stores *b,
                             void (*tell)(void *context, const char *what, hmq_slice name), void *context);
-
-/* Is there a topic that both filters match? */
-bool history_filters_overlap(hmq_slice a, hmq_slice b);
 
 #endif

@@ -1,11 +1,11 @@
 /* stores_command.c - HISTORY.STORES, HISTORY.UNSTORE: what stores there are, and one less. */
 #include "server/access.h"
-#include "command_access.h"
 #include "server/errors.h"
 #include "history/history.h"
 #include "history/drop.h"
 #include "history/policy_write.h"
 #include "history/slots.h"
+#include "history/filters.h"
 
 #define CLUSTER_FIELDS 2  /* beside the policy's */
 #define UNSTORE_KEYS 8192 /* are looked for at once; the others in the background */
@@ -69,7 +69,7 @@ int history_stores_command(server_ctx *ctx, server_string **argv, int argc) {
     bool is_restricted = access_is_restricted(ctx, false, &user);
     sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
     for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL;) {
-        if (is_restricted && !command_access_may_see_store(user, s)) continue;
+        if (is_restricted && !history_may_see(user, s)) continue;
         reply_store(ctx, s);
         count++;
     }

@@ -9,6 +9,7 @@
 #include "index/index.h"
 #include "server/replication.h"
 #include "server/keyspace.h"
+#include "history/epoch.h"
 
 #define PREPARED_WORDS 6 /* names and values */
 

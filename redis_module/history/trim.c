@@ -7,6 +7,7 @@
 #include "history/hold.h"
 #include "history/visible.h"
 #include "server/numbers.h"
+#include "history/epoch.h"
 
 #define TRIM_KEYS 1024 /* are looked for at once; the others in the background */
 

@@ -2,6 +2,7 @@
 #include "history/visible.h"
 
 #include "history/read.h"
+#include "history/epoch.h"
 
 /* Is the epoch of this number younger than that time, as a whole? */
 static bool begins_later(server_ctx *ctx, const history_shard *state, uint64_t sequence, uint64_t time_us) {

@@ -66,7 +66,7 @@ session_facts session_facts_read(server_ctx *ctx, hmq_slice session) {
     return read_facts(ctx, session, index_opened(ctx, session));
 }
 
-bool session_facts_hold(server_ctx *ctx, const session_entry *entry) {
+static bool session_facts_hold(server_ctx *ctx, const session_entry *entry) {
     if (!entry->facts_known) return true;
     session_facts now = read_facts(ctx, slice_of(entry->key), NULL);
     return now.exists == entry->facts.exists && now.opened == entry->facts.opened && now.round == entry->facts.round &&
@@ -74,3 +74,13 @@ bool session_facts_hold(server_ctx *ctx, const session_entry *entry) {
            now.has_overflow == entry->facts.has_overflow && now.overflow == entry->facts.overflow &&
            now.max_bytes == entry->facts.max_bytes && now.dropped == entry->facts.dropped;
 }
+
+static void check(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context) {
+    (void)rebuilt;
+    hmq_slice after = {0};
+    for (session_entry *e; (e = session_index_next(kept->opened, after)) != NULL; after = slice_of(e->key)) {
+        if (!session_facts_hold(ctx, e)) differ(context, "the session's hash holds other facts", slice_of(e->key));
+    }
+}
+
+const index_kind session_facts_kind = {.check = check};

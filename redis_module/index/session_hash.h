@@ -32,4 +32,7 @@ typedef struct session_facts {
  * expiry are asked of the key then. */
 session_facts session_facts_read(server_ctx *ctx, hmq_slice session);
 
+struct index_kind;
+extern const struct index_kind session_facts_kind;
+
 #endif

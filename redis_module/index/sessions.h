@@ -100,9 +100,6 @@ typedef struct deadline {
 /* Takes the first deadline that has passed; false if there is none.  It is not armed any more. */
 bool session_index_take_due(session_index *sessions, long long now_ms, deadline *due);
 
-/* Is what is remembered of the hash what it holds?  (index/session_hash.c) */
-bool session_facts_hold(server_ctx *ctx, const session_entry *entry);
-
 /* Tells each difference: `differ` gets what differs and the name. */
 void session_index_compare(const session_index *kept, const session_index *rebuilt,
                            void (*differ)(void *context, const char *what, hmq_slice name), void *context);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "topic/topic.h"
+#include "index/shares.h"
 #include "server/errors.h"
 
 #define OPTIONS_MAX 47 /* retain handling at most 2 */
@@ -122,4 +124,17 @@ size_t subscription_property_bytes(hmq_slice properties) {
         at = end + 1;
     }
     return at;
+}
+
+bool subscription_check_filter(server_ctx *ctx, const server_string *filter, bool may_share) {
+    hmq_slice text = slice_of(filter), inner;
+    hmq_topic_error error = hmq_topic_check_filter((const char *)text.data, text.len);
+    if (error != HMQ_TOPIC_OK) {
+        reply_invalid_topic(ctx, "the topic filter", filter, error);
+        return false;
+    }
+    if (may_share || !share_is(text, &inner)) return true;
+    reply_error(ctx, ERROR_INVALIDTOPIC,
+                "the topic filter %s is that of a shared subscription: an ordinary one expected", shown(filter));
+    return false;
 }

@@ -56,4 +56,7 @@ size_t subscription_write_property(uint32_t identifier, uint8_t *out);
 /* How many bytes of such properties the properties begin with. */
 size_t subscription_property_bytes(hmq_slice properties);
 
+/* Is it a topic filter, and, unless it may be, not that of a shared subscription?  False after replying an error. */
+bool subscription_check_filter(server_ctx *ctx, const server_string *filter, bool may_share);
+
 #endif

@@ -17,6 +17,7 @@
 #include "server/keyspace.h"
 #include "server/session_keys.h"
 #include "queue/full.h"
+#include "queue/allowance.h"
 
 /* References in one replicated command. */
 #define ADD_CHUNK 1000

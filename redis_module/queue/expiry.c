@@ -68,3 +68,15 @@ void queue_lift(queue *q, const session_facts *facts, uint64_t serial) {
     sv.Free(members);
     if (moved > 0) queue_outlive(q, facts, end_ms);
 }
+
+bool queue_set_sent(queue *q, uint64_t serial) {
+    session_facts facts = session_facts_read(q->ctx, q->session);
+    long long counter = queue_last_packet_id(q);
+    uint64_t newest = queue_serial_before(&facts, queue_last_serial(q), counter < 0 ? 0 : (uint16_t)counter);
+    if (serial > newest) serial = newest;
+    if (!facts.usable) return false;
+    if (serial <= facts.sent) return true;
+    queue_lift(q, &facts, serial);
+    long long expire_ms = queue_length(q) == 0 ? sv.Milliseconds() : sv.GetAbsExpire(q->messages);
+    return session_fact_write(q->ctx, q->session, "sent", serial, expire_ms);
+}

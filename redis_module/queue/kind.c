@@ -3,6 +3,8 @@
 
 #include "queue/notes.h"
 #include "queue/usage.h"
+#include "queue/bytes.h"
+#include "queue/allowance.h"
 
 static void check(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context) {
     (void)rebuilt;

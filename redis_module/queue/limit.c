@@ -2,6 +2,8 @@
 #include "queue/notes.h"
 #include "index/overflow.h"
 #include "queue/usage.h"
+#include "queue/bytes.h"
+#include "queue/allowance.h"
 
 /* ---- expired references ------------------------------------------------------------------------------------ */
 

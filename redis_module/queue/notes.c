@@ -1,7 +1,6 @@
 /* notes.c - what is remembered of queues beside their keys. */
 #include "queue/notes.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "queue/usage.h"
@@ -9,7 +8,6 @@
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
 #define MOST_NOTES 1000000
-#define SMALL_QUEUE 64
 
 /* Database and session key -> queue_note. */
 static server_dict *notes;
@@ -136,72 +134,20 @@ void queue_note_resized(queue *q, uint64_t serial, size_t before, size_t now) {
         note->bytes += now - before;
 }
 
-static size_t value_bytes(queue *q, server_string *member, bool *there) {
-    server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    *there = message != NULL && sv.KeyType(message) == SERVER_STRING;
-    size_t bytes = *there ? sv.ValueLength(message) : 0;
-    if (message != NULL) sv.CloseKey(message);
-    return bytes;
-}
-
 void queue_note_leaving(queue *q, server_string *member) {
     double score;
     bool there;
     queue_note *note = queue_note_find(q);
     if (note == NULL || note->look.serial == 0 || sv.ZsetScore(q->messages, member, &score) != SERVER_OK) return;
     if (score > (double)note->look.serial) return;
-    size_t bytes = value_bytes(q, member, &there);
+    size_t bytes = queue_value_bytes(q, member, &there);
     note->look.bytes -= bytes < note->look.bytes ? bytes : note->look.bytes;
 }
 
-typedef struct counted {
-    size_t bytes, gone;
-} counted;
-
-static counted count_all(queue *q) {
-    counted all = {0};
-    if (queue_length(q) == 0) return all;
-    long long begun_ms = sv.Milliseconds();
-    sv.ZsetFirstInScoreRange(q->messages, -INFINITY, INFINITY, 0, 0);
-    for (; !sv.ZsetRangeEndReached(q->messages); sv.ZsetRangeNext(q->messages)) {
-        server_string *member = sv.ZsetRangeCurrentElement(q->messages, NULL);
-        bool there = false;
-        if (queue_packet_id_of(q->session, member) != 0) all.bytes += value_bytes(q, member, &there);
-        all.gone += !there;
-        sv.FreeString(NULL, member);
-    }
-    sv.ZsetRangeStop(q->messages);
-    slow_step("holdmq-queue-count", begun_ms);
-    return all;
-}
-
-size_t queue_count_bytes(queue *q) {
-    return count_all(q).bytes;
-}
-
-static bool is_current(const queue_note *note, const queue *q) {
-    return note != NULL && note->is_counted && note->length == queue_length(q);
-}
-
-size_t queue_bytes_before(queue *q, size_t count, size_t largest, size_t bound) {
-    const queue_note *note = queue_note_find(q);
-    if (is_current(note, q)) return note->bytes;
-    bool is_small = queue_length(q) + count <= SMALL_QUEUE && largest <= bound / SMALL_QUEUE;
-    if (is_small && (note == NULL || !note->is_counted)) return 0;
-    queue_look_on(q, NULL);
-    note = queue_note_find(q);
-    return is_current(note, q) ? note->bytes : 0;
-}
-
-size_t queue_bytes(queue *q) {
-    const queue_note *note = queue_note_find(q);
-    return is_current(note, q) && note->unknown == 0 ? note->bytes : count_all(q).bytes;
-}
-
-/* ---- checking ---------------------------------------------------------------------------------------------- */
+/* ---- listing ----------------------------------------------------------------------------------------------- */
 
 /* The notes of one database, by session key; freed by the caller. */
-static size_t names_of(int db, server_string ***list) {
+size_t queue_notes_names(int db, server_string ***list) {
     size_t count = 0, len;
     const char *name;
     *list = notes == NULL ? NULL : sv.Alloc((size_t)sv.DictSize(notes) * sizeof **list);
@@ -210,22 +156,4 @@ static size_t names_of(int db, server_string ***list) {
         (*list)[count++] = sv.CreateString(NULL, name + sizeof db, len - sizeof db);
     if (iter != NULL) sv.DictIteratorStop(iter);
     return count;
-}
-
-void queue_notes_check(server_ctx *ctx, void (*differ)(void *context, const char *what, hmq_slice name),
-                       void *context) {
-    server_string **list;
-    size_t count = names_of(sv.GetSelectedDb(ctx), &list);
-    for (size_t i = 0; i < count; i++) {
-        queue q;
-        bool usable = queue_open(&q, ctx, slice_of(list[i]), SERVER_READ);
-        counted now = usable ? count_all(&q) : (counted){0};
-        const queue_note *note = queue_note_find(&q);
-        bool compares = usable && is_current(note, &q);
-        bool differs = compares && (note->unknown + now.gone > 0 ? note->bytes < now.bytes : note->bytes != now.bytes);
-        if (differs) differ(context, "the bytes of a queue differ from those of its messages", q.session);
-        queue_close(&q);
-        sv.FreeString(NULL, list[i]);
-    }
-    sv.Free(list);
 }

@@ -46,15 +46,7 @@ void queue_note_resized(queue *q, uint64_t serial, size_t before, size_t now);
 /* Does somebody count the queue's bytes? */
 bool queue_note_counts(const queue *q);
 
-/* The bytes of the queue before `count` messages, the largest of `largest` bytes, are added; 0 if it is a small one, and
- * stays one, or they could not be counted yet (invariant 4). */
-size_t queue_bytes_before(queue *q, size_t count, size_t largest, size_t bound);
-/* The same, counted at once, whatever is remembered.  O(messages) */
-size_t queue_count_bytes(queue *q);
-/* For INFO: counted, if it must be. */
-size_t queue_bytes(queue *q);
-
-/* Tells each queue of the context's database whose bytes are others than a count finds. */
-void queue_notes_check(server_ctx *ctx, void (*differ)(void *context, const char *what, hmq_slice name), void *context);
+/* The sessions of one database of which there are notes; the caller frees them and the list. */
+size_t queue_notes_names(int db, server_string ***list);
 
 #endif

@@ -91,4 +91,7 @@ long long queue_lifted_ms(int64_t own_ms, long long standing_ms);
 /* The keys of a session that nobody opened must not end before `expire_ms`. */
 void queue_outlive(queue *q, const session_facts *facts, long long expire_ms);
 
+/* The bytes of a message's value; *there: it is there. */
+size_t queue_value_bytes(queue *q, server_string *member, bool *there);
+
 #endif

@@ -147,19 +147,25 @@ long long queue_message_look(queue *q, server_string *member, bool own, size_t *
 }
 
 /* ---- in flight --------------------------------------------------------------------------------------------- */
+
 uint64_t queue_serial_before(const session_facts *facts, uint64_t last_in_queue, uint16_t counter) {
     uint64_t round = hmq_serial_round(last_in_queue, counter);
     return hmq_serial_of(round > facts->round ? round : facts->round, counter);
 }
 
-bool queue_set_sent(queue *q, uint64_t serial) {
-    session_facts facts = session_facts_read(q->ctx, q->session);
-    long long counter = queue_last_packet_id(q);
-    uint64_t newest = queue_serial_before(&facts, queue_last_serial(q), counter < 0 ? 0 : (uint16_t)counter);
-    if (serial > newest) serial = newest;
-    if (!facts.usable) return false;
-    if (serial <= facts.sent) return true;
-    queue_lift(q, &facts, serial);
-    long long expire_ms = queue_length(q) == 0 ? sv.Milliseconds() : sv.GetAbsExpire(q->messages);
-    return session_fact_write(q->ctx, q->session, "sent", serial, expire_ms);
+size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most) {
+    size_t count = 0;
+    if (queue_length(q) == 0 || serial == 0) return 0;
+    sv.ZsetFirstInScoreRange(q->messages, -INFINITY, (double)serial, 0, 0);
+    for (; count < most && !sv.ZsetRangeEndReached(q->messages); sv.ZsetRangeNext(q->messages)) count++;
+    sv.ZsetRangeStop(q->messages);
+    return count;
+}
+
+size_t queue_value_bytes(queue *q, server_string *member, bool *there) {
+    server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_OPEN_NOTOUCH);
+    *there = message != NULL && sv.KeyType(message) == SERVER_STRING;
+    size_t bytes = *there ? sv.ValueLength(message) : 0;
+    if (message != NULL) sv.CloseKey(message);
+    return bytes;
 }

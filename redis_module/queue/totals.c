@@ -8,6 +8,7 @@
 #include "queue/usage.h"
 #include "index/shares.h"
 #include "server/timers.h"
+#include "queue/allowance.h"
 
 #define REST_MS 1000
 #define STEP_MS 10

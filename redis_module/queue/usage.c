@@ -4,22 +4,10 @@
 #include <string.h>
 
 #include "topic/session_key.h"
-#include "server/errors.h"
-#include "queue/notes.h"
-#include "routing/quota.h"
 
 #define NAME_ON_STACK 512  /* longer names take the heap */
-#define COUNTED_AT_ONCE 64 /* messages */
 
 /* ---- finding ----------------------------------------------------------------------------------------------- */
-
-/* How the queue stands in which usage. */
-typedef struct standing {
-    usage *all;
-    usage_queue *queue; /* NULL: it does not count */
-    usage_user *user;   /* NULL: nobody's */
-    const session_entry *entry; /* NULL: a group's */
-} standing;
 
 static share *share_of_queue(const index_t *index, hmq_slice session) {
     static const char begin[] = "{$share/";
@@ -33,24 +21,24 @@ static share *share_of_queue(const index_t *index, hmq_slice session) {
     return found;
 }
 
-static standing find(int db, hmq_slice session) {
-    standing found = {0};
+static queue_standing find(int db, hmq_slice session) {
+    queue_standing found = {0};
     const index_t *index = usage_era() == 0 ? NULL : index_peek(db);
     if (index == NULL) return found;
     session_entry *entry = session_index_find(index->opened, session);
     share *s = entry == NULL ? share_of_queue(index, session) : NULL;
     if (entry == NULL && s == NULL) return found;
-    return (standing){.all = index->usage,
-                      .queue = entry != NULL ? &entry->queued : &s->queued,
-                      .user = entry != NULL ? entry->user : NULL,
-                      .entry = entry};
+    return (queue_standing){.all = index->usage,
+                            .queue = entry != NULL ? &entry->queued : &s->queued,
+                            .user = entry != NULL ? entry->user : NULL,
+                            .entry = entry};
 }
 
-static standing find_of(const queue *q) {
-    return usage_era() == 0 ? (standing){0} : find(sv.GetSelectedDb(q->ctx), q->session);
+queue_standing queue_standing_of(const queue *q) {
+    return usage_era() == 0 ? (queue_standing){0} : find(sv.GetSelectedDb(q->ctx), q->session);
 }
 
-static bool is_current(const standing *s, const queue *q) {
+bool queue_standing_is_current(const queue_standing *s, const queue *q) {
     return usage_is_counted(s->queue) && s->queue->length == queue_length(q);
 }
 
@@ -58,14 +46,14 @@ static bool is_current(const standing *s, const queue *q) {
 
 /* The set has changed by so many references already. */
 void queue_usage_added(const queue *q, size_t count, size_t bytes) {
-    standing s = find_of(q);
+    queue_standing s = queue_standing_of(q);
     if (s.queue == NULL || !usage_is_counted(s.queue)) return;
     s.queue->length += count;
     usage_set(s.all, s.user, s.queue, s.queue->bytes + bytes);
 }
 
 void queue_usage_removed(const queue *q, size_t count, size_t bytes) {
-    standing s = find_of(q);
+    queue_standing s = queue_standing_of(q);
     if (s.queue == NULL || !usage_is_counted(s.queue)) return;
     if (s.queue->length < count || s.queue->bytes < bytes) { /* others had a hand in it */
         usage_forget(s.all, s.user, s.queue);
@@ -76,7 +64,7 @@ void queue_usage_removed(const queue *q, size_t count, size_t bytes) {
 }
 
 void queue_usage_resized(const queue *q, size_t before, size_t now) {
-    standing s = find_of(q);
+    queue_standing s = queue_standing_of(q);
     if (s.queue == NULL || !usage_is_counted(s.queue)) return;
     if (s.queue->bytes < before)
         usage_forget(s.all, s.user, s.queue);
@@ -84,207 +72,18 @@ void queue_usage_resized(const queue *q, size_t before, size_t now) {
         usage_set(s.all, s.user, s.queue, s.queue->bytes - before + now);
 }
 
-static void set_counted(const standing *s, const queue *q, size_t bytes) {
+void queue_usage_set(const queue_standing *s, const queue *q, size_t bytes) {
     s->queue->length = queue_length(q);
     usage_set(s->all, s->user, s->queue, bytes);
 }
 
 /* What expired while it was counted may be in it: a doubt stays until the next count has begun after it. */
 void queue_usage_counted(const queue *q, size_t bytes) {
-    standing s = find_of(q);
-    if (s.queue != NULL) set_counted(&s, q, bytes);
-}
-
-static void count(const standing *s, queue *q) {
-    const queue_note *note = queue_note_find(q);
-    bool is_noted = note != NULL && note->is_counted && note->length == queue_length(q) && note->unknown == 0;
-    bool goes_on = note != NULL && note->look.serial > 0;
-    if (is_noted || !goes_on) s->queue->doubted = false;
-    if (is_noted)
-        set_counted(s, q, note->bytes);
-    else if (queue_length(q) <= COUNTED_AT_ONCE)
-        set_counted(s, q, queue_count_bytes(q));
-    else
-        queue_look_on(q, NULL);
+    queue_standing s = queue_standing_of(q);
+    if (s.queue != NULL) queue_usage_set(&s, q, bytes);
 }
 
 void queue_usage_doubt(int db, hmq_slice session) {
-    standing s = find(db, session);
+    queue_standing s = find(db, session);
     if (s.queue != NULL) s.queue->doubted = true;
-}
-
-static bool is_primary(server_ctx *ctx) {
-    return (sv.GetContextFlags(ctx) & (SERVER_CTX_MASTER | SERVER_CTX_LOADING)) == SERVER_CTX_MASTER;
-}
-
-bool queue_usage_look(queue *q) {
-    standing s = find_of(q);
-    if (s.queue == NULL || !is_primary(q->ctx) || (is_current(&s, q) && !s.queue->doubted)) return true;
-    count(&s, q);
-    return is_current(&s, q);
-}
-
-/* ---- how much more ----------------------------------------------------------------------------------------- */
-
-static struct {
-    unsigned long long number; /* of the judgement that is under way */
-    bool is_under_way;
-} judgement;
-
-static size_t reserved(const usage_sum *sum) {
-    return judgement.is_under_way && sum->era == judgement.number ? sum->bytes : 0;
-}
-
-static size_t rest(size_t bound, size_t used) {
-    return bound > used ? bound - used : 0;
-}
-
-static size_t bound_of_user(const session_entry *entry) {
-    return (size_t)(entry->user_bytes >= 0 ? entry->user_bytes : settings.max_queue_bytes_per_user);
-}
-
-static void lower(queue_allowance *allowance, size_t room, queue_cause cause) {
-    if (allowance->most - allowance->has <= room) return;
-    allowance->most = allowance->has + room;
-    allowance->cause = cause;
-}
-
-/* By the bound of the database. */
-static void share_out(queue_allowance *allowance, const standing *s) {
-    size_t used = usage_bytes(&s->all->queued) + reserved(&s->all->reserved);
-    size_t free_bytes = rest((size_t)settings.max_queue_bytes, used);
-    lower(allowance, rest(free_bytes, allowance->has), QUEUE_CAUSE_DATABASE);
-    if (s->user == NULL) return;
-    size_t of_user = usage_bytes(&s->user->queued) + reserved(&s->user->reserved);
-    lower(allowance, rest(2 * free_bytes, of_user), QUEUE_CAUSE_DATABASE);
-}
-
-queue_allowance queue_usage_allowance(queue *q) {
-    queue_allowance allowance = {.most = SIZE_MAX};
-    standing s = find_of(q);
-    if (s.queue == NULL) return allowance;
-    if (!is_current(&s, q)) count(&s, q);
-    if (!is_current(&s, q)) return allowance;
-    allowance.counts = true;
-    allowance.has = s.queue->bytes;
-    if (s.user != NULL && bound_of_user(s.entry) > 0) {
-        size_t used = usage_bytes(&s.user->queued) + reserved(&s.user->reserved);
-        lower(&allowance, rest(bound_of_user(s.entry), used), QUEUE_CAUSE_USER);
-    }
-    if (settings.max_queue_bytes > 0) share_out(&allowance, &s);
-    return allowance;
-}
-
-bool queue_usage_allows(server_ctx *ctx, hmq_slice session, size_t bytes) {
-    queue q;
-    if (usage_era() == 0) return true;
-    queue_allowance allowance = {.most = SIZE_MAX};
-    if (queue_open(&q, ctx, session, SERVER_READ)) allowance = queue_usage_allowance(&q);
-    queue_close(&q);
-    return bytes <= allowance.most - allowance.has;
-}
-
-void queue_usage_judge_begin(void) {
-    judgement.number++;
-    judgement.is_under_way = true;
-}
-
-void queue_usage_judge_end(void) {
-    judgement.is_under_way = false;
-}
-
-static void reserve(usage_sum *sum, size_t bytes) {
-    sum->bytes = reserved(sum) + bytes;
-    sum->era = judgement.number;
-}
-
-void queue_usage_reserve(queue *q, size_t bytes) {
-    standing s = judgement.is_under_way ? find_of(q) : (standing){0};
-    if (s.queue == NULL) return;
-    reserve(&s.all->reserved, bytes);
-    if (s.user != NULL) reserve(&s.user->reserved, bytes);
-}
-
-void queue_usage_full(queue *q, queue_cause cause) {
-    if (cause == QUEUE_CAUSE_OWN) return;
-    standing s = find_of(q);
-    bool of_user = cause == QUEUE_CAUSE_USER;
-    counters.user_bytes_full += of_user;
-    counters.queue_bytes_full += !of_user;
-    if (s.queue == NULL) return;
-    hmq_slice who = s.user != NULL ? slice_of(s.user->name) : q->session;
-    if (!quota_may_tell(s.user)) return;
-    sv.Log(
-        q->ctx, "warning",
-        "holdmq: the queues of %s have %zu bytes, all of the database %zu: %s is reached, so messages for it meet the "
-        "policies of its sessions; said once in %d s",
-        shown_slice(who), s.user != NULL ? usage_bytes(&s.user->queued) : s.queue->bytes, usage_bytes(&s.all->queued),
-        of_user ? "holdmq.max-queue-bytes-per-user, or its own bound," : "its part of holdmq.max-queue-bytes",
-        QUOTA_TOLD_EVERY_S);
-}
-
-/* ---- checking ---------------------------------------------------------------------------------------------- */
-
-typedef struct check {
-    server_ctx *ctx;
-    void (*differ)(void *context, const char *what, hmq_slice name);
-    void *context;
-    size_t bytes;
-} check;
-
-static void check_queue(check *c, hmq_slice session, const usage_queue *counted) {
-    queue q;
-    if (!usage_is_counted(counted)) return;
-    c->bytes += counted->bytes;
-    if (queue_open(&q, c->ctx, session, SERVER_READ) && counted->length == queue_length(&q)) {
-        size_t bytes = queue_count_bytes(&q);
-        bool same = counted->doubted ? counted->bytes >= bytes : counted->bytes == bytes;
-        if (!same) c->differ(c->context, "the bytes that a queue counts for differ from those that it has", session);
-    }
-    queue_close(&q);
-}
-
-/* What the sessions of the user have together. */
-static size_t bytes_of_user(const index_t *index, const usage_user *user) {
-    void *value;
-    size_t bytes = 0;
-    server_dict_iter *iter = sv.DictIteratorStartC(session_index_keys(index->opened), "^", NULL, 0);
-    while (sv.DictNextC(iter, NULL, &value)) {
-        const session_entry *entry = value;
-        if (entry->user == user && usage_is_counted(&entry->queued)) bytes += entry->queued.bytes;
-    }
-    sv.DictIteratorStop(iter);
-    return bytes;
-}
-
-#define MOST_USERS_ADDED_UP 100 /* each costs a walk over all sessions */
-
-static void check_users(check *c, const index_t *index) {
-    void *value;
-    size_t left = MOST_USERS_ADDED_UP;
-    server_dict_iter *iter = sv.DictIteratorStartC(index->usage->users, "^", NULL, 0);
-    while (left-- > 0 && sv.DictNextC(iter, NULL, &value)) {
-        const usage_user *user = value;
-        if (usage_bytes(&user->queued) != bytes_of_user(index, user))
-            c->differ(c->context, "the bytes of a user are not those of its queues", slice_of(user->name));
-    }
-    sv.DictIteratorStop(iter);
-}
-
-void queue_usage_check(server_ctx *ctx, index_t *index, void (*differ)(void *context, const char *what, hmq_slice name),
-                       void *context) {
-    check c = {.ctx = ctx, .differ = differ, .context = context};
-    hmq_slice after = {0};
-    if (usage_era() == 0) return;
-    index_pin(index, INDEX_SESSIONS);
-    for (session_entry *e; (e = session_index_next(index->opened, after)) != NULL; after = slice_of(e->key))
-        check_queue(&c, slice_of(e->key), &e->queued);
-    void *s;
-    server_dict_iter *iter = sv.DictIteratorStartC(index->shares, "^", NULL, 0);
-    while (sv.DictNextC(iter, NULL, &s)) check_queue(&c, slice_of(((share *)s)->key), &((share *)s)->queued);
-    sv.DictIteratorStop(iter);
-    check_users(&c, index);
-    index_unpin(index, INDEX_SESSIONS);
-    if (usage_bytes(&index->usage->queued) != c.bytes)
-        differ(context, "the bytes of the database are not those of its queues", (hmq_slice){0});
 }

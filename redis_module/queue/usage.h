@@ -23,6 +23,19 @@
 #include "index/index.h"
 #include "queue/queue.h"
 
+/* How the queue stands in which usage. */
+typedef struct queue_standing {
+    usage *all;
+    usage_queue *queue; /* NULL: it does not count */
+    usage_user *user;   /* NULL: nobody's */
+    const session_entry *entry; /* NULL: a group's */
+} queue_standing;
+queue_standing queue_standing_of(const queue *q);
+/* Is it counted, as the queue is now? */
+bool queue_standing_is_current(const queue_standing *s, const queue *q);
+/* The queue has so many bytes. */
+void queue_usage_set(const queue_standing *s, const queue *q, size_t bytes);
+
 void queue_usage_added(const queue *q, size_t count, size_t bytes);
 void queue_usage_removed(const queue *q, size_t count, size_t bytes);
 void queue_usage_resized(const queue *q, size_t before, size_t now);
@@ -30,31 +43,5 @@ void queue_usage_resized(const queue *q, size_t before, size_t now);
 void queue_usage_counted(const queue *q, size_t bytes);
 /* A message of the session was deleted or expired behind the module's back. */
 void queue_usage_doubt(int db, hmq_slice session);
-
-/* What a queue has, and may have at most. */
-typedef struct queue_allowance {
-    bool counts;      /* false: no bound needs to know, and the rest says nothing */
-    size_t has, most; /* bytes */
-    queue_cause cause; /* whose bound `most` is */
-} queue_allowance;
-queue_allowance queue_usage_allowance(queue *q);
-
-/* A message met the bound: it is counted, and the log has the user's name, once in a while. */
-void queue_usage_full(queue *q, queue_cause cause);
-
-/* May the session have one more message of so many bytes? */
-bool queue_usage_allows(server_ctx *ctx, hmq_slice session, size_t bytes);
-
-/* Between these two calls the queues that a publish is judged for are to have room for all of it, not each by itself. */
-void queue_usage_judge_begin(void);
-void queue_usage_reserve(queue *q, size_t bytes);
-void queue_usage_judge_end(void);
-
-/* Counts the queue if it has to be.  False: that is not done yet (queue/look.h), it is to be asked for again soon. */
-bool queue_usage_look(queue *q);
-
-/* Tells each counted queue of the context's database that has other bytes, and each sum that is another. */
-void queue_usage_check(server_ctx *ctx, index_t *index, void (*differ)(void *context, const char *what, hmq_slice name),
-                       void *context);
 
 #endif

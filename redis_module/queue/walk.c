@@ -113,15 +113,6 @@ queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *co
     return walked;
 }
 
-size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most) {
-    size_t count = 0;
-    if (queue_length(q) == 0 || serial == 0) return 0;
-    sv.ZsetFirstInScoreRange(q->messages, -INFINITY, (double)serial, 0, 0);
-    for (; count < most && !sv.ZsetRangeEndReached(q->messages); sv.ZsetRangeNext(q->messages)) count++;
-    sv.ZsetRangeStop(q->messages);
-    return count;
-}
-
 /* Was the message stored after that?  In doubt (it is gone, or bears no time) it was not. */
 static bool is_newer(queue *q, server_string *member, long long ms) {
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);

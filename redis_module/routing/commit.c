@@ -10,7 +10,7 @@
 #include "server/args.h"
 #include "server/errors.h"
 #include "routing/publish_slots.h"
-#include "routing/topic.h"
+#include "routing/publish.h"
 
 #define LEFT_MS (10LL * 60 * 1000)
 #define MAX_NUMBER 9007199254740991LL

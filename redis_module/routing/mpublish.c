@@ -17,7 +17,7 @@
 #include "server/errors.h"
 #include "routing/publish_producer.h"
 #include "routing/publish_slots.h"
-#include "routing/topic.h"
+#include "routing/publish.h"
 
 #define MESSAGES_MAX 10000
 #define MAX_NUMBER 9007199254740991LL

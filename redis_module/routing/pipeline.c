@@ -19,7 +19,7 @@
 #include "routing/delivery.h"
 #include "server/errors.h"
 #include "session/session.h"
-#include "routing/topic.h"
+#include "routing/publish.h"
 #include "index/session_fence.h"
 
 #define PUBLISHES_MAX 1024

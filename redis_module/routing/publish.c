@@ -26,10 +26,11 @@
 #include "routing/share_replay.h"
 #include "server/slots_option.h"
 #include "index/subscription.h"
-#include "routing/topic.h"
+#include "routing/publish.h"
 #include "queue/full.h"
 #include "routing/share_replay_keys.h"
 #include "index/filters.h"
+#include "queue/allowance.h"
 
 typedef struct publish {
     hmq_record record;

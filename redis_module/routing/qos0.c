@@ -11,6 +11,8 @@
 #include "server/keyspace.h"
 #include "server/session_keys.h"
 #include "index/filters.h"
+#include "queue/bytes.h"
+#include "queue/allowance.h"
 
 #define AHEAD 255 /* serials that qos0_until runs ahead */
 

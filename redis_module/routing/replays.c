@@ -13,6 +13,7 @@
 #include "server/keyspace.h"
 #include "server/numbers.h"
 #include "server/session_keys.h"
+#include "history/filters.h"
 
 #define TEXT_MAX_BYTES (HISTORY_NAME_MAX + 16 + HISTORY_SHARDS_MAX * (HMQ_CURSOR_MAX_BYTES + 1))
 

@@ -16,6 +16,7 @@
 #include "server/session_keys.h"
 #include "routing/share_replay_keys.h"
 #include "index/filters.h"
+#include "queue/allowance.h"
 
 #define MOST_CANDIDATES 64 /* members looked at for one message */
 #define SLICE 200          /* messages handed out, or back, at once */

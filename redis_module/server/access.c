@@ -471,3 +471,7 @@ bool access_is_resp2_subscriber(uint64_t client) {
     }
     return (flags & SPEAKS_RESP2) != 0;
 }
+
+bool access_has_wildcard(hmq_slice filter) {
+    return memchr(filter.data, '+', filter.len) != NULL || memchr(filter.data, '#', filter.len) != NULL;
+}

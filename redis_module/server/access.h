@@ -74,4 +74,7 @@ void access_transaction_changes_users(void);
 /* Its transaction is over. */
 void access_transaction_ends(uint64_t client);
 
+/* Does the filter stand for topics that nobody has named?  It is judged as a pattern then. */
+bool access_has_wildcard(hmq_slice filter);
+
 #endif

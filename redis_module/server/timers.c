@@ -1,6 +1,5 @@
 /* timers.c - timers of the server that can be stopped and go on. */
 #include "server/timers.h"
-#include "server/turns.h"
 
 #include <assert.h>
 
@@ -33,7 +32,6 @@ void timers_arm(server_ctx *ctx, module_timer *timer, long long period_ms) {
 void timers_stop(server_ctx *ctx) {
     if (stopped) return;
     stopped = true;
-    turns_wanted(); /* which resumes them */
     for (int i = 0; i < timer_count; i++) {
         if (timers[i]->armed) sv.StopTimer(ctx, timers[i]->id, NULL);
     }

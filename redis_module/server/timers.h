@@ -15,7 +15,7 @@ typedef struct module_timer {
 
 /* Calls timer->fire in so many milliseconds.  The timer is not armed when fire begins. */
 void timers_arm(server_ctx *ctx, module_timer *timer, long long period_ms);
-/* Stops all, until timers_resume. */
+/* Stops all, until timers_resume: the caller sees to it that a turn ends (server/turns.h). */
 void timers_stop(server_ctx *ctx);
 bool timers_are_stopped(void);
 /* What is overdue fires at once: whoever stops timers often cannot keep them from firing. */

@@ -8,6 +8,7 @@
 #include "server/session_keys.h"
 #include "queue/full.h"
 #include "index/session_state.h"
+#include "queue/bytes.h"
 
 static void reply_field(server_ctx *ctx, const char *name, long long value) {
     sv.ReplyWithCString(ctx, name);

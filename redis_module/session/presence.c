@@ -8,7 +8,7 @@
 #include "topic/topic.h"
 #include "base/utf8.h"
 #include "server/command_slot.h"
-#include "routing/topic.h"
+#include "routing/publish.h"
 
 #define CHANNEL "holdmq:presence"
 #define TOPIC_BEGIN "$SYS/clients/"

@@ -25,6 +25,7 @@
 #include "server/session_keys.h"
 #include "index/session_fence.h"
 #include "index/filters.h"
+#include "history/filters.h"
 
 #define DEFAULT_COUNT 1000
 #define MAX_COUNT 10000

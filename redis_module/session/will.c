@@ -11,7 +11,7 @@
 #include "server/replication.h"
 #include "index/session_hash.h"
 #include "session/identity.h"
-#include "routing/topic.h"
+#include "routing/publish.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
 

@@ -1,5 +1,5 @@
-/* topic.c - the subscriptions of sessions, what a new one is handed, and TOPIC.RETAINED. */
-#include "routing/topic.h"
+/* subscribe.c - the subscriptions of sessions, and what a new one is handed. */
+#include "session/subscribe.h"
 
 #include <string.h>
 
@@ -31,25 +31,10 @@
 
 enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
 
-/* ---- subscribing ------------------------------------------------------------------------------------------- */
-
-static bool check_filter(server_ctx *ctx, const server_string *filter, bool may_share) {
-    hmq_slice text = slice_of(filter), inner;
-    hmq_topic_error error = hmq_topic_check_filter((const char *)text.data, text.len);
-    if (error != HMQ_TOPIC_OK) {
-        reply_invalid_topic(ctx, "the topic filter", filter, error);
-        return false;
-    }
-    if (may_share || !share_is(text, &inner)) return true;
-    reply_error(ctx, ERROR_INVALIDTOPIC,
-                "the topic filter %s is that of a shared subscription: an ordinary one expected", shown(filter));
-    return false;
-}
-
 static bool check_subscription(server_ctx *ctx, const server_string *filter, const server_string *text,
                                subscription_request *asked) {
     hmq_slice inner;
-    if (!check_filter(ctx, filter, true) || !subscription_parse(ctx, text, asked)) return false;
+    if (!subscription_check_filter(ctx, filter, true) || !subscription_parse(ctx, text, asked)) return false;
     if (!share_is(slice_of(filter), &inner)) return true;
     bool no_local = (asked->wanted.options & SUBSCRIPTION_NO_LOCAL) != 0;
     if (!no_local && asked->wanted.kind != SUBSCRIPTION_APPLICATION) return true;
@@ -218,7 +203,7 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
     if (!args_left(&a)) return reply_error(ctx, ERROR_SYNTAX, "filter is missing: at least one topic filter expected");
     for (int i = a.at; i < argc; i++) {
-        if (!check_filter(ctx, argv[i], true)) return SERVER_OK;
+        if (!subscription_check_filter(ctx, argv[i], true)) return SERVER_OK;
     }
     server_key *hash = open_subscriptions(ctx, slice_of(key), &name);
     if (hash == NULL) return SERVER_OK;
@@ -264,126 +249,5 @@ int session_subscriptions_command(server_ctx *ctx, server_string **argv, int arg
         reply_wrong_type(ctx, name, "a hash");
     if (reply != NULL) sv.FreeCallReply(reply);
     sv.FreeString(NULL, name);
-    return SERVER_OK;
-}
-
-/* ---- delivering to one session ----------------------------------------------------------------------------- */
-
-static bool check_record(server_ctx *ctx, const server_string *argument) {
-    hmq_record record;
-    hmq_slice bytes = slice_of(argument);
-    if (hmq_record_decode(bytes.data, bytes.len, &record) == 0 && record.type == HMQ_RECORD_PUBLISH &&
-        hmq_topic_check_name((const char *)record.topic.data, record.topic.len) == HMQ_TOPIC_OK)
-        return true;
-    reply_error(ctx, ERROR_SYNTAX, "the message %s is no record of a published message", shown(argument));
-    return false;
-}
-
-/* One that has expired by now is no longer delivered. */
-static bool deliver_record(server_ctx *ctx, const indexed_session *session, const server_string *argument) {
-    hmq_record record;
-    hmq_slice bytes = slice_of(argument);
-    long long now_ms = sv.Milliseconds();
-    hmq_record_decode(bytes.data, bytes.len, &record);
-    if (record.expires_ms > 0 && record.expires_ms <= now_ms) return false;
-    message m;
-    message_begin(&m, &record, now_ms);
-    delivery_how how = {.qos = record.qos, .retain = record.retain};
-    bool delivered = deliver(ctx, session, &m, &how);
-    message_end(&m);
-    return delivered;
-}
-
-int session_deliver_command(server_ctx *ctx, server_string **argv, int argc) {
-    args a = args_begin(ctx, argv, argc);
-    server_string *key;
-    if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
-    if (!args_left(&a)) return reply_error(ctx, ERROR_SYNTAX, "record is missing: at least one message expected");
-    for (int i = a.at; i < argc; i++) {
-        if (!check_record(ctx, argv[i])) return SERVER_OK;
-    }
-    if (!session_check_types(ctx, slice_of(key))) return SERVER_OK;
-    indexed_session session = {.key = key, .inbox = session_key_name(slice_of(key), HMQ_SUFFIX_INBOX)};
-    long long delivered = 0;
-    for (int i = a.at; i < argc; i++) delivered += deliver_record(ctx, &session, argv[i]);
-    sv.FreeString(NULL, session.inbox);
-    return sv.ReplyWithLongLong(ctx, delivered);
-}
-
-/* ---- asking for retained messages -------------------------------------------------------------------------- */
-
-typedef struct retained_list {
-    server_ctx *ctx;
-    long count, most;
-    bool values;
-    slots_option slots;
-} retained_list;
-
-static void reply_record(server_ctx *ctx, const hmq_record *record) {
-    size_t size = hmq_record_size(record);
-    uint8_t *bytes = sv.Alloc(size);
-    hmq_record_encode(record, bytes, size);
-    sv.ReplyWithStringBuffer(ctx, (const char *)bytes, size);
-    sv.Free(bytes);
-}
-
-static void list_one(retained_list *list, server_string *key) {
-    retained_message kept;
-    if (list->slots.given && !slots_option_lists(&list->slots, slots_of_key(slice_of(key)))) return;
-    if (!retained_read(list->ctx, key, &kept)) return;
-    if (list->values)
-        reply_record(list->ctx, &kept.record);
-    else
-        sv.ReplyWithStringBuffer(list->ctx, (const char *)kept.record.topic.data, kept.record.topic.len);
-    retained_read_end(&kept);
-    list->count++;
-}
-
-static void list_retained(retained_list *list, server_dict *topics, hmq_slice filter) {
-    static retained_position position;
-    retained_page page = {.end = false};
-    for (position.len = 0; !page.end && list->count < list->most;) {
-        page.visits = SIZE_MAX;
-        retained_topics_walk(topics, filter, &position, &page);
-        for (size_t i = 0; i < page.count; i++) {
-            if (list->count < list->most) list_one(list, page.keys[i]);
-            sv.FreeString(NULL, page.keys[i]);
-        }
-    }
-}
-
-static bool parse_retained(args *a, server_string **filter, retained_list *list) {
-    long long most = 1000;
-    if (!args_string(a, "filter", filter) || !check_filter(a->ctx, *filter, false)) return false;
-    while (args_left(a)) {
-        if (args_take_word(a, "COUNT")) {
-            if (!args_number(a, "COUNT", 1, 1000000, &most)) return false;
-        } else if (args_take_word(a, "VALUES")) {
-            list->values = true;
-        } else if (args_take_word(a, "SLOTS")) {
-            if (!slots_option_parse(a, &list->slots)) return false;
-        } else {
-            return args_end(a);
-        }
-    }
-    list->most = (long)most;
-    return true;
-}
-
-int topic_retained_command(server_ctx *ctx, server_string **argv, int argc) {
-    args a = args_begin(ctx, argv, argc);
-    server_string *filter;
-    retained_list list = {.ctx = ctx};
-    if (!parse_retained(&a, &filter, &list)) return SERVER_OK;
-    hmq_slice text = slice_of(filter);
-    index_t *index = index_of(ctx);
-    if (list.slots.given) slots_served(&list.slots.asked);
-    if (list.slots.given) sv.ReplyWithArray(ctx, 2);
-    sv.ReplyWithArray(ctx, SERVER_POSTPONED_LEN);
-    index_pin(index, INDEX_RETAINED);
-    list_retained(&list, index->retained, text);
-    index_unpin(index, INDEX_RETAINED);
-    sv.ReplySetArrayLength(ctx, list.count);
-    if (list.slots.given) slots_option_reply_unserved(ctx, &list.slots);
     return SERVER_OK;
 }

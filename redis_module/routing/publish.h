@@ -1,6 +1,4 @@
-/* topic.h - routing: SESSION.SUBSCRIBE and its kin, TOPIC.PUBLISH, retained messages.
- *
- *     {c}_subscriptions    HASH  filter -> options (index/subscription.h)
+/* publish.h - routing: what is published to a topic goes to all that subscribe to it; the commands TOPIC.*.
  *     {<topic>}_retained   HASH  topic, payload, qos, time (ms), publisher, properties; expires with the message (routing/retained.h)
  *
  * A publish is one atomic step: retained message, then for each session that matches, its queue and its inbox. */
@@ -35,10 +33,6 @@ typedef enum topic_part {
 } topic_part;
 topic_part topic_publish_part(server_ctx *ctx, const hmq_record *record, uint64_t number, long long *reached);
 
-int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc);
-int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc);
-int session_subscriptions_command(server_ctx *ctx, server_string **argv, int argc);
-int session_deliver_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_publish_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_pipeline_command(server_ctx *ctx, server_string **argv, int argc);
 int topic_mpublish_command(server_ctx *ctx, server_string **argv, int argc);

@@ -7,23 +7,15 @@
 #include <string.h>
 
 #include "channel/channel.h"
-#include "channel/dryrun.h"
 #include "channel/read.h"
 #include "channel/store.h"
 #include "command_access.h"
 #include "server/command_slot.h"
-#include "history/history.h"
-#include "history/check.h"
-#include "history/hold.h"
-#include "index/index.h"
 #include "session/owner.h"
 #include "session/session.h"
 #include "session/import.h"
-#include "session/list.h"
 #include "session/queue.h"
-#include "session/replay.h"
 #include "routing/publish.h"
-#include "index/check.h"
 #include "session/subscribe.h"
 #include "session/deliver.h"
 

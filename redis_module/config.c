@@ -6,7 +6,7 @@
 #include "channel/facts.h"
 #include "queue/queue.h"
 #include "index/overflow.h"
-#include "routing/quota.h"
+#include "index/usage.h"
 
 #define POLICIES_MAX_BYTES 65536
 #define ERROR_MAX_BYTES 512

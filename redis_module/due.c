@@ -6,10 +6,10 @@
 #include "index/index.h"
 #include "session/owner.h"
 #include "session/life.h"
-#include "routing/share.h"
 #include "server/slots.h"
 #include "server/timers.h"
 #include "routing/share_turn.h"
+#include "index/sessions.h"
 
 #define PERIOD_MS 100
 #define SLICE_MS 3 /* of work, then others are served */

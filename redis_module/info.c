@@ -4,6 +4,7 @@
 #include "channel/dryrun.h"
 #include "index/index.h"
 #include "queue/totals.h"
+#include "index/sessions.h"
 
 /* Over all databases. */
 typedef struct index_totals {

@@ -24,7 +24,6 @@
 #include "server/state.h"
 #include "server/timers.h"
 #include "server/turns.h"
-#include "server/keyspace.h"
 #include "index/filters.h"
 #include "index/sessions.h"
 #include "index/retained.h"

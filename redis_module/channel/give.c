@@ -2,7 +2,6 @@
 #include "channel/give.h"
 
 #include "server/access.h"
-#include "channel/channel.h"
 #include "channel/read.h"
 #include "channel/drain.h"
 #include "channel/facts.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "server/access.h"
-#include "channel/channel.h"
 #include "channel/facts.h"
 #include "index/channels.h"
 #include "server/command_slot.h"

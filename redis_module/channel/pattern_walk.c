@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include "base/glob.h"
-#include "channel/channel.h"
 #include "index/channels.h"
 #include "server/command_slot.h"
 #include "server/filter_unit.h"

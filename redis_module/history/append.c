@@ -7,7 +7,6 @@
 
 #include "history/index.h"
 #include "history/postings.h"
-#include "topic/topic.h"
 #include "server/errors.h"
 #include "history/live.h"
 #include "history/policy_write.h"

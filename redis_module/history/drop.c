@@ -8,7 +8,6 @@
 #include "history/live.h"
 #include "history/policy_write.h"
 #include "history/slots.h"
-#include "index/index.h"
 #include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "index/index.h"
 #include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"

@@ -8,7 +8,6 @@
 #include "history/hold.h"
 #include "history/slots.h"
 #include "history/visible.h"
-#include "index/index.h"
 #include "server/replication.h"
 #include "server/keyspace.h"
 #include "history/live.h"

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "history/history.h"
-#include "history/drop.h"
 #include "history/slots.h"
 #include "server/replication.h"
 #include "server/keyspace.h"

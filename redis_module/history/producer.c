@@ -5,7 +5,6 @@
 
 #include "server/errors.h"
 #include "history/shard.h"
-#include "index/index.h"
 #include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"

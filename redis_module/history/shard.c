@@ -7,9 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "server/errors.h"
 #include "history/runs.h"
-#include "index/index.h"
 #include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"

@@ -5,8 +5,6 @@
 
 #include "server/errors.h"
 #include "history/append.h"
-#include "history/drop.h"
-#include "index/index.h"
 #include "server/replication.h"
 #include "server/keyspace.h"
 #include "history/epoch.h"

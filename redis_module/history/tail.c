@@ -8,7 +8,6 @@
 #include "history/index.h"
 #include "history/postings.h"
 #include "server/errors.h"
-#include "index/index.h"
 #include "server/replication.h"
 #include "server/keyspace.h"
 

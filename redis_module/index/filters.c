@@ -10,6 +10,8 @@
 #include "index/subscription.h"
 #include "server/session_keys.h"
 #include "server/slots.h"
+#include "index/shares.h"
+#include "index/usage.h"
 
 /* So that clients cannot choose levels that collide. */
 static void seed(hmq_trie *trie) {

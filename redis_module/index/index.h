@@ -20,9 +20,10 @@
 
 #include "topic/trie.h"
 #include "server/state.h"
-#include "index/sessions.h"
-#include "index/shares.h"
 
+/* The parts that others define. */
+typedef struct session_index session_index;
+typedef struct usage usage;
 typedef struct history_stores history_stores;
 
 typedef struct index {

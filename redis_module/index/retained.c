@@ -7,6 +7,7 @@
 #include "topic/topic.h"
 #include "index/check.h"
 #include "index/retained_topics.h"
+#include "index/usage.h"
 
 static void free_retained(retained_entry *entry) {
     sv.FreeString(NULL, entry->key);

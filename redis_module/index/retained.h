@@ -3,6 +3,7 @@
 #define HMQ_INDEX_RETAINED_H
 
 #include "index/index.h"
+#include "index/usage.h"
 
 /* The field of a retained message's hash that says for whom it counts. */
 #define RETAINED_IDENTITY "identity"

@@ -5,6 +5,7 @@
 #include "index/session_state.h"
 #include "server/errors.h"
 #include "server/session_keys.h"
+#include "index/sessions.h"
 
 /* The session's epoch, 0 if it was not opened or is over.  Before most commands of a bridge: no other field is read. */
 static bool read_epoch(server_ctx *ctx, hmq_slice session, long long *epoch) {

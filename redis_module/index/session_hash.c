@@ -5,13 +5,10 @@
 
 #include "topic/packet_id.h"
 #include "topic/session_key.h"
-#include "server/errors.h"
 #include "index/index.h"
-#include "server/replication.h"
-#include "queue/queue.h"
 #include "index/overflow.h"
-#include "session/sweep.h"
 #include "server/session_keys.h"
+#include "index/sessions.h"
 
 /* 0 as well for what others wrote and nobody can mean. */
 static uint64_t take_number(server_string *field, long long max) {

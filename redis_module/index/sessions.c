@@ -7,6 +7,7 @@
 #include "index/internal.h"
 #include "server/session_keys.h"
 #include "index/session_state.h"
+#include "index/usage.h"
 
 enum { KIND_SESSION = 's', KIND_OWNER = 'o' };
 #define TIME_BYTES 8

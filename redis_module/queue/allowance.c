@@ -7,6 +7,8 @@
 #include "queue/notes.h"
 #include "queue/usage.h"
 #include "server/errors.h"
+#include "index/shares.h"
+#include "index/usage.h"
 
 #define COUNTED_AT_ONCE 64 /* messages */
 

@@ -5,9 +5,7 @@
 #include <string.h>
 
 #include "topic/session_key.h"
-#include "index/index.h"
 #include "server/replication.h"
-#include "index/session_hash.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
 

@@ -1,8 +1,6 @@
 /* expiry.c - messages with an expiry of their own. */
 #include "queue/expiry.h"
 
-#include <math.h>
-
 #include "topic/record.h"
 #include "queue/parts.h"
 #include "server/session_keys.h"

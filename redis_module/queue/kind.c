@@ -1,8 +1,6 @@
 /* kind.c - what HOLDMQ.CHECK compares of queues. */
 #include "queue/kind.h"
 
-#include "queue/notes.h"
-#include "queue/usage.h"
 #include "queue/bytes.h"
 #include "queue/allowance.h"
 

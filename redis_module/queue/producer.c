@@ -9,9 +9,7 @@
 #include "base/decimal.h"
 #include "topic/packet_id.h"
 #include "topic/session_key.h"
-#include "index/index.h"
 #include "server/replication.h"
-#include "index/session_hash.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
 

@@ -21,8 +21,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "topic/packet_id.h"
-#include "index/index.h"
 #include "queue/notes.h"
 #include "server/replication.h"
 #include "server/keyspace.h"

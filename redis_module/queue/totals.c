@@ -5,10 +5,10 @@
 
 #include "index/index.h"
 #include "queue/queue.h"
-#include "queue/usage.h"
 #include "index/shares.h"
 #include "server/timers.h"
 #include "queue/allowance.h"
+#include "index/sessions.h"
 
 #define REST_MS 1000
 #define STEP_MS 10

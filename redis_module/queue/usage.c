@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "topic/session_key.h"
+#include "index/sessions.h"
+#include "index/shares.h"
+#include "index/usage.h"
 
 #define NAME_ON_STACK 512  /* longer names take the heap */
 

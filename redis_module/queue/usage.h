@@ -22,6 +22,8 @@
 
 #include "index/index.h"
 #include "queue/queue.h"
+#include "index/sessions.h"
+#include "index/usage.h"
 
 /* How the queue stands in which usage. */
 typedef struct queue_standing {

@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "topic/record.h"
-#include "index/index.h"
 #include "server/replication.h"
 #include "server/keyspace.h"
 

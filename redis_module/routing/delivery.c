@@ -8,6 +8,7 @@
 #include "queue/expiry.h"
 #include "index/subscription.h"
 #include "index/filters.h"
+#include "index/sessions.h"
 
 #define RECORD_ON_STACK 1024 /* longer ones take the heap */
 

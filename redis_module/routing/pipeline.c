@@ -18,7 +18,6 @@
 #include "server/access.h"
 #include "routing/delivery.h"
 #include "server/errors.h"
-#include "session/session.h"
 #include "routing/publish.h"
 #include "index/session_fence.h"
 

@@ -18,12 +18,10 @@
 #include "routing/publisher.h"
 #include "queue/queue.h"
 #include "index/overflow.h"
-#include "queue/usage.h"
 #include "routing/quota.h"
 #include "routing/retained.h"
 #include "routing/retained_cursors.h"
 #include "routing/share.h"
-#include "routing/share_replay.h"
 #include "server/slots_option.h"
 #include "index/subscription.h"
 #include "routing/publish.h"
@@ -31,6 +29,8 @@
 #include "routing/share_replay_keys.h"
 #include "index/filters.h"
 #include "queue/allowance.h"
+#include "index/sessions.h"
+#include "index/shares.h"
 
 typedef struct publish {
     hmq_record record;

@@ -6,8 +6,6 @@
 
 #include "topic/session_key.h"
 #include "server/errors.h"
-#include "history/shard.h"
-#include "index/index.h"
 #include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"

@@ -5,8 +5,8 @@
 
 #include "topic/session_key.h"
 #include "topic/slot.h"
-#include "index/index.h"
 #include "index/filters.h"
+#include "index/shares.h"
 
 #define MOST_MEMBERS 64 /* of a group whose slots are looked at */
 #define DIGITS_MAX 12

@@ -4,8 +4,6 @@
 #include "topic/packet_id.h"
 #include "topic/session_key.h"
 #include "server/errors.h"
-#include "session/session.h"
-#include "session/qos2.h"
 #include "server/slots.h"
 #include "index/session_fence.h"
 #include "queue/received.h"

@@ -4,6 +4,7 @@
 #include "server/push.h"
 #include "server/turns.h"
 #include "index/filters.h"
+#include "index/sessions.h"
 
 static struct {
     size_t turn_room;    /* bytes that may be pushed in this turn to inboxes whose link is not known */

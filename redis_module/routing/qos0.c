@@ -3,9 +3,7 @@
 
 #include "topic/session_key.h"
 #include "routing/push_budget.h"
-#include "queue/notes.h"
 #include "index/overflow.h"
-#include "queue/usage.h"
 #include "server/replication.h"
 #include "index/session_hash.h"
 #include "server/keyspace.h"
@@ -13,6 +11,7 @@
 #include "index/filters.h"
 #include "queue/bytes.h"
 #include "queue/allowance.h"
+#include "index/sessions.h"
 
 #define AHEAD 255 /* serials that qos0_until runs ahead */
 

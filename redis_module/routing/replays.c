@@ -9,7 +9,6 @@
 #include "history/history.h"
 #include "history/runs.h"
 #include "server/replication.h"
-#include "index/session_hash.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
 #include "server/session_keys.h"

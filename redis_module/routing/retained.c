@@ -6,11 +6,11 @@
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "server/errors.h"
-#include "index/session_hash.h"
 #include "server/slots.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
 #include "index/retained.h"
+#include "index/usage.h"
 
 enum { FIELD_TOPIC, FIELD_PAYLOAD, FIELD_QOS, FIELD_TIME, FIELD_PUBLISHER, FIELD_PROPERTIES };
 static const char *const names[RETAINED_FIELDS] = {"topic", "payload", "qos", "time", "publisher", "properties"};

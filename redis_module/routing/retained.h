@@ -11,6 +11,7 @@
 #include "topic/record.h"
 #include "index/index.h"
 #include "server/state.h"
+#include "index/usage.h"
 
 #define RETAINED_FIELDS 6
 

@@ -1,12 +1,10 @@
 /* retained_command.c - TOPIC.RETAINED: which topics have a retained message. */
 #include "topic/record.h"
-#include "topic/topic.h"
 #include "index/index.h"
 #include "index/retained_topics.h"
 #include "routing/publish.h"
 #include "routing/retained.h"
 #include "server/args.h"
-#include "server/errors.h"
 #include "server/slots_option.h"
 #include "index/subscription.h"
 

@@ -19,6 +19,7 @@
 #include "server/keyspace.h"
 #include "server/session_keys.h"
 #include "index/filters.h"
+#include "index/sessions.h"
 
 /* One page, and one step of the server. */
 #define PAGE_MESSAGES 200

@@ -3,14 +3,13 @@
 
 #include <string.h>
 
-#include "topic/session_key.h"
-#include "topic/topic.h"
 #include "routing/delivery.h"
 #include "server/errors.h"
 #include "routing/replays.h"
 #include "routing/share.h"
 #include "server/numbers.h"
 #include "routing/share_replay_keys.h"
+#include "index/shares.h"
 
 #define PAGE 200
 #define PAGE_BYTES (256 << 10)

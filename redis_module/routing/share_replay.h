@@ -16,6 +16,7 @@
 
 #include "index/index.h"
 #include "server/state.h"
+#include "index/shares.h"
 
 /* Gives members a page, if it replays.  True if more could go at once. */
 bool share_replay_on(server_ctx *ctx, index_t *index, share *s);

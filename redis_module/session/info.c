@@ -2,7 +2,6 @@
 #include "topic/session_key.h"
 #include "server/args.h"
 #include "server/errors.h"
-#include "queue/notes.h"
 #include "session/session.h"
 #include "index/session_hash.h"
 #include "server/session_keys.h"

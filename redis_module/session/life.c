@@ -6,18 +6,17 @@
 #include "topic/record.h"
 #include "topic/session_key.h"
 #include "index/index.h"
-#include "session/owner.h"
 #include "session/presence.h"
 #include "queue/queue.h"
 #include "server/replication.h"
 #include "routing/retained_cursors.h"
-#include "index/session_hash.h"
 #include "routing/share.h"
 #include "session/will.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
 #include "index/session_state.h"
 #include "index/filters.h"
+#include "index/sessions.h"
 
 #define RETRY_MS 1000       /* no memory now */
 #define WRONG_TYPE_MS 60000 /* somebody else's keys stand under the session's names */

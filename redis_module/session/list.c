@@ -10,8 +10,8 @@
 #include "server/errors.h"
 #include "index/index.h"
 #include "queue/queue.h"
-#include "session/session.h"
 #include "index/session_state.h"
+#include "index/sessions.h"
 
 #define DEFAULT_COUNT 100
 #define MAX_COUNT 10000

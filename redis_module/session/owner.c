@@ -8,12 +8,12 @@
 #include "server/command_slot.h"
 #include "server/errors.h"
 #include "server/replication.h"
-#include "index/session_hash.h"
 #include "session/life.h"
 #include "server/slots.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
 #include "index/session_state.h"
+#include "index/sessions.h"
 
 #define PREFIX "holdmq_owner:"
 #define PREFIX_BYTES (sizeof PREFIX - 1)

@@ -18,6 +18,7 @@
 
 #include "index/index.h"
 #include "server/state.h"
+#include "index/sessions.h"
 
 int session_owner_command(server_ctx *ctx, server_string **argv, int argc);
 

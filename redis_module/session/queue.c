@@ -16,7 +16,6 @@
 #include "queue/queue.h"
 #include "index/overflow.h"
 #include "routing/retained_cursors.h"
-#include "session/session.h"
 #include "index/session_hash.h"
 #include "routing/share.h"
 #include "server/session_keys.h"

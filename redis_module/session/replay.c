@@ -17,8 +17,6 @@
 #include "server/errors.h"
 #include "queue/queue.h"
 #include "server/replication.h"
-#include "session/session.h"
-#include "index/session_hash.h"
 #include "routing/replays.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"

@@ -15,7 +15,6 @@
 #include "routing/quota.h"
 #include "server/replication.h"
 #include "queue/attempt.h"
-#include "index/session_hash.h"
 #include "session/identity.h"
 #include "session/life.h"
 #include "routing/share.h"
@@ -24,6 +23,8 @@
 #include "server/session_keys.h"
 #include "index/session_state.h"
 #include "index/session_fence.h"
+#include "index/sessions.h"
+#include "index/usage.h"
 
 #define DEFAULT_LEASE_S 3600
 

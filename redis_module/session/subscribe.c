@@ -3,24 +3,15 @@
 
 #include <string.h>
 
-#include "topic/record.h"
 #include "topic/session_key.h"
 #include "server/args.h"
-#include "routing/delivery.h"
 #include "server/errors.h"
 #include "index/index.h"
-#include "queue/queue.h"
 #include "server/replication.h"
-#include "routing/retained.h"
 #include "routing/retained_cursors.h"
-#include "index/retained_topics.h"
-#include "session/session.h"
-#include "index/session_hash.h"
 #include "session/life.h"
 #include "routing/replays.h"
 #include "routing/share.h"
-#include "routing/share_replay.h"
-#include "server/slots_option.h"
 #include "index/subscription.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
@@ -28,6 +19,7 @@
 #include "index/session_fence.h"
 #include "routing/share_replay_keys.h"
 #include "index/filters.h"
+#include "index/shares.h"
 
 enum { RETAIN_SEND = 0, RETAIN_SEND_IF_NEW = 1, RETAIN_DO_NOT_SEND = 2 };
 

@@ -7,13 +7,11 @@
 #include "topic/session_key.h"
 #include "server/command_slot.h"
 #include "server/errors.h"
-#include "index/index.h"
 #include "server/replication.h"
-#include "index/session_hash.h"
-#include "session/identity.h"
 #include "routing/publish.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
+#include "index/usage.h"
 
 #define MAX_SECONDS 4294967295LL
 

@@ -1,11 +1,12 @@
-"""Finds circles: files that depend on each other. None may arise where there is none.
+"""Finds circles: files that depend on each other. None may arise where there is none. Wings depend one way only.
 
     python tools/circles.py [--objects build/obj --objects build/core]
 
 A Python file depends on the files that it imports, also for types alone. A C file depends on the headers that it
 includes; with --objects (folders of compiled files, laid out as the sources), a C file together with its header also
 depends on whoever defines the functions and variables that it uses. Exit status 1: there is a circle where there
-may be none, or a larger one than it may have (`AT_MOST`).
+may be none, or a larger one than it may have (`AT_MOST`); a file of a wing uses a higher wing (`WINGS`); or one name of
+a header stands for two files.
 """
 
 import argparse
@@ -24,9 +25,20 @@ PACKAGES = {"pyclient": "pyclient", "bridge": "bridge", "pipeline": "pipeline", 
 """Folders with Python files, each with the folder from which its names are imported."""
 
 C_FOLDERS = ("src", "redis_module", "bridge/native", "bench")
+C_PLACES = ("src", "redis_module")
+"""Where the compiler looks for a header that does not lie beside the file."""
 
-AT_MOST = {"bridge": 7, "redis_module": 125}
+AT_MOST = {"bridge": 7}
 """How many files a circle of these parts may have; elsewhere there is none."""
+
+WINGS = {
+    "src": ("base", "topic", "history", "mqtt", "engine"),
+    "redis_module": ("server", "index", "queue", "history", "routing", "session", "channel", ""),
+}
+"""The folders of these parts, each of which may use those before it; "" is the part's own folder."""
+
+BELOW = {"src": set[str](), "redis_module": {"src"}}
+"""What else these parts may use."""
 
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
@@ -72,7 +84,7 @@ def include_graph(root: Path) -> Graph:
     graph: Graph = {}
     for folder in C_FOLDERS:
         for path in sorted((root / folder).rglob("*.[ch]")):
-            places = (path.parent, root / "src", root / "redis_module", root)
+            places = (path.parent, *(root / place for place in C_PLACES), root)
             graph[str(path.relative_to(root))] = {
                 str(header.relative_to(root.resolve()))
                 for text in INCLUDE.findall(path.read_text())
@@ -152,13 +164,47 @@ def too_many(groups: Iterable[list[str]], most: Mapping[str, int]) -> list[str]:
     return faults
 
 
+def wing_of(name: str) -> tuple[str, str]:
+    """The part that a file belongs to, and its wing."""
+    part, _, rest = name.partition("/")
+    return part, rest.partition("/")[0] if "/" in rest else ""
+
+
+def is_allowed(user: tuple[str, str], used: tuple[str, str]) -> bool:
+    """May a file of one wing use one of the other?"""
+    part, wing = user
+    if part not in WINGS:
+        return True
+    if used[0] != part:
+        return used[0] in BELOW[part]
+    wings = WINGS[part]
+    return wing in wings and used[1] in wings[: wings.index(wing) + 1]
+
+
+def wrong_ways(graph: Graph) -> list[str]:
+    """Which file uses one that its wing may not use, a sentence for each."""
+    return [
+        f"{name} uses {other}: expected a wing that is not above its own (WINGS)"
+        for name in sorted(graph)
+        for other in sorted(graph[name])
+        if not is_allowed(wing_of(name), wing_of(other))
+    ]
+
+
+def ambiguous(root: Path) -> list[str]:
+    """Headers that one name stands for, a sentence for each name."""
+    headers = [{str(path.relative_to(root / place)) for path in (root / place).rglob("*.h")} for place in C_PLACES]
+    return [f"{name} is a header of {' and of '.join(C_PLACES)}" for name in sorted(set.intersection(*headers))]
+
+
 def main() -> int:
-    """Prints the circles that are too large; returns the exit status."""
+    """Prints the circles that are too large, and what else is wrong; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--objects", type=Path, action="append", default=[], help="a folder of compiled files")
     objects = parser.parse_args().objects
     graphs = [python_graph(REPOSITORY), include_graph(REPOSITORY), symbol_graph(REPOSITORY, objects)]
-    faults = [fault for graph in graphs for fault in too_many(circles(graph), AT_MOST)]
+    faults = [fault for graph in graphs for fault in (*too_many(circles(graph), AT_MOST), *wrong_ways(graph))]
+    faults += ambiguous(REPOSITORY)
     for fault in faults:
         print(fault)
     return 1 if faults else 0

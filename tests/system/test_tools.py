@@ -161,3 +161,41 @@ def test_c_files_that_include_or_use_each_other_are_found(tmp_path: Path) -> Non
     (folder / "a.h").write_text('#include "b.h"\n')
     (folder / "b.h").write_text('#include "a.h"\n')
     assert circles.circles(circles.include_graph(tmp_path)) == [["src/a.h", "src/b.h"]]
+
+
+def test_a_wing_may_use_those_below_it_alone(tmp_path: Path) -> None:
+    for name in (
+        "src/base/a.h",
+        "src/topic/b.h",
+        "redis_module/server/c.h",
+        "redis_module/queue/d.h",
+        "redis_module/e.h",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    (tmp_path / "redis_module/e.h").write_text('#include "queue/d.h"\n')
+    (tmp_path / "redis_module/queue/d.h").write_text('#include "server/c.h"\n#include "topic/b.h"\n')
+    (tmp_path / "src/topic/b.h").write_text('#include "base/a.h"\n')
+    assert circles.wrong_ways(circles.include_graph(tmp_path)) == []
+    (tmp_path / "src/base/a.h").write_text('#include "topic/b.h"\n#include "server/c.h"\n')
+    (tmp_path / "redis_module/server/c.h").write_text('#include "queue/d.h"\n')
+    assert [fault.partition(":")[0] for fault in circles.wrong_ways(circles.include_graph(tmp_path))] == [
+        "redis_module/server/c.h uses redis_module/queue/d.h",
+        "src/base/a.h uses redis_module/server/c.h",
+        "src/base/a.h uses src/topic/b.h",
+    ]
+
+
+def test_a_header_that_core_and_module_both_have_is_found(tmp_path: Path) -> None:
+    for name in ("src/history/one.h", "redis_module/history/two.h"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    assert circles.ambiguous(tmp_path) == []
+    (tmp_path / "redis_module/history/one.h").write_text("")
+    assert circles.ambiguous(tmp_path) == ["history/one.h is a header of src and of redis_module"]
+
+
+def test_the_circle_check_passes_for_the_tree_as_it_is() -> None:
+    assert circles.ambiguous(circles.REPOSITORY) == []
+    assert circles.wrong_ways(circles.include_graph(circles.REPOSITORY)) == []

@@ -55,7 +55,10 @@ class BuildExtensions(build_ext):
             self.copy_file(BUILT_MODULE, str(target))
             return
         objects = self.compiler.compile(
-            module_files(), output_dir=self.build_temp, include_dirs=["src", "redis_module"], extra_postargs=MODULE_FLAGS
+            module_files(),
+            output_dir=self.build_temp,
+            include_dirs=["src", "redis_module"],
+            extra_postargs=MODULE_FLAGS,
         )
         self.compiler.link_shared_object(objects, str(target), extra_postargs=["-Wl,-z,defs"])
 

@@ -1,6 +1,7 @@
-/* commands.c - the one table that declares the module's commands; the reference in docs/commands.md is checked against it.
+/* commands.c - the one table of the module's commands; docs/commands/ is generated from it, or checked against it.
  *
- * If you add a command: a row here, its section in docs/commands.md, its method in pyclient, its tests in tests/module. */
+ * If you add a command: a row here, its entry in docs/commands/ (tools/command_pages.py), its method in pyclient, its
+ * tests in tests/module. */
 #include "commands.h"
 
 #include <stdio.h>
@@ -32,7 +33,12 @@
 #define NEEDED_MULTIPLE(name, type, token)                                                                             \
     {name, type, -1, token, NULL, NULL, SERVER_ARG_MULTIPLE | SERVER_ARG_MULTIPLE_TOKEN, NULL, NULL, NULL}
 #define SWITCH(name, token) {name, SERVER_ARG_TOKEN, -1, token, NULL, NULL, SERVER_ARG_OPTIONAL, NULL, NULL, NULL}
-#define SLOTS_ARG {"slots", SERVER_ARG_BLOCK, -1, "SLOTS", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, slots_args, NULL}
+#define GROUP(name, type, token, flags, args) {name, type, -1, token, NULL, NULL, flags, NULL, args, NULL}
+#define BLOCK(name, token, args) GROUP(name, SERVER_ARG_BLOCK, token, SERVER_ARG_OPTIONAL, args)
+#define REPEATED_BLOCK(name, args) GROUP(name, SERVER_ARG_BLOCK, NULL, SERVER_ARG_MULTIPLE, args)
+#define ONE_OF(name, args) GROUP(name, SERVER_ARG_ONEOF, NULL, SERVER_ARG_OPTIONAL, args)
+#define WORD(name, token) {name, SERVER_ARG_TOKEN, -1, token, NULL, NULL, 0, NULL, NULL, NULL}
+#define SLOTS_ARG BLOCK("slots", "SLOTS", slots_args)
 #define END_ARGS {0}
 
 static server_command_arg filter_and_options[] = {ARG("filter", SERVER_ARG_STRING, 0),
@@ -42,18 +48,16 @@ static server_command_arg producer_args[] = {ARG("producer", SERVER_ARG_STRING, 
                                              ARG("sequence", SERVER_ARG_INTEGER, 0), END_ARGS};
 static server_command_arg add_producer_args[] = {ARG("producer", SERVER_ARG_STRING, 0),
                                                  ARG("sequence", SERVER_ARG_INTEGER, 0),
-                                                 OPTION("after", SERVER_ARG_INTEGER, "AFTER"), END_ARGS};
+                                                 OPTION("previous", SERVER_ARG_INTEGER, "AFTER"), END_ARGS};
 
 static server_command_arg chunk_args[] = {ARG("id", SERVER_ARG_STRING, 0), ARG("epoch", SERVER_ARG_INTEGER, 0),
                                           ARG("chunk", SERVER_ARG_INTEGER, 0), END_ARGS};
-#define CHUNK_ARG                                                                                                      \
-    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, chunk_args, NULL}
+#define CHUNK_ARG BLOCK("producer", "PRODUCER", chunk_args)
 
 static server_command_arg channel_chunk_args[] = {ARG("id", SERVER_ARG_STRING, 0), ARG("epoch", SERVER_ARG_INTEGER, 0),
                                                   ARG("chunk", SERVER_ARG_INTEGER, 0),
-                                                  OPTION("after", SERVER_ARG_INTEGER, "AFTER"), END_ARGS};
-#define CHANNEL_CHUNK_ARG                                                                                              \
-    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, channel_chunk_args, NULL}
+                                                  OPTION("previous", SERVER_ARG_INTEGER, "AFTER"), END_ARGS};
+#define CHANNEL_CHUNK_ARG BLOCK("producer", "PRODUCER", channel_chunk_args)
 static server_command_arg publish_args[] = {ARG("channel", SERVER_ARG_STRING, 0), ARG("message", SERVER_ARG_STRING, 0),
                                             CHANNEL_CHUNK_ARG, END_ARGS};
 static server_command_arg spublish_args[] = {ARG("shardchannel", SERVER_ARG_STRING, 0),
@@ -75,15 +79,20 @@ static server_command_arg dryrun_start_args[] = {OPTION("seconds", SERVER_ARG_IN
 static server_command_arg dryrun_report_args[] = {OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
                                                   OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
 static server_command_arg key_args[] = {KEY_ARG, END_ARGS};
-static server_command_arg add_args[] = {
-    KEY_ARG,
-    OPTION("limit", SERVER_ARG_INTEGER, "LIMIT"),
-    OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
-    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, add_producer_args, NULL},
-    SWITCH("messages", "MESSAGES"),
-    SWITCH("expiring", "EXPIRING"),
-    ARG("payload", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE),
-    END_ARGS};
+static server_command_arg add_alike_args[] = {SWITCH("messages", "MESSAGES"),
+                                              ARG("payload", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
+static server_command_arg add_pair_args[] = {ARG("seconds", SERVER_ARG_INTEGER, 0),
+                                             ARG("payload", SERVER_ARG_STRING, 0), END_ARGS};
+static server_command_arg add_expiring_args[] = {REPEATED_BLOCK("pair", add_pair_args), END_ARGS};
+static server_command_arg add_payload_args[] = {GROUP("alike", SERVER_ARG_BLOCK, NULL, 0, add_alike_args),
+                                                GROUP("expiring", SERVER_ARG_BLOCK, "EXPIRING", 0, add_expiring_args),
+                                                END_ARGS};
+static server_command_arg add_args[] = {KEY_ARG,
+                                        OPTION("limit", SERVER_ARG_INTEGER, "LIMIT"),
+                                        OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
+                                        BLOCK("producer", "PRODUCER", add_producer_args),
+                                        GROUP("payloads", SERVER_ARG_ONEOF, NULL, 0, add_payload_args),
+                                        END_ARGS};
 static server_command_arg import_message_args[] = {
     ARG("packet-id", SERVER_ARG_INTEGER, 0), ARG("serial", SERVER_ARG_INTEGER, 0), ARG("state", SERVER_ARG_INTEGER, 0),
     ARG("ttl-ms", SERVER_ARG_INTEGER, 0),    ARG("value", SERVER_ARG_STRING, 0),   END_ARGS};
@@ -92,23 +101,23 @@ static server_command_arg import_args[] = {
     SWITCH("merge", "MERGE"),
     OPTION("limit", SERVER_ARG_INTEGER, "LIMIT"),
     OPTION("packet-id", SERVER_ARG_INTEGER, "LASTID"),
-    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, producer_args, NULL},
+    BLOCK("producer", "PRODUCER", producer_args),
     NEEDED("count", SERVER_ARG_INTEGER, "MESSAGES"),
-    {"message", SERVER_ARG_BLOCK, -1, NULL, NULL, NULL, SERVER_ARG_OPTIONAL | SERVER_ARG_MULTIPLE, NULL,
-     import_message_args, NULL},
+    GROUP("message", SERVER_ARG_BLOCK, NULL, SERVER_ARG_OPTIONAL | SERVER_ARG_MULTIPLE, import_message_args),
     END_ARGS};
+static server_command_arg fetch_part_args[] = {NEEDED("serial", SERVER_ARG_INTEGER, "AFTER"),
+                                               NEEDED("window", SERVER_ARG_INTEGER, "WINDOW"),
+                                               WORD("inflight", "INFLIGHT"), END_ARGS};
 static server_command_arg fetch_args[] = {KEY_ARG,
                                           OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
-                                          OPTION("serial", SERVER_ARG_INTEGER, "AFTER"),
+                                          ONE_OF("part", fetch_part_args),
                                           OPTION("count", SERVER_ARG_INTEGER, "COUNT"),
                                           OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
-                                          OPTION("window", SERVER_ARG_INTEGER, "WINDOW"),
-                                          SWITCH("inflight", "INFLIGHT"),
                                           SWITCH("packed", "PACKED"),
                                           SWITCH("bounded", "BOUNDED"),
                                           END_ARGS};
 static server_command_arg ack_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
-                                        OPTION("next", SERVER_ARG_INTEGER, "NEXT"),
+                                        OPTION("count", SERVER_ARG_INTEGER, "NEXT"),
                                         ARG("packet-id", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
 static server_command_arg packet_ids_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                ARG("packet-id", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
@@ -119,29 +128,29 @@ static server_command_arg sent_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INT
 static server_command_arg drop_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"), END_ARGS};
 static server_command_arg will_args[] = {ARG("topic", SERVER_ARG_STRING, 0),
                                          ARG("payload", SERVER_ARG_STRING, 0),
-                                         OPTION("will-qos", SERVER_ARG_INTEGER, "WILLQOS"),
+                                         OPTION("qos", SERVER_ARG_INTEGER, "WILLQOS"),
                                          SWITCH("will-retain", "WILLRETAIN"),
-                                         OPTION("will-delay", SERVER_ARG_INTEGER, "WILLDELAY"),
-                                         OPTION("will-ttl", SERVER_ARG_INTEGER, "WILLTTL"),
-                                         OPTION("will-properties", SERVER_ARG_STRING, "WILLPROPERTIES"),
+                                         OPTION("seconds", SERVER_ARG_INTEGER, "WILLDELAY"),
+                                         OPTION("seconds", SERVER_ARG_INTEGER, "WILLTTL"),
+                                         OPTION("bytes", SERVER_ARG_STRING, "WILLPROPERTIES"),
                                          END_ARGS};
-static server_command_arg open_args[] = {
-    KEY_ARG,
-    NEEDED("name", SERVER_ARG_STRING, "OWNER"),
-    SWITCH("clean", "CLEAN"),
-    OPTION("expiry", SERVER_ARG_INTEGER, "EXPIRY"),
-    OPTION("lease", SERVER_ARG_INTEGER, "LEASE"),
-    OPTION("bytes", SERVER_ARG_INTEGER, "MAXBYTES"),
-    OPTION("policy", SERVER_ARG_STRING, "OVERFLOW"),
-    OPTION("user-sessions", SERVER_ARG_INTEGER, "USERSESSIONS"),
-    OPTION("user-bytes", SERVER_ARG_INTEGER, "USERBYTES"),
-    OPTION("user-retained", SERVER_ARG_INTEGER, "USERRETAINED"),
-    OPTION("token", SERVER_ARG_STRING, "ATTEMPT"),
-    OPTION("identity", SERVER_ARG_STRING, "IDENTITY"),
-    OPTION("former-identity", SERVER_ARG_STRING, "ADOPT"),
-    SWITCH("replace", "REPLACE"),
-    {"will", SERVER_ARG_BLOCK, -1, "WILL", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, will_args, NULL},
-    END_ARGS};
+static server_command_arg identity_args[] = {ARG("identity", SERVER_ARG_STRING, 0),
+                                             OPTION("former-identity", SERVER_ARG_STRING, "ADOPT"),
+                                             SWITCH("replace", "REPLACE"), END_ARGS};
+static server_command_arg open_args[] = {KEY_ARG,
+                                         NEEDED("name", SERVER_ARG_STRING, "OWNER"),
+                                         SWITCH("clean", "CLEAN"),
+                                         OPTION("seconds", SERVER_ARG_INTEGER, "EXPIRY"),
+                                         OPTION("seconds", SERVER_ARG_INTEGER, "LEASE"),
+                                         OPTION("bytes", SERVER_ARG_INTEGER, "MAXBYTES"),
+                                         OPTION("policy", SERVER_ARG_STRING, "OVERFLOW"),
+                                         OPTION("sessions", SERVER_ARG_INTEGER, "USERSESSIONS"),
+                                         OPTION("bytes", SERVER_ARG_INTEGER, "USERBYTES"),
+                                         OPTION("messages", SERVER_ARG_INTEGER, "USERRETAINED"),
+                                         OPTION("token", SERVER_ARG_STRING, "ATTEMPT"),
+                                         BLOCK("identity", "IDENTITY", identity_args),
+                                         BLOCK("will", "WILL", will_args),
+                                         END_ARGS};
 static server_command_arg list_args[] = {OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
                                          OPTION("count", SERVER_ARG_INTEGER, "COUNT"), SWITCH("connected", "CONNECTED"),
                                          END_ARGS};
@@ -150,15 +159,12 @@ static server_command_arg owner_args[] = {ARG("name", SERVER_ARG_STRING, 0),
 static server_command_arg touch_args[] = {KEY_ARG, NEEDED("epoch", SERVER_ARG_INTEGER, "EPOCH"), END_ARGS};
 static server_command_arg close_args[] = {KEY_ARG,
                                           NEEDED("epoch", SERVER_ARG_INTEGER, "EPOCH"),
-                                          OPTION("expiry", SERVER_ARG_INTEGER, "EXPIRY"),
+                                          OPTION("seconds", SERVER_ARG_INTEGER, "EXPIRY"),
                                           OPTION("serial", SERVER_ARG_INTEGER, "SENT"),
                                           SWITCH("will", "WILL"),
                                           END_ARGS};
-static server_command_arg subscribe_args[] = {
-    KEY_ARG,
-    OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
-    {"subscription", SERVER_ARG_BLOCK, -1, NULL, NULL, NULL, SERVER_ARG_MULTIPLE, NULL, filter_and_options, NULL},
-    END_ARGS};
+static server_command_arg subscribe_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                              REPEATED_BLOCK("subscription", filter_and_options), END_ARGS};
 static server_command_arg session_replay_args[] = {KEY_ARG,
                                                    OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
                                                    OPTION("count", SERVER_ARG_INTEGER, "COUNT"),
@@ -172,53 +178,48 @@ static server_command_arg deliver_args[] = {KEY_ARG, OPTION("epoch", SERVER_ARG_
                                             ARG("record", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
 static server_command_arg range_args[] = {ARG("first", SERVER_ARG_INTEGER, 0), ARG("last", SERVER_ARG_INTEGER, 0),
                                           END_ARGS};
-static server_command_arg slots_args[] = {
-    ARG("count", SERVER_ARG_INTEGER, 0),
-    {"range", SERVER_ARG_BLOCK, -1, NULL, NULL, NULL, SERVER_ARG_MULTIPLE, NULL, range_args, NULL},
-    END_ARGS};
+static server_command_arg slots_args[] = {ARG("count", SERVER_ARG_INTEGER, 0), REPEATED_BLOCK("range", range_args),
+                                          END_ARGS};
+static server_command_arg publisher_args[] = {ARG("client-id", SERVER_ARG_STRING, 0),
+                                              OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                              OPTION("packet-id", SERVER_ARG_INTEGER, "PACKET"), END_ARGS};
 static server_command_arg topic_publish_args[] = {ARG("topic", SERVER_ARG_STRING, 0),
                                                   ARG("payload", SERVER_ARG_STRING, 0),
                                                   OPTION("qos", SERVER_ARG_INTEGER, "QOS"),
                                                   SWITCH("retain", "RETAIN"),
                                                   OPTION("seconds", SERVER_ARG_INTEGER, "TTL"),
-                                                  OPTION("client-id", SERVER_ARG_STRING, "FROM"),
-                                                  OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
-                                                  OPTION("packet-id", SERVER_ARG_INTEGER, "PACKET"),
+                                                  BLOCK("publisher", "FROM", publisher_args),
                                                   OPTION("bytes", SERVER_ARG_STRING, "PROPERTIES"),
                                                   CHUNK_ARG,
                                                   SLOTS_ARG,
                                                   END_ARGS};
 static server_command_arg mpublish_producer_args[] = {ARG("id", SERVER_ARG_STRING, 0),
                                                       ARG("epoch", SERVER_ARG_INTEGER, 0),
-                                                      ARG("after", SERVER_ARG_INTEGER, 0), END_ARGS};
+                                                      ARG("previous", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg mpublish_message_args[] = {ARG("number", SERVER_ARG_INTEGER, SERVER_ARG_OPTIONAL),
+                                                     ARG("record", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg topic_mpublish_args[] = {
-    {"producer", SERVER_ARG_BLOCK, -1, "PRODUCER", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, mpublish_producer_args, NULL},
-    SLOTS_ARG,
-    NEEDED_MULTIPLE("record", SERVER_ARG_STRING, "RECORD"),
-    END_ARGS};
+    BLOCK("producer", "PRODUCER", mpublish_producer_args), SLOTS_ARG,
+    GROUP("message", SERVER_ARG_BLOCK, "RECORD", SERVER_ARG_MULTIPLE, mpublish_message_args), END_ARGS};
 static server_command_arg topic_pipeline_args[] = {ARG("commands", SERVER_ARG_STRING, 0), END_ARGS};
-static server_command_arg commit_args[] = {
-    ARG("id", SERVER_ARG_STRING, 0),
-    ARG("epoch", SERVER_ARG_INTEGER, 0),
-    ARG("number", SERVER_ARG_INTEGER, 0),
-    NEEDED("n", SERVER_ARG_INTEGER, "SLOTS"),
-    {"range", SERVER_ARG_BLOCK, -1, NULL, NULL, NULL, SERVER_ARG_MULTIPLE, NULL, range_args, NULL},
-    END_ARGS};
+static server_command_arg commit_args[] = {ARG("id", SERVER_ARG_STRING, 0), ARG("epoch", SERVER_ARG_INTEGER, 0),
+                                           ARG("number", SERVER_ARG_INTEGER, 0),
+                                           GROUP("slots", SERVER_ARG_BLOCK, "SLOTS", 0, slots_args), END_ARGS};
 static server_command_arg retained_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
                                              OPTION("count", SERVER_ARG_INTEGER, "COUNT"), SWITCH("values", "VALUES"),
                                              SLOTS_ARG, END_ARGS};
 
-static server_command_arg history_store_args[] = {ARG("name", SERVER_ARG_STRING, 0),
+static server_command_arg history_store_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                   NEEDED_MULTIPLE("filter", SERVER_ARG_STRING, "FILTER"),
-                                                  OPTION("n", SERVER_ARG_INTEGER, "SHARDS"),
+                                                  OPTION("shards", SERVER_ARG_INTEGER, "SHARDS"),
                                                   OPTION("seconds", SERVER_ARG_INTEGER, "AGE"),
                                                   OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
-                                                  OPTION("holdbytes", SERVER_ARG_INTEGER, "HOLDBYTES"),
+                                                  OPTION("bytes", SERVER_ARG_INTEGER, "HOLDBYTES"),
                                                   OPTION("levels", SERVER_ARG_INTEGER, "LEVELS"),
-                                                  OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"),
-                                                  OPTION("learn", SERVER_ARG_INTEGER, "LEARN"),
+                                                  OPTION("seconds", SERVER_ARG_INTEGER, "EPOCH"),
+                                                  OPTION("seconds", SERVER_ARG_INTEGER, "LEARN"),
                                                   OPTION("seed", SERVER_ARG_STRING, "SEED"),
-                                                  OPTION("changed", SERVER_ARG_INTEGER, "CHANGED"),
+                                                  OPTION("ms", SERVER_ARG_INTEGER, "CHANGED"),
                                                   END_ARGS};
 static server_command_arg history_name_args[] = {ARG("store", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg history_append_args[] = {ARG("store", SERVER_ARG_STRING, 0),
@@ -232,62 +233,56 @@ static server_command_arg history_append_args[] = {ARG("store", SERVER_ARG_STRIN
                                                    CHUNK_ARG,
                                                    OPTION("shard", SERVER_ARG_INTEGER, "SHARD"),
                                                    END_ARGS};
-static server_command_arg history_import_args[] = {ARG("store", SERVER_ARG_STRING, 0),
-                                                   ARG("shard", SERVER_ARG_INTEGER, 0),
-                                                   CHUNK_ARG,
-                                                   {.name = "record",
-                                                    .type = SERVER_ARG_STRING,
-                                                    .key_spec_index = -1,
-                                                    .token = "RECORD",
-                                                    .flags = SERVER_ARG_MULTIPLE},
-                                                   END_ARGS};
+static server_command_arg history_import_args[] = {
+    ARG("store", SERVER_ARG_STRING, 0), ARG("shard", SERVER_ARG_INTEGER, 0), CHUNK_ARG,
+    GROUP("record", SERVER_ARG_STRING, "RECORD", SERVER_ARG_MULTIPLE, NULL), END_ARGS};
+static server_command_arg history_start_args[] = {NEEDED("start", SERVER_ARG_STRING, "FROM"),
+                                                  NEEDED("sequence", SERVER_ARG_INTEGER, "SEQ"),
+                                                  NEEDED("cursor", SERVER_ARG_STRING, "CURSOR"), END_ARGS};
 static server_command_arg history_replay_args[] = {ARG("filter", SERVER_ARG_STRING, 0),
                                                    OPTION("store", SERVER_ARG_STRING, "STORE"),
-                                                   OPTION("ms", SERVER_ARG_STRING, "FROM"),
-                                                   OPTION("sequence", SERVER_ARG_INTEGER, "SEQ"),
+                                                   ONE_OF("start", history_start_args),
                                                    OPTION("ms", SERVER_ARG_INTEGER, "TO"),
                                                    OPTION("count", SERVER_ARG_INTEGER, "COUNT"),
                                                    OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
                                                    OPTION("visit", SERVER_ARG_INTEGER, "VISIT"),
                                                    OPTION("shard", SERVER_ARG_INTEGER, "SHARD"),
-                                                   OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
                                                    END_ARGS};
 
 static server_command_arg history_info_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                  OPTION("shard", SERVER_ARG_INTEGER, "SHARD"), END_ARGS};
+static server_command_arg history_place_args[] = {NEEDED("epoch", SERVER_ARG_INTEGER, "EPOCH"),
+                                                  NEEDED("cursor", SERVER_ARG_STRING, "CURSOR"), END_ARGS};
 static server_command_arg history_check_args[] = {
-    ARG("store", SERVER_ARG_STRING, 0),           ARG("shard", SERVER_ARG_INTEGER, 0),
-    OPTION("epoch", SERVER_ARG_INTEGER, "EPOCH"), OPTION("cursor", SERVER_ARG_STRING, "CURSOR"),
+    ARG("store", SERVER_ARG_STRING, 0), ARG("shard", SERVER_ARG_INTEGER, 0), ONE_OF("place", history_place_args),
     OPTION("count", SERVER_ARG_INTEGER, "COUNT"), END_ARGS};
 static server_command_arg history_seq_args[] = {ARG("store", SERVER_ARG_STRING, 0), ARG("shard", SERVER_ARG_INTEGER, 0),
                                                 ARG("ms", SERVER_ARG_INTEGER, 0), END_ARGS};
-static server_command_arg history_columns_args[] = {ARG("n", SERVER_ARG_INTEGER, 0),
+static server_command_arg history_columns_args[] = {ARG("count", SERVER_ARG_INTEGER, 0),
                                                     ARG("column", SERVER_ARG_STRING, SERVER_ARG_MULTIPLE), END_ARGS};
-static server_command_arg history_range_args[] = {
-    ARG("store", SERVER_ARG_STRING, 0),
-    ARG("shard", SERVER_ARG_INTEGER, 0),
-    ARG("from", SERVER_ARG_INTEGER, 0),
-    ARG("to", SERVER_ARG_INTEGER, 0),
-    OPTION("filter", SERVER_ARG_STRING, "FILTER"),
-    {"columns", SERVER_ARG_BLOCK, -1, "COLUMNS", NULL, NULL, SERVER_ARG_OPTIONAL, NULL, history_columns_args, NULL},
-    OPTION("count", SERVER_ARG_INTEGER, "COUNT"),
-    OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
-    OPTION("visit", SERVER_ARG_INTEGER, "VISIT"),
-    SWITCH("packed", "PACKED"),
-    SWITCH("expired", "EXPIRED"),
-    END_ARGS};
+static server_command_arg history_range_args[] = {ARG("store", SERVER_ARG_STRING, 0),
+                                                  ARG("shard", SERVER_ARG_INTEGER, 0),
+                                                  ARG("from", SERVER_ARG_INTEGER, 0),
+                                                  ARG("to", SERVER_ARG_INTEGER, 0),
+                                                  OPTION("filter", SERVER_ARG_STRING, "FILTER"),
+                                                  BLOCK("columns", "COLUMNS", history_columns_args),
+                                                  OPTION("count", SERVER_ARG_INTEGER, "COUNT"),
+                                                  OPTION("bytes", SERVER_ARG_INTEGER, "BYTES"),
+                                                  OPTION("visit", SERVER_ARG_INTEGER, "VISIT"),
+                                                  SWITCH("packed", "PACKED"),
+                                                  SWITCH("expired", "EXPIRED"),
+                                                  END_ARGS};
 
 static server_command_arg history_get_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                 OPTION("shard", SERVER_ARG_INTEGER, "SHARD"),
                                                 OPTION("generation", SERVER_ARG_INTEGER, "GENERATION"), END_ARGS};
 static server_command_arg history_propose_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                     OPTION("percent", SERVER_ARG_INTEGER, "MARGIN"), END_ARGS};
-static server_command_arg history_prepare_args[] = {ARG("store", SERVER_ARG_STRING, 0),
-                                                    ARG("generation", SERVER_ARG_INTEGER, 0),
-                                                    ARG("text", SERVER_ARG_STRING, 0),
-                                                    OPTION("shards", SERVER_ARG_INTEGER, "SHARDS"),
-                                                    OPTION("shard", SERVER_ARG_INTEGER, "SHARD"),
-                                                    END_ARGS};
+static server_command_arg history_scope_args[] = {NEEDED("shards", SERVER_ARG_INTEGER, "SHARDS"),
+                                                  NEEDED("shard", SERVER_ARG_INTEGER, "SHARD"), END_ARGS};
+static server_command_arg history_prepare_args[] = {
+    ARG("store", SERVER_ARG_STRING, 0), ARG("generation", SERVER_ARG_INTEGER, 0), ARG("text", SERVER_ARG_STRING, 0),
+    ONE_OF("scope", history_scope_args), END_ARGS};
 static server_command_arg history_commit_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                    ARG("generation", SERVER_ARG_INTEGER, 0),
                                                    OPTION("shard", SERVER_ARG_INTEGER, "SHARD"), END_ARGS};
@@ -297,13 +292,11 @@ static server_command_arg history_trim_args[] = {ARG("store", SERVER_ARG_STRING,
                                                  ARG("sequence", SERVER_ARG_INTEGER, 0), END_ARGS};
 static server_command_arg history_mark_args[] = {ARG("shard", SERVER_ARG_INTEGER, 0),
                                                  ARG("sequence", SERVER_ARG_INTEGER, 0), END_ARGS};
+static server_command_arg history_change_args[] = {REPEATED_BLOCK("watermark", history_mark_args),
+                                                   WORD("release", "RELEASE"), END_ARGS};
 static server_command_arg history_hold_args[] = {ARG("store", SERVER_ARG_STRING, 0),
                                                  ARG("reader", SERVER_ARG_STRING, 0),
-                                                 {"watermark", SERVER_ARG_BLOCK, -1, NULL, NULL, NULL,
-                                                  SERVER_ARG_OPTIONAL | SERVER_ARG_MULTIPLE, NULL, history_mark_args,
-                                                  NULL},
-                                                 SWITCH("release", "RELEASE"),
-                                                 END_ARGS};
+                                                 ONE_OF("change", history_change_args), END_ARGS};
 
 typedef struct command {
     const char *name; /* <command>, or <command>|<subcommand> behind it */
@@ -384,85 +377,90 @@ KEYLESS(channel_publish_command)
 static const command table[] = {
     {"CHANNEL.PUBLISH", keyless_channel_publish_command,
      "may-replicate fast allow-loading allow-stale getchannels-api no-monitor no-slowlog", "pubsub fast", -3, 0,
-     "Publishes a message; keeps it as the channel's policy says.", "O(N+M) with N subscribers and M patterns",
+     "Publishes a message and keeps it as the channel's policy says.", "O(N+M) with N subscribers and M patterns",
      publish_args},
     {"CHANNEL.SPUBLISH", keyed_channel_spublish_command,
      "may-replicate fast allow-loading allow-stale getchannels-api no-monitor no-slowlog", "pubsub fast", -3,
      SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
-     "Publishes a message to a shard channel; keeps it as the channel's policy says.", "O(N) with N subscribers",
+     "Publishes a message to a shard channel and keeps it as the channel's policy says.", "O(N) with N subscribers",
      spublish_args},
     {"CHANNEL.LAST", keyed_channel_last_command, "readonly fast", "read fast", 2, KEY_READ,
-     "The last message that a channel keeps.", "O(1)", channel_key_args},
+     "Returns the most recent message that a channel keeps.", "O(1)", channel_key_args},
     {"CHANNEL.RANGE", keyed_channel_range_command, "readonly", "read slow", 4, KEY_READ,
-     "Messages that a channel holds, by their place.", "O(S+N) with S messages before the first and N of the range",
+     "Returns a range of the messages that a channel holds.", "O(S+N) with S messages before the range and N in it",
      channel_range_args},
     {"CHANNEL.LEN", keyed_channel_len_command, "readonly fast", "read fast", 2, KEY_READ,
-     "How many messages a channel holds.", "O(1)", channel_key_args},
+     "Returns the number of messages that a channel holds.", "O(1)", channel_key_args},
     {"CHANNEL.KEY", keyed_channel_key_command, "readonly fast allow-loading allow-stale", "read fast", 2,
-     SERVER_KEY_RO | SERVER_KEY_NOT_KEY, "The name of the list that holds a channel's messages.", "O(1)", channel_args},
+     SERVER_KEY_RO | SERVER_KEY_NOT_KEY, "Returns the name of the list that holds a channel's messages.", "O(1)",
+     channel_args},
     {"CHANNEL.POLICY", channel_policy_command, "readonly fast allow-loading allow-stale", "read fast", 2, 0,
-     "The policy rule that holds for a channel.", "O(R) with R rules", channel_args},
-    {"CHANNEL.DRYRUN", NULL, "", "slow", -2, 0, "Shows which channels a policy would hold.", "O(1)", NULL},
+     "Returns the policy rule that applies to a channel.", "O(R) with R rules", channel_args},
+    {"CHANNEL.DRYRUN", NULL, "", "slow", -2, 0, "Counts the messages that a list of policies would hold.", "O(1)",
+     NULL},
     {"CHANNEL.DRYRUN|START", guarded_dryrun_start, "readonly admin", "admin slow dangerous", -2, 0,
-     "Begins to count, by channel, the messages that a policy would hold.",
-     "O(C) with C channels of the dry run before", dryrun_start_args},
+     "Starts to count, per channel, the messages that a list of policies would hold.",
+     "O(C) with C channels of the previous dry run", dryrun_start_args},
     {"CHANNEL.DRYRUN|STOP", guarded_dryrun_stop, "readonly admin fast", "admin fast dangerous", 2, 0,
-     "Ends the dry run; its report stays.", "O(1)", NULL},
+     "Ends the dry run and keeps its counts.", "O(1)", NULL},
     {"CHANNEL.DRYRUN|REPORT", guarded_dryrun_report, "readonly admin", "admin slow dangerous", -2, 0,
-     "A page of what the dry run has counted.", "O(N) with N channels of the page", dryrun_report_args},
+     "Returns a page of what the dry run counted.", "O(N) with N channels in the page", dryrun_report_args},
     {"SESSION.ADD", keyed_session_add_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
      "Appends messages to a session's queue.",
      "O(N log M) with N payloads and M messages in the queue; O(M) more where the limit is reached", add_args},
     {"SESSION.IMPORT", keyed_session_import_command, "write deny-oom", "write", -4, KEY_WRITE,
-     "Puts a queue from elsewhere into a session, as it was there.", "O(N log M) with N messages and M in the queue",
-     import_args},
+     "Writes a queue from another system into a session, with its identifiers and states.",
+     "O(N log M) with N messages and M in the queue", import_args},
     {"SESSION.FETCH", keyed_session_fetch_command, "write", "write", -2, KEY_WRITE,
-     "A page of a session's queue, oldest first.", "O(log M + N) with N messages of the page", fetch_args},
+     "Returns a page of a session's queue, oldest message first.",
+     "O(log M + N) with N messages in the page and M in the queue", fetch_args},
     {"SESSION.ACK", keyed_session_ack_command, "write fast", "write fast", -3, KEY_WRITE,
-     "Removes acknowledged messages from a session's queue.", "O(N log M) with N identifiers", ack_args},
+     "Removes acknowledged messages from a session's queue.",
+     "O(N log M) with N identifiers and M messages in the queue", ack_args},
     {"SESSION.RELEASE", keyed_session_release_command, "write fast", "write fast", -3, KEY_WRITE,
-     "PUBREC was received: drops the payloads, keeps identifiers and expiry.", "O(N log M) with N identifiers",
-     packet_ids_args},
+     "Records a PUBREC: drops the payloads and keeps the packet identifiers.",
+     "O(N log M) with N identifiers and M messages in the queue", packet_ids_args},
     {"SESSION.RECEIVE", keyed_session_receive_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
-     "Is this incoming QoS 2 message new?", "O(log N) with N identifiers not yet completed", packet_id_args},
+     "Records an incoming QoS 2 message and tells whether it is new.", "O(log N) with N identifiers not yet completed",
+     packet_id_args},
     {"SESSION.COMPLETE", keyed_session_complete_command, "write fast", "write fast", -3, KEY_WRITE,
-     "PUBREL was received: forgets incoming QoS 2 identifiers.", "O(K log N) with K identifiers", packet_ids_args},
+     "Records a PUBREL: forgets packet identifiers of incoming QoS 2 messages.",
+     "O(K log N) with K identifiers and N not yet completed", packet_ids_args},
     {"SESSION.SENT", keyed_session_sent_command, "write fast", "write fast", -3, KEY_WRITE,
-     "Messages up to a serial were handed to the client.", "O(1); O(N) with N messages that have a TTL", sent_args},
+     "Marks the messages up to a serial as in flight.", "O(1); O(N) with N messages that have a TTL", sent_args},
     {"SESSION.LAST", keyed_session_last_command, "readonly fast", "read fast", 2, KEY_READ,
-     "The packet identifier handed out last.", "O(1)", key_args},
+     "Returns the packet identifier that was assigned last.", "O(1)", key_args},
     {"SESSION.INFO", keyed_session_info_command, "readonly fast", "read fast", 2, KEY_READ,
-     "What a session has and who owns it.", "O(log M)", key_args},
-    {"SESSION.DROP", keyed_session_drop_command, "write", "write", -2, KEY_WRITE, "Removes all that a session has.",
-     "O(M)", drop_args},
+     "Returns the state of a session.", "O(log M) with M messages in the queue", key_args},
+    {"SESSION.DROP", keyed_session_drop_command, "write", "write", -2, KEY_WRITE,
+     "Removes a session with all its data.", "O(M) with M messages in the queue", drop_args},
     {"SESSION.OPEN", keyed_guarded_session_open, "write deny-oom getchannels-api", "write", -4, KEY_WRITE,
-     "Takes a session over, or creates it.", "O(1); O(M) with CLEAN", open_args},
+     "Takes over a session, or creates it.", "O(1); O(M) with CLEAN and M messages in the queue", open_args},
     {"SESSION.LIST", wide_guarded_session_list, "readonly", "read slow admin dangerous", -1, 0,
-     "A page of the opened sessions of the database.", "O(N log S) with N sessions of the page and S in all",
+     "Returns a page of the sessions in the database.", "O(N log S) with N sessions in the page and S in the database",
      list_args},
     {"SESSION.OWNER", keyed_session_owner_command, "write fast", "write fast", 4, SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
-     "The heartbeat of an owner of sessions.", "O(1)", owner_args},
+     "Renews the heartbeat of a process that owns sessions.", "O(1)", owner_args},
     {"SESSION.TOUCH", keyed_session_touch_command, "write fast", "write fast", 4, KEY_WRITE,
      "Renews the lease of an open session.", "O(1)", touch_args},
-    {"SESSION.CLOSE", keyed_session_close_command, "write", "write", -4, KEY_WRITE,
-     "The connection of a session is gone.",
+    {"SESSION.CLOSE", keyed_session_close_command, "write", "write", -4, KEY_WRITE, "Ends the connection of a session.",
      "O(1); O(M) if the session ends, or with M messages of shared subscriptions that were not handed out", close_args},
     {"SESSION.SUBSCRIBE", keyed_guarded_session_subscribe, "write deny-oom getchannels-api", "write", -4, KEY_WRITE,
-     "Subscribes a session to topic filters.", "O(N) with N filters, and what retained messages they match",
-     subscribe_args},
+     "Subscribes a session to topic filters.",
+     "O(N + R) with N filters and R matching retained messages in the first page", subscribe_args},
     {"SESSION.UNSUBSCRIBE", keyed_session_unsubscribe_command, "write fast", "write fast", -3, KEY_WRITE,
-     "Ends subscriptions of a session.", "O(N) with N filters", unsubscribe_args},
+     "Removes subscriptions from a session.", "O(N) with N filters", unsubscribe_args},
     {"SESSION.SUBSCRIPTIONS", keyed_session_subscriptions_command, "readonly", "read", 2, KEY_READ,
-     "The subscriptions of a session.", "O(N) with N filters", key_args},
+     "Returns the subscriptions of a session.", "O(N) with N filters", key_args},
     {"SESSION.DELIVER", keyed_session_deliver_command, "write deny-oom", "write", -3, KEY_WRITE,
-     "Delivers messages to a session, as a publish that matches does.", "O(N log M) with N messages and M in the queue",
+     "Delivers messages to one session, as a matching publish does.", "O(N log M) with N messages and M in the queue",
      deliver_args},
     {"SESSION.REPLAY", keyed_guarded_session_replay, "write deny-oom", "write", -2, KEY_WRITE,
-     "Reads history on for the subscriptions of a session that replay it.",
+     "Delivers the next messages of history to the subscriptions that replay it.",
      "O(V log N + R S) with V messages visited, N in the store, R replays and S shards", session_replay_args},
     {"TOPIC.PUBLISH", wide_guarded_topic_publish, "write deny-oom getchannels-api", "write pubsub", -3, 0,
-     "Publishes to all sessions whose filters match the topic.",
-     "O(L + S log M) with L levels and S sessions that match", topic_publish_args},
+     "Publishes a message to all sessions with a matching subscription.",
+     "O(L + S log M) with L levels, S matching sessions and M messages in each queue", topic_publish_args},
     {"TOPIC.PIPELINE", wide_topic_pipeline_command, "write deny-oom", "write pubsub", 2, 0,
      "Runs many TOPIC.PUBLISH as one command.", "O(N (L + S log M)) with N publishes, each as of TOPIC.PUBLISH",
      topic_pipeline_args},
@@ -470,64 +468,65 @@ static const command table[] = {
      "Publishes many messages in one step.", "O(N (L + S log M)) with N messages, each as of TOPIC.PUBLISH",
      topic_mpublish_args},
     {"TOPIC.COMMIT", wide_guarded_topic_commit, "write", "write slow", -8, 0,
-     "Notes that all slots of a cluster have what a producer published.", "O(S) with S slots", commit_args},
+     "Records that all slots of a cluster have the messages of a producer.", "O(S) with S slots", commit_args},
     {"TOPIC.RETAINED", wide_guarded_topic_retained, "readonly getchannels-api", "read", -2, 0,
-     "Topics with a retained message that a filter matches, or the messages.",
+     "Returns the topics whose retained messages match a filter, or the messages.",
      "O(N) with N topics that the filter reaches", retained_args},
     {"HISTORY.STORE", wide_guarded_history_store, "write deny-oom getchannels-api", "write slow admin dangerous", -4, 0,
-     "Makes or changes a policy of history: which topics are kept, for how long.", "O(F) with F filters of all stores",
+     "Creates or changes a store: which topics it keeps, and for how long.", "O(F) with F filters of all stores",
      history_store_args},
     {"HISTORY.STORES", wide_guarded_history_stores, "readonly", "read slow admin dangerous", 1, 0,
-     "The policies of history.", "O(F) with F filters of all stores", NULL},
+     "Returns the settings of the stores.", "O(F) with F filters of all stores", NULL},
     {"HISTORY.UNSTORE", wide_guarded_history_unstore, "write", "write slow admin dangerous", 2, 0,
      "Removes a store with all its messages.", "O(N) with N keys of the store", history_name_args},
     {"HISTORY.TRIM", wide_guarded_history_trim, "write fast", "write fast admin dangerous", 4, 0,
-     "Gives away what a shard has up to a sequence number.", "O(R + log E) with R readers that hold and E epochs",
-     history_trim_args},
+     "Removes the messages of a shard up to a sequence number.",
+     "O(R + log E) with R readers that hold messages and E epochs", history_trim_args},
     {"HISTORY.HOLD", wide_guarded_history_hold, "write fast", "write fast admin dangerous", -3, 0,
-     "Says up to where a reader has read: nothing above is dropped.", "O(S) with S shards", history_hold_args},
+     "Records how far a reader has read; later messages are kept for it.", "O(S) with S shards", history_hold_args},
     {"HISTORY.APPEND", wide_guarded_history_append, "write deny-oom fast getchannels-api", "write fast", -4, 0,
-     "Keeps a message in history without publishing it.", "O(L) with L indexed levels of the topic",
+     "Stores a message in history without publishing it.", "O(L) with L indexed levels of the topic",
      history_append_args},
     {"HISTORY.IMPORT", wide_guarded_history_import, "write deny-oom", "write slow", -5, 0,
-     "Keeps many messages of one shard in one step.", "O(N) with N records", history_import_args},
+     "Stores many messages of one shard in one step.", "O(N) with N records", history_import_args},
     {"HISTORY.REPLAY", wide_guarded_history_replay, "readonly getchannels-api", "read", -2, 0,
-     "Messages of the past whose topics a filter matches, in their order.",
+     "Returns stored messages that a topic filter matches, in order.",
      "O(V log N) with V messages visited and N in the store", history_replay_args},
-    {"HISTORY.INFO", wide_guarded_history_info, "readonly", "read", -2, 0, "What a store has, shard by shard.",
-     "O(S log E) with S shards and E epochs", history_info_args},
+    {"HISTORY.INFO", wide_guarded_history_info, "readonly", "read", -2, 0,
+     "Returns the state of a store and of its shards.", "O(S log E) with S shards and E epochs", history_info_args},
     {"HISTORY.SEQ", wide_guarded_history_seq, "readonly", "read", 4, 0,
-     "The sequence number of a shard's first message at a time or later.", "O(log N) with N messages of the shard",
-     history_seq_args},
+     "Returns the sequence number of a shard's first message at a time or later.",
+     "O(log N) with N messages in the shard", history_seq_args},
     {"HISTORY.RANGE", wide_guarded_history_range, "readonly getchannels-api", "read", -5, 0,
-     "The messages of a shard between two sequence numbers, column by column.",
+     "Returns the messages of a shard between two sequence numbers, column by column.",
      "O(V log P) with V messages visited and P patterns", history_range_args},
     {"HISTORY.CHECK", wide_guarded_history_check, "readonly admin", "admin slow dangerous", -3, 0,
-     "Compares the posting lists and marks of an epoch with its logs.",
-     "O(N log M) with N messages and entries compared, M of the epoch", history_check_args},
-    {"HISTORY.PATTERNS", NULL, "", "slow", -2, 0, "The pattern sets of a store.", "O(1)", NULL},
+     "Compares the index of an epoch with its messages.",
+     "O(N log M) with N messages and index entries compared and M in the epoch", history_check_args},
+    {"HISTORY.PATTERNS", NULL, "", "slow", -2, 0, "Reads and changes the pattern sets of a store.", "O(1)", NULL},
     {"HISTORY.PATTERNS|GET", wide_guarded_history_patterns_get, "readonly", "read slow admin dangerous", -3, 0,
-     "The pattern set of a generation.", "O(N) with N bytes of it", history_get_args},
+     "Returns the pattern set of a generation.", "O(N) with N bytes of text", history_get_args},
     {"HISTORY.PATTERNS|STATS", wide_guarded_history_patterns_stats, "readonly", "read slow admin dangerous", -3, 0,
-     "How many messages each pattern of the present set has.", "O(S * E * P) with S shards, E epochs, P patterns",
-     history_info_args},
+     "Returns the number of messages per pattern of the current set.",
+     "O(S * E * P) with S shards, E epochs and P patterns", history_info_args},
     {"HISTORY.PATTERNS|PROPOSE", wide_guarded_history_patterns_propose, "readonly", "read slow admin dangerous", -3, 0,
-     "A pattern set learned from a sample of the store and from the filters of its readers.",
-     "O(N + F * T) with N messages and T topics of the sample, F filters", history_propose_args},
+     "Learns a pattern set from a sample of the store and from the filters of its readers.",
+     "O(N + F * T) with N messages and T topics in the sample and F filters", history_propose_args},
     {"HISTORY.PATTERNS|PREPARE", wide_guarded_history_patterns_prepare, "write deny-oom", "write slow admin dangerous",
-     -5, 0, "Checks and keeps the pattern set of the next generation.", "O(N log P) with N bytes and P patterns",
-     history_prepare_args},
+     -5, 0, "Checks the pattern set of the next generation and keeps it.",
+     "O(N log P) with N bytes of text and P patterns", history_prepare_args},
     {"HISTORY.PATTERNS|COMMIT", wide_guarded_history_patterns_commit, "write deny-oom", "write slow admin dangerous",
-     -4, 0, "Switches to the pattern set that was prepared.", "O(S * N log P) with S shards, N bytes and P patterns",
-     history_commit_args},
+     -4, 0, "Switches to the pattern set that was prepared.",
+     "O(S * N log P) with S shards, N bytes of text and P patterns", history_commit_args},
     {"HISTORY.PATTERNS|ABORT", wide_guarded_history_patterns_abort, "write", "write slow admin dangerous", -3, 0,
-     "Forgets the pattern set that was prepared.", "O(S) with S shards", history_info_args},
+     "Discards the pattern set that was prepared.", "O(S) with S shards", history_info_args},
     {"HOLDMQ.INTERNAL", keyed_store_internal_command, "write deny-oom no-monitor no-slowlog", "dangerous", 2, KEY_WRITE,
-     "A part of other commands.", "O(N) with N messages", key_args},
+     "Internal: writes to a channel's list.", "O(N) with N messages", key_args},
     {"HOLDMQ.READ", keyed_channel_alias_command, "readonly no-monitor no-slowlog", "read", -3, KEY_READ,
-     "A list command on a channel's name.", "O(N) with N messages that are read or passed", channel_read_args},
+     "Reads a channel's list under the name of the channel.", "O(N) with N messages that are read or skipped",
+     channel_read_args},
     {"HOLDMQ.CHECK", wide_guarded_index_check, "readonly admin", "admin slow dangerous", 1, 0,
-     "Compares the in-memory indexes with a rebuild.", "O(N) with N keys", NULL},
+     "Compares the in-memory indexes with the keys.", "O(N) with N keys", NULL},
 };
 
 static bool describe(server_ctx *ctx, const command *c) {

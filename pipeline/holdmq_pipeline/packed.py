@@ -1,8 +1,8 @@
 """The columns of HISTORY.RANGE ... PACKED as Arrow arrays: the reply's own bytes, neither copied nor looked at.
 
 A column of fixed width comes as one string of little-endian values, a text or bytes column as two: rows + 1 offsets
-(int32) and the data (docs/commands.md). Those are Arrow's own buffers. What Spark has another type for is converted as
-a whole column.
+(int32) and the data (docs/commands/history.md). Those are Arrow's own buffers. What Spark has another type for is
+converted as a whole column.
 
 `COLUMNS` is the table of what a history row can have: the name in Spark, the name in the command, the Arrow type.
 """

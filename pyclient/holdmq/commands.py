@@ -1,6 +1,6 @@
 """HoldMQ's commands without I/O: each function checks its arguments and returns the words to send and a parser.
 
-The one place in Python that knows the syntax of docs/commands.md. The synchronous client, the asyncio client and
+The one place in Python that knows the syntax of docs/commands/. The synchronous client, the asyncio client and
 pipelines send what is built here. Invariants:
 
 1. A wrong argument raises `ArgumentError` here, before anything is sent; it names the argument and what was expected.

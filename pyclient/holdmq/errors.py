@@ -1,9 +1,9 @@
-"""What HoldMQ refuses, as Python exceptions: one class for each error code of docs/commands.md.
+"""What HoldMQ refuses, as Python exceptions: one class for each error code of docs/commands/.
 
 It sits between the reply parser of redis-py, which knows HoldMQ's codes only as text, and the callers, who want to
 catch by class. Invariants:
 
-1. `ERRORS` has exactly the codes of HoldMQ's own in docs/commands.md (a test compares the two). Codes of the server's
+1. `ERRORS` has exactly the codes of HoldMQ's own in docs/commands/ (a test compares the two). Codes of the server's
    own (OOM, READONLY, NOPERM ...) stay what redis-py makes of them.
 2. What the server refused is a `redis.ResponseError`; what was refused before anything was sent is a `redis.DataError`.
 3. An error that comes from a client of another library with the same shape (valkey-py) is an instance of that library's
@@ -64,7 +64,7 @@ class ArgumentError(HoldMQError, redis.DataError, ValueError):
 
 
 class UnexpectedReplyError(HoldMQError, redis.InvalidResponse):
-    """The server answered in a form that docs/commands.md does not know: module and client do not fit together."""
+    """The server answered in a form that docs/commands/ does not know: module and client do not fit together."""
 
 
 class ProducerError(HoldMQError):

@@ -2,7 +2,7 @@
 
 Invariants:
 
-1. Names and units are those of docs/commands.md: ages in seconds, `..._ms` in milliseconds, `..._us` in microseconds
+1. Names and units are those of docs/commands/: ages in seconds, `..._ms` in milliseconds, `..._us` in microseconds
    since 1970-01-01 UTC, sequence numbers from 1 on.
 2. Topics and client ids are `str` (bytes that are no UTF-8 survive as surrogates), payloads and properties are `bytes`.
 3. The columns of a range stay as they came, in the layout of Apache Arrow, until they are asked for; numbers and

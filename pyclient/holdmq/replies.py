@@ -3,7 +3,7 @@
 Plain values; a `Message` knows its stored form, nothing here knows a server. They are the same for the synchronous and
 the asyncio client. Invariants:
 
-1. Names and units are those of docs/commands.md: times to live in seconds, points in time in milliseconds since
+1. Names and units are those of docs/commands/: times to live in seconds, points in time in milliseconds since
    1970-01-01 UTC and then called `..._ms`.
 2. Values of sessions and topics are `bytes`, names are `str`, whatever `decode_responses` of the client says. Channels
    and their messages are what redis-py delivers: `bytes`, or `str` with `decode_responses=True`.

@@ -12,7 +12,7 @@ from holdmq.errors import ERRORS, translate, translation
 
 OF_THE_SERVER = "NOPERM"
 """Has a row of its own, and stays what redis-py makes of it."""
-REFERENCE = Path(__file__).parents[2] / "docs" / "commands.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "commands" / "index.md"
 
 
 def documented_codes() -> list[str]:

@@ -4,6 +4,7 @@ A block opens with a word that says what it is, and perhaps a name:
 
     ```sh            commands; a shell runs them
     ```redis         commands of the server, one a line
+    ```redis transcript   the same after "> ", each with what redis-cli prints for it
     ```python        a program
     ```conf, toml    a configuration file; what reads it has to take it
     ```text          a picture or a grammar; nothing can run it
@@ -20,12 +21,18 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 _SHELL = "tests/system/test_pages.py"
+_TRANSCRIPTS = "tests/module/test_command_pages.py"
 RUN_BY = {
     ("README.md", "sh"): _SHELL,
     ("README.md", "python"): _SHELL,
     ("README.md", "text output"): _SHELL,
     ("docs/access.md", "redis"): "tests/module/test_access_topics.py",
     ("docs/backup.md", "sh"): _SHELL,
+    **{
+        (f"docs/commands/{family}.md", "redis transcript"): _TRANSCRIPTS
+        for family in ("channel", "history", "server", "session", "topic")
+    },
+    ("docs/commands/topic.md", "redis transcript cluster"): _TRANSCRIPTS,
     ("docs/existing-server.md", "sh"): _SHELL,
     ("docs/existing-server.md", "text output"): _SHELL,
     ("docs/failover.md", "conf sentinel"): "tests/system/test_page_failover.py",

@@ -1,7 +1,7 @@
 """Commands for all slots of a cluster: each node is asked for its own, and each slot is served exactly once.
 
-The nodes say which of the slots they were asked for they did not serve (docs/commands.md, `SLOTS`): those are asked for
-again, elsewhere or later. Invariants:
+The nodes say which of the slots they were asked for they did not serve (`SLOTS` in docs/commands/topic.md): those are
+asked for again, elsewhere or later. Invariants:
 
 1. What a node served is not asked for again, so nothing is stored twice; what it did not serve is, so nothing is
    missed.

@@ -29,7 +29,7 @@ static bool wake_pending;
 
 static server_key *open_held(server_string *channel) {
     server_string *name = channel_key(slice_of(channel), HMQ_CHANNEL_HELD);
-    server_key *key = sv.OpenKey(detached, name, SERVER_READ);
+    server_key *key = open_unseen(detached, name, false);
     sv.FreeString(NULL, name);
     return key;
 }

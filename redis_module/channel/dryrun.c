@@ -88,7 +88,7 @@ void dryrun_saw(server_ctx *ctx, server_string *channel, server_string *message,
     counts->kept_bytes += is_kept ? bytes : 0;
     counts->last_ms = sv.Milliseconds();
     counts->db = sv.GetSelectedDb(ctx);
-    if (sv.KeyExists(ctx, channel)) counts->key_exists = true;
+    if (key_exists_unseen(ctx, channel)) counts->key_exists = true;
 }
 
 void dryrun_passed_over(void) {
@@ -208,7 +208,7 @@ static void reply_summary(server_ctx *ctx) {
 static bool key_exists_now(server_ctx *ctx, int db, server_string *channel) {
     int selected = sv.GetSelectedDb(ctx);
     sv.SelectDb(ctx, db);
-    bool exists = sv.KeyExists(ctx, channel);
+    bool exists = key_exists_unseen(ctx, channel);
     sv.SelectDb(ctx, selected);
     return exists;
 }

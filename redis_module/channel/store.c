@@ -123,7 +123,7 @@ static void remove_key(server_ctx *ctx, hmq_slice channel, hmq_channel_key_kind 
 /* When the held list expires. */
 static long long held_until(server_ctx *ctx, hmq_slice channel) {
     server_string *name = channel_key(channel, HMQ_CHANNEL_HELD);
-    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
+    server_key *key = open_unseen(ctx, name, true);
     long long due_ms = key == NULL ? SERVER_NO_EXPIRE : sv.GetAbsExpire(key);
     if (key != NULL) sv.CloseKey(key);
     sv.FreeString(NULL, name);

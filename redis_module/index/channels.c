@@ -128,7 +128,7 @@ bool channel_index_is_aside(const index_t *index, hmq_slice channel) {
 }
 
 bool channel_index_is_used(server_ctx *ctx, const index_t *index, hmq_slice channel, server_string *name) {
-    if (channel_index_is_aside(index, channel) || sv.KeyExists(ctx, name)) return true;
+    if (channel_index_is_aside(index, channel) || key_exists_unseen(ctx, name)) return true;
     uint64_t hash = hash_of(channel);
     return list_was_seen(hash) || ((sv.GetContextFlags(ctx) & SERVER_CTX_LUA) && script_names(hash));
 }
@@ -152,7 +152,7 @@ static void look_at_channel(server_ctx *ctx, index_t *index, hmq_slice channel) 
     for (int kind = 0; kind < HMQ_CHANNEL_KEY_KINDS; kind++) {
         if (!(channel_index_kinds(index, channel) & KIND_BIT(kind))) continue;
         server_string *name = channel_key(channel, (hmq_channel_key_kind)kind);
-        server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
+        server_key *key = open_unseen(ctx, name, true);
         if (key == NULL || sv.KeyType(key) != SERVER_LIST)
             channel_index_set(index, channel, (hmq_channel_key_kind)kind, false);
         if (key != NULL) sv.CloseKey(key);

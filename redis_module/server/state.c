@@ -30,6 +30,25 @@ void slow_step(const char *event, long long begun_ms) {
     sv.LatencyAddSample(event, sv.Milliseconds() - begun_ms);
 }
 
+/* A server before 7.2 knows no flag but NOTOUCH; there it counts and tells of look-ups only if they are not for writing. */
+static server_key *look_up(server_ctx *ctx, server_string *name, int flags) {
+    int unseen = can.filter_client ? SERVER_OPEN_NONOTIFY | SERVER_OPEN_NOSTATS : SERVER_WRITE;
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | unseen | flags);
+    if (key == NULL || sv.KeyType(key) != SERVER_EMPTY) return key;
+    sv.CloseKey(key);
+    return NULL;
+}
+
+bool key_exists_unseen(server_ctx *ctx, server_string *name) {
+    server_key *key = look_up(ctx, name, SERVER_OPEN_NOTOUCH | SERVER_OPEN_NOEXPIRE);
+    if (key != NULL) sv.CloseKey(key);
+    return key != NULL;
+}
+
+server_key *open_unseen(server_ctx *ctx, server_string *name, bool aside) {
+    return look_up(ctx, name, aside ? SERVER_OPEN_NOTOUCH : 0);
+}
+
 bool slice_is(hmq_slice slice, const char *word) {
     return slice.len == strlen(word) && strncasecmp((const char *)slice.data, word, slice.len) == 0;
 }

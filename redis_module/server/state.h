@@ -109,6 +109,12 @@ extern const hmq_allocator server_allocator;
 /* Tells the latency monitor how long a step took that may be long; begun at sv.Milliseconds(). */
 void slow_step(const char *event, long long begun_ms);
 
+/* Looks at a key of somebody else: nothing that the server counts, tells or remembers of look-ups shows it. */
+bool key_exists_unseen(server_ctx *ctx, server_string *name);
+/* The same for a key of the module's own that is to be read; NULL if it is not there.  `aside`: that does not count as a use
+ * that keeps it from being evicted, either. */
+server_key *open_unseen(server_ctx *ctx, server_string *name, bool aside);
+
 /* String and slice helpers used everywhere. */
 hmq_slice slice_of(const server_string *string);
 bool slice_is(hmq_slice slice, const char *word); /* ASCII, case-insensitive */

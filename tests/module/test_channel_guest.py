@@ -342,3 +342,40 @@ def test_a_module_with_nothing_to_do_is_told_of_no_turn_of_the_event_loop(fresh_
     client.publish("ch", "held")
     assert turns_of_commands() > 0
     eventually(lambda: turns_of_commands() == 0)
+
+
+def look_ups(client: redis.Redis) -> tuple[int, int]:
+    """What the server counts of keys that were looked for."""
+    statistic = client.info("stats")
+    return statistic["keyspace_hits"], statistic["keyspace_misses"]
+
+
+@pytest.mark.parametrize("policies", ["", "*", "* deliver=held", "* hold=all last=on"])
+def test_the_modules_own_look_ups_are_not_counted_and_told_to_nobody(
+    client: redis.Redis, raw: MakeRaw, policies: str
+) -> None:
+    set_policies(client, policies)
+    client.config_set("notify-keyspace-events", "KEAm")
+    client.set("{taken}key", "v")
+    client.rpush("jobs", "j")
+    for name in ("{taken}key", "jobs", "free"):
+        client.publish(name, "m")
+    if not policies:
+        client.execute_command("CHANNEL.DRYRUN", "START", "SECONDS", 60, "POLICIES", "*")
+    before, listener, speaker = look_ups(client), raw(), raw()
+    subscribe(listener, "__key*__:*", command="PSUBSCRIBE")
+    for _ in range(3):
+        answers(
+            speaker,
+            *(["PUBLISH", name, "m"] for name in ("{taken}key", "jobs", "free", "new")),
+            ["MULTI"], ["PUBLISH", "free", "m"], ["EXEC"],
+            ["EVAL", "return redis.call('PUBLISH', 'free', 'm')", 0],
+        )  # fmt: skip
+    subscriber = raw()
+    subscribe(subscriber, "free", "other")
+    subscribe(subscriber, "fre*", command="PSUBSCRIBE")
+    assert look_ups(client) == before
+    assert client.llen("jobs") == 1  # beside which something is held
+    assert look_ups(client) == (before[0] + 1, before[1])
+    told = [value for value in messages(listener.pending()) if not value.startswith(b"holdmq:")]
+    assert not {b"keymiss", b"free", b"new", b"jobs", b"{taken}key", b"other"} & set(told)

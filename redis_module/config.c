@@ -55,6 +55,13 @@ static server_string *get_policies(const char *name, void *data) {
     return settings.policies;
 }
 
+static bool delivers(const hmq_policy *policy) {
+    for (size_t i = 0; i < hmq_policy_count(policy); i++) {
+        if (hmq_policy_rule(policy, i)->deliver != HMQ_DELIVER_NONE) return true;
+    }
+    return false;
+}
+
 static int set_policies(const char *name, server_string *value, void *data, server_string **error) {
     (void)name, (void)data;
     char text[ERROR_MAX_BYTES] = "too long: at most 65536 bytes expected";
@@ -70,6 +77,7 @@ static int set_policies(const char *name, server_string *value, void *data, serv
     if (settings.policy != NULL) hmq_policy_free(settings.policy);
     if (settings.policies != NULL) sv.FreeString(NULL, settings.policies);
     settings.policy = parsed;
+    settings.delivers = delivers(parsed);
     channel_facts_forget();
     settings.policies = sv.CreateString(NULL, (const char *)policies.data, policies.len);
     return SERVER_OK;

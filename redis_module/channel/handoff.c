@@ -1,6 +1,7 @@
 /* handoff.c - gives new subscribers what their channels hold. */
 #include "channel/handoff.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "server/access.h"
@@ -14,6 +15,7 @@
 #include "channel/pattern_walk.h"
 #include "server/turns.h"
 
+#define NOT_ASKED LONG_MAX /* nothing was kept of the channel: asking would show in MONITOR */
 #define MOST_AT_ONCE 64 /* names of one command that are served in its step; more of them by a walk */
 
 typedef struct note {
@@ -23,7 +25,7 @@ typedef struct note {
     push_kind kind;
     bool held_up;           /* CLIENT PAUSE was seen to keep the command waiting */
     uint64_t held_up_turn;  /* ... in this turn of the event loop, or a later one */
-    long *heard_by; /* subscribers of each name when the command came; NULL: all names are new to the client */
+    long *heard_by; /* subscribers of each name when the command came, or NOT_ASKED; NULL: all names are new to the client */
     server_dict *seen; /* the names, where there may be many; a name that is repeated is served once */
     size_t count, room;
     server_string **names;
@@ -81,22 +83,44 @@ static void run_job(server_ctx *ctx, void *data) {
     if (!sv.AvoidReplicaTraffic()) handoff_settle(false);
 }
 
-/* A client that has subscriptions may name one of them again, and in a transaction one of several commands may be refused:
- * who came to which channel then tells the channel's count.  (Of a single command with a single name the client's own.) */
-static void count_listeners(note *n) {
-    if (n->kind == PUSH_PATTERN) return;
-    n->heard_by = sv.Alloc(n->count * sizeof *n->heard_by);
-    push_count_subscribers(n->kind, n->names, n->count, n->heard_by);
+static bool keeps_any(hmq_slice channel) {
+    return channel_index_keeps_anywhere(channel);
 }
 
-/* Leaves the names that the client came to. */
+/* Something is kept, or may be before the transaction comes to the subscription. */
+static bool may_keep_any(hmq_slice channel) {
+    const hmq_rule *rule = channel_rule_of(channel);
+    return keeps_any(channel) || (rule != NULL && (rule->hold != HMQ_HOLD_NONE || rule->last));
+}
+
+/* Subscribers of those of the names for which they matter, else NOT_ASKED.  The caller frees them. */
+static long *listeners(const note *n, bool (*matters)(hmq_slice)) {
+    long *heard_by = sv.Alloc(n->count * sizeof *heard_by);
+    server_string **asked = sv.Alloc(n->count * sizeof *asked);
+    size_t count = 0;
+    for (size_t i = 0; i < n->count; i++) {
+        if (matters(slice_of(n->names[i]))) asked[count++] = n->names[i];
+    }
+    if (count > 0) push_count_subscribers(n->kind, asked, count, heard_by);
+    for (size_t i = n->count, left = count; i-- > 0;) /* to their places, from behind */
+        heard_by[i] = left > 0 && asked[left - 1] == n->names[i] ? heard_by[--left] : NOT_ASKED;
+    sv.Free(asked);
+    return heard_by;
+}
+
+/* A client that has subscriptions may name one of them again, and in a transaction one of several commands may be refused:
+ * who came to which channel then tells the channel's count.  (Of a single command with a single name the client's own.) */
+static void count_listeners(note *n, bool in_transaction) {
+    if (n->kind != PUSH_PATTERN && settings.delivers) n->heard_by = listeners(n, in_transaction ? may_keep_any : keeps_any);
+}
+
+/* Leaves the names that the client came to, and that have something for it. */
 static void keep_names_come_to(note *n) {
     if (n->heard_by == NULL) return;
-    long *heard_by = sv.Alloc(n->count * sizeof *heard_by);
-    push_count_subscribers(n->kind, n->names, n->count, heard_by);
+    long *heard_by = listeners(n, keeps_any);
     size_t kept = 0;
     for (size_t i = 0; i < n->count; i++) {
-        if (heard_by[i] > n->heard_by[i])
+        if (heard_by[i] != NOT_ASKED && heard_by[i] > n->heard_by[i])
             n->names[kept++] = n->names[i];
         else
             sv.FreeString(NULL, n->names[i]);
@@ -111,19 +135,27 @@ static void note_due(note *n, bool in_transaction) {
     *due_end = n;
     due_end = &n->next;
     if (n->client != 0) n->before = push_subscriptions(n->client);
-    if (n->client != 0 && (in_transaction || (n->before > 0 && n->count > 1))) count_listeners(n);
+    if (n->client != 0 && (in_transaction || (n->before > 0 && n->count > 1))) count_listeners(n, in_transaction);
     /* Refused while loading and on a read-only replica: the next filter call or sleep settles it then. */
     if (can.post_jobs && !job_pending)
         job_pending = sv.AddPostNotificationJob(detached, run_job, NULL, NULL) == SERVER_OK;
 }
 
+/* Something is to be given, or may be before a transaction comes to the subscription. */
+static bool may_be_given(push_kind kind, server_string *name) {
+    if (kind == PUSH_PATTERN) return true;
+    if (keeps_any(slice_of(name))) return push_channel_subscribers(kind, name) == 0;
+    const hmq_rule *rule = channel_rule_of(slice_of(name));
+    return rule != NULL && rule->hold == HMQ_HOLD_UNHEARD && !rule->last; /* what is kept then nobody has heard */
+}
+
 /* Without the client's id only a newcomer to an empty channel can be told from the others. */
 static void note_unknown(push_kind kind, server_string **names, int count) {
-    if (kind == PUSH_SHARD) return;
+    if (kind == PUSH_SHARD || !settings.delivers) return;
     if (push_pattern_count() != 0) return;
     note *n = note_new(0, kind, count > 1);
     for (int i = 0; i < count; i++) {
-        if (kind == PUSH_PATTERN || push_channel_subscribers(kind, names[i]) == 0) add_name(n, names[i]);
+        if (may_be_given(kind, names[i])) add_name(n, names[i]);
     }
     if (n->count > 0)
         note_due(n, false);
@@ -192,6 +224,7 @@ static void remember_heard(const note *n) {
 static void serve(note *n, int db) {
     receiver to = {n->client, n->kind, NULL};
     channel_subscriber_came(); /* perhaps later than the filter saw it */
+    if (!settings.delivers) return;
     keep_names_come_to(n);
     sv.SelectDb(detached, db);
     for (size_t i = 0; i < n->count && n->kind == PUSH_PATTERN; i++) {
@@ -210,12 +243,13 @@ static void serve(note *n, int db) {
 static bool serve_unknown(note *n) {
     bool served = false;
     receiver to = {0, n->kind, NULL};
-    if (n->kind == PUSH_PATTERN && push_pattern_count() == (long)n->count) {
+    long patterns = push_pattern_count();
+    if (n->kind == PUSH_PATTERN && patterns == (long)n->count) {
         walk_begin_unknown(sv.GetSelectedDb(detached), n->names, n->count);
         served = true;
     }
-    for (size_t i = 0; i < n->count && n->kind != PUSH_PATTERN; i++) {
-        if (push_channel_subscribers(n->kind, n->names[i]) != 1 || push_pattern_count() != 0) continue;
+    for (size_t i = 0; i < n->count && n->kind != PUSH_PATTERN && patterns == 0; i++) {
+        if (!keeps_any(slice_of(n->names[i])) || push_channel_subscribers(n->kind, n->names[i]) != 1) continue;
         give_channel(&to, n->names[i]);
         served = true;
     }

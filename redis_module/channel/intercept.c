@@ -81,6 +81,7 @@ static struct {
 #define MOST_PAUSE_OF_ANYBODY_MS 60000LL /* where it is not known who asks */
 static long long queued_pause_ms; /* of a CLIENT PAUSE that some transaction has */
 static uint64_t selects = 1;
+static bool config_is_queued; /* some transaction has a CONFIG SET */
 
 static bool database_of(uint64_t client, int *db) {
     size_t at = client % (sizeof databases / sizeof databases[0]);
@@ -155,10 +156,10 @@ static void publish(server_filter_ctx *filter, bool sharded) {
     if (rule == NULL || !may) return;
     if (is_now && channel_keep_first(client, db, channel, sv.CommandFilterArgGet(filter, 2), sharded) == CHANNEL_STOCK)
         return;
-    if (sharded && channel_slot_moves(channel)) return;
     bool is_kept = rule->hold != HMQ_HOLD_NONE || rule->last || is_walked || drain_any() ||
                    channel_index_holds_anywhere(slice_of(channel));
-    if (is_kept) replace_name(filter, sharded ? channel_spublish_name : channel_publish_name);
+    if (!is_kept || (sharded && channel_slot_moves(channel))) return;
+    replace_name(filter, sharded ? channel_spublish_name : channel_publish_name);
 }
 
 /* LRANGE, LLEN, LINDEX on the name of a channel that holds messages: HOLDMQ.READ decides when it runs. */
@@ -247,6 +248,7 @@ static void transaction_runs(uint64_t client) {
     access_transaction_ends(client);
     access_forget_all();
     if (queued_pause_ms > 0) access_pause_comes(queued_pause_ms);
+    if (config_is_queued) push_limits_may_change();
     access_script_caller(client);
     slots_transaction_comes();
 }
@@ -266,6 +268,24 @@ static void client_command_comes(server_filter_ctx *filter, uint64_t client) {
     if (ms > most_ms) ms = most_ms;
     access_pause_comes(ms);
     if ((client == 0 || is_in_multi(client)) && ms > queued_pause_ms) queued_pause_ms = ms;
+}
+
+/* CONFIG SET ...; inside MULTI it comes with some EXEC. */
+static void config_command_comes(server_filter_ctx *filter, uint64_t client) {
+    if (sv.CommandFilterArgsCount(filter) < 4 || !argument_is(filter, 1, "SET")) return;
+    push_limits_may_change();
+    if (client == 0 || is_in_multi(client)) config_is_queued = true;
+}
+
+/* CLUSTER, of which most only ask. */
+static void cluster_command_comes(server_filter_ctx *filter, uint64_t client) {
+    static const char *const asking[] = {"INFO", "NODES", "SLOTS", "SHARDS", "MYID", "KEYSLOT", "LINKS", "COUNTKEYSINSLOT",
+                                         "GETKEYSINSLOT"};
+    if (sv.CommandFilterArgsCount(filter) < 2) return;
+    for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
+        if (argument_is(filter, 1, asking[i])) return;
+    }
+    slots_command_comes(is_in_multi(client));
 }
 
 /* MODULE UNLOAD of this module: with its timers stopped the server asks the module, which says why it refuses.  They go
@@ -332,7 +352,7 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     else if (is(name, "LRANGE") || is(name, "LLEN") || is(name, "LINDEX"))
         read_list(filter, name);
     else if (is(name, "CONFIG"))
-        push_limits_may_change();
+        config_command_comes(filter, client);
     else if (is(name, "CLIENT"))
         client_command_comes(filter, client);
     else if (is(name, "SELECT"))
@@ -366,7 +386,7 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     else if (is(name, "ACL"))
         users_change(client);
     else if (is(name, "CLUSTER"))
-        slots_command_comes(is_in_multi(client));
+        cluster_command_comes(filter, client);
     else if (is(name, "MODULE"))
         module_command_comes(filter);
 }

@@ -13,6 +13,7 @@
 /* The part of its limits that is used: replies take more memory than their bytes. */
 #define SOFT_PART 4
 #define HARD_PART 4
+#define LIMITS_REST_MS 1000 /* how old they may grow: who changes them by other means than CONFIG is not seen */
 
 static server_string *message_kind, *shard_message_kind;
 
@@ -81,13 +82,15 @@ static size_t read_allowance(void) {
     return allowed;
 }
 
-static size_t allowed_bytes; /* 0: to be read */
+static size_t allowed_bytes;
+static long long allowed_ms; /* when that was read; 0: to be read */
 static bool limits_may_change; /* in this turn of the event loop */
 
 static size_t allowance(void) {
-    if (allowed_bytes == 0 || limits_may_change) allowed_bytes = read_allowance();
-    turns_wanted();
-    return allowed_bytes;
+    long long now_ms = sv.Milliseconds();
+    if (!limits_may_change && allowed_ms != 0 && now_ms - allowed_ms < LIMITS_REST_MS) return allowed_bytes;
+    allowed_ms = now_ms;
+    return allowed_bytes = read_allowance();
 }
 
 void push_limits_may_change(void) {
@@ -96,7 +99,7 @@ void push_limits_may_change(void) {
 }
 
 void push_begin_turn(void) {
-    allowed_bytes = 0;
+    if (limits_may_change) allowed_ms = 0;
     limits_may_change = false;
 }
 
@@ -163,6 +166,10 @@ bool push_is_closing(uint64_t client) {
 }
 
 void push_count_subscribers(push_kind kind, server_string **channels, size_t count, long *counts) {
+    if (internals_nobody_subscribes(kind == PUSH_SHARD)) {
+        memset(counts, 0, count * sizeof *counts);
+        return;
+    }
     server_reply *reply =
         sv.Call(detached, "PUBSUB", "cv", kind == PUSH_SHARD ? "SHARDNUMSUB" : "NUMSUB", channels, count);
     bool is_known = reply != NULL && sv.CallReplyLength(reply) == 2 * count;
@@ -177,9 +184,12 @@ long push_channel_subscribers(push_kind kind, server_string *channel) {
     return count;
 }
 
+/* Not by PUBSUB NUMPAT, which MONITOR would show. */
 long push_pattern_count(void) {
-    server_reply *reply = sv.Call(detached, "PUBSUB", "c", "NUMPAT");
-    long count = reply == NULL ? -1 : (long)sv.CallReplyInteger(reply);
-    if (reply != NULL) sv.FreeCallReply(reply);
+    if (internals_nobody_subscribes(false)) return 0;
+    server_info_data *info = sv.GetServerInfo(detached, "stats");
+    const char *text = sv.ServerInfoGetFieldC(info, "pubsub_patterns");
+    long count = text == NULL ? -1 : strtol(text, NULL, 10);
+    sv.FreeServerInfo(detached, info);
     return count;
 }

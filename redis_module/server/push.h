@@ -39,7 +39,7 @@ size_t push_room(const receiver *to, bool *idle);
  * server does not tell).  False if the client is gone, or the server tells neither. */
 bool push_output(uint64_t client, size_t *held, unsigned long long *written);
 
-/* The limits are read once in a turn of the event loop; each time, once CONFIG was seen in it. */
+/* The limits are read once a second at most; each time in a turn of the event loop in which they may be changed. */
 void push_begin_turn(void);
 void push_limits_may_change(void);
 

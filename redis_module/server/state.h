@@ -20,6 +20,7 @@ struct settings {
     server_string *policies;  /* policies: the text, see src/topic/policy.h */
     server_string *default_policies; /* the same as it is at load, unless it is configured */
     hmq_policy *policy;       /* ... parsed */
+    bool delivers;            /* ... some rule gives newcomers something */
     long long session_limit;  /* session-limit: messages in a queue, 1..65535 */
     long long session_bytes;  /* session-bytes: bytes in a queue, 0: no bound */
     int session_overflow;     /* session-overflow: what happens beyond (index/overflow.h) */

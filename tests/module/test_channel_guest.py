@@ -301,6 +301,78 @@ def test_monitoring_shows_the_applications_traffic_and_nothing_else(
     assert slow == expected[2]
 
 
+# Subscriptions beside channels that keep something, and commands that make the module look again at what it knows.
+SUBSCRIBING: list[list[Part]] = [
+    ["SUBSCRIBE", "free"], ["PSUBSCRIBE", "fr*"], ["SSUBSCRIBE", "shard"], ["SUBSCRIBE", "more", "and more", "free"],
+    ["UNSUBSCRIBE", "free"], ["UNSUBSCRIBE"], ["PUNSUBSCRIBE"], ["SUNSUBSCRIBE"], ["MULTI"], ["SUBSCRIBE", "free"],
+    ["PSUBSCRIBE", "f*"], ["EXEC"], ["RESET"], ["SUBSCRIBE", "kept"], ["PSUBSCRIBE", "*"], ["RESET"],
+]  # fmt: skip
+MEANWHILE: list[list[Part]] = [
+    ["PUBLISH", "free", "m"], ["SPUBLISH", "shard", "m"], ["PUBLISH", "more", "m"], ["CLUSTER", "INFO"],
+    ["CONFIG", "GET", "maxmemory"],
+]  # fmt: skip
+
+
+def shown_of_subscribing(server: Server, raw: MakeRaw, policies: str) -> list[list[Any]]:
+    """What MONITOR, SLOWLOG and INFO commandstats show of it."""
+    client, watcher, subscriber, other = server.client(), raw(server), raw(server), raw(server)
+    if server.module:
+        set_policies(client, "* deliver=none")
+        client.publish("kept", "m")
+        set_policies(client, policies)
+    client.config_set("slowlog-max-len", 10_000)
+    watcher.send("MONITOR")
+    watcher.read()
+    client.config_set("slowlog-log-slower-than", 0)
+    client.slowlog_reset()
+    client.config_resetstat()
+    for command in SUBSCRIBING:
+        subscriber.send_all(tuple(command), ("ECHO", "next") if command == ["RESET"] else ("PING",))
+        assert subscriber.read() is not None
+        answers(other, *MEANWHILE)
+    calls = {name: count for name, count in statistics(client).items() if not name.startswith("cmdstat_acl")}
+    slow = [entry["command"].split()[:2] for entry in client.slowlog_get(10_000)]
+    return [
+        sorted(line.lower() for line in monitored(watcher)),
+        sorted(calls.items()),
+        sorted(words for words in slow if words[0].upper() not in {b"ACL", b"SLOWLOG"}),
+    ]
+
+
+@pytest.mark.parametrize("policies", ["", "* hold=none", "* deliver=none", "* hold=all last=on deliver=none"])
+def test_monitoring_shows_nothing_of_how_subscriptions_are_followed(
+    server_kind: ServerKind, fresh_server: MakeServer, tmp_path: Path, raw: MakeRaw, policies: str
+) -> None:
+    ours = shown_of_subscribing(fresh_server(), raw, policies)
+    with stock(server_kind, tmp_path / "stock") as theirs:
+        assert ours == shown_of_subscribing(theirs, raw, policies)
+
+
+def test_subscribing_where_nothing_is_kept_asks_nobody(
+    server_kind: ServerKind, fresh_server: MakeServer, tmp_path: Path, raw: MakeRaw
+) -> None:
+    """The default policy, which hands over what is held: but there is nothing."""
+    shown = []
+    with stock(server_kind, tmp_path / "stock") as theirs:
+        for server in (fresh_server(), theirs):
+            watcher, listener = raw(server), raw(server)
+            subscribe(listener, "any")
+            subscribe(raw(server), "an?", command="PSUBSCRIBE")
+            watcher.send("MONITOR")
+            watcher.read()
+            for command, *names in (
+                ["SUBSCRIBE", "any"],
+                ["SUBSCRIBE", "a", "b"],
+                ["PSUBSCRIBE", "a*"],
+                ["SSUBSCRIBE", "s"],
+            ):
+                subscribe(raw(server), *names, command=command)
+                subscribe(listener, *names, command=command)
+            server.client().publish("any", "m")
+            shown.append([line for line in monitored(watcher) if "SETINFO" not in line and "HELLO" not in line])
+    assert shown[0] == shown[1]
+
+
 def test_a_message_that_nobody_can_hear_is_the_publishers_own_publish(fresh_server: MakeServer, raw: MakeRaw) -> None:
     server = fresh_server()
     client = server.client()

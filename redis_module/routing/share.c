@@ -307,6 +307,15 @@ static void release_newcomer(void *data) {
     sv.Free(n);
 }
 
+/* What waits for one of the groups of the member. */
+static void serve_member(server_ctx *ctx, index_t *index, hmq_slice filter) {
+    share *s = share_find(index->shares, filter);
+    if (s == NULL) return;
+    s->waits = true;
+    if ((share_something_waits(ctx, s) && share_hand_out(ctx, index, s)) || share_replays(index, filter))
+        mark_waiting(index, s); /* the next turn of the clock goes on */
+}
+
 static void serve_newcomer(server_ctx *ctx, void *data) {
     const newcomer *n = data;
     hmq_slice session = slice_of(n->session), only = n->only == NULL ? (hmq_slice){0} : slice_of(n->only);
@@ -314,17 +323,14 @@ static void serve_newcomer(server_ctx *ctx, void *data) {
     const indexed_session *member = sv.DictGetC(index->sessions, session.data, session.len, NULL);
     if (member == NULL) return;
     index_pin(index, INDEX_SESSIONS);
-    server_dict_iter *iter = sv.DictIteratorStartC(member->filters, "^", NULL, 0);
-    hmq_slice filter;
-    while ((filter.data = sv.DictNextC(iter, &filter.len, NULL)) != NULL) {
-        bool other = only.len > 0 && (only.len != filter.len || memcmp(only.data, filter.data, filter.len) != 0);
-        share *s = other ? NULL : share_find(index->shares, filter);
-        if (s == NULL) continue;
-        s->waits = true;
-        if ((share_something_waits(ctx, s) && share_hand_out(ctx, index, s)) || share_replays(index, filter))
-            mark_waiting(index, s); /* the next turn of the clock goes on */
+    if (only.len > 0) { /* not looked for: a SUBSCRIBE comes here once for each of its many filters */
+        if (sv.DictGetC(member->filters, only.data, only.len, NULL) != NULL) serve_member(ctx, index, only);
+    } else {
+        server_dict_iter *iter = sv.DictIteratorStartC(member->filters, "^", NULL, 0);
+        hmq_slice filter;
+        while ((filter.data = sv.DictNextC(iter, &filter.len, NULL)) != NULL) serve_member(ctx, index, filter);
+        sv.DictIteratorStop(iter);
     }
-    sv.DictIteratorStop(iter);
     index_unpin(index, INDEX_SESSIONS);
 }
 

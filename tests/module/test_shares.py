@@ -1,5 +1,6 @@
 """Shared subscriptions: one member of each group gets a message, and none is lost or doubled as members come and go."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -451,3 +452,26 @@ def test_a_replica_has_the_same_keys_and_goes_on(fresh_server: MakeServer) -> No
     primary.kill()
     follower.execute_command("REPLICAOF", "NO", "ONE")
     assert sorted(got(member(follower, "c"))) == [b"1", b"3", b"4", b"5", b"6", b"7"]
+
+
+# ---- what it costs ---------------------------------------------------------------------------------------------------
+
+
+def cost_of_subscribing(client: redis.Redis, session: Session, prefix: str) -> int:
+    """Microseconds of one SESSION.SUBSCRIBE to 200 groups: the least of five."""
+    least = sys.maxsize
+    for turn in range(5):
+        groups = [(f"$share/g/{prefix}/{turn}/{number}", 1) for number in range(200)]
+        client.config_resetstat()
+        session.subscribe(*groups)
+        least = min(least, client.info("commandstats")["cmdstat_SESSION.SUBSCRIBE"]["usec"])
+    return least
+
+
+def test_a_session_with_many_subscriptions_joins_groups_as_fast_as_one_with_few(client: redis.Redis) -> None:
+    few, many = Session(client, "{few}"), Session(client, "{many}")
+    for session in (few, many):
+        session.open("bridge-1", expiry=60)
+    for start in range(0, 20_000, 1000):
+        many.subscribe(*[(f"other/{number}", 1) for number in range(start, start + 1000)])
+    assert cost_of_subscribing(client, many, "many") < 10 * cost_of_subscribing(client, few, "few")

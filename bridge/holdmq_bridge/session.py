@@ -24,7 +24,7 @@ Laws
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -51,7 +51,7 @@ from holdmq_bridge.command import Argument, Command, Kind, Reply, error_code, is
 from holdmq_bridge.connecting import protocol_level, will_options
 from holdmq_bridge.reasons import TEMPORARY, Ending, Reason
 from holdmq_bridge.settings import Settings
-from holdmq_bridge.subscriptions import MOST_AT_ONCE, Judged
+from holdmq_bridge.subscriptions import MOST_AT_ONCE, Judged, weight
 from holdmq_bridge.terms import NO_LIMIT, RefusedError, Terms, agree
 
 Work: TypeAlias = Generator[None, None, Actions]
@@ -67,12 +67,14 @@ class Unsubscribing:
         packet_id: its identifier.
         reasons: for each filter SUCCESS, or why the server is not asked.
         left: filters that the server is to be asked for.
+        asked: filters that it is asked for now.
         removed: what it said of those before, 1 or 0 each.
     """
 
     packet_id: int
     reasons: list[int]
     left: list[bytes]
+    asked: list[bytes] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
 
     def outcomes(self) -> list[int]:
@@ -133,7 +135,7 @@ class Session:
         self._now_ms = now_ms
         self._will: tuple[Any, ...] = ()  # options of SESSION.OPEN, until it is answered
         self._will_topic = b""  # empty: there is no will
-        self._count: int | None = 0  # subscriptions; None: not known
+        self._count: int | None = 0  # subscriptions, by weight; None: not known
         self._works: deque[Work] = deque()  # what is computed in slices; the first goes on
         self.phase = Phase.NEW
         self.ending: Ending | None = None
@@ -279,9 +281,14 @@ class Session:
         return self._refuse(self.version, Reason.SERVER_UNAVAILABLE, "the server did not open the session in time")
 
     def _on_subscribe(self, packet: mqtt.Subscribe) -> Actions:
-        if self._count is None or self._count + len(packet.subscriptions) > self._settings.max_subscriptions:
+        if self._count is None or not self._surely_has_room(packet):
             return self._tell(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
         return self._begin(self._subscribe(packet, ()))
+
+    def _surely_has_room(self, packet: mqtt.Subscribe) -> bool:
+        """Whatever of it is there already."""
+        room = self._settings.max_subscriptions - (self._count or 0)
+        return sum(weight(entry.topic_filter) for entry in packet.subscriptions) <= room
 
     def _subscribe(self, packet: mqtt.Subscribe, present: Collection[bytes]) -> Work:
         assert self.terms is not None
@@ -342,6 +349,7 @@ class Session:
         assert self.terms is not None
         if under_way.left:
             some, under_way.left = under_way.left[:MOST_AT_ONCE], under_way.left[MOST_AT_ONCE:]
+            under_way.asked = some
             arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *some)
             return self._tell(Command(Kind.UNSUBSCRIBE, arguments, under_way))
         limit = self.terms.max_packet_out
@@ -419,7 +427,7 @@ class Session:
 
     def _answered(self, command: Command, reply: Reply) -> Actions:
         if command.kind is Kind.LIST:
-            self._count = len(reply)
+            self._count = sum(map(weight, reply))
             return self._begin(self._subscribe(command.detail, reply))
         if command.kind is Kind.REVIEW:
             return self._begin(self._reviewed(reply))
@@ -450,13 +458,13 @@ class Session:
 
     def _subscribed(self, packet_id: int, judged: Judged, new: list[int]) -> Actions:
         if self._count is not None:  # else some were revoked meanwhile
-            self._count += sum(new)
+            self._count += _weight_of(judged.parts[0].arguments[::2], new)
         judged.granted()
         return self._subscribe_next(packet_id, judged)
 
     def _unsubscribed(self, under_way: Unsubscribing, removed: list[int]) -> Actions:
         if self._count is not None:
-            self._count -= sum(removed)
+            self._count -= _weight_of(under_way.asked, removed)
         under_way.removed += removed
         return self._unsubscribe_next(under_way)
 
@@ -569,3 +577,9 @@ _HANDLERS: dict[type, Callable[[Session, Any], Actions]] = {
     mqtt.Disconnect: Session._on_disconnect,
     mqtt.Auth: Session._on_auth,
 }
+
+
+def _weight_of(filters: Sequence[Argument], chosen: Sequence[int]) -> int:
+    """Of those with a 1."""
+    pairs = zip(filters, chosen, strict=True)
+    return sum(weight(name) for name, is_chosen in pairs if is_chosen and isinstance(name, bytes))

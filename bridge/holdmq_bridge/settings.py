@@ -139,7 +139,11 @@ class Settings(AuthSettings, BaseSettings):
         10,
         description="seconds after which the sessions of a bridge that vanished are closed and their wills published",
     )
-    max_subscriptions: PositiveInt = Field(1000, description="subscriptions of one client")
+    max_subscriptions: PositiveInt = Field(
+        1000,
+        description="subscriptions of one client; one counts once for each 8 levels or 256 bytes begun, a shared one "
+        "ten times at least",
+    )
 
     session_kind: Literal["device", "application"] = Field(
         "device",

@@ -19,10 +19,25 @@ from holdmq_bridge.replay_start import StartError, parse_start, split_filter, st
 MOST_AT_ONCE = 200
 """Filters of one command to the server."""
 
+_LEVELS_OF_ONE = 8
+_BYTES_OF_ONE = 256
+_SHARES_OF_ONE = 10
+
 _QOS = 0x03
 _NO_LOCAL = 0x04
 _RETAIN_AS_PUBLISHED = 0x08
 _SHARE = b"$share/"
+
+
+def weight(topic_filter: bytes) -> int:
+    """As how many subscriptions a filter counts.
+
+    What it costs the server grows with its levels (each publish may have to go down all of them), with its bytes (they
+    are taken out in one step when the session ends), and most for a share, which gets its own copy of each message.
+    """
+    levels = topic_filter.count(b"/") + 1
+    most = max(-(-levels // _LEVELS_OF_ONE), -(-len(topic_filter) // _BYTES_OF_ONE))
+    return max(most, _SHARES_OF_ONE) if topic_filter.startswith(_SHARE) else most
 
 
 @dataclass(slots=True)
@@ -103,7 +118,7 @@ def judging(
         packet: the SUBSCRIBE.
         permissions: what the client may do.
         present: filters that it has already, as far as known.
-        room: how many more it may have.
+        room: how many more it may have, by `weight`.
         application: its subscriptions read history for ever.
         bridge: it is another broker's and has no word for the options that it needs.
         now_ms: the time, for starts that are ages.
@@ -122,11 +137,12 @@ def judging(
             judged.detail = str(error)
             continue
         known = topic_filter in present
-        reason = _reason(entry, topic_filter, permissions, has_room=known or room > 0)
+        counts = 0 if known else weight(topic_filter)
+        reason = _reason(entry, topic_filter, permissions, has_room=counts <= room)
         judged.reasons.append(reason)
         if reason > _QOS:
             continue
-        room -= not known
+        room -= counts
         bits = entry.options | (_of_a_bridge(topic_filter) if bridge else 0)
         options: str | int = f"{bits}:{identifier}" if identifier else bits
         is_cursor = application and not topic_filter.startswith(_SHARE)

@@ -24,6 +24,7 @@ from holdmq_bridge.command import Command
 from holdmq_bridge.reasons import TEMPORARY, Ending, Reason
 from holdmq_bridge.session import Session
 from holdmq_bridge.settings import Settings
+from holdmq_bridge.subscriptions import MOST_AT_ONCE
 from tests.bridge import packets
 from tests.bridge.packets import Will
 
@@ -301,6 +302,41 @@ def test_subscriptions_are_bounded_and_those_that_are_there_may_be_made_again() 
     command = told(session.reply(listing, {b"old": b"1"}))
     assert command.arguments[4:] == (b"old", 1, b"new", 1)
     assert sent(session.reply(command, [0, 1])) == packets.suback(1, 1, 1, 0x80)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "counts"),
+    [
+        pytest.param("a/b/c/d/e/f/g/#", 1, id="8 levels"),
+        pytest.param("a/b/c/d/e/f/g/h/#", 2, id="9 levels"),
+        pytest.param("/".join("+" * 128), 16, id="as many levels as there may be"),
+        pytest.param("x" * 256, 1, id="256 bytes"),
+        pytest.param("x" * 257, 2, id="257 bytes"),
+        pytest.param("x" * 65_535, 256, id="as many bytes as there may be"),
+        pytest.param("$share/g/a", 10, id="a share"),
+        pytest.param("$share/g/" + "x" * 5_000, 20, id="a share with a long filter"),
+    ],
+)
+def test_a_filter_that_costs_the_server_more_counts_as_several(topic_filter: str, counts: int) -> None:
+    session = new_session(max_subscriptions=counts + 1)
+    opened(session, packets.connect("c1"))
+    command = told(session.packet(packets.subscribe(1, (topic_filter, 1))))
+    assert sent(session.reply(command, [1])) == packets.suback(1, 1)
+    listing = told(session.packet(packets.subscribe(2, (topic_filter, 1), ("a", 1), ("b", 1))))
+    command = told(session.reply(listing, {topic_filter.encode(): b"1"}))
+    assert command.arguments[4:] == (topic_filter.encode(), 1, b"a", 1)
+    assert sent(session.reply(command, [0, 1])) == packets.suback(2, 1, 1, 0x80)
+    command = told(session.packet(packets.unsubscribe(3, topic_filter)))
+    assert sent(session.reply(command, [1])) == packets.unsuback(3)
+    more = [(f"more/{number}", 1) for number in range(min(counts, MOST_AT_ONCE))]
+    command = told(session.packet(packets.subscribe(4, *more)))
+    assert command.arguments[0] == "SESSION.SUBSCRIBE"
+    assert sent(session.reply(command, [1] * len(more))) == packets.suback(4, *[1] * len(more))
+    session = new_session(max_subscriptions=counts - 1 or 1)
+    opened(session, packets.connect("c2"))
+    if counts > 1:
+        listing = told(session.packet(packets.subscribe(1, (topic_filter, 1))))
+        assert sent(session.reply(listing, {})) == packets.suback(1, 0x80)
 
 
 def test_a_subscription_that_the_server_refuses_for_good_fails_alone() -> None:

@@ -332,6 +332,7 @@ lint: $(VENV)/.installed-pipeline build/holdmq.so build/core.stamp ## formatting
 	$(BIN)/ruff format --check $(PY_ALL)
 	$(BIN)/ruff check $(PY_ALL)
 	$(BIN)/python tools/generate_sync.py --check
+	$(BIN)/python tools/generate_configuration.py --check
 	$(BIN)/python tools/circles.py --objects build/obj --objects build/core
 	$(BIN)/mypy $(PY_ALL)
 	$(BIN)/clang-format --dry-run -Werror $(C_ALL)
@@ -340,6 +341,7 @@ lint: $(VENV)/.installed-pipeline build/holdmq.so build/core.stamp ## formatting
 
 format: $(VENV)/.installed ## put the formatting right, and renew what is generated from other files
 	$(BIN)/python tools/generate_sync.py
+	$(BIN)/python tools/generate_configuration.py
 	$(BIN)/ruff format $(PY_ALL)
 	$(BIN)/ruff check --fix-only $(PY_ALL)
 	$(BIN)/clang-format -i $(C_ALL)

@@ -100,7 +100,7 @@ command = _Group(
     callback=_run,
     invoke_without_command=True,
     params=[_option(name, field) for name, field in _fields().items()],
-    help="MQTT front end of HoldMQ: clients on one side, a Redis or Valkey server with the module on the other.",
+    help="Serve MQTT clients from a Redis or Valkey server with the HoldMQ module.",
 )
 command = click.version_option(package_name="holdmq", prog_name="holdmq-bridge")(command)
 

@@ -289,28 +289,36 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 @click.command("serve")
-@click.option("--redis", "redis_url", help="Use the server at this URL, with the module loaded, in place of a new one.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--redis",
+    "redis_url",
+    help="Use the running server at this URL instead of starting one. It must have the module loaded.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     "redis_port",
     default=6379,
     show_default=True,
     type=PORT,
-    help="The server's port, or the next free one.",
+    help="Port of the server. If it is taken, the next free port.",
 )
 @click.option(
-    "--mqtt-port", default=1883, show_default=True, type=PORT, help="The bridge's port, or the next free one."
+    "--mqtt-port",
+    default=1883,
+    show_default=True,
+    type=PORT,
+    help="Port of the bridge. If it is taken, the next free port.",
 )
 @click.option(
     "--data",
     default=Path("data"),
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the server keeps its data.",
+    help="Folder for the data and the log of the server.",
 )
 def command(redis_url: str | None, host: str, redis_port: int, mqtt_port: int, data: Path) -> None:
-    """Serve in the foreground until Ctrl-C: a server with the module, and the MQTT bridge."""
+    """Run a server with the module, and the MQTT bridge, in the foreground until Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)  # also where a shell started it in the background, with SIGINT ignored
     try:

@@ -37,224 +37,279 @@ class Settings(AuthSettings, BaseSettings):
     model_config = SettingsConfigDict(env_prefix="HOLDMQ_BRIDGE_", frozen=True, extra="forbid")
 
     # Listeners
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: Port | None = Field(1883, description="port for MQTT; 0 takes a free one, -1 switches it off")
-    tls_port: Port | None = Field(None, description="port for MQTT over TLS")
-    ws_port: Port | None = Field(None, description="port for MQTT over WebSocket")
-    wss_port: Port | None = Field(None, description="port for MQTT over WebSocket over TLS")
-    ws_path: str = Field("/mqtt", description="path of the WebSocket; others are answered with 404")
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: Port | None = Field(1883, description="Port for MQTT. 0 takes a free port, -1 turns the listener off.")
+    tls_port: Port | None = Field(None, description="Port for MQTT over TLS.")
+    ws_port: Port | None = Field(None, description="Port for MQTT over WebSocket.")
+    wss_port: Port | None = Field(None, description="Port for MQTT over WebSocket over TLS.")
+    ws_path: str = Field("/mqtt", description="Path of the WebSocket. A request for another path gets status 404.")
     ws_max_frame_bytes: Annotated[int, Field(ge=125)] = Field(
-        1_048_576, description="size of one WebSocket message; a packet may be cut over several"
+        1_048_576,
+        description="Largest WebSocket message. A larger one ends the connection with close code 1009. An MQTT "
+        "packet may span several messages.",
     )
     ws_origins: str = Field(
         SAME_HOST,
-        description="web pages that may connect by WebSocket: origins (https://app.example.com), separated by commas; "
-        "same-host: pages of the host that they connect to; *: all. Clients that are no web pages send no origin",
+        description="Web pages that may connect by WebSocket: origins such as https://app.example.com, separated "
+        "by commas. same-host allows pages of the host that they connect to, * allows every page. A page of another "
+        "origin gets status 403. Clients that are not web pages send no origin and are not checked.",
     )
-    tls_certificate: Path | None = Field(None, description="PEM file: the server's certificate and its chain")
-    tls_key: Path | None = Field(None, description="PEM file: its private key; none if the certificate's file has it")
+    tls_certificate: Path | None = Field(None, description="PEM file with the bridge's certificate and its chain.")
+    tls_key: Path | None = Field(
+        None, description="PEM file with the private key. Not needed if the file of the certificate contains it."
+    )
     tls_poll_s: Annotated[float, Field(ge=0.0)] = Field(
-        10.0, description="seconds between two looks whether the files of TLS have changed; 0: only at a SIGHUP"
+        10.0,
+        description="Interval between two checks whether the TLS files have changed. 0: they are read again only "
+        "on SIGHUP.",
     )
-    tls_client_ca: Path | None = Field(None, description="PEM file: who signs the certificates of clients")
+    tls_client_ca: Path | None = Field(None, description="PEM file with the CAs that sign the certificates of clients.")
     tls_client_certificates: Literal["none", "optional", "required"] = Field(
         "none",
-        description="certificates of clients: none, optional or required (see certificate_name)",
+        description="Whether clients are asked for a certificate: none, optional or required. certificate_name "
+        "says which user a certificate stands for.",
     )
     tls_crl: Path | None = Field(
         None,
-        description="PEM file: a revocation list (CRL) of each CA; clients whose certificates are in them are refused",
+        description="PEM file with a revocation list (CRL) of each CA. A client with a revoked certificate is "
+        "refused during the TLS handshake.",
     )
     proxy_protocol: bool = Field(
-        False, description="every connection begins with a PROXY protocol header (v1 or v2): the client's address"
+        False,
+        description="Expect a PROXY protocol header (version 1 or 2) with the client's address at the start of "
+        "every connection.",
     )
     proxy_networks: str = Field(
         "127.0.0.0/8,::1",
-        description="addresses and networks of the proxies whose header is believed, separated by commas; with "
-        "proxy_protocol connections from elsewhere are refused",
+        description="Addresses and networks of trusted proxies, separated by commas. With proxy_protocol, "
+        "connections from elsewhere are closed.",
     )
     workers: Annotated[int, Field(ge=1, le=256)] = Field(
-        1, description="processes that serve the same ports, one event loop each"
+        1, description="Number of processes that serve the same ports, each with an event loop of its own."
     )
 
     # The server
     redis: str = Field(
         "redis://127.0.0.1:6379/0",
-        description="the server: redis://, rediss:// or unix:// URL, or sentinel://host:port,.../service",
+        description="URL of the server: redis://, rediss://, unix://, or sentinel://host:port,.../service.",
     )
     max_outstanding: PositiveInt = Field(
-        50_000, description="commands of all clients without a reply; beyond it no client is read"
+        50_000,
+        description="Most commands to the server without a reply, for all clients together. At the limit no "
+        "client is read.",
     )
     max_outstanding_bytes: Annotated[int, Field(ge=65_536, le=MAX_BYTES)] = Field(
-        67_108_864, description="the same in bytes"
+        67_108_864,
+        description="Most bytes of commands to the server without a reply, for all clients together. At the limit "
+        "no client is read.",
     )
     read_ahead: PositiveInt = Field(
         256,
-        description="commands without a reply beyond which publishers (plain TCP) are read only when the server has "
-        "answered, or after 20 ms: clients of a busy server are read less often, in larger chunks",
+        description="Commands without a reply above which publishers without TLS are read only after a reply, or "
+        "after 20 ms. Clients of a busy server are then read less often, in larger chunks.",
     )
     max_fetches: PositiveInt = Field(
-        64, description="pages of queues (max_ready_bytes each) under way; all pages together have at most 4 MiB"
+        64,
+        description="Most pages of queues being fetched from the server, each of max_ready_bytes. All of these "
+        "pages together have at most 4 MiB.",
     )
     server_timeout_s: PositiveFloat = Field(
-        30.0, description="seconds of silence after which the connection to the server is given up and made anew"
+        30.0, description="Time without any reply after which the connection to the server is closed and opened again."
     )
-    retry_first_s: PositiveFloat = Field(0.05, description="first pause before a connection or command is tried again")
-    retry_max_s: PositiveFloat = Field(2.0, description="longest such pause")
+    retry_first_s: PositiveFloat = Field(
+        0.05, description="First pause before a failed connection or command is retried."
+    )
+    retry_max_s: PositiveFloat = Field(2.0, description="Longest pause between two retries.")
     retry_total_s: PositiveFloat = Field(
         180.0,
-        description="seconds that a client's publish waits for a server that is away or keeps refusing; then "
-        "unserved_publisher says what happens",
+        description="How long a publish waits while the server is away or keeps refusing it. Then "
+        "unserved_publisher applies.",
     )
     wait_replicas: Annotated[int, Field(ge=0, le=1000)] = Field(
         0,
-        description="replicas that have to confirm a publish before the client gets its acknowledgement (WAIT, once "
-        "per turn); 0: none",
+        description="Replicas that must confirm a publish (WAIT, once per turn) before the client gets its "
+        "acknowledgement. 0: none.",
     )
     wait_timeout_s: Annotated[float, Field(ge=0.001, le=10.0)] = Field(
         0.1,
-        description="seconds of one WAIT; while replicas are missing the acknowledgements are withheld, and other "
-        "commands wait for so long",
+        description="Timeout of one WAIT. While replicas are missing, acknowledgements are withheld and other "
+        "commands wait up to this long.",
     )
     unserved_publisher: Literal["disconnect", "wait"] = Field(
         "disconnect",
-        description="a client whose publish has waited for retry_total_s: disconnect it (MQTT 5.0: with a reason "
-        "code), or let it wait on",
+        description="What happens to a client whose publish has waited for retry_total_s: disconnect it (0x89), "
+        "or let it wait. An MQTT 5.0 publish that the server keeps refusing gets a PUBACK with 0x80 instead of a "
+        "disconnect.",
     )
 
     # Sessions
     session_expiry_s: Annotated[int, Field(ge=1, le=MAX_EXPIRY_S)] = Field(
-        604_800, description="seconds that a persistent session of MQTT 3.1.1 outlives its connection"
+        604_800, description="How long a persistent session of MQTT 3.1.1 outlives its connection."
     )
     max_session_expiry_s: Annotated[int, Field(ge=0, le=MAX_EXPIRY_S)] = Field(
-        604_800, description="longest session expiry interval that a client of MQTT 5.0 gets"
+        604_800,
+        description="Longest session expiry interval of an MQTT 5.0 client. A client that asks for more is told "
+        "the granted interval in the CONNACK.",
     )
     message_expiry_s: Annotated[int, Field(ge=0, le=MAX_EXPIRY_S)] = Field(
-        0, description="seconds that a message without an expiry interval gets, retained ones and wills too; 0: none"
+        0,
+        description="Expiry interval for messages without one, retained messages and wills included. 0: they get none.",
     )
     max_message_expiry_s: Annotated[int, Field(ge=0, le=MAX_EXPIRY_S)] = Field(
-        0, description="longest expiry interval of a message, also of one without; 0: no bound"
+        0, description="Longest expiry interval of a message, which also applies to messages without one. 0: no limit."
     )
     lease_s: Annotated[int, Field(ge=2, le=MAX_EXPIRY_S)] = Field(
         10,
-        description="seconds after which the sessions of a bridge that vanished are closed and their wills published",
+        description="How long a bridge may be silent before the server closes its sessions and publishes their wills.",
     )
     max_subscriptions: PositiveInt = Field(
         1000,
-        description="subscriptions of one client; one counts once for each 8 levels or 256 bytes begun, a shared one "
-        "ten times at least",
+        description="Most subscriptions of one client. A filter counts once for each 8 levels or 256 bytes begun, and a "
+        "shared one at least ten times. A further filter is refused (0x97, MQTT 3.1.1: 0x80).",
     )
 
     session_kind: Literal["device", "application"] = Field(
         "device",
-        description="what sessions are: device (messages wait in its queue) or application (it reads history)",
+        description="Kind of the sessions: device (messages wait in the session's queue) or application (the "
+        "session reads history).",
     )
 
     session_of_another_identity: Literal["refuse", "replace"] = Field(
         "refuse",
-        description="a client id whose session belongs to another user: refuse the client, or replace the session by "
-        "a new one (its queue is dropped, its connection is closed, its will is published)",
+        description="What happens when a client id belongs to the session of another user: refuse the client "
+        "(0x87), or replace the session. Replacing drops the queue, closes the connection and publishes the will of "
+        "the former session.",
     )
 
     # Flow
     max_inflight: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
-        100, description="messages of QoS 1 and 2 sent to one client and not yet acknowledged"
+        100,
+        description="Most messages of QoS 1 and 2 sent to one client and not yet acknowledged. Further messages "
+        "wait in its queue.",
     )
     receive_maximum: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
-        1000, description="messages of QoS 1 and 2 of one MQTT 5.0 client under way to the server"
+        1000,
+        description="Most messages of QoS 1 and 2 that an MQTT 5.0 client may publish before they are "
+        "acknowledged. A client that sends more is disconnected (0x93).",
     )
     max_ready: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        1000, description="messages kept ready for one client behind a full window; more stay in its queue"
+        1000,
+        description="Most messages kept in the bridge for a client whose window is full. Further messages stay in "
+        "its queue at the server.",
     )
-    max_ready_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = Field(65_536, description="the same in bytes")
+    max_ready_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = Field(
+        65_536, description="Most bytes of messages kept in the bridge for a client whose window is full."
+    )
     max_topic_alias: Annotated[int, Field(ge=0, le=MAX_PACKET_ID)] = Field(
-        10, description="topic aliases of one connection in each direction; 0: none"
+        10,
+        description="Topic aliases of one connection in each direction (MQTT 5.0). A client that uses a higher "
+        "alias is disconnected (0x94). 0: none.",
     )
     replay_rate: Annotated[int, Field(ge=0, le=MAX_RATE)] = Field(
-        0, description="messages of its backlog a second that a client gets; 0: as fast as it acknowledges"
+        0,
+        description="Most messages per second of its backlog that one client gets. 0: as fast as the client "
+        "acknowledges them.",
     )
     publish_rate: Annotated[int, Field(ge=0, le=MAX_RATE)] = Field(
-        0, description="messages a second that one client may publish: beyond it is read more slowly; 0: no bound"
+        0,
+        description="Most messages per second that one client may publish. A faster client is read more slowly. "
+        "0: no limit.",
     )
     max_client_outstanding: PositiveInt = Field(
-        1000, description="commands of one client without a reply; beyond it the client is not read"
+        1000,
+        description="Most commands of one client without a reply from the server. At the limit the client is not read.",
     )
 
     # Clients
-    max_connections: PositiveInt = Field(100_000, description="connections held at the same time; more are refused")
+    max_connections: PositiveInt = Field(
+        100_000, description="Most connections of one process. Further connections are closed at once."
+    )
     connection_rate: Annotated[int, Field(ge=0, le=MAX_RATE)] = Field(
         2000,
-        description="connects a second in this process; more wait for their turn, at most connect_wait_s; 0: no bound",
+        description="Most CONNECTs per second in one process. Further ones wait for their turn, at most "
+        "connect_wait_s. 0: no limit.",
     )
     connection_rate_per_address: Annotated[int, Field(ge=0, le=MAX_RATE)] = Field(
         0,
-        description="connects a second from one address (IPv6: one /64); 0: no bound but that an address that connects "
-        "much leaves a quarter of connection_rate to others",
+        description="Most CONNECTs per second from one address (IPv6: one /64). 0: no limit, but an address with "
+        "many CONNECTs leaves a quarter of connection_rate to others.",
     )
     max_packet_bytes: Annotated[int, Field(ge=64)] = Field(
         1_048_576,
-        description="size of one MQTT packet, at most 16777216; a client that sends a larger one is disconnected",
+        description="Largest MQTT packet, at most 16777216. A client that sends a larger one is disconnected (0x95).",
     )
     max_connect_bytes: Annotated[int, Field(ge=64, le=MOST_PACKET_BYTES)] = Field(
-        65_536, description="size of a CONNECT, will and password included; a larger one is refused"
+        65_536, description="Largest CONNECT, will and password included. A larger one is refused (0x95)."
     )
     max_unread_connects: Annotated[int, Field(ge=65_536, le=MAX_BYTES)] = Field(
         16_777_216,
-        description="bytes of incomplete CONNECTs held for all connections together; beyond them a connection is "
-        "refused whose incomplete CONNECT has more than 1 KiB",
+        description="Most bytes of incomplete CONNECTs, for all connections together. At the limit a connection "
+        "is refused if its incomplete CONNECT has more than 1 KiB.",
     )
     max_filters: Annotated[int, Field(ge=1, le=65_536)] = Field(
-        1000, description="topic filters of one SUBSCRIBE or UNSUBSCRIBE; a client that sends more is disconnected"
+        1000,
+        description="Most topic filters of one SUBSCRIBE or UNSUBSCRIBE. A client that sends more is disconnected "
+        "(0x97).",
     )
     max_user_properties: Annotated[int, Field(ge=1, le=65_536)] = Field(
-        256, description="user properties of one packet (MQTT 5.0); a client that sends more is disconnected"
+        256,
+        description="Most user properties of one packet (MQTT 5.0). A client that sends more is disconnected (0x97).",
     )
     max_user_property_bytes: Annotated[int, Field(ge=64, le=MAX_BYTES)] = Field(
-        65_536, description="bytes of the names and values of these"
+        65_536,
+        description="Most bytes of the names and values of the user properties of one packet. A client that sends "
+        "more is disconnected (0x97).",
     )
     max_client_id_bytes: Annotated[int, Field(ge=23, le=MAX_PACKET_ID)] = Field(
-        1024, description="length of a client id"
+        1024, description="Longest client id. A client with a longer one is refused (0x85)."
     )
     max_keep_alive_s: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
         600,
-        description="longest keep-alive of an MQTT 5.0 client (server keep alive), and idle time of TCP's own probes",
+        description="Longest keep-alive of an MQTT 5.0 client. A client that asks for more, or for none, is told "
+        "this value. Also the idle time before TCP's own probes.",
     )
-    connect_timeout_s: PositiveFloat = Field(10.0, description="seconds a new connection has for its whole CONNECT")
+    connect_timeout_s: PositiveFloat = Field(
+        10.0, description="Time that a new connection has to send its whole CONNECT. Then it is closed."
+    )
     connect_wait_s: PositiveFloat = Field(
         45.0,
-        description="seconds that a whole CONNECT waits for its answer while the server is away or above "
-        "connection_rate; then temporary_refusal says what happens",
+        description="How long a whole CONNECT waits while the server is away or connection_rate is exceeded. Then "
+        "temporary_refusal applies.",
     )
     max_unanswered_connects: Annotated[int, Field(ge=65_536, le=MAX_BYTES)] = Field(
         67_108_864,
-        description="bytes of whole CONNECTs that wait for their answer, for all connections together; beyond them a "
-        "connection is closed whose CONNECT has more than 1 KiB",
+        description="Most bytes of whole CONNECTs that wait for an answer, for all connections together. At the "
+        "limit a connection is refused if its CONNECT has more than 1 KiB.",
     )
     temporary_refusal: Literal["close", "reason_code"] = Field(
         "close",
-        description="answer to a CONNECT that could not be served in time (server away, too many connects): close "
-        "the connection, after which clients try again, or send a CONNACK with reason_code, which many take as final",
+        description="Answer to a CONNECT that cannot be served for now (server away, too many CONNECTs): close "
+        "the connection, or send the reason_code in a CONNACK. Clients retry after a close; many take a reason code "
+        "as final.",
     )
     write_buffer_bytes: Annotated[int, Field(ge=1024, le=MAX_BYTES)] = Field(
-        262_144, description="unsent bytes of one client above which nothing more is delivered to it"
+        262_144,
+        description="Unsent bytes of one client above which nothing more is delivered to it. Its messages of QoS "
+        "0 are then dropped.",
     )
     write_timeout_s: PositiveFloat = Field(
-        60.0, description="seconds after which a client that reads too slowly is disconnected"
+        60.0, description="How long a client may leave its full buffer unread. Then it is disconnected."
     )
 
     # Watching
-    metrics_host: str = Field("127.0.0.1", description="address for /metrics, /readyz and /livez")
+    metrics_host: str = Field("127.0.0.1", description="Address for /metrics, /readyz and /livez.")
     metrics_port: Port | None = Field(
-        None, description="port for /metrics, /readyz and /livez; each worker has its own, counted from this one"
+        None,
+        description="Port for /metrics, /readyz and /livez. Each worker has a port of its own, counted from this one.",
     )
     sys_interval_s: Annotated[float, Field(ge=0.0)] = Field(
-        10.0, description="seconds between two publications of $SYS/broker/...; 0: none"
+        10.0, description="Interval between two publications of the $SYS/broker topics. 0: none."
     )
     report_interval_s: Annotated[float, Field(ge=0.0)] = Field(
-        5.0, description="seconds between two reports for `holdmq bridges`, `clients`, `top` and `kick`; 0: none"
+        5.0, description="Interval between two reports for `holdmq bridges`, `clients`, `top` and `kick`. 0: none."
     )
-    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
-    shutdown_timeout_s: PositiveFloat = Field(10.0, description="seconds for finishing what is under way at the end")
+    log_level: str = Field("INFO", description="Lowest level that is logged: DEBUG, INFO, WARNING or ERROR.")
+    shutdown_timeout_s: PositiveFloat = Field(10.0, description="Time to finish pending work when the bridge stops.")
 
     @field_validator("port", "tls_port", "ws_port", "wss_port", "metrics_port", mode="before")
     @classmethod

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -28,7 +27,8 @@ def run(*arguments: str, environment: Mapping[str, str] | None = None) -> Result
 
 
 def test_help_names_every_setting_with_its_default_and_variable() -> None:
-    told = " ".join(run("--help").stdout.split())
+    shown = CliRunner().invoke(command, ["--help"], terminal_width=10_000)  # else words are broken at hyphens
+    told = " ".join(shown.stdout.split())
     for name, field in Settings.model_fields.items():
         assert f"--{name.replace('_', '-')} " in told
         assert f"HOLDMQ_BRIDGE_{name.upper()}" in told.replace(" ", "")
@@ -59,14 +59,6 @@ def test_a_ca_for_certificates_that_nobody_is_asked_for_is_refused() -> None:
     assert outcome.exit_code == 2
     expected = "holdmq_bridge: tls_client_ca needs tls_client_certificates to be optional or required (given: "
     assert outcome.stderr.startswith(expected)
-
-
-def test_the_page_on_the_bridge_has_every_setting_with_its_default() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "mqtt.md").read_text(encoding="utf-8")
-    for name, field in Settings.model_fields.items():
-        default = getattr(field.default, "value", field.default)
-        shown = "" if default is None else f"`{str(default).lower() if isinstance(default, bool) else default}`"
-        assert f"| `{name}` | {shown} | {field.description} |" in page
 
 
 @pytest.mark.parametrize(

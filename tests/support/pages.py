@@ -33,6 +33,8 @@ RUN_BY = {
         for family in ("channel", "history", "server", "session", "topic")
     },
     ("docs/commands/topic.md", "redis transcript cluster"): _TRANSCRIPTS,
+    ("docs/configuration.md", "sh"): _SHELL,
+    ("docs/configuration.md", "text output"): _SHELL,
     ("docs/existing-server.md", "sh"): _SHELL,
     ("docs/existing-server.md", "text output"): _SHELL,
     ("docs/failover.md", "conf sentinel"): "tests/system/test_page_failover.py",

@@ -30,6 +30,7 @@ server_kinds = embedded_kinds
 PAGES = {
     "README.md": ("sh", "python", "text output"),
     "docs/backup.md": ("sh",),
+    "docs/configuration.md": ("sh", "text output"),
     "docs/existing-server.md": ("sh", "text output"),
     "docs/getting-started.md": ("sh", "python", "text output"),
     "docs/install.md": ("sh",),

@@ -18,47 +18,59 @@ class AuthSettings(BaseModel):
 
     allow_anonymous: bool | None = Field(
         None,
-        description="whether clients without username and certificate may connect; not set: only as long as there are "
-        "neither users nor rules and the bridge listens on loopback alone",
+        description="Whether clients without username and certificate may connect. Not set: only while there are "
+        "neither users nor rules and the bridge listens on loopback alone.",
     )
     certificate_name: CertificateName = Field(
         CertificateName.NONE,
-        description="what of a client certificate is the username: none, cn, san-dns, san-email or san-uri",
+        description="Part of a client's certificate that is the username: none, cn, san-dns, san-email or san-uri.",
     )
     certificate_without_user: bool = Field(
-        False, description="whether a certificate is enough where no user of its name exists"
+        False, description="Accept a client by its certificate even if no user of that name exists."
     )
     auth_threads: Annotated[int, Field(ge=1, le=64)] = Field(
-        1, description="passwords checked at the same time, 19 MiB and one processor each"
+        1, description="Passwords checked at the same time. Each check takes 19 MiB and one processor."
     )
     auth_max_waiting: PositiveInt = Field(
-        512, description="logins that wait for a password check; more are refused as busy"
+        512,
+        description="Most logins that wait for a password check. At the limit a login of the address with the "
+        "most of them is refused as busy (0x89).",
     )
     auth_max_lookups: PositiveInt = Field(
-        10_000, description="logins that wait for the server's answer; more are refused as busy"
+        10_000,
+        description="Most logins that wait for the server to look up their user. Further ones are refused as busy "
+        "(0x89).",
     )
     auth_cached_logins: Annotated[int, Field(ge=0)] = Field(
-        100_000, description="right passwords remembered, so that a fleet that comes back costs little"
+        100_000,
+        description="Most correct passwords that are remembered, so that a client that comes back costs no second "
+        "check.",
     )
-    auth_cached_s: PositiveFloat = Field(3600.0, description="seconds that a right password is remembered")
+    auth_cached_s: PositiveFloat = Field(3600.0, description="How long a correct password is remembered.")
     auth_free_failures: Annotated[int, Field(ge=0)] = Field(
-        5, description="wrong passwords of one user from one address without a consequence"
+        5, description="Wrong passwords of one user from one address that have no consequence."
     )
     auth_ban_first_s: PositiveFloat = Field(
-        1.0, description="seconds that the next one is refused; doubled with each failure"
+        1.0,
+        description="How long a user is refused from that address (0x8A) after the next wrong password. Each "
+        "further one doubles the time.",
     )
-    auth_ban_max_s: PositiveFloat = Field(300.0, description="longest such time")
+    auth_ban_max_s: PositiveFloat = Field(
+        300.0, description="Longest time that a user is refused from one address after wrong passwords."
+    )
     auth_address_failures: Annotated[int, Field(ge=0)] = Field(
         100,
-        description="wrong passwords of one address, whatever the users, beyond which only users are checked that have "
-        "logged in from there before; 0: no bound",
+        description="Wrong passwords from one address, for whatever users, above which that address is refused "
+        "(0x8A). Users who have logged in from there before are still checked. 0: no limit.",
     )
     auth_address_failures_per_s: PositiveFloat = Field(
-        1.0, description="how many of them an address gets back each second"
+        1.0, description="Wrong passwords per second that an address gets back."
     )
-    auth_max_sources: PositiveInt = Field(10_000, description="failing users and addresses remembered")
+    auth_max_sources: PositiveInt = Field(
+        10_000, description="Most users and addresses with wrong passwords that are remembered."
+    )
     auth_poll_s: PositiveFloat = Field(
-        5.0, description="seconds after which the stored version is looked at, should a notice have been lost"
+        5.0, description="Interval between two checks whether users or rules have changed, in case a notice was lost."
     )
 
 

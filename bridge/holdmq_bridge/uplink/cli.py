@@ -29,9 +29,9 @@ def _kind(annotation: Any) -> Any:
 
 
 def _option(name: str, field: FieldInfo, *, environment: bool = False) -> click.Option:
-    shown = "" if field.default in (PydanticUndefined, None, "") else f"; default: {field.default}"
-    variable = f"; environment: HOLDMQ_LINK_{name.upper()}" if environment else ""
-    help_text = f"{field.description}{shown}{variable}"
+    shown = [] if field.default in (PydanticUndefined, None, "") else [f"default: {field.default}"]
+    shown += [f"environment: HOLDMQ_LINK_{name.upper()}"] if environment else []
+    help_text = f"{field.description}  [{'; '.join(shown)}]" if shown else str(field.description)
     if name == _TOPICS:
         return click.Option(["--topic", _TOPICS], multiple=True, help=help_text)
     return click.Option(
@@ -93,5 +93,5 @@ link = click.Command(
     "link",
     callback=_link,
     params=_params(),
-    help="Link to other MQTT brokers: topics in, out or both, nothing lost while either side is away.",
+    help="Link HoldMQ to other MQTT brokers, in one direction or both. Nothing is lost while either side is away.",
 )

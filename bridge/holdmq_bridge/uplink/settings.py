@@ -41,68 +41,85 @@ class ConnectionSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, Field(pattern=_NAME_PATTERN)] = Field(
-        description="of the link, the same for ever: its session at HoldMQ is link:<name>"
+        description="Name of the link. It must never change, because the link's session at HoldMQ is link:<name>."
     )
-    address: str = Field(description="the other broker: host, host:port, [IPv6]:port, or the path of a Unix socket")
+    address: str = Field(description="The other broker: host, host:port, [IPv6]:port, or the path of a Unix socket.")
     topics: tuple[Rule, ...] = Field(
-        description="lines <pattern> [in|out|both [<qos> [<local prefix> [<remote prefix>]]]]; may be repeated"
+        description="Topics that the link carries: <pattern> [in|out|both [<qos> [<local prefix> [<remote "
+        "prefix>]]]]. May be repeated."
     )
-    protocol: Literal["5.0", "3.1.1"] = Field("5.0", description="version of MQTT: 5.0 or 3.1.1")
-    transport: Literal["tcp", "websockets"] = Field("tcp", description="tcp or websockets")
-    ws_path: str = Field("/mqtt", description="path of the WebSocket")
+    protocol: Literal["5.0", "3.1.1"] = Field("5.0", description="Version of MQTT: 5.0 or 3.1.1.")
+    transport: Literal["tcp", "websockets"] = Field("tcp", description="Transport: tcp or websockets.")
+    ws_path: str = Field("/mqtt", description="Path of the WebSocket.")
     client_id: str = Field(
-        "", description="at the other broker; not set: <host name>.<name>. Give one where host names come and go"
+        "", description="Client id at the other broker. Not set: <host name>.<name>. Set it where host names change."
     )
-    username: str | None = Field(None, description="at the other broker")
-    password: SecretStr | None = Field(None, description="at the other broker; better password_file")
-    password_file: Path | None = Field(None, description="file whose first line is the password")
-    tls: bool = Field(False, description="TLS; the port is then 8883 unless the address names one")
-    tls_ca: Path | None = Field(None, description="PEM file: who signs the broker's certificate; not set: the system's")
-    tls_certificate: Path | None = Field(None, description="PEM file: the link's own certificate")
-    tls_key: Path | None = Field(None, description="PEM file: its private key; none if the certificate's file has it")
-    tls_insecure: bool = Field(False, description="accept a certificate for another host name: for tests only")
+    username: str | None = Field(None, description="Username at the other broker.")
+    password: SecretStr | None = Field(None, description="Password at the other broker. Prefer password_file.")
+    password_file: Path | None = Field(None, description="File whose first line is the password.")
+    tls: bool = Field(False, description="Use TLS. The port is then 8883 unless the address names one.")
+    tls_ca: Path | None = Field(
+        None, description="PEM file with the CAs that sign the broker's certificate. Not set: those of the system."
+    )
+    tls_certificate: Path | None = Field(None, description="PEM file with the link's own certificate.")
+    tls_key: Path | None = Field(
+        None, description="PEM file with the private key. Not needed if the file of the certificate contains it."
+    )
+    tls_insecure: bool = Field(False, description="Accept a certificate for another host name. For tests only.")
     keepalive_s: Annotated[int, Field(ge=5, le=65535)] = Field(
-        60, description="seconds of silence after which the other broker is asked for a sign of life"
+        60, description="Time of silence after which the other broker is asked for a sign of life."
     )
     clean_session: bool = Field(
-        False, description="keep nothing while either side is away; else all of QoS 1 and 2 waits on both sides"
+        False,
+        description="Keep nothing while either side is away. Otherwise all messages of QoS 1 and 2 wait on both sides.",
     )
     session_expiry_s: Annotated[int, Field(ge=1, le=MAX_EXPIRY_S)] = Field(
-        604_800, description="seconds that the sessions on both sides (upstream with 5.0) outlive the link"
+        604_800,
+        description="How long the sessions on both sides outlive the link (at the other broker with MQTT 5.0 only).",
     )
     try_private: bool = Field(
-        True, description="with 3.1.1: ask to be treated as a bridge (no local, retain flags kept), as Mosquitto does"
+        True,
+        description="With MQTT 3.1.1, ask to be treated as a bridge, as Mosquitto does: no local, retain flags kept.",
     )
-    notifications: bool = Field(True, description="publish the state of the link, retained 1 or 0, on both sides")
-    notifications_local_only: bool = Field(False, description="... on the side of HoldMQ only")
+    notifications: bool = Field(True, description="Publish the state of the link on both sides: 1 or 0, retained.")
+    notifications_local_only: bool = Field(False, description="Publish the state of the link at HoldMQ only.")
     notification_topic: str = Field(
         "",
-        description="where; not set: $SYS/broker/connection/<name>/state here, .../<client id>/state there",
+        description="Topic for the state of the link. Not set: $SYS/broker/connection/<name>/state at HoldMQ, "
+        ".../<client id>/state at the other broker.",
     )
     max_inflight: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        100, description="messages of QoS 1 and 2 sent to the other broker and not yet acknowledged"
+        100, description="Most messages of QoS 1 and 2 sent to the other broker and not yet acknowledged."
     )
     receive_maximum: Annotated[int, Field(ge=1, le=MAX_PACKET_ID)] = Field(
-        1000, description="messages of QoS 1 and 2 that the other broker may send before we acknowledged them (5.0)"
+        1000,
+        description="Most messages of QoS 1 and 2 that the other broker may send before the link acknowledges "
+        "them (MQTT 5.0).",
     )
     max_packet_bytes: Annotated[int, Field(ge=1024, le=MOST_PACKET_BYTES)] = Field(
-        MOST_PACKET_BYTES, description="largest packet that the other broker may send (5.0)"
+        MOST_PACKET_BYTES, description="Largest packet that the other broker may send (MQTT 5.0)."
     )
     max_pending: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        2000, description="packets from the other broker under way to the server; beyond it nothing is read"
+        2000,
+        description="Most packets from the other broker that the server has not answered. At the limit nothing is "
+        "read.",
     )
     max_pending_bytes: Annotated[int, Field(ge=65_536, le=1_073_741_824)] = Field(
-        8_388_608, description="the same in bytes; also the bound of what waits to be written to the other broker"
+        8_388_608,
+        description="Most bytes of packets from the other broker that the server has not answered, and of packets "
+        "that wait to be written to the other broker.",
     )
     max_hops: Annotated[int, Field(ge=1, le=64)] = Field(
-        8, description="HoldMQ brokers that a message may pass over links (5.0)"
+        8, description="Most HoldMQ brokers that a message may pass over links (MQTT 5.0)."
     )
     lease_s: Annotated[int, Field(ge=2, le=3600)] = Field(
-        15, description="seconds after which a link that vanished is declared gone at HoldMQ"
+        15, description="How long a link may be silent before HoldMQ declares it gone."
     )
-    connect_timeout_s: PositiveFloat = Field(10.0, description="seconds for a connection and its CONNACK")
-    retry_first_s: PositiveFloat = Field(0.2, description="first pause before the next attempt to connect")
-    retry_max_s: PositiveFloat = Field(30.0, description="longest such pause")
+    connect_timeout_s: PositiveFloat = Field(
+        10.0, description="Time to connect to the other broker and to get its CONNACK."
+    )
+    retry_first_s: PositiveFloat = Field(0.2, description="First pause before the next attempt to connect.")
+    retry_max_s: PositiveFloat = Field(30.0, description="Longest pause before the next attempt to connect.")
 
     @field_validator("topics", mode="before")
     @classmethod
@@ -176,12 +193,16 @@ class ProcessSettings(BaseSettings):
 
     redis: str = Field(
         "redis://127.0.0.1:6379/0",
-        description="the server: redis://, rediss:// or unix:// URL, or sentinel://host:port,.../service",
+        description="URL of the server: redis://, rediss://, unix://, or sentinel://host:port,.../service.",
     )
-    broker_id: str = Field("", description="how links know this broker; not set: one is made up and kept in the server")
-    metrics_host: str = Field("127.0.0.1", description="address for /metrics")
-    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(None, description="port for /metrics")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
+    broker_id: str = Field(
+        "", description="Id of this broker in the path of a message. Not set: an id is made up and kept in the server."
+    )
+    metrics_host: str = Field("127.0.0.1", description="Address for /metrics.")
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(None, description="Port for /metrics.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="Lowest level that is logged: DEBUG, INFO, WARNING or ERROR."
+    )
     connection: tuple[ConnectionSettings, ...]
 
     @field_validator("redis")

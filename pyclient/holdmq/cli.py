@@ -81,13 +81,13 @@ def unloadable(name: str, error: Exception) -> click.Command:
 
 
 @click.group(cls=Commands)
-@click.option("--url", envvar="HOLDMQ_URL", default=DEFAULT_URL, show_default=True, help="The server.")
-@click.option("-c", "--cluster", is_flag=True, help="The server is one of a cluster, and all of it is meant.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line.")
+@click.option("--url", envvar="HOLDMQ_URL", default=DEFAULT_URL, show_default=True, help="URL of the server.")
+@click.option("-c", "--cluster", is_flag=True, help="The server is a node of a cluster: use the whole cluster.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.version_option(package_name="holdmq")
 @click.pass_context
 def main(context: click.Context, url: str, cluster: bool, as_json: bool) -> None:
-    """Messages that wait until somebody is there to read them."""
+    """Inspect and use a server with the HoldMQ module."""
     hold = HoldMQ.from_url(with_password(url), cluster=cluster)
     if context.invoked_subcommand in main.commands and context.invoked_subcommand not in LOCAL:
         context.obj = context.with_resource(hold)
@@ -104,7 +104,7 @@ for command in (*COMMANDS, dry_run):
 
 @main.command("module-path")
 def module_path() -> None:
-    """Print the path of the server's module, for `loadmodule` in the server's configuration file."""
+    """Print the path of the module, for `loadmodule` in the server's configuration file."""
     try:
         output().value("path", str(find_module()))
     except ServerNotFoundError as error:
@@ -112,10 +112,12 @@ def module_path() -> None:
 
 
 @main.command("health")
-@click.option("--bridge", metavar="URL", help="Ask a bridge, by its metrics port: http://127.0.0.1:9883.")
+@click.option(
+    "--bridge", metavar="URL", help="Ask the bridge at this URL of its metrics port, such as http://127.0.0.1:9883."
+)
 @click.pass_obj
 def health(hold: HoldMQ, bridge: str | None) -> None:
-    """Say whether a message could be stored now; exit status 1 if not, with the reason."""
+    """Check whether a message could be stored now. Exit status 1 if not, with the reason."""
     try:
         check_bridge(bridge) if bridge is not None else check_server(hold)
     except UnhealthyError as error:
@@ -133,7 +135,7 @@ def info(hold: HoldMQ) -> None:
 @main.command()
 @click.pass_obj
 def check(hold: HoldMQ) -> None:
-    """Compare the indexes in memory with the keys; exit status 1 if they differ."""
+    """Compare the indexes in memory with the keys. Exit status 1 if they differ."""
     differences = hold.check()
     output().rows(["difference"], [[line] for line in differences])
     if differences:
@@ -142,7 +144,7 @@ def check(hold: HoldMQ) -> None:
 
 @main.group()
 def channel() -> None:
-    """Channels and what they keep."""
+    """Publish to channels, and show the messages that they keep."""
 
 
 @channel.command("publish")
@@ -150,7 +152,7 @@ def channel() -> None:
 @click.argument("message")
 @click.pass_obj
 def channel_publish(hold: HoldMQ, name: str, message: str) -> None:
-    """Publish MESSAGE to the channel NAME ("-" reads it from standard input); prints the number of receivers."""
+    """Publish MESSAGE to the channel NAME, and print the number of receivers. MESSAGE `-`: standard input."""
     output().value("receivers", hold.channel(name).publish(content(message)))
 
 
@@ -158,7 +160,7 @@ def channel_publish(hold: HoldMQ, name: str, message: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def channel_last(hold: HoldMQ, name: str) -> None:
-    """Show the last message that the channel keeps; exit status 1 if there is none."""
+    """Show the most recent message that the channel NAME keeps. Exit status 1 if there is none."""
     last = hold.channel(name).last()
     if last is None:
         raise click.ClickException(f"the channel {name!r} keeps no message")
@@ -169,7 +171,7 @@ def channel_last(hold: HoldMQ, name: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def channel_backlog(hold: HoldMQ, name: str) -> None:
-    """Show all messages that the channel keeps, oldest first."""
+    """Show all messages that the channel NAME keeps, oldest first."""
     output().rows(["message"], ([message] for message in hold.channel(name).backlog(page=1000)))
 
 
@@ -177,7 +179,7 @@ def channel_backlog(hold: HoldMQ, name: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def channel_policy(hold: HoldMQ, name: str) -> None:
-    """Show the rule that holds for the channel; exit status 1 if none does."""
+    """Show the rule that applies to the channel NAME. Exit status 1 if none does."""
     policy = hold.channel(name).policy()
     if policy is None:
         raise click.ClickException(f"no rule matches the channel {name!r}: nothing is kept")
@@ -186,14 +188,14 @@ def channel_policy(hold: HoldMQ, name: str) -> None:
 
 @channel.command("subscribe")
 @click.argument("names", nargs=-1, required=True)
-@click.option("--pattern", is_flag=True, help="The names are patterns.")
-@click.option("--seconds", type=Seconds(), help="End when no message came for so long, like 90 or 15m.")
-@click.option("--count", type=click.IntRange(1), help="End after so many messages.")
+@click.option("--pattern", is_flag=True, help="Take NAMES as patterns.")
+@click.option("--seconds", type=Seconds(), help="End after this time without a message, such as 90 or 15m.")
+@click.option("--count", type=click.IntRange(1), help="End after this many messages.")
 @click.pass_obj
 def channel_subscribe(
     hold: HoldMQ, names: tuple[str, ...], pattern: bool, seconds: float | None, count: int | None
 ) -> None:
-    """Show messages as they come, what the channels have kept first; until Ctrl-C."""
+    """Subscribe to channels, and show their messages until Ctrl-C. Messages that were kept come first."""
     subscribe = hold.psubscribe if pattern else hold.subscribe
     with subscribe(*names, timeout=seconds) as messages:
         output().rows(["channel", "message"], ([m.channel, m.data] for m in limited(messages, count)))
@@ -201,14 +203,14 @@ def channel_subscribe(
 
 @main.group()
 def session() -> None:
-    """Sessions of MQTT clients."""
+    """Show and remove sessions of MQTT clients."""
 
 
 @session.command("info")
 @click.argument("client_id")
 @click.pass_obj
 def session_info(hold: HoldMQ, client_id: str) -> None:
-    """Show the state of a session and its subscriptions."""
+    """Show the state and the subscriptions of the session of CLIENT_ID."""
     one = hold.session(client_id)
     filters = {name: f"qos {options.qos}" for name, options in one.subscriptions().items()}
     output().fields({**dataclasses.asdict(one.info()), **{f"filter {name}": text for name, text in filters.items()}})
@@ -216,11 +218,11 @@ def session_info(hold: HoldMQ, client_id: str) -> None:
 
 @session.command("fetch")
 @click.argument("client_id")
-@click.option("--after", default=0, help="Begin behind this serial.")
-@click.option("--count", type=click.IntRange(1), help="At most so many messages.")
+@click.option("--after", default=0, help="Show only messages after this serial.")
+@click.option("--count", type=click.IntRange(1), help="Most messages shown.")
 @click.pass_obj
 def session_fetch(hold: HoldMQ, client_id: str, after: int, count: int | None) -> None:
-    """Show the queue of a session; removes nothing."""
+    """Show the queue of the session of CLIENT_ID. Removes nothing."""
     output().rows(["serial", "packet_id", "state", "topic", "value"], queue(hold.session(client_id), after, count))
 
 
@@ -229,33 +231,37 @@ def session_fetch(hold: HoldMQ, client_id: str, after: int, count: int | None) -
 @click.confirmation_option(prompt="Remove the session, its queue and its subscriptions?")
 @click.pass_obj
 def session_drop(hold: HoldMQ, client_id: str) -> None:
-    """Remove a session; prints how many messages it held."""
+    """Remove the session of CLIENT_ID, and print how many messages its queue had."""
     output().value("messages", hold.session(client_id).drop())
 
 
 @main.group()
 def topic() -> None:
-    """MQTT topics."""
+    """Publish to MQTT topics, and show retained messages."""
 
 
 @topic.command("publish")
 @click.argument("name")
 @click.argument("payload")
 @click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
-@click.option("--retain", is_flag=True, help="Keep it as the topic's retained message.")
-@click.option("--ttl", type=Seconds(), help="How long it lives, like 90 or 24h; 0: for who is there now.")
+@click.option("--retain", is_flag=True, help="Keep PAYLOAD as the topic's retained message.")
+@click.option(
+    "--ttl",
+    type=Seconds(),
+    help="How long the message lives, such as 90 or 24h. 0: it reaches only clients that are connected.",
+)
 @click.pass_obj
 def topic_publish(hold: HoldMQ, name: str, payload: str, qos: int, retain: bool, ttl: float | None) -> None:
-    """Publish PAYLOAD to the topic NAME ("-" reads it from standard input); prints the number of sessions reached."""
+    """Publish PAYLOAD to the topic NAME, and print the number of sessions reached. PAYLOAD `-`: standard input."""
     output().value("sessions", hold.topics.publish(name, content(payload), qos=qos, retain=retain, ttl=ttl))
 
 
 @topic.command("retained")
 @click.argument("topic_filter")
-@click.option("--count", type=click.IntRange(1), help="At most so many topics.")
+@click.option("--count", type=click.IntRange(1), help="Most topics shown.")
 @click.pass_obj
 def topic_retained(hold: HoldMQ, topic_filter: str, count: int | None) -> None:
-    """Show the retained messages of the topics that a filter matches."""
+    """Show the retained messages of the topics that TOPIC_FILTER matches."""
     found = ((name, hold.topics.retained_message(name)) for name in hold.topics.retained(topic_filter, count=count))
     output().rows(["topic", "payload"], ([name, message.payload] for name, message in found if message))
 

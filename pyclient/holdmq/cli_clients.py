@@ -25,12 +25,12 @@ DEFAULT_TOP = 10
 
 @click.command()
 @click.argument("search", default="*")
-@click.option("--connected", is_flag=True, help="Only those whose client is connected.")
+@click.option("--connected", is_flag=True, help="Show only sessions whose client is connected.")
 @click.option("--sort", type=click.Choice(["client", "messages"]), default="client", show_default=True)
-@click.option("--count", type=COUNT, help="At most so many.")
+@click.option("--count", type=COUNT, help="Most sessions shown.")
 @click.pass_obj
 def sessions(hold: HoldMQ, search: str, connected: bool, sort: str, count: int | None) -> None:
-    """List the sessions whose client id matches SEARCH (a glob), those with the longest queues first if so sorted."""
+    """List the sessions whose client id matches SEARCH (a glob). --sort messages: longest queues first."""
     found: Iterable[SessionRow] = (
         row for row in hold.sessions(connected=connected) if fnmatchcase(row.client_id, search)
     )
@@ -41,17 +41,19 @@ def sessions(hold: HoldMQ, search: str, connected: bool, sort: str, count: int |
 
 @click.command()
 @click.argument("search", default="*")
-@click.option("--bridge", default="*", help="Only those of bridges whose name matches.")
-@click.option("--count", type=COUNT, help="At most so many.")
+@click.option("--bridge", default="*", help="Show only clients of bridges whose name matches this glob.")
+@click.option("--count", type=COUNT, help="Most clients shown.")
 @click.pass_obj
 def clients(hold: HoldMQ, search: str, bridge: str, count: int | None) -> None:
-    """List the connected clients whose id matches SEARCH (a glob): where they are, and their traffic."""
+    """List the connected clients whose id matches SEARCH (a glob), with their bridges and their traffic."""
     found = told(hold.clients(search=search, bridge=bridge))
     output().rows(CLIENT, ([getattr(row, name) for name in CLIENT] for row in islice(found, count)))
 
 
 @click.command()
-@click.option("--count", type=COUNT, default=DEFAULT_TOP, show_default=True, help="How many of each.")
+@click.option(
+    "--count", type=COUNT, default=DEFAULT_TOP, show_default=True, help="How many clients and sessions are shown."
+)
 @click.pass_obj
 def top(hold: HoldMQ, count: int) -> None:
     """Show the clients with the most messages per second, then the sessions with the longest queues."""
@@ -62,10 +64,10 @@ def top(hold: HoldMQ, count: int) -> None:
 
 @click.command()
 @click.argument("client_id")
-@click.option("--why", default="", help="For the bridge's log, and for a client of MQTT 5.0.")
+@click.option("--why", default="", help="Reason for the bridge's log, and for an MQTT 5.0 client.")
 @click.pass_obj
 def kick(hold: HoldMQ, client_id: str, why: str) -> None:
-    """Disconnect a client; its session stays.  Exit status 1 if it was not connected."""
+    """Disconnect the client CLIENT_ID and keep its session. Exit status 1 if it was not connected."""
     try:
         kicked = hold.kick(client_id, why=why)
     except NotAnsweredError as error:
@@ -80,14 +82,14 @@ def kick(hold: HoldMQ, client_id: str, why: str) -> None:
 @click.confirmation_option(prompt="Remove all messages of the session's queue?")
 @click.pass_obj
 def purge(hold: HoldMQ, client_id: str) -> None:
-    """Empty the queue of a session; its subscriptions stay.  Prints how many messages it held."""
+    """Empty the queue of the session of CLIENT_ID, keep its subscriptions, and print how many messages it had."""
     output().value("messages", hold.session(client_id).purge())
 
 
 @click.command()
 @click.pass_obj
 def bridges(hold: HoldMQ) -> None:
-    """List the bridges that serve now."""
+    """List the running bridges."""
     rows = hold.bridges()
     output().rows(BRIDGE, ([shown(getattr(row, name)) for name in BRIDGE] for row in rows))
 

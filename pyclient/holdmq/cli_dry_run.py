@@ -18,18 +18,22 @@ ROW = ("channel", "messages", "bytes", "unheard", "last", "rule", "hold", "key")
 
 @click.command("dry-run")
 @click.option(
-    "--seconds", default="60s", type=Seconds(), show_default=True, help="How long: a number, or 90s, 15m, 24h, 7d."
+    "--seconds",
+    default="60s",
+    type=Seconds(),
+    show_default=True,
+    help="Duration: a number of seconds, or such as 90s, 15m, 24h, 7d.",
 )
 @click.option(
-    "--policies", help="The policy list to try.  Default: the server's own, or the default one if it is empty."
+    "--policies", help="Policy list to try.  [default: the server's list, or the default list if that is empty]"
 )
-@click.option("--held", is_flag=True, help="Only channels that would be held.")
+@click.option("--held", is_flag=True, help="Show only channels that would hold messages.")
+@click.option("--count", type=click.IntRange(1), default=DEFAULT_COUNT, show_default=True, help="Most channels shown.")
+@click.option("--background", is_flag=True, help="Start the dry run and return. --report shows its state.")
 @click.option(
-    "--count", type=click.IntRange(1), default=DEFAULT_COUNT, show_default=True, help="At most so many channels."
+    "--report", is_flag=True, help="Do not start a dry run. Show the counts of the running or of the last one."
 )
-@click.option("--background", is_flag=True, help="Start it and return; look at it with --report.")
-@click.option("--report", is_flag=True, help="Start none: show what has been counted so far, or by the last one.")
-@click.option("--stop", is_flag=True, help="The same, after ending it.")
+@click.option("--stop", is_flag=True, help="End the running dry run, and show its counts.")
 @click.pass_obj
 def dry_run(
     hold: HoldMQ,
@@ -41,9 +45,9 @@ def dry_run(
     report: bool,
     stop: bool,
 ) -> None:
-    """Show which channels a policy would hold messages of.  Nothing is held, written or replicated for it.
+    """Show which channels would hold messages under a policy. Nothing is held, written or replicated.
 
-    Ctrl-C ends the dry run and shows what was counted up to then.
+    Ctrl-C ends the dry run and shows its counts.
     """
     if sum((background, report, stop)) > 1:
         raise click.UsageError("--background, --report and --stop exclude each other")

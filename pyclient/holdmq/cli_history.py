@@ -42,30 +42,30 @@ BYTES = Amount()
 
 @click.group(cls=Group)
 def history() -> None:
-    """Messages of the past: kept once, replayed by any filter."""
+    """Keep messages in history stores, and replay them by any topic filter."""
 
 
 @history.command("stores")
 @click.pass_obj
 def stores(hold: HoldMQ) -> None:
-    """Show the stores: which topics they keep, and for how long."""
+    """List the stores with their filters and limits."""
     output().rows(POLICY, (policy_row(policy) for policy in hold.history.stores()))
 
 
 @history.command("create")
 @click.argument("store")
 @click.argument("filters", nargs=-1, required=True)
-@click.option("--shards", type=click.IntRange(1), help="How many shards; never changes.  [default: 1]")
-@click.option("--age", type=SECONDS, help="How long messages are shown, like 24h or 7d; 0: for ever.")
-@click.option("--max-bytes", type=BYTES, help="How much memory the store may take, like 512M; 0: no limit.")
-@click.option("--hold-bytes", type=BYTES, help="How much more readers may hold back.")
-@click.option("--levels", type=click.IntRange(1), help="How many levels of a topic are indexed; never changes.")
-@click.option("--epoch", type=SECONDS, help="After so long a shard begins a new epoch.")
-@click.option("--learn", type=SECONDS, help="Look for a better pattern set so often; 0: never.")
-@click.option("--replace-filters", is_flag=True, help="The store may have other filters: FILTERS replace them.")
+@click.option("--shards", type=click.IntRange(1), help="Number of shards. It never changes.  [default: 1]")
+@click.option("--age", type=SECONDS, help="How long messages can be read, such as 24h or 7d. 0: for ever.")
+@click.option("--max-bytes", type=BYTES, help="Memory that the store may take, such as 512M. 0: no limit.")
+@click.option("--hold-bytes", type=BYTES, help="Additional memory for messages that readers hold back.")
+@click.option("--levels", type=click.IntRange(1), help="Number of topic levels that are indexed. It never changes.")
+@click.option("--epoch", type=SECONDS, help="Time after which a shard begins a new epoch.")
+@click.option("--learn", type=SECONDS, help="Interval between two searches for a better pattern set. 0: never.")
+@click.option("--replace-filters", is_flag=True, help="Replace the filters of an existing store by FILTERS.")
 @click.pass_obj
 def create(hold: HoldMQ, /, store: str, filters: tuple[str, ...], replace_filters: bool, **settings: Any) -> None:
-    """Make STORE, or change it: it keeps the topics that FILTERS match."""
+    """Create or change STORE, which keeps messages of the topics that FILTERS match."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", HoldMQWarning)
         hold.history.create(store, *filters, **settings, replace_filters=True if replace_filters else None)
@@ -86,22 +86,24 @@ def drop(hold: HoldMQ, store: str) -> None:
 @click.argument("store")
 @click.pass_obj
 def info(hold: HoldMQ, store: str) -> None:
-    """Show what each shard of STORE has, and who holds it."""
+    """Show the shards of STORE, with their messages and the readers that hold messages back."""
     output().rows(SHARD, (shard_row(shard) for shard in hold.history.store(store).info().shards))
 
 
 @history.command("replay")
 @click.argument("topic_filter")
-@click.option("--store", help="Needed only if topics of several stores match.")
-@click.option("--from", "start", default="earliest", show_default=True, help="A time, or how long ago: 15m, 24h, 7d.")
-@click.option("--to", "end", help="Nothing later than this.")
-@click.option("--cursor", help="Go on there (what --cursors printed).")
-@click.option("--count", type=click.IntRange(1), help="At most so many messages.")
-@click.option("--follow", is_flag=True, help="Go on with the messages that come, until Ctrl-C.")
-@click.option("--cursors", is_flag=True, help="With each message the cursor behind it.")
+@click.option("--store", help="Store to read. Needed only if several stores keep matching topics.")
+@click.option(
+    "--from", "start", default="earliest", show_default=True, help="Start: a time, or an age such as 15m, 24h or 7d."
+)
+@click.option("--to", "end", help="End: a time, or an age.")
+@click.option("--cursor", help="Continue at this cursor, which --cursors has printed.")
+@click.option("--count", type=click.IntRange(1), help="Most messages shown.")
+@click.option("--follow", is_flag=True, help="Continue with new messages until Ctrl-C.")
+@click.option("--cursors", is_flag=True, help="Show the cursor after each message.")
 @click.pass_obj
 def replay(hold: HoldMQ, /, topic_filter: str, follow: bool, count: int | None, cursors: bool, **options: Any) -> None:
-    """Show the messages of the past whose topics TOPIC_FILTER matches, one a line."""
+    """Show the kept messages whose topics TOPIC_FILTER matches, one per line."""
     with replay_of(hold, topic_filter, follow, **options) as messages:
         names = ("time", "topic", "payload", "publisher", "qos", "retain", "shard", "sequence")
         output().rows((*names, "cursor") if cursors else names, message_rows(messages, count, cursors))
@@ -114,7 +116,7 @@ def replay(hold: HoldMQ, /, topic_filter: str, follow: bool, count: int | None, 
 @click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True)
 @click.pass_obj
 def append(hold: HoldMQ, store: str, topic: str, payload: str, qos: int) -> None:
-    """Keep PAYLOAD ("-" reads it from standard input) without publishing it; prints its shard and number."""
+    """Keep PAYLOAD without publishing it, and print its shard and number. PAYLOAD `-`: standard input."""
     output().fields(dataclasses.asdict(hold.history.store(store).append(topic, content(payload), qos=qos)))
 
 
@@ -124,7 +126,7 @@ def append(hold: HoldMQ, store: str, topic: str, payload: str, qos: int) -> None
 @click.argument("sequence", type=click.IntRange(0))
 @click.pass_obj
 def trim(hold: HoldMQ, store: str, shard: int, sequence: int) -> None:
-    """Remove the messages of SHARD up to SEQUENCE; prints the first number that is left."""
+    """Remove the messages of SHARD up to SEQUENCE, and print the first number that is left."""
     output().value("first", hold.history.store(store).trim(shard, sequence))
 
 
@@ -133,17 +135,17 @@ def trim(hold: HoldMQ, store: str, shard: int, sequence: int) -> None:
 @click.argument("reader")
 @click.pass_obj
 def release(hold: HoldMQ, store: str, reader: str) -> None:
-    """READER holds nothing of STORE back any more."""
+    """Release what READER holds back in STORE."""
     hold.history.store(store).release(reader)
 
 
 @history.command("check")
 @click.argument("store")
-@click.option("--shard", type=click.IntRange(0), help="This one alone.")
-@click.option("--epoch", type=click.IntRange(1), help="Its number.  [default: the present one]")
+@click.option("--shard", type=click.IntRange(0), help="Check this shard only.")
+@click.option("--epoch", type=click.IntRange(1), help="Number of the epoch.  [default: the present epoch]")
 @click.pass_obj
 def check(hold: HoldMQ, store: str, shard: int | None, epoch: int | None) -> None:
-    """Show what in the index of STORE differs from one made anew; exit status 1 if something does."""
+    """Compare the index of STORE with its messages. Exit status 1 if they differ."""
     differences = hold.history.store(store).check(shard, epoch=epoch)
     output().rows(("difference",), ((one,) for one in differences))
     if differences:
@@ -152,10 +154,10 @@ def check(hold: HoldMQ, store: str, shard: int | None, epoch: int | None) -> Non
 
 @history.command("patterns")
 @click.argument("store")
-@click.option("--propose", is_flag=True, help="Show the pattern set that the server would propose instead.")
+@click.option("--propose", is_flag=True, help="Show the pattern set that the server proposes instead.")
 @click.pass_obj
 def patterns(hold: HoldMQ, store: str, propose: bool) -> None:
-    """Show by which patterns STORE keeps its messages."""
+    """Show the patterns by which STORE keeps its messages."""
     of_store = hold.history.store(store).patterns
     if propose:
         output().fields(dataclasses.asdict(of_store.propose()))

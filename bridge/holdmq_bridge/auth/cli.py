@@ -36,12 +36,12 @@ _NOBODY = "-"
     "url",
     envvar="HOLDMQ_BRIDGE_REDIS",
     default=None,
-    help="The server that the bridges use: redis://, rediss:// or unix:// URL (environment: HOLDMQ_BRIDGE_REDIS).",
+    help="URL of the server that the bridges use: redis://, rediss:// or unix://  [environment: HOLDMQ_BRIDGE_REDIS]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.pass_context
 def auth(context: click.Context, url: str | None, as_json: bool) -> None:
-    """Who may connect, publish and subscribe; every bridge heeds a change within moments."""
+    """Edit who may connect, publish and subscribe. Every bridge follows a change at once."""
     outer = context.parent.params.get("redis") if context.parent is not None else None
     try:
         client = redis.Redis.from_url(
@@ -69,7 +69,10 @@ for group in (user_group, role_group, rule_group, block_group):
 @click.argument("topic")
 @pass_store
 def check(store: Store, client_id: str, user: str, action: str, topic: str) -> None:
-    """Say whether USER (- for an anonymous client) as CLIENT_ID may do this, and which rule decides."""
+    """Show whether CLIENT_ID, logged in as USER, may do this, and which rule decides. USER `-`: an anonymous client.
+
+    Exit status 0: allowed, 1: denied.
+    """
     policy = store.policy()
     known = None if user == _NOBODY else store.user(user)
     refused = _refused(policy, known, client_id)
@@ -128,10 +131,13 @@ def export_command(store: Store) -> None:
 
 @auth.command("import")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option("--replace", is_flag=True, help="Remove what the document does not name.")
+@click.option("--replace", is_flag=True, help="Also remove what the document does not name.")
 @pass_store
 def import_command(store: Store, file: str, replace: bool) -> None:
-    """Store what a document of `export` says ("-" reads standard input); one with a fault changes nothing."""
+    """Store the users, roles and blocked clients of a document made by `export`. FILE `-`: standard input.
+
+    A document with a mistake changes nothing.
+    """
     if file == "-":
         text = sys.stdin.buffer.read(transfer.MAX_DOCUMENT_BYTES + 1)
     else:
@@ -145,5 +151,5 @@ def import_command(store: Store, file: str, replace: bool) -> None:
 @auth.command("announce")
 @pass_store
 def announce(store: Store) -> None:
-    """Let every bridge read everything again, after the keys were edited by other means."""
+    """Make every bridge read users and rules again, after their keys were edited by other programs."""
     store.announce()

@@ -12,14 +12,14 @@ _WHOSE = Whose()
 
 @click.group("role")
 def role_group() -> None:
-    """Roles: named lists of rules. `everybody` and `anonymous` are always there."""
+    """Roles are named lists of rules. `everybody` and `anonymous` always exist."""
 
 
 @role_group.command("add")
 @click.argument("name")
 @pass_store
 def role_add(store: Store, name: str) -> None:
-    """Add the role NAME, without rules."""
+    """Add the role NAME without rules."""
     store.add_role(name)
 
 
@@ -27,14 +27,14 @@ def role_add(store: Store, name: str) -> None:
 @click.argument("name")
 @pass_store
 def role_delete(store: Store, name: str) -> None:
-    """Remove the role NAME and its rules; refused while users have it."""
+    """Remove the role NAME and its rules. Refused while a user has the role."""
     store.delete_role(name)
 
 
 @role_group.command("list")
 @pass_store
 def role_list(store: Store) -> None:
-    """Show all roles."""
+    """List all roles."""
     policy = store.policy()
     names = sorted({*policy.roles, *policy.broken, *BUILT_IN_ROLES})
     output().rows(
@@ -44,7 +44,7 @@ def role_list(store: Store) -> None:
 
 @click.group("rule")
 def rule_group() -> None:
-    """Rules. WHOSE is role:NAME, user:NAME, everybody or anonymous."""
+    """Rules allow or deny topics. WHOSE is role:NAME, user:NAME, everybody or anonymous."""
 
 
 @rule_group.command("add")
@@ -52,10 +52,10 @@ def rule_group() -> None:
 @click.argument("verdict", type=click.Choice(["allow", "deny"]))
 @click.argument("action", type=click.Choice(["publish", "subscribe", "all"]))
 @click.argument("topic_filter")
-@click.option("--at", type=click.IntRange(1), help="Its number in the list; without it, the last.")
+@click.option("--at", type=click.IntRange(1), help="Position in the list. Without it, the rule becomes the last.")
 @pass_store
 def rule_add(store: Store, whose: Target, *, verdict: str, action: str, topic_filter: str, at: int | None) -> None:
-    """Add a rule. %c in the filter is the client id, %u the username, %% a percent sign."""
+    """Add a rule. In the filter, %c stands for the client id, %u for the username, %% for a percent sign."""
     rule = Rule.of(verdict, action, topic_filter)
 
     def add(rules: tuple[Rule, ...]) -> list[Rule]:
@@ -72,7 +72,7 @@ def rule_add(store: Store, whose: Target, *, verdict: str, action: str, topic_fi
 @click.argument("rule", nargs=-1, required=True)
 @pass_store
 def rule_delete(store: Store, whose: Target, rule: tuple[str, ...]) -> None:
-    """Remove a rule: its number, or itself (allow publish a/b)."""
+    """Remove a rule, named by its number or by its text (allow publish a/b)."""
 
     def delete(rules: tuple[Rule, ...]) -> list[Rule]:
         place = _find(rules, rule, whose)
@@ -87,7 +87,7 @@ def rule_delete(store: Store, whose: Target, rule: tuple[str, ...]) -> None:
 @click.argument("to", type=click.IntRange(1))
 @pass_store
 def rule_move(store: Store, whose: Target, number: int, to: int) -> None:
-    """Give the rule with this NUMBER another one."""
+    """Move the rule with this NUMBER to another position."""
 
     def move(rules: tuple[Rule, ...]) -> list[Rule]:
         moved = list(rules)
@@ -102,7 +102,7 @@ def rule_move(store: Store, whose: Target, number: int, to: int) -> None:
 @click.argument("whose", type=_WHOSE, required=False)
 @pass_store
 def rule_list(store: Store, whose: Target | None) -> None:
-    """Show the rules of one list, or of all roles, in the order in which they are asked."""
+    """List the rules of WHOSE, or of all roles, in the order in which they apply."""
     if whose is not None:
         lists = {str(whose): store.rules(whose)}
     else:
@@ -128,15 +128,15 @@ def _find(rules: tuple[Rule, ...], words: tuple[str, ...], whose: Target) -> int
 
 @click.group("block")
 def block_group() -> None:
-    """Client ids that may not connect, whoever uses them."""
+    """Blocked client ids may not connect, whoever uses them."""
 
 
 @block_group.command("add")
 @click.argument("pattern")
-@click.option("--why", default="", help="Kept for those who look at the list.")
+@click.option("--why", default="", help="Reason, which is shown in the list.")
 @pass_store
 def block_add(store: Store, pattern: str, why: str) -> None:
-    """Block a client id, or all that match a glob; who is connected is disconnected."""
+    """Block the client ids that match PATTERN (a glob). Connected clients are disconnected."""
     store.block(pattern, why)
 
 
@@ -144,12 +144,12 @@ def block_add(store: Store, pattern: str, why: str) -> None:
 @click.argument("pattern")
 @pass_store
 def block_delete(store: Store, pattern: str) -> None:
-    """Let it connect again."""
+    """Let blocked client ids connect again."""
     store.unblock(pattern)
 
 
 @block_group.command("list")
 @pass_store
 def block_list(store: Store) -> None:
-    """Show what is blocked."""
+    """List the blocked client ids."""
     output().rows(("client", "why"), sorted(store.blocked().items()))

@@ -18,16 +18,26 @@ from holdmq_bridge.quota import MOST
 
 @click.group("user")
 def user_group() -> None:
-    """Users: names with a password, or of client certificates."""
+    """Users log in with a password or with a client certificate."""
 
 
 @user_group.command("add")
 @click.argument("name")
-@click.option("--role", "roles", multiple=True, help="A role it has; several are asked in this order.")
-@click.option("--client", "clients", multiple=True, help="A glob of client ids that it may use; none: any.")
-@click.option("--superuser", is_flag=True, help="Everything is allowed to it.")
-@click.option("--disabled", is_flag=True, help="It may not connect yet.")
-@click.option("--no-password", is_flag=True, help="It connects by certificate only.")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    help="Role of the user. May be repeated; the rules of the roles apply in this order.",
+)
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    help="Glob of client ids that the user may use. May be repeated. Without it, any client id.",
+)
+@click.option("--superuser", is_flag=True, help="Allow the user everything.")
+@click.option("--disabled", is_flag=True, help="Do not let the user connect yet.")
+@click.option("--no-password", is_flag=True, help="Let the user connect by certificate only.")
 @pass_store
 def user_add(
     store: Store,
@@ -39,7 +49,7 @@ def user_add(
     disabled: bool,
     no_password: bool,
 ) -> None:
-    """Add the user NAME; the password is asked for, or the first line of standard input."""
+    """Add the user NAME. The password is asked for, or read from the first line of standard input."""
     user = User(name, enabled=not disabled, superuser=superuser, roles=roles, clients=clients).check()
     store.add_user(user if no_password else dataclasses.replace(user, password=_asked_password()))
     if not superuser and not user.roles and not any(store.policy().roles.values()):
@@ -48,10 +58,10 @@ def user_add(
 
 @user_group.command("passwd")
 @click.argument("name")
-@click.option("--no-password", is_flag=True, help="Take the password away.")
+@click.option("--no-password", is_flag=True, help="Remove the password.")
 @pass_store
 def user_passwd(store: Store, name: str, no_password: bool) -> None:
-    """Give the user NAME a new password; who is connected with the old one is disconnected."""
+    """Give the user NAME a new password. Clients connected with the former one are disconnected."""
     store.user(name)
     password = "" if no_password else _asked_password()
     store.change_user(name, lambda user: dataclasses.replace(user, password=password))
@@ -61,7 +71,7 @@ def user_passwd(store: Store, name: str, no_password: bool) -> None:
 @click.argument("name")
 @pass_store
 def user_delete(store: Store, name: str) -> None:
-    """Remove the user NAME; who is connected as it is disconnected."""
+    """Remove the user NAME. Its clients are disconnected."""
     store.delete_user(name)
 
 
@@ -77,7 +87,7 @@ def user_enable(store: Store, name: str) -> None:
 @click.argument("name")
 @pass_store
 def user_disable(store: Store, name: str) -> None:
-    """Let the user NAME connect no longer; who is connected as it is disconnected."""
+    """Forbid the user NAME to connect. Its clients are disconnected."""
     store.change_user(name, lambda user: dataclasses.replace(user, enabled=False))
 
 
@@ -86,7 +96,7 @@ def user_disable(store: Store, name: str) -> None:
 @click.argument("role")
 @pass_store
 def user_grant(store: Store, name: str, role: str) -> None:
-    """Give the user NAME a role, behind those that it has."""
+    """Give the user NAME a role, after the roles that it has."""
 
     def grant(user: User) -> User:
         return user if role in user.roles else dataclasses.replace(user, roles=(*user.roles, role))
@@ -114,7 +124,7 @@ def user_revoke(store: Store, name: str, role: str) -> None:
 @click.argument("patterns", nargs=-1)
 @pass_store
 def user_clients(store: Store, name: str, patterns: tuple[str, ...]) -> None:
-    """Bind the user NAME to client ids that match one of the globs; none: to any."""
+    """Restrict the user NAME to client ids that match one of PATTERNS (globs). Without PATTERNS, allow all."""
     store.change_user(name, lambda user: dataclasses.replace(user, clients=patterns))
 
 
@@ -123,7 +133,7 @@ def user_clients(store: Store, name: str, patterns: tuple[str, ...]) -> None:
 @click.argument("value", type=click.BOOL)
 @pass_store
 def user_superuser(store: Store, name: str, value: bool) -> None:
-    """Allow the user NAME everything (yes), or what the rules say (no)."""
+    """Allow the user NAME everything (yes), or only what rules allow (no)."""
     store.change_user(name, lambda user: dataclasses.replace(user, superuser=value))
 
 
@@ -132,7 +142,7 @@ def user_superuser(store: Store, name: str, value: bool) -> None:
 @click.argument("kind", type=click.Choice(["application", "device", "any"]))
 @pass_store
 def user_session_kind(store: Store, name: str, kind: str) -> None:
-    """Make all sessions of the user NAME applications or devices from their next connect on; any: as they ask."""
+    """Set the kind of the sessions of the user NAME, from their next connect on. any: as each client asks."""
     store.change_user(name, lambda user: dataclasses.replace(user, session_kind="" if kind == "any" else kind))
 
 
@@ -141,10 +151,10 @@ def user_session_kind(store: Store, name: str, kind: str) -> None:
 @click.argument("policy", type=click.Choice([*filter(None, OVERFLOWS), "default"]))
 @pass_store
 def user_overflow(store: Store, name: str, policy: str) -> None:
-    """Say what happens to messages for full queues of the user NAME, from the next connect of each client on.
+    """Set what happens to messages for full queues of the user NAME, from the next connect of each client on.
 
-    drop-oldest and drop-newest drop a message, refuse refuses the publish (reason code 0x97), wait delays its
-    acknowledgement; default: what holdmq.session-overflow of the server says.
+    drop-oldest and drop-newest drop a message. refuse refuses the publish (reason code 0x97). wait delays its
+    acknowledgement. default applies the server's setting holdmq.session-overflow.
     """
     store.change_user(name, lambda user: dataclasses.replace(user, overflow="" if policy == "default" else policy))
 
@@ -161,15 +171,16 @@ class _Bound(click.ParamType[str]):
 
 @user_group.command("quota")
 @click.argument("name")
-@click.option("--sessions", type=_Bound(), help="Sessions that are there at a time.")
-@click.option("--queue-bytes", type=_Bound(), help="Bytes of messages in the queues of all of them.")
-@click.option("--retained", type=_Bound(), help="Retained messages.")
+@click.option("--sessions", type=_Bound(), help="Most sessions, connected or not.")
+@click.option("--queue-bytes", type=_Bound(), help="Most bytes of messages in the queues of all its sessions.")
+@click.option("--retained", type=_Bound(), help="Most retained messages.")
 @pass_store
 def user_quota(store: Store, name: str, sessions: str | None, queue_bytes: str | None, retained: str | None) -> None:
-    """Bound what the user NAME may have in the server, from the next connect of each client on.
+    """Limit what the user NAME may keep in the server, from the next connect of each client on.
 
-    0: no bound; default: what the server's settings say (holdmq.max-sessions-per-user and its kin). What is not named
-    stays. What there is already stays, too: only more is refused (reason code 0x97), or meets the overflow policy.
+    0 is no limit. default applies the server's settings (holdmq.max-sessions-per-user and the like). Limits that are
+    not named do not change. Nothing that is stored is removed: a further session or retained message is refused
+    (reason code 0x97), and a further message meets the overflow policy.
     """
     bounds = {"sessions": sessions, "queue_bytes": queue_bytes, "retained": retained}
     given = {key: None if text == "default" else int(text) for key, text in bounds.items() if text is not None}
@@ -182,7 +193,7 @@ def user_quota(store: Store, name: str, sessions: str | None, queue_bytes: str |
 @click.argument("name")
 @pass_store
 def user_show(store: Store, name: str) -> None:
-    """Show one user."""
+    """Show the user NAME."""
     user = store.user(name)
     output().fields(
         _shown_user(user)
@@ -198,7 +209,7 @@ def user_show(store: Store, name: str) -> None:
 @user_group.command("list")
 @pass_store
 def user_list(store: Store) -> None:
-    """Show all users."""
+    """List all users."""
     names = ("name", "password", "enabled", "superuser", "roles", "clients")
     output().rows(names, ([_shown_user(user)[name] for name in names] for user in store.users()))
 

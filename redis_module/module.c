@@ -133,7 +133,7 @@ static void log_mode(server_ctx *ctx) {
            settings.intercept ? "on" : "off", hmq_policy_count(settings.policy), info_handoff_mode(),
            can.valkey ? "valkey" : "redis");
     if (!can.direct_push) {
-        sv.Log(ctx, "notice", "holdmq: this server %s; held messages reach the first subscriber of a channel only",
+        sv.Log(ctx, "notice", "held messages reach only the first subscriber of a channel: this server %s",
                can.filter_client ? "does not export its push functions" : "is older than 7.2");
     }
 }
@@ -143,7 +143,7 @@ __attribute__((visibility("default"))) int RedisModule_OnLoad(server_ctx *ctx, s
 int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     const char *since = NULL;
     const char *missing = server_api_load(ctx, &since);
-    if (missing != NULL) return refuse(ctx, "the server is too old, it lacks ", missing);
+    if (missing != NULL) return refuse(ctx, "the server is too old: it lacks ", missing);
     if (sv.IsModuleNameBusy(HMQ_MODULE_NAME)) return SERVER_ERR;
     sv.SetModuleAttribs(ctx, HMQ_MODULE_NAME, HMQ_MODULE_VERSION, SERVER_API_VERSION);
     if (sv.GetServerVersion() < OLDEST_SERVER) return refuse(ctx, "server 7.0 or later expected", "");
@@ -178,6 +178,6 @@ __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx)
 int RedisModule_OnUnload(server_ctx *ctx) {
     if (shutting_down) return SERVER_OK; /* some servers unload their modules on the way out */
     sv.Log(ctx, "warning",
-           "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, restart without it to remove it");
+           "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, or restart the server without it");
     return SERVER_ERR;
 }

@@ -289,14 +289,18 @@ class Bridge:
         if not self._draining and self.loop.time() >= self._full_told_at + _FULL_TOLD_EVERY_S:
             self._full_told_at = self.loop.time()
             limit, refused = self.settings.max_connections, self.counters.connections_refused
-            log.warning("connections are refused: there are max_connections", max_connections=limit, refused=refused)
+            log.warning("connections are refused: max_connections is reached", max_connections=limit, refused=refused)
 
     def proxy_refused(self, why: str) -> None:
         """A connection without a PROXY header that is believed; said now and then."""
         self.counters.proxies_refused += 1
         if self.loop.time() >= self._proxy_told_at + _FULL_TOLD_EVERY_S:
             self._proxy_told_at = self.loop.time()
-            log.warning("a PROXY header is refused", detail=why, refused=self.counters.proxies_refused)
+            log.warning(
+                "a connection without a valid PROXY header was refused",
+                detail=why,
+                refused=self.counters.proxies_refused,
+            )
 
     def opened(self, client: Client, *, resumed: bool, former: int) -> None:
         """The client has its session; whoever had it in this process has lost it."""
@@ -417,7 +421,7 @@ class Bridge:
         try:
             self._on_client_event(client, event)
         except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)
-            log.defect("a defect; the client is given up", error, client=client.session.client_id)
+            log.defect("defect: the client is disconnected", error, client=client.session.client_id)
             client.end(Ending.DEFECT)
 
     def _on_confirmation(self, event: Event) -> None:
@@ -455,7 +459,7 @@ class Bridge:
             client.withheld(event.data)
         elif event.kind == EventKind.ABANDONED:
             log.warning(
-                "a publish is refused: the connection to the server broke each time that it was sent",
+                "a publish is refused: the connection to the server broke each time it was sent",
                 client=client.session.client_id,
                 topic=event.data,
                 bytes=event.token,
@@ -479,7 +483,7 @@ class Bridge:
         try:
             client.replied(client.session.reply(command, reply))
         except Exception as error:  # noqa: BLE001 (the same)
-            log.defect("a defect; the client is given up", error, client=client.session.client_id)
+            log.defect("defect: the client is disconnected", error, client=client.session.client_id)
             client.end(Ending.DEFECT)
 
     # ---- from the link ---------------------------------------------------------------------------------------------

@@ -373,7 +373,9 @@ class Client(asyncio.BufferedProtocol):
         """The same for messages of its queue."""
         user = None if self.identity is None else self.identity.username
         facts = {"user": user, "peer": self.peer, "topic": topic}
-        log.info("a queued message is not sent: its client may not receive it", client=self.session.client_id, **facts)
+        log.info(
+            "a queued message is withheld: rules deny its topic to the client", client=self.session.client_id, **facts
+        )
 
     def _ended(self, ending: Ending, detail: str) -> None:
         bridge, session = self._bridge, self.session
@@ -388,7 +390,7 @@ class Client(asyncio.BufferedProtocol):
         bridge.counters.connects_over_quota += refused and detail.startswith("QUOTA ")
         facts = {"peer": self.peer, "reason": ending.text, "detail": detail}
         if session.client_id:
-            log.info("client gone", client=session.client_id, **facts)
+            log.info("client disconnected", client=session.client_id, **facts)
         elif refused:
             log.info("connection refused", **facts)
         else:  # somebody looked whether the port is open
@@ -459,14 +461,18 @@ class Client(asyncio.BufferedProtocol):
         settings = self._bridge.settings
         if self._backoff is None:
             self._backoff = self._bridge.new_backoff()
-            log.warning("the server refuses for now", client=self.session.client_id, error=error)
+            log.warning("the server temporarily refuses a command", client=self.session.client_id, error=error)
         pause = self._backoff.next()
         self._stalled_s += pause
         if self._stalled_s <= settings.retry_total_s:
             self._retry_timer = self._bridge.loop.call_later(pause, self._retry)
             return
         self._backoff, self._stalled_s = None, 0.0
-        log.error("gave up telling the server", client=self.session.client_id, error=error)
+        log.error(
+            "the server refused a command for too long: the client is disconnected",
+            client=self.session.client_id,
+            error=error,
+        )
         self.session.give_up()
         self.end(Ending.SERVER_ERROR, error)
 

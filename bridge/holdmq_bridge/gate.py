@@ -258,9 +258,7 @@ class Gate:
     def _decided(self, client: "Client", found: AuthVerdict) -> None:
         if not found.allowed:
             self._bridge.counters.connects_denied += 1
-            log.warning(
-                "a client is not let in", client=client.session.client_id, peer=client.peer, reason=found.detail
-            )
+            log.warning("a client was refused", client=client.session.client_id, peer=client.peer, reason=found.detail)
         client.authenticated(self._verdict(found), found.identity)
 
     def _verdict(self, found: AuthVerdict) -> Verdict:
@@ -287,7 +285,7 @@ class Gate:
         try:
             return certificate_identity(client.certificate, self._bridge.settings.certificate_name)
         except CertificateError as error:
-            log.warning("a certificate names nobody", peer=client.peer, error=error)
+            log.warning("a client's certificate names no user", peer=client.peer, error=error)
             return None
 
     # ---- who is inside ---------------------------------------------------------------------------------------------
@@ -318,7 +316,11 @@ class Gate:
                 return await self.authenticator.review(about)
             except (redis.RedisError, OSError, RecordError, BusyError) as error:
                 pause = backoff.next()
-                log.warning("clients cannot be reviewed now", error=error, again_in_s=round(pause, 3))
+                log.warning(
+                    "the rights of connected clients cannot be reviewed for now",
+                    error=error,
+                    again_in_s=round(pause, 3),
+                )
                 await asyncio.sleep(pause)
 
     def _apply(self, client: "Client", found: AuthVerdict) -> str:

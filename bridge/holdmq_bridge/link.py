@@ -119,7 +119,7 @@ class _Greeting:
         self._left -= 1
         is_role = self._left == self._role_at
         if is_role and isinstance(reply, hiredis.ReplyError) and error_code(reply) == "NOPERM":
-            log.warning("the user may not call ROLE: a replica is noticed only when it refuses a write", error=reply)
+            log.warning("no right to call ROLE: a replica is noticed only when it refuses a write", error=reply)
         elif isinstance(reply, hiredis.ReplyError):
             self.over.set_exception(_RefusedError(_explain(reply)))
         elif is_role and reply[0] != b"master":
@@ -177,7 +177,9 @@ class Link:
                 if isinstance(error, _ReplicaError) and self._sentinels is not None and self._address is not None:
                     self._sentinels.refused(self._address)
                 pause = self._backoff.next()
-                log.warning("no connection to the server", server=self._target, error=error, again_in_s=round(pause, 3))
+                log.warning(
+                    "cannot connect to the server", server=self._target, error=error, again_in_s=round(pause, 3)
+                )
                 self._drop()
                 await self._rest(pause)
                 continue
@@ -248,14 +250,14 @@ class Link:
                 return
             silent = 0 if self._heard else silent + 1
             self._listener.ask()
-        log.warning("the server is silent", server=self._target, seconds=limit)
+        log.warning("the server does not answer", server=self._target, seconds=limit)
 
     def _lost(self, lasted_s: float) -> None:
         self.losses += 1
         self._drop()
         if self._closing:
             return
-        log.warning("lost the server", server=self._target, after_s=round(lasted_s, 3))
+        log.warning("the connection to the server was lost", server=self._target, after_s=round(lasted_s, 3))
         self._listener.on_down()
 
     def _drop(self) -> None:
@@ -275,7 +277,7 @@ class Link:
     def leave(self, reason: str) -> None:
         """Gives the connection up and makes another one; nothing that is not acknowledged is lost."""
         if self.up and self._wire is not None and self._wire.transport is not None:
-            log.warning("the server is left", server=self._target, reason=reason)
+            log.warning("leaving the server", server=self._target, reason=reason)
             self._wire.transport.abort()
 
     # ---- failovers -------------------------------------------------------------------------------------------------
@@ -330,7 +332,7 @@ class Link:
         if self._greeting is not None:
             self._greeting.feed(bytes(self.buffer[:count]))
         elif self.up and not self._listener.on_bytes(count):
-            log.warning("the server's answer cannot be understood", server=self._target)
+            log.warning("the server sent an unexpected reply", server=self._target)
             if wire.transport is not None:
                 wire.transport.abort()
 

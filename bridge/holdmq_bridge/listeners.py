@@ -168,14 +168,14 @@ class Listeners:
             try:
                 context = tls_context(settings)
             except OSError as error:
-                log.error("the files of TLS cannot be used; the former ones go on", error=error)  # noqa: TRY400 (as a fact, without its stack)
+                log.error("the TLS files cannot be used: the former ones stay in use", error=error)  # noqa: TRY400 (as a fact, without its stack)
                 return
             for listener in [listener for listener in self._servers if listener.tls]:
                 server = await self._server(listener, context)
                 await server.start_serving()
                 self._servers[listener].close()
                 self._servers[listener] = server
-        log.info("the files of TLS were read again")
+        log.info("the TLS files were read again")
 
     def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
         bridge, settings = self._bridge, self._bridge.settings

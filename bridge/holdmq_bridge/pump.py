@@ -215,7 +215,7 @@ class Pump:
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
-                log.error("nobody can be accepted for now", error=error)  # noqa: TRY400 (as a fact, without its stack)
+                log.error("no connection can be accepted for now", error=error)  # noqa: TRY400 (as a fact, without its stack)
                 self._bridge.loop.remove_reader(listening.fileno())
                 self._bridge.loop.call_later(_PAUSE_S, self._accept_again, listening, make, websocket)
                 return
@@ -376,7 +376,7 @@ class Pump:
             elif client.conn:
                 self._tell(client, kind)
         except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)
-            log.defect("a defect; the client is given up", error, client=client.session.client_id)
+            log.defect("defect: the client is disconnected", error, client=client.session.client_id)
             client.end(Ending.DEFECT)
 
     def _why(self) -> OSError | None:

@@ -34,7 +34,7 @@ class Readiness:
     def __init__(self, bridge: "Bridge") -> None:
         self._bridge = bridge
         self._asked: asyncio.Future[None] | None = None
-        self._reason = "the server was not asked yet"
+        self._reason = "the server has not been asked yet"
         self._at = 0.0
         self._refused = ""
         self._refused_at = -_REFUSED_S
@@ -44,7 +44,7 @@ class Readiness:
         """The server refused a publish for now.  One line in the log for a time of refusals, whatever their number."""
         now, code = self._bridge.loop.time(), error.partition(" ")[0]
         if now >= self._refused_at + _REFUSED_S or code != self._refused.partition(" ")[0]:
-            log.warning("the server refuses publishes for now", error=error)
+            log.warning("the server temporarily refuses publishes", error=error)
         self._refused, self._refused_at = error, now
 
     async def reason(self) -> str:

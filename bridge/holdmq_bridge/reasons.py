@@ -34,7 +34,6 @@ class Reason(IntEnum):
     RECEIVE_MAXIMUM_EXCEEDED = 0x93
     BAD_TOPIC_ALIAS = 0x94
     PACKET_TOO_LARGE = 0x95
-    MESSAGE_RATE_TOO_HIGH = 0x96
     QUOTA_EXCEEDED = 0x97
     ADMINISTRATIVE = 0x98
     CONNECTION_RATE_EXCEEDED = 0x9F
@@ -70,12 +69,12 @@ class Ending(Enum):
     """
 
     DISCONNECT = ("the client disconnected", None)
-    DISCONNECT_WITH_WILL = ("the client disconnected and wants its will published", None)
+    DISCONNECT_WITH_WILL = ("the client disconnected and asked for its will", None)
     LOST = ("the connection was lost", None)
-    REFUSED = ("the connect was refused", None)
-    UNAVAILABLE = ("the connect could not be served for now", None)
+    REFUSED = ("the CONNECT was refused", None)
+    UNAVAILABLE = ("the CONNECT could not be served for now", None)
     NO_CONNECT = ("no CONNECT in time", None)
-    SLOW = ("the client does not read", None)
+    SLOW = ("the client reads too slowly", None)
     SILENT = ("the client was silent for one and a half keep-alives", Reason.KEEP_ALIVE_TIMEOUT)
     MALFORMED = ("a malformed packet", Reason.MALFORMED)
     PROTOCOL = ("a protocol error", Reason.PROTOCOL_ERROR)
@@ -83,9 +82,9 @@ class Ending(Enum):
     TAKEN_OVER = ("the session was taken over", Reason.TAKEN_OVER)
     GONE = ("the server has lost the session", Reason.IMPLEMENTATION)
     DROPPED = ("the session was dropped", Reason.ADMINISTRATIVE)
-    NOT_ALLOWED = ("the client is no longer allowed in", Reason.NOT_AUTHORIZED)
+    NOT_ALLOWED = ("the client is no longer allowed to connect", Reason.NOT_AUTHORIZED)
     KICKED = ("the client was disconnected by an administrator", Reason.ADMINISTRATIVE)
-    UNSERVED = ("the server was away for too long to store its messages", Reason.SERVER_BUSY)
+    UNSERVED = ("the server was away too long to store the client's messages", Reason.SERVER_BUSY)
     SERVER_ERROR = ("the server refused a command", Reason.IMPLEMENTATION)
     SHUTDOWN = ("the bridge is shutting down", Reason.SERVER_SHUTTING_DOWN)
     DEFECT = ("a defect of the bridge", Reason.UNSPECIFIED)

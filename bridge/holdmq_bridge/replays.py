@@ -178,14 +178,18 @@ class Replays:
             self.forget(reader.client)
             return
         if not is_passing(error):
-            log.warning("history cannot be read on", client=reader.client.session.client_id, error=error)
+            log.warning("history cannot be read for now", client=reader.client.session.client_id, error=error)
         self._pause(reader, _REFUSED_S, self._ask)
 
     def _read(self, reader: _Reader, delivered: int, behind: int, _live: int, missed: int, stores: list[bytes]) -> None:
         counters, client = self._bridge.counters, reader.client
         counters.replayed += delivered
         if missed:
-            log.warning("retention took messages before they were read", client=client.session.client_id, count=missed)
+            log.warning(
+                "retention dropped messages before the client had read them",
+                client=client.session.client_id,
+                count=missed,
+            )
         is_new = self._reads(reader, frozenset(stores))
         reader.fruitless = 0 if delivered else reader.fruitless + 1
         if reader.again:

@@ -97,7 +97,7 @@ class Reporter:
             except (redis.RedisError, OSError) as error:
                 pause = self._backoff.next()
                 if not self._told_of_trouble:
-                    log.warning("nothing can be reported", error=error)
+                    log.warning("reports cannot be written", error=error)
                 self._told_of_trouble = True
                 await asyncio.sleep(pause)
 
@@ -186,7 +186,7 @@ class Reporter:
             key = _answer_key(question["answer"])
             answer = self._replied(question["ask"], question)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            log.warning("a question that cannot be understood", error=repr(error))
+            log.warning("a malformed question was ignored", error=repr(error))
             return
         pipe = self._client.pipeline(transaction=False)
         pipe.rpush(key, json.dumps(answer))

@@ -121,7 +121,7 @@ def with_files(settings: Settings) -> Settings:
     if room < 1:
         raise OSError(f"the limit of open files is {allowed}: at least {OTHER_FILES + 1} are needed (ulimit -n)")
     log.warning(
-        "max_connections is lowered: the limit of open files allows no more",
+        "max_connections was lowered to fit the limit of open files",
         max_connections=room,
         wanted=settings.max_connections,
         open_files=allowed,

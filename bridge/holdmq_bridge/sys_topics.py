@@ -174,4 +174,4 @@ def _version() -> str:
 
 def _noted(reply: Reply) -> None:
     if isinstance(reply, hiredis.ReplyError):
-        log.warning("the server refuses a report", error=reply)
+        log.warning("$SYS topics cannot be published", error=reply)

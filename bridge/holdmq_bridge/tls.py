@@ -41,7 +41,7 @@ class _Handshake(ssl.SSLObject):
             log.warning("the certificate of a client was refused", error=error.verify_message)
             raise
         except ssl.SSLError as error:
-            log.info("a handshake of TLS failed", error=error.reason or error)
+            log.info("a TLS handshake failed", error=error.reason or error)
             raise
 
 

@@ -56,5 +56,5 @@ class Unserved:
             if self._bridge.up:
                 log.warning("replicas do not confirm: clients with waiting publishes were disconnected", clients=ended)
             else:
-                log.warning("the server stays away: clients with waiting publishes were disconnected", clients=ended)
+                log.warning("the server is still away: clients with waiting publishes were disconnected", clients=ended)
         self._timer = self._bridge.loop.call_later(_AGAIN_S, self._look)

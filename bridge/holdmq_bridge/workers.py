@@ -134,6 +134,6 @@ def _stop(workers: list[_Worker], timeout_s: float) -> None:
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
         if process.is_alive():
-            log.error("worker does not stop, killed", pid=process.pid)
+            log.error("worker did not stop in time and was killed", pid=process.pid)
             process.kill()
             process.join()

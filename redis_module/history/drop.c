@@ -117,9 +117,8 @@ static bool drop_epoch(server_ctx *ctx, const history_shard *state, const histor
     uint32_t count = set == NULL ? 0 : hmq_patterns_count(set);
     if (set == NULL)
         sv.Log(ctx, "warning",
-               "history of store %.*s, shard %u: generation %" PRIu32
-               " has no pattern set any more, so the messages of "
-               "its epoch %" PRIu32 " cannot be removed",
+               "history store %.*s, shard %u: the pattern set of generation %" PRIu32
+               " is missing, so the messages of epoch %" PRIu32 " cannot be removed",
                (int)state->store->name.len, (const char *)state->store->name.data, state->shard, epoch->generation,
                epoch->epoch);
     stand_at_begin(ctx, state, epoch);
@@ -230,7 +229,8 @@ bool history_drop_store(server_ctx *ctx, const history_store *store, history_sli
         bool right = history_shard_load(ctx, name, &state); /* the logs need not be right */
         sv.FreeString(NULL, name);
         if (!right)
-            sv.Log(ctx, "warning", "history of store %.*s, shard %u: others changed its state, so it cannot be removed",
+            sv.Log(ctx, "warning",
+                   "history store %.*s, shard %u: another program changed its state, so it cannot be removed",
                    (int)store->name.len, (const char *)store->name.data, shard);
         else if (!drop_shard(ctx, &state, slice))
             return false;

@@ -102,7 +102,7 @@ static void lose(server_ctx *ctx, const history_shard *state, server_key *hash, 
         sv.HashSet(hash, SERVER_HASH_NONE, found->pairs[i], found->pairs[i + 1], NULL);
         hmq_slice reader = slice_of(found->pairs[i]), value = slice_of(found->pairs[i + 1]);
         sv.Log(ctx, "warning",
-               "history of store %.*s, shard %u: the reader %.*s held back more than HOLDBYTES and was given up (%.*s; "
+               "history store %.*s, shard %u: the reader %.*s held back more than HOLDBYTES and lost its hold (%.*s; "
                "messages up to %" PRIu64 " are dropped)",
                (int)state->store->name.len, (const char *)state->store->name.data, state->shard, (int)reader.len,
                (const char *)reader.data, (int)value.len, (const char *)value.data, found->sequence);

@@ -102,7 +102,7 @@ static void conclude(server_ctx *ctx, const history_store *store) {
     uint32_t count = hmq_patterns_count(set);
     if (switch_all(ctx, store, set)) {
         counters.history_switched++;
-        sv.Log(ctx, "notice", "history of store %s: %" PRIu32 " learned patterns, for a cost of %.2f instead of %.2f",
+        sv.Log(ctx, "notice", "history store %s: switched to %" PRIu32 " learned patterns, cost %.2f instead of %.2f",
                shown_slice(store->name), count, costs[1].cost, costs[0].cost);
     }
     hmq_patterns_free(set);

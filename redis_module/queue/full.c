@@ -22,8 +22,8 @@ static bool tell(queue *q, const session_facts *facts) {
     if (now_ms - begun_ms >= LOGGED_EVERY_MS) begun_ms = now_ms, logged = 0;
     if (logged++ >= LOGGED_MOST) return false;
     sv.Log(q->ctx, "warning",
-           "holdmq: the queue of the session %s is full with %zu messages: overflow is %s, so messages are dropped "
-           "(SESSION.INFO counts them); said once for each session",
+           "the queue of the session %s is full with %zu messages: overflow is %s, so messages are dropped; "
+           "SESSION.INFO counts them; logged once per session",
            shown_slice(q->session), queue_length(q), overflow_name(overflow_of_session(facts)));
     return true;
 }

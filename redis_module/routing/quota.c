@@ -9,7 +9,8 @@
 
 static void tell(server_ctx *ctx, usage_user *user, const char *what, size_t has, long long most) {
     if (!quota_may_tell(user)) return;
-    sv.Log(ctx, "warning", "holdmq: %s has %zu %s, %lld is its bound: more are refused; said once in %d s",
+    sv.Log(ctx, "warning",
+           "%s has %zu %s, and its limit is %lld: further ones are refused; logged at most once in %d s",
            shown(user->name), has, what, most, QUOTA_TOLD_EVERY_S);
 }
 

@@ -50,8 +50,7 @@ static void complain(const share *s, const char *what) {
     long long now_ms = sv.Milliseconds();
     if (now_ms < next_ms) return;
     next_ms = now_ms + COMPLAINTS_MS;
-    sv.Log(detached, "warning", "holdmq: the replay of %s stands still: %s was changed by others", shown(s->filter),
-           what);
+    sv.Log(detached, "warning", "the replay of %s is stuck: another program changed %s", shown(s->filter), what);
 }
 
 /* The shards from the first on.  True: all were read to their ends. */
@@ -72,7 +71,7 @@ static bool read_on(reading *r, server_string *value) {
     session_replay replay;
     hmq_slice key = slice_of(r->s->key), inner;
     if (!session_replay_read(r->index, value, &replay)) {
-        complain(r->s, "its place");
+        complain(r->s, "its position");
         return false;
     }
     if (replay.store == NULL || !share_is(slice_of(r->s->filter), &inner)) {

@@ -243,7 +243,7 @@ void owner_do_due(server_ctx *ctx, session_index *sessions, owner_entry *owner, 
     if (owner->lost_epoch == 0) {
         owner->lost_epoch = session_next_epoch(0);
         counters.owners_lost++;
-        sv.Log(ctx, "notice", "holdmq: an owner of sessions is lost: %s, with %llu sessions", shown(owner->name),
+        sv.Log(ctx, "notice", "the lease of the session owner %s has run out; it has %llu sessions", shown(owner->name),
                (unsigned long long)sv.DictSize(owner->sessions));
     }
     session_index_arm_owner(sessions, owner, now_ms); /* it stands until its last session is closed */

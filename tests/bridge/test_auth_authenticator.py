@@ -485,7 +485,7 @@ async def test_that_users_and_rules_are_followed_again_is_told_once(
     caplog.set_level("INFO", "holdmq.bridge")
     own = fresh_server(aof=True)
     await make(own)
-    told = "users and rules cannot be followed", "users and rules are followed again"
+    told = "changes of users and rules cannot be followed", "changes of users and rules are followed again"
     assert not {*told} & {*caplog.messages}
     own.stop()
     await soon(lambda: caplog.messages.count(told[0]) > 1)  # each attempt

@@ -21,7 +21,7 @@ PATIENCE_S = 60.0
 
 def link_losses(made: BridgeProcess) -> int:
     """How often the server's connection was lost, by the bridge's log."""
-    return made.log_text().count("lost the server")
+    return made.log_text().count("the connection to the server was lost")
 
 
 @contextmanager

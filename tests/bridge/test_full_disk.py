@@ -154,7 +154,7 @@ def test_with_a_full_disk_publishers_are_told_and_nothing_acknowledged_is_lost(
         assert state["reason"].startswith("the server refuses writes: MISCONF")
         assert metrics["holdmq_bridge_server_up"] == 1
         assert metrics["holdmq_bridge_refusals_total{code=MISCONF}"] > 0
-        refusals = [line for line in told if line["event"] == "the server refuses publishes for now"]
+        refusals = [line for line in told if line["event"] == "the server temporarily refuses publishes"]
         assert ["MISCONF" in line["error"] for line in refusals] == [True]
         assert server.client().info("persistence")["aof_last_write_status"] == "err"
 

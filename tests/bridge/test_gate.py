@@ -51,12 +51,12 @@ def test_of_a_connections_denied_publishes_the_first_is_logged_also_if_it_leaves
         flood = b"".join(p.publish(f"b/{number}", b"x") for number in range(500))
         device.send(flood + p.disconnect())  # in one go, as tools that publish once do
         device.expect_closed()
-    eventually(lambda: "client gone" in made.log_text())
+    eventually(lambda: "client disconnected" in made.log_text())
     told = [json.loads(line) for line in made.log_text().splitlines()]
     denied = [line for line in told if line["event"] == "a publish is denied"]
     assert [(line["client"], line["user"], line["topic"]) for line in denied] == [("c1", "alice", "b/0")]
     assert denied[0]["peer"].startswith("127.0.0.1:")
-    assert told.index(denied[0]) < next(n for n, line in enumerate(told) if line["event"] == "client gone")
+    assert told.index(denied[0]) < next(n for n, line in enumerate(told) if line["event"] == "client disconnected")
 
 
 def test_an_edit_is_one_line_in_the_log_however_many_it_concerns(
@@ -74,7 +74,7 @@ def test_an_edit_is_one_line_in_the_log_however_many_it_concerns(
         store.change_rules(Target("user", "alice"), lambda rules: (Rule.parse("deny all a/b"), *rules))
         eventually(lambda: "users or rules have changed" in made.log_text())
         told = [json.loads(line) for line in made.log_text().splitlines()[before:]]
-    assert [line["event"] for line in told] == ["client gone", "users or rules have changed"]
+    assert [line["event"] for line in told] == ["client disconnected", "users or rules have changed"]
     assert [told[1][name] for name in ("reviewed", "changed", "expelled")] == [4, 3, 1]
 
 

@@ -350,7 +350,7 @@ def test_a_proxy_header_is_believed_from_the_proxies_that_are_named_alone(
     address = ("127.0.0.1", port.number if listener == "ws" else made.port)
     with socket.create_connection(address, TIMEOUT_S) as connection:
         assert read_all(connection, V1 + packets.connect("c1")) == b""
-    eventually(lambda: "a PROXY header is refused" in made.log_text())
+    eventually(lambda: "a connection without a valid PROXY header was refused" in made.log_text())
     assert "is not in proxy_networks (127.0.0.7,10.0.0.0/8)" in made.log_text()
     with socket.create_connection(address, TIMEOUT_S, ("127.0.0.7", 0)) as connection:
         connection.sendall(V1)

@@ -126,7 +126,7 @@ def test_a_question_that_cannot_be_understood_changes_nothing(made: BridgeProces
     name, client = hold.bridges()[0].name, hold.client
     for question in (b"no json", b"[]", b'{"ask": "clients", "answer": "mine"}', b'{"ask": "?", "answer": 3}'):
         client.rpush(f"{PREFIX}{name}:asked", question)
-    eventually(lambda: made.log_text().count("a question that cannot be understood") == 4, what="a warning for each")
+    eventually(lambda: made.log_text().count("a malformed question was ignored") == 4, what="a warning for each")
     assert not client.exists("mine")
     assert list(hold.clients()) == []
 

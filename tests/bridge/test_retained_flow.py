@@ -29,7 +29,7 @@ def retain(client: redis.Redis, count: int, *, size: int = 100, qos: int = 1, pr
 
 def losses(broker: BridgeProcess) -> int:
     """How often the bridge lost the server, by its log."""
-    return broker.log_text().count("lost the server")
+    return broker.log_text().count("the connection to the server was lost")
 
 
 def subscribe(talk: Talk, topic_filter: str, qos: int) -> None:

@@ -20,7 +20,7 @@ from tests.support import BridgeProcess, Server, eventually
 from tests.support.ports import Port
 
 MakeBridge = Callable[..., BridgeProcess]
-READ_AGAIN = "the files of TLS were read again"
+READ_AGAIN = "the TLS files were read again"
 
 
 class Fleet(Certificates):

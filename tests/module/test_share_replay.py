@@ -134,7 +134,7 @@ def test_a_place_that_others_changed_stands_still_and_is_logged(client: redis.Re
     eventually(lambda: session.info()["messages"] == 1000, what="a full member")
     client.hset(GROUP + "_replays", FILTER, "nonsense")
     take(session)
-    eventually(lambda: f"the replay of '{FILTER}' stands still" in server.log_text(), what="a line of the log")
+    eventually(lambda: f"the replay of '{FILTER}' is stuck" in server.log_text(), what="a line of the log")
     assert client.hgetall(GROUP + "_replays") == {FILTER.encode(): b"nonsense"}
 
 

@@ -8,7 +8,7 @@ import redis
 from tests.module.sessions_support import Session, Will, payloads
 from tests.support import Server, eventually
 
-WHY = "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, restart without it to remove it"
+WHY = "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, or restart the server without it"
 
 
 def test_a_stop_is_clean(fresh_server: Callable[..., Server]) -> None:

@@ -236,5 +236,5 @@ def test_a_server_whose_configuration_has_a_password_needs_the_file_with_it(
     monkeypatch.setenv("HOLDMQ_PASSWORD_FILE", str(tmp_path / "password"))
     process = run(*options)
     serving(process)
-    assert "no connection to the server" not in process.log_text()
+    assert "cannot connect to the server" not in process.log_text()
     assert interrupted(process) == 0

@@ -296,7 +296,7 @@ class Authenticator:
     def _require_user(self, found: Found, identity: Identity, client_id: bytes) -> None:
         user = found.user
         if found.broken:
-            log.error("a user cannot be read, and is refused", error=found.broken)
+            log.error("the record of a user is invalid: the user is refused", error=found.broken)
             raise _RefusedError(Reason.NOT_AUTHORIZED, found.broken, identity)
         if user is None:
             if identity.kind is Kind.CERTIFICATE and self._settings.certificate_without_user:
@@ -329,7 +329,7 @@ def _rules(policy: Policy, user: User | None, identity: Identity, client_id: byt
     try:
         lists = policy.rule_lists(user, anonymous=identity.kind is Kind.ANONYMOUS)
     except RecordError as error:
-        log.error("rules cannot be read, whoever has them is refused", error=error)
+        log.error("rules are invalid: clients that they apply to are refused", error=error)
         raise _RefusedError(Reason.NOT_AUTHORIZED, str(error), identity) from error
     return compile_rules(lists, client_id, identity.username, default=False, version=policy.version)
 

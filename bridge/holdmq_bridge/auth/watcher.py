@@ -95,11 +95,11 @@ class Watcher:
             except _TROUBLE as error:
                 self._lost = True
                 pause = self._backoff.next()
-                log.warning("users and rules cannot be followed", error=error, again_in_s=round(pause, 3))
+                log.warning("changes of users and rules cannot be followed", error=error, again_in_s=round(pause, 3))
                 await self._rest(asyncio.sleep(pause))
             except Exception as error:  # noqa: BLE001 (whatever it was: who stops following no longer hears of a ban)
                 self._lost = True
-                log.defect("following users and rules failed", error)
+                log.defect("defect while following changes of users and rules", error)
                 await self._rest(asyncio.sleep(self._backoff.next()))
 
     async def _rest(self, waiting: Awaitable[T]) -> T:
@@ -137,7 +137,7 @@ class Watcher:
         self._backoff.reset()
         if self._lost:
             self._lost = False
-            log.info("users and rules are followed again")
+            log.info("changes of users and rules are followed again")
         while not self._closing:
             notices: list[Announcement | None] = []
             message = await self._rest(pubsub.get_message(timeout=self._poll_s))
@@ -169,7 +169,7 @@ class Watcher:
             version, users, roles, blocked = await pipe.execute()
         before, self.policy = self.policy, Policy.read(version, users, roles, blocked)
         for error in self.policy.broken.values():
-            log.error("a role cannot be read; whoever has it is refused", error=error)
+            log.error("a role is invalid: users with this role are refused", error=error)
         if before is not None and before != self.policy:
             self._tell(Change(self.policy.version))
 
@@ -177,7 +177,7 @@ class Watcher:
         try:
             self._on_change(change)
         except Exception as error:  # noqa: BLE001 (the listener's defect must not end the following)
-            log.defect("a change of users or rules could not be passed on", error)
+            log.defect("defect while applying a change of users or rules", error)
 
 
 def _notice(message: dict[str, Any]) -> Announcement | None:

@@ -188,7 +188,12 @@ class Inward:
 
     def _refuse(self, topic: str, why: str, code: int = 0) -> int:
         self._counters.refused += 1
-        log.warning("a message was not let in", link=self._settings.name, topic=topic[:SHOWN], error=why[:SHOWN])
+        log.warning(
+            "a message from the other broker was refused",
+            link=self._settings.name,
+            topic=topic[:SHOWN],
+            error=why[:SHOWN],
+        )
         return code
 
     def _answer(self, packet: Incoming, code: int) -> bytes:

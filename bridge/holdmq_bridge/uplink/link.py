@@ -108,7 +108,9 @@ class Link:
                 raise
             except (RedisError, OSError) as error:
                 pause = self._next_pause(backoff, began)
-                log.warning("the server cannot be used", error=error, again_in_s=round(pause, 3), **self._facts())
+                log.warning(
+                    "the HoldMQ server cannot be used", error=error, again_in_s=round(pause, 3), **self._facts()
+                )
                 await self._pause(pause)
 
     async def _hold(self, local: Local) -> None:
@@ -121,7 +123,9 @@ class Link:
                 await self._connection(local, path)
             except _OVER_THERE as error:
                 pause = self._next_pause(backoff, began)
-                log.warning("not connected", error=error, again_in_s=round(pause, 3), **self._facts())
+                log.warning(
+                    "no connection to the other broker", error=error, again_in_s=round(pause, 3), **self._facts()
+                )
                 await local.tell_state(b"0")
                 await self._while(local, self._pause(pause))
         await local.close()
@@ -198,7 +202,8 @@ class Link:
             if isinstance(error, RefusedError) and error.unknown_level and self._bridge_mode:
                 self._bridge_mode = False
                 log.warning(
-                    "the other broker knows no bridges: retain flags of live messages are lost", **self._facts()
+                    "the other broker does not know the bridge flag: retain flags of live messages are lost",
+                    **self._facts(),
                 )
             raise
 
@@ -245,7 +250,9 @@ class Link:
             log.error("a subscription was refused", filter=name, code=f"0x{code:02X}", **self._facts())
             del new[name]  # to be asked for again with the next connection
         elif code < new[name]:
-            log.warning("a subscription has a smaller QoS", filter=name, asked=new[name], got=code, **self._facts())
+            log.warning(
+                "a subscription was granted a lower QoS", filter=name, asked=new[name], got=code, **self._facts()
+            )
 
     async def _ask(self, upstream: Upstream, packet_id: int, packet: mqtt.Packet) -> list[int]:
         answer = self._answer = asyncio.get_running_loop().create_future()
@@ -296,7 +303,7 @@ class Link:
             async with asyncio.timeout(STOP_S):
                 await inward.drain()
         except TimeoutError:
-            log.warning("what was read is left to the next start", **self._facts())
+            log.warning("stopped with unfinished messages, which the next start continues", **self._facts())
         self._tell(upstream, b"0")
         await upstream.close()
 

@@ -120,7 +120,9 @@ class Outward:
 
     def _give_up(self, packet_id: int, why: str) -> None:
         self._counters.refused += 1
-        log.warning("a message does not go out", link=self._settings.name, packet_id=packet_id, error=why)
+        log.warning(
+            "a message to the other broker was given up", link=self._settings.name, packet_id=packet_id, error=why
+        )
         self._finish(packet_id)
 
     def _finish(self, packet_id: int) -> None:

@@ -42,7 +42,7 @@ async def _run(name: str, link: Link) -> int:
         await link.run()
     except TakenOverError as error:
         log.error(  # noqa: TRY400 - no defect: its traceback would tell nothing
-            "another process has the link; this one ends it", link=name, error=error
+            "another process has taken the link over", link=name, error=error
         )
         return TAKEN_OVER
     return 0

@@ -213,7 +213,7 @@ class Upstream:
             else:
                 again = True
         except Exception as error:  # noqa: BLE001 - whatever the library makes of the bytes, it ends this connection
-            log.defect("the other broker's bytes cannot be read", error, link=self._settings.name)
+            log.defect("the other broker sent data that cannot be read", error, link=self._settings.name)
             self._lose(f"cannot be read: {error}")
         self._deliver(client.take())
         if client.socket() is None:

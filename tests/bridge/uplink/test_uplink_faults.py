@@ -51,7 +51,7 @@ def test_what_is_published_here_while_the_other_broker_is_away_arrives_once_and_
         local.publish("up/a", b"%d" % number, qos=qos)
         if number == COUNT // 4:
             broker.stop()
-    eventually(lambda: link.events("not connected"), TIMEOUT_S, "that the link notices")
+    eventually(lambda: link.events("no connection to the other broker"), TIMEOUT_S, "that the link notices")
     broker.start()
     gathered(lambda: there.messages, COUNT)
     assert in_order(payloads(there.messages)) == list(range(COUNT))
@@ -75,7 +75,7 @@ def test_what_is_published_there_while_the_server_or_the_link_is_away_arrives_on
         if number == COUNT // 4:
             local.server.kill()
         elif number == COUNT // 2:
-            eventually(lambda: link.events("the server cannot be used"), TIMEOUT_S, "that the link notices")
+            eventually(lambda: link.events("the HoldMQ server cannot be used"), TIMEOUT_S, "that the link notices")
             local.server.restart()
             link.wait_connected()
             link.stop()
@@ -164,7 +164,7 @@ def test_the_second_process_with_a_name_takes_over_and_the_first_ends(
     second = uplink(local, broker, TOPICS)
     eventually(lambda: not first.running, TIMEOUT_S, "the end of the first")
     assert first.returncode == 3
-    assert "another process has the link" in first.log_text()
+    assert "another process has taken the link over" in first.log_text()
     local.publish("up/a", b"1", qos=2)
     eventually(lambda: payloads(there.messages) == [b"1"], TIMEOUT_S)
     assert second.running

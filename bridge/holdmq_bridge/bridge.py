@@ -67,15 +67,6 @@ _NO_PRIMARY = ("UNBLOCKED", "ERR WAIT cannot be used with replica")
 Answered = Callable[[Reply], None]
 
 
-_LEVELS = {
-    "messages_inflight": "messages of QoS 1 and 2 sent to clients and not acknowledged",
-    "messages_ready": "messages here behind a full window or socket",
-    "clients_behind": "clients with more messages in their queues at the server",
-    "bytes_unsent": "bytes for clients that no socket has taken",
-    "acknowledgements_withheld": "publishes that the server took and that wait_replicas have not confirmed",
-}
-
-
 class Bridge:
     """The process.  Create it inside a running event loop, then `start`, and in the end `stop`."""
 
@@ -232,27 +223,22 @@ class Bridge:
             counters[name] = sum(value) if isinstance(value, tuple) else value
         return counters
 
-    def levels(self) -> list[tuple[str, str, float]]:
-        """How much there is now: name, meaning, number."""
-        waiting = self.engine.levels()
-        return [
-            *((name, _LEVELS[name], now) for name, now in waiting.items()),
-            ("server_up", "1 while there is a connection to the server", self.up),
-            ("ready", "1 if a publish could be stored now (/readyz says why not)", self.readiness.is_ready),
-            ("seconds_since_acknowledgement", "since a publish was acknowledged last", self._since_acknowledgement()),
-            ("clients", "connections, with those that are being closed", len(self.clients)),
-            (
-                "connects_waiting",
-                "CONNECTs without an answer: above connection_rate, or held for a server that is away",
-                self.gate.waiting,
-            ),
-            ("inboxes", "sessions that are open or being opened", len(self._inboxes)),
-            ("clients_resting", "clients that are not read for now", len(self._resting)),
-            ("congested", "1 while no client is read", self.congested),
-            ("replaying", "sessions with subscriptions that read history", len(self.replays)),
-            ("commands_outstanding", "commands without a reply", self.engine.outstanding),
-            ("start_time_seconds", "when the process began, since 1970", self.started_at),
-        ]
+    def levels(self) -> dict[str, float]:
+        """How much there is now, by the names of the metrics."""
+        return {
+            **self.engine.levels(),
+            "server_up": self.up,
+            "ready": self.readiness.is_ready,
+            "seconds_since_acknowledgement": self._since_acknowledgement(),
+            "clients": len(self.clients),
+            "connects_waiting": self.gate.waiting,
+            "inboxes": len(self._inboxes),
+            "clients_resting": len(self._resting),
+            "congested": self.congested,
+            "replaying": len(self.replays),
+            "commands_outstanding": self.engine.outstanding,
+            "start_time_seconds": self.started_at,
+        }
 
     def _since_acknowledgement(self) -> float:
         """In seconds; since the start if none was."""

@@ -44,6 +44,7 @@ RUN_BY = {
     ("docs/getting-started.md", "sh"): _SHELL,
     ("docs/getting-started.md", "text output"): _SHELL,
     ("docs/install.md", "sh"): _SHELL,
+    ("docs/monitoring.md", "text output"): "tests/bridge/test_page_monitoring.py",
     ("docs/mqtt.md", "sh"): _SHELL,
     ("docs/mqtt-access.md", "sh"): _SHELL,
     ("docs/mqtt-access.md", "text output"): _SHELL,

@@ -33,6 +33,23 @@ class Counters:
 
 _GAUGES = ("connected", "inflight", "pending")
 
+_MEANINGS = {
+    "received": "Messages received from the other broker.",
+    "repeated": "Messages of QoS 2 that the other broker sent again.",
+    "published": "Messages from the other broker published at HoldMQ.",
+    "sent": "Messages sent to the other broker, repetitions included.",
+    "acknowledged": "Messages of QoS 1 and 2 acknowledged by the other broker.",
+    "looped": "Messages left out because they had passed this broker before.",
+    "dropped": "Messages of QoS 0 dropped because a side was too slow or away.",
+    "refused": "Messages that one of the sides refused for good.",
+    "connections": "Connections made to the other broker.",
+    "losses": "Connections to the other broker that were lost.",
+    "takeovers": "Times that another process took the link over.",
+    "connected": "1 while the link is connected to the other broker, else 0.",
+    "inflight": "Messages sent to the other broker and not yet acknowledged.",
+    "pending": "Packets from the other broker that are not answered yet.",
+}
+
 
 class Collector:
     """The counters of all links of a process, for prometheus_client."""
@@ -45,7 +62,7 @@ class Collector:
         for field in fields(Counters):
             name = f"holdmq_link_{field.name}"
             family = GaugeMetricFamily if field.name in _GAUGES else CounterMetricFamily
-            metric = family(name, f"{field.name} of the link", labels=["link"])
+            metric = family(name, _MEANINGS[field.name], labels=["link"])
             for link, counters in self._links.items():
                 metric.add_metric([link], getattr(counters, field.name))
             yield metric

@@ -61,6 +61,7 @@ UV_COMPILE = .cache/uv/bin/uv pip compile -q --python-version 3.11 --python-plat
 lock: .cache/uv/bin/uv ## renew requirements*.lock (needs the network)
 	$(UV_COMPILE) $(ARGS) --group build -o requirements-build.lock
 	$(UV_COMPILE) $(ARGS) --group wheels -o requirements-wheels.lock
+	$(UV_COMPILE) $(ARGS) --group docs -o requirements-docs.lock
 	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra server --extra dev \
 		--overrides <(echo 'pandas ; sys_platform == "none"') -o requirements.lock
 	$(UV_COMPILE) $(ARGS) pyproject.toml --extra bridge --extra server -c requirements.lock -o requirements-runtime.lock
@@ -324,6 +325,25 @@ build/jemalloc.stamp: tools/needed.sh
 	@mkdir -p $(@D)
 	bash tools/needed.sh jemalloc
 	touch $@
+
+# --- Documentation ----------------------------------------------------------------------------------------------------
+
+# A venv of its own: .venv stays as small as it is.
+.cache/docs/.installed: requirements-docs.lock requirements-build.lock tools/venv.sh
+	bash tools/venv.sh --locks-only "$(PYTHON)" $(@D) requirements-docs.lock
+	touch $@
+
+# Links, so that the site has the layout of the repository; LICENSE, because README.md links to it.
+.PHONY: docs
+docs: .cache/docs/.installed ## build/site: all pages as a web site; warnings and broken links are errors
+	rm -rf build/pages
+	mkdir -p build/pages/bench
+	for page in README.md CONTRIBUTING.md CHANGELOG.md LICENSE docs bench/RESULTS.md; do \
+		ln -s "$(CURDIR)/$$page" build/pages/$$page; \
+	done
+	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/python -m mkdocs --quiet build
+	$(PYTHON) tools/check_site.py build/site
+	@echo "read it: build/site/index.html, or with its search: $(PYTHON) -m http.server -b 127.0.0.1 -d build/site"
 
 # --- Order ------------------------------------------------------------------------------------------------------------
 

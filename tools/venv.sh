@@ -1,13 +1,20 @@
 #!/bin/bash
 # Makes or updates a virtual environment from the lock files.
 #
-#   tools/venv.sh PYTHON VENV LOCK...
+#   tools/venv.sh [--locks-only] PYTHON VENV LOCK...
+#
+# --locks-only leaves out HoldMQ itself.
 #
 # Debian packages that are missing (tools/needed.sh build) are installed or named first.  Safe to run twice at the same
 # time.  Everything is installed with --require-hashes: nothing but what the lock files name, build tools included,
 # reaches the environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+project=yes
+if [ "$1" = --locks-only ]; then
+    project=no
+    shift
+fi
 python=$1 venv=$2
 shift 2
 
@@ -40,4 +47,4 @@ for lock in "$@"; do
     # --no-deps: the lock is complete, and leaves out on purpose what is never imported (see `make lock`).
     pip install -qq --require-hashes --no-deps --no-build-isolation -r "$lock"
 done
-HOLDMQ_WITHOUT_CORE=1 pip install -qq --no-index --no-deps --no-build-isolation -e .
+[ $project = no ] || HOLDMQ_WITHOUT_CORE=1 pip install -qq --no-index --no-deps --no-build-isolation -e .

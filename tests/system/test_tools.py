@@ -1,7 +1,7 @@
 """The scripts behind `make test` and `make lint`.
 
 Missing packages are named once and together; a part that fails stops no other; files that depend on each other are
-found.
+found, as are broken links of the site that `make docs` builds.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import circles
+from tools import check_site, circles
 
 REPOSITORY = Path(__file__).parents[2]
 # What the scripts themselves need.
@@ -199,3 +199,33 @@ def test_a_header_that_core_and_module_both_have_is_found(tmp_path: Path) -> Non
 def test_the_circle_check_passes_for_the_tree_as_it_is() -> None:
     assert circles.ambiguous(circles.REPOSITORY) == []
     assert circles.wrong_ways(circles.include_graph(circles.REPOSITORY)) == []
+
+
+# --- The site ---------------------------------------------------------------------------------------------------------
+
+
+def test_links_anchors_and_foreign_hosts_of_a_site_are_checked(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "docs").mkdir(parents=True)
+    (site / "style.css").write_text("a { color: red } @import 'https://fonts.example/a.css';")
+    (site / "docs" / "other.html").write_text('<h2 id="here">Here</h2><a href="https://example.org/">allowed</a>')
+    (site / "index.html").write_text(
+        '<link rel="stylesheet" href="style.css"><link rel="canonical" href="https://example.org/">'
+        '<script src="//cdn.example/x.js"></script><img src="data:image/png;base64,AA==">'
+        '<a href="docs/other.html">right</a><a href="docs/other.html#here">right</a><a href="#nowhere">wrong</a>'
+        '<a href="docs/gone.html">wrong</a><a href="docs/other.html#there">wrong</a>'
+    )
+    assert sorted(check_site.faults(site)) == [
+        "index.html links to #nowhere, which has no such anchor",
+        "index.html links to docs/gone.html, which does not exist",
+        "index.html links to docs/other.html#there, which has no such anchor",
+        "index.html loads //cdn.example/x.js from another host",
+        "style.css loads https://fonts.example/a.css from another host",
+    ]
+    assert check_site.main([str(site)]) == 1
+
+
+def test_a_site_without_faults_passes_and_an_empty_one_does_not(tmp_path: Path) -> None:
+    assert check_site.faults(tmp_path) == [f"{tmp_path} has no page"]
+    (tmp_path / "index.html").write_text('<a id="a" href="#a">self</a>')
+    assert check_site.main([str(tmp_path)]) == 0

@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[1]
 FOLDERS = (Path("pyclient/holdmq/_async"), Path("tests/client/_async"))
 RUFF = Path(sysconfig.get_path("scripts")) / "ruff"
 
-SHARED = "Threads may share it, and processes that fork: each gets connections of its own."
+SHARED = "Threads may share it, and so may processes that fork: each process gets its own connections."
 
 # In this order; each is a pattern over whole words.
 REPLACEMENTS = [
@@ -45,7 +45,7 @@ REPLACEMENTS = [
         (r"\ban asyncio\b", "a synchronous"),
         (r"\basyncio client\b", "synchronous client"),
         (r"lets the event loop turn", "lets other threads run"),
-        (r"Threads of one event loop may share it; a process .* makes its own \(`ForkedError`\)\.", SHARED),
+        (r"Threads of one event loop may share it\. A process .* make its own \(`ForkedError`\)\.", SHARED),
     )
 ]
 

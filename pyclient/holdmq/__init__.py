@@ -1,9 +1,11 @@
-"""HoldMQ for Python: messages that wait until somebody is there to read them.
+"""HoldMQ for Python: messages that wait until somebody reads them.
 
-`HoldMQ` and `AsyncHoldMQ` have the same methods, the latter's are awaited. What they reply are the small classes of
-`holdmq.replies` and `holdmq.history_replies`, what they raise those of `holdmq.errors`; `holdmq.commands` and
-`holdmq.history_commands` have every command without I/O, for pipelines. Nothing else is public; modules and folders
-with an underscore are nobody's business.
+Start with `HoldMQ`, or with `AsyncHoldMQ`, which has the same methods for asyncio.
+
+Public are the names of this package and of these modules: `holdmq.replies` and `holdmq.history_replies` (results),
+`holdmq.errors`, `holdmq.commands` and `holdmq.history_commands` (commands without I/O, for pipelines), `holdmq.server`
+(a server as a child process), `holdmq.cli_output` (for packages that add commands to `holdmq`). All other modules may
+change in any release.
 """
 
 from holdmq._async.channel import AsyncChannel

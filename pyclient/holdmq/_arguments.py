@@ -29,12 +29,12 @@ MAX_PAYLOAD_BYTES = 512 * 1024 * 1024
 
 
 def wrong(what: str, value: object, expected: str) -> ArgumentError:
-    """What to raise for an argument that cannot be right."""
+    """Returns the error for an invalid argument."""
     return ArgumentError(f"{what} is {shown(value)}; expected {expected}")
 
 
 def shown(value: object) -> str:
-    """The value as an error shows it: not too long, and whatever it is."""
+    """The value as an error shows it: any object, and not too long."""
     try:
         return f"{value!r:.200}"
     except Exception:  # noqa: BLE001 - the code of others; and whole numbers of too many digits
@@ -42,14 +42,14 @@ def shown(value: object) -> str:
 
 
 def in_range(what: str, value: Any, low: int, high: int) -> int:
-    """The number, if it is whole and within its limits."""
+    """Returns the number if it is whole and in range."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise wrong(what, value, f"a whole number from {low} to {high}")
     return value
 
 
 def any_whole(what: str, value: Any, low: int, high: int) -> int:
-    """The same where any object that stands for a whole number has always been taken, as those of numpy do."""
+    """Like `in_range`, but also accepts other objects that stand for a whole number, such as those of numpy."""
     try:
         number = value if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -58,7 +58,7 @@ def any_whole(what: str, value: Any, low: int, high: int) -> int:
 
 
 def warn_of(what: str, value: object, meaning: str, expected: str) -> None:
-    """Warns whoever called this package of a value that is still taken."""
+    """Warns the caller of this package about a value that is still accepted."""
     text = f"{what} is {shown(value)}, which counts as {meaning}; expected {expected}: release {REFUSED_FROM} refuses"
     depth, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "holdmq":
@@ -67,7 +67,7 @@ def warn_of(what: str, value: object, meaning: str, expected: str) -> None:
 
 
 def name(what: str, value: Any, most: int | None = None, *, least: int = 1) -> bytes:
-    """A name as bytes, of `least` to `most` if that is said."""
+    """Returns a name as bytes, if its length is in range."""
     if isinstance(value, str):
         raw = encoded(what, value)
     elif isinstance(value, bytes):
@@ -81,10 +81,10 @@ def name(what: str, value: Any, most: int | None = None, *, least: int = 1) -> b
 
 
 def encoded(what: str, text: str) -> bytes:
-    """Text as UTF-8; surrogates are the bytes that they stand for.
+    """Encodes text as UTF-8. Surrogates become the bytes that they stand for.
 
     Raises:
-        ArgumentError: a surrogate that stands for no byte.
+        ArgumentError: a surrogate does not stand for a byte.
     """
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -93,7 +93,7 @@ def encoded(what: str, text: str) -> bytes:
 
 
 def payload(what: str, value: Any) -> bytes | memoryview:
-    """The content of a message as it is sent."""
+    """Returns the content of a message in the form that is sent."""
     if isinstance(value, str):
         _check_length(what, len(value))
         value = encoded(what, value)
@@ -110,7 +110,7 @@ def _check_length(what: str, length: int) -> None:
 
 
 def binary(what: str, value: Any, expected: str = "bytes") -> bytes | memoryview:
-    """Bytes as they are sent."""
+    """Returns a bytes-like value in the form that is sent."""
     if isinstance(value, (bytes, memoryview)):
         return value
     if not isinstance(value, bytearray):
@@ -119,7 +119,7 @@ def binary(what: str, value: Any, expected: str = "bytes") -> bytes | memoryview
 
 
 def flag(what: str, value: Any) -> bool:
-    """True or False; any other value counts by its truth, with a warning."""
+    """Returns True or False. Any other value counts by its truth, with a warning."""
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
     try:
@@ -131,19 +131,19 @@ def flag(what: str, value: Any) -> bool:
 
 
 def optional_flag(what: str, value: Any) -> bool | None:
-    """True, False or None."""
+    """Like `flag`, but also accepts None."""
     return None if value is None else flag(what, value)
 
 
 def text(what: str, value: Any) -> str:
-    """Text, which is no bytes."""
+    """Returns a str. Refuses bytes."""
     if not isinstance(value, str):
         raise wrong(what, value, "str")
     return value
 
 
 def wait(what: str, value: Any, *, above: bool = False) -> float:
-    """How long to wait, in seconds from 0 on, or above 0; infinity is allowed."""
+    """Returns a number of seconds to wait: 0 or more (with `above`, more than 0). Infinity is allowed."""
     seconds = math.nan
     if isinstance(value, (int, float)) or hasattr(value, "__float__"):  # numbers of numpy, for one
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -156,7 +156,7 @@ def wait(what: str, value: Any, *, above: bool = False) -> float:
 
 
 def optional_wait(what: str, value: Any) -> float | None:
-    """The same, or None to wait for ever."""
+    """Like `wait`, but also accepts None, which waits for ever."""
     if value is None:
         return None
     try:
@@ -166,14 +166,14 @@ def optional_wait(what: str, value: Any) -> float | None:
 
 
 def instance(what: str, value: Any, kind: type[T]) -> T:
-    """A value of one of this package's classes."""
+    """Returns the value if it is an instance of the class."""
     if not isinstance(value, kind):
         raise wrong(what, value, f"a {kind.__name__}")
     return value
 
 
 def some(what: str, values: Any, most: int = MAX_WORDS, *, least: int = 1) -> Collection[Any]:
-    """The values, if they are several of something, some and not too many."""
+    """Returns the values if their number is in range."""
     if not isinstance(values, (list, tuple)):
         if isinstance(values, (str, bytes, bytearray, memoryview)):
             raise ArgumentError(f"{what} is a single {type(values).__name__}; expected a sequence of them")
@@ -185,21 +185,20 @@ def some(what: str, values: Any, most: int = MAX_WORDS, *, least: int = 1) -> Co
 
 
 def mapping(what: str, value: Any) -> Mapping[Any, Any]:
-    """A dictionary or the like."""
+    """Returns the value if it is a mapping."""
     if not isinstance(value, Mapping):
         raise wrong(what, value, "a mapping")
     return value
 
 
 def pair(what: str, value: Any, expected: str) -> tuple[Any, Any]:
-    """Two values."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or len(value) != 2:
         raise wrong(what, value, f"a pair of {expected}")
     return cast("tuple[Any, Any]", tuple(value))
 
 
 def words(what: str, values: Any, known: Collection[str]) -> tuple[str, ...]:
-    """One or more of the words that are known, each once; `what` is one of them."""
+    """Returns one or more of the known words, each once."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise wrong(f"{what}s", values, f"some of {', '.join(known)}")
     found = tuple(values)

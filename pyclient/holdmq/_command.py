@@ -1,7 +1,4 @@
-"""What a command is: words to send, a parser for the reply, and which nodes of a cluster it goes to.
-
-Without I/O, as all of `holdmq.commands`, which hands these names on.
-"""
+"""A command: words to send, a parser for the reply, and the nodes of a cluster that it goes to; without I/O."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,14 +14,20 @@ T = TypeVar("T")
 
 
 class Scope(Enum):
-    """Which nodes of a cluster a command goes to."""
+    """The nodes of a cluster that a command goes to."""
 
-    KEY = "the node that has the key: the library finds it"
-    FIRST = "the node that has the slot of the first argument, which is a channel and, to the server, no key"
-    ALL = "all primaries, each of which knows a part"
-    SLOTS = "all primaries, each of which serves the slots that it has"
-    SHARD = "the node that has the slot of `Command.key`, which is derived from the arguments"
-    TOPIC = "the node that has the shard of a store of history (first argument) to which a topic (second) belongs"
+    KEY = "key"
+    """The node of the command's key, which the library finds."""
+    FIRST = "first"
+    """The node of the slot of the first argument: a channel or a store, which is not a key to the server."""
+    ALL = "all"
+    """All primaries. Each knows a part."""
+    SLOTS = "slots"
+    """All primaries. Each serves its own slots."""
+    SHARD = "shard"
+    """The node of the slot of `Command.key`, which is derived from the arguments."""
+    TOPIC = "topic"
+    """The node of the shard of a history store (first argument) that a topic (second argument) belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,12 @@ class Command(Generic[T]):
     """A command that is ready to be sent.
 
     Attributes:
-        words: name and arguments, in the form in which redis-py's `execute_command` takes them.
+        words: the name and the arguments, as redis-py's `execute_command` takes them.
         parse: makes the typed result from the raw reply.
-        text: whether the reply is decoded as the client says (`decode_responses`), instead of never.
-        scope: which nodes of a cluster it goes to.
-        merge: makes one result of those of all nodes (scopes ALL and SLOTS only).
-        key: the key that tells the node (scope SHARD only).
+        text: whether the reply follows `decode_responses` of the client. Other replies are never decoded.
+        scope: the nodes of a cluster that it goes to.
+        merge: makes one result from those of all nodes (scopes ALL and SLOTS only).
+        key: the key whose slot selects the node (scope SHARD only).
     """
 
     words: tuple[Word, ...]
@@ -55,14 +58,19 @@ class Command(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Served(Generic[T]):
-    """What a node replied for the slots that it served, and which it did not."""
+    """A node's reply to a command for some slots.
+
+    Attributes:
+        value: the result for the slots that the node served.
+        left: the slots that it did not serve.
+    """
 
     value: T
     left: tuple[SlotRange, ...]
 
 
 def for_slots(command: Command[T], ranges: Sequence[SlotRange]) -> Command[Served[T]]:
-    """The command, for some slots only (scope SLOTS)."""
+    """Restricts a command with the scope SLOTS to some slots."""
     arguments.instance("command", command, Command)
     for part in arguments.some("ranges", ranges, SLOTS):
         arguments.in_range("first slot", arguments.instance("a range", part, SlotRange).first, 0, SLOTS - 1)

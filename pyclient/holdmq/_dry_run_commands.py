@@ -1,4 +1,4 @@
-"""The commands `CHANNEL.DRYRUN`: words and replies, without I/O; `holdmq.commands` hands them on."""
+"""The commands `CHANNEL.DRYRUN`, without I/O; `holdmq.commands` exports them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +18,13 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class DryRunPage:
-    """A page of a report, and the cursor of the next one, None after the last."""
+    """A page of a dry run's report.
+
+    Attributes:
+        cursor: where to continue. None after the last page.
+        channels: the counts of the channels of this page.
+        summary: the totals.
+    """
 
     cursor: bytes | None
     channels: tuple[DryRunChannel, ...]
@@ -26,7 +32,7 @@ class DryRunPage:
 
 
 def channel_dryrun_start(*, lasting: Duration, policies: Text | None = None) -> Command[None]:
-    """`CHANNEL.DRYRUN START`: begins to count what a policy list would hold."""
+    """`CHANNEL.DRYRUN START`: starts to count what a policy list would hold."""
     words: list[Word] = ["CHANNEL.DRYRUN", "START", "SECONDS", seconds("seconds", lasting, 1, MAX_DRY_RUN_S)]
     if policies is not None:
         words += ["POLICIES", arguments.name("policies", policies)]
@@ -34,12 +40,12 @@ def channel_dryrun_start(*, lasting: Duration, policies: Text | None = None) -> 
 
 
 def channel_dryrun_stop() -> Command[bool]:
-    """`CHANNEL.DRYRUN STOP`: ends it; whether it was running."""
+    """`CHANNEL.DRYRUN STOP`: stops the dry run. Replies whether one was running."""
     return Command(("CHANNEL.DRYRUN", "STOP"), wire.flag)
 
 
 def channel_dryrun_report(cursor: bytes | None = None) -> Command[DryRunPage]:
-    """`CHANNEL.DRYRUN REPORT`: a page of what was counted, in the order of the names."""
+    """`CHANNEL.DRYRUN REPORT`: a page of the counts, ordered by channel."""
     words: list[Word] = ["CHANNEL.DRYRUN", "REPORT", "COUNT", PAGE]
     if cursor is not None:
         words += ["CURSOR", arguments.binary("cursor", cursor)]

@@ -1,4 +1,4 @@
-"""How long something lasts, as callers say it: seconds for the server. And the type of a time (`_history_times`)."""
+"""Durations in all forms that callers may use, and the type of a time (`_history_times`)."""
 
 import math
 import re
@@ -9,10 +9,10 @@ from holdmq import _arguments as arguments
 from holdmq.errors import ArgumentError
 
 Duration: TypeAlias = int | float | timedelta | str
-"""How long: seconds (`60`, `1.5`), a `timedelta`, or a text like `90s`, `15m`, `24h`, `7d`."""
+"""A duration: seconds (`60`, `1.5`), a `timedelta`, or a text like `90s`, `15m`, `24h`, `7d`."""
 
 Start: TypeAlias = str | int | float | datetime | timedelta
-"""Where to begin: `earliest`, `now`, a time (`datetime`, seconds since 1970 as `float`, milliseconds since 1970 as
+"""A place in time: `earliest`, `now`, a time (`datetime`, seconds since 1970 as `float`, milliseconds since 1970 as
 `int`, ISO 8601 text), or how long ago (`timedelta`, or a text like `90s`, `15m`, `24h`, `7d`)."""
 
 _TEXT = re.compile(r"(\d{1,18})([smhd])", re.ASCII)
@@ -20,10 +20,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds(name: str, value: Duration, low: int, high: int) -> int:
-    """Whole seconds; a part of a second counts as one, so that nothing ends too early.
+    """Converts a duration to whole seconds, rounded up, so that nothing ends too early.
 
     Raises:
-        ArgumentError: it is no such time, or outside of its limits.
+        ArgumentError: the value is not a duration, or out of range.
     """
     whole = _whole(value)
     if whole is None or not low <= whole <= high:

@@ -1,7 +1,4 @@
-"""Where a store of history is: over how many shards its topics are spread, and in which slots of a cluster those are.
-
-Without I/O; `holdmq.history_commands` hands these names on.
-"""
+"""The layout of a history store: its shards and their slots in a cluster; without I/O."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +13,11 @@ from holdmq.errors import NoStoreError
 from holdmq.replies import Text
 
 MAX_STORE_BYTES = 64
-"""Of the name of a store."""
+"""The maximum length of the name of a store."""
 MAX_SHARDS = 64
+"""The maximum number of shards of a store."""
 MAX_IMPORT = 10_000
-"""Most messages of one import."""
+"""The maximum number of messages in an import."""
 
 
 _STORE = re.compile(rb"[0-9A-Za-z._-]+")
@@ -30,9 +28,9 @@ class StoreLayout:
     """How a store spreads topics.
 
     Attributes:
-        seed: 32 hexadecimal digits.
-        shards: how many there are.
-        spread: over the first so many of them topics are spread.
+        seed: the seed of the hash, 32 hexadecimal digits.
+        shards: the number of shards.
+        spread: topics are spread over the first `spread` shards.
     """
 
     seed: str
@@ -40,9 +38,9 @@ class StoreLayout:
     spread: int
 
     def shard_of(self, topic: bytes) -> int:
-        """The shard of a topic.
+        """Returns the shard of a topic.
 
-        Example:
+        Examples:
             >>> StoreLayout("0" * 32, shards=4, spread=4).shard_of(b"a/b")
             0
         """
@@ -50,7 +48,7 @@ class StoreLayout:
         return core.topic_shard(topic, self.spread, seed=number)
 
     def split(self, messages: Iterable[tuple[str, bytes]]) -> dict[int, list[bytes]]:
-        """Records with their topics by the shards that the topics belong to."""
+        """Groups records by the shards of their topics."""
         groups: dict[int, list[bytes]] = {}
         for topic, record in messages:
             groups.setdefault(self.shard_of(wire.topic(topic)), []).append(record)
@@ -59,7 +57,14 @@ class StoreLayout:
 
 @dataclass(frozen=True, slots=True)
 class StoreCopy:
-    """What a node of a cluster knows of a store: seed, number of shards, last change (milliseconds since 1970)."""
+    """A cluster node's copy of a store's settings.
+
+    Attributes:
+        store: the store's name.
+        seed: the seed of the hash.
+        shards: the number of shards.
+        changed_ms: the time of the last change, in milliseconds since 1970.
+    """
 
     store: str
     seed: str
@@ -68,7 +73,7 @@ class StoreCopy:
 
 
 def store_name(store: Text) -> bytes:
-    """The name of a store as bytes."""
+    """Returns the name of a store as bytes."""
     raw = arguments.name("store", store, MAX_STORE_BYTES)
     if _STORE.fullmatch(raw) is None:
         raise arguments.wrong("store", store, "letters of ASCII, digits, '-', '_' and '.'")
@@ -76,17 +81,17 @@ def store_name(store: Text) -> bytes:
 
 
 def shard_key(store: Text, shard: int) -> bytes:
-    """The key of a shard's state, which tells its slot."""
+    """Returns the key of a shard's state. Its slot is the slot of the shard."""
     return b"{%b/%d}_history" % (store_name(store), arguments.in_range("shard", shard, 0, MAX_SHARDS - 1))
 
 
 def shard_slot(store: Text, shard: int) -> int:
-    """The slot of all keys of a shard."""
+    """Returns the slot of all keys of a shard."""
     return core.slot_of(shard_key(store, shard))
 
 
 def store_layout(store: Text, *, cluster: bool = False) -> Command[StoreLayout]:
-    """`HMGET` of the store's policy; in a cluster of the copy that its first shard has."""
+    """`HMGET` of the store's policy. In a cluster: of the copy of its first shard."""
 
     def parse(reply: object) -> StoreLayout:
         seed, spread, shards, removed = wire.array(reply, 4)
@@ -100,7 +105,7 @@ def store_layout(store: Text, *, cluster: bool = False) -> Command[StoreLayout]:
 
 
 def history_copies(store: Text) -> Command[tuple[StoreCopy, ...]]:
-    """`HISTORY.STORES` in a cluster: what each node knows of one store."""
+    """`HISTORY.STORES` in a cluster: each node's copy of one store."""
     name = wire.decoded(store_name(store))
 
     def merge(parts: Sequence[tuple[StoreCopy, ...]]) -> tuple[StoreCopy, ...]:
@@ -126,9 +131,9 @@ def _copy(fields: Mapping[str, Any]) -> StoreCopy:
 
 
 def filters_overlap(one: str, other: str) -> bool:
-    """Whether some topic matches both topic filters.
+    """Tells whether some topic matches both topic filters.
 
-    Example:
+    Examples:
         >>> filters_overlap("a/+/c", "+/b/#"), filters_overlap("a/#", "a"), filters_overlap("#", "$SYS/x")
         (True, True, False)
     """

@@ -1,7 +1,7 @@
-"""When a replay of history begins and ends, as callers say it; `holdmq.history_commands` hands these names on.
+"""The start and the end of a replay, in all forms that callers may use.
 
-A number without a unit is the one thing that is easily mistaken. So each kind has one meaning, int milliseconds and
-float seconds since 1970 (`time.time()`), and what would be another year than anybody can mean is refused.
+A number without a unit is easily misread. So an int is always milliseconds and a float always seconds since 1970
+(`time.time()`). A number that would give an implausible year is refused.
 """
 
 import math
@@ -15,8 +15,9 @@ from holdmq._durations import Start
 from holdmq.errors import ArgumentError
 
 MAX_MS = 2**48 - 1
+"""The latest time, in milliseconds since 1970."""
 LEAST_MS = 10**11
-"""1973 in milliseconds; in seconds it is the year 5138. Below, only 0 can be meant."""
+"""The year 1973 in milliseconds, or 5138 in seconds. Of smaller numbers only 0 is accepted."""
 
 _EXPECTED = (
     "expected earliest, now, a time (a datetime, ISO 8601 text, seconds since 1970 as float, milliseconds since 1970 "
@@ -28,15 +29,20 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def needs_clock(start: Start) -> bool:
-    """Whether the start counts from now."""
+    """Tells whether a start counts from now."""
     return start == "now" or isinstance(start, timedelta) or (isinstance(start, str) and bool(_AGE.fullmatch(start)))
 
 
 def time_ms(name: str, value: Start, now_ms: int = 0) -> int | None:
-    """The time in milliseconds since 1970, None for `earliest`; `now_ms` is for those that count from now.
+    """Converts a time to milliseconds since 1970. None for `earliest`.
+
+    Args:
+        name: the name of the argument, for errors.
+        value: the time.
+        now_ms: the present time, for values that count from now.
 
     Raises:
-        ArgumentError: it stands for no time, or for one that cannot be meant.
+        ArgumentError: the value is not a time, or an implausible one.
     """
     if isinstance(value, str):
         return _text_ms(name, value, now_ms)
@@ -53,7 +59,7 @@ def time_ms(name: str, value: Start, now_ms: int = 0) -> int | None:
 
 
 def end_ms(name: str, value: Start, now_ms: int = 0) -> int:
-    """The same for an end, which `earliest` cannot be."""
+    """Converts an end like `time_ms`. Refuses `earliest`."""
     at_ms = time_ms(name, value, now_ms)
     if at_ms is None:
         raise ArgumentError(
@@ -63,16 +69,16 @@ def end_ms(name: str, value: Start, now_ms: int = 0) -> int:
 
 
 def replay_needs_clock(start: Start) -> bool:
-    """`needs_clock` for the replay of a subscription."""
+    """Like `needs_clock`, for the replay of a subscription."""
     begin = start.removesuffix("!") if isinstance(start, str) else start
     return begin != "now" and needs_clock(begin)  # the server knows what "now" is
 
 
 def replay_text(start: Start, now_ms: int) -> str:
-    """Where the replay of a subscription begins, as commands take it; a text may end with `!`, for an application.
+    """The start of a subscription's replay as commands take it. A text may end with `!`, for an application.
 
     Raises:
-        ArgumentError: it stands for no time.
+        ArgumentError: the value is not a time.
     """
     mark = "!" if isinstance(start, str) and start.endswith("!") else ""
     begin = start.removesuffix("!") if isinstance(start, str) else start
@@ -130,7 +136,7 @@ def _text_ms(name: str, text: str, now_ms: int) -> int | None:
 
 
 def server_time_ms() -> Command[int]:
-    """`TIME`: the server's clock, milliseconds since 1970."""
+    """`TIME`: the server's clock in milliseconds since 1970."""
 
     def parse(reply: Any) -> int:
         seconds, microseconds = reply  # the libraries make a pair of it

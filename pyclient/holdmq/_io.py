@@ -26,25 +26,23 @@ READ_TIMEOUT_S = 30.0
 class AsyncClient(Protocol):
     """The shape of an asyncio client object."""
 
-    def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]:
-        """Sends a command."""
+    def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]: ...
 
     def __aenter__(self) -> Any:
-        """What tells it from a synchronous one."""
+        """Distinguishes it from a synchronous client."""
 
 
 class Client(Protocol):
     """The shape of a synchronous client object."""
 
-    def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Sends a command."""
+    def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
     def __enter__(self) -> Any:
-        """What tells it from an asyncio one."""
+        """Distinguishes it from an asyncio client."""
 
 
 def async_check_client(client: object) -> None:
-    """Refuses what is no asyncio client.
+    """Refuses a value that is not an asyncio client.
 
     Raises:
         ArgumentError: it cannot send commands, or is known to be of the other kind.
@@ -53,7 +51,7 @@ def async_check_client(client: object) -> None:
 
 
 def check_client(client: object) -> None:
-    """Refuses what is no synchronous client.
+    """Refuses a value that is not a synchronous client.
 
     Raises:
         ArgumentError: it cannot send commands, or is known to be of the other kind.
@@ -83,18 +81,17 @@ async def async_sleep(seconds: float) -> None:
 
 
 def sleep(seconds: float) -> None:
-    """Waits."""
     time.sleep(seconds)
 
 
 def async_cancellations() -> int:
-    """How often the running task was asked to end."""
+    """How often the running task was cancelled."""
     task = asyncio.current_task()
     return task.cancelling() if task else 0
 
 
 def cancellations() -> int:
-    """Nobody asks a thread to end."""
+    """Always 0: nobody cancels a thread."""
     return 0
 
 
@@ -113,7 +110,7 @@ def raise_if_cancelled(before: int) -> None:
 
 
 def async_connect(url: str, **options: Any) -> Any:
-    """An asyncio client of redis-py for the address; its commands wait for a connection if all are in use."""
+    """Makes an asyncio client of redis-py. Its commands wait for a connection if all are in use."""
     options = _identified(options)
     single = options.pop("single_connection_client", False)
     pool = redis.asyncio.BlockingConnectionPool.from_url(url, **{"max_connections": MAX_CONNECTIONS, **options})
@@ -123,7 +120,7 @@ def async_connect(url: str, **options: Any) -> Any:
 
 
 def connect(url: str, **options: Any) -> Any:
-    """A client of redis-py for the address; its commands wait for a connection if all are in use."""
+    """Makes a client of redis-py. Its commands wait for a connection if all are in use."""
     options = _identified(options)
     single = options.pop("single_connection_client", False)
     pool = redis.BlockingConnectionPool.from_url(url, **{"max_connections": MAX_CONNECTIONS, **options})
@@ -133,12 +130,12 @@ def connect(url: str, **options: Any) -> Any:
 
 
 def async_connect_cluster(url: str, **options: Any) -> Any:
-    """An asyncio client of redis-py for the cluster of which the address is a node."""
+    """Makes an asyncio client of redis-py for the cluster that the address is a node of."""
     return redis.asyncio.RedisCluster.from_url(url, **_identified(options))
 
 
 def connect_cluster(url: str, **options: Any) -> Any:
-    """A client of redis-py for the cluster of which the address is a node; it connects at once."""
+    """Makes a client of redis-py for the cluster that the address is a node of. It connects at once."""
     return redis.RedisCluster.from_url(url, **_identified(options))
 
 
@@ -153,9 +150,9 @@ def close(thing: Any) -> None:
 
 
 def async_renew(client: Any) -> bool:
-    """Forgets the connections of an event loop that was closed; False, if it is the client of a cluster.
+    """Drops the connections of a closed event loop. Returns False for a cluster client.
 
-    Its nodes have connections and locks of their own, which cannot be renewed from outside.
+    Its nodes have their own connections and locks, which cannot be renewed from outside.
     """
     reset = getattr(getattr(client, "connection_pool", None), "reset", None)
     if reset is not None:
@@ -164,29 +161,29 @@ def async_renew(client: Any) -> bool:
 
 
 def renew(client: Any) -> bool:
-    """The client of a cluster asks anew for the nodes: a fork may have copied a table that was half written."""
+    """Makes a cluster client reload its nodes: a fork may have copied a half-written table."""
     if hasattr(client, "get_primaries"):
         reload(client)
     return True
 
 
 async def async_nodes(client: Any) -> Any:
-    """The client of a cluster, once it knows the nodes: the asyncio one asks for them with its first command."""
+    """Returns the cluster client after it has learned the nodes. The asyncio client asks with its first command."""
     return await client.initialize()
 
 
 def nodes(client: Any) -> Any:
-    """The client of a cluster, which knows the nodes from the beginning."""
+    """Returns the cluster client, which knows the nodes from the beginning."""
     return client
 
 
 async def async_reload(client: Any) -> None:
-    """The client of a cluster asks anew which node has which slot."""
+    """Makes a cluster client reload the table of slots."""
     await client.nodes_manager.initialize()
 
 
 def reload(client: Any) -> None:
-    """The client of a cluster asks anew which node has which slot."""
+    """Makes a cluster client reload the table of slots."""
     client.nodes_manager.initialize()
 
 
@@ -196,18 +193,18 @@ async def async_ask(
     words: Sequence[Any],
     options: Mapping[str, Any],
 ) -> Any:
-    """What one node of a cluster replies; its redirections are raised, not followed."""
+    """Returns the reply of one node of a cluster. Raises redirections instead of following them."""
     return await node.execute_command(*words, **options)
 
 
 def ask(client: Any, node: Any, words: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """What one node of a cluster replies; its redirections are raised, not followed."""
+    """Returns the reply of one node of a cluster. Raises redirections instead of following them."""
     connection_to = getattr(client, "get_redis_connection", None) or client.get_valkey_connection
     return connection_to(node).execute_command(*words, **options)
 
 
 async def async_read(pubsub: Any, timeout: float) -> Any:  # noqa: ASYNC109 - redis-py's own time limit
-    """The next raw pub/sub reply, None if none comes within so many seconds.
+    """Returns the next raw pub/sub reply. None if none comes in time.
 
     It is the connection that is read: when that is lost, `parse_response` of redis-py connects and subscribes again by
     itself, and then raises all the same if it has no tries left (it has none by default). Whoever makes a new pub/sub
@@ -217,7 +214,7 @@ async def async_read(pubsub: Any, timeout: float) -> Any:  # noqa: ASYNC109 - re
 
 
 def read(pubsub: Any, timeout: float) -> Any:
-    """The next raw pub/sub reply, None if none comes within so many seconds; see `async_read`.
+    """Returns the next raw pub/sub reply. None if none comes in time; see `async_read`.
 
     A message that has begun must not be given up, which would cost the connection: whether it has begun and whether it
     has ended are asked for one after the other, with time limits of their own.
@@ -230,33 +227,33 @@ def read(pubsub: Any, timeout: float) -> Any:
 
 @functools.cache
 def _rest(connection: type) -> dict[str, float]:
-    """How long the rest of a message may take, for connections that can be told so (those of valkey-py cannot)."""
+    """How long the rest of a message may take, for connections that accept a limit (those of valkey-py do not)."""
     known = inspect.signature(cast("Any", connection).read_response).parameters
     return {"timeout": READ_TIMEOUT_S} if "timeout" in known else {}
 
 
 async def async_ping(pubsub: Any, text: str) -> None:
-    """Sends a PING on a connection with subscriptions; like `async_read`, without a try to come back."""
+    """Sends a PING on a connection with subscriptions. Like `async_read`, it does not reconnect."""
     await pubsub.connection.send_command("PING", text, check_health=False)
 
 
 def ping(pubsub: Any, text: str) -> None:
-    """Sends a PING on a connection with subscriptions; like `read`, without a try to come back."""
+    """Sends a PING on a connection with subscriptions. Like `read`, it does not reconnect."""
     pubsub.connection.send_command("PING", text, check_health=False)
 
 
 async def async_handle(pubsub: Any, reply: Any) -> Any:
-    """The library's own reading of a raw pub/sub reply."""
+    """Passes a raw pub/sub reply to the library's own handler."""
     return await pubsub.handle_message(reply)
 
 
 def handle(pubsub: Any, reply: Any) -> Any:
-    """The library's own reading of a raw pub/sub reply."""
+    """Passes a raw pub/sub reply to the library's own handler."""
     return pubsub.handle_message(reply)
 
 
 def _identified(options: dict[str, Any]) -> dict[str, Any]:
-    """CLIENT LIST shall tell whose connection it is."""
+    """Options that name HoldMQ in CLIENT LIST."""
     if "driver_info" not in options and "lib_name" not in options:
         driver = redis.DriverInfo().add_upstream_driver("holdmq", metadata.version("holdmq"))
         options = {**options, "driver_info": driver}

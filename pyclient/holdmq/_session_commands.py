@@ -1,7 +1,4 @@
-"""The commands about sessions without I/O: words to send, and a parser; `holdmq.commands` hands them on.
-
-A wrong argument raises `ArgumentError` before anything is sent.
-"""
+"""The commands about sessions, without I/O; `holdmq.commands` exports them."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -37,23 +34,26 @@ from holdmq.replies import (
 )
 
 MAX_LIMIT = 65535
-"""Most messages in a session's queue: one for each packet identifier."""
+"""The maximum number of messages in a session's queue: one for each packet identifier."""
 MAX_TTL_S = 2**31 - 1
+"""The longest time to live of a message, in seconds."""
 MAX_EXPIRY_S = 2**32 - 1
+"""The longest expiry of a session, in seconds."""
 MAX_QUEUE_BYTES = 2**40
 MAX_QUOTA = 2**40
 MAX_BATCH = 1000
-"""Most payloads of one batch of a producer."""
+"""The maximum number of payloads in a batch of a producer."""
 MAX_COUNT = 10_000
-"""Most messages of one page."""
+"""The maximum number of messages in a page."""
 MAX_PACKET_ID = 65535
+"""The largest packet identifier."""
 MAX_CLIENT_ID_BYTES = 65535
-"""Of a client id, as of any text in MQTT."""
+"""The maximum length of a client id, as of any text in MQTT."""
 MAX_NAME_BYTES = 1024
-"""Of an owner, a producer and a prefix."""
+"""The maximum length of the name of an owner or producer, and of a prefix."""
 MAX_IDENTITY_BYTES = 2048
 MAX_SERIAL = 2**52
-"""Largest serial that an import may bring along."""
+"""The largest serial of an imported message."""
 
 
 def session_add(
@@ -65,9 +65,9 @@ def session_add(
     producer: tuple[Text, int] | None = None,
     prefix: Text = b"",
 ) -> Command[AddResult]:
-    """`SESSION.ADD`: appends messages that share one TTL (seconds; None: the server's default).
+    """`SESSION.ADD`: appends messages with the same time to live.
 
-    With `producer`, a name and the number of the batch, a batch that is sent again is not stored again.
+    With `producer` (a name and the number of the batch), a repeated batch is not stored again.
     """
     words = [*_session("SESSION.ADD", client_id, prefix), *_add_options(limit, ttl, producer), "MESSAGES"]
     most = arguments.MAX_WORDS if producer is None else MAX_BATCH
@@ -84,7 +84,7 @@ def session_add_expiring(
     producer: tuple[Text, int] | None = None,
     prefix: Text = b"",
 ) -> Command[AddResult]:
-    """`SESSION.ADD … EXPIRING`: appends messages with a TTL each (seconds; None: `ttl` or the server's default)."""
+    """`SESSION.ADD … EXPIRING`: appends messages that each have their own time to live. None means `ttl`."""
     words = [*_session("SESSION.ADD", client_id, prefix), *_add_options(limit, ttl, producer), "EXPIRING"]
     most = arguments.MAX_WORDS if producer is None else MAX_BATCH
     for message in arguments.some("messages", messages, most):
@@ -104,7 +104,7 @@ def session_import(
     producer: tuple[Text, int] | None = None,
     prefix: Text = b"",
 ) -> Command[ImportResult]:
-    """`SESSION.IMPORT`: a queue from elsewhere, in one step; with `producer` (name, number of the call) once."""
+    """`SESSION.IMPORT`: imports a queue in one step. With `producer` (name and number of the call), once."""
     words = _session("SESSION.IMPORT", client_id, prefix)
     if arguments.flag("merge", merge):
         words.append("MERGE")
@@ -135,7 +135,7 @@ def session_fetch(
     epoch: int = 0,
     prefix: Text = b"",
 ) -> Command[Page]:
-    """`SESSION.FETCH`: the queue from behind the serial `after`, or the next within `window`, or what is in flight."""
+    """`SESSION.FETCH`: the queue after the serial `after`, or the next messages within `window`, or those in flight."""
     arguments.in_range("after", after, 0, wire.MAX_NUMBER)
     if (after != 0) + (window is not None) + arguments.flag("inflight", inflight) > 1:
         raise ArgumentError("two of after, window and inflight were given; expected one at most")
@@ -165,31 +165,31 @@ def session_ack_next(
 
 
 def session_sent(client_id: Text, serial: int, *, epoch: int = 0, prefix: Text = b"") -> Command[None]:
-    """`SESSION.SENT`: the messages up to `serial` were handed to the client by other ways."""
+    """`SESSION.SENT`: records that messages up to `serial` reached the client by another way."""
     words = [*_session("SESSION.SENT", client_id, prefix), *_epoch(epoch)]
     return Command((*words, arguments.in_range("serial", serial, 0, wire.MAX_NUMBER)), wire.ok)
 
 
 def session_release(client_id: Text, packet_ids: Sequence[int], *, epoch: int = 0, prefix: Text = b"") -> Command[int]:
-    """`SESSION.RELEASE`: PUBREC was received; replies how many messages were there."""
+    """`SESSION.RELEASE`: records a PUBREC. Replies how many of the messages were in the queue."""
     words = [*_session("SESSION.RELEASE", client_id, prefix), *_epoch(epoch)]
     return Command((*words, *_packet_ids(packet_ids)), wire.integer)
 
 
 def session_receive(client_id: Text, packet_id: int, *, epoch: int = 0, prefix: Text = b"") -> Command[bool]:
-    """`SESSION.RECEIVE`: an incoming QoS 2 message; True if it is the first time."""
+    """`SESSION.RECEIVE`: records an incoming QoS 2 message. Replies True if it is new."""
     words = [*_session("SESSION.RECEIVE", client_id, prefix), *_epoch(epoch)]
     return Command((*words, arguments.in_range("packet_id", packet_id, 1, MAX_PACKET_ID)), wire.flag)
 
 
 def session_complete(client_id: Text, packet_ids: Sequence[int], *, epoch: int = 0, prefix: Text = b"") -> Command[int]:
-    """`SESSION.COMPLETE`: PUBREL was received; replies how many identifiers were known."""
+    """`SESSION.COMPLETE`: records a PUBREL. Replies how many packet identifiers were in use."""
     words = [*_session("SESSION.COMPLETE", client_id, prefix), *_epoch(epoch)]
     return Command((*words, *_packet_ids(packet_ids)), wire.integer)
 
 
 def session_last(client_id: Text, *, prefix: Text = b"") -> Command[int]:
-    """`SESSION.LAST`: the last packet identifier handed out, 0 if none."""
+    """`SESSION.LAST`: the packet identifier assigned last, or 0."""
     return Command(tuple(_session("SESSION.LAST", client_id, prefix)), wire.integer)
 
 
@@ -199,7 +199,7 @@ def session_info(client_id: Text, *, prefix: Text = b"") -> Command[SessionInfo]
 
 
 def session_drop(client_id: Text, *, epoch: int = 0, prefix: Text = b"") -> Command[int]:
-    """`SESSION.DROP`: removes everything the session has; replies how many messages that were."""
+    """`SESSION.DROP`: removes the session. Replies how many messages it had."""
     return Command((*_session("SESSION.DROP", client_id, prefix), *_epoch(epoch)), wire.integer)
 
 
@@ -216,7 +216,7 @@ def session_open(  # noqa: PLR0913 - the options of the command
     identity: Text | None = None,
     prefix: Text = b"",
 ) -> Command[OpenResult]:
-    """`SESSION.OPEN`: takes the session over or creates it (expiry and lease in seconds)."""
+    """`SESSION.OPEN`: creates the session or takes it over."""
     words = [*_session("SESSION.OPEN", client_id, prefix), "OWNER", _owner(owner)]
     if arguments.flag("clean", clean):
         words.append("CLEAN")
@@ -270,7 +270,7 @@ def session_list(
 
 
 def session_owner(name: Text, lease: Duration) -> Command[None]:
-    """`SESSION.OWNER`: the heartbeat of an owner of sessions (lease in seconds, 0: it is gone)."""
+    """`SESSION.OWNER`: the heartbeat of an owner of sessions. A lease of 0 means that the owner is gone."""
     words = ("SESSION.OWNER", _owner(name), "LEASE", seconds("lease", lease, 0, MAX_EXPIRY_S))
     return Command(words, wire.ok, scope=Scope.FIRST)
 
@@ -289,10 +289,7 @@ def session_close(
     will: bool = False,
     prefix: Text = b"",
 ) -> Command[None]:
-    """`SESSION.CLOSE`: the connection is gone; the session lives on for its expiry (seconds).
-
-    `will`: it was lost, so the will is published; else it is discarded.
-    """
+    """`SESSION.CLOSE`: ends the client's connection. With `will`, the will is published; otherwise it is discarded."""
     words = [*_session("SESSION.CLOSE", client_id, prefix), *_epoch(epoch)]
     if expiry is not None:
         words += ["EXPIRY", seconds("expiry", expiry, 0, MAX_EXPIRY_S)]
@@ -306,7 +303,7 @@ def session_close(
 def session_subscribe(
     client_id: Text, filters: Mapping[str, SubscriptionOptions], *, epoch: int = 0, prefix: Text = b""
 ) -> Command[tuple[bool, ...]]:
-    """`SESSION.SUBSCRIBE`: True for each filter that is new, False where the options were replaced."""
+    """`SESSION.SUBSCRIBE`: replies True for each new filter, False for one whose options were replaced."""
     words = [*_session("SESSION.SUBSCRIBE", client_id, prefix), *_epoch(epoch)]
     for topic_filter, options in arguments.some("filters", arguments.mapping("filters", filters).items()):
         text = arguments.instance(f"value of {topic_filter!r}", options, SubscriptionOptions).text
@@ -324,7 +321,7 @@ def session_replay(
     epoch: int = 0,
     prefix: Text = b"",
 ) -> Command[ReplayResult]:
-    """`SESSION.REPLAY`: reads history on for the subscriptions that replay it, into the session's queue."""
+    """`SESSION.REPLAY`: reads more history into the queue, for subscriptions that start in the past."""
     words = [*_session("SESSION.REPLAY", client_id, prefix), *_epoch(epoch)]
     numbers = (("COUNT", "count", count), ("BYTES", "max_bytes", max_bytes), ("VISIT", "visit", visit))
     for word, name, value in (*numbers, ("QUEUE", "queue", queue)):
@@ -336,7 +333,7 @@ def session_replay(
 def session_unsubscribe(
     client_id: Text, filters: Sequence[str], *, epoch: int = 0, prefix: Text = b""
 ) -> Command[tuple[bool, ...]]:
-    """`SESSION.UNSUBSCRIBE`: True for each filter that was there."""
+    """`SESSION.UNSUBSCRIBE`: replies True for each filter that the session had."""
     words = [*_session("SESSION.UNSUBSCRIBE", client_id, prefix), *_epoch(epoch)]
     words += [wire.topic_filter(topic_filter) for topic_filter in arguments.some("filters", filters)]
     return Command(tuple(words), parsing.flags)
@@ -350,7 +347,7 @@ def session_subscriptions(client_id: Text, *, prefix: Text = b"") -> Command[dic
 def session_deliver(
     client_id: Text, messages: Sequence[Message], *, epoch: int = 0, prefix: Text = b""
 ) -> Command[int]:
-    """`SESSION.DELIVER`: messages as a publish that matches would deliver them; replies how many were."""
+    """`SESSION.DELIVER`: delivers messages like matching publishes. Replies how many were delivered."""
     words = [*_session("SESSION.DELIVER", client_id, prefix), *_epoch(epoch)]
     words += [
         arguments.instance("a message", message, Message).to_record()

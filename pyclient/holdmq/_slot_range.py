@@ -1,15 +1,21 @@
-"""Slots of a cluster, as nodes name those that they did not serve."""
+"""Ranges of slots of a cluster."""
 
 from dataclasses import dataclass
 from typing import Final
 
 SLOTS: Final = 16384
-"""Slots of a cluster."""
+"""The number of slots of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotRange:
-    """Slots of a cluster, both ends included, and where to ask for them: `host:port`, empty if that is not known."""
+    """A range of slots of a cluster.
+
+    Attributes:
+        first: the first slot.
+        last: the last slot, included.
+        address: the node to ask for them, `host:port`. Empty if it is unknown.
+    """
 
     first: int
     last: int

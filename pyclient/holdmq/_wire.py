@@ -24,7 +24,7 @@ MAX_PRODUCER_BYTES = 255
 
 
 def topic(topic: str) -> bytes:
-    """A topic name, if MQTT allows it."""
+    """Returns a topic name that MQTT allows."""
     raw = arguments.name("topic", topic)
     try:
         core.check_topic_name(raw)
@@ -34,7 +34,7 @@ def topic(topic: str) -> bytes:
 
 
 def topic_filter(topic_filter: str) -> bytes:
-    """A topic filter, if MQTT allows it."""
+    """Returns a topic filter that MQTT allows."""
     raw = arguments.name("filter", topic_filter)
     try:
         core.check_topic_filter(raw)
@@ -44,13 +44,13 @@ def topic_filter(topic_filter: str) -> bytes:
 
 
 def packed(words: Sequence[Word]) -> bytes:
-    """A command as RESP, as it goes over the wire."""
+    """Encodes a command as RESP."""
     parts = [str(word).encode() if isinstance(word, (str, int)) else bytes(word) for word in words]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
 
 
 def chunk_words(producer: ProducerChunk | None) -> list[Word]:
-    """`PRODUCER id epoch chunk` of what is written, or nothing."""
+    """The words `PRODUCER id epoch chunk`, or none."""
     if producer is None:
         return []
     arguments.instance("producer", producer, ProducerChunk)
@@ -66,19 +66,18 @@ def chunk_words(producer: ProducerChunk | None) -> list[Word]:
 
 
 def wrong(reply: object, expected: str) -> UnexpectedReplyError:
-    """What to raise for a reply of another form than documented."""
+    """Returns the error for a reply with an undocumented form."""
     return UnexpectedReplyError(f"the server replied {reply!r:.200}; expected {expected}")
 
 
 def integer(reply: object) -> int:
-    """An integer."""
     if not isinstance(reply, int) or isinstance(reply, bool):
         raise wrong(reply, "an integer")
     return reply
 
 
 def number(reply: object) -> int:
-    """An integer, or a string that holds one."""
+    """Reads an integer, or a string that contains one."""
     if isinstance(reply, bytes) and reply.isdigit():
         return int(reply)
     return integer(reply)
@@ -92,19 +91,18 @@ def array(reply: object, length: int | None = None) -> list[Any]:
 
 
 def string(reply: object) -> bytes:
-    """A string as bytes."""
     if not isinstance(reply, bytes):
         raise wrong(reply, "a string")
     return reply
 
 
 def decoded(reply: object) -> str:
-    """A string as text; bytes that are no UTF-8 survive as surrogates."""
+    """Reads a string as text. Bytes that are not UTF-8 become surrogates."""
     return string(reply).decode("utf-8", "surrogateescape")
 
 
 def mapping(reply: object) -> dict[str, Any]:
-    """RESP3 has maps; RESP2 has arrays of keys and values in turn."""
+    """Reads a map (RESP3), or an array of keys and values in turn (RESP2)."""
     if isinstance(reply, list) and len(reply) % 2 == 0:
         return {decoded(key): value for key, value in zip(reply[::2], reply[1::2], strict=True)}
     if not isinstance(reply, dict):
@@ -113,16 +111,14 @@ def mapping(reply: object) -> dict[str, Any]:
 
 
 def ok(reply: object) -> None:
-    """Nothing but OK."""
+    """Accepts only OK."""
     if reply not in (b"OK", "OK", True):
         raise wrong(reply, "OK")
 
 
 def flag(reply: object) -> bool:
-    """0 or 1."""
     return bool(integer(reply))
 
 
 def names(reply: object) -> tuple[str, ...]:
-    """An array of strings as text."""
     return tuple(decoded(item) for item in array(reply))

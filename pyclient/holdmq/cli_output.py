@@ -1,4 +1,4 @@
-"""What the commands of `holdmq`, and those of other packages, have in common: printing results, showing errors."""
+"""Prints the results and errors of the commands of `holdmq`, also of commands that other packages add."""
 
 import json
 import re
@@ -14,6 +14,8 @@ import redis
 
 from holdmq.errors import ArgumentError
 
+__all__ = ["Group", "Output", "Seconds", "content", "limited", "output", "plain", "shown"]
+
 T = TypeVar("T")
 
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -26,7 +28,7 @@ class Output:
         self._json = as_json
 
     def fields(self, values: dict[str, Any]) -> None:
-        """One thing with named fields."""
+        """Prints named fields of one thing."""
         if self._json:
             self._dump(values)
             return
@@ -35,7 +37,7 @@ class Output:
             click.echo(f"{name:{width}}  {shown(value)}")
 
     def rows(self, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Several things of one kind; they are printed as they come, with tabs between the columns."""
+        """Prints rows as they come, with tabs between the columns."""
         if self._json:
             for row in rows:
                 self._dump(dict(zip(names, row, strict=True)))
@@ -47,7 +49,7 @@ class Output:
             click.echo("\t".join(shown(value) for value in row))
 
     def value(self, name: str, value: Any) -> None:
-        """One value."""
+        """Prints one value."""
         if self._json:
             self._dump({name: value})
         else:
@@ -59,7 +61,7 @@ class Output:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON can hold it; bytes that are no UTF-8 are shown with backslashes."""
+    """Converts a value for JSON. Bytes that are not UTF-8 become backslash escapes."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, datetime):
@@ -68,7 +70,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """The value as a person reads it, without control characters."""
+    """Converts a value to text for people, without control characters."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -77,10 +79,10 @@ def shown(value: Any) -> str:
 
 
 class Seconds(click.ParamType[float]):
-    """How long something lasts: seconds (`90`, `1.5`), or a number with a unit (`90s`, `15m`, `24h`, `7d`).
+    """An option type for durations: seconds (`90`, `1.5`), or a number with a unit (`90s`, `15m`, `24h`, `7d`).
 
     Args:
-        positive: 0 is refused.
+        positive: whether to refuse 0.
     """
 
     name = "seconds"
@@ -90,7 +92,7 @@ class Seconds(click.ParamType[float]):
         self._positive = positive
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """So many seconds; a whole number of them is an int."""
+        """Converts the text to seconds. A whole number is an int."""
         found = self._form.fullmatch(str(value))
         number = float(found[1]) * UNITS_S[found[2]] if found else -1.0
         if number < 0 or (self._positive and number == 0):
@@ -100,7 +102,7 @@ class Seconds(click.ParamType[float]):
 
 
 class Group(click.Group):
-    """Shows what the server or the client refused as an error of the command line."""
+    """A click group that shows errors of the server and the client as errors of the command line."""
 
     def invoke(self, context: click.Context) -> Any:
         """Runs the command."""
@@ -113,18 +115,18 @@ class Group(click.Group):
 
 
 def output() -> Output:
-    """Where results go."""
+    """Returns the output of the running command."""
     found: Output = click.get_current_context().meta["holdmq.output"]
     return found
 
 
 def content(word: str) -> bytes:
-    """The content of a message as it was given on the command line."""
+    """Returns the content of a message given on the command line. `-` reads the standard input."""
     return sys.stdin.buffer.read() if word == "-" else word.encode("utf-8", "surrogateescape")
 
 
 def limited(messages: Iterable[T], count: int | None) -> Iterable[T]:
-    """At most so many messages, without waiting for one more."""
+    """Yields at most `count` messages, without waiting for one more."""
     for number, message in enumerate(messages, 1):
         yield message
         if number == count:

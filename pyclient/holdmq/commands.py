@@ -1,16 +1,13 @@
-"""HoldMQ's commands without I/O: each function checks its arguments and returns the words to send and a parser.
+"""HoldMQ's commands without I/O: each function checks its arguments and returns a `Command`.
 
-The one place in Python that knows the syntax of docs/commands/. The synchronous client, the asyncio client and
-pipelines send what is built here. Invariants:
+A `Command` has the words to send and a parser for the reply. Send it with `HoldMQ.execute`, or queue it in a pipeline.
+Both clients send their own commands in this way.
 
-1. A wrong argument raises `ArgumentError` here, before anything is sent; it names the argument and what was expected.
-2. A reply of another form than documented raises `UnexpectedReplyError`; nothing is guessed. RESP2 and RESP3 differ in
-   maps only, and both are read.
-3. Nothing here depends on `decode_responses`: all but the commands marked `text` are read undecoded.
+1. A wrong argument raises `ArgumentError` before anything is sent. The error names the argument and what is accepted.
+2. A reply with an undocumented form raises `UnexpectedReplyError`. RESP2 and RESP3 are both understood.
+3. Replies do not depend on `decode_responses`, except for commands with `text`.
 
-Building is O(words).
-
-Example:
+Examples:
     >>> command = session_ack("device-1", [7, 8])
     >>> command.words
     ('SESSION.ACK', b'{device-1}', 'EPOCH', 0, 7, 8)
@@ -25,7 +22,7 @@ from holdmq import _arguments as arguments
 from holdmq import _wire as wire
 from holdmq import core
 from holdmq._command import Command, Scope, Served, for_slots
-from holdmq._dry_run_commands import channel_dryrun_report, channel_dryrun_start, channel_dryrun_stop
+from holdmq._dry_run_commands import DryRunPage, channel_dryrun_report, channel_dryrun_start, channel_dryrun_stop
 from holdmq._durations import Duration, seconds
 from holdmq._session_commands import (
     MAX_BATCH,
@@ -77,6 +74,7 @@ __all__ = [
     "MAX_TTL_S",
     "SLOTS",
     "Command",
+    "DryRunPage",
     "Scope",
     "Served",
     "SlotRange",
@@ -128,14 +126,14 @@ __all__ = [
 ]
 
 MAX_RETAINED = 1_000_000
-"""Most retained messages that one command lists."""
+"""The maximum number of retained messages that one command lists."""
 
 
 # --- Channels ---------------------------------------------------------------------------------------------------------
 
 
 def channel_publish(channel: Text, message: Payload, *, producer: ProducerChunk | None = None) -> Command[int]:
-    """`CHANNEL.PUBLISH`: the number of receivers; -1 for a chunk of the producer that is a repetition."""
+    """`CHANNEL.PUBLISH`: publishes a message. Replies the number of receivers, or -1 for a repeated chunk."""
     words = (
         "CHANNEL.PUBLISH",
         arguments.name("channel", channel),
@@ -146,7 +144,7 @@ def channel_publish(channel: Text, message: Payload, *, producer: ProducerChunk 
 
 
 def channel_spublish(channel: Text, message: Payload, *, producer: ProducerChunk | None = None) -> Command[int]:
-    """`CHANNEL.SPUBLISH`: the receivers that a shard channel has on its node; -1 for a repetition."""
+    """`CHANNEL.SPUBLISH`: publishes to a shard channel. Replies the number of receivers, or -1 for a repeated chunk."""
     words = (
         "CHANNEL.SPUBLISH",
         arguments.name("channel", channel),
@@ -157,34 +155,34 @@ def channel_spublish(channel: Text, message: Payload, *, producer: ProducerChunk
 
 
 def channel_last(channel: Text) -> Command[Text | None]:
-    """`CHANNEL.LAST`: the last message that the channel keeps."""
+    """`CHANNEL.LAST`: the most recent message, if the channel keeps it."""
     return Command(("CHANNEL.LAST", arguments.name("channel", channel)), _optional_text, text=True)
 
 
 def channel_policy(channel: Text) -> Command[ChannelPolicy | None]:
-    """`CHANNEL.POLICY`: the rule that holds for the channel."""
+    """`CHANNEL.POLICY`: the policy rule that applies to the channel."""
     return Command(("CHANNEL.POLICY", arguments.name("channel", channel)), _parse_policy, scope=Scope.FIRST)
 
 
 def channel_range(channel: Text, start: int, stop: int) -> Command[list[Text]]:
-    """`CHANNEL.RANGE`: messages that the channel holds, ends included; oldest message first."""
+    """`CHANNEL.RANGE`: kept messages by position, both ends included, oldest first."""
     arguments.in_range("start", start, 0, wire.MAX_NUMBER)
     arguments.in_range("stop", stop, start, wire.MAX_NUMBER)
     return Command(("CHANNEL.RANGE", arguments.name("channel", channel), start, stop), _parse_texts, text=True)
 
 
 def channel_len(channel: Text) -> Command[int]:
-    """`CHANNEL.LEN`: how many messages the channel holds."""
+    """`CHANNEL.LEN`: the number of kept messages."""
     return Command(("CHANNEL.LEN", arguments.name("channel", channel)), wire.integer)
 
 
 def channel_list_key(channel: Text) -> Command[Text]:
-    """`CHANNEL.KEY`: the name of the list that holds the channel's messages."""
+    """`CHANNEL.KEY`: the name of the list with the kept messages."""
     return Command(("CHANNEL.KEY", arguments.name("channel", channel)), _text, text=True)
 
 
 MAX_PIPELINE = 1024
-"""Most publishes of one `topic_pipeline`."""
+"""The maximum number of publishes in a `topic_pipeline`."""
 
 
 # --- Topics -----------------------------------------------------------------------------------------------------------
@@ -201,10 +199,10 @@ def topic_publish(
     properties: bytes = b"",
     producer: ProducerChunk | None = None,
 ) -> Command[int]:
-    """`TOPIC.PUBLISH`: the number of sessions reached (properties as MQTT 5.0 encodes them).
+    """`TOPIC.PUBLISH`: publishes a message. Arguments as for `Topics.publish`.
 
-    The ttl is in seconds; 0 is for who is connected now.
-    -1 for a packet identifier of the publisher, or a chunk of the producer, that is a repetition.
+    Replies the number of sessions reached. -1 for a repeated packet identifier of the publisher, or a repeated chunk of
+    the producer.
     """
     words: list[Word] = [
         "TOPIC.PUBLISH",
@@ -226,10 +224,9 @@ def topic_publish(
 
 
 def topic_pipeline(publishes: Sequence[Command[int]]) -> Command[list[int | Exception]]:
-    """`TOPIC.PIPELINE`: runs publishes, made by `topic_publish`, as one command; not for a cluster.
+    """`TOPIC.PIPELINE`: runs publishes made by `topic_publish` as one command. Not for a cluster.
 
-    Returns:
-        What each of them replied: the sessions reached, -1 for a repetition, or the error that it got.
+    Replies the result of each publish: the number of sessions reached, -1 for a repetition, or its error.
     """
     words = [
         arguments.instance("one of the publishes", publish, Command).words
@@ -247,7 +244,7 @@ def topic_pipeline(publishes: Sequence[Command[int]]) -> Command[list[int | Exce
 
 
 def topic_mpublish(messages: Sequence[Message]) -> Command[tuple[int, int, int]]:
-    """`TOPIC.MPUBLISH`: publishes messages in one step; replies published, known before (0 here), sessions reached."""
+    """`TOPIC.MPUBLISH`: publishes messages in one step. Replies three counts: published, repeated (0), reached."""
     words: list[Word] = ["TOPIC.MPUBLISH", "RECORD"]
     words += [
         arguments.instance("a message", message, Message).to_record()
@@ -262,12 +259,11 @@ def topic_mpublish(messages: Sequence[Message]) -> Command[tuple[int, int, int]]
 
 
 def topic_commit(last: ProducerChunk) -> Command[tuple[int, int]]:
-    """`TOPIC.COMMIT`: all slots of a cluster have what the producer published up to this number, its chunk.
+    """`TOPIC.COMMIT`: tells a cluster that all slots have the producer's messages up to this chunk.
 
-    For `for_slots`: first for the slot of `{id}_producer` alone, then, when that has been noted, for all.
+    Send it with `for_slots`: first to the slot of `{id}_producer`, then, after the reply, to all slots.
 
-    Returns:
-        1 if the node noted it, else 0; and how many notes of slots end.
+    Replies 1 if the node recorded it, else 0, and how many records of slots it removed.
     """
     _producer, *words = wire.chunk_words(arguments.instance("last", last, ProducerChunk))
 
@@ -283,7 +279,7 @@ def _sums(parts: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def topic_retained(topic_filter: str, *, count: int | None = None) -> Command[tuple[str, ...]]:
-    """`TOPIC.RETAINED`: topics with a retained message that the filter matches."""
+    """`TOPIC.RETAINED`: the topics that match the filter and have a retained message."""
     words: list[Word] = ["TOPIC.RETAINED", wire.topic_filter(topic_filter)]
     if count is not None:
         words += ["COUNT", arguments.in_range("count", count, 1, MAX_RETAINED)]
@@ -295,7 +291,7 @@ def topic_retained(topic_filter: str, *, count: int | None = None) -> Command[tu
 
 
 def topic_retained_values(topic_filter: str, *, count: int | None = None) -> Command[tuple[Message, ...]]:
-    """`TOPIC.RETAINED … VALUES`: the retained messages themselves, in the order of their topics."""
+    """`TOPIC.RETAINED … VALUES`: the retained messages whose topics match the filter, ordered by topic."""
     words: list[Word] = ["TOPIC.RETAINED", wire.topic_filter(topic_filter), "VALUES"]
     if count is not None:
         words += ["COUNT", arguments.in_range("count", count, 1, MAX_RETAINED)]
@@ -315,12 +311,12 @@ def topic_retained_values(topic_filter: str, *, count: int | None = None) -> Com
 
 
 def retained_fields(topic: str) -> Command[Message | None]:
-    """`HGETALL` of the topic's retained message, which does not tell when it expires."""
+    """`HGETALL` of the topic's retained message. Its expiry is not in the reply (see `retained_expiry`)."""
     return Command(("HGETALL", core.retained_key(wire.topic(topic))), _parse_retained)
 
 
 def retained_expiry(topic: str) -> Command[int | None]:
-    """`PEXPIRETIME` of the topic's retained message: milliseconds since 1970, None if it does not expire or is gone."""
+    """`PEXPIRETIME` of the topic's retained message: milliseconds since 1970. None if it never expires or is gone."""
     return Command(("PEXPIRETIME", core.retained_key(wire.topic(topic))), _parse_expiry)
 
 
@@ -328,7 +324,7 @@ def retained_expiry(topic: str) -> Command[int | None]:
 
 
 def holdmq_check() -> Command[tuple[str, ...]]:
-    """`HOLDMQ.CHECK`: differences between the indexes in memory and a rebuild from the keys; empty when all is well."""
+    """`HOLDMQ.CHECK`: the differences between the indexes in memory and the keys. Empty if all is well."""
 
     def merge(parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
         return tuple(line for part in parts for line in part)
@@ -340,13 +336,13 @@ def holdmq_check() -> Command[tuple[str, ...]]:
 
 
 def check_names(what: str, names: Sequence[Text], most: int) -> None:
-    """Raises ArgumentError unless there are 1 to `most` names, none of them empty."""
+    """Raises `ArgumentError` unless there are 1 to `most` names, none of them empty."""
     if not all(arguments.name(f"one of the {what}", name) for name in arguments.some(what, names, most)):
         raise ArgumentError(f"{what} are {names!r:.200}; expected none of them empty")
 
 
 def check_page(page: int) -> None:
-    """Raises ArgumentError for a page that is not 1 to 10000 messages."""
+    """Raises `ArgumentError` unless the page size is 1 to 10000."""
     arguments.in_range("page", page, 1, MAX_COUNT)
 
 

@@ -1,13 +1,11 @@
-"""What HoldMQ refuses, as Python exceptions: one class for each error code of docs/commands/.
+"""HoldMQ's exceptions: one class for each error code of the module, and some for errors of the client itself.
 
-It sits between the reply parser of redis-py, which knows HoldMQ's codes only as text, and the callers, who want to
-catch by class. Invariants:
-
-1. `ERRORS` has exactly the codes of HoldMQ's own in docs/commands/ (a test compares the two). Codes of the server's
-   own (OOM, READONLY, NOPERM ...) stay what redis-py makes of them.
-2. What the server refused is a `redis.ResponseError`; what was refused before anything was sent is a `redis.DataError`.
-3. An error that comes from a client of another library with the same shape (valkey-py) is an instance of that library's
-   `ResponseError` as well, so that either `except` clause catches it.
+1. `ERRORS` has all error codes of HoldMQ (a test compares it with the documentation). Errors with a code of the server
+   itself (OOM, READONLY, NOPERM …) are the exceptions of redis-py.
+2. An error reply of the server is a `redis.ResponseError`. An argument that is refused before anything is sent is a
+   `redis.DataError`.
+3. With a client of valkey-py, an error is also an instance of that library's `ResponseError`, so that either `except`
+   clause catches it.
 """
 
 import importlib
@@ -52,149 +50,152 @@ __all__ = [
 
 
 class HoldMQError(redis.RedisError):
-    """Base of all errors that HoldMQ defines; a subclass of redis-py's `RedisError`."""
+    """The base class of all errors that HoldMQ defines. A subclass of redis-py's `RedisError`."""
 
 
 class HoldMQWarning(FutureWarning):
-    """What a later release will refuse, or what does not do what it seems to do."""
+    """Warns about a call that a later release will refuse, or that does not do what it seems to do."""
 
 
 class ArgumentError(HoldMQError, redis.DataError, ValueError):
-    """An argument that cannot be right: raised before anything is sent, names the argument and what was expected."""
+    """An invalid argument. Raised before anything is sent; the text names the argument and what is accepted."""
 
 
 class UnexpectedReplyError(HoldMQError, redis.InvalidResponse):
-    """The server answered in a form that docs/commands/ does not know: module and client do not fit together."""
+    """The server's reply has an undocumented form: the versions of module and client do not fit together."""
 
 
 class ProducerError(HoldMQError):
-    """A producer's batch has a number that was used before: a second producer has its name, or the clock went back."""
+    """The number of a producer's batch was used before: two producers share a name, or the clock went back."""
 
 
 class ForkedError(HoldMQError):
-    """An object with a position, an epoch or a connection was used in a process that was forked from its own."""
+    """An object with a position, an epoch or a connection was used in a forked process."""
 
 
 class NotAnsweredError(HoldMQError):
-    """A bridge has not answered in time: it has ended, or reports are switched off (`report_interval_s`)."""
+    """A bridge did not answer in time: it has ended, or its reports are off (`report_interval_s`)."""
 
 
 class ConcurrentUseError(HoldMQError):
-    """An object that serves one task or thread at a time was used by a second one; nothing has been changed."""
+    """A second task or thread used an object that serves one at a time. Nothing was sent."""
 
 
 class MovingError(HoldMQError, redis.exceptions.TryAgainError):
-    """Slots of the cluster were on their way between two nodes until the time was over; the others were served."""
+    """Slots of the cluster were still moving between nodes when the time was over. The other slots were served."""
 
     @classmethod
     def of(cls, command: object, slots: Sequence[SlotRange]) -> "MovingError":
-        """For a command and the slots that it was not served for."""
+        """Makes the error for a command and the slots that no node served."""
         shown = ", ".join(f"{part.first}-{part.last}" for part in slots[:10])
         return cls(f"{command} was not served for the slots {shown}: they are on their way between nodes")
 
 
 class CommandError(HoldMQError, redis.ResponseError):
-    """The server refused the command (`ERR`): arity, syntax, a number out of range, a malformed session key.
+    """The server refused the command (`ERR`): wrong arity or syntax, a number out of range, a malformed session key.
 
-    The base of all refusals by HoldMQ's commands. Nothing has been changed.
+    The base class of all errors with a code of HoldMQ. Nothing was changed.
+
+    Attributes:
+        code: the first word of the server's error reply.
     """
 
     code: ClassVar[str] = "ERR"
 
 
 class ModuleMissingError(CommandError):
-    """The server does not know HoldMQ's commands: the module is not loaded there."""
+    """The server does not know HoldMQ's commands: it has not loaded the module."""
 
 
 class WrongTypeError(CommandError):
-    """A key that the command needs holds another type (`WRONGTYPE`)."""
+    """A key that the command needs has another type (`WRONGTYPE`)."""
 
     code = "WRONGTYPE"
 
 
 class InvalidTopicError(CommandError, ArgumentError):
-    """A topic name or filter that MQTT forbids (`INVALIDTOPIC`): found before sending, or by the server."""
+    """MQTT forbids this topic name or filter (`INVALIDTOPIC`). Raised before sending, or by the server."""
 
     code = "INVALIDTOPIC"
 
 
 class FencedError(CommandError):
-    """The session has a newer owner (`FENCED`): the epoch that was given is not the current one."""
+    """The session, or the producer, has a newer epoch than the given one (`FENCED`)."""
 
     code = "FENCED"
 
 
 class IdentityError(CommandError):
-    """The session belongs to another identity (`IDENTITY`): nothing was changed, its owner keeps it."""
+    """The session belongs to another identity (`IDENTITY`). Its owner keeps it."""
 
     code = "IDENTITY"
 
 
 class NoSessionError(CommandError):
-    """The command needs a session that was opened, and there is none (`NOSESSION`)."""
+    """The command needs an opened session, and there is none (`NOSESSION`)."""
 
     code = "NOSESSION"
 
 
 class NoStoreError(CommandError):
-    """There is no store of history with this name (`NOSTORE`)."""
+    """There is no history store with this name, or none that keeps this topic (`NOSTORE`)."""
 
     code = "NOSTORE"
 
 
 class SessionFullError(CommandError):
-    """All 65535 packet identifiers of the session are in use, or no more producers can be remembered (`FULL`)."""
+    """All 65535 packet identifiers of the session are in use, or it can remember no further producer (`FULL`)."""
 
     code = "FULL"
 
 
 class QuotaError(CommandError):
-    """A bound of a queue, a user or the server is reached (`QUOTA`): nothing was stored."""
+    """A limit of a queue, a user or the server is reached (`QUOTA`). Nothing was stored."""
 
     code = "QUOTA"
 
 
 class QueueFullError(CommandError):
-    """A queue whose publishers wait is full (`QUEUEFULL`): send the same again a little later."""
+    """A queue with the overflow policy `wait` is full (`QUEUEFULL`). Send the same command again a little later."""
 
     code = "QUEUEFULL"
 
 
 class NotEmptyError(CommandError):
-    """An import into a session that has messages, without `merge` (`NOTEMPTY`)."""
+    """The session has messages, and the import did not say `merge` (`NOTEMPTY`)."""
 
     code = "NOTEMPTY"
 
 
 class GapError(CommandError):
-    """A producer's messages that come before these were not published (`GAP`): they are to be sent first."""
+    """Earlier messages of the producer were not published (`GAP`). Send them first."""
 
     code = "GAP"
 
 
 class HeldError(CommandError):
-    """What a reader of history has not read yet was to be trimmed (`HELD`): the text names the reader."""
+    """A reader of history holds messages that were to be trimmed (`HELD`). The text names the reader."""
 
     code = "HELD"
 
 
 class HoldLostError(CommandError):
-    """Retention went on without this reader of history (`HOLDLOST`): messages that it had not read are gone."""
+    """Retention removed messages that this reader of history had not read (`HOLDLOST`)."""
 
     code = "HOLDLOST"
 
 
 class StaleError(CommandError):
-    """A pattern set of history was made for another generation than the present one (`STALE`)."""
+    """A pattern set was made for another generation than the present one (`STALE`)."""
 
     code = "STALE"
 
 
 class WrongStoreError(CommandError):
-    """A cursor of history belongs to another store, or to an earlier one of the same name (`WRONGSTORE`).
+    """The cursor belongs to another history store, or to an earlier store with the same name (`WRONGSTORE`).
 
-    Also a cursor of an earlier release, which does not name its store, if the server cannot tell that it is of this
-    one. Begin anew, with a start instead of the cursor.
+    A cursor of an earlier release does not name its store. It is refused if the server cannot tell that it belongs to
+    this one. Start again with a time instead of the cursor.
     """
 
     code = "WRONGSTORE"
@@ -221,6 +222,7 @@ ERRORS: dict[str, type[CommandError]] = {
         WrongStoreError,
     )
 }
+"""The class for each error code of HoldMQ."""
 
 _LIBRARIES = ("redis", "valkey")
 _foreign: dict[tuple[type[CommandError], type[Exception]], type[CommandError]] = {}  # for another library's clients
@@ -228,7 +230,7 @@ _UNKNOWN_COMMAND = re.compile(r"unknown command\W+(CHANNEL|SESSION|TOPIC|HISTORY
 
 
 def library_of(thing: object) -> ModuleType:
-    """The module with the exceptions of the library (redis-py or valkey-py) that a client or an error comes from."""
+    """Returns the exceptions module of the library (redis-py or valkey-py) that a client or an error belongs to."""
     for base in type(thing).__mro__:
         root = base.__module__.partition(".")[0]
         if root in _LIBRARIES:
@@ -237,7 +239,7 @@ def library_of(thing: object) -> ModuleType:
 
 
 def translate(error: Exception) -> Exception:
-    """The exception of this module for an error reply, or the error itself if it is none of HoldMQ's."""
+    """Returns the exception of this module for an error reply. Returns other errors unchanged."""
     library = library_of(error)
     if type(error) is not library.ResponseError:
         return error
@@ -255,9 +257,9 @@ def translate(error: Exception) -> Exception:
 
 
 def is_moving(error: Exception) -> bool:
-    """Whether a command was not carried out because its slot is on its way to another node, or has just arrived there.
+    """Whether a command failed because its slot is moving to another node, or has just moved.
 
-    The libraries follow redirections a bounded number of times, in a few tenths of a second.
+    The libraries follow a limited number of redirections, which takes a few tenths of a second.
     """
     library = library_of(error)
     followed_long_enough = isinstance(error, library.ClusterError) and "TTL exhausted" in str(error)
@@ -270,14 +272,14 @@ def is_demoted(error: Exception) -> bool:
 
 
 def lost_of(client: object) -> tuple[type[Exception], ...]:
-    """What a client raises when a server, or the cluster, cannot be reached: perhaps only for a while."""
+    """The exceptions of a client whose server or cluster cannot be reached, perhaps only for a while."""
     library = library_of(client)
     unreachable = getattr(library, "RedisClusterException", None) or library.ValkeyClusterException
     return (library.ConnectionError, library.TimeoutError, library.ClusterDownError, unreachable, OSError)
 
 
 class translation:  # noqa: N801 - used like a function
-    """Context manager: error replies that the client's library raises inside leave it as the classes of this module."""
+    """Context manager that turns error replies of the client's library into the classes of this module."""
 
     def __init__(self, client: object) -> None:
         self._refused: type[Exception] = library_of(client).ResponseError
@@ -295,7 +297,7 @@ class translation:  # noqa: N801 - used like a function
 
 
 def _class_for(error: type[CommandError], response_error: type[Exception]) -> type[CommandError]:
-    """The class itself for redis-py; for another library a subclass that is that library's ResponseError too."""
+    """The class itself for redis-py. For another library, a subclass that is also that library's ResponseError."""
     if issubclass(error, response_error):
         return error
     made = _foreign.get((error, response_error))

@@ -1,4 +1,4 @@
-"""Whether a server or a bridge serves, as a client would find it: for the health checks of containers and services."""
+"""Health checks of a server and of a bridge, for containers and services."""
 
 import json
 import urllib.error
@@ -16,17 +16,17 @@ TIMEOUT_S = 2.0
 
 
 class UnhealthyError(Exception):
-    """It does not serve; the text says why."""
+    """The server or the bridge does not work. The text says why."""
 
 
 def check_server(hold: HoldMQ) -> None:
-    """Checks that the server has the module and stores what it is given.
+    """Checks that the server has the module and accepts writes.
 
-    A key is written that expires: a full disk, a full memory, a replica or a missing right refuse it as they refuse a
-    publish.
+    Writes a key that expires. A full disk, full memory, a replica or a missing permission refuse it as they would
+    refuse a publish.
 
     Raises:
-        UnhealthyError: it has not, or does not.
+        UnhealthyError: the server does not have the module, or refuses the write.
     """
     try:
         check_module(hold.client)
@@ -39,10 +39,10 @@ def check_bridge(url: str) -> None:
     """Checks that a bridge could store a publish now.
 
     Args:
-        url: of its metrics port.
+        url: the URL of its metrics port.
 
     Raises:
-        UnhealthyError: it could not, or is not there.
+        UnhealthyError: the bridge could not, or does not answer.
     """
     parts = urllib.parse.urlsplit(url)
     if parts.scheme != "http" or not parts.netloc:

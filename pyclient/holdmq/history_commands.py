@@ -1,9 +1,9 @@
-"""The commands of history without I/O, as `holdmq.commands` has the others: words to send, and a parser.
+"""The commands about history without I/O, like those of `holdmq.commands`.
 
-A shard's commands go, in a cluster, to the node that has the slot of its key (`shard_key`), which is no argument of
-theirs: `Command.key` names it.
+In a cluster, a command about a shard goes to the node that has the slot of the shard's key (`shard_key`). That key is
+not an argument of the command: it is in `Command.key`.
 
-Example:
+Examples:
     >>> command = history_replay("a/#", store="s", count=10)
     >>> command.words
     ('HISTORY.REPLAY', b'a/#', 'STORE', b's', 'FROM', 'earliest', 'COUNT', 10)
@@ -96,14 +96,17 @@ __all__ = [
 ]
 
 MAX_LEVELS = 16
+"""The maximum number of indexed levels of a topic."""
 MAX_FILTERS = 1000
-"""Most topic filters of a store."""
+"""The maximum number of topic filters of a store."""
 MAX_ROWS = 100_000
-"""Most messages of one page of a range."""
+"""The maximum number of messages in a page of a range."""
 MAX_RANGE_BYTES = 2**28
+"""The maximum size of a page of a range."""
 MAX_CHECK_COUNT = 1_000_000
+"""The maximum number of messages and entries that one part of a check examines."""
 CHECK_COUNT = 1000
-"""Messages and entries that a part of a check looks at: it takes one to three milliseconds."""
+"""How many messages and entries one part of a check examines by default, which takes one to three milliseconds."""
 
 SETTINGS = {
     "shards": ("SHARDS", 1, MAX_SHARDS),
@@ -114,18 +117,18 @@ SETTINGS = {
     "epoch": ("EPOCH", 1, MAX_EXPIRY_S),
     "learn": ("LEARN", 0, MAX_EXPIRY_S),
 }
+"""The settings of a store: the word of the command, the lowest and the highest value. Times are in seconds."""
 DURATIONS = ("age", "epoch", "learn")
-"""Those of the settings that are times."""
-"""Settings of a store: the word of the command, lowest and highest value; age, epoch and learn in seconds."""
+"""The settings that are times."""
 
 
 MAX_READER_BYTES = 256
-"""Of the name of a reader that holds a store."""
+"""The maximum length of the name of a reader."""
 WAKEUP_CHANNEL = b"holdmq:history:"
 
 
 def wakeup_channel(store: Text) -> bytes:
-    """The channel on which the server tells that a store got messages."""
+    """The channel on which the server announces new messages of a store."""
     return WAKEUP_CHANNEL + store_name(store)
 
 
@@ -133,14 +136,14 @@ def wakeup_channel(store: Text) -> bytes:
 
 
 def history_store(store: Text, filters: Sequence[str], **settings: Duration | None) -> Command[None]:
-    """`HISTORY.STORE`: makes or changes a store; the settings are those of `SETTINGS`, None is left as it is."""
+    """`HISTORY.STORE`: creates or changes a store. The settings are those of `SETTINGS`; None changes nothing."""
     return Command(_store_words(store, filters, settings), wire.ok, scope=Scope.FIRST)
 
 
 def history_store_here(
     store: Text, filters: Sequence[str], seed: str, changed_ms: int, **settings: Duration | None
 ) -> Command[tuple[int, ...]]:
-    """`HISTORY.STORE … SEED … CHANGED` to a node of a cluster: for the shards that it serves, which it replies."""
+    """`HISTORY.STORE … SEED … CHANGED`: creates or changes the shards of a cluster node. Replies them."""
     changed = arguments.in_range("changed_ms", changed_ms, 0, MAX_MS)
     words = (*_store_words(store, filters, settings), "SEED", arguments.name("seed", seed), "CHANGED", changed)
 
@@ -167,7 +170,7 @@ def _store_words(store: Text, filters: Sequence[str], settings: Mapping[str, Dur
 
 
 def history_stores() -> Command[tuple[HistoryPolicy, ...]]:
-    """`HISTORY.STORES`: the policies; of all nodes of a cluster, each store once, by name."""
+    """`HISTORY.STORES`: the policies of all stores, ordered by name. In a cluster: of all nodes, each store once."""
 
     def merge(parts: Sequence[tuple[HistoryPolicy, ...]]) -> tuple[HistoryPolicy, ...]:
         found = {policy.store: policy for part in parts for policy in part}
@@ -185,7 +188,7 @@ def history_unstore(store: Text) -> Command[None]:
 
 
 def history_info(store: Text, shard: int | None = None) -> Command[HistoryInfo]:
-    """`HISTORY.INFO`: what a store, or one shard of it, has."""
+    """`HISTORY.INFO`: the state of a store, or of one shard."""
     words: list[Word] = ["HISTORY.INFO", store_name(store)]
     if shard is None:
         return Command(tuple(words), parsing.info, scope=Scope.FIRST)
@@ -195,7 +198,7 @@ def history_info(store: Text, shard: int | None = None) -> Command[HistoryInfo]:
 def history_check(
     store: Text, shard: int, *, epoch: int | None = None, cursor: str | None = None, count: int = CHECK_COUNT
 ) -> Command[tuple[str, tuple[str, ...]]]:
-    """`HISTORY.CHECK … COUNT`: where to go on (`0`: it was all), and what in this part of an epoch's index is wrong."""
+    """`HISTORY.CHECK … COUNT`: checks part of an epoch's index. Replies the cursor (`0` at the end) and the faults."""
     words: list[Word] = ["HISTORY.CHECK", store_name(store), shard]
     words += _numbers(EPOCH=("epoch", epoch, 1, wire.MAX_NUMBER))
     words += [] if cursor is None else ["CURSOR", arguments.name("cursor", cursor)]
@@ -214,7 +217,7 @@ def history_check(
 def message_of(
     topic: str, payload: Payload, qos: int, retain: bool, publisher: Text | None, properties: bytes
 ) -> Message:
-    """The message of which these are the parts."""
+    """Makes a `Message` from the arguments of a publish or an append."""
     by = wire.decoded(arguments.name("publisher", publisher)) if publisher is not None else ""
     content = bytes(arguments.payload("payload", payload))
     return Message(topic=topic, payload=content, qos=qos, retain=retain, publisher=by, properties=properties)
@@ -223,7 +226,7 @@ def message_of(
 def history_append(
     store: Text, message: Message, *, ttl: Duration | None = None, producer: ProducerChunk | None = None
 ) -> Command[HistoryPlace]:
-    """`HISTORY.APPEND`: keeps a message without publishing it (ttl in seconds; its times are not sent)."""
+    """`HISTORY.APPEND`: stores a message without publishing it. The times of the message are not sent."""
     arguments.instance("message", message, Message)
     content = arguments.payload("payload", message.payload)
     words: list[Word] = ["HISTORY.APPEND", store_name(store), wire.topic(message.topic), content]
@@ -242,7 +245,7 @@ def history_append(
 def history_import(
     store: Text, shard: int, messages: Sequence[Message | bytes], *, producer: ProducerChunk | None = None
 ) -> Command[HistoryImport]:
-    """`HISTORY.IMPORT`: appends messages, or records of them, to the shard of their topics, in one step."""
+    """`HISTORY.IMPORT`: appends messages, or their records, to the shard of their topics in one step."""
     words: list[Word] = ["HISTORY.IMPORT", store_name(store), shard, *wire.chunk_words(producer), "RECORD"]
     words += [
         one.to_record() if isinstance(one, Message) else arguments.binary("a message", one, "a Message or a record")
@@ -265,7 +268,7 @@ def history_replay(
     shard: int | None = None,
     cursor: str | None = None,
 ) -> Command[HistoryPage]:
-    """`HISTORY.REPLAY`: a page of what a filter matches, from `start_ms` (None: the earliest) or a cursor on."""
+    """`HISTORY.REPLAY`: a page of matching messages, from `start_ms` (None: the earliest) or from a cursor."""
     words: list[Word] = ["HISTORY.REPLAY", wire.topic_filter(topic_filter)]
     if store is not None:
         words += ["STORE", store_name(store)]
@@ -285,7 +288,7 @@ def history_replay(
 
 
 def history_sequence(store: Text, shard: int, at_ms: int) -> Command[int]:
-    """`HISTORY.SEQ`: the sequence number of the first message of a shard at this time or later."""
+    """`HISTORY.SEQ`: the sequence number of the first message of a shard at or after a time."""
     words = ("HISTORY.SEQ", store_name(store), shard, arguments.in_range("time", at_ms, 0, MAX_MS))
     return Command(words, wire.integer, scope=Scope.SHARD, key=shard_key(store, shard))
 
@@ -301,7 +304,7 @@ def history_range(
     max_bytes: int | None = None,
     expired: bool = False,
 ) -> Command[HistoryColumns]:
-    """`HISTORY.RANGE … PACKED`: the messages of a shard with these numbers, both included, column by column."""
+    """`HISTORY.RANGE … PACKED`: the messages of a shard by sequence number, both ends included, as columns."""
     names = arguments.words("column", columns, COLUMNS)
     words: list[Word] = ["HISTORY.RANGE", store_name(store), shard]
     first, last = arguments.pair("numbers", numbers, "first and last")
@@ -335,13 +338,13 @@ def history_range(
 
 
 def history_trim(store: Text, shard: int, sequence: int) -> Command[int]:
-    """`HISTORY.TRIM`: everything up to this sequence number goes; replies the first one that is still visible."""
+    """`HISTORY.TRIM`: removes messages up to a sequence number. Replies the first one that can still be read."""
     words = ("HISTORY.TRIM", store_name(store), shard, arguments.in_range("sequence", sequence, 0, wire.MAX_NUMBER))
     return Command(words, wire.integer, scope=Scope.SHARD, key=shard_key(store, shard))
 
 
 def history_hold(store: Text, reader: Text, watermarks: Mapping[int, int] | None = None) -> Command[dict[int, int]]:
-    """`HISTORY.HOLD`: the reader has read each of these shards up to the sequence number; replies its watermarks."""
+    """`HISTORY.HOLD`: sets how far a reader has read each shard. Replies the reader's watermarks."""
     words: list[Word] = ["HISTORY.HOLD", store_name(store), _reader(reader)]
     key = shard_key(store, 0)
     for shard, sequence in arguments.mapping("watermarks", {} if watermarks is None else watermarks).items():
@@ -360,7 +363,7 @@ def _reader(reader: Text) -> bytes:
 
 
 def history_release(store: Text, reader: Text) -> Command[None]:
-    """`HISTORY.HOLD … RELEASE`: the reader holds nothing any more."""
+    """`HISTORY.HOLD … RELEASE`: ends the hold of a reader."""
     words = ("HISTORY.HOLD", store_name(store), _reader(reader), "RELEASE")
     return Command(words, wire.ok, scope=Scope.SHARD, key=shard_key(store, 0))
 
@@ -380,7 +383,7 @@ def _scoped(store: Text, shard: int | None) -> dict[str, Any]:
 
 
 def patterns_get(store: Text, *, shard: int | None = None, generation: int | None = None) -> Command[tuple[int, str]]:
-    """`HISTORY.PATTERNS GET`: the generation, and its pattern set as text."""
+    """`HISTORY.PATTERNS GET`: a generation and its pattern set."""
     words = [*_patterns("GET", store, shard=shard)]
     words += _numbers(GENERATION=("generation", generation, 1, wire.MAX_NUMBER))
 
@@ -410,18 +413,18 @@ def patterns_prepare(
 
 
 def patterns_commit(store: Text, generation: int, *, shard: int | None = None) -> Command[None]:
-    """`HISTORY.PATTERNS COMMIT`: switches to what was prepared."""
+    """`HISTORY.PATTERNS COMMIT`: switches to the prepared pattern set."""
     number = arguments.in_range("generation", generation, 1, wire.MAX_NUMBER)
     return Command(_patterns("COMMIT", store, number, shard=shard), wire.ok, **_scoped(store, shard))
 
 
 def patterns_abort(store: Text, *, shard: int | None = None) -> Command[None]:
-    """`HISTORY.PATTERNS ABORT`: forgets what was prepared."""
+    """`HISTORY.PATTERNS ABORT`: discards the prepared pattern set."""
     return Command(_patterns("ABORT", store, shard=shard), wire.ok, **_scoped(store, shard))
 
 
 def patterns_propose(store: Text, *, margin: int | None = None) -> Command[PatternProposal]:
-    """`HISTORY.PATTERNS PROPOSE`: what the learner proposes (margin in percent)."""
+    """`HISTORY.PATTERNS PROPOSE`: the learner's proposal (margin in percent)."""
     words: list[Word] = ["HISTORY.PATTERNS", "PROPOSE", store_name(store)]
     words += _numbers(MARGIN=("margin", margin, 0, 100))
     return Command(tuple(words), parsing.proposal, **_scoped(store, None))
@@ -431,7 +434,7 @@ def patterns_propose(store: Text, *, margin: int | None = None) -> Command[Patte
 
 
 def _numbers(**options: tuple[str, int | None, int, int]) -> list[Word]:
-    """Options that are numbers: word=(name in errors, value, lowest, highest); None is left out."""
+    """Options that are numbers: word=(name in errors, value, lowest, highest). Skips a value of None."""
     words: list[Word] = []
     for word, (name, value, low, high) in options.items():
         if value is not None:

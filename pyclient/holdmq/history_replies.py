@@ -1,12 +1,12 @@
-"""What the commands of history reply, as small frozen classes; the same for the synchronous and the asyncio client.
+"""The results of history commands, as small frozen classes.
 
-Invariants:
+The synchronous and the asyncio client use the same classes.
 
-1. Names and units are those of docs/commands/: ages in seconds, `..._ms` in milliseconds, `..._us` in microseconds
-   since 1970-01-01 UTC, sequence numbers from 1 on.
-2. Topics and client ids are `str` (bytes that are no UTF-8 survive as surrogates), payloads and properties are `bytes`.
-3. The columns of a range stay as they came, in the layout of Apache Arrow, until they are asked for; numbers and
-   buffers are not copied before. `arrow` alone needs pyarrow.
+1. Names and units are those of the commands: ages are in seconds. Names that end in `_ms` and `_us` are milliseconds
+   and microseconds since 1970-01-01 UTC. Sequence numbers start at 1.
+2. Topics and client ids are `str` (bytes that are not UTF-8 become surrogates). Payloads and properties are `bytes`.
+3. The columns of a range stay in the layout of Apache Arrow, as the server sent them, until you access them. Only
+   `arrow` needs pyarrow.
 """
 
 import sys
@@ -53,7 +53,7 @@ COLUMNS: dict[str, str] = {
     "pattern": "i",
     "generation": "i",
 }
-"""The columns of a range: `text`, `bytes`, or a number as `array` and `struct` call it."""
+"""The columns of a range and their types: `text`, `bytes`, or a number with the type code of `array` and `struct`."""
 NumberColumn: TypeAlias = Literal["sequence", "time", "qos", "retain", "published", "expires", "pattern", "generation"]
 SIZES = {"q": 8, "i": 4, "b": 1}
 """Bytes of a number."""
@@ -61,18 +61,18 @@ SIZES = {"q": 8, "i": 4, "b": 1}
 
 @dataclass(frozen=True, slots=True)
 class HistoryPolicy:
-    """The policy of a store.
+    """The settings of a store.
 
     Attributes:
-        store: its name.
+        store: the store's name.
         filters: the topic filters that it selects.
         shards: how many shards it has.
         levels: how many levels of a topic are indexed.
-        age: how long messages are shown, in seconds; 0: for ever.
-        epoch: after how many seconds a shard begins a new epoch.
-        max_bytes: how much all shards are to take together; 0: no limit.
-        hold_bytes: how much more readers may hold back from being dropped.
-        learn: after how many seconds, again and again, the store looks for a better pattern set; 0: never.
+        age: how long messages can be read, in seconds. 0 means for ever.
+        epoch: the length of an epoch, in seconds.
+        max_bytes: how much memory all shards together may use. 0 means no limit.
+        hold_bytes: how many further bytes readers may hold back from being dropped.
+        learn: how often the store looks for a better pattern set, in seconds. 0 means never.
     """
 
     store: str
@@ -88,21 +88,21 @@ class HistoryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """What one shard of a store has.
+    """The state of one shard of a store.
 
     Attributes:
-        shard: its number.
-        first: sequence number of the first message that is still to be seen; `last` + 1 if none is.
-        last: the last sequence number given, 0 if none was.
-        first_time_us: id of the first message, 0 if there is none.
-        last_time_us: id of the last one, 0 if there is none.
-        bytes: what was put into the values of its keys and is not dropped.
-        epoch: the present epoch.
-        oldest_epoch: the oldest one that is there.
-        generation: of the pattern set in use.
-        trimmed: all sequence numbers up to this one are gone.
-        holds: up to which sequence number each reader that holds the shard has read.
-        lost: readers without which retention went on, and up to where they had read.
+        shard: the number of the shard.
+        first: the sequence number of the first readable message. `last` + 1 if there is none.
+        last: the last sequence number assigned, or 0.
+        first_time_us: the id of the first message, or 0.
+        last_time_us: the id of the last message, or 0.
+        bytes: the size of the values of its keys, without dropped epochs.
+        epoch: the number of the present epoch.
+        oldest_epoch: the number of the oldest epoch that still exists.
+        generation: the generation of the present pattern set.
+        trimmed: all messages up to this sequence number are gone.
+        holds: for each reader that holds the shard, the last sequence number it has read.
+        lost: for each reader that lost messages to retention, the last sequence number it had read.
     """
 
     shard: int
@@ -120,13 +120,19 @@ class ShardInfo:
 
     @property
     def messages(self) -> int:
-        """How many sequence numbers are still to be seen; a message past its own expiry counts, too."""
+        """How many sequence numbers can still be read, including those of expired messages."""
         return self.last - self.first + 1
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryInfo:
-    """What a store has: its policy, the highest generation of pattern sets of its shards, and the shards."""
+    """The state of a store.
+
+    Attributes:
+        policy: its settings.
+        generation: the highest pattern-set generation of its shards.
+        shards: the state of each shard.
+    """
 
     policy: HistoryPolicy
     generation: int
@@ -134,19 +140,20 @@ class HistoryInfo:
 
     @property
     def messages(self) -> int:
-        """Of all shards; see `ShardInfo.messages`."""
+        """The sum over all shards of `ShardInfo.messages`."""
         return sum(shard.messages for shard in self.shards)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPlace:
-    """Where a message is kept.
+    """The place where a message is stored.
 
     Attributes:
-        shard: its shard.
-        sequence: its number there, 1, 2, 3 … without holes; 0 for a chunk older than the producer's last one.
-        time_us: its id: when it was kept, in microseconds since 1970, larger than that of the one before.
-        new: False if the producer's chunk was there already: then nothing was stored.
+        shard: the number of the shard.
+        sequence: the message's number in the shard: 1, 2, 3 … without gaps. 0 for a chunk older than the producer's
+            last one.
+        time_us: the message's id: when it was stored, in microseconds since 1970. Ids increase within a shard.
+        new: False if the producer's chunk was stored before. Nothing was stored then.
     """
 
     shard: int
@@ -157,7 +164,13 @@ class HistoryPlace:
 
 @dataclass(frozen=True, slots=True)
 class HistoryImport:
-    """What an import did: the sequence numbers of the messages, and whether they were stored now (else before)."""
+    """The result of an import.
+
+    Attributes:
+        first: the sequence number of the first message.
+        last: the sequence number of the last message.
+        new: False if the messages were stored before.
+    """
 
     first: int
     last: int
@@ -166,12 +179,12 @@ class HistoryImport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryMessage(Message):
-    """A message of the past.
+    """A message of history: a `Message` with its place.
 
     Attributes:
-        shard: the shard that keeps it.
-        sequence: its number there.
-        time_us: its id, in microseconds since 1970: within a shard each is larger than the one before.
+        shard: the number of the shard.
+        sequence: the message's number in the shard.
+        time_us: the message's id: when it was stored, in microseconds since 1970. Ids increase within a shard.
     """
 
     shard: int
@@ -180,7 +193,7 @@ class HistoryMessage(Message):
 
     @property
     def time(self) -> datetime:
-        """When it was kept, UTC."""
+        """When the message was stored, UTC."""
         return _EPOCH + timedelta(microseconds=self.time_us)
 
     @classmethod
@@ -188,7 +201,7 @@ class HistoryMessage(Message):
         """Decodes a stored record.
 
         Raises:
-            ArgumentError: it is no publish record.
+            ArgumentError: the value is not a publish record.
         """
         message = Message.from_record(record)
         return cls(
@@ -212,11 +225,11 @@ class HistoryPage:
     """A page of a replay.
 
     Attributes:
-        messages: in the order of each shard.
-        cursor: where to go on.
-        end: whether nothing is left now.
-        visited: how many messages were looked at.
-        missed: how many that were not read yet retention has taken.
+        messages: the messages, ordered within each shard.
+        cursor: where to continue.
+        end: whether there is nothing more to read at the moment.
+        visited: how many messages were examined.
+        missed: how many unread messages retention removed.
     """
 
     messages: tuple[HistoryMessage, ...]
@@ -227,19 +240,25 @@ class HistoryPage:
 
 
 class ReplayStepKind(StrEnum):
-    """What the next step of a replay came to."""
+    """The kind of a step of a replay."""
 
     MESSAGE = "message"
-    """A message of the same topic as the one before."""
+    """A message of the same topic as the previous one."""
     NEXT_TOPIC = "next topic"
-    """A message of another topic than the one before, or the first one."""
+    """A message of another topic than the previous one, or the first message."""
     END = "end"
-    """Nothing is left now; there may be more later."""
+    """There is nothing more to read at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayStep:
-    """One step of a replay: what it came to, the message (None at the end), and the cursor behind it."""
+    """One step of a replay.
+
+    Attributes:
+        kind: the kind of the step.
+        message: the message. None at the end.
+        cursor: the place after the message.
+    """
 
     kind: ReplayStepKind
     message: HistoryMessage | None
@@ -248,7 +267,15 @@ class ReplayStep:
 
 @dataclass(frozen=True, slots=True)
 class PatternStats:
-    """One pattern of the present set: its number, its filter, its messages, and how its varying levels are indexed."""
+    """Statistics of one pattern of the present set.
+
+    Attributes:
+        pattern: the number of the pattern.
+        filter: the topic filter of the pattern.
+        messages: how many messages it has.
+        slots: how many of its levels vary and are indexed.
+        bits: for each of these levels, the number of bits of its hash.
+    """
 
     pattern: int
     filter: str
@@ -259,15 +286,15 @@ class PatternStats:
 
 @dataclass(frozen=True, slots=True)
 class PatternProposal:
-    """What the learner proposes for a store.
+    """A learner's proposal for a store.
 
     Attributes:
-        better: whether it is better than the present set by the margin.
-        text: the pattern set, to be prepared; the present one if none is better.
-        cost: messages read for each one returned, with it, for the filters that readers asked for lately.
+        better: whether the proposal is better than the present set by the margin.
+        text: the proposed pattern set, for `prepare`. The present set if none is better.
+        cost: messages read per message returned with the proposed set, for the recent filters of readers.
         present_cost: the same with the present set.
-        patterns: how many patterns it has.
-        messages: how many messages were looked at.
+        patterns: how many patterns the proposal has.
+        messages: how many messages were examined.
     """
 
     better: bool
@@ -279,18 +306,19 @@ class PatternProposal:
 
 
 class HistoryColumns:
-    r"""Messages of one shard, column by column, as they came: made by `AsyncHistoryStore.range`.
+    r"""Messages of one shard as columns; made by `HistoryStore.range`.
 
-    Nothing changes it: threads, tasks and forked processes may share it.
+    `columns["topic"]` is a column as a list: of `int`, of `str` (`topic`, `publisher`), or of `bytes` (`payload`,
+    `properties`). The object never changes. Threads, tasks and forked processes may share it.
 
     Attributes:
-        shard: their shard.
-        next: the sequence number to go on from.
-        visited: how many messages were looked at.
-        missed: how many of the numbers retention has taken.
+        shard: the number of the shard.
+        next: the sequence number to continue from.
+        visited: how many messages were examined.
+        missed: how many of the sequence numbers retention has removed.
         rows: how many messages there are.
 
-    Example:
+    Examples:
         >>> sequence = (b"\x05\0\0\0\0\0\0\0",)
         >>> payload = (b"\0\0\0\0\x02\0\0\0", b"hi")
         >>> columns = HistoryColumns(0, 6, 1, 0, 1, {"sequence": sequence, "payload": payload})
@@ -320,20 +348,21 @@ class HistoryColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that there are."""
+        """The names of the columns."""
         return tuple(self._packed)
 
     def buffers(self, name: str) -> tuple[memoryview, ...]:
-        """A column as Apache Arrow lays it out, without a copy, little endian.
+        """Returns a column in the layout of Apache Arrow (little endian), without a copy.
 
         Args:
-            name: the column.
+            name: the name of the column.
 
         Returns:
-            The values of a column of numbers; `rows` + 1 offsets (int32, the first is 0) and the data of another.
+            For a column of numbers: the values. For other columns: `rows` + 1 offsets (int32, the first is 0), and the
+            data.
 
         Raises:
-            ArgumentError: a column that was not asked for.
+            ArgumentError: the range was read without this column.
         """
         if name not in self._packed:
             raise ArgumentError(f"there is no column {name!r}; expected one of {', '.join(self._packed)}")
@@ -352,10 +381,10 @@ class HistoryColumns:
     def __getitem__(self, name: str) -> list[Any]: ...
 
     def __getitem__(self, name: str) -> list[Any]:
-        """A column as a list: of int, of str (`topic`, `publisher`), of bytes (`payload`, `properties`).
+        """Returns a column as a list.
 
         Raises:
-            ArgumentError: a column that was not asked for.
+            ArgumentError: the range was read without this column.
         """
         buffers = self.buffers(name)
         kind = COLUMNS[name]
@@ -366,7 +395,7 @@ class HistoryColumns:
         return [value.decode("utf-8", "surrogateescape") for value in cut] if kind == "text" else cut
 
     def arrow(self) -> Any:
-        """All columns as a `pyarrow.RecordBatch` that shares their memory.
+        """Returns all columns as a `pyarrow.RecordBatch` that shares their memory.
 
         Raises:
             ImportError: pyarrow is not installed.

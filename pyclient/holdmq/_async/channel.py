@@ -1,4 +1,4 @@
-"""One channel: publish, look at what it keeps, subscribe."""
+"""One channel: publish, read what it keeps, subscribe."""
 
 import warnings
 from collections.abc import AsyncIterator
@@ -13,17 +13,17 @@ from holdmq.replies import ChannelPolicy, Payload, ProducerChunk, Text, TextT
 
 
 class AsyncChannel(Generic[TextT]):
-    """A channel whose messages wait until somebody is there to read them; made by `channel`.
+    """A channel that can keep messages until somebody reads them; made by `AsyncHoldMQ.channel`.
 
-    In a cluster only shard channels (`sharded=True`) keep messages, on the node that has the channel's slot.
+    In a cluster, only shard channels (`sharded=True`) keep messages, on the node that has the channel's slot.
 
-    Tasks of one event loop may share it; a process that is forked after its first use makes its own (`ForkedError`).
+    Tasks of one event loop may share it. A process that forks after its first use must make its own (`ForkedError`).
 
     Attributes:
-        name: the channel.
+        name: the channel's name.
         sharded: whether it is a shard channel.
 
-    Example:
+    Examples:
         >>> weather = hold.channel("weather")
         >>> await weather.publish("sunny")
         0
@@ -44,24 +44,24 @@ class AsyncChannel(Generic[TextT]):
         return f"{type(self).__name__}({self.name!r})"
 
     async def publish(self, message: Payload, *, producer: ProducerChunk | None = None) -> int:
-        """Publishes a message; by the channel's policy it is kept, if nobody hears it or always.
+        """Publishes a message. The channel's policy decides whether it is kept: never, if nobody hears it, or always.
 
-        It is kept in a list of its own (`CHANNEL.KEY`): keys of an application are never touched.
+        Kept messages are in a list of the module's own (`CHANNEL.KEY`), never in a key of the application.
 
         Args:
             message: the content.
-            producer: who publishes, and the number of the message: sent again, it is not published again. In a cluster
-                for shard channels only.
+            producer: the producer and the number of the message. A repetition with the same number is not published
+                again. In a cluster, for shard channels only.
 
         Returns:
-            How many receivers there were; -1 if the producer's chunk was published before.
+            The number of receivers, or -1 if the producer published this chunk before.
 
         Raises:
-            ArgumentError: a producer that cannot be.
-            FencedError: the producer has a larger epoch by now.
-            redis.RedisError: whatever the server or redis-py reports.
+            ArgumentError: an invalid producer.
+            FencedError: the producer has a newer epoch.
+            redis.RedisError: any other error of the server or of redis-py.
 
-        Example:
+        Examples:
             >>> news = hold.channel("news")
             >>> await news.publish("elected", producer=ProducerChunk("desk", epoch=1, chunk=7))
             0
@@ -80,12 +80,12 @@ class AsyncChannel(Generic[TextT]):
         return await self._executor.execute(command)
 
     async def last(self) -> TextT | None:
-        """The channel's most recent message, None if it is not kept; removes nothing.
+        """Returns the channel's most recent message, or None if it was not kept. Removes nothing.
 
         Raises:
-            WrongTypeError: the key of the channel's list holds no list.
+            WrongTypeError: the key of the channel's list holds another type.
 
-        Example:
+        Examples:
             >>> receivers = await hold.channel("status").publish("green")
             >>> await hold.channel("status").last()
             b'green'
@@ -93,16 +93,16 @@ class AsyncChannel(Generic[TextT]):
         return cast("TextT | None", await self._executor.execute(commands.channel_last(self.name)))
 
     async def backlog(self, page: int = 100) -> AsyncIterator[TextT]:
-        """The messages that the channel keeps, oldest first; removes nothing.
+        """Yields the messages that the channel keeps, oldest first. Removes nothing.
 
-        Reads a page at a time. What is published meanwhile is read too; if messages leave the list meanwhile
-        (trimmed, handed over, popped), as many may be passed over.
+        Reads a page at a time, and includes messages that are published meanwhile. If messages leave the list
+        meanwhile (trimmed, delivered or popped), the same number of messages may be skipped.
 
         Args:
-            page: messages for each round trip, 1 to 10000.
+            page: messages per round trip, 1 to 10000.
 
         Raises:
-            ArgumentError: a page outside of its range.
+            ArgumentError: the page size is out of range.
         """
         commands.check_page(page)
         start = 0
@@ -115,9 +115,9 @@ class AsyncChannel(Generic[TextT]):
                 return
 
     async def policy(self) -> ChannelPolicy | None:
-        """The rule that holds for the channel, None if none does: then nothing is kept.
+        """Returns the policy rule that applies to the channel. None if no rule does: then nothing is kept.
 
-        Example:
+        Examples:
             >>> (await hold.channel("weather").policy()).deliver.value
             'last'
         """
@@ -131,7 +131,7 @@ class AsyncChannel(Generic[TextT]):
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
     ) -> AsyncSubscription[TextT]:
-        """Its messages, what it has kept first; arguments as for `AsyncHoldMQ.subscribe`."""
+        """Subscribes to the channel. Kept messages come first. Arguments as for `AsyncHoldMQ.subscribe`."""
         return AsyncSubscription(
             self._executor,
             "ssubscribe" if self.sharded else "subscribe",

@@ -1,4 +1,4 @@
-"""Dry runs: which channels a policy would hold messages of, counted on live traffic before anything is held."""
+"""Dry runs: count on live traffic which messages a policy would hold, before anything is held."""
 
 from typing import Any, TypeVar
 
@@ -16,33 +16,35 @@ DEFAULT_SECONDS = 3600
 class AsyncDryRun:
     """The dry run of a server, or of all primaries of a cluster; the attribute `dry_run` of `AsyncHoldMQ`.
 
-    Tasks of one event loop may share it; a process that is forked after its first use makes its own (`ForkedError`).
+    A dry run counts, on live traffic, which messages a channel policy would hold. It holds nothing.
+
+    Tasks of one event loop may share it. A process that forks after its first use must make its own (`ForkedError`).
     """
 
     def __init__(self, executor: AsyncExecutor) -> None:
         self._executor = executor
 
     async def start(self, *, seconds: Duration = DEFAULT_SECONDS, policies: Text | None = None) -> None:
-        """Begins to count by channel what would be held; the counts of an earlier dry run are forgotten.
+        """Starts a dry run. The counts of an earlier one are lost.
 
         Args:
-            seconds: how long it lasts, 1 to 2592000.
-            policies: the policy list to try; None: the server's own, or the default one if that has no rule.
+            seconds: how long it lasts, 1 to 2592000 seconds.
+            policies: the policy list to try. None tries the server's own list, or the default list if that is empty.
 
         Raises:
-            ArgumentError: a number outside of its range.
+            ArgumentError: a number out of range.
         """
         await self._everywhere(commands.channel_dryrun_start(lasting=seconds, policies=policies))
 
     async def stop(self) -> bool:
-        """Ends it; whether it was running.  What was counted can still be read."""
+        """Stops the dry run and tells whether one was running. Its report can still be read."""
         stopped = await self._everywhere(commands.channel_dryrun_stop())
         return any(stopped)
 
     async def report(self) -> DryRunReport:
-        """What was counted, the channels with the most messages first, of a cluster those of all nodes.
+        """Returns the counts, channels with the most messages first. In a cluster: of all nodes.
 
-        Example:
+        Examples:
             >>> await hold.dry_run.start(policies="jobs:* hold=unheard")
             >>> await hold.channel("jobs:mail").publish("m")
             0

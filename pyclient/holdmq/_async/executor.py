@@ -22,10 +22,10 @@ PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
 
 
 class AsyncExecutor(AsyncLink):
-    """Sends commands wherever they belong; for this package alone.
+    """Sends each command to the node it belongs to. For use by HoldMQ only.
 
     Attributes:
-        nodes: those of a cluster.
+        nodes: the nodes of a cluster.
     """
 
     def __init__(self, client: AsyncClient, moving_timeout: float) -> None:
@@ -38,8 +38,8 @@ class AsyncExecutor(AsyncLink):
         """Sends a command built by `holdmq.commands` and returns its parsed reply.
 
         Raises:
-            CommandError: the module refused it; the subclass tells why.
-            MovingError: slots of the cluster were on their way for longer than `moving_timeout`.
+            CommandError: the module refused the command; the subclass says why.
+            MovingError: slots were still moving between nodes after `moving_timeout` seconds.
             redis.RedisError: whatever else redis-py raises.
         """
         arguments.instance("command", command, Command)
@@ -56,10 +56,10 @@ class AsyncExecutor(AsyncLink):
         return await self.execute_key(command)
 
     async def execute_all(self, several: Sequence[Command[T]]) -> list[T]:
-        """Sends commands of one kind, in one round trip if the client is not one of a cluster; at most 10000.
+        """Sends up to 10000 commands of one kind. Takes one round trip, except in a cluster.
 
         Raises:
-            CommandError: the module refused one.
+            CommandError: the module refused a command.
         """
         for command in arguments.some("several", several, MAX_PIPELINE, least=0):
             arguments.instance("one of several", command, Command)
@@ -71,10 +71,10 @@ class AsyncExecutor(AsyncLink):
         return [reply.result() for reply in replies]
 
     async def require_module(self) -> None:
-        """Makes sure, once, that the server has the module.
+        """Checks that the server has the module. Sends nothing if an earlier check succeeded.
 
         Raises:
-            ModuleMissingError: it has not.
+            ModuleMissingError: the server does not have the module.
         """
         if not self._checked:
             unknown = await self.unknown(PROBES)

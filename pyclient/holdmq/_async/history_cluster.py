@@ -34,11 +34,11 @@ class AsyncHistoryCluster:
         self._nodes = executor.nodes
 
     async def create(self, store: Text, filters: Sequence[str], settings: Mapping[str, Duration | None]) -> None:
-        """Makes or changes a store on every node that has a shard of it.
+        """Creates or changes a store on every node that has one of its shards.
 
         Raises:
             CommandError: a node refused it.
-            MovingError: some shards were on their way until the time was over; the others have it.
+            MovingError: some shards were still moving when the time was over. The others have the store.
         """
         copies = await self._executor.execute(commands.history_copies(store))
         wanted = cast("int | None", settings.get("shards"))
@@ -60,7 +60,7 @@ class AsyncHistoryCluster:
         self._nodes.forget(store)
 
     async def drop(self, store: Text) -> None:
-        """Removes a store from every node; again until none knows it, since a shard may come to a node meanwhile.
+        """Removes a store from every node. Repeats that until no node knows it, because a shard may move meanwhile.
 
         Raises:
             NoStoreError: no node knew it.
@@ -96,14 +96,14 @@ class AsyncHistoryCluster:
         return range((await self._nodes.layout(store)).shards)
 
     async def info(self, store: Text) -> HistoryInfo:
-        """What each shard has, asked for at its node."""
+        """The state of each shard, read at its node."""
         command = [commands.history_info(store, shard) for shard in await self.shards(store)]
         parts = [await self._executor.execute(one) for one in command]
         shards = tuple(shard for part in parts for shard in part.shards)
         return HistoryInfo(parts[0].policy, max(part.generation for part in parts), shards)
 
     async def hold(self, store: Text, reader: Text, watermarks: Mapping[int, int] | None) -> dict[int, int]:
-        """Moves the watermarks of a reader, each at the node of its shard, or holds what there is on all."""
+        """Sets the watermarks of a reader, each at the node of its shard, or holds all messages of all shards."""
         shards = set(await self.shards(store))
         if not watermarks:
             return await self._hold_all(store, reader, shards)
@@ -130,7 +130,7 @@ class AsyncHistoryCluster:
             await self._wait(patience, command, store, left)
 
     async def release(self, store: Text, reader: Text) -> None:
-        """A reader holds no shard any more, wherever that is."""
+        """Ends the hold of a reader on all nodes."""
         command = commands.history_release(store, reader)
         name = commands.reader_name(reader)
         patience = AsyncPatience(self._executor.moving_timeout)
@@ -163,14 +163,14 @@ class AsyncHistoryCluster:
         return found[0]
 
     async def _try(self, node: Any, command: Command[T]) -> list[T]:
-        """What a node replies; nothing if it refused for reasons that may be gone in a moment."""
+        """Returns the reply of a node. None if it refused for a temporary reason."""
         try:
             return [await self._nodes.ask(node, command)]
         except self._nodes.passing:
             return []
 
     async def _ask_all(self, command: Command[T]) -> list[T]:
-        """What those nodes reply that know the store and are at rest."""
+        """Returns the replies of the nodes that know the store and do not move it."""
         replies: list[T] = []
         for node in await self._nodes.primaries():
             try:
@@ -180,12 +180,12 @@ class AsyncHistoryCluster:
         return replies
 
     async def _first_shard_first(self, store: Text) -> list[Any]:
-        """The primaries, the one that has the first shard before the others."""
+        """Returns the primaries. The node of the first shard comes first."""
         first = await self._nodes.owner(commands.shard_key(store, 0))
         return [first, *(node for node in await self._nodes.primaries() if node.name != first.name)]
 
     async def _wait(self, patience: AsyncPatience, command: Command[T], store: Text, shards: Iterable[int]) -> None:
-        """A moment, then the cluster is looked at anew; raises MovingError when the time is over."""
+        """Waits a moment and reloads the table of slots. Raises MovingError when the time is over."""
         if not await patience.wait():
             slots = sorted(commands.shard_slot(store, shard) for shard in shards)
             raise MovingError.of(command.words[0], [SlotRange(slot, slot) for slot in slots])

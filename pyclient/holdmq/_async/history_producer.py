@@ -1,4 +1,4 @@
-"""A producer of history: numbers what it appends, so that what is sent again after a lost reply is stored once."""
+"""A producer of history numbers its messages, so that a message that is sent again is stored once."""
 
 import time
 
@@ -14,21 +14,20 @@ from holdmq.replies import Payload, ProducerChunk, Text
 
 
 class AsyncHistoryProducer(NotCopied):
-    """Appends messages to a store, each once; made by `AsyncHistoryStore.producer`.
+    """Appends messages to a store and stores each one once; made by `AsyncHistoryStore.producer`.
 
-    When redis-py sends a message again because the connection was lost before the reply came, the server answers as it
-    did the first time. When redis-py gives up, the outcome is not known: then `pending` is True, and `retry` sends the
-    same message again, as often as is wanted, also after a pause. Whoever takes the producer's name later, with a
-    larger epoch, fences this one.
+    If the connection is lost before the reply, redis-py may send the message again. The server then answers as it did
+    the first time. If redis-py gives up, the outcome is unknown: `pending` is True, and `retry` sends the same message
+    again, as often as needed. A later producer with the same name and a larger epoch fences this one.
 
-    One task of one process uses it at a time: give each its own producer, with a name of its own.
+    One task of one process uses it at a time. Give each task its own producer with its own name.
 
     Attributes:
         name: the producer's name.
         epoch: its epoch.
         chunk: the number of its next message.
 
-    Example:
+    Examples:
         >>> await hold.history.create("rain", "rain/#")
         >>> producer = hold.history.store("rain").producer("gauge-1")
         >>> (await producer.append("rain/oslo", b"3 mm")).sequence
@@ -55,7 +54,7 @@ class AsyncHistoryProducer(NotCopied):
 
     @property
     def pending(self) -> bool:
-        """Whether the outcome of the last message is not known."""
+        """Whether the outcome of the last message is unknown."""
         return self._pending is not None
 
     async def append(
@@ -69,15 +68,15 @@ class AsyncHistoryProducer(NotCopied):
         publisher: Text | None = None,
         properties: bytes = b"",
     ) -> HistoryPlace:
-        """Keeps a message; arguments and errors as for `AsyncHistoryStore.append`.
+        """Appends a message. Arguments and errors as for `AsyncHistoryStore.append`.
 
         Raises:
-            HoldMQError: the outcome of the message before is not known.
-            FencedError: somebody with a larger epoch has the producer's name.
-            ProducerError: the number was used before, by somebody with the same name and epoch.
-            redis.ConnectionError: the outcome of this message is not known.
+            HoldMQError: the outcome of the previous message is unknown.
+            FencedError: a producer with the same name has a larger epoch.
+            ProducerError: a producer with the same name and epoch used this number before.
+            redis.ConnectionError: the outcome of this message is unknown.
             ForkedError: another process made the producer.
-            ConcurrentUseError: another task is using it.
+            ConcurrentUseError: another task is using the producer.
         """
         with self._guard:
             if self._pending is not None:
@@ -93,13 +92,13 @@ class AsyncHistoryProducer(NotCopied):
             return await self._send(self._pending, again=False)
 
     async def retry(self) -> HistoryPlace:
-        """Sends the message whose outcome is not known once more; errors as for `append`.
+        """Sends the message with the unknown outcome again. Errors as for `append`.
 
-        Also one that was refused, until the next one is sent: it has its number, so that it is stored once even if the
-        library had sent it before the refusal. A refusal leaves it as it was.
+        This also sends a refused message again, until the next message is sent. The message keeps its number, so it is
+        stored once, even if the library sent it before the refusal. A refusal changes nothing.
 
         Raises:
-            HoldMQError: there is none.
+            HoldMQError: the outcome of every message is known.
         """
         with self._guard:
             message = self._pending or self._refused_last

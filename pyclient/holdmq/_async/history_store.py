@@ -1,4 +1,4 @@
-"""One store of history: writing, reading and keeping what it has."""
+"""One history store: write, read and trim it."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
@@ -17,15 +17,15 @@ from holdmq.replies import Message, Payload, ProducerChunk, Text
 
 
 class AsyncHistoryStore:
-    """One store of history; made by `AsyncHistory.store`.
+    """One history store; made by `AsyncHistory.store`.
 
-    Tasks of one event loop may share it; a process that is forked after its first use makes its own (`ForkedError`).
+    Tasks of one event loop may share it. A process that forks after its first use must make its own (`ForkedError`).
 
     Attributes:
-        name: its name.
-        patterns: the pattern sets by which its messages are kept and found.
+        name: the store's name.
+        patterns: the pattern sets by which messages are stored and found (`AsyncHistoryPatterns`).
 
-    Example:
+    Examples:
         >>> await hold.history.create("meters", "meters/#")
         >>> meters = hold.history.store("meters")
         >>> place = await meters.append("meters/7", b"230 V")
@@ -58,13 +58,13 @@ class AsyncHistoryStore:
             await self._executor.execute(commands.history_unstore(self.name))
 
     async def info(self, shard: int | None = None) -> HistoryInfo:
-        """What the store has, or one shard of it; reads no messages.
+        """Returns the state of the store, or of one shard. Reads no messages.
 
         Raises:
             NoStoreError: there is no such store.
             CommandError: there is no such shard.
 
-        Example:
+        Examples:
             >>> await hold.history.create("lamps", "lamps/#", shards=2)
             >>> info = await hold.history.store("lamps").info()
             >>> info.policy.filters, info.messages, [shard.last for shard in info.shards]
@@ -86,23 +86,24 @@ class AsyncHistoryStore:
         properties: bytes = b"",
         producer: ProducerChunk | None = None,
     ) -> HistoryPlace:
-        """Keeps a message without publishing it.
+        """Stores a message without publishing it.
 
         Args:
             topic: a topic name that the store selects.
             payload: the content.
             qos: 0, 1 or 2, as published.
             retain: the retain flag, as published.
-            ttl: how long it is shown, in seconds, 1 to 4294967295.
+            ttl: how long the message can be read, in seconds, 1 to 4294967295.
             publisher: the client id of the publisher.
-            properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
-            producer: numbers what is sent, so that it is stored once though it may be sent twice (see also `producer`).
+            properties: MQTT 5.0 properties, encoded as on the wire, without their length.
+            producer: the producer and the number of the message, which is then stored once, however often it is sent
+                (see also the method `producer`).
 
         Raises:
-            InvalidTopicError: a topic name that MQTT forbids.
-            ArgumentError: a number outside of its range.
+            InvalidTopicError: MQTT forbids this topic name.
+            ArgumentError: a number out of range.
             CommandError: the store does not select the topic.
-            FencedError: the producer has a larger epoch by now.
+            FencedError: the producer has a newer epoch.
         """
         return await self._executor.execute(
             commands.history_append(
@@ -116,41 +117,42 @@ class AsyncHistoryStore:
     async def import_records(
         self, shard: int, messages: Sequence[Message | bytes], *, producer: ProducerChunk | None = None
     ) -> HistoryImport:
-        """Appends many messages to one shard in one step, in order; with a producer's chunk at most once.
+        """Appends many messages to one shard, in order and in one step.
 
         Args:
             shard: the shard that all the topics belong to.
-            messages: 1 to 10000; messages, or records of them (`Message.to_record`).
-            producer: a chunk of a producer; the same one again stores nothing and is answered as before.
+            messages: 1 to 10000 messages, or their records (`Message.to_record`).
+            producer: a chunk of a producer. The same chunk again stores nothing and gets the same answer.
 
         Raises:
             ArgumentError: too few or too many messages, or one that cannot be stored.
-            CommandError: a topic does not belong to the shard; nothing was stored.
-            FencedError: the producer has a larger epoch by now.
+            CommandError: a topic does not belong to the shard. Nothing was stored.
+            FencedError: the producer has a newer epoch.
         """
         return await self._executor.execute(commands.history_import(self.name, shard, messages, producer=producer))
 
     async def import_messages(
         self, messages: Sequence[Message], *, producer: ProducerChunk | None = None
     ) -> dict[int, HistoryImport]:
-        """Appends messages to the shards of their topics, each shard in one step; with a producer's chunk at most once.
+        """Appends messages to the shards of their topics. Each shard is written in one step.
 
-        If it fails in between, some shards have their part: sent again with the same chunk, they store nothing twice.
+        If that fails in between, some shards have their messages. Call it again with the same chunk: nothing is stored
+        twice.
 
         Args:
-            messages: 1 to 10000, in the order of each topic. Times of publishing, expiry and publisher stay.
-            producer: a chunk of a producer, of all these messages.
+            messages: 1 to 10000, ordered within each topic. They keep their time, expiry and publisher.
+            producer: a chunk of a producer, for all these messages.
 
         Returns:
-            By shard, which numbers its messages have.
+            The sequence numbers of the messages, by shard.
 
         Raises:
             ArgumentError: too few or too many messages, or one that cannot be stored.
             NoStoreError: there is no such store.
-            CommandError: it does not select a topic.
-            FencedError: the producer has a larger epoch by now.
+            CommandError: the store does not select a topic.
+            FencedError: the producer has a newer epoch.
 
-        Example:
+        Examples:
             >>> await hold.history.create("clocks", "clocks/#", shards=2)
             >>> clocks = hold.history.store("clocks")
             >>> ticks = [Message(topic="clocks/1", payload=b"tick", time_ms=number) for number in (1, 2)]
@@ -170,14 +172,14 @@ class AsyncHistoryStore:
         }
 
     def producer(self, name: Text, *, epoch: int | None = None) -> AsyncHistoryProducer:
-        """Whoever appends messages that may have to be sent again, each of which is stored once.
+        """Returns a producer. Each of its messages is stored once, however often it is sent.
 
         Args:
-            name: its own, 1 to 255 bytes: two that share one fence each other.
-            epoch: larger than that of whoever had the name before (default: the time in microseconds).
+            name: the producer's own name, 1 to 255 bytes. Two producers with the same name fence each other.
+            epoch: a number larger than that of earlier producers with this name (default: the time in microseconds).
 
         Raises:
-            ArgumentError: a name or number that cannot be.
+            ArgumentError: an invalid name or number.
         """
         return AsyncHistoryProducer(self._executor, self.name, name, epoch=epoch)
 
@@ -192,7 +194,7 @@ class AsyncHistoryStore:
         page: int = 1000,
         reconnect: float = 60.0,
     ) -> AsyncReplay:
-        """As `AsyncHistory.start_replay`, of this store, or of one shard of it."""
+        """Like `AsyncHistory.start_replay`, for this store or one of its shards."""
         return AsyncReplay(
             self._executor,
             ReplayOptions(
@@ -211,7 +213,7 @@ class AsyncHistoryStore:
         reconnect: float = 60.0,
         timeout: float | None = None,
     ) -> AsyncReplay:
-        """As `AsyncHistory.follow`, of this store, or of one shard of it."""
+        """Like `AsyncHistory.follow`, for this store or one of its shards."""
         options = ReplayOptions(
             topic_filter,
             start,
@@ -238,25 +240,25 @@ class AsyncHistoryStore:
         max_bytes: int | None = None,
         expired: bool = False,
     ) -> HistoryColumns:
-        """A page of a shard's messages, column by column: what jobs read that read much.
+        """Returns a page of a shard's messages as columns. The fastest way to read many messages.
 
         Args:
-            shard: its number, from 0 on.
-            first: the first sequence number that is wanted, from 1 on.
-            last: the last one, itself included.
-            topic_filter: only what it matches.
-            columns: which columns, of `holdmq.history_replies.COLUMNS` (default: all).
-            count: messages of the page at most, 1 to 100000 (default 2000).
-            max_bytes: bytes of the page at most, but one message comes in any case (default 8 MiB).
-            expired: with messages past their own expiry: who must be able to read the same again wants them.
+            shard: the number of the shard, from 0.
+            first: the first sequence number, from 1.
+            last: the last sequence number, included.
+            topic_filter: only messages that match this filter.
+            columns: a selection of `holdmq.history_replies.COLUMNS` (default: all).
+            count: at most this many messages, 1 to 100000 (default 2000).
+            max_bytes: at most this many bytes, but at least one message (default 8 MiB).
+            expired: whether to include expired messages, so that a later call returns the same messages.
 
         Returns:
-            The page; `next` is the number to go on from.
+            The page. Its `next` is the sequence number to continue from.
 
         Raises:
-            ArgumentError: a column that there is not, or a number outside of its range.
+            ArgumentError: an unknown column, or a number out of range.
             NoStoreError: there is no such store.
-            CommandError: there is no such shard, or a key was changed by others.
+            CommandError: there is no such shard, or somebody else changed one of its keys.
         """
         return await self._executor.execute(
             commands.history_range(
@@ -283,9 +285,9 @@ class AsyncHistoryStore:
         max_bytes: int | None = None,
         expired: bool = False,
     ) -> AsyncIterator[HistoryColumns]:
-        """All pages from `first` to `last`, or to the last message that there is; arguments as for `range`.
+        """Yields all pages from `first` to `last`, or up to the last message. Arguments as for `range`.
 
-        Example:
+        Examples:
             >>> await hold.history.create("taps", "taps/#")
             >>> taps = hold.history.store("taps")
             >>> for number in range(5):
@@ -325,11 +327,11 @@ class AsyncHistoryStore:
             first = page.next
 
     async def sequence_at(self, shard: int, time: Start) -> int:
-        """The sequence number of the shard's first message at this time or later; behind the last one if there is none.
+        """Returns the sequence number of the first message at or after a time. If there is none: the last one + 1.
 
         Args:
-            shard: its number.
-            time: as the `start` of a replay.
+            shard: the number of the shard.
+            time: a time in the forms that `start_replay` accepts.
         """
         commands.history_sequence(self.name, shard, commands.time_ms("time", time) or 0)
         if time == "earliest":
@@ -339,29 +341,29 @@ class AsyncHistoryStore:
         return await self._executor.execute(commands.history_sequence(self.name, shard, at_ms or 0))
 
     async def trim(self, shard: int, sequence: int) -> int:
-        """Everything up to and including `sequence` goes.
+        """Removes the messages up to and including `sequence`.
 
         Returns:
-            The first sequence number that is still visible.
+            The first sequence number that can still be read.
 
         Raises:
-            HeldError: a reader holds what it has not read yet.
+            HeldError: a reader holds messages that it has not read yet.
         """
         return await self._executor.execute(commands.history_trim(self.name, shard, sequence))
 
     async def hold(self, reader: Text, watermarks: Mapping[int, int] | None = None) -> dict[int, int]:
-        """Keeps what the reader has not read yet from being dropped, within the store's `hold_bytes`.
+        """Protects messages that a reader has not read yet from retention, within the store's `hold_bytes`.
 
         Args:
-            reader: its name.
-            watermarks: of a shard, up to which sequence number everything was read; it never goes back. None: holds all
-                that is there now.
+            reader: the reader's name.
+            watermarks: for each shard, the last sequence number that was read. It never decreases. None holds all
+                messages that exist now.
 
         Returns:
             The reader's watermarks by shard.
 
         Raises:
-            HoldLostError: retention went on without it; `release` first.
+            HoldLostError: retention removed unread messages of this reader. Call `release` first.
         """
         command = commands.history_hold(self.name, reader, watermarks)
         if self._executor.is_cluster:
@@ -369,7 +371,7 @@ class AsyncHistoryStore:
         return await self._executor.execute(command)
 
     async def release(self, reader: Text) -> None:
-        """The reader holds nothing any more."""
+        """Ends the hold of a reader."""
         command = commands.history_release(self.name, reader)
         if self._executor.is_cluster:
             await self._cluster.release(self.name, reader)
@@ -377,19 +379,20 @@ class AsyncHistoryStore:
             await self._executor.execute(command)
 
     async def check(self, shard: int | None = None, *, epoch: int | None = None) -> tuple[str, ...]:
-        """What in the index of an epoch differs from what its messages say; empty when all is well.
+        """Compares the index of an epoch with its messages. Returns the differences: none if all is well.
 
-        Reads the epoch part by part, so others hardly wait; what comes meanwhile is not looked at.
+        Reads the epoch in small parts, so that other clients hardly wait. Messages that arrive meanwhile are not
+        checked.
 
         Args:
-            shard: this one alone; else all, one after the other, and each sentence begins with its shard.
-            epoch: its number (default: the present one of each shard).
+            shard: check this shard only. By default all shards are checked, and each sentence names its shard.
+            epoch: the number of the epoch (default: the present one of each shard).
 
         Raises:
             NoStoreError: there is no such store.
             CommandError: there is no such shard or epoch.
 
-        Example:
+        Examples:
             >>> await hold.history.create("doors", "doors/#", shards=2)
             >>> await hold.history.store("doors").check()
             ()

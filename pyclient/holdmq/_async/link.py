@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class AsyncLink(NotPickled):
-    """Over one client object; for this package alone.
+    """One client object with its locks and its cluster. For use by HoldMQ only.
 
     Args:
-        client: the client object to wrap, an asyncio one.
-        moving_timeout: how long a command waits for slots of a cluster that are on their way, in seconds.
+        client: the client object to wrap.
+        moving_timeout: how many seconds a command waits for slots that move between nodes of a cluster.
 
     Attributes:
         owner: which process uses the client's connections.
@@ -43,11 +43,11 @@ class AsyncLink(NotPickled):
 
     @property
     def is_cluster(self) -> bool:
-        """Whether the client is one of a cluster."""
+        """Whether the client is a cluster client."""
         return hasattr(self.client, "get_primaries")
 
     def check_process(self) -> None:
-        """Refuses what would use the connections of another process.
+        """Refuses to use the connections of another process.
 
         Raises:
             ForkedError: another process has used this client, and its connections do not survive a fork.
@@ -55,7 +55,7 @@ class AsyncLink(NotPickled):
         self.owner.check()
 
     async def send(self, *words: Any, **options: Any) -> Any:
-        """What the server replies to a command of its own.
+        """Sends a command of the server itself and returns the raw reply.
 
         Raises:
             ForkedError: another process has used this client.
@@ -64,14 +64,14 @@ class AsyncLink(NotPickled):
         return await self.client.execute_command(*words, **options)
 
     async def execute_once(self, command: Command[T]) -> T:
-        """Sends a command to whom the library finds; returns the parsed reply."""
+        """Sends a command to the node that the library finds. Returns the parsed reply."""
         self.owner.check()
         with self._translation:
             reply = await self.client.execute_command(*command.words, **command.options)
         return command.parse(reply)
 
     async def execute_key(self, command: Command[T]) -> T:
-        """The same for a command with a key, whose slot may be on its way between two nodes of a cluster."""
+        """Like `execute_once`, for a command with a key whose slot may be moving."""
         patience = AsyncPatience(self.moving_timeout)
         while True:
             try:
@@ -81,32 +81,32 @@ class AsyncLink(NotPickled):
                     raise
 
     async def execute_at(self, node: Any, command: Command[T]) -> T:
-        """Sends a command to one node of a cluster, once; returns the parsed reply."""
+        """Sends a command once to one node of a cluster. Returns the parsed reply."""
         self.owner.check()
         with self._translation:
             reply = await self.client.execute_command(*command.words, target_nodes=node, **command.options)
         return command.parse(reply)
 
     async def execute_anywhere(self, command: Command[T]) -> T:
-        """Sends a command without a key, which any node of a cluster can answer; returns the parsed reply."""
+        """Sends a command that any node of a cluster can answer. Returns the parsed reply."""
         self.owner.check()
         with self._translation:
             reply = await self.client.execute_command(*command.words, **command.options, **await self.anywhere())
         return command.parse(reply)
 
     async def anywhere(self) -> dict[str, Any]:
-        """Options that send a command without a key to some node of a cluster."""
+        """The options that send a command without a key to any node of a cluster."""
         return {"target_nodes": (await self.cluster()).get_random_node()} if self.is_cluster else {}
 
     async def unknown(self, names: Sequence[str]) -> list[str]:
-        """Those of the commands that the server does not know."""
+        """Returns the commands that the server does not know."""
         options = {"NEVER_DECODE": True, **await self.anywhere()}
         # In one word, so that redis-py does not take the reply for that of COMMAND.
         replies = await self.send("COMMAND INFO", *names, **options)
         return [name for name, reply in zip(names, replies, strict=True) if not reply]
 
     async def cluster(self) -> Any:
-        """The client of a cluster, which knows the nodes by then.
+        """Returns the cluster client, after it has learned the nodes.
 
         Raises:
             ForkedError: another process has used this client.
@@ -115,7 +115,7 @@ class AsyncLink(NotPickled):
         return await async_nodes(self.client)
 
     async def reload(self) -> None:
-        """The client of a cluster asks anew which node has which slot.
+        """Makes the cluster client reload the table of slots.
 
         Raises:
             ForkedError: another process has used this client.
@@ -123,10 +123,10 @@ class AsyncLink(NotPickled):
         await async_reload(await self.cluster())
 
     def pubsub(self, node: Any = None) -> Any:
-        """A new pub/sub object of the client; of a cluster's at that node, if one is given.
+        """Returns a new pub/sub object, in a cluster for the given node.
 
         Raises:
-            HoldMQError: this client has none.
+            HoldMQError: the client has no pub/sub.
         """
         self.owner.check()
         if not hasattr(self.client, "pubsub"):
@@ -134,10 +134,10 @@ class AsyncLink(NotPickled):
         return self.client.pubsub() if node is None else self.client.pubsub(node=node)
 
     async def find_slot(self, channels: Sequence[Text]) -> None:
-        """Makes sure that the client of a cluster knows where the slot of shard channels is.
+        """Makes the cluster client learn the node of the slot of shard channels.
 
         Raises:
-            ArgumentError: the channels are of several slots.
+            ArgumentError: the channels are in several slots.
         """
         cluster = await self.cluster()
         slots = {cluster.keyslot(channel) for channel in channels}

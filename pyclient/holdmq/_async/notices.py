@@ -27,7 +27,7 @@ SLICE_OF_MANY_S = 0.1
 
 
 class AsyncNotices:
-    """The subscriptions of one replay, by the names of the nodes (one without a name if there is no cluster)."""
+    """The subscriptions of one replay, by node name (without a cluster: one without a name)."""
 
     def __init__(self, executor: AsyncExecutor, reconnect: float) -> None:
         self._executor = executor
@@ -39,7 +39,7 @@ class AsyncNotices:
         self._closed = False
 
     async def listen(self, store: Text | None) -> None:
-        """Subscribes, where that was not done yet; None: to those of all stores (not in a cluster).
+        """Subscribes at nodes that have no subscription yet. None subscribes to all stores (not in a cluster).
 
         Raises:
             redis.ConnectionError: the server could not be reached for `reconnect` seconds.
@@ -59,7 +59,7 @@ class AsyncNotices:
             )
 
     async def wait(self, deadline: float | None) -> None:
-        """Waits until a server tells of messages, or may have done so unheard; takes all notices that are there."""
+        """Waits until a notice came, or may have been lost. Takes all notices that have arrived."""
         longest = LOOK_AGAIN_S if deadline is None else min(LOOK_AGAIN_S, max(0.0, deadline - time.monotonic()))
         until = time.monotonic() + longest
         while not self._closed:
@@ -74,13 +74,13 @@ class AsyncNotices:
                     return
 
     async def aclose(self) -> None:
-        """Ends the subscriptions; a second call does nothing."""
+        """Ends the subscriptions. A second call does nothing."""
         self._closed = True
         for name in list(self._open):
             await self._remove(name)
 
     async def _heard(self, name: str, wait: float) -> bool:
-        """Whether a notice came, or may have come, within so many seconds."""
+        """Tells whether a notice came, or may have been lost, within this many seconds."""
         notices = self._open.get(name)
         if notices is None:
             return True
@@ -99,7 +99,7 @@ class AsyncNotices:
         return heard
 
     async def _listen_to_nodes(self) -> None:
-        """To each primary that there is now; one that cannot be reached is tried again before the next look."""
+        """Subscribes at each present primary. Retries one that is unreachable before the next read."""
         primaries = {node.name: node for node in await self._executor.nodes.primaries()}
         for name in self._open.keys() - primaries.keys():
             await self._remove(name)

@@ -9,7 +9,7 @@ LONGEST_PAUSE_S = 0.2
 
 
 class AsyncPatience:
-    """Waits for slots that are on their way, longer each time, until so many seconds are over."""
+    """Waits for moving slots, longer each time, until the time is over."""
 
     def __init__(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds
@@ -21,7 +21,7 @@ class AsyncPatience:
         return time.monotonic() >= self._deadline
 
     async def wait(self) -> bool:
-        """Waits a little; False, at once, if the time is over."""
+        """Waits a little. Returns False at once if the time is over."""
         if self.is_over:
             return False
         await async_sleep(self._pause)

@@ -1,4 +1,4 @@
-"""Commands that are sent together, in one round trip."""
+"""Commands that are sent together in one round trip."""
 
 from typing import Any, Generic, TypeVar, cast
 
@@ -11,16 +11,16 @@ from holdmq.errors import ArgumentError, HoldMQError, translate, translation
 T = TypeVar("T")
 
 MAX_PIPELINE = 10_000
-"""Most commands of one pipeline."""
+"""The maximum number of commands in a pipeline."""
 
 
 class AsyncReply(Generic[T]):
-    """The reply that a queued command will have; it belongs to the task and the process of its pipeline.
+    """The future reply of a queued command. It belongs to the task and the process of its pipeline.
 
     Attributes:
-        command: what was queued.
-        error: why there is no result, once it was executed.
-        done: whether it was executed, and what became of it is known.
+        command: the queued command.
+        error: the error that came instead of a result, if any.
+        done: whether the command was executed and its outcome is known.
     """
 
     def __init__(self, command: Command[T]) -> None:
@@ -30,7 +30,7 @@ class AsyncReply(Generic[T]):
         self.done = False
 
     def result(self) -> T:
-        """The parsed reply.
+        """Returns the parsed reply.
 
         Raises:
             CommandError: the module refused the command.
@@ -43,7 +43,7 @@ class AsyncReply(Generic[T]):
         return cast("T", self._result)
 
     def settle(self, reply: object) -> None:
-        """Takes the raw reply, or the exception that came instead; for this package alone."""
+        """Takes the raw reply or the exception that came instead. For use by HoldMQ only."""
         try:
             if isinstance(reply, Exception):
                 self.error = translate(reply)
@@ -55,9 +55,9 @@ class AsyncReply(Generic[T]):
 
 
 class AsyncPipeline(NotCopied):
-    """Commands that are sent together; made by `pipeline`. One task of one process uses it at a time.
+    """Sends commands together; made by `AsyncHoldMQ.pipeline`. One task of one process uses it at a time.
 
-    Example:
+    Examples:
         >>> from holdmq import commands
         >>> pipeline = hold.pipeline()
         >>> added = pipeline.queue(commands.session_add("device-2", [b"on", b"off"]))
@@ -76,11 +76,11 @@ class AsyncPipeline(NotCopied):
         self._guard = AsyncGuard("the pipeline", now=False)
 
     def queue(self, command: Command[T]) -> AsyncReply[T]:
-        """Adds a command built by `holdmq.commands`; its reply is there after `execute`.
+        """Queues a command built by `holdmq.commands`. Its reply is available after `execute`.
 
         Raises:
-            ArgumentError: the pipeline is full, or the command has to go to several nodes of a cluster.
-            ForkedError: another process has queued commands.
+            ArgumentError: the pipeline is full, or the command would go to several nodes of a cluster.
+            ForkedError: another process queued commands.
             ConcurrentUseError: another task is using the pipeline.
         """
         arguments.instance("command", command, Command)
@@ -97,14 +97,15 @@ class AsyncPipeline(NotCopied):
         return reply
 
     async def execute(self, *, raise_on_error: bool = True) -> list[AsyncReply[Any]]:
-        """Sends what is queued and returns the replies in order; the pipeline is empty then.
+        """Sends the queued commands and returns their replies in order. The pipeline is empty afterwards.
 
         Args:
-            raise_on_error: raise the first error, after all replies were read. Else each reply keeps its own.
+            raise_on_error: whether to raise the first error, after all replies were read. Otherwise each reply keeps
+                its own error.
 
         Raises:
-            CommandError: the module refused a command; those after it were carried out all the same.
-            ForkedError: another process has queued commands.
+            CommandError: the module refused a command. The commands after it were carried out.
+            ForkedError: another process queued commands.
             ConcurrentUseError: another task is using the pipeline.
         """
         arguments.flag("raise_on_error", raise_on_error)

@@ -1,4 +1,4 @@
-"""A producer: numbers its batches, so that one that is sent again after a lost reply is not stored again."""
+"""A producer numbers its batches, so that a batch that is sent again after a lost reply is stored once."""
 
 import time
 
@@ -12,19 +12,19 @@ from holdmq.replies import AddResult, Payload, Text
 
 
 class AsyncProducer(NotCopied):
-    """Adds messages to a session, each batch once; made by `AsyncSession.producer`.
+    """Adds messages to a session and stores each batch once; made by `AsyncSession.producer`.
 
-    When redis-py sends a batch again because the connection was lost before the reply came, the server answers as it
-    did the first time. When redis-py gives up, the outcome is not known: then `pending` is True, and `retry` sends the
-    same batch again, as often as is wanted, also after a pause.
+    If the connection is lost before the reply, redis-py may send the batch again. The server then answers as it did
+    the first time. If redis-py gives up, the outcome is unknown: `pending` is True, and `retry` sends the same batch
+    again, as often as needed.
 
-    One task of one process uses it at a time: give each its own producer, with a name of its own.
+    One task of one process uses it at a time. Give each task its own producer with its own name.
 
     Attributes:
         name: the producer's name.
         sequence: the number of its next batch.
 
-    Example:
+    Examples:
         >>> producer = hold.session("device-9").producer("station")
         >>> (await producer.add(b"snow", b"rain")).packet_ids
         (1, 2)
@@ -48,18 +48,18 @@ class AsyncProducer(NotCopied):
 
     @property
     def pending(self) -> bool:
-        """Whether the outcome of the last batch is not known."""
+        """Whether the outcome of the last batch is unknown."""
         return self._pending is not None
 
     async def add(self, *payloads: Payload, limit: int | None = None, ttl: Duration | None = None) -> AddResult:
-        """Appends messages; arguments and errors as for `AsyncSession.add`, but at most 1000 payloads.
+        """Appends up to 1000 messages. Arguments and errors as for `AsyncSession.add`.
 
         Raises:
-            HoldMQError: the outcome of the batch before is not known.
-            ProducerError: the number of the batch was used before, by somebody else.
-            redis.ConnectionError: the outcome of this batch is not known.
+            HoldMQError: the outcome of the previous batch is unknown.
+            ProducerError: another producer used this batch number before.
+            redis.ConnectionError: the outcome of this batch is unknown.
             ForkedError: another process made the producer.
-            ConcurrentUseError: another task is using it.
+            ConcurrentUseError: another task is using the producer.
         """
         with self._guard:
             return await self._send_new(
@@ -76,7 +76,7 @@ class AsyncProducer(NotCopied):
     async def add_expiring(
         self, *messages: tuple[Payload, Duration | None], limit: int | None = None, ttl: Duration | None = None
     ) -> AddResult:
-        """Appends messages that live for times of their own; as `AsyncSession.add_expiring`, errors as for `add`."""
+        """Appends messages like `AsyncSession.add_expiring`. Errors as for `add`."""
         with self._guard:
             return await self._send_new(
                 commands.session_add_expiring(
@@ -90,13 +90,13 @@ class AsyncProducer(NotCopied):
             )
 
     async def retry(self) -> AddResult:
-        """Sends the batch whose outcome is not known once more; errors as for `add`.
+        """Sends the batch with the unknown outcome again. Errors as for `add`.
 
-        Also one that was refused, until the next one is sent: it has its number, so that it is stored once even if the
-        library had sent it before the refusal. A refusal leaves it as it was.
+        This also sends a refused batch again, until the next batch is sent. The batch keeps its number, so it is stored
+        once, even if the library sent it before the refusal. A refusal changes nothing.
 
         Raises:
-            HoldMQError: there is none.
+            HoldMQError: the outcome of every batch is known.
         """
         with self._guard:
             batch = self._pending or self._refused_last

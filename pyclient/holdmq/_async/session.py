@@ -32,26 +32,26 @@ from holdmq.replies import (
 )
 
 DELIVERED_AT_ONCE = 1000
-"""Messages of one SESSION.DELIVER."""
+"""Messages per SESSION.DELIVER."""
 PURGED_AT_ONCE = 1000
 
 
 class AsyncSession:
-    """The session of an MQTT client; made by `session`.
+    """The session of an MQTT client: its queue, its owner, its subscriptions; made by `AsyncHoldMQ.session`.
 
-    After `open` every command that writes carries the epoch, so that it is refused (`FencedError`) once somebody else
-    has opened the session. A handle without an epoch checks nothing: it fills, reads and subscribes the queue of that
-    client whether the session was opened or not.
+    After `open`, every writing command carries the epoch. The server refuses it (`FencedError`) once somebody else has
+    opened the session. Without an epoch nothing is checked: the methods fill, read and subscribe the client's queue
+    whether the session was opened or not.
 
-    Tasks may share it. The epoch belongs to the process that called `open`: a process that is forked from it has to
-    open the session again (`ForkedError`).
+    Tasks may share it. The epoch belongs to the process that called `open`. A forked process has to open the session
+    again (`ForkedError`).
 
     Attributes:
         client_id: the client's id.
-        prefix: what stands before the session key.
-        epoch: the epoch to write under, 0 if it is not to be checked.
+        prefix: a prefix of the session's keys.
+        epoch: the epoch to write under. 0 turns the check off.
 
-    Example:
+    Examples:
         >>> session = hold.session("device-1")
         >>> opened = await session.open("reader-1", expiry=3600)
         >>> (await session.add(b"on", b"off")).packet_ids
@@ -87,23 +87,23 @@ class AsyncSession:
         will: Will | None = None,
         identity: Text | None = None,
     ) -> OpenResult:
-        """Takes the session over from whoever has it, or creates it; later commands are fenced by the new epoch.
+        """Creates the session, or takes it over from its present owner. Later commands carry the new epoch.
 
         Args:
             owner: a name for the new owner.
-            clean: drop what is there first.
+            clean: whether to drop an existing session first.
             expiry: how long the session lives after it was closed, in seconds, 0 to 4294967295 (default 0).
             lease: how much longer it lives if the owner vanishes, in seconds (default 3600).
-            bounds: of its queue; None: those of the server's settings.
-            user_bounds: of what its identity may have; None: those of the server's settings.
-            will: what is published if the connection is lost: by `close(will=True)`, or when the owner vanishes.
-            identity: to whom the session belongs; None: it is not asked, and stays as it is.
+            bounds: limits of its queue. None uses the server's settings.
+            user_bounds: limits of the user whose identity it has. None uses the server's settings.
+            will: the message to publish if the connection is lost: by `close(will=True)`, or when the owner vanishes.
+            identity: the user that the session belongs to. None checks nothing and keeps the present identity.
 
         Raises:
-            ArgumentError: a number outside of its range.
+            ArgumentError: a number out of range.
             IdentityError: the session belongs to another identity.
-            QuotaError: the server, or the identity, has no room for one more session.
-            InvalidTopicError: a topic of a will that MQTT forbids.
+            QuotaError: the server, or the identity, may have no further session.
+            InvalidTopicError: MQTT forbids the topic of the will.
         """
         opened = await self._executor.execute(
             commands.session_open(
@@ -124,7 +124,7 @@ class AsyncSession:
         return opened
 
     def _check_epoch(self) -> None:
-        """Refuses what only an owner can do if there is no epoch."""
+        """Raises unless this object has an epoch, which only an owner has."""
         if self.epoch == 0:
             raise NoSessionError(
                 f"NOSESSION this handle of the session {self.client_id!r} has no epoch: expected open() before, or "
@@ -132,7 +132,7 @@ class AsyncSession:
             )
 
     def _own_epoch(self) -> int:
-        """The epoch, which two processes must not share: the server could not tell them apart."""
+        """Returns the epoch. Two processes must not share it: the server could not tell them apart."""
         if self._owner.is_elsewhere:
             self._owner.check()
         return self.epoch
@@ -142,23 +142,23 @@ class AsyncSession:
 
         Raises:
             FencedError: the session has a newer owner.
-            NoSessionError: this handle has no epoch (`open` gives it one), or the session is gone.
+            NoSessionError: this object has no epoch (`open` sets it), or the session does not exist.
         """
         touch = commands.session_touch(self.client_id, epoch=self._own_epoch(), prefix=self.prefix)
         self._check_epoch()
         await self._executor.execute(touch)
 
     async def close(self, *, expiry: Duration | None = None, sent: int | None = None, will: bool = False) -> None:
-        """The connection is gone: with expiry 0 the session is dropped, else it lives so long.
+        """Ends the client's connection. The session lives on for `expiry` seconds; with 0 it is dropped.
 
         Args:
-            expiry: in seconds, 0 to 4294967295; None: what `open` said.
-            sent: up to this serial messages were handed to the client (see `sent`).
-            will: the connection was lost: the will is published, after its delay; else it is discarded.
+            expiry: in seconds, 0 to 4294967295. None keeps the expiry given to `open`.
+            sent: the last serial that was handed to the client (see `sent`).
+            will: True if the connection was lost: the will is published, after its delay. False discards the will.
 
         Raises:
             FencedError: the session has a newer owner.
-            NoSessionError: this handle has no epoch (`open` gives it one), or the session is gone.
+            NoSessionError: this object has no epoch (`open` sets it), or the session does not exist.
         """
         close = commands.session_close(
             self.client_id, epoch=self._own_epoch(), expiry=expiry, sent=sent, will=will, prefix=self.prefix
@@ -171,14 +171,14 @@ class AsyncSession:
 
         Args:
             payloads: one or more messages.
-            limit: most messages in the queue, 1 to 65535; the oldest beyond it are trimmed (default: the server's).
+            limit: the maximum length of the queue, 1 to 65535 (default: the server's). The oldest messages are trimmed.
             ttl: how long each message lives, in seconds, 1 to 2147483647 (default: the server's).
 
         Raises:
-            ArgumentError: no payload, or a number outside of its range.
+            ArgumentError: no payload, or a number out of range.
             SessionFullError: all packet identifiers are in use.
 
-        Example:
+        Examples:
             >>> session = hold.session("device-3")
             >>> (await session.add(b"a", b"b", ttl=60)).packet_ids
             (1, 2)
@@ -192,18 +192,18 @@ class AsyncSession:
     async def add_expiring(
         self, *messages: tuple[Payload, Duration | None], limit: int | None = None, ttl: Duration | None = None
     ) -> AddResult:
-        """Appends messages that live for times of their own.
+        """Appends messages that each have their own time to live.
 
         Args:
-            messages: pairs of payload and time to live in seconds (None: `ttl`).
+            messages: pairs of a payload and its time to live in seconds. None means `ttl`.
             limit: as for `add`.
-            ttl: for messages without a time of their own, as for `add`.
+            ttl: for messages whose time to live is None, as for `add`.
 
         Raises:
-            ArgumentError: no message, or a number outside of its range.
+            ArgumentError: no message, or a number out of range.
             SessionFullError: all packet identifiers are in use.
 
-        Example:
+        Examples:
             >>> result = await hold.session("device-4").add_expiring((b"now", 5), (b"later", None))
             >>> result.serial
             2
@@ -213,12 +213,13 @@ class AsyncSession:
         )
 
     def producer(self, name: Text, *, sequence: int | None = None) -> AsyncProducer:
-        """A producer for this session, each of whose batches is stored once, however often it is sent.
+        """Returns a producer. Each of its batches is stored once, however often it is sent.
 
         Args:
-            name: one of at most 1024 names of a session; only one producer may bear it at a time.
-            sequence: the number of its first batch, above all that were used under this name; None takes the clock
-                (microseconds since 1970), which a restarted process can do too.
+            name: the producer's name. A session remembers at most 1024 names. Only one producer may use a name at a
+                time.
+            sequence: the number of the first batch, larger than all that were used under this name. None uses the
+                clock (microseconds since 1970), which also suits a restarted process.
 
         Raises:
             ArgumentError: a sequence outside of 1 to 2**63 - 1.
@@ -234,21 +235,22 @@ class AsyncSession:
         last_packet_id: int | None = None,
         producer: tuple[Text, int] | None = None,
     ) -> ImportResult:
-        """Puts a queue from elsewhere into the session in one step: identifiers, serials, order and states kept.
+        """Imports a queue into the session in one step. Packet identifiers, serials, order and states are kept.
 
         Args:
-            messages: at most 10000, oldest first; more in further calls with `merge`.
-            merge: behind the messages that are there; identifiers that are in use are changed, and told.
-            limit: how long the queue may become, 1 to 65535 (default: the server's); the oldest beyond it are left out.
-            last_packet_id: the identifier handed out last (default: that of the last message).
-            producer: a name and the number of the call, 1, 2, 3 …: a call that is sent again stores nothing.
+            messages: at most 10000, oldest first. Import more with further calls and `merge`.
+            merge: whether to append to existing messages. Packet identifiers already in use are changed; the result
+                lists them.
+            limit: the maximum length of the queue, 1 to 65535 (default: the server's). The oldest are left out.
+            last_packet_id: the packet identifier assigned last (default: that of the last message).
+            producer: a name and the number of the call, 1, 2, 3 …. A repeated call stores nothing.
 
         Raises:
-            NotEmptyError: the session has messages; with `merge` they stay before the new ones.
-            ArgumentError: too many messages, or a number outside of its range.
-            CommandError: serials that do not grow, or a message in flight behind one that is queued.
+            NotEmptyError: the session has messages, and `merge` is False.
+            ArgumentError: too many messages, or a number out of range.
+            CommandError: serials that do not increase, or an in-flight message after a queued one.
 
-        Example:
+        Examples:
             >>> session = hold.session("device-11")
             >>> queue = [QueuedMessage(b"on", packet_id=7, serial=7), QueuedMessage(b"off", packet_id=8, serial=8)]
             >>> (await session.import_messages(queue, last_packet_id=9)).stored
@@ -277,18 +279,18 @@ class AsyncSession:
         count: int | None = None,
         max_bytes: int | None = None,
     ) -> Page:
-        """A page of the queue; removes nothing but references to expired messages.
+        """Returns a page of the queue. Removes nothing except references to expired messages.
 
         Args:
-            after: begin behind this serial; 0 is the beginning.
-            window: hand out the messages behind those in flight, so many that at most `window` are unacknowledged
-                (1 to 65535), and note them as in flight.
-            inflight: only what is in flight, for a client that came back.
-            count: most messages, 1 to 10000 (default 100).
-            max_bytes: about so many bytes of payload, but one message at least (default 1048576).
+            after: start after this serial. 0 is the beginning.
+            window: return the messages that follow those in flight, and mark them as in flight. At most `window`
+                messages are then unacknowledged (1 to 65535).
+            inflight: return only messages in flight, for a client that reconnected.
+            count: at most this many messages, 1 to 10000 (default 100).
+            max_bytes: about this many bytes of payload, but at least one message (default 1048576).
 
         Raises:
-            ArgumentError: a number outside of its range, or two of `after`, `window` and `inflight`.
+            ArgumentError: a number out of range, or two of `after`, `window` and `inflight`.
             FencedError: the session has a newer owner.
         """
         return await self._executor.execute(
@@ -307,9 +309,9 @@ class AsyncSession:
     async def pages(
         self, *, after: int = 0, count: int | None = None, max_bytes: int | None = None
     ) -> AsyncIterator[Page]:
-        """The queue page by page, until its end; arguments and errors as for `fetch`.
+        """Yields the queue page by page. Arguments and errors as for `fetch`.
 
-        Example:
+        Examples:
             >>> session = hold.session("device-5")
             >>> added = await session.add(b"a", b"b", b"c")
             >>> [len(page.entries) async for page in session.pages(count=2)]
@@ -326,9 +328,9 @@ class AsyncSession:
                 raise UnexpectedReplyError("SESSION.FETCH replied that there is more, but nothing else")
 
     async def entries(self, *, after: int = 0, count: int | None = None) -> AsyncIterator[Entry]:
-        """The messages of the queue one by one, read a page of `count` at a time; errors as for `fetch`.
+        """Yields the messages of the queue. Reads pages of `count` messages. Errors as for `fetch`.
 
-        Example:
+        Examples:
             >>> session = hold.session("device-6")
             >>> added = await session.add(b"a", b"b")
             >>> [entry.value async for entry in session.entries()]
@@ -339,13 +341,13 @@ class AsyncSession:
                 yield entry
 
     async def ack(self, *packet_ids: int) -> int:
-        """Removes messages that were acknowledged (PUBACK, PUBCOMP).
+        """Removes acknowledged messages (PUBACK, PUBCOMP).
 
         Returns:
-            How many of them were there.
+            How many of them were in the queue.
 
         Raises:
-            ArgumentError: no identifier, or one outside of 1 to 65535.
+            ArgumentError: no packet identifier, or one outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
         return await self._executor.execute(
@@ -353,19 +355,19 @@ class AsyncSession:
         )
 
     async def ack_next(self, *packet_ids: int, count: int) -> AckResult:
-        """Removes messages that were acknowledged and hands out up to `count` of those that follow, in one step.
+        """Removes acknowledged messages and returns up to `count` of the next ones, in one step.
 
-        So a backlog drains in order at the client's pace, with one command for each batch.
+        A backlog then drains in order and at the client's pace, with one command per batch.
 
         Args:
-            packet_ids: what was acknowledged.
-            count: 1 to 10000; as many as were acknowledged keep the window.
+            packet_ids: the acknowledged packet identifiers.
+            count: 1 to 10000. To keep the window constant, pass the number of acknowledged messages.
 
         Raises:
-            ArgumentError: no identifier, or a number outside of its range.
+            ArgumentError: no packet identifier, or a number out of range.
             FencedError: the session has a newer owner.
 
-        Example:
+        Examples:
             >>> session = hold.session("device-8")
             >>> added = await session.add(b"a", b"b", b"c")
             >>> [entry.value for entry in (await session.fetch(window=2)).entries]
@@ -379,7 +381,7 @@ class AsyncSession:
         )
 
     async def sent(self, serial: int) -> None:
-        """Messages up to `serial` were handed to the client by other ways (deliveries of the inbox).
+        """Records that messages up to `serial` reached the client by another way (deliveries of the inbox).
 
         Raises:
             ArgumentError: a serial below 0.
@@ -390,13 +392,13 @@ class AsyncSession:
         )
 
     async def release(self, *packet_ids: int) -> int:
-        """PUBREC was received (QoS 2, outgoing): drops the payloads, keeps the identifiers until `ack`.
+        """Records a PUBREC (QoS 2, outgoing): drops the payloads and keeps the packet identifiers until `ack`.
 
         Returns:
-            How many of them were there.
+            How many of the messages were in the queue.
 
         Raises:
-            ArgumentError: no identifier, or one outside of 1 to 65535.
+            ArgumentError: no packet identifier, or one outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
         return await self._executor.execute(
@@ -404,13 +406,13 @@ class AsyncSession:
         )
 
     async def receive(self, packet_id: int) -> bool:
-        """A PUBLISH of QoS 2 came in.
+        """Records the packet identifier of an incoming PUBLISH with QoS 2.
 
         Returns:
-            True for the first time, False for a repetition.
+            True if it is new, False for a repetition.
 
         Raises:
-            ArgumentError: an identifier outside of 1 to 65535.
+            ArgumentError: a packet identifier outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
         return await self._executor.execute(
@@ -418,13 +420,13 @@ class AsyncSession:
         )
 
     async def complete(self, *packet_ids: int) -> int:
-        """PUBREL was received (QoS 2, incoming): the identifiers are free again.
+        """Records a PUBREL (QoS 2, incoming): frees the packet identifiers.
 
         Returns:
-            How many of them were known.
+            How many of them were in use.
 
         Raises:
-            ArgumentError: no identifier, or one outside of 1 to 65535.
+            ArgumentError: no packet identifier, or one outside of 1 to 65535.
             FencedError: the session has a newer owner.
         """
         return await self._executor.execute(
@@ -432,23 +434,23 @@ class AsyncSession:
         )
 
     async def last(self) -> int:
-        """The packet identifier handed out last, 0 if none was."""
+        """Returns the packet identifier assigned last, or 0."""
         return await self._executor.execute(commands.session_last(self.client_id, prefix=self.prefix))
 
     async def info(self) -> SessionInfo:
-        """The state of the session.
+        """Returns the state of the session.
 
-        Example:
+        Examples:
             >>> (await hold.session("nobody").info()).exists
             False
         """
         return await self._executor.execute(commands.session_info(self.client_id, prefix=self.prefix))
 
     async def drop(self) -> int:
-        """Removes everything the session has.
+        """Removes the session with its queue and subscriptions.
 
         Returns:
-            How many messages that were.
+            How many messages were removed.
 
         Raises:
             FencedError: the session has a newer owner.
@@ -458,14 +460,14 @@ class AsyncSession:
         )
 
     async def purge(self) -> int:
-        """Removes the messages that the queue holds now; the session and its subscriptions stay.
+        """Removes the messages that are in the queue now. The session and its subscriptions stay.
 
-        What QoS 2 has released stays until its client completes it.  What comes meanwhile may stay, too.
+        Released messages (QoS 2) stay until the client completes them. Messages that arrive meanwhile may stay.
 
         Returns:
             How many messages were removed.
 
-        Example:
+        Examples:
             >>> session = hold.session("device-9")
             >>> added = await session.add(b"a", b"b")
             >>> await session.purge(), (await session.fetch()).entries
@@ -493,22 +495,32 @@ class AsyncSession:
     ) -> tuple[bool, ...]:
         """Subscribes the session to topic filters, all with the same options (see `SubscriptionOptions`).
 
-        With `replay` the subscription begins in the past: at a time, or so long ago, as `AsyncHistory.start_replay`
-        takes it (`earliest`, `24h`, a `datetime` …); a text may end with `!`, for an application, which reads history
-        for ever. The method `replay` then reads history into the session, until it is at the end and the subscription
-        goes on live.
+        With `replay`, the subscription starts in the past: at a time, or a time ago, in the forms that
+        `AsyncHistory.start_replay` accepts (`earliest`, `24h`, a `datetime` …). The method `replay` then reads history
+        into the session until it reaches the end. From there on the subscription is live. A text that ends with `!`
+        makes the session an application, which always reads history.
+
+        Args:
+            filters: the topic filters.
+            qos: the highest QoS to deliver, 0 to 2.
+            no_local: whether to skip messages that the session's own client published.
+            retain_as_published: whether to keep the publisher's retain flag.
+            retain_handling: when to deliver retained messages. 0: at each subscribe; 1: if the subscription is new; 2:
+                never.
+            identifier: a subscription identifier, 1 to 268435455. 0 for none.
+            replay: where to start reading history. None does not read history.
 
         Returns:
-            True for each filter that is new, False where options were replaced.
+            True for each new filter, False for each one whose options were replaced.
 
         Raises:
-            InvalidTopicError: a filter that MQTT forbids.
-            ArgumentError: no filter, or an option outside of its range.
-            NoStoreError: a replay of topics that no store keeps.
+            InvalidTopicError: MQTT forbids a filter.
+            ArgumentError: no filter, or an option out of range.
+            NoStoreError: no store keeps the topics to replay.
             FencedError: the session has a newer owner.
-            NoSessionError: the handle has an epoch, and the session is gone.
+            NoSessionError: this object has an epoch, and the session does not exist.
 
-        Example:
+        Examples:
             >>> session = hold.session("device-7")
             >>> opened = await session.open("reader-1", expiry=60)
             >>> await session.subscribe("weather/+/now", "alarms/#", qos=1)
@@ -526,10 +538,11 @@ class AsyncSession:
         return await self.subscribe_each(dict.fromkeys(wanted.values(), options))
 
     async def subscribe_each(self, filters: Mapping[str, SubscriptionOptions]) -> tuple[bool, ...]:
-        """Subscribes the session to topic filters with options of their own; results and errors as for `subscribe`.
+        """Subscribes the session to topic filters that each have their own options. Otherwise like `subscribe`.
 
-        Retained messages that match are handed to the session in the same atomic step. In a cluster they are collected
-        from all nodes afterwards: what is published meanwhile may come twice, or before an older retained message.
+        Matching retained messages are delivered to the session in the same atomic step. In a cluster, they are
+        collected from all nodes afterwards. A message that is published meanwhile may then arrive twice, or before an
+        older retained message.
         """
         for topic_filter, options in arguments.mapping("filters", filters).items():
             arguments.instance(f"value of {topic_filter!r}", options, SubscriptionOptions)
@@ -553,18 +566,20 @@ class AsyncSession:
     async def replay(
         self, *, count: int | None = None, max_bytes: int | None = None, queue: int | None = None
     ) -> ReplayResult:
-        """Reads history on for the subscriptions that begin in the past, and delivers it to the session.
+        """Reads more history for subscriptions that start in the past, and delivers it to the session.
+
+        Call it as long as the result has `behind`.
 
         Args:
-            count: messages at most, 1 or more (default 1000).
-            max_bytes: bytes of them at most, but one message comes in any case (default 1 MiB).
-            queue: only while the queue has fewer messages (default 1000).
+            count: at most this many messages, 1 or more (default 1000).
+            max_bytes: at most this many bytes, but at least one message (default 1 MiB).
+            queue: read only while the queue has fewer messages than this (default 1000).
 
         Raises:
-            ArgumentError: a number outside of its range.
+            ArgumentError: a number out of range.
             FencedError: the session has a newer owner.
 
-        Example:
+        Examples:
             >>> await hold.history.create("trams", "trams/#")
             >>> await hold.topics.publish("trams/7", b"late", qos=1)
             0
@@ -588,19 +603,19 @@ class AsyncSession:
         )
 
     async def deliver(self, *messages: Message) -> int:
-        """Delivers messages as a publish that matches a subscription would, each with its own QoS and retain flag.
+        """Delivers messages to the session like matching publishes, each with its own QoS and retain flag.
 
-        With QoS 1 and 2 they are stored in the queue; whoever is connected gets them at once.
+        With QoS 1 and 2, they are stored in the queue. A connected client gets them at once.
 
         Returns:
-            How many were stored, or heard.
+            How many were stored or received.
 
         Raises:
             ArgumentError: no message, or one that cannot be stored.
             FencedError: the session has a newer owner.
-            NoSessionError: the handle has an epoch, and the session is gone.
+            NoSessionError: this object has an epoch, and the session does not exist.
 
-        Example:
+        Examples:
             >>> session = hold.session("device-9")
             >>> await session.deliver(Message(topic="alarms/now", payload=b"fire", qos=1))
             1
@@ -626,10 +641,10 @@ class AsyncSession:
         """Ends subscriptions.
 
         Returns:
-            True for each filter that was there.
+            True for each filter that the session had.
 
         Raises:
-            InvalidTopicError: a filter that MQTT forbids.
+            InvalidTopicError: MQTT forbids a filter.
             ArgumentError: no filter.
             FencedError: the session has a newer owner.
         """
@@ -638,5 +653,5 @@ class AsyncSession:
         )
 
     async def subscriptions(self) -> dict[str, SubscriptionOptions]:
-        """The session's topic filters with their options."""
+        """Returns the session's topic filters with their options."""
         return await self._executor.execute(commands.session_subscriptions(self.client_id, prefix=self.prefix))

@@ -1,15 +1,14 @@
 """A subscription to channels or patterns: an iterator of messages that survives the loss of its connection.
 
-It sits on a pub/sub object of redis-py, which it makes anew when the connection is lost. That alone brings a
-subscription back (redis-py's own tries are not used, see `async_read`), so that nothing is handed over to a connection
-that nobody reads. Invariants:
+It uses a pub/sub object of redis-py and makes a new one when the connection is lost. redis-py's own reconnection is not
+used (see `async_read`), so that kept messages are never delivered to a connection that nobody reads. Invariants:
 
-1. Nothing is buffered here: a message is read from the connection when it is asked for (one is kept if the call that
-   has read it is cancelled). A reader that is too slow is held back by TCP and, in the end, cut off by the server
+1. Nothing is buffered here. A message is read from the connection when the caller asks for it. One message is kept if
+   the call that read it is cancelled. TCP holds back a reader that is too slow. In the end the server disconnects it
    (`client-output-buffer-limit`), which shows as a reconnection.
-2. Every wait is bounded: by the caller's timeout, by `ping_interval` for a silent connection, by `reconnect` for a lost
-   one.
-3. One task of one process reads; several need a subscription each (`_guard`).
+2. Every wait is bounded: by the caller's timeout, by `ping_interval` on a silent connection, by `reconnect` after a
+   loss.
+3. One task of one process reads. Several need a subscription each (`_guard`).
 """
 
 import random
@@ -41,25 +40,26 @@ CONFIRMATION_TIMEOUT_S = 10.0
 FIRST_BACKOFF_S = 0.05
 LAST_BACKOFF_S = 2.0
 SHORTEST_WAIT_S = 0.001
-"""Even a caller who does not want to wait lets the event loop turn."""
+"""Even a caller who does not want to wait lets the event loop turn for this long."""
 SLICE_S = 1.0
 """The longest single wait, so that `aclose` from elsewhere is noticed."""
 
 
 class AsyncSubscription(NotCopied, Generic[TextT]):
-    """Messages of channels or of patterns, those that were kept first; made by `subscribe` and `psubscribe`.
+    """Messages of channels or patterns; made by `subscribe`, `psubscribe` and `ssubscribe`.
 
-    Iterate over it, or call `get`. It connects when it is entered as a context manager, or else with the first message
-    that is asked for. One task of one process reads it at a time; it belongs to the process that connected it.
+    Kept messages come first. Iterate over the subscription, or call `get`. It connects when it is entered as a context
+    manager, or with the first `get`. One task of one process reads it at a time. It belongs to the process that
+    connected it.
 
-    A message is known to be live (`held` is False) if nothing is handed over for its channel, or if it came behind the
-    answer to a PING that was sent after the confirmation. Of patterns, of `deliver=held`, and for a user who may not
-    see the policy, nothing is claimed (`held` is None).
+    After a lost connection it subscribes again, and the server delivers what it has kept. With `deliver=held`, that is
+    every message published meanwhile, if nobody else was listening. With `deliver=last`, it is the last message, even
+    if it was delivered before (then it is marked `repeat`). The server does not keep what is published before it
+    notices that the connection is lost. A session (`AsyncSession`) has no such gap.
 
-    When the connection is lost it subscribes again, and the server hands over what it has kept: with `deliver=held`
-    everything that was published meanwhile if nobody else was listening; with `deliver=last` the last message, also
-    if it was delivered before (then it is marked `repeat`). What was published while the server still took the lost
-    connection for alive is not kept; a session (see `AsyncSession`) has no such gap.
+    A message is live for certain (`held` is False) if the channel delivers nothing to new subscribers, or if the
+    message came after the answer to a PING that was sent after the confirmation. In other cases `held` is None: for
+    patterns, with `deliver=held`, and for a user who may not see the policy.
 
     Attributes:
         reconnections: how often it had to subscribe again.
@@ -113,7 +113,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
 
     @property
     def reconnections(self) -> int:
-        """How often it had to subscribe again."""
+        """How often the subscription had to subscribe again."""
         return self._feed.reconnections
 
     async def __aenter__(self) -> Self:
@@ -142,10 +142,10 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
         return message
 
     async def aclose(self) -> None:
-        """Ends the subscription and gives its connection back; a second call does nothing.
+        """Ends the subscription and returns its connection to the pool. A second call does nothing.
 
-        If somebody is waiting in `get`, that call ends within a second and gives the connection back. In a process that
-        was forked from the subscription's own it leaves the connection alone.
+        If a `get` is waiting, it ends within a second and returns the connection. A forked process leaves the
+        connection alone.
         """
         self._closed = True
         if not self._reading and not self._guard.is_elsewhere:
@@ -154,16 +154,16 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
     close = aclose
 
     async def get(self, timeout: float | None = None) -> ChannelMessage[TextT] | None:  # noqa: ASYNC109 - it returns None then
-        """The next message, or None if there is none within so many seconds or after `aclose`.
+        """Returns the next message. None if no message came in time, or after `aclose`.
 
         Args:
-            timeout: in seconds, None waits for ever. Time spent on connecting comes on top.
+            timeout: in seconds. None waits for ever. The time to connect comes on top.
 
         Raises:
             redis.ConnectionError: the server could not be reached for `reconnect` seconds.
             redis.ResponseError: the server refused the subscription.
-            ForkedError: another process has connected it.
-            ConcurrentUseError: another task is reading it.
+            ForkedError: another process connected the subscription.
+            ConcurrentUseError: another task is reading the subscription.
         """
         arguments.optional_wait("timeout", timeout)
         with self._guard:
@@ -194,7 +194,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
         return None
 
     async def _step(self, wait: float) -> None:
-        """Reads and digests one reply or waits so long for it; without a connection, tries to get one."""
+        """Reads one reply, or waits this long for it. Without a connection, tries to connect."""
         if self._pubsub is None:
             await self._connect(wait)
             return
@@ -210,7 +210,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
             await self._lose(error)
 
     async def _digest_left(self) -> None:
-        """An interrupt leaves the reply where it is, for the next time; an error does not."""
+        """Keeps the reply for the next call after an interrupt, but not after an error."""
         try:
             self._left = (None, await self._digest(self._left[0]))
         except Exception:
@@ -234,7 +234,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
         return None
 
     async def _watch(self) -> None:
-        """A silent connection is asked for a sign of life, and given up if there is none."""
+        """Sends a PING on a silent connection, and gives the connection up if no answer comes."""
         silence = time.monotonic() - self._heard
         if silence >= 2 * self._ping_interval and self._pinged:
             raise library_of(self._executor.client).ConnectionError(
@@ -251,7 +251,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
             async_raise_if_cancelled(before)
 
     async def _connect(self, wait: float) -> None:
-        """Tries once to subscribe, or waits a part of the time until the next try."""
+        """Tries once to subscribe, or waits for part of the time until the next attempt."""
         pause = self._next_try - time.monotonic()
         if pause > 0:
             await async_sleep(min(pause, wait))
@@ -264,7 +264,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
             self._opened, self._lost_since, self._backoff = True, None, FIRST_BACKOFF_S
 
     async def _lose(self, error: Exception) -> None:
-        """The connection is gone: when to try again, or, after `reconnect` seconds, no more."""
+        """Schedules the next attempt after a lost connection. Raises after `reconnect` seconds."""
         await self._discard()
         if self._closed:
             return
@@ -279,7 +279,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
             raise error
 
     async def _subscribe(self) -> None:
-        """Begins a life: connects, subscribes and waits until the server has confirmed."""
+        """Connects, subscribes and waits for the server's confirmation."""
         self._feed.begin(await self._deliveries())
         try:
             with translation(self._executor.client):
@@ -292,7 +292,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
             raise
 
     async def _await_confirmation(self) -> None:
-        """The first reply is a confirmation or an error; the server takes the command as a whole."""
+        """Waits for the confirmation. The first reply is a confirmation or an error."""
         self._heard, self._pinged = time.monotonic(), False
         while not self._feed.confirmed:
             if time.monotonic() - self._heard > CONFIRMATION_TIMEOUT_S:
@@ -305,7 +305,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
                 raise UnexpectedReplyError(f"a message of {message.channel!r} came before its confirmation")
 
     async def _deliveries(self) -> dict[Text, Deliver]:
-        """What each channel hands over, as far as this user may know it; nothing is known of patterns."""
+        """What each channel delivers to new subscribers. Empty for patterns, and if the user may not see policies."""
         await self._executor.require_module()
         if self._kind == "psubscribe":
             return {}

@@ -1,4 +1,4 @@
-"""Publishing to MQTT topics, and what they retain."""
+"""MQTT topics: publishes messages and reads retained ones."""
 
 from dataclasses import replace
 
@@ -10,11 +10,11 @@ from holdmq.replies import Message, Payload, ProducerChunk, Publisher, Text
 
 
 class AsyncTopics:
-    """The topics of the server; the attribute `topics` of `AsyncHoldMQ`.
+    """Publishes to MQTT topics and reads retained messages; the attribute `topics` of `AsyncHoldMQ`.
 
-    Tasks of one event loop may share it; a process that is forked after its first use makes its own (`ForkedError`).
+    Tasks of one event loop may share it. A process that forks after its first use must make its own (`ForkedError`).
 
-    Example:
+    Examples:
         >>> await hold.topics.publish("weather/bergen", b"rain", retain=True)
         0
         >>> await hold.topics.retained("weather/#")
@@ -38,36 +38,37 @@ class AsyncTopics:
         properties: bytes = b"",
         producer: ProducerChunk | None = None,
     ) -> int:
-        """Publishes a message to every session with a filter that matches.
+        """Publishes a message to every session that has a matching filter.
 
-        With QoS 1 and 2 it waits in the sessions' queues until it is acknowledged; with QoS 0 it reaches those that are
-        connected.
+        With QoS 1 and 2, the message stays in the queues of the sessions until it is acknowledged. With QoS 0, it
+        reaches connected sessions only.
+
+        In a cluster, the nodes are asked one after the other, each for its own slots. Each session gets the message
+        once, even while slots are moving. If a node fails in between, sessions of some nodes have the message and
+        others do not. Publishing again may then deliver it twice.
 
         Args:
             topic: a topic name, without wildcards.
-            payload: the content; empty with `retain` removes the retained message.
+            payload: the content. An empty payload with `retain` removes the retained message.
             qos: 0, 1 or 2.
-            retain: keep it as the topic's retained message.
-            ttl: how long it lives, in seconds, up to 2147483647 (default: the session's); 0: for who is connected now.
-            publisher: the client id of the publisher (for subscriptions with `no_local`), or more of it.
-            properties: MQTT 5.0 properties as they are encoded on the wire, without their length.
-            producer: who publishes, and the number of the message: sent again, it is not published again. Not in a
-                cluster.
-
-        In a cluster every node is asked for its own slots, one after the other: each session gets the message once,
-        also while slots are being moved. If a node fails in between, the sessions of some nodes have it and others do
-        not; publishing it again may then deliver it twice.
+            retain: whether to keep it as the topic's retained message.
+            ttl: how long it lives, in seconds, up to 2147483647 (default: the session's). 0 delivers it to connected
+                sessions only.
+            publisher: the client id of the publisher, or a `Publisher`. Subscriptions with `no_local` need it.
+            properties: MQTT 5.0 properties, encoded as on the wire, without their length.
+            producer: the producer and the number of the message. A repetition with the same number is not published
+                again. Not in a cluster.
 
         Returns:
-            How many sessions it reached; -1 if the publisher's packet identifier was received before and is not
-            completed, or if the producer's chunk was published before.
+            How many sessions the message reached. -1 if the publisher's packet identifier is still in use by an
+            earlier message, or if the producer published this chunk before.
 
         Raises:
-            InvalidTopicError: a topic name that MQTT forbids.
-            ArgumentError: a number outside of its range, or an option without the one that it needs.
-            FencedError: the publisher's session has a newer owner, or the producer a larger epoch.
-            NoSessionError: the publisher's epoch was given, and the session is gone.
-            MovingError: slots were on their way for too long; the sessions in the others have the message.
+            InvalidTopicError: MQTT forbids this topic name.
+            ArgumentError: a number out of range, or an option without another one that it needs.
+            FencedError: the publisher's session has a newer owner, or the producer a newer epoch.
+            NoSessionError: the publisher's epoch was given, and the session does not exist.
+            MovingError: slots were moving for too long. Sessions in the other slots have the message.
         """
         if self._executor.is_cluster and isinstance(publisher, Publisher) and (publisher.epoch or publisher.packet_id):
             raise ArgumentError(
@@ -89,20 +90,20 @@ class AsyncTopics:
         )
 
     async def retained(self, topic_filter: str, *, count: int | None = None) -> tuple[str, ...]:
-        """Topics with a retained message that the filter matches, at most `count` (default 1000).
+        """Returns the topics that match the filter and have a retained message: at most `count` (default 1000).
 
         Raises:
-            InvalidTopicError: a filter that MQTT forbids.
+            InvalidTopicError: MQTT forbids this filter.
         """
         return await self._executor.execute(commands.topic_retained(topic_filter, count=count))
 
     async def retained_messages(self, topic_filter: str, *, count: int | None = None) -> tuple[Message, ...]:
-        """The retained messages of the topics that the filter matches, at most `count` (default 1000), by topic.
+        """Returns the retained messages whose topics match the filter: at most `count` (default 1000), by topic.
 
         Raises:
-            InvalidTopicError: a filter that MQTT forbids.
+            InvalidTopicError: MQTT forbids this filter.
 
-        Example:
+        Examples:
             >>> await hold.topics.publish("tides/bergen", b"high", retain=True)
             0
             >>> [(message.topic, message.payload) for message in await hold.topics.retained_messages("tides/+")]
@@ -111,12 +112,13 @@ class AsyncTopics:
         return await self._executor.execute(commands.topic_retained_values(topic_filter, count=count))
 
     async def retained_message(self, topic: str) -> Message | None:
-        """The retained message of a topic, None if there is none.
+        """Returns the retained message of a topic, or None.
 
-        Message and expiry are read one after the other: if it is replaced in between, the expiry is the new one's.
+        The message and its expiry are read one after the other. If the message is replaced in between, the expiry is
+        that of the new message.
 
         Raises:
-            InvalidTopicError: a topic name that MQTT forbids.
+            InvalidTopicError: MQTT forbids this topic name.
         """
         message = await self._executor.execute(commands.retained_fields(topic))
         if message is None:

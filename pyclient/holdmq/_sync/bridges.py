@@ -1,8 +1,8 @@
 # Generated from pyclient/holdmq/_async/bridges.py by tools/generate_sync.py; change that file.
-"""The MQTT bridges of a server and the clients that they executor, as the bridges report them.
+"""The MQTT bridges of a server and their clients, as the bridges report them.
 
 Bridges write a report every few seconds (holdmq_bridge/report.py has the keys) and answer questions that are pushed to
-a list of theirs.  A bridge that does not answer within `PATIENCE_S` is an error.
+their list. A bridge that does not answer within `PATIENCE_S` is an error.
 """
 
 import json
@@ -22,7 +22,7 @@ QUESTION_S = 30
 
 
 def bridges_of(executor: Executor) -> list[BridgeRow]:
-    """The bridges that have reported lately, by name."""
+    """The bridges whose last report has not expired, ordered by name."""
     names = executor.send("ZRANGE", f"{PREFIX}names", 0, -1)
     found = []
     for name in sorted(text_of(one) for one in names):
@@ -34,7 +34,7 @@ def bridges_of(executor: Executor) -> list[BridgeRow]:
 
 
 def clients_of(executor: Executor, bridge: str, search: str) -> Iterator[ClientRow]:
-    """The clients of a bridge, read a page at a time."""
+    """The clients of a bridge; reads a page at a time."""
     place = 0
     while True:
         answer = ask(executor, bridge, {"ask": "clients", "from": place, "search": search})
@@ -46,17 +46,17 @@ def clients_of(executor: Executor, bridge: str, search: str) -> Iterator[ClientR
 
 
 def kick_from(executor: Executor, bridge: str, key: bytes, why: str) -> bool:
-    """Has a bridge disconnect the client of a session; whether the bridge held it."""
+    """Makes a bridge disconnect the client of a session; tells whether the bridge had it."""
     inbox = (key + b"_inbox").decode()
     answer = ask(executor, bridge, {"ask": "kick", "inbox": inbox, "why": why})
     return bool(answer["kicked"])
 
 
 def ask(executor: Executor, bridge: str, question: dict[str, Any]) -> dict[str, Any]:
-    """Puts a question to a bridge and waits for its answer.
+    """Sends a question to a bridge and waits for the answer.
 
     Raises:
-        NotAnsweredError: no answer came in time.
+        NotAnsweredError: the bridge did not answer in time.
     """
     key = f"{PREFIX}answer:{secrets.token_hex(8)}"
     asked = f"{PREFIX}{bridge}:asked"
@@ -72,5 +72,5 @@ def ask(executor: Executor, bridge: str, question: dict[str, Any]) -> dict[str, 
 
 
 def text_of(value: bytes | str) -> str:
-    """A reply, whether the client decodes or not."""
+    """A reply as text, whether the client decodes replies or not."""
     return value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")

@@ -1,7 +1,7 @@
 # Generated from pyclient/holdmq/_async/client.py by tools/generate_sync.py; change that file.
-"""The entry point: wraps a client object of redis-py or valkey-py and hands out channels, sessions and topics.
+"""The entry point: wraps a client object of redis-py or valkey-py and creates channels, sessions and topics.
 
-It owns nothing but the client that `from_url` made; what is sent goes through the executor.
+It owns nothing but a client that `from_url` made. Commands are sent through the executor.
 """
 
 import sys
@@ -39,36 +39,37 @@ T = TypeVar("T")
 
 
 class HoldMQ(NotPickled, Generic[TextT]):
-    """HoldMQ over a client that is there already, or over one of its own (`from_url`).
+    """HoldMQ over an existing client object, or over a client of its own (`from_url`).
 
-    Channels and their messages come as `bytes`, or as `str` if the client has `decode_responses=True`: then its type is
-    `HoldMQ[str]`, which checkers see of `from_url`, and which `hold: HoldMQ[str] = HoldMQ(client)` says.
+    The client object may be a `redis.Redis`, a `redis.RedisCluster`, the result of `master_for` of a
+    `redis.Sentinel`, or a `valkey.Valkey`. It may have any `decode_responses` and any `protocol`.
 
-    Any client of the shape of redis-py's will do: `redis.Redis`, `redis.RedisCluster`, what
-    `master_for` of `redis.Sentinel` returns, `valkey.Valkey`. `decode_responses` and `protocol` may be
-    as they like.
+    Channels and their messages are `bytes`. If the client has `decode_responses=True`, they are `str`, and the type of
+    this object is `HoldMQ[str]`. Type checkers infer that from `from_url`. For a client of your own, write
+    `hold: HoldMQ[str] = HoldMQ(client)`.
 
-    When the connection is lost before the reply came, nobody knows whether the command was carried out. What happens
-    then is the client's `retry` policy: `redis.Redis(...)` sends the command again by default, and `publish` and `add`
-    may then store a message twice; a client of `from_url` raises (that of a cluster tries as redis-py does there).
-    `Session.producer` stores it once.
+    If a connection breaks before a reply arrives, it is unknown whether the command was carried out. The client's
+    `retry` policy decides what happens next. `redis.Redis(...)` sends the command again by default, so `publish` and
+    `add` may store a message twice. A client made by `from_url` raises an error instead, except in a cluster, where
+    redis-py retries. `Session.producer` stores each message once.
 
-    In a cluster whose slots are being moved, commands about sessions and publishes wait until the slots that they need
-    have settled; a pipeline does not wait, its replies hold the errors.
+    While a cluster moves slots, session commands and publishes wait until the slots that they need have settled. A
+    pipeline does not wait: its replies hold the errors.
 
-    Threads may share it, and processes that fork: each gets connections of its own.
+    Threads may share it, and so may processes that fork: each process gets its own connections.
 
     Args:
-        client: the client object to wrap, a synchronous one.
-        moving_timeout: how long a command waits for slots of a cluster that are on their way between nodes, in seconds.
+        client: the client object to wrap.
+        moving_timeout: how many seconds a command waits for slots that move between nodes of a cluster.
 
     Attributes:
         client: the wrapped client.
-        moving_timeout: as given.
-        topics: publishing to MQTT topics.
-        history: what was published in the past, as far as a store keeps it.
+        moving_timeout: the argument of the same name.
+        topics: publishes to MQTT topics and reads retained messages (`Topics`).
+        history: stores and replays past messages (`History`).
+        dry_run: counts what a policy would hold (`DryRun`).
 
-    Example:
+    Examples:
         >>> with HoldMQ.from_url(url) as hold:
         ...     receivers = hold.channel("weather").publish("sunny")
         ...     hold.channel("weather").last()
@@ -104,15 +105,15 @@ class HoldMQ(NotPickled, Generic[TextT]):
 
     @classmethod
     def from_url(cls, url: str, *, cluster: bool = False, **options: Any) -> "HoldMQ[Any]":
-        """Over a redis-py client of its own, which is closed together with this object.
+        """Makes a redis-py client and wraps it. Closing this object closes that client.
 
         Args:
-            url: `redis://host:port/db`, `rediss://…` or `unix://…`, as redis-py takes it; of any node of a cluster.
-            cluster: the server is one of a cluster, and all of it is meant.
+            url: `redis://host:port/db`, `rediss://…` or `unix://…`, as in redis-py. Any node of a cluster will do.
+            cluster: whether to use the whole cluster that the server belongs to.
             options: passed on to redis-py's `from_url`.
 
         Raises:
-            ValueError: the address has another form.
+            ValueError: the URL has another form.
         """
         arguments.text("url", url)
         arguments.flag("cluster", cluster)
@@ -121,10 +122,10 @@ class HoldMQ(NotPickled, Generic[TextT]):
         return hold
 
     def __enter__(self) -> Self:
-        """Makes sure that the server has the module.
+        """Checks that the server has the module.
 
         Raises:
-            ModuleMissingError: it has not.
+            ModuleMissingError: the server does not have the module.
         """
         try:
             self.require_module()
@@ -139,34 +140,35 @@ class HoldMQ(NotPickled, Generic[TextT]):
         self.close()
 
     def close(self) -> None:
-        """Closes the client if `from_url` made it; a client that was handed in stays open."""
+        """Closes the client if `from_url` made it. A client that you passed in stays open."""
         if self._owned and not self._executor.owner.is_elsewhere:
             close(self.client)
             self._executor.owner.closed()
 
     def channel(self, name: Text, *, sharded: bool | None = None) -> Channel[TextT]:
-        """The channel of that name; nothing is sent.
+        """Returns the channel with this name. Sends nothing.
 
         Args:
             name: the channel.
-            sharded: True: a shard channel, whose messages stay on the node that has its slot. A cluster keeps messages
-                of shard channels only: publishing to others there warns (`HoldMQWarning`) unless this is False.
+            sharded: True for a shard channel, whose messages stay on the node that has its slot. A cluster keeps
+                messages of shard channels only. Publishing to another channel there warns (`HoldMQWarning`), unless
+                this is False.
 
         Raises:
-            ArgumentError: a name that is neither str nor bytes.
+            ArgumentError: the name is neither str nor bytes.
         """
         return Channel(self._executor, name, sharded=sharded)
 
     def session(self, client_id: Text, *, prefix: Text = b"", epoch: int = 0) -> Session:
-        """The session of that MQTT client; nothing is sent.
+        """Returns the session of an MQTT client. Sends nothing.
 
         Args:
-            client_id: the client's id, any bytes but none; braces and percent signs are encoded.
-            prefix: stands before the key (TBMQ's cache prefix).
-            epoch: the epoch to write under if the session was opened before; 0 does not check.
+            client_id: the client's id: one or more bytes of any value. Braces and percent signs are encoded in keys.
+            prefix: a prefix of the session's keys (TBMQ's cache prefix).
+            epoch: the epoch to write under, if the session was opened before. 0 turns the check off.
 
         Raises:
-            ArgumentError: an id, prefix or epoch that cannot be.
+            ArgumentError: an invalid id, prefix or epoch.
         """
         return Session(self._executor, client_id, prefix=prefix, epoch=epoch)
 
@@ -178,21 +180,21 @@ class HoldMQ(NotPickled, Generic[TextT]):
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
     ) -> Subscription[TextT]:
-        """Messages of channels, what they have kept first.
+        """Subscribes to channels. Messages that the channels have kept come first.
 
         Args:
-            channels: their names.
-            timeout: iteration ends when no message came for so many seconds; None waits for ever.
-            reconnect: after losing the connection, try for so many seconds to get it back.
-            ping_interval: after so many seconds of silence the server is asked for a sign of life, which it has to
-                give within as many seconds.
-            skip_repeats: leave out what is marked `repeat` (see `ChannelMessage`). A message that was published during
-                an interruption and equals the one before is then left out too.
+            channels: the names of the channels.
+            timeout: iteration ends after this many seconds without a message. None waits for ever.
+            reconnect: for how many seconds to retry after the connection is lost.
+            ping_interval: after this many seconds of silence, a PING is sent. The server has to answer within the same
+                time.
+            skip_repeats: skip messages that are marked `repeat` (see `ChannelMessage`). This also skips a message that
+                was published during an interruption and equals the one before it.
 
         Raises:
-            ArgumentError: no channel, or a number outside of its range.
+            ArgumentError: no channel, or a number out of range.
 
-        Example:
+        Examples:
             >>> receivers = hold.channel("weather").publish("sunny")
             >>> with hold.subscribe("weather", timeout=0.2) as messages:
             ...     for message in messages:
@@ -217,9 +219,9 @@ class HoldMQ(NotPickled, Generic[TextT]):
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
     ) -> Subscription[TextT]:
-        """Messages of all channels that match, what they have kept first; arguments as for `subscribe`.
+        """Subscribes to all channels that match a pattern. Kept messages come first. Arguments as for `subscribe`.
 
-        Example:
+        Examples:
             >>> receivers = hold.channel("weather.oslo").publish("snow")
             >>> with hold.psubscribe("weather.*", timeout=0.2) as messages:
             ...     for message in messages:
@@ -244,12 +246,12 @@ class HoldMQ(NotPickled, Generic[TextT]):
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
     ) -> Subscription[TextT]:
-        """Messages of shard channels, what they have kept first; arguments as for `subscribe`.
+        """Subscribes to shard channels. Kept messages come first. Arguments as for `subscribe`.
 
-        In a cluster the channels have to be of one slot (a common hash tag). The subscription follows the slot.
-        A server before 7.2 hands nothing over here: what was kept stays in the list.
+        In a cluster, all channels must be in one slot (give them a common hash tag). The subscription follows the slot.
+        A server older than 7.2 does not deliver kept messages here: they stay in the list.
 
-        Example:
+        Examples:
             >>> with hold.ssubscribe("{weather}.rome", "{weather}.oslo") as messages:
             ...     receivers = hold.channel("{weather}.rome", sharded=True).publish("sun")
             ...     message = messages.get(timeout=1)
@@ -267,44 +269,46 @@ class HoldMQ(NotPickled, Generic[TextT]):
         )
 
     def pipeline(self, *, transaction: bool = False) -> Pipeline:
-        """Several commands in one round trip.
+        """Returns a pipeline, which sends several commands in one round trip.
 
         Args:
-            transaction: send them in MULTI and EXEC, as one atomic step.
+            transaction: whether to send them inside MULTI and EXEC, as one atomic step.
 
         Raises:
-            ArgumentError: a transaction over a client with `decode_responses=True`: redis-py would decode all that EXEC
-                returns, which messages of sessions do not survive.
+            ArgumentError: a transaction with a client that has `decode_responses=True`. redis-py would decode all that
+                EXEC returns, and so damage messages of sessions.
         """
         return Pipeline(self._executor, transaction)
 
     @property
     def is_cluster(self) -> bool:
-        """Whether the client is one of a cluster."""
+        """Whether the client is a cluster client."""
         return self._executor.is_cluster
 
     def execute(self, command: Command[T]) -> T:
         """Sends a command built by `holdmq.commands` and returns its parsed reply.
 
         Raises:
-            CommandError: the module refused it; the subclass tells why.
-            MovingError: slots of the cluster were on their way for longer than `moving_timeout`.
-            redis.RedisError: whatever else redis-py raises.
+            CommandError: the module refused the command; the subclass says why.
+            MovingError: slots were still moving between nodes after `moving_timeout` seconds.
+            redis.RedisError: any other error of redis-py.
         """
         return self._executor.execute(command)
 
     def execute_all(self, several: Sequence[Command[T]]) -> list[T]:
-        """Sends commands of one kind, in one round trip if the client is not one of a cluster; at most 10000.
+        """Sends up to 10000 commands of one kind and returns their replies.
+
+        Takes one round trip, except in a cluster.
 
         Raises:
-            CommandError: the module refused one.
+            CommandError: the module refused a command.
         """
         return self._executor.execute_all(several)
 
     def supports(self, *names: str) -> bool:
-        """Whether the server knows these commands; without names, whether it has the module.
+        """Tells whether the server knows all of these commands. Without names: whether it has the module.
 
-        Example:
+        Examples:
             >>> hold.supports()
             True
             >>> hold.supports("SESSION.FLY")
@@ -315,18 +319,18 @@ class HoldMQ(NotPickled, Generic[TextT]):
         return not self._executor.unknown(names or PROBES)
 
     def require_module(self) -> None:
-        """Makes sure, once, that the server has the module.
+        """Checks that the server has the module. Sends nothing if an earlier check succeeded.
 
         Raises:
-            ModuleMissingError: it has not.
+            ModuleMissingError: the server does not have the module.
         """
         self._executor.require_module()
 
     def info(self) -> dict[str, Any]:
-        """The section `holdmq` of the server's INFO.
+        """Returns the section `holdmq` of the server's INFO.
 
         Raises:
-            ModuleMissingError: there is none.
+            ModuleMissingError: INFO has no such section.
         """
         sections = self._executor.send("INFO", "holdmq", **self._executor.anywhere())
         if not sections:
@@ -334,16 +338,16 @@ class HoldMQ(NotPickled, Generic[TextT]):
         return cast("dict[str, Any]", sections)
 
     def sessions(self, *, connected: bool = False, page: int = 1000) -> Iterator[SessionRow]:
-        """The opened sessions, node by node and in the order of their keys, read a page at a time.
+        """Yields the opened sessions, node by node and ordered by key. Reads a page at a time.
 
         Args:
-            connected: only those whose connection stands.
-            page: how many sessions a page looks at, 1 to 10000.
+            connected: only sessions whose client is connected.
+            page: how many sessions to examine per page, 1 to 10000.
 
         Raises:
-            ArgumentError: a page outside of its range.
+            ArgumentError: the page size is out of range.
 
-        Example:
+        Examples:
             >>> opened = hold.session("device-10").open("reader-1", expiry=60)
             >>> [(row.client_id, row.owner) for row in hold.sessions(connected=True)]
             [('device-10', 'reader-1')]
@@ -362,18 +366,18 @@ class HoldMQ(NotPickled, Generic[TextT]):
                     break
 
     def bridges(self) -> list[BridgeRow]:
-        """The MQTT bridges that have reported within their last intervals, by name."""
+        """Returns the MQTT bridges whose last report is still current, ordered by name."""
         return bridges_of(self._executor)
 
     def clients(self, *, search: str = "*", bridge: str = "*") -> Iterator[ClientRow]:
-        """The connected MQTT clients with their traffic, bridge by bridge, asked for a page at a time.
+        """Yields the connected MQTT clients with their traffic, bridge by bridge. Reads a page at a time.
 
         Args:
-            search: a glob over client ids.
-            bridge: a glob over the names of bridges.
+            search: a glob that client ids must match.
+            bridge: a glob that names of bridges must match.
 
         Raises:
-            NotAnsweredError: a bridge has not answered in time.
+            NotAnsweredError: a bridge did not answer in time.
         """
         arguments.text("search", search)
         arguments.text("bridge", bridge)
@@ -382,19 +386,23 @@ class HoldMQ(NotPickled, Generic[TextT]):
                 yield from clients_of(self._executor, one.name, search)
 
     def loudest(self, count: int = 20) -> list[ClientRow]:
-        """The clients with the most messages per second over all bridges; at most 20 of a bridge are known."""
+        """Returns the clients with the most messages per second. Each bridge reports its 20 busiest clients only."""
         count = arguments.any_whole("count", count, 0, sys.maxsize)
         rows = [row for one in self.bridges() for row in one.loudest]
         return sorted(rows, key=lambda row: row.received_rate + row.sent_rate, reverse=True)[:count]
 
     def kick(self, client_id: Text, *, why: str = "") -> bool:
-        """Has its bridge disconnect a client (0x98 in MQTT 5.0).  A session that outlives its connection stays.
+        """Makes the bridge disconnect a client (reason code 0x98 in MQTT 5.0). A persistent session stays.
+
+        Args:
+            client_id: the client.
+            why: a reason for the log of the bridge. A client of MQTT 5.0 gets it, too.
 
         Returns:
-            Whether it was connected.
+            Whether the client was connected.
 
         Raises:
-            NotAnsweredError: its bridge has not answered in time.
+            NotAnsweredError: its bridge did not answer in time.
         """
         arguments.text("why", why)
         info = self.session(client_id).info()
@@ -403,20 +411,20 @@ class HoldMQ(NotPickled, Generic[TextT]):
         return kick_from(self._executor, info.owner, core.session_key(client_id), why)
 
     def beat(self, owner: Text, lease: Duration) -> None:
-        """The heartbeat of an owner of sessions (the name that `Session.open` takes).
+        """Sends a heartbeat for an owner of sessions (the name that `Session.open` takes).
 
-        The sessions that it opens from then on do not end as long as it beats in time; when it does not, all sessions
-        that it has connected are closed as lost: wills are published, others can take them over. A process that starts
-        anew takes a new name.
+        Sessions that the owner opens after its first heartbeat stay connected as long as heartbeats arrive in time.
+        If one is late, all connected sessions of the owner are closed as lost. Their wills are published, and other
+        owners can take them over. A restarted process must use a new name.
 
         Args:
-            owner: the name; in a cluster with a hash tag, one for each node.
-            lease: how long this heartbeat counts, in seconds, 1 to 4294967295; 0: the owner is gone now.
+            owner: the owner's name. In a cluster, use one name with a hash tag for each node.
+            lease: for how many seconds this heartbeat counts, 1 to 4294967295. 0 means that the owner is gone now.
 
         Raises:
-            ArgumentError: a number outside of its range.
+            ArgumentError: the lease is out of range.
 
-        Example:
+        Examples:
             >>> hold.beat("reader-1", 30)
             >>> opened = hold.session("device-9").open("reader-1", expiry=60)
             >>> hold.beat("reader-1", 0)
@@ -424,9 +432,9 @@ class HoldMQ(NotPickled, Generic[TextT]):
         self.execute(commands.session_owner(owner, lease))
 
     def check(self) -> tuple[str, ...]:
-        """Differences between the module's indexes in memory and a rebuild from the keys; empty when all is well.
+        """Compares the module's indexes in memory with the keys. Returns the differences: none if all is well.
 
-        Example:
+        Examples:
             >>> hold.check()
             ()
         """

@@ -1,5 +1,5 @@
 # Generated from pyclient/holdmq/_async/dry_run.py by tools/generate_sync.py; change that file.
-"""Dry runs: which channels a policy would hold messages of, counted on live traffic before anything is held."""
+"""Dry runs: count on live traffic which messages a policy would hold, before anything is held."""
 
 from typing import Any, TypeVar
 
@@ -17,33 +17,35 @@ DEFAULT_SECONDS = 3600
 class DryRun:
     """The dry run of a server, or of all primaries of a cluster; the attribute `dry_run` of `HoldMQ`.
 
-    Threads may share it, and processes that fork: each gets connections of its own.
+    A dry run counts, on live traffic, which messages a channel policy would hold. It holds nothing.
+
+    Threads may share it, and so may processes that fork: each process gets its own connections.
     """
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
     def start(self, *, seconds: Duration = DEFAULT_SECONDS, policies: Text | None = None) -> None:
-        """Begins to count by channel what would be held; the counts of an earlier dry run are forgotten.
+        """Starts a dry run. The counts of an earlier one are lost.
 
         Args:
-            seconds: how long it lasts, 1 to 2592000.
-            policies: the policy list to try; None: the server's own, or the default one if that has no rule.
+            seconds: how long it lasts, 1 to 2592000 seconds.
+            policies: the policy list to try. None tries the server's own list, or the default list if that is empty.
 
         Raises:
-            ArgumentError: a number outside of its range.
+            ArgumentError: a number out of range.
         """
         self._everywhere(commands.channel_dryrun_start(lasting=seconds, policies=policies))
 
     def stop(self) -> bool:
-        """Ends it; whether it was running.  What was counted can still be read."""
+        """Stops the dry run and tells whether one was running. Its report can still be read."""
         stopped = self._everywhere(commands.channel_dryrun_stop())
         return any(stopped)
 
     def report(self) -> DryRunReport:
-        """What was counted, the channels with the most messages first, of a cluster those of all nodes.
+        """Returns the counts, channels with the most messages first. In a cluster: of all nodes.
 
-        Example:
+        Examples:
             >>> hold.dry_run.start(policies="jobs:* hold=unheard")
             >>> hold.channel("jobs:mail").publish("m")
             0

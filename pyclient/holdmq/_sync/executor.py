@@ -23,10 +23,10 @@ PROBES = ("CHANNEL.PUBLISH", "SESSION.ADD", "TOPIC.PUBLISH")
 
 
 class Executor(Link):
-    """Sends commands wherever they belong; for this package alone.
+    """Sends each command to the node it belongs to. For use by HoldMQ only.
 
     Attributes:
-        nodes: those of a cluster.
+        nodes: the nodes of a cluster.
     """
 
     def __init__(self, client: Client, moving_timeout: float) -> None:
@@ -39,8 +39,8 @@ class Executor(Link):
         """Sends a command built by `holdmq.commands` and returns its parsed reply.
 
         Raises:
-            CommandError: the module refused it; the subclass tells why.
-            MovingError: slots of the cluster were on their way for longer than `moving_timeout`.
+            CommandError: the module refused the command; the subclass says why.
+            MovingError: slots were still moving between nodes after `moving_timeout` seconds.
             redis.RedisError: whatever else redis-py raises.
         """
         arguments.instance("command", command, Command)
@@ -57,10 +57,10 @@ class Executor(Link):
         return self.execute_key(command)
 
     def execute_all(self, several: Sequence[Command[T]]) -> list[T]:
-        """Sends commands of one kind, in one round trip if the client is not one of a cluster; at most 10000.
+        """Sends up to 10000 commands of one kind. Takes one round trip, except in a cluster.
 
         Raises:
-            CommandError: the module refused one.
+            CommandError: the module refused a command.
         """
         for command in arguments.some("several", several, MAX_PIPELINE, least=0):
             arguments.instance("one of several", command, Command)
@@ -72,10 +72,10 @@ class Executor(Link):
         return [reply.result() for reply in replies]
 
     def require_module(self) -> None:
-        """Makes sure, once, that the server has the module.
+        """Checks that the server has the module. Sends nothing if an earlier check succeeded.
 
         Raises:
-            ModuleMissingError: it has not.
+            ModuleMissingError: the server does not have the module.
         """
         if not self._checked:
             unknown = self.unknown(PROBES)

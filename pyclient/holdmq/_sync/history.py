@@ -1,5 +1,5 @@
 # Generated from pyclient/holdmq/_async/history.py by tools/generate_sync.py; change that file.
-"""History: messages that are kept once, however many will read them."""
+"""History: each message is stored once, for any number of readers."""
 
 import warnings
 
@@ -17,20 +17,21 @@ from holdmq.replies import Text
 
 
 class History:
-    """The history of the server, or of the cluster; the attribute `history` of `HoldMQ`.
+    """The history of a server or a cluster; the attribute `history` of `HoldMQ`.
 
-    What a store's filters select is kept when it is published (`Topics.publish`, MQTT clients) or appended.
+    A store keeps the messages that its filters select: those that are published (`Topics.publish`, MQTT clients)
+    and those that are appended.
 
-    In a cluster each shard of a store is where its slot is. Whatever concerns one shard goes there, also while slots
-    are being moved; what concerns all of them is done shard by shard: if a node fails in between, some are done and
-    others are not, and the same call again goes on.
+    In a cluster, each shard of a store is on the node that has its slot. A command about one shard goes to that node,
+    even while slots are moving. A command about all shards is carried out shard by shard. If a node fails in between,
+    some shards are done and others are not. Call the method again to continue.
 
-    Threads may share it, and processes that fork: each gets connections of its own.
+    Threads may share it, and so may processes that fork: each process gets its own connections.
 
     Attributes:
-        cluster: the stores of a cluster; for this package alone.
+        cluster: the stores of a cluster. For use by HoldMQ only.
 
-    Example:
+    Examples:
         >>> hold.history.create("weather", "weather/#", age=86400)
         >>> hold.topics.publish("weather/oslo", b"snow")
         0
@@ -59,30 +60,29 @@ class History:
         learn: Duration | None = None,
         replace_filters: bool | None = None,
     ) -> None:
-        """Makes a store, or changes it: what is not said stays.
+        """Creates a store, or changes an existing one. Settings that you do not pass keep their values.
 
-        Other filters than those that a store has replace them, with a warning; a later release refuses them unless
-        `replace_filters` is True.
+        If the store exists and has other filters, they are replaced, with a warning. A later release will refuse that
+        unless `replace_filters` is True.
 
         Args:
-            store: its name.
-            filters: the topic filters that it selects; no topic may belong to two stores.
-            shards: 1 to 64 (default 1); never changes. The messages of a topic are in one shard.
-            age: how long messages are shown: seconds, a `timedelta`, or a text (`90s`, `15m`, `24h`, `7d`); 0: for
-                ever, the default.
-            max_bytes: how much memory all shards may take together; 0: no limit, the default.
-            levels: how many levels of a topic are indexed, 1 to 16 (default 8); never changes.
-            epoch: after so long a shard begins a new epoch: retention drops whole epochs.
-            hold_bytes: how much more readers that hold the store may keep from being dropped.
-            learn: after so long, again and again, the store looks for a better pattern set and switches to it;
-                0: never, the default.
-            replace_filters: whether the filters of a store that is there may be replaced: True, False, or None for
-                now, with a warning (`HoldMQWarning`). What was kept by the old filters stays and is found.
+            store: the store's name.
+            filters: the topic filters that it selects. No topic may belong to two stores.
+            shards: 1 to 64 (default 1). Cannot be changed. All messages of a topic are in one shard.
+            age: how long messages can be read: seconds, a `timedelta`, or a text (`90s`, `15m`, `24h`, `7d`). 0, the
+                default, means for ever.
+            max_bytes: how much memory all shards together may use. 0, the default, means no limit.
+            levels: how many levels of a topic are indexed, 1 to 16 (default 8). Cannot be changed.
+            epoch: the length of an epoch of a shard. Retention drops whole epochs.
+            hold_bytes: how many further bytes readers may hold back from being dropped.
+            learn: how often the store looks for a better pattern set and switches to it. 0, the default, means never.
+            replace_filters: whether to replace the filters of an existing store. None replaces them with a warning
+                (`HoldMQWarning`). Messages that the old filters selected stay and can be found.
 
         Raises:
-            InvalidTopicError: a filter that MQTT forbids.
-            ArgumentError: no filter, a number outside of its range, or other filters with `replace_filters=False`.
-            CommandError: a topic of another store could match, or what never changes would.
+            InvalidTopicError: MQTT forbids a filter.
+            ArgumentError: no filter, a number out of range, or other filters with `replace_filters=False`.
+            CommandError: another store could select the same topic, or a setting cannot be changed.
         """
         settings = {
             "shards": shards,
@@ -117,9 +117,9 @@ class History:
                 warnings.warn(text, HoldMQWarning, stacklevel=3)
 
     def stores(self) -> tuple[HistoryPolicy, ...]:
-        """The policies of all stores.
+        """Returns the policies of all stores.
 
-        Example:
+        Examples:
             >>> hold.history.create("doors", "doors/#", shards=2)
             >>> [(policy.store, policy.filters, policy.shards) for policy in hold.history.stores()]
             [('doors', ('doors/#',), 2)]
@@ -127,10 +127,10 @@ class History:
         return self._executor.execute(commands.history_stores())
 
     def store(self, name: Text) -> HistoryStore:
-        """The store of that name; nothing is sent.
+        """Returns the store with this name. Sends nothing.
 
         Raises:
-            ArgumentError: a name that is neither str nor bytes.
+            ArgumentError: an invalid name.
         """
         return HistoryStore(self._executor, name)
 
@@ -144,22 +144,23 @@ class History:
         page: int = 1000,
         reconnect: float = 60.0,
     ) -> Replay:
-        """The messages of the past whose topics the filter matches, up to the last one that there is.
+        """Returns a replay of the past messages whose topics match the filter, up to the most recent one.
 
         Args:
-            topic_filter: an MQTT topic filter; it may match topics of one store only (else `HistoryStore`).
-            start: where to begin: `earliest`, `now`, a `datetime` (UTC if it has no zone), a `timedelta` (so long
-                ago), seconds since 1970 as `float` (`time.time()`), milliseconds since 1970 as `int`, or a text: a time
-                as of ISO 8601, or how long ago (`15m`, `24h`, `7d`).
-            end: nothing later than this; a time as for `start`.
-            cursor: goes on there instead (`Replay.cursor` of an earlier replay). It is a place in the store and
-                nothing else: filter and end are to be given again. What the earlier filter did not match is passed.
-            page: messages of one round trip, 1 or more.
-            reconnect: after losing the connection, try for so many seconds to get it back.
+            topic_filter: an MQTT topic filter that matches topics of one store only. For several stores, use
+                `HistoryStore.start_replay` of each.
+            start: where to start: `earliest`, `now`, a `datetime` (UTC if it has no zone), a `timedelta` (this long
+                ago), seconds since 1970 as `float` (`time.time()`), milliseconds since 1970 as `int`, or a text: an
+                ISO 8601 time, or how long ago (`15m`, `24h`, `7d`).
+            end: the time of the last message, in the same forms as `start`. None means no end.
+            cursor: continue here instead (`Replay.cursor` of an earlier replay). A cursor is only a place in the
+                store: pass filter and end again. Messages that the earlier filter did not match stay skipped.
+            page: messages per round trip, 1 or more.
+            reconnect: for how many seconds to retry after the connection is lost.
 
         Raises:
-            InvalidTopicError: a filter that MQTT forbids.
-            ArgumentError: a time or number that cannot be.
+            InvalidTopicError: MQTT forbids this filter.
+            ArgumentError: an invalid time or number.
         """
         return Replay(self._executor, ReplayOptions(topic_filter, start, end, cursor, page, reconnect, follow=False))
 
@@ -172,19 +173,19 @@ class History:
         reconnect: float = 60.0,
         timeout: float | None = None,
     ) -> Replay:
-        """Goes on where an earlier replay was, with its filter, its store, its shard and its end.
+        """Continues an earlier replay, with its filter, store, shard and end.
 
         Args:
             bookmark: `Replay.bookmark` of that replay.
-            follow: go on with the messages that come; not for a replay with an end.
-            page: messages of one round trip, 1 or more.
-            reconnect: after losing the connection, try for so many seconds to get it back.
-            timeout: with `follow`, as there.
+            follow: whether to continue with new messages. Not for a replay that has an end.
+            page: messages per round trip, 1 or more.
+            reconnect: for how many seconds to retry after the connection is lost.
+            timeout: as for `follow`.
 
         Raises:
-            ArgumentError: the text is no bookmark.
+            ArgumentError: the text is not a bookmark.
 
-        Example:
+        Examples:
             >>> hold.history.create("ports", "ports/#")
             >>> for ship in (b"Fram", b"Gjoa"):
             ...     reached = hold.topics.publish("ports/1", ship)
@@ -209,19 +210,19 @@ class History:
         reconnect: float = 60.0,
         timeout: float | None = None,
     ) -> Replay:
-        """The messages of the past, then those that come, without a gap and none twice, until it is closed.
+        """Returns a replay of past messages that continues with new ones, without gaps or repetitions.
 
-        It reads by a cursor, and is only woken by the server's notices: what is lost of those costs time, no message.
+        It reads by a cursor. The server's notices only wake it up: a lost notice costs time, but no message.
 
         Args:
-            topic_filter: as for `start_replay`, as are `start`, `cursor`, `page` and `reconnect`.
-            start: where to begin.
-            cursor: goes on there instead.
-            page: messages of one round trip.
-            reconnect: after losing the connection, try for so many seconds to get it back.
-            timeout: iteration ends when no message came for so many seconds; None waits for ever.
+            topic_filter: as for `start_replay`.
+            start: where to start, as for `start_replay`.
+            cursor: continue here instead, as for `start_replay`.
+            page: messages per round trip, 1 or more.
+            reconnect: for how many seconds to retry after the connection is lost.
+            timeout: iteration ends after this many seconds without a message. None waits for ever.
 
-        Example:
+        Examples:
             >>> hold.history.create("gates", "gates/#")
             >>> hold.topics.publish("gates/1", b"open")
             0

@@ -1,5 +1,5 @@
 # Generated from pyclient/holdmq/_async/history_patterns.py by tools/generate_sync.py; change that file.
-"""The pattern sets of a store of history: what is in use, and the two steps to another one."""
+"""The pattern sets of a history store: the present set, and the two steps to a new one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,13 +15,13 @@ from holdmq.replies import Text
 class HistoryPatterns:
     r"""The pattern sets of a store; the attribute `patterns` of `HistoryStore`.
 
-    A set is a text, made by a learner (`holdmq.core.PatternLearner`, for one) or by hand. It is prepared for the next
-    generation, which only checks it, and then committed, which switches all shards in one step (in a cluster one after
-    the other).
+    A pattern set is a text. A learner makes it (`propose`, or `holdmq.core.PatternLearner`), or you write it. `prepare`
+    checks a set and keeps it for the next generation. `commit` switches all shards to it in one step. In a cluster, the
+    shards switch one after the other.
 
-    Threads may share it, and processes that fork: each gets connections of its own.
+    Threads may share it, and so may processes that fork: each process gets its own connections.
 
-    Example:
+    Examples:
         >>> hold.history.create("devices", "devices/#")
         >>> patterns = hold.history.store("devices").patterns
         >>> generation, text = patterns.get()
@@ -39,19 +39,19 @@ class HistoryPatterns:
         self._store = store
 
     def get(self, *, shard: int | None = None, generation: int | None = None) -> tuple[int, str]:
-        """The generation, and its set as text; of the present one unless another is named.
+        """Returns a generation and its pattern set. Without arguments: the present generation.
 
-        In a cluster those of the first shard, unless another is named.
+        In a cluster, this is the generation of the first shard unless you name another one.
 
         Raises:
-            CommandError: nothing is kept by that generation.
+            CommandError: no message is kept by that generation.
         """
         commands.patterns_get(self._store, shard=shard, generation=generation)  # refuses what cannot be
         [place, *_] = self._places(shard)
         return self._executor.execute(commands.patterns_get(self._store, shard=place, generation=generation))
 
     def stats(self, *, shard: int | None = None) -> tuple[PatternStats, ...]:
-        """What each pattern of the present set has; of all shards unless one is named."""
+        """Returns statistics of each pattern of the present set, over all shards unless you name one."""
         commands.patterns_stats(self._store, shard=shard)
         found: dict[tuple[int, str], PatternStats] = {}
         for place in self._places(shard):
@@ -63,21 +63,21 @@ class HistoryPatterns:
         return tuple(found.values())
 
     def prepare(self, generation: int, text: str, *, shards: int | None = None, shard: int | None = None) -> None:
-        """Checks a set and keeps it for `generation`, which has to be the present one + 1.
+        """Checks a pattern set and keeps it for `generation`, which must be the present one + 1.
 
-        In a cluster each shard has a generation of its own (they differ where the store learns by itself); all of them
-        have to be at the one before, or a shard has to be named.
+        In a cluster, each shard has its own generation. They differ if the store learns by itself. All shards must be
+        at the previous generation, or you name a shard.
 
         Args:
-            generation: for which it is.
-            text: the set.
-            shards: over how many shards topics are spread from then on, 1 to 64 (default: as many as now). Not in a
-                cluster.
-            shard: of this one alone; where shards are on several servers.
+            generation: the generation that the set is for.
+            text: the pattern set.
+            shards: the number of shards over which topics are spread from then on, 1 to 64 (default: unchanged). Not
+                in a cluster.
+            shard: prepare this shard only.
 
         Raises:
-            CommandError: the text is none, or does not give every topic exactly one pattern.
-            StaleError: the store, or a shard of it, has another generation by now; nothing is prepared.
+            CommandError: the text is not a pattern set, or does not give every topic exactly one pattern.
+            StaleError: the store, or one of its shards, has another generation. Nothing is prepared.
         """
         commands.patterns_prepare(self._store, generation, text, shards=shards, shard=shard)
         prepared: list[int | None] = []
@@ -93,12 +93,12 @@ class HistoryPatterns:
             raise
 
     def commit(self, generation: int, *, shard: int | None = None) -> None:
-        """Switches to what was prepared; what was kept before stays readable.
+        """Switches to the prepared pattern set. Older messages stay readable.
 
-        In a cluster shard by shard. If that fails in between, the same call again switches those that are left.
+        A cluster switches shard by shard. If that fails in between, call the method again to switch the others.
 
         Raises:
-            StaleError: another generation, or nothing, is prepared.
+            StaleError: another generation is prepared, or none.
         """
         commands.patterns_commit(self._store, generation, shard=shard)
         places = self._places(shard)
@@ -116,18 +116,18 @@ class HistoryPatterns:
             raise stale
 
     def abort(self, *, shard: int | None = None) -> None:
-        """Forgets what was prepared."""
+        """Discards the prepared pattern set."""
         commands.patterns_abort(self._store, shard=shard)
         for place in self._places(shard):
             self._executor.execute(commands.patterns_abort(self._store, shard=place))
 
     def propose(self, *, margin: int | None = None) -> PatternProposal:
-        """What the server's learner proposes, from a sample of what the store holds and the filters of its readers.
+        """Asks the server's learner for a pattern set, based on a sample of the messages and on readers' filters.
 
-        In a cluster that of the node with the first shard, which knows its own shards and readers.
+        In a cluster, the node of the first shard answers. It knows its own shards and readers only.
 
         Args:
-            margin: how much better it has to be than the present set, in percent (default 10).
+            margin: by how many percent the proposal must be better than the present set (default 10).
         """
         command = commands.patterns_propose(self._store, margin=margin)
         if self._executor.is_cluster:
@@ -135,7 +135,7 @@ class HistoryPatterns:
         return self._executor.execute(command)
 
     def _places(self, shard: int | None) -> Sequence[int | None]:
-        """The shards to go to one by one; None: all that the server has, in one step."""
+        """The shards to send to, one by one. None means all shards of the server in one step."""
         if shard is not None or not self._executor.is_cluster:
             return [shard]
         return self._cluster.shards(self._store)

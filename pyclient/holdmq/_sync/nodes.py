@@ -30,10 +30,10 @@ MAX_LAYOUTS = 1000
 
 
 class Nodes:
-    """The nodes of a cluster, as far as its client knows them.
+    """The nodes of a cluster that its client knows.
 
     Attributes:
-        passing: what a node says that may be otherwise in a moment, and has changed nothing.
+        passing: errors that are temporary and have changed nothing.
     """
 
     def __init__(self, link: Link) -> None:
@@ -54,7 +54,7 @@ class Nodes:
         )
 
     def primaries(self) -> list[Any]:
-        """The nodes that have slots, asked for anew if one was lost."""
+        """The nodes that have slots. Reloaded if one was lost."""
         self.refresh(only_if_doubtful=True)
         primaries = (self._link.cluster()).get_primaries()
         if not primaries:
@@ -62,19 +62,19 @@ class Nodes:
         return list(primaries)
 
     def refresh(self, *, only_if_doubtful: bool = False) -> None:
-        """Asks the cluster anew who has which slot."""
+        """Reloads the table of slots."""
         if self._doubtful or not only_if_doubtful:
             self._link.reload()
             self._doubtful = False
 
     def owner(self, key: bytes, told: str = "") -> Any:
-        """The node at `host:port`, if it is known; else the one that has the slot of the key."""
+        """The node at `host:port` if it is known, else the node of the key's slot."""
         self.refresh(only_if_doubtful=True)
         cluster = self._link.cluster()
         return node_at(cluster, told) or cluster.get_node_from_key(key)
 
     def ask(self, node: Any, command: Command[T]) -> T:
-        """What that node replies, tried once."""
+        """Returns the reply of a node, without a retry."""
         self._link.check_process()
         try:
             with self._translation:
@@ -85,11 +85,11 @@ class Nodes:
         return command.parse(reply)
 
     def at_slot(self, command: Command[T]) -> T:
-        """At the node that has the slot of the command's key, wherever that moves meanwhile.
+        """Executes a command at the node of its key's slot, and follows the slot if it moves.
 
         Raises:
-            CommandError: it was refused.
-            redis.ResponseError: the slot was on its way for too long (`MOVED`, `TRYAGAIN`, `CLUSTERDOWN`).
+            CommandError: the command was refused.
+            redis.ResponseError: the slot was moving for too long (`MOVED`, `TRYAGAIN`, `CLUSTERDOWN`).
         """
         patience = Patience(self._link.moving_timeout)
         told, redirected = "", False
@@ -108,7 +108,7 @@ class Nodes:
             self.refresh()
 
     def at_topic(self, command: Command[T]) -> T:
-        """At the node that has the shard of a store (second word) to which a topic (third word) belongs."""
+        """Executes a command at the node of the shard of a store (second word) that a topic (third word) belongs to."""
         store, topic = cast("tuple[bytes, bytes]", command.words[1:3])
         patience = Patience(self._link.moving_timeout)
         while True:
@@ -127,7 +127,7 @@ class Nodes:
                 return reply
 
     def layout(self, store: Text) -> StoreLayout:
-        """How a store spreads topics over its shards; asked for once.
+        """The layout of a store, which is cached.
 
         Raises:
             NoStoreError: there is no such store.
@@ -142,5 +142,5 @@ class Nodes:
         return layout
 
     def forget(self, store: Text) -> None:
-        """The layout of a store is asked for again."""
+        """Removes the layout of a store from the cache."""
         self._layouts.pop(history_commands.store_name(store), None)

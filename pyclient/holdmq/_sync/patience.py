@@ -10,7 +10,7 @@ LONGEST_PAUSE_S = 0.2
 
 
 class Patience:
-    """Waits for slots that are on their way, longer each time, until so many seconds are over."""
+    """Waits for moving slots, longer each time, until the time is over."""
 
     def __init__(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds
@@ -22,7 +22,7 @@ class Patience:
         return time.monotonic() >= self._deadline
 
     def wait(self) -> bool:
-        """Waits a little; False, at once, if the time is over."""
+        """Waits a little. Returns False at once if the time is over."""
         if self.is_over:
             return False
         sleep(self._pause)

@@ -1,14 +1,14 @@
 # Generated from pyclient/holdmq/_async/replay.py by tools/generate_sync.py; change that file.
-"""A replay: an iterator over messages of the past that can go on with those that come.
+"""A replay: an iterator over past messages that can continue with new ones.
 
-Pages of `HISTORY.REPLAY` are read one after the other, in a cluster those of each shard at its node (`_replay_lanes`
-makes one sequence of them). Invariants:
+It reads pages of `HISTORY.REPLAY` one after the other. In a cluster it reads each shard at its node, and
+`_replay_lanes` merges them. Invariants:
 
-1. The cursor stands behind the last message that was handed out, in every moment: whoever keeps it goes on there,
-   without a gap and with no message twice, after a lost connection as in another process.
-2. Reading is repeated until it succeeds or `reconnect` seconds are over: it changes nothing on the server.
-3. A replay that follows listens to the notices of the servers before it reads, and reads after each of them.
-4. A page is in memory, in a cluster one of each shard, all together hardly larger. One thread reads.
+1. The cursor is always the place after the last message that was returned. A reader that keeps it continues there
+   without gaps or repetitions, after a lost connection and in another process.
+2. A read is retried until it succeeds or `reconnect` seconds have passed. Reading changes nothing on the server.
+3. A replay that follows listens to the notices of the servers before it reads, and reads after each notice.
+4. One page is in memory. In a cluster there is one for each shard, together hardly larger. One thread reads.
 """
 
 import json
@@ -43,7 +43,7 @@ NO_BOOKMARK: dict[str, Any] = dict.fromkeys(BOOKMARK)
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What a replay is of, and how it reads; as the arguments of `History.start_replay` and `follow`."""
+    """The arguments of `History.start_replay` and `follow`."""
 
     topic_filter: str
     start: Start
@@ -75,7 +75,7 @@ class ReplayOptions:
             raise ArgumentError(f"end is {self.end!r}; expected None for a replay that follows, which has no end")
 
     def bookmark(self, cursor: str, end_ms: int | None) -> str:
-        """All that a later replay needs to go on; an end that counts from now is that of this one."""
+        """All that a later replay needs to continue. An end that counts from now is stored as a time."""
         store = self.store.decode("utf-8", "surrogateescape") if isinstance(self.store, bytes) else self.store
         fields = dict(zip(BOOKMARK, (self.topic_filter, store, self.shard, end_ms, cursor), strict=True))
         return json.dumps({name: value for name, value in fields.items() if value is not None})
@@ -84,10 +84,10 @@ class ReplayOptions:
     def from_bookmark(
         cls, bookmark: str, *, page: int, reconnect: float, follow: bool, timeout: float | None
     ) -> "ReplayOptions":
-        """What a bookmark is of.
+        """The options that a bookmark contains.
 
         Raises:
-            ArgumentError: the text is no bookmark.
+            ArgumentError: the text is not a bookmark.
         """
         try:
             fields = {**NO_BOOKMARK, **json.loads(bookmark)}
@@ -102,16 +102,16 @@ class ReplayOptions:
 
 
 class Replay(NotCopied):
-    """Messages of the past, in the order of each topic; made by `start_replay` and `follow`.
+    """Past messages, ordered within each topic; made by `start_replay`, `resume` and `follow`.
 
-    Iterate over it, or call `get` or `next`. At the end of what there is iteration stops; a later call looks again.
+    Iterate over it, or call `get` or `next`. Iteration stops after the last message. A later call looks for new ones.
 
-    One thread of one process reads it at a time; it belongs to the process that read it first.
+    One thread of one process reads it at a time. It belongs to the process that reads it first.
 
     Attributes:
-        missed: how many messages that were still to be read retention has taken meanwhile.
+        missed: how many messages retention removed before this replay read them.
 
-    Example:
+    Examples:
         >>> hold.history.create("news", "news/#")
         >>> for topic in ("news/a", "news/b", "news/b"):
         ...     reached = hold.topics.publish(topic, b"...")
@@ -143,14 +143,14 @@ class Replay(NotCopied):
 
     @property
     def cursor(self) -> str | None:
-        """Where to go on: behind the last message that was handed out; None before the first page was read."""
+        """The place after the last message that was returned. None before the first page was read."""
         return self._options.cursor if self._lanes is None else self._lanes.cursor
 
     @property
     def bookmark(self) -> str | None:
-        """The cursor together with what was asked for: filter, store, shard and end, for `History.resume`.
+        """The cursor together with filter, store, shard and end, as a text (JSON) for `History.resume`.
 
-        A text (JSON) to keep; None before the first page was read.
+        None before the first page was read.
         """
         cursor = self.cursor
         return None if cursor is None else self._options.bookmark(cursor, self._end_ms)
@@ -173,21 +173,21 @@ class Replay(NotCopied):
         return message
 
     def close(self) -> None:
-        """Ends a replay that follows; a second call does nothing. In another process it ends nothing of its owner's."""
+        """Ends a replay that follows. A second call does nothing. A forked process does not end its parent's replay."""
         self._closed = True
         if self._notices is not None and not self._guard.is_elsewhere:
             self._notices.close()
 
     def next(self) -> ReplayStep:
-        """The next step: a message, a message of another topic, or the end of what there is now.
+        """Returns the next step: a message of the same topic, a message of another topic, or the end.
 
         Raises:
             redis.ConnectionError: the server could not be reached for `reconnect` seconds.
-            ForkedError: another process has begun the replay.
-            ConcurrentUseError: another thread is reading it.
-            NoStoreError: no store keeps such topics.
-            WrongStoreError: the cursor is of another store.
-            CommandError: the server refused it: several stores keep such topics, for one.
+            ForkedError: another process started the replay.
+            ConcurrentUseError: another thread is reading the replay.
+            NoStoreError: no store keeps these topics.
+            WrongStoreError: the cursor belongs to another store.
+            CommandError: the server refused the replay, for example because several stores keep these topics.
         """
         with self._guard:
             message = self._take()
@@ -199,25 +199,25 @@ class Replay(NotCopied):
             return ReplayStep(kind, message, self.cursor or "")
 
     def get(self, timeout: float | None = None) -> HistoryMessage | None:
-        """The next message, or None if there is none; a replay that follows waits for one.
+        """Returns the next message, or None. A replay that follows waits for a message.
 
         Args:
-            timeout: in seconds, None waits for ever. Without `follow` nothing is waited for.
+            timeout: in seconds. None waits for ever. Only a replay that follows waits.
 
         Raises:
             redis.ConnectionError: the server could not be reached for `reconnect` seconds.
-            ForkedError: another process has begun the replay.
-            ConcurrentUseError: another thread is reading it.
-            NoStoreError: no store keeps such topics.
-            WrongStoreError: the cursor is of another store.
-            CommandError: the server refused it: several stores keep such topics, for one.
+            ForkedError: another process started the replay.
+            ConcurrentUseError: another thread is reading the replay.
+            NoStoreError: no store keeps these topics.
+            WrongStoreError: the cursor belongs to another store.
+            CommandError: the server refused the replay, for example because several stores keep these topics.
         """
         arguments.optional_wait("timeout", timeout)
         with self._guard:
             return self._take() if self._notices is None else self._wait(self._notices, timeout)
 
     def _wait(self, notices: Notices, timeout: float | None) -> HistoryMessage | None:
-        """The next message, once it came; None: there was none in time, or the replay was closed."""
+        """Waits for the next message. None if none came in time or the replay was closed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         before = cancellations()
         while not self._closed:
@@ -232,7 +232,7 @@ class Replay(NotCopied):
         return None
 
     def _take(self) -> HistoryMessage | None:
-        """The next message that there is now."""
+        """The next message, without waiting for new ones."""
         before = cancellations()
         while not self._closed:
             lanes = self._lanes
@@ -247,7 +247,7 @@ class Replay(NotCopied):
         return None
 
     def _read(self, lane: Lane | None) -> HistoryPage | None:
-        """The next page of a lane, asked for again while its server cannot be reached; of none: only begins."""
+        """Reads the next page of a lane, and retries while its server is unreachable. Without a lane: only starts."""
         deadline: float | None = None
         backoff = FIRST_BACKOFF_S
         while True:
@@ -267,7 +267,7 @@ class Replay(NotCopied):
             backoff = min(2 * backoff, LAST_BACKOFF_S)
 
     def _begin(self) -> Lanes:
-        """The times, by the server's clock where they count from now, and what is read by itself."""
+        """Resolves start and end (by the server's clock if they count from now) and the lanes to read."""
         options = self._options
         start, end = options.start, options.end
         clock = commands.needs_clock(start) or (end is not None and commands.needs_clock(end))

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Slots:
-    """Which node has which slots, as far as the client of a cluster knows."""
+    """The node of each slot, as far as the cluster client knows it."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -32,7 +32,7 @@ class Slots:
         """Executes a command for every slot and merges the results.
 
         Raises:
-            MovingError: some slots were on their way until the time was over; the others were served.
+            MovingError: some slots were still moving when the time was over. The others were served.
         """
         parts: list[T] = []
         left = [SlotRange(0, commands.SLOTS - 1)]
@@ -48,7 +48,7 @@ class Slots:
         return command.merge(parts) if command.merge else parts[0]
 
     def _ask(self, command: Command[T], ranges: Sequence[SlotRange], parts: list[T]) -> list[SlotRange]:
-        """Asks each node for its part of the ranges; returns what was not served."""
+        """Asks each node for its part of the ranges. Returns the slots that were not served."""
         questions, left = self._by_node(ranges)
         for node, own in questions:
             try:
@@ -64,7 +64,7 @@ class Slots:
         return left
 
     def _by_node(self, ranges: Sequence[SlotRange]) -> tuple[list[tuple[Any, list[SlotRange]]], list[SlotRange]]:
-        """The ranges by the node to ask, and those of nobody known."""
+        """Groups ranges by the node to ask. Also returns the ranges without a known node."""
         cluster = self._link.cluster()
         known_owners = self._owners  # another thread may forget them meanwhile
         if not known_owners:
@@ -81,13 +81,13 @@ class Slots:
 
 
 def node_at(cluster: Any, address: str) -> Any:
-    """The node at `host:port`, None if the client does not know it."""
+    """The node at `host:port`. None if the client does not know it."""
     host, _, port = address.rpartition(":")
     return cluster.get_node(host=host, port=int(port)) if host and port.isdigit() else None
 
 
 def owners(table: dict[int, Sequence[Any]]) -> Iterator[tuple[SlotRange, Any]]:
-    """The ranges of slots and their primaries; from the table slot by slot, O(slots)."""
+    """The ranges of slots with their primaries. O(slots)."""
     first, last, owner = 0, -1, None
     for slot in range(commands.SLOTS):
         nodes = table.get(slot)
@@ -102,7 +102,7 @@ def owners(table: dict[int, Sequence[Any]]) -> Iterator[tuple[SlotRange, Any]]:
 
 
 def overlaps(part: SlotRange, known: Iterable[tuple[SlotRange, Any]]) -> list[tuple[SlotRange, Any]]:
-    """The pieces of a range that are in known ranges."""
+    """The parts of a range that are in known ranges."""
     return [
         (SlotRange(max(part.first, own.first), min(part.last, own.last)), node)
         for own, node in known
@@ -111,7 +111,7 @@ def overlaps(part: SlotRange, known: Iterable[tuple[SlotRange, Any]]) -> list[tu
 
 
 def gaps(part: SlotRange, pieces: Iterable[SlotRange]) -> list[SlotRange]:
-    """What of a range is in none of its pieces, which stand in order."""
+    """The parts of a range that are in none of its ordered pieces."""
     left, first = [], part.first
     for piece in pieces:
         if piece.first > first:

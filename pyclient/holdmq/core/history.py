@@ -114,7 +114,7 @@ class PostingList:
     Attributes:
         data: the stored string.
 
-    Example:
+    Examples:
         >>> postings = PostingList(fragment_bits=4)
         >>> for number, fragment in [(1, 7), (5, 2), (900, 7)]:
         ...     _ = postings.append(number, fragment)
@@ -220,7 +220,7 @@ def filter_plan(patterns: PatternSet, topic_filter: Text, *, seed: int = 0) -> l
         InvalidTopicError: if the filter is not valid, or a `$share` one.
         OverflowError: if the seed is not within 0 .. 2**128-1.
 
-    Example:
+    Examples:
         >>> patterns = PatternSet("holdmq-patterns 1 levels=8\n#8\ndevices/+8/temperature")
         >>> filter_plan(patterns, "devices/+/temperature")[1]
         PlanPattern(pattern=1, slots=())
@@ -319,7 +319,7 @@ class Cursor(NamedTuple):
         store_id: tells stores of one name apart, 0 .. 2**32-1.
         store: the store's name, at most 64 bytes; empty in a cursor of an earlier release, which does not say it.
 
-    Example:
+    Examples:
         >>> text = Cursor(1, 7, 3, sequence=1000, time_us=1, store_id=42, store=b"weather").encode()
         >>> text, Cursor.decode(text).sequence
         (b'h2-1-7-3-3e8-1-0-0-0-2a-weather-9474', 1000)

@@ -50,7 +50,7 @@ def session_key(client_id: Text) -> bytes:
     Raises:
         ValueError: if the id is empty.
 
-    Example:
+    Examples:
         >>> session_key("sensor-42")
         b'{sensor-42}'
     """
@@ -167,7 +167,7 @@ class ChannelKey(enum.Enum):
 def channel_key(channel: Text, kind: ChannelKey = ChannelKey.HELD) -> bytes:
     """The key of a channel; all are lists.
 
-    Example:
+    Examples:
         >>> channel_key("news")
         b'holdmq:held:{news}'
     """
@@ -189,7 +189,7 @@ def channel_of_key(key: Text) -> tuple[bytes, ChannelKey] | None:
 def slot_of(key: Text) -> int:
     """The slot of a key in a cluster, 0 to 16383.
 
-    Example:
+    Examples:
         >>> slot_of("{sensor-42}_messages") == slot_of("sensor-42")
         True
     """

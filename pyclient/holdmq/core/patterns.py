@@ -66,7 +66,7 @@ class TopicPlace(NamedTuple):
 class PatternSet:
     r"""The patterns of a generation; never changes.
 
-    Example:
+    Examples:
         >>> patterns = PatternSet("holdmq-patterns 1 levels=8\ndevices/+/temperature\n#")
         >>> patterns.find("devices/42/temperature")
         TopicPlace(pattern=1, levels=(b'42',))
@@ -211,7 +211,7 @@ class PatternProposal(NamedTuple):
 class PatternLearner:
     """Learns from topics which of their levels vary. Belongs to one thread at a time.
 
-    Example:
+    Examples:
         >>> learner = PatternLearner()
         >>> for i in range(1000):
         ...     learner.observe(f"devices/{i}/temperature")

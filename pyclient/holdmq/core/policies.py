@@ -54,7 +54,7 @@ class Rule:
 class Policy:
     """A parsed policy list; of the rules whose glob matches a channel, the first is the channel's.
 
-    Example:
+    Examples:
         >>> policy = Policy("__*__:* hold=none; * maxlen=100")
         >>> policy.find("news").maxlen
         100

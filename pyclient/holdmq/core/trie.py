@@ -34,7 +34,7 @@ class SetResult(enum.Enum):
 class TopicTrie:
     """Subscribers by topic filter.
 
-    Example:
+    Examples:
         >>> trie = TopicTrie()
         >>> trie.set("devices/+/temperature", 7, options=1)
         <SetResult.ADDED: 1>

@@ -233,7 +233,7 @@ def test_what_redis_py_repeats_may_hand_out_more(hold: HoldMQ, proxy: Proxy, rep
 
 
 def test_the_table_of_the_page_has_the_rows_that_are_tested() -> None:
-    section = PAGE.read_text().split("## Sending again", 1)[1].split("\n## ", 1)[0]
+    section = PAGE.read_text().split("## Retries", 1)[1].split("\n### ", 1)[0]
     rows = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
     assert rows == [
         "what",

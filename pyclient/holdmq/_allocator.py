@@ -1,7 +1,7 @@
 """The allocator of the servers that HoldMQ starts: jemalloc where the machine has it, else glibc's, set up for servers.
 
 Redis and Valkey are built with jemalloc on Linux; the embedded binary is not, and glibc's allocator costs it up to two
-fifths more for each message that is stored (docs/performance.md).
+fifths more for each message that is stored (bench/RESULTS.md).
 """
 
 import ctypes.util
@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 
 # For glibc's (others ignore it): memory that was freed at the end of the heap is kept instead of being given back and
-# asked for again, a tenth of a busy server's time.  docs/performance.md tells what a larger cache of freed pieces does.
+# asked for again, a tenth of a busy server's time.  bench/RESULTS.md tells what a larger cache of freed pieces does.
 _GLIBC = {
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_TOP_PAD_": str(16 << 20),

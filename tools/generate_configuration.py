@@ -122,7 +122,7 @@ MODULE = (
         "yes",
         "",
         "Publish on a topic and a channel when a session is opened and when its connection ends "
-        "([who comes and goes](commands.md#who-comes-and-goes)).",
+        "([who comes and goes](commands/session.md#presence)).",
         words=YES_NO,
     ),
     ModuleSetting(

@@ -6,7 +6,7 @@ from typing import Final
 COUNTERS: Final = MappingProxyType(
     {
         "acknowledgements_unknown": "Acknowledgements from clients for messages that were not sent to them.",
-        "backlogs_outgrown": "Times that live messages made the queue of a connected client longer than 2,000 messages.",
+        "backlogs_outgrown": "Times that live messages made the queue of a connected client exceed 2,000 messages.",
         "bytes_received": "Bytes of complete packets received from clients.",
         "bytes_sent": "Bytes written to clients.",
         "commands_sent": "Commands sent to the server, one for each publish.",

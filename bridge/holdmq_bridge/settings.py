@@ -164,8 +164,8 @@ class Settings(AuthSettings, BaseSettings):
     )
     max_subscriptions: PositiveInt = Field(
         1000,
-        description="Most subscriptions of one client. A filter counts once for each 8 levels or 256 bytes begun, and a "
-        "shared one at least ten times. A further filter is refused (0x97, MQTT 3.1.1: 0x80).",
+        description="Most subscriptions of one client. A filter counts once for each 8 levels or 256 bytes begun, "
+        "and a shared one at least ten times. A further filter is refused (0x97, MQTT 3.1.1: 0x80).",
     )
 
     session_kind: Literal["device", "application"] = Field(

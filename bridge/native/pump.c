@@ -19,8 +19,8 @@ static const double WEIGHING_S = 0.1;      /* what a client brings is counted fo
 static const double RECEIVING_S = 0.1;     /* for so long a receiver stays one after its backlog has gone */
 static const double PRESSING_RATE = 3000;  /* acknowledgements a second with which a receiver slows publishers */
 static const double LONGEST_PRESS_S = 0.1; /* after it was read */
-static const double DOUBT_S = 0.3;         /* for so long a receiver whose queue became long need not have acknowledged */
-static const double DOUBT_EVERY_S = 3;     /* and so seldom in all: receivers that never acknowledge slow publishers by a tenth */
+static const double DOUBT_S = 0.3;         /* so long nobody asks why a queue became long */
+static const double DOUBT_EVERY_S = 3;     /* once in so long, all receivers together */
 
 typedef struct peer peer;
 

@@ -276,7 +276,9 @@ def test_a_queue_that_live_messages_make_long_is_counted_once_until_its_receiver
     conn = desk.open(window=1)
 
     def outgrown() -> int:
-        return desk.engine.counters()["backlogs_outgrown"]
+        counted = desk.engine.counters()["backlogs_outgrown"]
+        assert isinstance(counted, int)
+        return counted
 
     deliver(desk, *range(1, LONG_QUEUE + 5))
     assert outgrown() == 0

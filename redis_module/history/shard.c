@@ -125,8 +125,6 @@ void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole
     sv.FreeString(NULL, name);
 }
 
-/* ---- epochs ------------------------------------------------------------------------------------------------ */
-
 /* ---- pattern sets ------------------------------------------------------------------------------------------ */
 
 /* The last that were used. */

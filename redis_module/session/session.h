@@ -1,4 +1,4 @@
-/* session.h - the SESSION.* commands, and what routing needs of them.
+/* session.h - SESSION.OPEN, TOUCH, CLOSE, DROP and INFO.
  *
  * {c}_session is a hash: owner, epoch, connected (0/1), expiry (s), lease (s), and what index/session_hash.h, session/life.h,
  * session/identity.h and session/will.h say.

@@ -12,8 +12,8 @@
 #ifndef HMQ_COMMAND_ACCESS_H
 #define HMQ_COMMAND_ACCESS_H
 
-#include "history/store.h"
 #include "server/state.h"
+#include "history/store.h"
 
 /* X(name): name_command is guarded by guarded_name. */
 #define GUARDED_COMMANDS(X)                                                                                            \

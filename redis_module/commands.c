@@ -7,18 +7,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/command_slot.h"
+#include "routing/publish.h"
+#include "session/deliver.h"
+#include "session/import.h"
+#include "session/owner.h"
+#include "session/queue.h"
+#include "session/session.h"
+#include "session/subscribe.h"
 #include "channel/channel.h"
 #include "channel/read.h"
 #include "channel/store.h"
 #include "command_access.h"
-#include "server/command_slot.h"
-#include "session/owner.h"
-#include "session/session.h"
-#include "session/import.h"
-#include "session/queue.h"
-#include "routing/publish.h"
-#include "session/subscribe.h"
-#include "session/deliver.h"
 
 #define KEY_READ (SERVER_KEY_RO | SERVER_KEY_ACCESS)
 #define KEY_WRITE (SERVER_KEY_RW | SERVER_KEY_ACCESS | SERVER_KEY_UPDATE)

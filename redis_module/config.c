@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#include "channel/facts.h"
-#include "queue/queue.h"
 #include "index/overflow.h"
 #include "index/usage.h"
+#include "queue/queue.h"
+#include "channel/facts.h"
 
 #define POLICIES_MAX_BYTES 65536
 #define ERROR_MAX_BYTES 512

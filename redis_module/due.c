@@ -1,15 +1,15 @@
 /* due.c - the module's clock. */
 #include "due.h"
 
-#include "history/learn.h"
-#include "history/retain.h"
-#include "index/index.h"
-#include "session/owner.h"
-#include "session/life.h"
 #include "server/slots.h"
 #include "server/timers.h"
-#include "routing/share_turn.h"
+#include "index/index.h"
 #include "index/sessions.h"
+#include "history/learn.h"
+#include "history/retain.h"
+#include "routing/share_turn.h"
+#include "session/life.h"
+#include "session/owner.h"
 
 #define PERIOD_MS 100
 #define SLICE_MS 3 /* of work, then others are served */

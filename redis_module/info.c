@@ -1,10 +1,10 @@
 /* info.c - INFO holdmq: what is on, and what was counted. */
 #include "info.h"
 
-#include "channel/dryrun.h"
 #include "index/index.h"
-#include "queue/totals.h"
 #include "index/sessions.h"
+#include "queue/totals.h"
+#include "channel/dryrun.h"
 
 /* Over all databases. */
 typedef struct index_totals {

@@ -3,18 +3,18 @@
 
 #include "server/access.h"
 #include "server/args.h"
-#include "channel/dryrun.h"
-#include "channel/facts.h"
 #include "server/channel_keys.h"
-#include "channel/store.h"
-#include "channel/drain.h"
 #include "server/errors.h"
-#include "channel/handoff.h"
 #include "server/internals.h"
-#include "channel/pattern_walk.h"
-#include "routing/publish_producer.h"
 #include "server/push.h"
 #include "server/slots.h"
+#include "routing/publish_producer.h"
+#include "channel/drain.h"
+#include "channel/dryrun.h"
+#include "channel/facts.h"
+#include "channel/handoff.h"
+#include "channel/pattern_walk.h"
+#include "channel/store.h"
 
 /* ---- keeping ----------------------------------------------------------------------------------------------- */
 

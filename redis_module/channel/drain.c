@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "server/channel_keys.h"
-#include "channel/store.h"
 #include "server/name_set.h"
+#include "channel/store.h"
 
 /* Messages taken from the list by one command: about a millisecond. */
 #define SLICE_MESSAGES 500

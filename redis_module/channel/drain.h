@@ -16,8 +16,8 @@
 #ifndef HMQ_DRAIN_H
 #define HMQ_DRAIN_H
 
-#include "server/state.h"
 #include "server/push.h"
+#include "server/state.h"
 
 /* Hands over what the channel holds in this database. */
 void drain_begin(const receiver *to, int db, server_string *channel);

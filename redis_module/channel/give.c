@@ -2,9 +2,9 @@
 #include "channel/give.h"
 
 #include "server/access.h"
-#include "channel/read.h"
 #include "channel/drain.h"
 #include "channel/facts.h"
+#include "channel/read.h"
 
 size_t give_channel(const receiver *to, server_string *channel) {
     const hmq_rule *rule = channel_rule(channel);

@@ -2,8 +2,8 @@
 #ifndef HMQ_GIVE_H
 #define HMQ_GIVE_H
 
-#include "server/state.h"
 #include "server/push.h"
+#include "server/state.h"
 
 /* From the selected database of the detached context, as policy and the receiver's rights allow.  The bytes that were
  * written (a drain looks after its own). */

@@ -5,15 +5,15 @@
 #include <string.h>
 
 #include "server/access.h"
-#include "channel/facts.h"
-#include "index/channels.h"
 #include "server/command_slot.h"
+#include "server/no_touch.h"
+#include "server/turns.h"
+#include "index/channels.h"
+#include "session/owner.h"
+#include "channel/facts.h"
 #include "channel/give.h"
 #include "channel/leave.h"
-#include "server/no_touch.h"
-#include "session/owner.h"
 #include "channel/pattern_walk.h"
-#include "server/turns.h"
 
 #define NOT_ASKED LONG_MAX /* nothing was kept of the channel: asking would show in MONITOR */
 #define MOST_AT_ONCE 64 /* names of one command that are served in its step; more of them by a walk */

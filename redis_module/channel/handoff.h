@@ -14,8 +14,8 @@
 #ifndef HMQ_HANDOFF_H
 #define HMQ_HANDOFF_H
 
-#include "server/state.h"
 #include "server/push.h"
+#include "server/state.h"
 
 /* Follows clients that disconnect. */
 void handoff_start(server_ctx *ctx);

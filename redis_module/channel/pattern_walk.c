@@ -5,12 +5,12 @@
 #include <time.h>
 
 #include "base/glob.h"
-#include "index/channels.h"
 #include "server/command_slot.h"
 #include "server/filter_unit.h"
-#include "channel/give.h"
 #include "server/name_set.h"
+#include "index/channels.h"
 #include "channel/facts.h"
+#include "channel/give.h"
 
 #define NAMES_PER_LOOK 64  /* of one walk, before the next has its turn */
 #define FIRST_NS 2000000   /* of the commands of one turn of the event loop that subscribe, for all walks together */

@@ -16,8 +16,8 @@
 #ifndef HMQ_PATTERN_WALK_H
 #define HMQ_PATTERN_WALK_H
 
-#include "server/state.h"
 #include "server/push.h"
+#include "server/state.h"
 
 /* Begins a walk for the receiver's pattern.  Nothing is given yet. */
 void walk_begin(const receiver *to, int db);

@@ -1,10 +1,10 @@
 /* read.c - reads what a channel has to offer. */
 #include "channel/read.h"
 
-#include "channel/facts.h"
-#include "index/channels.h"
 #include "server/errors.h"
+#include "index/channels.h"
 #include "index/index.h"
+#include "channel/facts.h"
 
 /* ---- the last message -------------------------------------------------------------------------------------- */
 

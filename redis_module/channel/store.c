@@ -3,13 +3,13 @@
 
 #include <string.h>
 
-#include "index/channels.h"
 #include "server/errors.h"
 #include "server/filter_unit.h"
-#include "index/index.h"
+#include "server/keyspace.h"
 #include "server/replication.h"
 #include "server/turns.h"
-#include "server/keyspace.h"
+#include "index/channels.h"
+#include "index/index.h"
 
 /* A list's expiry is moved only when it would be moved by more than this part of the ttl, so that most messages
  * replicate as one RPUSH: a message lives at least its ttl, at most 1/64 longer. */

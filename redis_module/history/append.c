@@ -8,14 +8,14 @@
 #include "history/index.h"
 #include "history/postings.h"
 #include "server/errors.h"
+#include "server/keyspace.h"
+#include "server/numbers.h"
+#include "server/replication.h"
+#include "history/epoch.h"
 #include "history/live.h"
 #include "history/policy_write.h"
 #include "history/slots.h"
 #include "history/ticks.h"
-#include "server/replication.h"
-#include "server/keyspace.h"
-#include "server/numbers.h"
-#include "history/epoch.h"
 
 #define EPOCHS_OF_A_STORE 8 /* at least so many make up its bytes */
 #define TOPIC_ROOM 65536

@@ -9,9 +9,9 @@
 #define HMQ_HISTORY_APPEND_H
 
 #include "topic/record.h"
+#include "index/index.h"
 #include "history/shard.h"
 #include "history/store.h"
-#include "index/index.h"
 
 typedef struct history_place {
     unsigned shard;

@@ -1,12 +1,12 @@
 /* append_command.c - HISTORY.APPEND: into history alone, once for each chunk of a producer. */
 #include "topic/topic.h"
+#include "history/index.h"
 #include "server/errors.h"
-#include "history/history.h"
 #include "history/append.h"
+#include "history/history.h"
 #include "history/policy_write.h"
 #include "history/producer.h"
 #include "history/slots.h"
-#include "history/index.h"
 
 #define MAX_TTL_S 4294967295LL /* message expiry interval of MQTT 5.0 */
 

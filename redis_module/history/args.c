@@ -3,11 +3,11 @@
  * The keys of a shard are no arguments, so the server cannot ask whether the user may read them: it is asked here. */
 #include "server/access.h"
 #include "server/errors.h"
+#include "index/index.h"
 #include "history/history.h"
+#include "history/live.h"
 #include "history/shard.h"
 #include "history/slots.h"
-#include "index/index.h"
-#include "history/live.h"
 
 int history_shard_option(const args *a) {
     for (int i = a->at; i + 1 < a->argc; i++) {

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "topic/record.h"
 #include "history/index.h"
 #include "history/postings.h"
-#include "topic/record.h"
 #include "server/errors.h"
 #include "history/epoch.h"
 

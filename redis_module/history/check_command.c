@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "server/errors.h"
-#include "history/history.h"
-#include "history/check.h"
 #include "server/numbers.h"
+#include "history/check.h"
+#include "history/history.h"
 
 #define SENTENCES_MAX 100 /* of a command */
 #define DEFAULT_COUNT 1000

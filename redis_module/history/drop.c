@@ -5,13 +5,13 @@
 #include <string.h>
 
 #include "history/index.h"
+#include "server/keyspace.h"
+#include "server/numbers.h"
+#include "server/replication.h"
+#include "history/epoch.h"
 #include "history/live.h"
 #include "history/policy_write.h"
 #include "history/slots.h"
-#include "server/replication.h"
-#include "server/keyspace.h"
-#include "server/numbers.h"
-#include "history/epoch.h"
 
 #define KEYS_BETWEEN_CLOCKS 16
 

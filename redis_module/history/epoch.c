@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "history/hold.h"
-#include "history/runs.h"
 #include "server/errors.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
 #include "server/replication.h"
+#include "history/hold.h"
+#include "history/runs.h"
 
 static bool take_epoch(const server_string *value, history_epoch *found) {
     uint64_t n[4];

@@ -1,10 +1,11 @@
 /* filters.c - which topic filters have topics in common, and which stores keep what a filter matches. */
+#include "history/filters.h"
+
 #include <string.h>
 
 #include "topic/topic.h"
-#include "history/store.h"
 #include "server/access.h"
-#include "history/filters.h"
+#include "history/store.h"
 
 /* The level that begins at *at; steps over it and the '/' behind it, to len + 1 behind the last. */
 static hmq_slice take_level(hmq_slice filter, size_t *at) {

@@ -4,9 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
+#include "server/replication.h"
 
 server_string *history_holds_key(const history_shard *state) {
     return history_key(state->store, state->shard, "_holds");

@@ -4,13 +4,13 @@
 #include <inttypes.h>
 
 #include "server/errors.h"
+#include "server/keyspace.h"
+#include "server/replication.h"
 #include "history/history.h"
 #include "history/hold.h"
+#include "history/live.h"
 #include "history/slots.h"
 #include "history/visible.h"
-#include "server/replication.h"
-#include "server/keyspace.h"
-#include "history/live.h"
 
 typedef struct holding {
     server_ctx *ctx;

@@ -2,15 +2,15 @@
  *
  * Everything is looked at before anything is written: records, topics, keys.  No epoch ends within an import, so one may
  * be longer than it should by that much, and so may the tail (history/tail.h). */
-#include "history/index.h"
 #include "topic/topic.h"
+#include "history/index.h"
 #include "server/errors.h"
-#include "history/history.h"
+#include "index/index.h"
 #include "history/append.h"
+#include "history/history.h"
 #include "history/policy_write.h"
 #include "history/producer.h"
 #include "history/slots.h"
-#include "index/index.h"
 
 #define RECORDS_MAX 10000
 

@@ -3,14 +3,14 @@
 
 #include "base/little_endian.h"
 #include "server/errors.h"
+#include "server/numbers.h"
+#include "history/epoch.h"
 #include "history/history.h"
 #include "history/policy_write.h"
 #include "history/read.h"
 #include "history/slots.h"
 #include "history/switch.h"
 #include "history/visible.h"
-#include "server/numbers.h"
-#include "history/epoch.h"
 
 #define STORE_FIELDS 3 /* beside the policy's */
 #define SHARD_FIELDS 11

@@ -1,13 +1,13 @@
 /* learn.c - reads a sample of a store and proposes a pattern set. */
 #include "history/learn.h"
 
+#include "server/numbers.h"
+#include "history/epoch.h"
+#include "history/live.h"
 #include "history/read.h"
 #include "history/slots.h"
 #include "history/uses.h"
 #include "history/visible.h"
-#include "server/numbers.h"
-#include "history/live.h"
-#include "history/epoch.h"
 
 #define WINDOW 64                                 /* messages side by side */
 #define WINDOWS (HISTORY_SAMPLE_MAX / WINDOW)     /* of all shards */

@@ -11,8 +11,8 @@
 #define HMQ_HISTORY_LEARN_H
 
 #include "history/learner.h"
-#include "history/shard.h"
 #include "index/index.h"
+#include "history/shard.h"
 
 #define HISTORY_SAMPLE_MAX 8192
 #define HISTORY_MARGIN 10

@@ -5,10 +5,10 @@
 
 #include "server/errors.h"
 #include "history/learn.h"
+#include "history/live.h"
 #include "history/slots.h"
 #include "history/switch.h"
 #include "history/uses.h"
-#include "history/live.h"
 
 #define SLICE_MS 2
 

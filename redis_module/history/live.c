@@ -8,11 +8,11 @@
 #include "topic/record.h"
 #include "topic/topic.h"
 #include "server/errors.h"
-#include "history/runs.h"
-#include "history/slots.h"
+#include "server/numbers.h"
 #include "server/replication.h"
 #include "server/slots.h"
-#include "server/numbers.h"
+#include "history/runs.h"
+#include "history/slots.h"
 
 #define SUFFIX "_history"
 

@@ -2,11 +2,11 @@
 #include "history/page.h"
 
 #include "topic/topic.h"
+#include "history/epoch.h"
+#include "history/live.h"
 #include "history/runs.h"
 #include "history/uses.h"
 #include "history/visible.h"
-#include "history/live.h"
-#include "history/epoch.h"
 
 void history_page_allow(history_page *p, long long visits, long long count) {
     p->visits = visits > 0 ? visits : count * HISTORY_VISITS_OF_A_MESSAGE;

@@ -7,13 +7,13 @@
 
 #include "server/access.h"
 #include "server/errors.h"
+#include "index/index.h"
+#include "history/epoch.h"
 #include "history/history.h"
 #include "history/hold.h"
 #include "history/learn.h"
 #include "history/slots.h"
 #include "history/switch.h"
-#include "index/index.h"
-#include "history/epoch.h"
 
 #define STATS_FIELDS 5
 #define PROPOSAL_FIELDS 6

@@ -4,13 +4,13 @@
  * one time for all, so that they agree, in whatever order several such calls come to a node. */
 #include <sys/random.h>
 
-#include "history/patterns.h"
 #include "topic/topic.h"
+#include "history/patterns.h"
 #include "server/errors.h"
+#include "history/filters.h"
 #include "history/history.h"
 #include "history/policy_write.h"
 #include "history/slots.h"
-#include "history/filters.h"
 
 #define EPOCHS_OF_AN_AGE 16
 #define DEFAULT_EPOCH_S 86400

@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "server/keyspace.h"
+#include "server/replication.h"
 #include "history/history.h"
 #include "history/slots.h"
-#include "server/replication.h"
-#include "server/keyspace.h"
 
 #define POLICY_FIELDS 11
 

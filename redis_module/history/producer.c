@@ -4,10 +4,10 @@
 #include <inttypes.h>
 
 #include "server/errors.h"
-#include "history/shard.h"
-#include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
+#include "server/replication.h"
+#include "history/shard.h"
 
 #define MAX_NUMBER 9007199254740991LL /* every language has whole numbers up to 2^53 - 1 */
 #define PRODUCERS_MAX 4096            /* in a shard */

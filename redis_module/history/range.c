@@ -7,13 +7,13 @@
 
 #include "topic/topic.h"
 #include "server/errors.h"
-#include "history/history.h"
+#include "server/numbers.h"
 #include "history/columns.h"
+#include "history/epoch.h"
+#include "history/history.h"
 #include "history/page.h"
 #include "history/uses.h"
 #include "history/visible.h"
-#include "server/numbers.h"
-#include "history/epoch.h"
 
 #define DEFAULT_COUNT 2000
 #define MAX_COUNT 100000

@@ -4,12 +4,12 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "topic/topic.h"
 #include "history/index.h"
 #include "history/merge.h"
 #include "history/plan.h"
-#include "topic/topic.h"
-#include "history/live.h"
 #include "history/epoch.h"
+#include "history/live.h"
 
 #define NEVER UINT64_MAX
 #define STEPS_MAX 4 /* entries that an iterator steps over rather than begin anew */

@@ -12,14 +12,14 @@
 
 #include "topic/topic.h"
 #include "server/errors.h"
+#include "server/numbers.h"
+#include "index/index.h"
+#include "history/filters.h"
 #include "history/history.h"
+#include "history/live.h"
 #include "history/page.h"
 #include "history/runs.h"
 #include "history/slots.h"
-#include "index/index.h"
-#include "server/numbers.h"
-#include "history/live.h"
-#include "history/filters.h"
 
 #define DEFAULT_COUNT 1000
 #define MAX_COUNT 100000

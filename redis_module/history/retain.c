@@ -4,12 +4,12 @@
 #include <limits.h>
 #include <string.h>
 
-#include "history/drop.h"
-#include "history/hold.h"
-#include "history/slots.h"
 #include "server/numbers.h"
-#include "history/live.h"
+#include "history/drop.h"
 #include "history/epoch.h"
+#include "history/hold.h"
+#include "history/live.h"
+#include "history/slots.h"
 
 #define SLICE_US 1000
 #define ROUND_US 1000000 /* from the beginning of one look at all stores to the next */

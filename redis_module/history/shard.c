@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "history/runs.h"
-#include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
+#include "server/replication.h"
+#include "history/runs.h"
 
 #define KEY_MAX_BYTES (HISTORY_NAME_MAX + 160)
 #define STATE_FIELDS 12

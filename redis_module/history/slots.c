@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "server/errors.h"
-#include "history/live.h"
 #include "server/slots.h"
+#include "history/live.h"
 
 unsigned history_slot(hmq_slice store, unsigned shard) {
     char tag[HISTORY_NAME_MAX + 16];

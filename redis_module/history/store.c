@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "history/patterns.h"
 #include "topic/topic.h"
+#include "history/patterns.h"
 
 #define KEY_SUFFIX "}_history_store"
 #define FILTER_FIELD "filter "

@@ -28,8 +28,8 @@
 #define HMQ_HISTORY_STORE_H
 
 #include "base/hash.h"
-#include "history/cursor.h"
 #include "topic/trie.h"
+#include "history/cursor.h"
 #include "server/state.h"
 
 #define HISTORY_NAME_MAX 64

@@ -1,11 +1,11 @@
 /* stores_command.c - HISTORY.STORES, HISTORY.UNSTORE: what stores there are, and one less. */
 #include "server/access.h"
 #include "server/errors.h"
-#include "history/history.h"
 #include "history/drop.h"
+#include "history/filters.h"
+#include "history/history.h"
 #include "history/policy_write.h"
 #include "history/slots.h"
-#include "history/filters.h"
 
 #define CLUSTER_FIELDS 2  /* beside the policy's */
 #define UNSTORE_KEYS 8192 /* are looked for at once; the others in the background */

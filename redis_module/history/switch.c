@@ -4,9 +4,9 @@
 #include <inttypes.h>
 
 #include "server/errors.h"
-#include "history/append.h"
-#include "server/replication.h"
 #include "server/keyspace.h"
+#include "server/replication.h"
+#include "history/append.h"
 #include "history/epoch.h"
 
 #define PREPARED_WORDS 6 /* names and values */

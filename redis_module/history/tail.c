@@ -8,8 +8,8 @@
 #include "history/index.h"
 #include "history/postings.h"
 #include "server/errors.h"
-#include "server/replication.h"
 #include "server/keyspace.h"
+#include "server/replication.h"
 
 #define EXACT_MAX_BYTES 256 /* shorter lists are set anew at their exact size: nothing is kept free behind them */
 #define NONE UINT32_MAX

@@ -2,12 +2,12 @@
 #include <inttypes.h>
 
 #include "server/errors.h"
-#include "history/history.h"
+#include "server/numbers.h"
 #include "history/drop.h"
+#include "history/epoch.h"
+#include "history/history.h"
 #include "history/hold.h"
 #include "history/visible.h"
-#include "server/numbers.h"
-#include "history/epoch.h"
 
 #define TRIM_KEYS 1024 /* are looked for at once; the others in the background */
 

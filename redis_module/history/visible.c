@@ -1,8 +1,8 @@
 /* visible.c - from where on a shard may be read. */
 #include "history/visible.h"
 
-#include "history/read.h"
 #include "history/epoch.h"
+#include "history/read.h"
 
 /* Is the epoch of this number younger than that time, as a whole? */
 static bool begins_later(server_ctx *ctx, const history_shard *state, uint64_t sequence, uint64_t time_us) {

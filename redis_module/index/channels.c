@@ -1,8 +1,9 @@
 /* channels.c - keeps which channels have keys of which kind, and whether others use a channel's name. */
 #include "index/channels.h"
-#include "server/turns.h"
 
 #include <string.h>
+
+#include "server/turns.h"
 #include "index/check.h"
 
 #define FILTER_BITS (1u << 20) /* 128 KiB: 10,000 names of lists make one name in 2,600 a false one */

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "topic/session_key.h"
-#include "index/internal.h"
 #include "server/keyspace.h"
+#include "index/internal.h"
 
 /* A replica serves the former data while it loads those of its primary (repl-diskless-load swapdb): what is told of keys that
  * are loaded is not of the databases that are served. */

@@ -6,11 +6,11 @@
 
 #include "topic/session_key.h"
 #include "topic/topic.h"
-#include "index/check.h"
-#include "index/subscription.h"
 #include "server/session_keys.h"
 #include "server/slots.h"
+#include "index/check.h"
 #include "index/shares.h"
+#include "index/subscription.h"
 #include "index/usage.h"
 
 /* So that clients cannot choose levels that collide. */

@@ -1,10 +1,10 @@
 /* session_fence.c - whose session it is now. */
 #include "index/session_fence.h"
 
-#include "index/index.h"
-#include "index/session_state.h"
 #include "server/errors.h"
 #include "server/session_keys.h"
+#include "index/index.h"
+#include "index/session_state.h"
 #include "index/sessions.h"
 
 /* The session's epoch, 0 if it was not opened or is over.  Before most commands of a bridge: no other field is read. */

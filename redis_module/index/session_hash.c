@@ -5,9 +5,9 @@
 
 #include "topic/packet_id.h"
 #include "topic/session_key.h"
+#include "server/session_keys.h"
 #include "index/index.h"
 #include "index/overflow.h"
-#include "server/session_keys.h"
 #include "index/sessions.h"
 
 /* 0 as well for what others wrote and nobody can mean. */

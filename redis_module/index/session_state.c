@@ -1,12 +1,12 @@
 /* session_state.c - reads the hash {c}_session. */
 #include "index/session_state.h"
 
-#include "index/overflow.h"
-#include "index/session_hash.h"
-#include "index/usage.h"
 #include "server/args.h"
 #include "server/errors.h"
 #include "server/session_keys.h"
+#include "index/overflow.h"
+#include "index/session_hash.h"
+#include "index/usage.h"
 
 long long session_number(server_string *field, long long max) {
     long long number = 0;

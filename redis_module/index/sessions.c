@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "topic/session_key.h"
-#include "index/internal.h"
 #include "server/session_keys.h"
+#include "index/internal.h"
 #include "index/session_state.h"
 #include "index/usage.h"
 

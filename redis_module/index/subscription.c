@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "topic/topic.h"
-#include "index/shares.h"
 #include "server/errors.h"
+#include "index/shares.h"
 
 #define OPTIONS_MAX 47 /* retain handling at most 2 */
 #define PROPERTY 0x0B

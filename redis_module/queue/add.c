@@ -7,14 +7,14 @@
 #include "topic/packet_id.h"
 #include "topic/record.h"
 #include "topic/tbmq.h"
-#include "index/index.h"
-#include "queue/notes.h"
-#include "server/replication.h"
-#include "index/sessions.h"
 #include "server/keyspace.h"
+#include "server/replication.h"
 #include "server/session_keys.h"
-#include "queue/full.h"
+#include "index/index.h"
+#include "index/sessions.h"
 #include "queue/allowance.h"
+#include "queue/full.h"
+#include "queue/notes.h"
 
 /* References in one replicated command. */
 #define ADD_CHUNK 1000

@@ -1,14 +1,14 @@
 /* allowance.c - how much more a queue may get. */
 #include "queue/allowance.h"
 
+#include "server/errors.h"
 #include "index/sessions.h"
+#include "index/shares.h"
+#include "index/usage.h"
 #include "queue/bytes.h"
 #include "queue/look.h"
 #include "queue/notes.h"
 #include "queue/usage.h"
-#include "server/errors.h"
-#include "index/shares.h"
-#include "index/usage.h"
 
 #define COUNTED_AT_ONCE 64 /* messages */
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "topic/session_key.h"
-#include "server/replication.h"
 #include "server/keyspace.h"
+#include "server/replication.h"
 #include "server/session_keys.h"
 
 #define HEAD_BYTES 32

@@ -2,8 +2,8 @@
 #include "queue/expiry.h"
 
 #include "topic/record.h"
-#include "queue/parts.h"
 #include "server/session_keys.h"
+#include "queue/parts.h"
 
 #define EXPIRING_AHEAD 255
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "server/errors.h"
-#include "queue/notes.h"
 #include "server/session_keys.h"
+#include "queue/notes.h"
 
 #define SAVE_EVERY_MS 1000
 /* Names in the log, of all sessions together. */

@@ -3,11 +3,10 @@
  *
  * An identifier that is in use is given up for a new one; one that a later message brings along is never given to another
  * before.  O(N log M) for N messages and M in the queue. */
-#include "queue/notes.h"
-
 #include <string.h>
 
 #include "topic/packet_id.h"
+#include "queue/notes.h"
 
 /* How far the import is. */
 typedef struct import {

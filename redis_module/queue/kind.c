@@ -1,8 +1,8 @@
 /* kind.c - what HOLDMQ.CHECK compares of queues. */
 #include "queue/kind.h"
 
-#include "queue/bytes.h"
 #include "queue/allowance.h"
+#include "queue/bytes.h"
 
 static void check(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context) {
     (void)rebuilt;

@@ -1,8 +1,8 @@
 /* limit.c - keeps a queue within its limits: expired references first, then as its policy says. */
-#include "queue/notes.h"
 #include "index/overflow.h"
-#include "queue/bytes.h"
 #include "queue/allowance.h"
+#include "queue/bytes.h"
+#include "queue/notes.h"
 
 /* ---- expired references ------------------------------------------------------------------------------------ */
 

@@ -12,8 +12,8 @@
 #ifndef HMQ_QUEUE_LOOK_H
 #define HMQ_QUEUE_LOOK_H
 
-#include "queue/queue.h"
 #include "index/session_hash.h"
+#include "queue/queue.h"
 
 #define LOOK_MOST 2000
 #define LOOK_PER_MS 200

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "queue/usage.h"
 #include "server/replication.h"
+#include "queue/usage.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
 #define MOST_NOTES 1000000

@@ -2,9 +2,9 @@
 #ifndef HMQ_QUEUE_PARTS_H
 #define HMQ_QUEUE_PARTS_H
 
-#include "queue/queue.h"
 #include "index/overflow.h"
 #include "index/session_hash.h"
+#include "queue/queue.h"
 
 /* {c}_messages_<packet id>, which is also the reference in the set.  The caller frees it. */
 server_string *queue_message_name(hmq_slice session, uint16_t packet_id);

@@ -9,8 +9,8 @@
 #include "base/decimal.h"
 #include "topic/packet_id.h"
 #include "topic/session_key.h"
-#include "server/replication.h"
 #include "server/keyspace.h"
+#include "server/replication.h"
 #include "server/session_keys.h"
 
 #define LINE_MAX_BYTES (96 + PRODUCER_MAX_BATCH * 6)

@@ -1,11 +1,11 @@
 /* received.c - the packet identifiers of QoS 2 that were received and not completed. */
 #include "queue/received.h"
 
-#include "index/session_hash.h"
 #include "server/errors.h"
 #include "server/keyspace.h"
 #include "server/replication.h"
 #include "server/session_keys.h"
+#include "index/session_hash.h"
 
 static server_string *member_of(uint16_t packet_id) {
     return sv.CreateStringFromLongLong(NULL, packet_id);

@@ -21,9 +21,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "queue/notes.h"
-#include "server/replication.h"
 #include "server/keyspace.h"
+#include "server/replication.h"
+#include "queue/notes.h"
 
 /* Names in one replicated command. */
 #define REMOVE_CHUNK 1000

@@ -3,12 +3,12 @@
 
 #include <string.h>
 
-#include "index/index.h"
-#include "queue/queue.h"
-#include "index/shares.h"
 #include "server/timers.h"
-#include "queue/allowance.h"
+#include "index/index.h"
 #include "index/sessions.h"
+#include "index/shares.h"
+#include "queue/allowance.h"
+#include "queue/queue.h"
 
 #define REST_MS 1000
 #define STEP_MS 10

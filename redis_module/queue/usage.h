@@ -21,9 +21,9 @@
 #define HMQ_QUEUE_USAGE_H
 
 #include "index/index.h"
-#include "queue/queue.h"
 #include "index/sessions.h"
 #include "index/usage.h"
+#include "queue/queue.h"
 
 /* How the queue stands in which usage. */
 typedef struct queue_standing {

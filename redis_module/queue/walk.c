@@ -1,11 +1,10 @@
 /* walk.c - reads a part of a queue, and replaces a message. */
-#include "queue/notes.h"
-
 #include <math.h>
 
 #include "topic/record.h"
-#include "server/replication.h"
 #include "server/keyspace.h"
+#include "server/replication.h"
+#include "queue/notes.h"
 
 /* References looked at in one step when a walk drops expired ones, so that no page takes long. */
 #define WALK_MAX_EXPIRED 10000

@@ -10,6 +10,7 @@
  * Replicas get SET because one may be an older server, which does not know MSETEX; a cluster because keys of several
  * slots in one command are none's. */
 #include "queue/parts.h"
+
 #include "server/replication.h"
 
 #define TOGETHER_MOST 512 /* messages of one MSETEX */

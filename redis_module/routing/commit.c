@@ -9,8 +9,8 @@
  * O(slots asked for): about 2 ms for a third of all. */
 #include "server/args.h"
 #include "server/errors.h"
-#include "routing/publish_slots.h"
 #include "routing/publish.h"
+#include "routing/publish_slots.h"
 
 #define LEFT_MS (10LL * 60 * 1000)
 #define MAX_NUMBER 9007199254740991LL

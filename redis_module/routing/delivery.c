@@ -3,12 +3,12 @@
 
 #include <string.h>
 
-#include "routing/push_budget.h"
-#include "routing/qos0.h"
-#include "queue/expiry.h"
-#include "index/subscription.h"
 #include "index/filters.h"
 #include "index/sessions.h"
+#include "index/subscription.h"
+#include "queue/expiry.h"
+#include "routing/push_budget.h"
+#include "routing/qos0.h"
 
 #define RECORD_ON_STACK 1024 /* longer ones take the heap */
 

@@ -3,8 +3,8 @@
 #define HMQ_DELIVERY_H
 
 #include "topic/record.h"
-#include "index/filters.h"
 #include "server/state.h"
+#include "index/filters.h"
 
 /* How one session gets it. */
 typedef struct delivery_how {

@@ -2,9 +2,9 @@
 #ifndef HMQ_DELIVERY_PARTS_H
 #define HMQ_DELIVERY_PARTS_H
 
-#include "routing/delivery.h"
-#include "queue/queue.h"
 #include "index/filters.h"
+#include "queue/queue.h"
+#include "routing/delivery.h"
 
 /* The record with QoS, retain flag and identifiers of the delivery, as whoever fetches it has to send it.  Belongs to the
  * message. */

@@ -10,6 +10,7 @@
  * A queue without room for all of them is served message by message: each may push another one out, and those that were
  * pushed out were heard before. */
 #include "routing/delivery_parts.h"
+
 #include "index/filters.h"
 
 /* Deliveries that are noted at most; then they are handed over.  Bounds memory, not order. */

@@ -13,11 +13,11 @@
 
 #include "topic/topic.h"
 #include "server/args.h"
-#include "routing/delivery.h"
 #include "server/errors.h"
+#include "routing/delivery.h"
+#include "routing/publish.h"
 #include "routing/publish_producer.h"
 #include "routing/publish_slots.h"
-#include "routing/publish.h"
 
 #define MESSAGES_MAX 10000
 #define MAX_NUMBER 9007199254740991LL

@@ -16,10 +16,10 @@
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "server/access.h"
-#include "routing/delivery.h"
 #include "server/errors.h"
-#include "routing/publish.h"
 #include "index/session_fence.h"
+#include "routing/delivery.h"
+#include "routing/publish.h"
 
 #define PUBLISHES_MAX 1024
 #define WORDS_MAX 64 /* of one of them */

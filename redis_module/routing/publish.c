@@ -4,33 +4,34 @@
  * option SLOTS the whole publish is refused before anything was stored, with it the other slots are served and these are
  * told (server/slots_option.h).  The retained message lives in the slot of its key, and history in that of the topic's shard, so
  * each is written by one node. */
+#include "routing/publish.h"
+
 #include <string.h>
 
 #include "topic/record.h"
 #include "topic/session_key.h"
 #include "server/args.h"
-#include "routing/delivery.h"
 #include "server/errors.h"
-#include "history/append.h"
+#include "server/slots_option.h"
+#include "index/filters.h"
 #include "index/index.h"
+#include "index/overflow.h"
+#include "index/sessions.h"
+#include "index/shares.h"
+#include "index/subscription.h"
+#include "queue/allowance.h"
+#include "queue/full.h"
+#include "queue/queue.h"
+#include "history/append.h"
+#include "routing/delivery.h"
 #include "routing/publish_producer.h"
 #include "routing/publish_slots.h"
 #include "routing/publisher.h"
-#include "queue/queue.h"
-#include "index/overflow.h"
 #include "routing/quota.h"
 #include "routing/retained.h"
 #include "routing/retained_cursors.h"
 #include "routing/share.h"
-#include "server/slots_option.h"
-#include "index/subscription.h"
-#include "routing/publish.h"
-#include "queue/full.h"
 #include "routing/share_replay_keys.h"
-#include "index/filters.h"
-#include "queue/allowance.h"
-#include "index/sessions.h"
-#include "index/shares.h"
 
 typedef struct publish {
     hmq_record record;

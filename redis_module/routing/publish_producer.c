@@ -6,9 +6,9 @@
 
 #include "topic/session_key.h"
 #include "server/errors.h"
-#include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
+#include "server/replication.h"
 #include "server/session_keys.h"
 
 #define MAX_NUMBER 9007199254740991LL /* every language has whole numbers up to 2^53 - 1 */

@@ -16,9 +16,9 @@
 #ifndef HMQ_PUBLISH_SLOTS_H
 #define HMQ_PUBLISH_SLOTS_H
 
-#include "routing/publish_producer.h"
-#include "index/shares.h"
 #include "server/slots_option.h"
+#include "index/shares.h"
+#include "routing/publish_producer.h"
 
 typedef enum target {
     TARGET_NEW,     /* the message is to go there */

@@ -12,8 +12,8 @@
 #ifndef HMQ_PUSH_BUDGET_H
 #define HMQ_PUSH_BUDGET_H
 
-#include "index/filters.h"
 #include "server/state.h"
+#include "index/filters.h"
 
 #define PUSH_LINK_BYTES ((size_t)4 << 20)
 #define PUSH_TURN_BYTES ((size_t)4 << 20)

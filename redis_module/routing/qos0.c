@@ -2,16 +2,16 @@
 #include "routing/qos0.h"
 
 #include "topic/session_key.h"
-#include "routing/push_budget.h"
-#include "index/overflow.h"
-#include "server/replication.h"
-#include "index/session_hash.h"
 #include "server/keyspace.h"
+#include "server/replication.h"
 #include "server/session_keys.h"
 #include "index/filters.h"
-#include "queue/bytes.h"
-#include "queue/allowance.h"
+#include "index/overflow.h"
+#include "index/session_hash.h"
 #include "index/sessions.h"
+#include "queue/allowance.h"
+#include "queue/bytes.h"
+#include "routing/push_budget.h"
 
 #define AHEAD 255 /* serials that qos0_until runs ahead */
 

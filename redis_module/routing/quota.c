@@ -3,9 +3,9 @@
 
 #include "topic/session_key.h"
 #include "server/errors.h"
-#include "routing/retained.h"
 #include "index/sessions.h"
 #include "index/usage.h"
+#include "routing/retained.h"
 
 static void tell(server_ctx *ctx, usage_user *user, const char *what, size_t has, long long most) {
     if (!quota_may_tell(user)) return;

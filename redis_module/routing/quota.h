@@ -13,8 +13,8 @@
 #ifndef HMQ_QUOTA_H
 #define HMQ_QUOTA_H
 
-#include "index/index.h"
 #include "server/state.h"
+#include "index/index.h"
 #include "index/usage.h"
 
 /* A user, and his own bound. */

@@ -6,13 +6,13 @@
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "server/errors.h"
-#include "history/history.h"
-#include "history/runs.h"
-#include "server/replication.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
+#include "server/replication.h"
 #include "server/session_keys.h"
 #include "history/filters.h"
+#include "history/history.h"
+#include "history/runs.h"
 
 #define TEXT_MAX_BYTES (HISTORY_NAME_MAX + 16 + HISTORY_SHARDS_MAX * (HMQ_CURSOR_MAX_BYTES + 1))
 

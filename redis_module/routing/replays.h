@@ -21,10 +21,10 @@
 #ifndef HMQ_SESSION_REPLAYS_H
 #define HMQ_SESSION_REPLAYS_H
 
-#include "history/page.h"
-#include "index/index.h"
 #include "server/state.h"
+#include "index/index.h"
 #include "index/subscription.h"
+#include "history/page.h"
 
 #define SESSION_REPLAYS_MAX 64 /* of one session */
 

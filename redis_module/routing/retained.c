@@ -6,9 +6,9 @@
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "server/errors.h"
-#include "server/slots.h"
 #include "server/keyspace.h"
 #include "server/session_keys.h"
+#include "server/slots.h"
 #include "index/retained.h"
 #include "index/usage.h"
 

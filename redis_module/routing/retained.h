@@ -9,8 +9,8 @@
 #define HMQ_RETAINED_H
 
 #include "topic/record.h"
-#include "index/index.h"
 #include "server/state.h"
+#include "index/index.h"
 #include "index/usage.h"
 
 #define RETAINED_FIELDS 6

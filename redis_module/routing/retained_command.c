@@ -1,12 +1,12 @@
 /* retained_command.c - TOPIC.RETAINED: which topics have a retained message. */
 #include "topic/record.h"
-#include "index/index.h"
-#include "index/retained_topics.h"
-#include "routing/publish.h"
-#include "routing/retained.h"
 #include "server/args.h"
 #include "server/slots_option.h"
+#include "index/index.h"
+#include "index/retained_topics.h"
 #include "index/subscription.h"
+#include "routing/publish.h"
+#include "routing/retained.h"
 
 typedef struct retained_list {
     server_ctx *ctx;

@@ -8,18 +8,18 @@
 
 #include "topic/session_key.h"
 #include "topic/topic.h"
+#include "server/keyspace.h"
+#include "server/replication.h"
+#include "server/session_keys.h"
+#include "server/turns.h"
+#include "index/filters.h"
+#include "index/retained_topics.h"
+#include "index/session_hash.h"
+#include "index/sessions.h"
 #include "routing/delivery.h"
 #include "routing/delivery_parts.h"
 #include "routing/qos0.h"
-#include "server/replication.h"
 #include "routing/retained.h"
-#include "index/retained_topics.h"
-#include "index/session_hash.h"
-#include "server/turns.h"
-#include "server/keyspace.h"
-#include "server/session_keys.h"
-#include "index/filters.h"
-#include "index/sessions.h"
 
 /* One page, and one step of the server. */
 #define PAGE_MESSAGES 200

@@ -6,16 +6,16 @@
 #include "topic/record.h"
 #include "topic/session_key.h"
 #include "server/command_slot.h"
-#include "queue/queue.h"
-#include "index/session_hash.h"
-#include "server/slots.h"
-#include "index/subscription.h"
 #include "server/session_keys.h"
-#include "routing/share_replay_keys.h"
+#include "server/slots.h"
 #include "index/filters.h"
-#include "queue/allowance.h"
+#include "index/session_hash.h"
 #include "index/sessions.h"
 #include "index/shares.h"
+#include "index/subscription.h"
+#include "queue/allowance.h"
+#include "queue/queue.h"
+#include "routing/share_replay_keys.h"
 
 #define MOST_CANDIDATES 64 /* members looked at for one message */
 #define SLICE 200          /* messages handed out, or back, at once */

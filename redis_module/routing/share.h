@@ -21,10 +21,10 @@
 #ifndef HMQ_SHARE_H
 #define HMQ_SHARE_H
 
-#include "routing/delivery.h"
-#include "index/index.h"
 #include "server/state.h"
+#include "index/index.h"
 #include "index/shares.h"
+#include "routing/delivery.h"
 
 /* Hands a message on its way to one member, or to the group's queue.  True if it was stored, or somebody heard it. */
 bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m);

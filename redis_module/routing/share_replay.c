@@ -3,13 +3,13 @@
 
 #include <string.h>
 
-#include "routing/delivery.h"
 #include "server/errors.h"
+#include "server/numbers.h"
+#include "index/shares.h"
+#include "routing/delivery.h"
 #include "routing/replays.h"
 #include "routing/share.h"
-#include "server/numbers.h"
 #include "routing/share_replay_keys.h"
-#include "index/shares.h"
 
 #define PAGE 200
 #define PAGE_BYTES (256 << 10)

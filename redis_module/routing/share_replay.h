@@ -14,8 +14,8 @@
 #ifndef HMQ_SHARE_REPLAY_H
 #define HMQ_SHARE_REPLAY_H
 
-#include "index/index.h"
 #include "server/state.h"
+#include "index/index.h"
 #include "index/shares.h"
 
 /* Gives members a page, if it replays.  True if more could go at once. */

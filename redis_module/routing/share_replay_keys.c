@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "topic/session_key.h"
-#include "routing/replays.h"
 #include "index/check.h"
 #include "index/shares.h"
+#include "routing/replays.h"
 
 bool share_replays(const index_t *index, hmq_slice filter) {
     return sv.DictSize(index->group_replays) > 0 &&

@@ -1,10 +1,10 @@
 /* share_turn.c - hands out what waits for groups, in the queue of each and in history. */
 #include "routing/share_turn.h"
 
+#include "index/shares.h"
 #include "routing/share.h"
 #include "routing/share_replay.h"
 #include "routing/share_replay_keys.h"
-#include "index/shares.h"
 
 /* The first name behind this one in the list of shares that may have something waiting; NULL at the end. */
 static server_string *next_waiting(const index_t *index, const server_string *after) {

@@ -13,8 +13,8 @@
 #ifndef HMQ_ACCESS_H
 #define HMQ_ACCESS_H
 
-#include "server/state.h"
 #include "server/push.h"
+#include "server/state.h"
 
 /* May (S)PUBLISH to this channel by this client (0: unknown) be rewritten? */
 bool access_may_intercept(uint64_t client, server_string *channel, bool sharded);

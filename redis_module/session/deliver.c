@@ -3,12 +3,12 @@
 
 #include "topic/record.h"
 #include "topic/topic.h"
-#include "index/filters.h"
-#include "index/session_fence.h"
-#include "routing/delivery.h"
 #include "server/args.h"
 #include "server/errors.h"
 #include "server/session_keys.h"
+#include "index/filters.h"
+#include "index/session_fence.h"
+#include "routing/delivery.h"
 
 static bool check_record(server_ctx *ctx, const server_string *argument) {
     hmq_record record;

@@ -10,11 +10,11 @@
 #include "topic/session_key.h"
 #include "server/args.h"
 #include "server/errors.h"
+#include "server/session_keys.h"
+#include "index/session_hash.h"
 #include "queue/producer.h"
 #include "queue/queue.h"
-#include "index/session_hash.h"
 #include "session/qos2.h"
-#include "server/session_keys.h"
 
 #define MOST_MESSAGES 10000
 #define WORDS 5 /* packet-id serial state ttl-ms value */

@@ -2,12 +2,12 @@
 #include "topic/session_key.h"
 #include "server/args.h"
 #include "server/errors.h"
-#include "session/session.h"
-#include "index/session_hash.h"
 #include "server/session_keys.h"
-#include "queue/full.h"
+#include "index/session_hash.h"
 #include "index/session_state.h"
 #include "queue/bytes.h"
+#include "queue/full.h"
+#include "session/session.h"
 
 static void reply_field(server_ctx *ctx, const char *name, long long value) {
     sv.ReplyWithCString(ctx, name);

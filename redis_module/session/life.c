@@ -5,18 +5,18 @@
 
 #include "topic/record.h"
 #include "topic/session_key.h"
-#include "index/index.h"
-#include "session/presence.h"
-#include "queue/queue.h"
+#include "server/keyspace.h"
 #include "server/replication.h"
+#include "server/session_keys.h"
+#include "index/filters.h"
+#include "index/index.h"
+#include "index/session_state.h"
+#include "index/sessions.h"
+#include "queue/queue.h"
 #include "routing/retained_cursors.h"
 #include "routing/share.h"
+#include "session/presence.h"
 #include "session/will.h"
-#include "server/keyspace.h"
-#include "server/session_keys.h"
-#include "index/session_state.h"
-#include "index/filters.h"
-#include "index/sessions.h"
 
 #define RETRY_MS 1000       /* no memory now */
 #define WRONG_TYPE_MS 60000 /* somebody else's keys stand under the session's names */

@@ -9,9 +9,9 @@
 #include "server/args.h"
 #include "server/errors.h"
 #include "index/index.h"
-#include "queue/queue.h"
 #include "index/session_state.h"
 #include "index/sessions.h"
+#include "queue/queue.h"
 
 #define DEFAULT_COUNT 100
 #define MAX_COUNT 10000

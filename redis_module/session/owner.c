@@ -7,13 +7,13 @@
 #include "server/args.h"
 #include "server/command_slot.h"
 #include "server/errors.h"
-#include "server/replication.h"
-#include "session/life.h"
-#include "server/slots.h"
 #include "server/keyspace.h"
+#include "server/replication.h"
 #include "server/session_keys.h"
+#include "server/slots.h"
 #include "index/session_state.h"
 #include "index/sessions.h"
+#include "session/life.h"
 
 #define PREFIX "holdmq_owner:"
 #define PREFIX_BYTES (sizeof PREFIX - 1)

@@ -16,8 +16,8 @@
 #ifndef HMQ_OWNER_H
 #define HMQ_OWNER_H
 
-#include "index/index.h"
 #include "server/state.h"
+#include "index/index.h"
 #include "index/sessions.h"
 
 int session_owner_command(server_ctx *ctx, server_string **argv, int argc);

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "topic/session_key.h"
 #include "topic/topic.h"
-#include "base/utf8.h"
 #include "server/command_slot.h"
 #include "routing/publish.h"
 

@@ -5,6 +5,8 @@
  * Outgoing: after PUBREC the payload is no longer needed, the identifier is until PUBCOMP; the remaining time to live
  * stays.  Incoming: an identifier is known from its PUBLISH to its PUBREL, so that a repeated PUBLISH is not published
  * again (MQTT 3.1.1 section 4.3.3). */
+#include "session/qos2.h"
+
 #include <stdio.h>
 
 #include "topic/packet_id.h"
@@ -12,12 +14,11 @@
 #include "topic/tbmq.h"
 #include "server/args.h"
 #include "server/errors.h"
+#include "index/session_fence.h"
 #include "queue/packet_ids.h"
 #include "queue/queue.h"
-#include "session/qos2.h"
-#include "session/queue.h"
-#include "index/session_fence.h"
 #include "queue/received.h"
+#include "session/queue.h"
 
 /* ---- RELEASE ----------------------------------------------------------------------------------------------- */
 

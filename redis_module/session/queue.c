@@ -10,17 +10,17 @@
 #include "topic/tbmq.h"
 #include "server/args.h"
 #include "server/errors.h"
+#include "server/session_keys.h"
+#include "index/overflow.h"
+#include "index/session_fence.h"
+#include "index/session_hash.h"
+#include "queue/full.h"
 #include "queue/packet_ids.h"
 #include "queue/producer.h"
-#include "routing/qos0.h"
 #include "queue/queue.h"
-#include "index/overflow.h"
+#include "routing/qos0.h"
 #include "routing/retained_cursors.h"
-#include "index/session_hash.h"
 #include "routing/share.h"
-#include "server/session_keys.h"
-#include "queue/full.h"
-#include "index/session_fence.h"
 
 #define FETCH_DEFAULT_COUNT 100
 #define FETCH_MAX_COUNT 10000

@@ -13,17 +13,17 @@
 
 #include "topic/session_key.h"
 #include "server/args.h"
-#include "routing/delivery.h"
 #include "server/errors.h"
-#include "queue/queue.h"
-#include "server/replication.h"
-#include "routing/replays.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
+#include "server/replication.h"
 #include "server/session_keys.h"
-#include "index/session_fence.h"
 #include "index/filters.h"
+#include "index/session_fence.h"
+#include "queue/queue.h"
 #include "history/filters.h"
+#include "routing/delivery.h"
+#include "routing/replays.h"
 
 #define DEFAULT_COUNT 1000
 #define MAX_COUNT 10000

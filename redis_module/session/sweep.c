@@ -5,10 +5,10 @@
 
 #include "topic/packet_id.h"
 #include "topic/session_key.h"
-#include "queue/queue.h"
-#include "index/session_hash.h"
 #include "server/slots.h"
 #include "server/turns.h"
+#include "index/session_hash.h"
+#include "queue/queue.h"
 
 #define NAMES_PER_TURN 2000
 #define MOST_SWEEPS 100000 /* beyond: left to the strings' own expiry */

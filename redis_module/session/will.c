@@ -7,11 +7,11 @@
 #include "topic/session_key.h"
 #include "server/command_slot.h"
 #include "server/errors.h"
-#include "server/replication.h"
-#include "routing/publish.h"
 #include "server/keyspace.h"
+#include "server/replication.h"
 #include "server/session_keys.h"
 #include "index/usage.h"
+#include "routing/publish.h"
 
 #define MAX_SECONDS 4294967295LL
 

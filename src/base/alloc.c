@@ -2,8 +2,8 @@
  *
  * The only file of the core that may name malloc, realloc or free: everything else takes memory from the allocator
  * that it was given, so that the server's used_memory and maxmemory stay true. */
-#include "base/base.h"
-
 #include <stdlib.h>
+
+#include "base/base.h"
 
 const hmq_allocator hmq_libc_allocator = {.alloc = malloc, .resize = realloc, .release = free};

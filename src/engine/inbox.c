@@ -3,6 +3,7 @@
  *
  * Law: an inbox stands once, under the connection that opened it last; the name is the connection's own. */
 #include "engine/internal.h"
+
 #include "base/hash.h"
 
 #define FIRST_INBOXES 64U

@@ -27,12 +27,12 @@
 #define HMQ_ENGINE_INTERNAL_H
 
 #include "base/bytes.h"
-#include "engine/engine.h"
 #include "base/hash.h"
-#include "engine/inflight.h"
-#include "mqtt/properties.h"
-#include "topic/record.h"
 #include "base/resp.h"
+#include "topic/record.h"
+#include "mqtt/properties.h"
+#include "engine/engine.h"
+#include "engine/inflight.h"
 
 /* Reason codes of MQTT 5.0. */
 enum {

@@ -19,6 +19,7 @@
  *
  * Everything is O(1) for a message but the server's loss and the end of a walk, which visit what is in flight. */
 #include "engine/internal.h"
+
 #include "topic/packed_page.h"
 
 #define MAX_PAGE 10000U /* what SESSION.FETCH takes as COUNT */

@@ -4,10 +4,10 @@
  * reader would plan it; a topic is visited if the plan has its pattern and every fixed slot has its hash, and returned if
  * the filter matches.  So collisions and patterns that mix what filters tell apart are measured, not guessed.  The size of
  * entries is estimated: see entry_bytes. */
+#include "topic/topic.h"
 #include "history/counts.h"
 #include "history/index.h"
 #include "history/plan.h"
-#include "topic/topic.h"
 
 static const hmq_hash_seed no_seed = {0, 0};
 

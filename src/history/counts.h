@@ -6,9 +6,9 @@
 #define HMQ_HISTORY_COUNTS_H
 
 #include "base/hash.h"
+#include "base/memory.h"
 #include "history/learner.h"
 #include "history/sketch.h"
-#include "base/memory.h"
 
 typedef struct hmq_count_node {
     struct hmq_count_node *next; /* in the list of its parent */

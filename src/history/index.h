@@ -23,8 +23,8 @@
 #ifndef HMQ_HISTORY_INDEX_H
 #define HMQ_HISTORY_INDEX_H
 
-#include "base/hash.h"
 #include "base/base.h"
+#include "base/hash.h"
 
 /* cffi-begin */
 #define HMQ_INDEX_MAX_BITS 24

@@ -36,8 +36,8 @@
 #ifndef HMQ_HISTORY_LEARNER_H
 #define HMQ_HISTORY_LEARNER_H
 
-#include "history/patterns.h"
 #include "base/base.h"
+#include "history/patterns.h"
 
 /* cffi-begin */
 typedef struct hmq_learner_options {

@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sort.h"
+#include "base/utf8.h"
+#include "topic/topic.h"
 #include "history/index.h"
 #include "history/nodes.h"
-#include "base/sort.h"
-#include "topic/topic.h"
-#include "base/utf8.h"
 
 #define QUOTED_BYTES 40 /* how much of the user's text an error repeats */
 

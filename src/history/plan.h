@@ -27,10 +27,10 @@
 #ifndef HMQ_HISTORY_PLAN_H
 #define HMQ_HISTORY_PLAN_H
 
+#include "base/base.h"
 #include "base/hash.h"
 #include "history/patterns.h"
 #include "history/postings.h"
-#include "base/base.h"
 
 /* cffi-begin */
 typedef struct hmq_plan_slot {

@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "history/counts.h"
-#include "history/index.h"
 #include "base/sort.h"
 #include "topic/topic.h"
+#include "history/counts.h"
+#include "history/index.h"
 
 #define TAIL_PERMILLE 1 /* of all messages: less than that is not worth a '#' of its own */
 #define SAMPLED_TIMES 4 /* messages for each value, beyond which a sample has nearly all values */

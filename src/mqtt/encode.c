@@ -3,10 +3,9 @@
  *
  * Law: what is encoded here decodes to the same packet, if its texts and properties are valid.  Codes and properties of a
  * packet that does not have them in the version that is written are left out. */
-#include "mqtt/mqtt.h"
-
 #include <string.h>
 
+#include "mqtt/mqtt.h"
 #include "mqtt/properties.h"
 #include "mqtt/writer.h"
 

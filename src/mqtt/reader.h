@@ -5,10 +5,10 @@
 #ifndef HMQ_MQTT_READER_H
 #define HMQ_MQTT_READER_H
 
+#include "base/utf8.h"
+#include "topic/topic.h"
 #include "mqtt/mqtt.h"
 #include "mqtt/properties.h"
-#include "topic/topic.h"
-#include "base/utf8.h"
 
 typedef struct reader {
     const uint8_t *at;

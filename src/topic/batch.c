@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "topic/record.h"
 #include "base/resp.h"
+#include "topic/record.h"
 #include "topic/session_key.h"
 
 #define WORDS_BYTES 192  /* names of commands and options, and their numbers, of one command */

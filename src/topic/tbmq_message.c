@@ -10,11 +10,11 @@
  *
  * Members that are null count as missing, those of other names are left alone.  Of a member that stands twice the last one
  * counts. */
+#include "base/utf8.h"
 #include "topic/record.h"
 #include "topic/tbmq.h"
 #include "topic/tbmq_scan.h"
 #include "topic/topic.h"
-#include "base/utf8.h"
 
 #define TIME_MAX ((1LL << 48) - 1)
 #define SHORT_MAX 0xFFFFU

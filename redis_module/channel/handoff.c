@@ -25,7 +25,7 @@ typedef struct note {
     push_kind kind;
     bool held_up;           /* CLIENT PAUSE was seen to keep the command waiting */
     uint64_t held_up_turn;  /* ... in this turn of the event loop, or a later one */
-    long *heard_by; /* subscribers of each name when the command came, or NOT_ASKED; NULL: all names are new to the client */
+    long *heard_by; /* subscribers of each name when the command came, or NOT_ASKED; NULL: all are new to the client */
     server_dict *seen; /* the names, where there may be many; a name that is repeated is served once */
     size_t count, room;
     server_string **names;
@@ -111,7 +111,8 @@ static long *listeners(const note *n, bool (*matters)(hmq_slice)) {
 /* A client that has subscriptions may name one of them again, and in a transaction one of several commands may be refused:
  * who came to which channel then tells the channel's count.  (Of a single command with a single name the client's own.) */
 static void count_listeners(note *n, bool in_transaction) {
-    if (n->kind != PUSH_PATTERN && settings.delivers) n->heard_by = listeners(n, in_transaction ? may_keep_any : keeps_any);
+    if (n->kind != PUSH_PATTERN && settings.delivers)
+        n->heard_by = listeners(n, in_transaction ? may_keep_any : keeps_any);
 }
 
 /* Leaves the names that the client came to, and that have something for it. */

@@ -279,8 +279,8 @@ static void config_command_comes(server_filter_ctx *filter, uint64_t client) {
 
 /* CLUSTER, of which most only ask. */
 static void cluster_command_comes(server_filter_ctx *filter, uint64_t client) {
-    static const char *const asking[] = {"INFO", "NODES", "SLOTS", "SHARDS", "MYID", "KEYSLOT", "LINKS", "COUNTKEYSINSLOT",
-                                         "GETKEYSINSLOT"};
+    static const char *const asking[] = {"INFO",    "NODES", "SLOTS",           "SHARDS",       "MYID",
+                                         "KEYSLOT", "LINKS", "COUNTKEYSINSLOT", "GETKEYSINSLOT"};
     if (sv.CommandFilterArgsCount(filter) < 2) return;
     for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
         if (argument_is(filter, 1, asking[i])) return;

@@ -299,7 +299,7 @@ def declared_codes() -> set[str]:
     tables = [path.read_text() for path in (REPOSITORY / "redis_module").rglob("errors.[ch]")]
     codes = {code for text in tables for code in DECLARED.findall(text)}
     if not codes:
-        raise ValueError("no error code found in redis_module/errors.c and errors.h: has the table another form?")
+        raise ValueError("no error code found in errors.c and errors.h of redis_module/: has the table another form?")
     return codes
 
 
@@ -315,7 +315,7 @@ def problems(pages: list[Page], commands: Mapping[str, Command]) -> list[str]:
             found += [f"{place}: {what}" for what in _wrong_form(page.sections[at], name)]
             found += [f"{place}: {what}" for what in _wrong_arguments(page.sections[at], commands[name])]
             stated = {code for line in ERRORS.findall(page.sections[at]) for code in CODE.findall(line)}
-            found += [f"{place}: {code} is no error code of redis_module/errors.c" for code in sorted(stated - codes)]
+            found += [f"{place}: {code} is no error code of the module" for code in sorted(stated - codes)]
             used |= stated
         if page.name == INDEX:
             found += [f"{INDEX}: {what}" for what in _wrong_codes(page, codes)]

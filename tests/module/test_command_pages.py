@@ -117,7 +117,7 @@ def broken(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> C
         ("session.md", "## SESSION.LAST\n", "## SESSION.LOST\n", "SESSION.LOST is no command"),
         ("session.md", "## SESSION.LAST\n", "## SESSION.INFO\n", "SESSION.INFO has 2 entries"),
         ("session.md", "| `BOUNDED` |", "| `UNBOUNDED` |", "session.md, SESSION.FETCH: the table of arguments has"),
-        ("session.md", "`FENCED`, `NOSESSION`", "`FENCES`", "FENCES is no error code of redis_module/errors.c"),
+        ("session.md", "`FENCED`, `NOSESSION`", "`FENCES`", "FENCES is no error code of the module"),
         ("session.md", "**Reply:**", "Reply:", "session.md, SESSION.OPEN: '**Reply:**' is missing"),
         ("topic.md", "```redis transcript\n", "```text\n", "topic.md, TOPIC.PUBLISH: '```redis transcript' is missing"),
         (

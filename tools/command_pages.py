@@ -59,7 +59,10 @@ INDEX = "index.md"
 INTERNAL = frozenset({"HOLDMQ.INTERNAL"})
 """Commands that are no entry: server.md says in a sentence that they are internal."""
 
-WIDTH = 100
+WIDTH = 92
+INDENT = " " * 4
+GAP = re.compile(r" (?=\[[A-Z])")
+"""Where a group that is longer than a line is broken."""
 MAX_SENTENCES = 2
 FIRST_PORT = 27300
 HEADING = re.compile(r"^[A-Z]+\.[A-Z]+(?: [A-Z]+)?$")
@@ -163,9 +166,11 @@ class Command:
         lines = [self.name]
         for argument in self.arguments:
             word = argument.syntax()
-            if len(lines[-1]) + 1 + len(word) > WIDTH:
-                lines.append("   ")
-            lines[-1] += " " + word
+            pieces = [word] if len(INDENT) + len(word) <= WIDTH else GAP.split(word)
+            for at, piece in enumerate(pieces):
+                if len(lines[-1]) + 1 + len(piece) > WIDTH or (at == 0 and len(pieces) > 1):
+                    lines.append(INDENT[1:] if at == 0 else INDENT + INDENT[1:])
+                lines[-1] += " " + piece
         return "\n".join(lines)
 
     def labels(self) -> list[str]:

@@ -333,7 +333,8 @@ build/jemalloc.stamp: tools/needed.sh
 	bash tools/venv.sh --locks-only "$(PYTHON)" $(@D) requirements-docs.lock
 	touch $@
 
-# Links, so that the site has the layout of the repository; LICENSE, because README.md links to it.
+# Links, so that the site has the layout of the repository; LICENSE, because README.md links to it.  Without --quiet, which
+# hides the warnings from `strict`, too.
 .PHONY: docs
 docs: .cache/docs/.installed ## build/site: all pages as a web site; warnings and broken links are errors
 	rm -rf build/pages
@@ -341,7 +342,7 @@ docs: .cache/docs/.installed ## build/site: all pages as a web site; warnings an
 	for page in README.md CONTRIBUTING.md CHANGELOG.md LICENSE docs bench/RESULTS.md; do \
 		ln -s "$(CURDIR)/$$page" build/pages/$$page; \
 	done
-	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/python -m mkdocs --quiet build
+	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/python -m mkdocs build
 	$(PYTHON) tools/check_site.py build/site
 	@echo "read it: build/site/index.html, or with its search: $(PYTHON) -m http.server -b 127.0.0.1 -d build/site"
 

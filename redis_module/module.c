@@ -23,7 +23,7 @@
 #include "routing/share_replay_keys.h"
 #include "session/life.h"
 #include "session/owner.h"
-#include "session/sweep.h"
+#include "queue/sweep.h"
 #include "channel/drain.h"
 #include "channel/handoff.h"
 #include "channel/intercept.h"

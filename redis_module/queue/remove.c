@@ -21,9 +21,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "topic/packet_id.h"
 #include "server/keyspace.h"
 #include "server/replication.h"
 #include "queue/notes.h"
+#include "queue/sweep.h"
+#include "queue/usage.h"
 
 /* Names in one replicated command. */
 #define REMOVE_CHUNK 1000
@@ -230,10 +233,23 @@ size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
     return r.count;
 }
 
+/* Without their messages. */
+static void drop_references(queue *q) {
+    queue_words_now(q->ctx); /* law 1 */
+    sv.UnlinkKey(q->messages);
+    replicate_if(q->taken, q->ctx, "UNLINK", "s", q->messages_name);
+    q->emptied = true;
+    index_notify_others(q->ctx, SERVER_NOTIFY_GENERIC, "del", q->messages_name);
+    queue_usage_counted(q, 0);
+}
+
 size_t queue_drop(queue *q) {
     size_t length = queue_length(q);
-    long long begun_ms = sv.Milliseconds();
-    if (length > 0) queue_remove_oldest(q, 0, length);
+    long long begun_ms = sv.Milliseconds(), last_id = length == 0 ? 0 : queue_last_packet_id(q);
+    if (length > 0 && sweep_takes(sv.GetSelectedDb(q->ctx), q->session, length, last_id))
+        drop_references(q);
+    else if (length > 0)
+        queue_remove_oldest(q, 0, length);
     slow_step("holdmq-session-drop", begun_ms);
     queue_note_forget(q);
     server_key *last = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_WRITE);

@@ -5,7 +5,7 @@
 #include "topic/session_key.h"
 #include "server/state.h"
 
-/* So much later than the other keys the counter of packet identifiers ends (session/sweep.h). */
+/* So much later than the other keys the counter of packet identifiers ends (queue/sweep.h). */
 #define SWEEP_GRACE_MS 60000
 
 /* Sets one field, replicated; `expire_ms` is for a hash that has to be made.  False if the name holds another type. */

@@ -213,7 +213,7 @@ def test_a_full_circle_of_65535_messages_is_kept_and_the_next_takes_the_place_of
     assert session.fetch(count=1).values == [b"2"]
     assert session.fetch(after=MAX_PACKET_ID).values == [b"new"]
     assert session.drop() == MAX_PACKET_ID
-    assert session.keys() == set()
+    eventually(lambda: session.keys() == set(), what="the end of all messages")
 
 
 # --- Times to live ----------------------------------------------------------------------------------------------------

@@ -26,28 +26,31 @@ static bool may_write(server_ctx *ctx) {
            !sv.AvoidReplicaTraffic(); /* CLIENT PAUSE, a failover: no writes now */
 }
 
-static void do_session(server_ctx *ctx, index_t *index, session_entry *entry) {
+/* True if it goes on soon. */
+static bool do_session(server_ctx *ctx, index_t *index, session_entry *entry, long long until_ms) {
     server_string *key = sv.HoldString(NULL, entry->key); /* the entry may go */
     bool here = slots_state(slots_of_key(slice_of(key))) == SLOT_SERVED; /* else it is on its way, or another's */
-    long long again_ms = here ? session_do_due(ctx, slice_of(key)) : sv.Milliseconds() + ELSEWHERE_MS;
+    long long again_ms = here ? session_do_due(ctx, slice_of(key), until_ms) : sv.Milliseconds() + ELSEWHERE_MS;
     entry = session_index_find(index->opened, slice_of(key));
     long long now_ms = sv.Milliseconds();
     if (entry != NULL && again_ms == 0 && entry->due_ms > 0 && entry->due_ms <= now_ms) again_ms = now_ms + PERIOD_MS;
     if (entry != NULL && again_ms > 0) session_index_arm(index->opened, entry, again_ms);
     sv.FreeString(NULL, key);
+    return entry != NULL && again_ms > 0 && again_ms <= now_ms + AGAIN_MS;
 }
 
 /* True if something is left. */
 static bool do_database(server_ctx *ctx, long long until_ms) {
     deadline due;
+    bool soon = false;
     index_t *index = index_of(ctx);
     while (session_index_take_due(index->opened, sv.Milliseconds(), &due)) {
-        if (due.session != NULL) do_session(ctx, index, due.session);
+        if (due.session != NULL && do_session(ctx, index, due.session, until_ms)) soon = true;
         if (due.owner != NULL) owner_do_due(ctx, index->opened, due.owner, until_ms);
         if (sv.Milliseconds() >= until_ms) return true;
         index = index_of(ctx);
     }
-    return false;
+    return soon;
 }
 
 static module_timer clock_timer;

@@ -52,6 +52,19 @@ bool session_require_epoch(server_ctx *ctx, hmq_slice session, long long epoch) 
     return epoch == 0 || session_is_owner(ctx, session, epoch) || session_epoch_matches(ctx, session, epoch);
 }
 
+int session_reply_giving(server_ctx *ctx, hmq_slice session) {
+    return reply_error(ctx, ERROR_TRYAGAIN,
+                       "messages of the session %s are on their way to other members of its groups: try again",
+                       shown_slice(session));
+}
+
+bool session_check_ending(server_ctx *ctx, hmq_slice session) {
+    const session_entry *entry = session_index_find(index_of(ctx)->opened, session);
+    if (entry == NULL || !entry->ending) return true;
+    session_reply_giving(ctx, session);
+    return false;
+}
+
 bool session_check_epoch(args *a, hmq_slice session) {
     if (!args_take_word(a, "EPOCH")) return true;
     long long epoch;

@@ -21,17 +21,19 @@ static uint64_t take_number(server_string *field, long long max) {
 
 /* Takes them from the hash: a tenth of what it costs to deliver a message to a session. */
 static void take_facts(server_key *key, session_facts *facts) {
-    server_string *round = NULL, *sent = NULL, *expiring = NULL, *policy = NULL, *max_bytes = NULL, *dropped = NULL;
+    server_string *round = NULL, *sent = NULL, *expiring = NULL, *policy = NULL, *max_bytes = NULL, *dropped = NULL,
+                  *gives = NULL;
     int opened = 0;
     overflow own;
     sv.HashGet(key, SERVER_HASH_CFIELDS, "round", &round, "sent", &sent, "expiring", &expiring, "overflow", &policy,
-               "max_bytes", &max_bytes, "dropped", &dropped, NULL);
+               "max_bytes", &max_bytes, "dropped", &dropped, "gives", &gives, NULL);
     sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "epoch", &opened, NULL);
     facts->exists = true;
     facts->opened = opened != 0;
     facts->round = take_number(round, QUEUE_MAX_SERIAL / HMQ_PACKET_ID_MAX - 1);
     facts->sent = take_number(sent, QUEUE_MAX_SERIAL);
     facts->expiring = take_number(expiring, QUEUE_MAX_SERIAL);
+    facts->gives = take_number(gives, QUEUE_MAX_SERIAL);
     facts->max_bytes = take_number(max_bytes, OVERFLOW_MAX_BYTES);
     facts->dropped = take_number(dropped, QUEUE_MAX_SERIAL);
     facts->has_overflow = policy != NULL && overflow_of(slice_of(policy), &own);
@@ -69,7 +71,8 @@ static bool session_facts_hold(server_ctx *ctx, const session_entry *entry) {
     return now.exists == entry->facts.exists && now.opened == entry->facts.opened && now.round == entry->facts.round &&
            now.sent == entry->facts.sent && now.expiring == entry->facts.expiring &&
            now.has_overflow == entry->facts.has_overflow && now.overflow == entry->facts.overflow &&
-           now.max_bytes == entry->facts.max_bytes && now.dropped == entry->facts.dropped;
+           now.max_bytes == entry->facts.max_bytes && now.gives == entry->facts.gives &&
+           now.dropped == entry->facts.dropped;
 }
 
 static void check(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context) {

@@ -4,6 +4,7 @@
  *     sent       serial: messages up to it were handed to the client and are in flight until they are acknowledged
  *     expiring   serial: no message behind it has an expiry of its own (queue/expiry.h)
  *     qos0_until serial: no message behind it has QoS 0 (routing/qos0.h)
+ *     gives      serial + 1: what it was given through shares behind that goes to others (routing/share_leave.h)
  *     epoch      stands if the session was opened (session/session.h)
  *
  * A session that only SESSION.ADD knows gets the hash when it needs one; it then expires with the queue. */
@@ -21,6 +22,7 @@ typedef struct session_facts {
     uint64_t round;
     uint64_t sent;
     uint64_t expiring;
+    uint64_t gives; /* 0: nothing */
     bool has_overflow; /* these four: index/overflow.h */
     uint8_t overflow;
     uint64_t max_bytes; /* 0: the setting's */

@@ -54,13 +54,15 @@ static void take_state(server_key *key, session_state *state) {
     state->will_due_ms = take_field(key, "will_due", MAX_TIME_MS);
     state->shares = take_field(key, "shares", 1) == 1;
     state->window = take_field(key, "window", 65535);
+    state->gives = take_field(key, "gives", QUEUE_MAX_SERIAL) > 0;
+    state->ending = take_field(key, "ending", 1) == 1;
     state->qos0_until = (uint64_t)take_field(key, "qos0_until", QUEUE_MAX_SERIAL);
     state->owner_lease_s = take_field(key, "owner_lease", MAX_EXPIRY_S);
     state->refuses = take_refuses(key);
     state->user_bytes = take_bound(key, "user_bytes");
     state->user_retained = take_bound(key, "user_retained");
     state->expire_ms = sv.GetAbsExpire(key);
-    state->over = state->ends_ms > 0 && state->ends_ms <= sv.Milliseconds();
+    state->over = state->ending || (state->ends_ms > 0 && state->ends_ms <= sv.Milliseconds());
     state->exists = state->epoch > 0 && !state->over;
 }
 
@@ -89,6 +91,7 @@ bool session_state_read(server_ctx *ctx, hmq_slice session, session_state *state
 }
 
 long long session_state_due(const session_state *state) {
+    if (state->gives || state->ending) return 1; /* at once */
     if (state->ends_ms == 0) return 0;
     if (state->connected) return state->ends_ms - state->expiry_s * 1000; /* the lease is over */
     bool will_first = state->will_due_ms > 0 && state->will_due_ms < state->ends_ms;

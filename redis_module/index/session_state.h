@@ -16,6 +16,8 @@ typedef struct session_state {
     bool has_will;
     bool shares;  /* has, or had, a shared subscription */
     bool refuses; /* its policy may refuse messages (index/overflow.h) */
+    bool gives;   /* something of it goes to other members of its groups, some at a time (routing/share_leave.h) */
+    bool ending;  /* the same, and it is over (session/life.h) */
     long long epoch;
     long long expiry_s;
     long long lease_s;

@@ -40,6 +40,7 @@ static void release(share *s) {
     sv.FreeString(NULL, s->filter);
     sv.FreeString(NULL, s->key);
     if (s->last != NULL) sv.FreeString(NULL, s->last);
+    if (s->leaver != NULL) sv.FreeString(NULL, s->leaver);
     sv.FreeDict(NULL, s->members);
     sv.Free(s);
 }

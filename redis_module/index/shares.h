@@ -27,6 +27,7 @@ typedef struct share {
     server_dict *members;  /* session key -> indexed_session * */
     server_string *last;   /* the member that got the last message, NULL: none yet */
     bool waits;            /* the group's queue may hold something */
+    server_string *leaver; /* a session that gives back what it was given, as long as it does; NULL: none is known */
     usage_queue queued;    /* how the group's queue counts (queue/usage.h) */
     uint64_t judged, had;  /* scratch of routing/publish_slots.c */
     bool served;

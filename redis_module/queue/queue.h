@@ -144,6 +144,9 @@ uint64_t queue_stored_by(queue *q, long long ms);
 /* How many references have a serial up to `serial`; counts no further than `most`. */
 size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most);
 
+/* Is there a reference behind `after`, up to `up_to`?  O(log n). */
+bool queue_any_between(const queue *q, uint64_t after, uint64_t up_to);
+
 /* A part of the queue: references behind `after` up to `up_to`, oldest first. */
 typedef struct queue_range {
     uint64_t after;

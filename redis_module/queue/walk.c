@@ -111,6 +111,14 @@ queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *co
     return walked;
 }
 
+bool queue_any_between(const queue *q, uint64_t after, uint64_t up_to) {
+    if (queue_length(q) == 0 || up_to <= after) return false;
+    sv.ZsetFirstInScoreRange(q->messages, (double)after, up_to == UINT64_MAX ? INFINITY : (double)up_to, 1, 0);
+    bool any = !sv.ZsetRangeEndReached(q->messages);
+    sv.ZsetRangeStop(q->messages);
+    return any;
+}
+
 /* Was the message stored after that?  In doubt (it is gone, or bears no time) it was not. */
 static bool is_newer(queue *q, server_string *member, long long ms) {
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);

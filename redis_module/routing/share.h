@@ -8,7 +8,8 @@
  *
  * Invariants:
  *  1. A message of QoS 1 or 2 is in one queue of the group, a member's or the group's own, until it is acknowledged.
- *  2. While something waits in the group's queue, what is published goes behind it.
+ *  2. While something waits in the group's queue, or goes from a member that leaves to others (share_leave.h), what is
+ *     published goes behind it.
  *  3. QoS 0 goes to a connected member or to nobody.
  *  4. Members whose queue is full are passed by, and those with more than their window (the largest of SESSION.FETCH …
  *     WINDOW) unacknowledged if another has less.
@@ -16,8 +17,7 @@
  * In a cluster the members' queues and the group's lie in several slots: what a command with a key moves between them, it
  * moves after it has run, in the same step (server/command_slot.h).
  *
- * Finding a member is O(log n) each, at most MOST_CANDIDATES are looked at.  Giving back is O(m) with m messages in the
- * member's queue that were not handed out (all, when the session ends), ending a group O(n) with n in its queue. */
+ * Finding a member is O(log n) each, at most SHARE_CREW_MOST are looked at, once for all messages of a step. */
 #ifndef HMQ_SHARE_H
 #define HMQ_SHARE_H
 
@@ -25,6 +25,7 @@
 #include "index/index.h"
 #include "index/shares.h"
 #include "routing/delivery.h"
+#include "routing/share_crew.h"
 
 /* Hands a message on its way to one member, or to the group's queue.  True if it was stored, or somebody heard it. */
 bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m);
@@ -32,14 +33,6 @@ bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m);
 /* The same to a member that has room for it below its window (or so many messages of its own); false: none has. */
 #define SHARE_ROOM 1000
 bool share_give_if_room(server_ctx *ctx, index_t *index, share *s, message *m);
-
-typedef enum share_back {
-    SHARE_QUEUED, /* the member is away, or no member any more: what its client was not handed */
-    SHARE_ENDED,  /* the session ends: what is in flight with QoS 1, too (MQTT 5.0 section 4.8.2) */
-} share_back;
-/* What a member was given through shares (through `only`, if it has a length) goes to others.  It is not connected, or not
- * subscribed, any more. */
-void share_give_back(server_ctx *ctx, hmq_slice session, share_back what, hmq_slice only);
 
 /* The shares that the session subscribes to: taken before it ends, and then, when it is out of the index, ended if nobody
  * else subscribes to them: their queues are dropped (MQTT 5.0 section 4.8.2). */
@@ -58,10 +51,14 @@ void share_member_came(server_ctx *ctx, hmq_slice session, hmq_slice only);
 /* The session asked for so many unacknowledged messages. */
 void share_note_window(server_ctx *ctx, hmq_slice session, size_t window);
 
-/* For share_turn.c: is a member connected; may something wait in the group's queue; hands out a slice of that, true if there
- * is more and members took all of this. */
-bool share_has_connected(server_ctx *ctx, index_t *index, const share *s);
+/* For share_turn.c: may something wait in the group's queue; hands out `count` messages of that, true if there are more and
+ * members took all of these. */
 bool share_something_waits(server_ctx *ctx, share *s);
-bool share_hand_out(server_ctx *ctx, index_t *index, share *s);
+bool share_hand_out(server_ctx *ctx, index_t *index, share *s, size_t count);
+
+/* For share_leave.c: a message that a member gives back goes to another, or to the group's queue; this session goes on giving
+ * back what it was given. */
+bool share_deliver_back(share_crew *c, message *m);
+void share_note_leaver(share *s, hmq_slice session);
 
 #endif

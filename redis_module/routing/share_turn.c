@@ -6,6 +6,9 @@
 #include "routing/share_replay.h"
 #include "routing/share_replay_keys.h"
 
+#define SHORT_SLICE 50 /* messages between two looks at the clock */
+#define STEP_MS 1      /* of a step, then others are served */
+
 /* The first name behind this one in the list of shares that may have something waiting; NULL at the end. */
 static server_string *next_waiting(const index_t *index, const server_string *after) {
     size_t len;
@@ -21,6 +24,7 @@ static server_string *next_waiting(const index_t *index, const server_string *af
 bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
     bool goes_on = false;
     server_string *filter = NULL;
+    if (until_ms > sv.Milliseconds() + STEP_MS) until_ms = sv.Milliseconds() + STEP_MS;
     while (sv.DictSize(index->waiting) > 0 && sv.Milliseconds() < until_ms) {
         server_string *next = next_waiting(index, filter);
         if (filter != NULL) sv.FreeString(NULL, filter);
@@ -30,7 +34,7 @@ bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
         index_pin(index, INDEX_SESSIONS);
         share *s = share_find(index->shares, text);
         bool served = s != NULL && share_has_connected(ctx, index, s), waits = served && share_something_waits(ctx, s);
-        if (waits && share_hand_out(ctx, index, s)) goes_on = true;
+        if (waits && share_hand_out(ctx, index, s, SHORT_SLICE)) goes_on = true;
         if (served && !share_something_waits(ctx, s) && share_replay_on(ctx, index, s)) goes_on = true;
         /* As long as somebody is there who may take it later, it is tried again. */
         if (!served || (!s->waits && !share_replays(index, text)))

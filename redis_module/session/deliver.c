@@ -43,7 +43,7 @@ int session_deliver_command(server_ctx *ctx, server_string **argv, int argc) {
     for (int i = a.at; i < argc; i++) {
         if (!check_record(ctx, argv[i])) return SERVER_OK;
     }
-    if (!session_check_types(ctx, slice_of(key))) return SERVER_OK;
+    if (!session_check_ending(ctx, slice_of(key)) || !session_check_types(ctx, slice_of(key))) return SERVER_OK;
     indexed_session session = {.key = key, .inbox = session_key_name(slice_of(key), HMQ_SUFFIX_INBOX)};
     long long delivered = 0;
     for (int i = a.at; i < argc; i++) delivered += deliver_record(ctx, &session, argv[i]);

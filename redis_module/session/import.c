@@ -11,6 +11,7 @@
 #include "server/args.h"
 #include "server/errors.h"
 #include "server/session_keys.h"
+#include "index/session_fence.h"
 #include "index/session_hash.h"
 #include "queue/producer.h"
 #include "queue/queue.h"
@@ -238,6 +239,7 @@ int session_import_command(server_ctx *ctx, server_string **argv, int argc) {
     import_list list;
     size_t count;
     if (!args_session_key(&a, &key) || !parse_options(&a, &options) || !parse_count(&a, &count)) return SERVER_OK;
+    if (!session_check_ending(ctx, slice_of(key))) return SERVER_OK;
     list_begin(&list, count);
     if (parse_messages(&a, &list)) {
         queue q;

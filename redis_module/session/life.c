@@ -15,6 +15,7 @@
 #include "queue/queue.h"
 #include "routing/retained_cursors.h"
 #include "routing/share.h"
+#include "routing/share_leave.h"
 #include "session/presence.h"
 #include "session/will.h"
 
@@ -79,30 +80,78 @@ void session_presume_sent(server_ctx *ctx, hmq_slice session, hmq_slice owner) {
 
 /* ---- removing ---------------------------------------------------------------------------------------------- */
 
-size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
-    queue q;
-    size_t messages = 0;
-    session_state state;
-    session_state_peek(ctx, session, &state);
-    session_state_free(&state);
-    share_names shares = share_names_of(ctx, session);
-    if (state.shares) {
-        index_remove_session(index_of(ctx), session); /* what comes back does not come to it */
-        share_give_back(ctx, session, SHARE_ENDED, (hmq_slice){0});
-    }
-    if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) messages = queue_drop(&q);
-    queue_close(&q);
+/* All but the queue and the hash. */
+static void drop_rest(server_ctx *ctx, hmq_slice session) {
     session_delete_key(ctx, session, HMQ_SUFFIX_SUBSCRIPTIONS);
     session_delete_key(ctx, session, HMQ_SUFFIX_RECEIVED);
     session_delete_key(ctx, session, HMQ_SUFFIX_PRODUCERS);
     session_delete_key(ctx, session, HMQ_SUFFIX_REPLAYS);
     retained_cursors_drop(ctx, session);
+    index_remove_session(index_of(ctx), session);
+}
+
+static bool has_shares(server_ctx *ctx, hmq_slice session) {
+    session_state state;
+    session_state_peek(ctx, session, &state);
+    session_state_free(&state);
+    return state.shares;
+}
+
+size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
+    queue q;
+    size_t messages = 0;
+    share_names shares = share_names_of(ctx, session);
+    if (has_shares(ctx, session)) {
+        index_remove_session(index_of(ctx), session); /* what comes back does not come to it */
+        share_give_back(ctx, session);
+    }
+    if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) messages = queue_drop(&q);
+    queue_close(&q);
+    drop_rest(ctx, session);
     if (whole) session_delete_key(ctx, session, HMQ_SUFFIX_SESSION);
-    index_t *index = index_of(ctx);
-    index_remove_session(index, session);
-    session_index_refresh(ctx, index->opened, session);
+    session_index_refresh(ctx, index_of(ctx)->opened, session);
     share_names_end(ctx, &shares);
     return messages;
+}
+
+bool session_ends_at_once(server_ctx *ctx, hmq_slice session, const session_state *state) {
+    return !state->ending && (state->epoch == 0 || !state->shares || share_ends_at_once(ctx, session));
+}
+
+static void mark_ending(server_ctx *ctx, hmq_slice session, long long epoch) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    server_string *zero = sv.CreateStringFromLongLong(NULL, 0), *one = sv.CreateStringFromLongLong(NULL, 1);
+    server_string *text = sv.CreateStringFromLongLong(NULL, epoch);
+    sv.HashSet(key, SERVER_HASH_CFIELDS, "connected", zero, "ending", one, "gives", one, "epoch", text, NULL);
+    replicate(ctx, "HSET", "scscscscs", name, "connected", zero, "ending", one, "gives", one, "epoch", text);
+    sv.CloseKey(key);
+    index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
+    sv.FreeString(NULL, text);
+    sv.FreeString(NULL, one);
+    sv.FreeString(NULL, zero);
+    sv.FreeString(NULL, name);
+}
+
+size_t session_begin_end(server_ctx *ctx, hmq_slice session, const session_state *state, long long epoch) {
+    queue q;
+    size_t messages = 0;
+    share_names shares = share_names_of(ctx, session);
+    if (queue_open(&q, ctx, session, SERVER_READ)) messages = queue_length(&q);
+    queue_close(&q);
+    drop_rest(ctx, session);
+    if (state->has_will) will_forget(ctx, session);
+    mark_ending(ctx, session, epoch);
+    session_set_end(ctx, session, sv.Milliseconds(), true, false);
+    session_index_refresh(ctx, index_of(ctx)->opened, session);
+    share_names_end(ctx, &shares);
+    return messages;
+}
+
+/* At once, or some at a time. */
+static size_t end_data(server_ctx *ctx, hmq_slice session, const session_state *state) {
+    if (session_ends_at_once(ctx, session, state)) return session_drop_data(ctx, session, true);
+    return state->ending ? 0 : session_begin_end(ctx, session, state, state->epoch);
 }
 
 /* The owner and epoch are those of the connection. */
@@ -114,7 +163,7 @@ static void tell_gone(server_ctx *ctx, hmq_slice session, const session_state *s
 size_t session_finish(server_ctx *ctx, hmq_slice session, const session_state *state) {
     will w;
     bool has_will = state->epoch > 0 && will_read(ctx, session, &w);
-    size_t messages = session_drop_data(ctx, session, true);
+    size_t messages = end_data(ctx, session, state);
     if (has_will) will_publish(ctx, session, &w); /* behind the drop: the session itself gets it no more */
     if (has_will) will_end(&w);
     tell_gone(ctx, session, state, state->over ? "lost" : "dropped");
@@ -171,11 +220,10 @@ void session_disconnect(server_ctx *ctx, hmq_slice session, const session_state 
     will_read(ctx, session, &w);
     will_fate fate = fate_of(ctx, &w, how);
     if (how->expiry_s == 0 && fate != WILL_LATER)
-        session_drop_data(ctx, session, true);
+        end_data(ctx, session, state);
     else
         go_away(ctx, session, state, how, &w, fate);
-    if (state->shares && (how->expiry_s > 0 || fate == WILL_LATER))
-        share_give_back(ctx, session, SHARE_QUEUED, (hmq_slice){0});
+    if (state->shares && (how->expiry_s > 0 || fate == WILL_LATER)) share_member_left(ctx, session);
     if (fate == WILL_NOW) will_publish(ctx, session, &w);
     will_end(&w);
     tell_gone(ctx, session, state, how->with_will ? "lost" : "closed");
@@ -229,7 +277,32 @@ static void publish_delayed(server_ctx *ctx, hmq_slice session, const session_st
     will_end(&w);
 }
 
-long long session_do_due(server_ctx *ctx, hmq_slice session) {
+/* Nothing of it goes to others any more. */
+static void end_giving(server_ctx *ctx, hmq_slice session) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
+    if (sv.KeyType(key) == SERVER_HASH) {
+        sv.HashSet(key, SERVER_HASH_CFIELDS, "gives", SERVER_HASH_DELETE, NULL);
+        replicate(ctx, "HDEL", "sc", name, "gives");
+        index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", name);
+    }
+    sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+    session_index_refresh(ctx, index_of(ctx)->opened, session);
+}
+
+/* When to go on (ms since 1970), 0: all is given. */
+static long long give_on(server_ctx *ctx, hmq_slice session, const session_state *state, long long until_ms) {
+    if (is_out_of_memory(ctx)) return sv.Milliseconds() + RETRY_MS;
+    if (share_give_on(ctx, session, state->ending, until_ms)) return sv.Milliseconds() + 1;
+    if (state->ending)
+        session_drop_data(ctx, session, true);
+    else
+        end_giving(ctx, session);
+    return 0;
+}
+
+long long session_do_due(server_ctx *ctx, hmq_slice session, long long until_ms) {
     session_state state;
     long long now_ms = sv.Milliseconds(), again_ms = 0;
     session_state_peek(ctx, session, &state);
@@ -238,6 +311,8 @@ long long session_do_due(server_ctx *ctx, hmq_slice session) {
         session_index_refresh(ctx, index_of(ctx)->opened, session);
     } else if (!session_types_hold(ctx, session)) {
         again_ms = now_ms + WRONG_TYPE_MS;
+    } else if (state.ending || (state.gives && !state.over)) {
+        again_ms = give_on(ctx, session, &state, until_ms);
     } else if (state.has_will && is_out_of_memory(ctx)) {
         again_ms = now_ms + RETRY_MS;
     } else if (state.over) {

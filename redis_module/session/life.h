@@ -8,6 +8,7 @@
  *                   what the module has to do at the end (a will, messages of a share).  Without it: with its keys.
  *     owner_lease   s: its owner beats (session/owner.h), so it does not end as long as that one does
  *     shares        1: it had a shared subscription (routing/share.h); window: the largest that SESSION.FETCH … WINDOW asked for
+ *     ending        1: it is over, and what its groups gave it goes to their other members (routing/share_leave.h)
  *
  * Invariants:
  *  1. From `ends` on nobody finds the session, whether the module has ended it yet or not.
@@ -46,7 +47,13 @@ void session_disconnect(server_ctx *ctx, hmq_slice session, const session_state 
 /* Its owner is gone without a word: all that is queued counts as handed out. */
 void session_lose(server_ctx *ctx, hmq_slice session, const session_state *state);
 
-/* The session is over: its will is published, all that it has is removed.  How many messages those were. */
+/* Does what the session has go in one step?  Not what many messages of its groups are a part of: they go to other members,
+ * some at a time, and the session is `ending` until then.  It has no subscriptions any more, and nobody can open it. */
+bool session_ends_at_once(server_ctx *ctx, hmq_slice session, const session_state *state);
+/* It is ending from now on; its hash has this epoch.  How many messages it has. */
+size_t session_begin_end(server_ctx *ctx, hmq_slice session, const session_state *state, long long epoch);
+
+/* The session is over: its will is published, all that it has is removed, or it is ending.  How many messages those were. */
 size_t session_finish(server_ctx *ctx, hmq_slice session, const session_state *state);
 
 /* Removes the data, and the hash if `whole`; the keys have the right types.  How many messages there were. */
@@ -61,7 +68,8 @@ void session_notify_takeover(server_ctx *ctx, hmq_slice session, long long epoch
 /* ... that it is no more: this was its last epoch. */
 void session_notify_dropped(server_ctx *ctx, hmq_slice session, long long epoch);
 
-/* The deadline of a session has passed.  When to look again (ms since 1970), 0: when the session says so. */
-long long session_do_due(server_ctx *ctx, hmq_slice session);
+/* The deadline of a session has passed.  When to look again (ms since 1970), 0: when the session says so.  Long work ends
+ * at `until_ms`. */
+long long session_do_due(server_ctx *ctx, hmq_slice session, long long until_ms);
 
 #endif

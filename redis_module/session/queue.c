@@ -169,6 +169,7 @@ int session_add_command(server_ctx *ctx, server_string **argv, int argc) {
     server_string *key;
     add_options options;
     if (!args_session_key(&a, &key) || !parse_add(&a, &options)) return SERVER_OK;
+    if (!session_check_ending(ctx, slice_of(key))) return SERVER_OK;
     size_t count = (size_t)(argc - a.at) / (options.expiring ? 2 : 1);
     queue_item small[16];
     queue_item *items = count <= 16 ? small : sv.Alloc(count * sizeof *items);
@@ -252,10 +253,25 @@ static void reply_too_large(server_ctx *ctx, const queue_walked *walked) {
     sv.ReplyWithLongLong(ctx, walked->too_large_id);
 }
 
+/* What goes to other members of a group meanwhile (share.h) is not handed out, nor what is behind it.  Is there something
+ * of that in the range? */
+static bool keep_back(queue *q, queue_range *range) {
+    uint64_t gives = session_facts_read(q->ctx, q->session).gives;
+    if (gives == 0 || range->up_to < gives || queue_last_serial(q) < gives) return false;
+    range->up_to = gives - 1;
+    return true;
+}
+
+/* Is all that the range has kept back? */
+static bool is_kept_back(queue *q, queue_range range) {
+    return keep_back(q, &range) && !queue_any_between(q, range.after, range.up_to);
+}
+
 /* [entries, more, expired], and of a bounded range what was too large. */
 static queue_walked reply_range(queue *q, queue_range range, uint64_t sent, bool packs) {
     entry_reply reply = {q->ctx, sent};
     queue_walked walked;
+    bool keeps = keep_back(q, &range);
     sv.ReplyWithArray(q->ctx, range.bounded ? 4 : 3);
     if (packs) {
         walked = queue_walk(q, range, pack_entry, &reply);
@@ -265,7 +281,7 @@ static queue_walked reply_range(queue *q, queue_range range, uint64_t sent, bool
         walked = queue_walk(q, range, reply_entry, &reply);
         sv.ReplySetArrayLength(q->ctx, (long)walked.visited);
     }
-    sv.ReplyWithLongLong(q->ctx, walked.more || (range.count == 0 && queue_last_serial(q) > range.after));
+    sv.ReplyWithLongLong(q->ctx, walked.more || keeps || (range.count == 0 && queue_last_serial(q) > range.after));
     sv.ReplyWithLongLong(q->ctx, walked.expired);
     if (range.bounded) reply_too_large(q->ctx, &walked);
     return walked;
@@ -314,26 +330,24 @@ static bool parse_fetch(args *a, fetch_options *options) {
 
 static void fetch(queue *q, const fetch_options *options) {
     uint64_t sent = session_facts_read(q->ctx, q->session).sent;
-    if (options->window > 0) {
-        size_t window = (size_t)options->window, in_flight = queue_count_up_to(q, sent, window);
-        size_t room = window - in_flight;
-        share_note_window(q->ctx, q->session, window);
-        queue_range next = {.after = sent,
-                            .up_to = UINT64_MAX,
-                            .sent = sent,
-                            .count = room < (size_t)options->count ? room : (size_t)options->count,
-                            .bytes = (size_t)options->bytes,
-                            .bounded = options->bounded};
-        hand_out(q, next, options->packed);
-        return;
-    }
     queue_range range = {.after = (uint64_t)options->after,
                          .up_to = options->in_flight ? sent : UINT64_MAX,
                          .sent = sent,
                          .count = (size_t)options->count,
                          .bytes = (size_t)options->bytes,
                          .bounded = options->bounded};
-    reply_range(q, range, sent, options->packed);
+    if (options->window > 0) {
+        size_t window = (size_t)options->window, room = window - queue_count_up_to(q, sent, window);
+        share_note_window(q->ctx, q->session, window);
+        range.after = sent;
+        if (room < range.count) range.count = room;
+    }
+    if (range.count > 0 && is_kept_back(q, range))
+        session_reply_giving(q->ctx, q->session);
+    else if (options->window > 0)
+        hand_out(q, range, options->packed);
+    else
+        reply_range(q, range, sent, options->packed);
 }
 
 int session_fetch_command(server_ctx *ctx, server_string **argv, int argc) {

@@ -180,13 +180,13 @@ static void forget_counts(server_ctx *ctx, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     if (sv.KeyType(key) == SERVER_HASH) {
-        int removed =
-            sv.HashSet(key, SERVER_HASH_CFIELDS | SERVER_HASH_COUNT_ALL, "sent", SERVER_HASH_DELETE, "round",
-                       SERVER_HASH_DELETE, "expiring", SERVER_HASH_DELETE, "shares", SERVER_HASH_DELETE, "window",
-                       SERVER_HASH_DELETE, "dropped", SERVER_HASH_DELETE, "qos0_until", SERVER_HASH_DELETE, NULL);
+        int removed = sv.HashSet(key, SERVER_HASH_CFIELDS | SERVER_HASH_COUNT_ALL, "sent", SERVER_HASH_DELETE, "round",
+                                 SERVER_HASH_DELETE, "expiring", SERVER_HASH_DELETE, "shares", SERVER_HASH_DELETE,
+                                 "window", SERVER_HASH_DELETE, "dropped", SERVER_HASH_DELETE, "qos0_until",
+                                 SERVER_HASH_DELETE, "gives", SERVER_HASH_DELETE, NULL);
         if (removed > 0)
-            replicate(ctx, "HDEL", "sccccccc", name, "sent", "round", "expiring", "shares", "window", "dropped",
-                      "qos0_until");
+            replicate(ctx, "HDEL", "scccccccc", name, "sent", "round", "expiring", "shares", "window", "dropped",
+                      "qos0_until", "gives");
         if (removed > 0) index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", name);
         if (removed > 0 && sv.KeyType(key) == SERVER_EMPTY) index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
     }
@@ -283,9 +283,26 @@ static bool ends_with_connection(const session_state *before) {
     return before->connected && before->expiry_s == 0;
 }
 
+/* The former session ends, and with it its connection; the new one is opened when that is done. */
+static int end_before(server_ctx *ctx, hmq_slice session, const session_state *before) {
+    will w;
+    bool given = will_read(ctx, session, &w);
+    long long epoch = session_next_epoch(before->epoch);
+    session_begin_end(ctx, session, before, epoch);
+    if (given) will_publish(ctx, session, &w);
+    will_end(&w);
+    presence what = {.session = session, .owner = before->owner, .epoch = before->epoch, .reason = "taken over"};
+    if (before->connected) presence_tell(ctx, &what);
+    if (before->connected) session_notify_takeover(ctx, session, epoch);
+    return session_reply_giving(ctx, session);
+}
+
 static int open_session(server_ctx *ctx, hmq_slice session, session_state *before, open_options *options) {
+    if (before->ending || (before->gives && !before->connected)) return session_reply_giving(ctx, session);
     if (before->over) {
+        bool at_once = session_ends_at_once(ctx, session, before);
         session_finish(ctx, session, before);
+        if (!at_once) return session_reply_giving(ctx, session);
         session_state_free(before);
         *before = (session_state){.epoch = before->epoch};
     }
@@ -302,6 +319,8 @@ static int open_session(server_ctx *ctx, hmq_slice session, session_state *befor
         options->clean = true;
         present = false;
     }
+    if (before->exists && options->clean && !session_ends_at_once(ctx, session, before))
+        return end_before(ctx, session, before);
     if (before->exists)
         end_former(ctx, session, before, options->clean);
     else if (options->clean)

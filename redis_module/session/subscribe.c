@@ -18,6 +18,7 @@
 #include "routing/replays.h"
 #include "routing/retained_cursors.h"
 #include "routing/share.h"
+#include "routing/share_leave.h"
 #include "routing/share_replay_keys.h"
 #include "session/life.h"
 
@@ -173,6 +174,7 @@ int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
+    if (!session_check_ending(ctx, slice_of(key))) return SERVER_OK;
     int first = a.at, pairs = (argc - first) / 2;
     if ((argc - first) % 2 != 0 || pairs == 0) {
         return reply_error(ctx, ERROR_SYNTAX,
@@ -220,11 +222,13 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
     sv.CloseKey(hash);
     sv.FreeString(NULL, name);
     hmq_slice inner;
+    bool has_left = false;
     for (int i = a.at; i < argc; i++) {
         if (!share_is(slice_of(argv[i]), &inner)) continue;
-        share_give_back(ctx, slice_of(key), SHARE_QUEUED, slice_of(argv[i]));
         share_end_if_left(ctx, slice_of(argv[i]));
+        has_left = true;
     }
+    if (has_left) share_member_left(ctx, slice_of(key));
     return SERVER_OK;
 }
 

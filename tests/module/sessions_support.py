@@ -24,6 +24,7 @@ MAX_PACKET_ID = 65535
 DEFAULT_TTL_S = 604800
 SUBSCRIPTIONS = b"_subscriptions"
 PAGE = 1000
+GIVES_BACK = "are on their way to other members of its groups: try again"
 SESSION_KEY = re.compile(rb"[^{]*\{[^{}]+\}", re.DOTALL)
 
 _tokens = itertools.count(1)
@@ -208,9 +209,18 @@ class Session:
         lease: int | None = None,
         will: "Will | None" = None,
     ) -> Opened:
-        """SESSION.OPEN."""
+        """SESSION.OPEN; again, as clients do it, while what the session gives back is on its way."""
         options = ["OWNER", owner, *(["CLEAN"] if clean else []), *_options(EXPIRY=expiry, LEASE=lease)]
-        return Opened(*self._call("SESSION.OPEN", *options, *(will.words if will else [])))
+
+        def once() -> Opened | None:
+            try:
+                return Opened(*self._call("SESSION.OPEN", *options, *(will.words if will else [])))
+            except redis.exceptions.TryAgainError as error:
+                if GIVES_BACK not in str(error):
+                    raise
+                return None
+
+        return eventually(once, what="the end of what the session gives back")
 
     def touch(self, epoch: int) -> bytes:
         """SESSION.TOUCH."""

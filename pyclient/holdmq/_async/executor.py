@@ -44,7 +44,7 @@ class AsyncExecutor(AsyncLink):
         """
         arguments.instance("command", command, Command)
         if not self.is_cluster:
-            return await self.execute_once(command)
+            return await (self.execute_key(command) if command.scope is Scope.KEY else self.execute_once(command))
         if command.scope is Scope.SLOTS:
             return await self._slots.execute(command)
         if command.scope is Scope.SHARD:

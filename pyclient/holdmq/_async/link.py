@@ -71,13 +71,13 @@ class AsyncLink(NotPickled):
         return command.parse(reply)
 
     async def execute_key(self, command: Command[T]) -> T:
-        """Like `execute_once`, for a command with a key whose slot may be moving."""
+        """Like `execute_once`, for a command with a key: waits while its slot moves, or its session gives messages back."""
         patience = AsyncPatience(self.moving_timeout)
         while True:
             try:
                 return await self.execute_once(command)
             except Exception as error:
-                if not self.is_cluster or not is_moving(error) or not await patience.wait():
+                if not is_moving(error) or not await patience.wait():
                     raise
 
     async def execute_at(self, node: Any, command: Command[T]) -> T:

@@ -45,7 +45,7 @@ class Executor(Link):
         """
         arguments.instance("command", command, Command)
         if not self.is_cluster:
-            return self.execute_once(command)
+            return self.execute_key(command) if command.scope is Scope.KEY else self.execute_once(command)
         if command.scope is Scope.SLOTS:
             return self._slots.execute(command)
         if command.scope is Scope.SHARD:

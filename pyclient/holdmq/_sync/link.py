@@ -72,13 +72,13 @@ class Link(NotPickled):
         return command.parse(reply)
 
     def execute_key(self, command: Command[T]) -> T:
-        """Like `execute_once`, for a command with a key whose slot may be moving."""
+        """Like `execute_once`, for a command with a key: waits while its slot moves, or its session gives messages back."""
         patience = Patience(self.moving_timeout)
         while True:
             try:
                 return self.execute_once(command)
             except Exception as error:
-                if not self.is_cluster or not is_moving(error) or not patience.wait():
+                if not is_moving(error) or not patience.wait():
                     raise
 
     def execute_at(self, node: Any, command: Command[T]) -> T:

@@ -424,3 +424,16 @@ async def test_all_sessions_are_listed_page_by_page(hold: AsyncHoldMQ) -> None:
         (f"c{number}", number % 2 == 0, number + 1) for number in range(5)
     ]
     assert [row.key async for row in hold.sessions(connected=True)] == ["{c0}", "{c2}", "{c4}"]
+
+
+async def test_a_member_that_leaves_its_group_with_much_is_waited_for(hold: AsyncHoldMQ) -> None:
+    member, other = hold.session("member"), hold.session("other")
+    await member.open("b", expiry=600)
+    await member.subscribe("$share/g/t")
+    for _ in range(3000):
+        await hold.topics.publish("t", b"m", qos=1)
+    await other.open("b", expiry=600)
+    await other.subscribe("$share/g/t")
+    await member.close()
+    assert (await member.open("b", expiry=600)).present
+    assert len([entry async for entry in other.entries()]) == 3000

@@ -423,3 +423,16 @@ def test_all_sessions_are_listed_page_by_page(hold: HoldMQ) -> None:
         (f"c{number}", number % 2 == 0, number + 1) for number in range(5)
     ]
     assert [row.key for row in hold.sessions(connected=True)] == ["{c0}", "{c2}", "{c4}"]
+
+
+def test_a_member_that_leaves_its_group_with_much_is_waited_for(hold: HoldMQ) -> None:
+    member, other = hold.session("member"), hold.session("other")
+    member.open("b", expiry=600)
+    member.subscribe("$share/g/t")
+    for _ in range(3000):
+        hold.topics.publish("t", b"m", qos=1)
+    other.open("b", expiry=600)
+    other.subscribe("$share/g/t")
+    member.close()
+    assert (member.open("b", expiry=600)).present
+    assert len([entry for entry in other.entries()]) == 3000

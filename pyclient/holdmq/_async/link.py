@@ -71,7 +71,7 @@ class AsyncLink(NotPickled):
         return command.parse(reply)
 
     async def execute_key(self, command: Command[T]) -> T:
-        """Like `execute_once`, for a command with a key: waits while its slot moves, or its session gives messages back."""
+        """Like `execute_once`, but waits while the slot moves or the session gives messages back."""
         patience = AsyncPatience(self.moving_timeout)
         while True:
             try:

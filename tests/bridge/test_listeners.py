@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 import trustme
 import uvloop
 from wsproto import ConnectionType, WSConnection
@@ -98,6 +99,25 @@ def test_a_certificate_is_an_identity(
     with dial_tls(port, certificates.context()) as connection:
         connection.sendall(packets.connect("c1"))
         assert connection.recv(100) == packets.connack(5)
+
+
+def test_the_session_of_one_certificate_is_not_anothers(
+    server: Server, bridge: MakeBridge, certificates: Certificates, port: Port, client: redis.Redis
+) -> None:
+    required = ["--tls-client-ca", str(certificates.ca), "--tls-client-certificates", "required"]
+    identity = ["--certificate-name", "cn", "--certificate-without-user", "true", "--allow-anonymous", "false"]
+    bridge(server, arguments=secured(certificates, "--tls-port", port, *required, *identity))
+    own, other = (certificates.authority.issue_cert(name, common_name=name) for name in ("device-1", "device-2"))
+
+    def answer(certificate: trustme.LeafCert, *, clean: bool) -> bytes:
+        with dial_tls(port, certificates.context(certificate)) as connection:
+            connection.sendall(packets.connect("c1", clean=clean))
+            return connection.recv(100)
+
+    assert answer(own, clean=False) == packets.connack()
+    assert client.hget("{c1}_session", "identity") == b"user:device-1"
+    assert [answer(other, clean=clean) for clean in (False, True)] == [packets.connack(5)] * 2
+    assert answer(own, clean=False) == packets.connack(present=True)
 
 
 def test_files_that_are_no_certificates_are_named(

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from tests.bridge import packets
+from tests.bridge import packets, packets5
 from tests.bridge.conftest import Connect
-from tests.bridge.talk import Talk
+from tests.bridge.talk import Talk, Talk5
 from tests.support import BridgeProcess, Server, eventually
 
 MakeBridge = Callable[..., BridgeProcess]
@@ -50,6 +50,19 @@ def test_all_retained_messages_come_whatever_a_socket_takes(
     assert [message.topic for message in got] == topics
     assert {(message.qos, message.retain, message.dup) for message in got} == {(qos, True, False)}
     one.expect_nothing()
+
+
+@pytest.mark.parametrize(("count", "size"), [(1000, 500), (10_000, 1000)])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_all_of_them_come_to_a_client_of_mqtt_5(
+    broker: BridgeProcess, server: Server, count: int, size: int, qos: int
+) -> None:
+    topics = retain(server.client(), count, size=size)
+    with Talk5.open(broker.port, "c", properties=packets5.number(packets5.RECEIVE_MAXIMUM, 50)) as one:
+        one.timeout_s = PATIENCE_S
+        assert one.granted(("r/#", qos)) == [qos]
+        assert [one.message().topic for _ in topics] == topics
+        one.expect_nothing()
 
 
 def test_a_client_that_does_not_read_for_a_while_loses_none(broker: BridgeProcess, server: Server) -> None:

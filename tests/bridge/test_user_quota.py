@@ -12,8 +12,9 @@ from holdmq_bridge.auth.store import Store
 from holdmq_bridge.quota import NO_QUOTA, Quota
 from tests.bridge import packets, packets5
 from tests.bridge.talk import Talk, Talk5
+from tests.bridge.test_watching import scrape
 from tests.module.sessions_support import Session, assert_indexes_hold, retained_topics
-from tests.support import BridgeProcess, Server, eventually
+from tests.support import BridgeProcess, Port, Server, eventually
 
 MakeBridge = Callable[..., BridgeProcess]
 SECRET = b"secret"
@@ -105,6 +106,48 @@ def test_a_user_whose_queues_are_full_loses_messages_and_no_other_user_does(
     eventually(lambda: waiting("b1") == 20, what="all messages of the other user")
     assert waiting("a1") + waiting("a2") == 5
     assert client.info("holdmq")["holdmq_user_bytes_full"] > 0
+
+
+def test_a_publisher_is_told_that_the_user_of_a_receiver_has_no_room(
+    server: Server, bridge: MakeBridge, client: redis.Redis
+) -> None:
+    users(client, alice=Quota(queue_bytes=2000), bob=NO_QUOTA)
+    client.config_set("holdmq.session-overflow", "refuse")
+    made = bridge(server)
+    with Talk5.open(made.port, "a1", username="alice", password=SECRET, properties=b"\x11\x00\x00\x02\x58") as talk:
+        talk.granted(("t", 1))
+    with Talk5.open(made.port, "p", username="bob", password=SECRET) as publisher:
+        assert [publisher.told("t", b"x" * 900, pid=pid) for pid in range(1, 4)] == [0, 0, 0x97]
+        publisher.send(packets5.publish("t", b"x" * 900, qos=2, pid=4))
+        assert publisher.read(5).code == 0x97
+        assert publisher.told("other", b"x", pid=5) == 0x10
+
+
+def test_each_quota_has_a_metric(server: Server, bridge: MakeBridge, client: redis.Redis, port: Port) -> None:
+    users(client, alice=Quota(sessions=1, queue_bytes=1000, retained=1))
+    made = bridge(server, arguments=["--metrics-port", str(port.number)])
+    names = [
+        *(f"holdmq_server_user_{name}_total" for name in ("sessions_refused", "retained_refused", "bytes_full")),
+        "holdmq_server_queue_bytes_full_total",
+        "holdmq_bridge_connects_over_quota_total",
+        "holdmq_bridge_refusals_total{code=QUOTA}",
+    ]
+    eventually(lambda: set(names) <= scrape(port).keys(), what="the server's numbers")
+    before = scrape(port)
+    with Talk5.open(made.port, "a1", username="alice", password=SECRET) as alice:
+        alice.granted(("t", 1))
+        with Talk5(made.port) as second:
+            second.send(packets5.connect("a2", username="alice", password=SECRET))
+            assert second.read(2).code == 0x97
+        assert [alice.told(topic, b"1", retain=True, pid=pid) for pid, topic in ((1, "r/1"), (2, "r/2"))] == [
+            0x10,
+            0x97,
+        ]
+        assert alice.told("t", b"x" * 2000, pid=3) == 0x10  # for nobody: it was dropped
+        client.config_set("holdmq.max-queue-bytes", 100)
+        client.execute_command("SESSION.OPEN", "{b}", "OWNER", "b", "EXPIRY", 60)
+        client.execute_command("SESSION.ADD", "{b}", "x" * 200)
+        eventually(lambda: [name for name in names if scrape(port)[name] <= before[name]] == [], what="a count of each")
 
 
 def test_a_quota_holds_from_the_next_connect_on(server: Server, bridge: MakeBridge, client: redis.Redis) -> None:

@@ -193,6 +193,24 @@ def test_packets_in_small_frames_delay_nobody_else(
         assert slowest_connect_s(dial, made.port) < MOST_CONNECT_S
 
 
+def test_small_packets_over_tls_delay_nobody_else(
+    server: Server,
+    bridge: MakeBridge,
+    dial: Connect,
+    dial_raw: Callable[..., Raw],
+    port: Port,
+    certificates: Certificates,
+) -> None:
+    made = bridge(server, arguments=secured(certificates, "--tls-port", port))
+    client = dial_raw(port, context=certificates.context())
+    client.socket.sendall(packets.connect("flood", keep_alive=0))
+    client.expect(packets.connack())
+    flood = Flood(client, packets.publish("t"), reads=False)
+    with flooding(flood):
+        eventually(lambda: flood.sent > 0)
+        assert slowest_connect_s(dial, made.port) < MOST_CONNECT_S
+
+
 @pytest.mark.parametrize("logged_in", [False, True])
 @pytest.mark.parametrize("listener", ["ws", "wss"])
 def test_pings_of_peers_who_do_not_read_cost_no_memory_and_delay_nobody(

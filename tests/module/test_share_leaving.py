@@ -133,8 +133,8 @@ def longest_step_ms(client: redis.Redis) -> float:
 def test_no_step_is_long_while_a_member_leaves(client: redis.Redis) -> None:
     client.config_set("slowlog-log-slower-than", 0)
     client.config_set("latency-monitor-threshold", 1)
-    # Alone on a machine it is 3 ms.  What stands still here now and then is not the server: it was 400 ms each time.
-    assert any(longest_step_ms(client) < 20 for _ in range(4))
+    # Alone on a machine it is 2 ms, and ten times that under a sanitizer; it was 400 ms and more, each time.
+    assert any(longest_step_ms(client) < 100 for _ in range(4))
 
 
 def test_what_waits_for_a_group_stays_in_order_while_its_only_member_leaves_and_comes_back(

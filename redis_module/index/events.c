@@ -9,10 +9,9 @@
  * are loaded is not of the databases that are served. */
 static bool loading_aside;
 
-#define MOST_TOLD 4
 typedef void (*tell_name)(index_t *index, hmq_slice name);
 /* The kinds' functions: many a key of the module's own is written for each message. */
-static tell_name changed[MOST_TOLD], written[MOST_TOLD];
+static tell_name *changed, *written;
 static size_t told_of_changed, told_of_written;
 
 /* ---- keys -------------------------------------------------------------------------------------------------- */
@@ -122,16 +121,20 @@ static void on_async_load(server_ctx *ctx, server_event event, uint64_t sub, voi
     if (index_watched_by.swapped != NULL) index_watched_by.swapped();
 }
 
-static void note_told(tell_name list[MOST_TOLD], size_t *count, tell_name tell) {
-    if (tell != NULL && *count < MOST_TOLD) list[(*count)++] = tell;
+static void note_told(const index_kind *const *kinds) {
+    size_t count = 0;
+    while (kinds[count] != NULL) count++;
+    changed = sv.Calloc(count, sizeof *changed);
+    written = sv.Calloc(count, sizeof *written);
+    for (size_t i = 0; i < count; i++) {
+        if (kinds[i]->changed != NULL) changed[told_of_changed++] = kinds[i]->changed;
+        if (kinds[i]->written != NULL) written[told_of_written++] = kinds[i]->written;
+    }
 }
 
 void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds) {
     index_register(kinds);
-    for (const index_kind *const *kind = kinds; *kind != NULL; kind++) {
-        note_told(changed, &told_of_changed, (*kind)->changed);
-        note_told(written, &told_of_written, (*kind)->written);
-    }
+    note_told(kinds);
     index_scan_new(populated);
     keyspace_start(ctx, (keyspace_listener){on_key_event, on_own_write});
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);

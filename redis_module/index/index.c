@@ -12,6 +12,9 @@ static bool scan_new; /* the module was loaded into a server with keys: a new in
 
 static const index_kind *const *kinds; /* all kinds of entries; ends with NULL */
 
+/* Those of them that have `is_key`, and `used`: names are judged for each event of a key. */
+static const index_kind **of_keys, **of_names;
+
 /* ---- making and freeing ------------------------------------------------------------------------------------ */
 
 index_t *index_new(void) {
@@ -97,16 +100,17 @@ index_watcher index_watched_by;
 
 /* Is the name of a kind that only its refresh can judge? */
 bool index_needs_look(hmq_slice name, bool expired) {
-    for (const index_kind *const *kind = kinds; name.len > 2 && *kind != NULL; kind++) {
-        if ((*kind)->is_key != NULL && !(expired && (*kind)->foresees_expiry) && (*kind)->is_key(name)) return true;
+    if (name.len <= 2) return false;
+    for (const index_kind *const *kind = of_keys; *kind != NULL; kind++) {
+        if ((*kind)->is_key(name)) return !(expired && (*kind)->foresees_expiry);
     }
     return false;
 }
 
 static void refresh(server_ctx *ctx, index_t *index, const char *text, size_t len) {
     hmq_slice name = {(const uint8_t *)text, len};
-    for (const index_kind *const *kind = kinds; *kind != NULL; kind++) {
-        if ((*kind)->is_key != NULL && (*kind)->is_key(name)) (*kind)->refresh(ctx, index, name);
+    for (const index_kind *const *kind = of_keys; *kind != NULL; kind++) {
+        if ((*kind)->is_key(name)) (*kind)->refresh(ctx, index, name);
     }
 }
 
@@ -115,9 +119,7 @@ void index_doubt(index_t *index, hmq_slice name) {
 }
 
 void index_name_used(server_ctx *ctx, index_t *index, hmq_slice name, index_use use) {
-    for (const index_kind *const *kind = kinds; *kind != NULL; kind++) {
-        if ((*kind)->used != NULL) (*kind)->used(ctx, index, name, use);
-    }
+    for (const index_kind *const *kind = of_names; *kind != NULL; kind++) (*kind)->used(ctx, index, name, use);
 }
 
 /* A key of any type may have come to be under this name. */
@@ -219,7 +221,14 @@ index_t *index_rebuild(server_ctx *ctx) {
 }
 
 void index_register(const index_kind *const *all) {
-    kinds = all;
+    size_t count = 1, keys = 0, names = 0;
+    for (kinds = all; all[count - 1] != NULL;) count++;
+    of_keys = sv.Calloc(count, sizeof *of_keys); /* one more than there can be: each ends with NULL */
+    of_names = sv.Calloc(count, sizeof *of_names);
+    for (const index_kind *const *kind = all; *kind != NULL; kind++) {
+        if ((*kind)->is_key != NULL) of_keys[keys++] = *kind;
+        if ((*kind)->used != NULL) of_names[names++] = *kind;
+    }
 }
 
 const index_kind *const *index_kinds(void) {

@@ -102,7 +102,7 @@ index_watcher index_watched_by;
 bool index_needs_look(hmq_slice name, bool expired) {
     if (name.len <= 2) return false;
     for (const index_kind *const *kind = of_keys; *kind != NULL; kind++) {
-        if ((*kind)->is_key(name)) return !(expired && (*kind)->foresees_expiry);
+        if (!(expired && (*kind)->foresees_expiry) && (*kind)->is_key(name)) return true;
     }
     return false;
 }

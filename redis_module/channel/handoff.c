@@ -35,6 +35,7 @@ static note *due, **due_end = &due;
 static note *waiting; /* inside MULTI: one for each client and kind */
 static bool settling;
 static uint64_t turns; /* of the event loop, while notes are due */
+static long patterns_asked; /* what pattern_count said; -1: nobody has asked */
 
 /* ---- notes ------------------------------------------------------------------------------------------------- */
 
@@ -143,9 +144,9 @@ static void note_due(note *n, bool in_transaction) {
 }
 
 /* Something is to be given, or may be before a transaction comes to the subscription. */
-static bool may_be_given(push_kind kind, server_string *name) {
-    if (kind == PUSH_PATTERN) return true;
-    if (keeps_any(slice_of(name))) return push_channel_subscribers(kind, name) == 0;
+static bool may_be_given(server_string *name) {
+    if (keeps_any(slice_of(name)))
+        return push_pattern_count() == 0 && push_channel_subscribers(PUSH_CHANNEL, name) == 0;
     const hmq_rule *rule = channel_rule_of(slice_of(name));
     return rule != NULL && rule->hold == HMQ_HOLD_UNHEARD && !rule->last; /* what is kept then nobody has heard */
 }
@@ -153,10 +154,10 @@ static bool may_be_given(push_kind kind, server_string *name) {
 /* Without the client's id only a newcomer to an empty channel can be told from the others. */
 static void note_unknown(push_kind kind, server_string **names, int count) {
     if (kind == PUSH_SHARD || !settings.delivers) return;
-    if (push_pattern_count() != 0) return;
+    if (kind == PUSH_PATTERN && (channel_index_keeps_nothing() || push_pattern_count() != 0)) return;
     note *n = note_new(0, kind, count > 1);
     for (int i = 0; i < count; i++) {
-        if (may_be_given(kind, names[i])) add_name(n, names[i]);
+        if (kind == PUSH_PATTERN || may_be_given(names[i])) add_name(n, names[i]);
     }
     if (n->count > 0)
         note_due(n, false);
@@ -240,17 +241,23 @@ static void serve(note *n, int db) {
     remember_heard(n);
 }
 
+/* Asked once for all notes that are settled together. */
+static long pattern_count(void) {
+    if (patterns_asked < 0) patterns_asked = push_pattern_count();
+    return patterns_asked;
+}
+
 /* The new one must be the only one that a publish would reach. */
 static bool serve_unknown(note *n) {
     bool served = false;
     receiver to = {0, n->kind, NULL};
-    long patterns = push_pattern_count();
-    if (n->kind == PUSH_PATTERN && patterns == (long)n->count) {
+    if (n->kind == PUSH_PATTERN && pattern_count() == (long)n->count) {
         walk_begin_unknown(sv.GetSelectedDb(detached), n->names, n->count);
         served = true;
     }
-    for (size_t i = 0; i < n->count && n->kind != PUSH_PATTERN && patterns == 0; i++) {
-        if (!keeps_any(slice_of(n->names[i])) || push_channel_subscribers(n->kind, n->names[i]) != 1) continue;
+    for (size_t i = 0; i < n->count && n->kind != PUSH_PATTERN; i++) {
+        if (!keeps_any(slice_of(n->names[i])) || pattern_count() != 0) continue;
+        if (push_channel_subscribers(n->kind, n->names[i]) != 1) continue;
         give_channel(&to, n->names[i]);
         served = true;
     }
@@ -299,6 +306,7 @@ void handoff_before_sleep(void) {
 void handoff_settle(bool final) {
     if (due == NULL || settling) return;
     settling = true; /* giving runs commands, which come here again */
+    patterns_asked = -1;
     for (note **at = &due; *at != NULL;) {
         note *n = *at;
         if (settle(n, final)) {

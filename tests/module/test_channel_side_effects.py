@@ -129,6 +129,22 @@ def test_it_is_refused_for_lack_of_memory_and_nobody_hears_it(client: redis.Redi
     assert client.dbsize() == 0
 
 
+def test_a_script_in_which_it_is_refused_ends_there_and_a_transaction_goes_on(
+    client: redis.Redis, raw: MakeRaw
+) -> None:
+    connection = raw()
+    answers(connection, ["SET", "a", "v"], ["SET", "b", "v"], ["MULTI"], ["DEL", "a"], ["PUBLISH", "ch", "m"])
+    client.config_set("maxmemory", 1)
+    [[deleted, refusal]] = answers(connection, ["EXEC"])
+    script = "redis.call('DEL', KEYS[1]) {}('PUBLISH', 'ch', 'm') return redis.call('EXISTS', KEYS[1])"
+    for call, kept in (("redis.pcall", 0), ("redis.call", "-OOM")):
+        [reply] = answers(connection, ["EVAL", script.format(call), 1, "b"])
+        assert reply == kept or str(reply).startswith(str(kept))
+    client.config_set("maxmemory", 0)
+    assert (deleted, refusal[:4]) == (1, "-OOM")
+    assert client.exists("a", "b", LIST) == 0
+
+
 def test_it_is_refused_where_the_server_refuses_writes(client: redis.Redis) -> None:
     client.config_set("min-replicas-to-write", 1)
     with pytest.raises(redis.ResponseError, match="NOREPLICAS"):

@@ -14,6 +14,7 @@ import pytest
 
 from tests.module.channels_support import set_policies
 from tests.support import Server, ServerKind, embedded_kinds
+from tests.support.ports import reserve_port
 
 server_kinds = embedded_kinds
 
@@ -21,7 +22,7 @@ FOLDER = Path(__file__).parents[2] / "build" / "libraries"  # tools/libraries.sh
 TIMEOUT_S = 220
 RESULT = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (?:\[\d+\] )?(\S+)", re.MULTILINE)
 
-# Folder, words for pytest.  Tests left out of channels_redis want a server on port 6379.
+# Folder, words for pytest.  Tests left out of channels_redis want a server on port 6379, those of python-socketio none.
 SUITES = {
     "redis-py": ("redis-8.1.0", ["--redis-url={url}/0", "-m", "not onlycluster", "tests/test_pubsub.py"]),
     "redis-py, asyncio": (
@@ -32,17 +33,29 @@ SUITES = {
         "channels_redis-4.3.0",
         ["tests/test_pubsub.py", "tests/test_core.py", "-k", "not message_expiry"],
     ),
+    "python-socketio": ("python_socketio-5.18.1", ["tests/common/test_admin.py", "tests/async/test_admin.py"]),
 }
+CONFTESTS = {"python-socketio": Path(__file__).parent / "python" / "socketio_manager.py"}
 
 
 def results(server: Server, suite: str, folder: Path) -> dict[str, str]:
     """The result of each test of a suite."""
     name, words = SUITES[suite]
     shutil.copytree(FOLDER / "suites" / name, folder)
-    for path in (folder / "tests").glob("*.py"):
-        path.write_text(path.read_text().replace("localhost:6379", f"127.0.0.1:{server.port}"))
+    if suite in CONFTESTS:
+        shutil.copy(CONFTESTS[suite], folder / "conftest.py")
+    with reserve_port() as port:
+        for path in (folder / "tests").rglob("*.py"):
+            text = path.read_text().replace("localhost:6379", f"127.0.0.1:{server.port}")
+            path.write_text(text.replace("8900", str(port.number)))
+        return run(server, words, folder)
+
+
+def run(server: Server, words: list[str], folder: Path) -> dict[str, str]:
+    """The result of each test that the words name."""
     command = [str(FOLDER / "venv" / "bin" / "python"), "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
+    environment["SOCKETIO_REDIS"] = server.url
     done = subprocess.run(
         [*command, *(word.format(url=server.url) for word in words)],
         cwd=folder,

@@ -31,7 +31,8 @@ from tests.support.server import CRASH_MARKS
 LOG_LINES_SHOWN = 60
 CRASH_LINES_SHOWN = 120
 
-# Where the timeout of a test (pyproject.toml) does not end it, because what was started cannot be cancelled.
+# Where the timeout of a test (pyproject.toml) does not end it, because what was started cannot be cancelled.  Twice its
+# timeout for a test with a longer one of its own.
 HANG_S = 240
 HANG_STATUS = 70
 
@@ -61,7 +62,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """End the process of a test that hangs though its timeout fired; its servers end with it."""
-    watchdog = threading.Timer(HANG_S, _end_process, [item.nodeid])
+    own = item.get_closest_marker("timeout")
+    watchdog = threading.Timer(max(HANG_S, 2 * own.args[0] if own else 0), _end_process, [item.nodeid])
     watchdog.daemon = True
     watchdog.start()
     try:

@@ -178,11 +178,13 @@ def fresh_cluster(server_kind: ServerKind, tmp_path: Path) -> Iterator[Callable[
 
 @pytest.fixture
 def fresh_sentinel(tmp_path: Path) -> Iterator[Callable[[Server], SentinelProcess]]:
-    """Makes a running sentinel for a primary that has a replica; one in a test."""
+    """Makes a running sentinel for a primary that has a replica."""
     sentinels: list[SentinelProcess] = []
 
     def make(primary: Server) -> SentinelProcess:
-        sentinel = SentinelProcess(primary, tmp_path)
+        folder = tmp_path / f"sentinel-{len(sentinels)}"
+        folder.mkdir()
+        sentinel = SentinelProcess(primary, folder)
         sentinels.append(sentinel)
         _running.append(sentinel)
         sentinel.start()

@@ -43,7 +43,6 @@ from holdmq_bridge.auth.verdict import ANONYMOUS
 from holdmq_bridge.logs import Log
 from holdmq_bridge.reasons import Reason
 from holdmq_bridge.settings import Settings
-from holdmq_bridge.target import Target
 from holdmq_bridge.waiting import Line
 
 if TYPE_CHECKING:
@@ -141,9 +140,8 @@ class Gate:
         self._unanswered_bytes = 0
         self._turn: asyncio.Handle | None = None  # the next look at the line
         self._release: asyncio.Handle | None = None  # the next part of those who were held
-        target = Target.parse(settings.redis)
         self.authenticator = Authenticator(
-            target.client,
+            bridge.link.client,
             settings,
             local_only=is_loopback(settings.host) and not settings.proxy_protocol,
             on_change=self._changed,

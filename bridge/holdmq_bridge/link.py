@@ -23,6 +23,7 @@ import random
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import hiredis
+from redis.asyncio import Redis
 
 from holdmq_bridge.backoff import Backoff
 from holdmq_bridge.command import Argument, Reply, error_code
@@ -154,6 +155,10 @@ class Link:
         self.up = False
         self.connections = 0
         self.losses = 0
+
+    def client(self) -> Redis:
+        """An ordinary client of the server; of all the Sentinels that are followed one is enough for it."""
+        return self._target.client(None if self._sentinels is None else self._sentinels.primary)
 
     # ---- life ------------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ from holdmq.core.engine import Loudest, Traffic
 from holdmq_bridge.backoff import Backoff
 from holdmq_bridge.logs import Log
 from holdmq_bridge.reasons import Ending, Reason
-from holdmq_bridge.target import Target
 
 if TYPE_CHECKING:
     from holdmq_bridge.bridge import Bridge
@@ -64,7 +63,7 @@ class Reporter:
         self._interval_s = interval_s
         self._expires_s = max(1, round(interval_s * INTERVALS))
         self._key = PREFIX + bridge.name
-        self._client: Any = Target.parse(bridge.settings.redis).client()
+        self._client: Any = bridge.link.client()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)

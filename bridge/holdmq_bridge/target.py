@@ -8,20 +8,37 @@ redis-py reads the URLs and asks the Sentinels, so that the bridge understands e
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 
 from holdmq._password import with_password
 
 _SENTINEL = "sentinel://"
 _CLIENT_TIMEOUT_S = 5.0
+
+FindPrimary = Callable[[], Awaitable[tuple[str, int]]]
+
+
+class _FoundElsewhere(Sentinel):
+    """Asks no Sentinel itself: somebody follows them all."""
+
+    def __init__(self, find: FindPrimary) -> None:
+        super().__init__([])  # type: ignore[no-untyped-call]
+        self._find = find
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        """As redis-py's; whoever asks takes a MasterNotFoundError for a connection that failed."""
+        try:
+            return await self._find()
+        except OSError as error:
+            raise MasterNotFoundError(f"{service_name}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +125,12 @@ class Target:
         host, port = address or (self.host, self.port)
         await loop.create_connection(factory, host, port, ssl=ssl.create_default_context() if self.tls else None)
 
-    def client(self) -> Redis:
-        """An ordinary asyncio client of this server; its replies are bytes."""
+    def client(self, find: FindPrimary | None = None) -> Redis:
+        """An ordinary asyncio client of this server; its replies are bytes.
+
+        Args:
+            find: tells where the primary is, in place of the Sentinels of the URL; may raise OSError.
+        """
         options: dict[str, Any] = {
             "username": self.username,
             "password": self.password,
@@ -119,9 +140,8 @@ class Target:
             "retry": Retry(NoBackoff(), 0),  # a subscription that is lost has to be noticed
         }
         if self.sentinels:
-            found: Redis = Sentinel(self.sentinels, socket_timeout=_CLIENT_TIMEOUT_S).master_for(
-                self.service, **options
-            )
+            asked = _FoundElsewhere(find) if find else Sentinel(self.sentinels, socket_timeout=_CLIENT_TIMEOUT_S)
+            found: Redis = asked.master_for(self.service, **options)
             return found
         if self.path is not None:
             return Redis(unix_socket_path=self.path, **options)

@@ -130,6 +130,34 @@ def test_a_publisher_that_rests_for_its_rate_goes_on_after_a_failover(
     publisher.finish()
 
 
+def test_a_sentinel_that_the_url_does_not_name_is_enough(
+    fresh_server: MakeServer, fresh_sentinel: MakeSentinel, bridge: MakeBridge, dial: Connect
+) -> None:
+    primary = fresh_server()
+    replica = fresh_server(replica_of=primary)
+    named, other = fresh_sentinel(primary), fresh_sentinel(primary)
+    eventually(lambda: named.knows(1, 1), FAILOVER_S, "Sentinels that know each other")
+    made = bridge(f"sentinel://127.0.0.1:{named.port}/{SERVICE}", arguments=QUICK)
+    eventually(other.is_followed, FAILOVER_S, "a bridge that follows the other Sentinel, too")
+    named.kill()
+    away = dial(made.port, "away", clean=False)
+    away.subscribe(("n", 1))
+    away.disconnect()
+    publisher = Publisher(made.port, "n")
+    publisher.start()
+    publisher.wait_for_more(RATE)
+    _wait_until_it_has_all(replica, primary)
+    other.fail_over()
+    eventually(partial(other.names, replica), FAILOVER_S, "a Sentinel that names the new primary")
+    publisher.wait_for_more(RATE)
+    last = publisher.finish()
+    away = dial(made.port, "away", clean=False, present=True)
+    away.timeout_s = 30.0
+    assert_complete(read_until(away, last), last)
+    assert replica.client().exists("{away}_subscriptions") == 1
+    assert "ending a client" not in made.log_text()
+
+
 def test_with_wait_replicas_nothing_is_lost_to_a_replica_that_lags_when_it_is_promoted(
     fresh_server: MakeServer, fresh_sentinel: MakeSentinel, bridge: MakeBridge, dial: Connect
 ) -> None:

@@ -69,6 +69,15 @@ class SentinelProcess:
             self._process.kill()
         self._port.release()
 
+    def kill(self) -> None:
+        """Ends it as a crash would."""
+        self._process.kill()
+
+    def is_followed(self) -> bool:
+        """Whether somebody subscribes to its announcements."""
+        with self._client() as client:
+            return any(int(one["sub"]) + int(one["psub"]) > 0 for one in client.client_list())
+
     def log_text(self) -> str:
         """What it printed."""
         return self._process.log_text()

@@ -194,6 +194,24 @@ def test_a_bridge_whose_server_takes_no_writes_is_alive_and_not_ready(
     eventually(lambda: readiness(port)[0] == 200, 10, "a bridge that is ready again")
 
 
+def test_a_bridge_whose_server_has_become_a_replica_is_not_ready(
+    fresh_server: MakeServer, bridge: MakeBridge, dial: Connect, port: Port
+) -> None:
+    server = fresh_server()
+    made = bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
+    sender = dial(made.port, "c1")
+    with server.client() as client:
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")  # nobody is there
+        sender.send(packets.publish("a", b"1", qos=1, pid=1))
+        eventually(lambda: readiness(port)[0] == 503, 10, "a bridge that is not ready")
+        assert get(port, "/livez")[0] == 200
+        assert get(port, "/healthz")[0] == 503
+        eventually(lambda: scrape(port)["holdmq_bridge_server_up"] == 0, 10, "a bridge that has left the replica")
+        client.execute_command("REPLICAOF", "NO", "ONE")
+    sender.expect(packets.puback(1))
+    eventually(lambda: readiness(port)[0] == 200, 10, "a bridge that is ready again")
+
+
 def test_refusals_are_counted_by_code_and_make_the_bridge_unready(
     fresh_server: MakeServer, bridge: MakeBridge, dial: Connect, port: Port
 ) -> None:

@@ -234,7 +234,7 @@ test-asan: core build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbin
 		$(BIN)/pytest -n $(WORKERS) --dist worksteal tests/module $(ARGS)
 
 .PHONY: storm storm-asan
-storm: core module ## ten minutes of MQTT clients while bridges and server are killed and stopped: nothing may be lost
+storm: core module build/mqtt_load ## ten minutes of MQTT clients while bridges and server are killed and stopped: nothing may be lost
 	$(BIN)/python -m tests.system.mqtt_storm $(ARGS)
 
 storm-asan: core build/asan/holdmq.so build/asan/no_deepbind.so ## the same with the module under address and undefined-behaviour sanitizer

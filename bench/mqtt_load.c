@@ -45,6 +45,7 @@ static const char usage_text[] =
     "  --persistent            sessions that outlive their connections; otherwise clean ones\n"
     "  --prefix TEXT           of client ids and topics: letters, digits, - and _ (load)\n"
     "  --keep-alive SECONDS    0: off (0)\n"
+    "  --opening N             connections under way at the same time (64)\n"
     "  --gather SECONDS        between two looks at the connections at least: fewer, larger reads and writes (0)\n"
     "  --timeout SECONDS       without a packet (30)\n"
     "  --watch PID             a process whose CPU time is measured along; may be repeated\n";
@@ -115,6 +116,7 @@ enum load_option {
     O_PERSISTENT,
     O_PREFIX,
     O_KEEP_ALIVE,
+    O_OPENING,
     O_GATHER,
     O_TIMEOUT,
     O_WATCH,
@@ -143,6 +145,7 @@ static const struct option long_options[] = {
     {"persistent", 0, NULL, O_PERSISTENT},
     {"prefix", 1, NULL, O_PREFIX},
     {"keep-alive", 1, NULL, O_KEEP_ALIVE},
+    {"opening", 1, NULL, O_OPENING},
     {"gather", 1, NULL, O_GATHER},
     {"timeout", 1, NULL, O_TIMEOUT},
     {"watch", 1, NULL, O_WATCH},
@@ -183,6 +186,7 @@ static void take_option(load_options *options, int option, const char *name, con
     case O_PERSISTENT: options->clean = false; break;
     case O_PREFIX: options->prefix = checked_prefix(text); break;
     case O_KEEP_ALIVE: options->keep_alive_s = (uint32_t)whole(name, text, 0, 65535); break;
+    case O_OPENING: options->opening = (uint32_t)whole(name, text, 1, LOAD_MAX_CLIENTS); break;
     case O_GATHER: options->gather_s = amount(name, text); break;
     case O_TIMEOUT: options->timeout_s = amount(name, text); break;
     case O_WATCH: watch(options, name, text); break;
@@ -221,6 +225,7 @@ static load_options read_options(int count, char **arguments) {
         .payload_bytes = 62,
         .window = 100,
         .behind = 1000,
+        .opening = LOAD_OPENING,
         .duration_s = 5,
         .timeout_s = 30,
     };

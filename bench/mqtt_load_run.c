@@ -10,11 +10,10 @@
 
 #include "mqtt_load_traffic.h"
 
-#define MAX_OPENING 64 /* connections under way at the same time: a listening socket's queue is short */
 #define LOOK_NS (NS_PER_S / 20) /* conditions are looked at this often at least */
 #define TICK_NS (NS_PER_S / 10000) /* messages that become due within a tick are sent together */
 #define LINGER_NS (NS_PER_S / 10) /* for duplicates, when all has arrived */
-#define LEAVE_NS (5 * NS_PER_S) /* for the broker to close connections that were given up */
+#define LEAVE_NS (5 * NS_PER_S) /* for the broker to close connections that were given up; --timeout if that is more */
 
 static volatile sig_atomic_t told_to_stop;
 
@@ -70,7 +69,8 @@ static bool open_all(load_job *load, load_client *clients, uint32_t count) {
     uint32_t begun = 0, ready_before = load->ready_count;
     load->net.last_packet_ns = load_now_ns();
     while (load->ready_count - ready_before < count) {
-        while (begun < count && begun - (load->ready_count - ready_before) < MAX_OPENING && !load->net.failed)
+        while (begun < count && begun - (load->ready_count - ready_before) < load->options->opening &&
+               !load->net.failed)
             load_client_open(load, &clients[begun++]);
         ping_some(load);
         if (!step(load, UINT64_MAX)) {
@@ -84,7 +84,8 @@ static bool open_all(load_job *load, load_client *clients, uint32_t count) {
 
 static bool leave_all(load_job *load, load_client *clients, uint32_t count) {
     uint32_t left_over = load->open_count > count ? load->open_count - count : 0;
-    uint64_t deadline = load_now_ns() + LEAVE_NS;
+    uint64_t patience = as_ns(load->options->timeout_s);
+    uint64_t deadline = load_now_ns() + (patience > LEAVE_NS ? patience : LEAVE_NS);
     for (uint32_t i = 0; i < count; i++) load_client_leave(load, &clients[i]);
     while (load->open_count > left_over && load_now_ns() < deadline && !load->net.failed)
         (void)net_step(&load->net, smaller(deadline, load_now_ns() + LOOK_NS));

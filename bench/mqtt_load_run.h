@@ -10,6 +10,7 @@
 #define LOAD_MAX_PAYLOAD_BYTES 16000
 #define LOAD_MAX_PREFIX_BYTES 64
 #define LOAD_MAX_CLIENTS 100000
+#define LOAD_OPENING 64 /* by default: a listening socket's queue is short */
 
 typedef enum load_pattern {
     LOAD_PAIRS,   /* publisher i to topic i to subscriber i */
@@ -37,6 +38,7 @@ typedef struct load_options {
     uint32_t behind; /* messages of one publisher that its subscribers (their mean) have not got; 0: any number */
     uint32_t receive_maximum; /* of the subscribers, 5.0; 0: not said */
     uint32_t keep_alive_s;
+    uint32_t opening; /* connections under way at the same time */
     double rate; /* messages published per second by all; 0: as fast as the windows let */
     double warm_up_s;
     double duration_s;

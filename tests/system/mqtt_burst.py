@@ -1,26 +1,24 @@
 """Thousands of clients that connect at once are all let in, however low the rate of connects.
 
-    python -m tests.system.mqtt_burst --raw 5000 --mqttjs 1000 --rate 500
+    make storm ARGS=--burst        5,000 raw clients and 1,000 of MQTT.js
 
 Raw clients are sockets that send a CONNECT and wait; MQTT.js clients have their default options.  A raw client whose
 connection is closed is counted as refused and stays away.
 """
 
-import argparse
 import contextlib
 import resource
 import selectors
 import socket
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.bridge import packets
-from tests.support import BridgeProcess, Server, ServerKind, embedded_kinds
+from tests.support import BridgeProcess, Server, ServerKind
 from tests.system.mqtt_comeback import HOST, Asker, NodeFleet
 
+COUNTS = 5000, 1000
 LONGEST_S = 60.0
 SPARE_FILES = 200
 SERVER_SETTINGS = ["appendfsync always"]
@@ -97,26 +95,3 @@ def run(
             say(f"{len(answered)} of {mqttjs_count} MQTT.js clients answered after {time.monotonic() - begun:.1f} s")
             found += [f"{len(missing)} MQTT.js clients never came"] if missing else []
         return found
-
-
-def main() -> int:
-    """Status 0 if everybody was let in."""
-    parser = argparse.ArgumentParser(prog="python -m tests.system.mqtt_burst", description=str(__doc__).split("\n")[0])
-    parser.add_argument("--raw", type=int, default=5000, help="raw clients (5000)")
-    parser.add_argument("--mqttjs", type=int, default=1000, help="MQTT.js clients (1000)")
-    parser.add_argument("--rate", type=int, default=2000, help="connection_rate of the bridge (2000)")
-    given = parser.parse_args()
-
-    def say(line: str) -> None:
-        sys.stdout.write(line + "\n")
-
-    with tempfile.TemporaryDirectory(prefix="burst-") as folder:
-        options = ["--connection-rate", str(given.rate), "--log-level", "WARNING"]
-        counts = given.raw, given.mqttjs
-        found = run(embedded_kinds()[0], Path(folder), counts, options, say)
-    sys.stdout.write(("\n".join(found) if found else "everybody was let in") + "\n")
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -14,8 +14,12 @@ machine's scheduler decides what they meet, so that the same seed is the same we
 
 The server syncs its append-only file before each reply: only then may a SIGKILL not take what was acknowledged.
 
-With --failover it is another test: planned failovers every 20 s (failover_storm.py).  With --away real clients have to
-come back after two minutes without a server (mqtt_comeback.py).
+Other tests, on the servers that HOLDMQ_TEST_SERVERS names:
+
+    --failover   planned failovers every 20 s (failover_storm.py)
+    --away       real clients come back after two minutes without a server (mqtt_comeback.py)
+    --burst      6,000 clients connect at once (mqtt_burst.py)
+    --drain      after a restart 5,000 clients get what was stored for them (mqtt_drain.py)
 
 With --lost-primary there are a replica and a Sentinel, and in each phase the primary is lost for good:
 
@@ -27,6 +31,7 @@ With --lost-primary there are a replica and a Sentinel, and in each phase the pr
 import argparse
 import asyncio
 import contextlib
+import os
 import random
 import re
 import sys
@@ -40,9 +45,9 @@ from typing import Any
 
 import redis
 
-from tests.support import BridgeProcess, Server, embedded_kinds
+from tests.support import BridgeProcess, Server, ServerKind, embedded_kinds, selected_kinds
 from tests.support.eventually import eventually
-from tests.system import failover_storm, mqtt_comeback
+from tests.system import failover_storm, mqtt_burst, mqtt_comeback, mqtt_drain
 from tests.system.mqtt_abuse import storm as abused
 from tests.system.mqtt_faults import Fault, Target, carry_out, schedule, with_failover
 from tests.system.mqtt_fleet import CALM_TIMEOUT_S, FIRST_ID, POLL_S, SHARED, Fleet
@@ -312,6 +317,45 @@ class Storm:
         self.ledger.note("faults", what)
 
 
+Say = Callable[[str], None]
+
+
+def _failovers(kind: ServerKind, directory: Path, seconds: float, say: Say) -> list[str]:
+    failovers = max(1, round(seconds / FAILOVER_EVERY_S))
+    return failover_storm.run(kind, directory, failovers=failovers, pause_s=FAILOVER_EVERY_S, say=say)
+
+
+OTHERS: dict[str, tuple[str, Callable[[ServerKind, Path, float, Say], list[str]]]] = {
+    "failover": ("planned failovers instead, one every 20 s", _failovers),
+    "away": (
+        "no storm: real clients, and a server that is away for 120 s",
+        lambda kind, directory, _, say: mqtt_comeback.run(kind, directory, AWAY_S, say),
+    ),
+    "burst": (
+        "no storm: 6,000 clients connect at once, 1,000 of them MQTT.js",
+        lambda kind, directory, _, say: mqtt_burst.run(kind, directory, mqtt_burst.COUNTS, (), say),
+    ),
+    "drain": (
+        "no storm: 5,000 clients get 20 messages each after a restart",
+        lambda kind, directory, _, say: mqtt_drain.run(kind, directory, say),
+    ),
+}
+"""What else can be asked for, in place of the storm."""
+
+
+def _others(asked: list[str], directory: Path, seconds: float, say: Say) -> list[str]:
+    """Runs what was asked for on each server."""
+    kinds = selected_kinds() if os.environ.get("HOLDMQ_TEST_SERVERS") else embedded_kinds()
+    found = []
+    for name in asked:
+        for kind in kinds:
+            say(f"{name} on {kind.name}")
+            folder = directory / f"{name}-{kind.name}"
+            folder.mkdir(parents=True, exist_ok=True)
+            found += [f"{name} on {kind.name}: {what}" for what in OTHERS[name][1](kind, folder, seconds, say)]
+    return found
+
+
 def main() -> int:
     """The long run; status 0 if nothing was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.system.mqtt_storm", description=str(__doc__).split("\n")[0])
@@ -322,16 +366,14 @@ def main() -> int:
     parser.add_argument("--publishers", type=int, default=Plan.publishers, help="how many (10)")
     parser.add_argument("--directory", type=Path, help="for logs and data (a new one, kept if something is found)")
     parser.add_argument("--workers", type=int, default=Plan.workers, help="processes of each bridge (1)")
-    parser.add_argument("--failover", action="store_true", help="planned failovers instead, one every 20 s")
-    parser.add_argument(
-        "--away", action="store_true", help="no storm: real clients, and a server that is away for 120 s"
-    )
     parser.add_argument(
         "--lost-primary", action="store_true", help="in each phase the primary is lost, its replica promoted"
     )
     parser.add_argument(
         "--abuse", action="store_true", help="no faults: a quiet pair beside clients that do their worst"
     )
+    for name, (help_text, _) in OTHERS.items():
+        parser.add_argument(f"--{name}", dest="others", action="append_const", const=name, default=[], help=help_text)
     given = parser.parse_args()
     seed = given.seed or str(random.SystemRandom().randrange(1_000_000))
     phases = max(1, round(given.seconds / given.phase_seconds))
@@ -348,16 +390,8 @@ def main() -> int:
         found = abused(directory, given.seconds, say)
         say("\n".join(found) if found else "the quiet pair stayed quick and lost nothing")
         return 1 if found else 0
-    if given.away:
-        found = mqtt_comeback.run(embedded_kinds()[0], directory, AWAY_S, say)
-        say("\n".join(found) if found else "everybody came back")
-        return 1 if found else 0
-    if given.failover:
-        failovers = max(1, round(given.seconds / FAILOVER_EVERY_S))
-        kind = embedded_kinds()[0]
-        found = failover_storm.run(kind, directory, failovers=failovers, pause_s=FAILOVER_EVERY_S, say=say)
-    else:
-        found = Storm(plan, directory, say).run()
+    others = given.others
+    found = _others(others, directory, given.seconds, say) if others else Storm(plan, directory, say).run()
     say("\n".join(found) if found else "nothing was lost, doubled or out of order")
     return 1 if found else 0
 

@@ -275,6 +275,11 @@ bench: core module build/jemalloc.stamp ## what is claimed to be fast, each besi
 bench-guest: core module build/jemalloc.stamp test-servers ## what the module costs an application: GET and SET, 12 alternations of two servers; ARGS=--instructions: counted with valgrind
 	$(BIN)/python -m bench.guest $(ARGS)
 
+.PHONY: bench-counters
+bench-counters: core module build/mqtt_load ## what the counters of each client cost the bridge, in instructions counted with valgrind
+	bash tools/needed.sh valgrind
+	$(BIN)/python -m bench.counters $(ARGS)
+
 bench-pipeline: venv-pipeline core module build/java.stamp build/jemalloc.stamp ## the Spark pipeline beside redis-py, and what its archive reads for a filter
 	$(BIN)/python -m bench.pipeline $(ARGS)
 

@@ -14,6 +14,7 @@ declare -A groups=(
     [build]="gcc python venv headers"
     [test]="redis mosquitto-clients mosquitto node npm jemalloc"
     [pipeline]="java chromium"
+    [compose]="docker docker-compose debootstrap mosquitto-clients"
 )
 declare -A packages=(
     [gcc]="gcc libc6-dev" [python]=python3 [venv]=python3-venv [headers]=python3-dev
@@ -21,6 +22,7 @@ declare -A packages=(
     [node]=nodejs [npm]=npm [jemalloc]=libjemalloc2
     [tcl]=tcl8.6
     [java]=openjdk-17-jre-headless [chromium]=chromium-headless-shell
+    [docker]=docker.io [docker-compose]=docker-compose [debootstrap]=debootstrap [valgrind]=valgrind
 )
 
 have() { command -v "$1" >/dev/null; }
@@ -54,6 +56,12 @@ have_java() {
 }
 # The same names for which tests/pipeline/test_audit.py looks.
 have_chromium() { have chromium-headless-shell || have chromium || have google-chrome; }
+# With another daemon nobody needs that of Debian.
+have_docker() { have docker && { have dockerd || docker version >/dev/null 2>&1; }; }
+# 1.29, the program of its own: the plugin comes from tools/compose-plugin.sh.
+have_docker-compose() { have docker-compose; }
+have_debootstrap() { have debootstrap; }
+have_valgrind() { have valgrind && have callgrind_control; }
 
 needs=()
 for word in "$@"; do

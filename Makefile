@@ -130,6 +130,13 @@ test-libraries: core module test-servers build/libraries/.installed build/node-s
 	$(BIN)/pytest -n $(WORKERS) tests/system/test_libraries.py tests/libraries $(ARGS)
 	$(BIN)/python -m tests.libraries.node_suites
 
+# The whole image, twice: with each of the two programs that read the compose file.
+.PHONY: test-compose
+test-compose: core ## the image and docker-compose.yml, with a Docker daemon, or one of its own as root
+	bash tools/needed.sh compose
+	bash tools/compose-plugin.sh build/compose-plugin
+	bash tools/docker.sh build/docker $(BIN)/pytest tests/compose $(ARGS)
+
 lock-libraries: .cache/uv/bin/uv ## renew tests/libraries/python/requirements.lock (needs the network)
 	$(UV_COMPILE) $(ARGS) tests/libraries/python/requirements.in -o tests/libraries/python/requirements.lock
 
@@ -145,7 +152,7 @@ test: ## all tests, on every server under test; goes on after a part that fails,
 
 .PHONY: test-rest
 test-rest: core module test-servers build/node/.installed build/libraries/.installed build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## all tests but those of the pipeline, or those of TESTS
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline $(TESTS) $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline --ignore=tests/compose $(TESTS) $(ARGS)
 
 .PHONY: test-elsewhere
 test-elsewhere: ## the demo and a test with PostgreSQL, in a copy whose path has a space, below a folder that others may not enter

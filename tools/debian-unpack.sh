@@ -1,13 +1,13 @@
 #!/bin/bash
 # Unpacks packages of Debian 12 into a folder of their own; nothing is installed, no root is needed.
 #
-#   tools/debian-unpack.sh FOLDER [--with-libraries] PACKAGE...
+#   tools/debian-unpack.sh FOLDER [--suite SUITE] [--with-libraries] PACKAGE...
 #
-# FOLDER/root then has what the packages would put into /.  With --with-libraries also the libraries that they ask for,
-# and theirs in turn, but for the C library (the system's own serves) and LLVM (100 MB, for compiling queries).  apt's
-# own sources, lists and package states are neither read nor written; what else apt is told on this machine (a proxy,
-# say) holds.  Done once: a folder that is complete is left as it is; remove it to fetch anew.  Safe to run twice at the
-# same time.
+# FOLDER/root then has what the packages would put into /.  SUITE is another release of Debian (trixie).  With
+# --with-libraries also the libraries that they ask for, and theirs in turn, but for the C library (the system's own
+# serves) and LLVM (100 MB, for compiling queries).  apt's own sources, lists and package states are neither read nor
+# written; what else apt is told on this machine (a proxy, say) holds.  Done once: a folder that is complete is left as it
+# is; remove it to fetch anew.  Safe to run twice at the same time.
 set -euo pipefail
 
 die() {
@@ -15,10 +15,14 @@ die() {
     exit 1
 }
 
-[ $# -ge 2 ] || die "expected: tools/debian-unpack.sh FOLDER [--with-libraries] PACKAGE..."
+[ $# -ge 2 ] || die "expected: tools/debian-unpack.sh FOLDER [--suite SUITE] [--with-libraries] PACKAGE..."
 folder=$1
 shift
-libraries=
+suite=bookworm libraries=
+if [ "$1" = --suite ]; then
+    suite=$2
+    shift 2
+fi
 if [ "$1" = --with-libraries ]; then
     libraries=yes
     shift
@@ -41,7 +45,7 @@ rm -rf "$work" "$folder"
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/apt/{lists,archives}/partial "$work"/{debs,root}
 : >"$work/apt/status"
-echo "deb [signed-by=$keyring] http://deb.debian.org/debian bookworm main" >"$work/apt/sources.list"
+echo "deb [signed-by=$keyring] http://deb.debian.org/debian $suite main" >"$work/apt/sources.list"
 options=(
     -o Dir::Etc::SourceList="$work/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
     -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null -o Dir::State="$work/apt" -o Dir::State::Lists="$work/apt/lists"
@@ -49,7 +53,7 @@ options=(
     -o Acquire::Languages=none
 )
 printf 'Fetching from Debian: %s\n' "$*"
-apt-get -qq "${options[@]}" update </dev/null || die "apt-get update failed for Debian bookworm"
+apt-get -qq "${options[@]}" update </dev/null || die "apt-get update failed for Debian $suite"
 
 closure=()
 if [ -n "$libraries" ]; then

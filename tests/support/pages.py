@@ -44,6 +44,7 @@ RUN_BY = {
     ("docs/getting-started.md", "sh"): _SHELL,
     ("docs/getting-started.md", "text output"): _SHELL,
     ("docs/install.md", "sh"): _SHELL,
+    ("docs/install.md", "sh compose"): "tests/compose/test_stack.py",
     ("docs/monitoring.md", "text output"): "tests/bridge/test_page_monitoring.py",
     ("docs/mqtt.md", "sh"): _SHELL,
     ("docs/mqtt-access.md", "sh"): _SHELL,
@@ -73,7 +74,6 @@ NOT_RUN = {
     ("README.md", "sudo apt-get install"): "changes the system; tools/needed.sh installs the same packages in CI",
     ("docs/getting-started.md", "python3 -m venv"): "needs a package index and serves for ever; `make wheels` tries it",
     ("docs/install.md", "python3 -m venv holdmq"): "needs a package index that has the wheel; `make wheels` tries it",
-    ("docs/install.md", "openssl rand -hex 24"): "needs a Docker daemon; tests/system/test_container.py has the rest",
 }
 """Page and beginning of a block that no test can run, and why."""
 

@@ -154,9 +154,14 @@ test: ## all tests, on every server under test; goes on after a part that fails,
 test-rest: core module test-servers build/node/.installed build/libraries/.installed build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## all tests but those of the pipeline, or those of TESTS
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline --ignore=tests/compose $(TESTS) $(ARGS)
 
-.PHONY: test-elsewhere
+.PHONY: test-elsewhere test-as-user
 test-elsewhere: ## the demo and a test with PostgreSQL, in a copy whose path has a space, below a folder that others may not enter
 	bash tools/elsewhere.sh demo test-pipeline PIPELINE_TESTS=tests/pipeline/test_postgres.py
+
+# As a user who may not become root: what is missing has to be named, and a full disk is a bound on the size of files.
+OF_A_USER = tests/system/test_tools.py tests/bridge/test_full_disk.py tests/bridge/test_serve.py tests/system/test_pages.py
+test-as-user: ## as root: the demo and some tests as the user nobody, in such a copy
+	bash tools/elsewhere.sh --user nobody demo test TESTS="$(OF_A_USER)"
 
 PIPELINE_TESTS ?= tests/pipeline
 # One process: all of its tests share one Spark, which uses the cores by itself.

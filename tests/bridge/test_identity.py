@@ -168,7 +168,7 @@ def test_what_was_queued_under_other_rights_is_not_delivered(
         assert alice.message().payload == b"read me"
         eventually(lambda: client.hkeys("{c1}_subscriptions") == [b"open/#"])
         eventually(lambda: client.zcard("{c1}_messages") == 1)  # what is not sent does not hold up the queue
-    told = [json.loads(line) for line in made.log_text().splitlines() if "a queued message is not sent" in line]
+    told = [json.loads(line) for line in made.log_text().splitlines() if "a queued message is withheld" in line]
     assert [(line["client"], line["user"], line["topic"]) for line in told] == [("c1", "alice", "secret/0")]
 
 

@@ -110,7 +110,7 @@ def test_the_page_says_it_of_each_class_too() -> None:
         "AsyncHistoryProducer",
         "AsyncProducer",
     }, "the row of a form says: and their asyncio forms"
-    assert "what it hands out but for the rows below" in section
+    assert "its objects except for the rows below" in section
 
 
 # --- Processes --------------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def methods() -> Iterator[tuple[type, str]]:
     """The public methods that take something, but for those that the package has for itself."""
     for kind in OBJECTS:
         for name, function in inspect.getmembers(kind, inspect.isfunction):
-            is_internal = "for this package alone" in (function.__doc__ or "")
+            is_internal = "For use by HoldMQ only" in (function.__doc__ or "")
             if not name.startswith("_") and not is_internal and len(inspect.signature(function).parameters) > 1:
                 yield kind, name
 

@@ -46,6 +46,7 @@ class NodeFleet:
     """MQTT.js clients in one process."""
 
     def __init__(self, port: int, folder: Path) -> None:
+        assert (NODE_FOLDER / "node_modules" / "mqtt").is_dir(), "no MQTT.js: run `make build/node/.installed`"
         self._log = (folder / "node.log").open("wb")
         self._process = subprocess.Popen(
             [program("node"), str(NODE_SCRIPT), str(port)],

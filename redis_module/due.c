@@ -7,6 +7,7 @@
 #include "index/sessions.h"
 #include "history/learn.h"
 #include "history/retain.h"
+#include "routing/fan_out.h"
 #include "routing/share_turn.h"
 #include "session/life.h"
 #include "session/owner.h"
@@ -67,6 +68,7 @@ static void tick(server_ctx *ctx, void *data) {
         index_t *index = index_of(ctx);
         if (serves && !served) owner_regain_all(index->opened);
         if (serves && stood_still) owner_stood_still(index->opened);
+        if (serves) fan_out_resume(index_of(ctx));
         if (serves && share_do_waiting(ctx, index_of(ctx), begun_ms + SLICE_MS)) left = true;
         if (serves && history_retain(ctx, index_of(ctx))) left = true;
         if (serves && do_database(ctx, begun_ms + SLICE_MS)) left = true;

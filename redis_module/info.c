@@ -4,11 +4,12 @@
 #include "index/index.h"
 #include "index/sessions.h"
 #include "queue/totals.h"
+#include "routing/fan_out.h"
 #include "channel/dryrun.h"
 
 /* Over all databases. */
 typedef struct index_totals {
-    size_t sessions, away, filters, trie_nodes, trie_bytes, retained, held, stale; /* away: opened, not connected */
+    size_t sessions, away, filters, trie_nodes, trie_bytes, retained, held, stale, fan_outs; /* away: opened, not connected */
 } index_totals;
 
 static index_totals count_all(void) {
@@ -24,6 +25,7 @@ static index_totals count_all(void) {
         totals.retained += sv.DictSize(index->retained_keys);
         totals.held += sv.DictSize(index->held);
         totals.stale += sv.DictSize(index->stale);
+        totals.fan_outs += fan_out_count(index).fan_outs;
     }
     return totals;
 }
@@ -60,6 +62,8 @@ static void add_counters(server_info_ctx *info) {
     FIELD(handed_over);
     FIELD(handoffs_cancelled);
     FIELD(topic_published);
+    FIELD(fan_outs);
+    FIELD(fan_outs_delayed);
     FIELD(topic_stored);
     FIELD(topic_pushed);
     FIELD(pushed_headers);
@@ -110,6 +114,7 @@ static void add_index(server_info_ctx *info) {
     sv.InfoAddFieldULongLong(info, "retained_topics", totals.retained);
     sv.InfoAddFieldULongLong(info, "held_lists", totals.held);
     sv.InfoAddFieldULongLong(info, "names_to_look_at", totals.stale);
+    sv.InfoAddFieldULongLong(info, "fan_outs_pending", totals.fan_outs);
     sv.InfoAddFieldULongLong(info, "index_rebuilds", counters.index_rebuilds);
 }
 

@@ -18,6 +18,7 @@
 #include "history/kind.h"
 #include "history/live.h"
 #include "history/ticks.h"
+#include "routing/fan_out.h"
 #include "routing/push_budget.h"
 #include "routing/retained_cursors.h"
 #include "routing/share_replay_keys.h"
@@ -96,6 +97,7 @@ static const index_kind *const kinds[] = {
     &index_sessions_kind,
     &session_facts_kind,
     &retained_cursors_kind,
+    &fan_outs_kind,
     &history_kind,
     &share_replays_kind,
     &owners_kind,
@@ -113,6 +115,7 @@ static void on_end_of_turn(server_ctx *ctx) {
     push_budget_before_sleep();
     drain_before_sleep();
     retained_cursors_before_sleep();
+    fan_out_before_sleep();
     walk_before_sleep();
     store_before_sleep();
     slots_before_sleep();
@@ -123,7 +126,7 @@ static void on_end_of_turn(server_ctx *ctx) {
 
 /* Is there something to do at the end of later turns?  (On a node of a cluster there always may be.) */
 static bool has_more(void) {
-    return can.cluster || handoff_pending() || drain_any() || walk_any() || retained_cursors_any_due() || sweep_any() ||
+    return can.cluster || handoff_pending() || drain_any() || walk_any() || retained_cursors_any_due() || fan_out_any_due() || sweep_any() ||
            store_any_claimed() || (timers_are_stopped() && !shutting_down);
 }
 

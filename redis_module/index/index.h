@@ -25,6 +25,7 @@
 typedef struct session_index session_index;
 typedef struct usage usage;
 typedef struct history_stores history_stores;
+typedef struct fan_outs fan_outs;
 
 typedef struct index {
     hmq_trie *filters; /* subscriber: indexed_session *, or a share, tagged; options: packed (index/subscription.h) */
@@ -32,6 +33,7 @@ typedef struct index {
     server_dict *retained; /* the topics, in the order of index/retained_topics.h -> server_string * of the key */
     server_dict *retained_keys; /* key -> retained_entry * */
     server_dict *cursors; /* session key -> what it is still to be handed of them (routing/retained_cursors.h) */
+    fan_outs *fan_outs; /* publishes that are delivered in steps (routing/fan_out.h) */
     server_dict *held; /* channel -> kinds of its keys, one bit each (index/channels.h) */
     server_dict *claimed; /* channels whose names the application uses, without a mark for it yet */
     server_dict *shares; /* $share/<group>/<filter> -> share (index/shares.h) */

@@ -15,6 +15,7 @@
 #include "server/args.h"
 #include "server/errors.h"
 #include "routing/delivery.h"
+#include "routing/fan_out.h"
 #include "routing/publish.h"
 #include "routing/publish_producer.h"
 #include "routing/publish_slots.h"
@@ -134,6 +135,7 @@ static bool follows(server_ctx *ctx, const mpublish *m, uint64_t last) {
 static void publish_all(server_ctx *ctx, mpublish *m, uint64_t last) {
     long long reached = 0;
     size_t known = 0, at;
+    fan_out_command_begin();
     while (known < m->count && m->by.id != NULL && m->messages[known].number <= last) known++;
     for (at = known; at < m->count; at++) {
         const hmq_record *record = &m->messages[at].record;
@@ -144,6 +146,7 @@ static void publish_all(server_ctx *ctx, mpublish *m, uint64_t last) {
         reached += sessions;
     }
     gather_settle(ctx);
+    fan_out_command_end();
     if (m->by.id != NULL && at > known) {
         m->by.chunk = (long long)m->messages[at - 1].number;
         publish_producer_note(ctx, &m->by);

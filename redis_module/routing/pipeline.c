@@ -19,6 +19,7 @@
 #include "server/errors.h"
 #include "index/session_fence.h"
 #include "routing/delivery.h"
+#include "routing/fan_out.h"
 #include "routing/publish.h"
 
 #define PUBLISHES_MAX 1024
@@ -183,7 +184,9 @@ int topic_pipeline_command(server_ctx *ctx, server_string **argv, int argc) {
     server_string *user;
     bool is_judged = access_is_restricted(ctx, false, &user);
     if (user != NULL) sv.FreeString(NULL, user);
+    fan_out_command_begin();
     publish_all(ctx, is_judged);
+    fan_out_command_end();
     reply_all(ctx);
     return SERVER_OK;
 }

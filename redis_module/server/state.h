@@ -58,6 +58,8 @@ struct counters {
     unsigned long long handed_over; /* messages given to new subscribers */
     unsigned long long handoffs_cancelled; /* subscriptions that were rejected or gone before the hand-off */
     unsigned long long topic_published;
+    unsigned long long fan_outs; /* publishes that were delivered in steps (routing/fan_out.h) */
+    unsigned long long fan_outs_delayed; /* publishes refused for now, because too many of those are pending */
     unsigned long long topic_stored; /* messages put into session queues */
     unsigned long long topic_refused; /* sessions that could not be served: wrong types, no room */
     unsigned long long topic_pushed; /* deliveries heard by an inbox listener */

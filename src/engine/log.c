@@ -31,7 +31,7 @@
 
 /* A publish that goes to many sessions takes the server long: one command is to make about so many copies, so that others
  * get their turn. */
-#define PIPELINE_COPIES 4096
+#define PIPELINE_COPIES 1024
 #define PIPELINE_LEAST 8 /* of publishes in one command, even then */
 
 /* ---- runs ---- */

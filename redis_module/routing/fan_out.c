@@ -1,0 +1,491 @@
+/* fan_out.c - publishes that are delivered in steps: their hashes, what is remembered of these, and the steps. */
+#include "routing/fan_out.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/hash.h"
+#include "server/errors.h"
+#include "server/keyspace.h"
+#include "server/replication.h"
+#include "server/turns.h"
+#include "index/check.h"
+#include "queue/queue.h"
+#include "routing/quota.h"
+
+#define DIRECT_COST 256U   /* of deliveries in the step of one publish */
+#define COMMAND_COST 2048U /* of those in the step of a command of many */
+#define CHUNK_COST 128U
+#define BYTES_PER_COST 16384U /* so many bytes of a message take as long as one more delivery */
+#define STEP_NS 1000000LL
+
+#define FAN_OUTS_MAX 256U
+#define OWN_CHUNKS_MAX 128U
+#define RECORD_BYTES_MAX (64U << 20) /* of all pending messages, or of one */
+
+#define PREFIX "holdmq:fan-out:"
+#define PREFIX_LEN (sizeof PREFIX - 1)
+#define NAME_LEN (PREFIX_LEN + 16)
+#define RECORD_FIELD "record"
+
+#define TOPIC_BUCKETS 256U
+
+typedef struct fan_out {
+    server_string *name, *topic;
+    uint64_t owner; /* a hash of the user, or of the client, that published */
+    size_t chunks;  /* left */
+    size_t record_bytes;
+} fan_out;
+
+struct fan_outs {
+    server_dict *by_name;            /* in the order of the publishes */
+    uint32_t topics[TOPIC_BUCKETS];  /* how many there are, by the hash of their topic */
+    size_t chunks, record_bytes;     /* of all */
+    unsigned long long last_number;
+    uint64_t last_owner; /* whose chunk was delivered last */
+};
+
+/* ---- in memory --------------------------------------------------------------------------------------------- */
+
+static uint64_t hash_of(hmq_slice text) {
+    static const hmq_hash_seed seed = {0, 0};
+    return hmq_hash_text(&seed, (const char *)text.data, text.len);
+}
+
+static uint32_t *bucket_of(fan_outs *all, hmq_slice topic) {
+    return &all->topics[hash_of(topic) % TOPIC_BUCKETS];
+}
+
+static bool is_name(hmq_slice name) {
+    return name.len == NAME_LEN && memcmp(name.data, PREFIX, PREFIX_LEN) == 0;
+}
+
+static fan_out *find(const fan_outs *all, hmq_slice name) {
+    return sv.DictGetC(all->by_name, (void *)(uintptr_t)name.data, name.len, NULL);
+}
+
+static void forget(fan_outs *all, fan_out *f) {
+    hmq_slice name = slice_of(f->name);
+    (*bucket_of(all, slice_of(f->topic)))--;
+    all->chunks -= f->chunks;
+    all->record_bytes -= f->record_bytes;
+    sv.DictDelC(all->by_name, (void *)(uintptr_t)name.data, name.len, NULL);
+    sv.FreeString(NULL, f->name);
+    sv.FreeString(NULL, f->topic);
+    sv.Free(f);
+}
+
+static uint64_t owner_of(const index_t *index, hmq_slice client_id) {
+    hmq_slice identity = quota_of_client(index, client_id).identity;
+    return identity.len > 0 ? hash_of(identity) : client_id.len > 0 ? hash_of(client_id) : 0;
+}
+
+static void remember(index_t *index, hmq_slice name, const hmq_record *record, size_t record_bytes, size_t chunks) {
+    fan_outs *all = index->fan_outs;
+    fan_out *f = sv.Calloc(1, sizeof *f);
+    *f = (fan_out){.name = sv.CreateString(NULL, (const char *)name.data, name.len),
+                   .topic = sv.CreateString(NULL, (const char *)record->topic.data, record->topic.len),
+                   .owner = owner_of(index, record->publisher),
+                   .chunks = chunks,
+                   .record_bytes = record_bytes};
+    sv.DictSetC(all->by_name, (void *)(uintptr_t)name.data, name.len, f);
+    (*bucket_of(all, record->topic))++;
+    all->chunks += chunks;
+    all->record_bytes += record_bytes;
+    unsigned long long number = strtoull((const char *)slice_of(f->name).data + PREFIX_LEN, NULL, 16);
+    if (number > all->last_number) all->last_number = number;
+}
+
+/* Is a fan-out of this topic pending that was published before `than` (NULL: at all)? */
+static bool has_earlier(const fan_outs *all, hmq_slice topic, const fan_out *than) {
+    if (all->topics[hash_of(topic) % TOPIC_BUCKETS] == (than == NULL ? 0 : 1)) return false;
+    server_dict_iter *iter = sv.DictIteratorStartC(all->by_name, "^", NULL, 0);
+    void *value;
+    size_t len;
+    bool found = false;
+    while (!found && sv.DictNextC(iter, &len, &value) != NULL && value != than) {
+        hmq_slice other = slice_of(((const fan_out *)value)->topic);
+        found = other.len == topic.len && memcmp(other.data, topic.data, topic.len) == 0;
+    }
+    sv.DictIteratorStop(iter);
+    return found;
+}
+
+fan_out_pending fan_out_count(const index_t *index) {
+    return (fan_out_pending){sv.DictSize(index->fan_outs->by_name), index->fan_outs->chunks};
+}
+
+/* ---- which publishes --------------------------------------------------------------------------------------- */
+
+static struct {
+    bool runs;
+    size_t cost; /* of what it delivered so far */
+} command;
+
+void fan_out_command_begin(void) {
+    command.runs = true;
+    command.cost = 0;
+}
+
+void fan_out_command_end(void) {
+    command.runs = false;
+}
+
+static size_t cost_of(const hmq_record *record) {
+    return 1 + hmq_record_size(record) / BYTES_PER_COST;
+}
+
+static size_t most_in_chunk(const hmq_record *record) {
+    size_t most = CHUNK_COST / cost_of(record);
+    return most < 1 ? 1 : most;
+}
+
+bool fan_out_takes(const index_t *index, const hmq_record *record, size_t sessions) {
+    if (can.cluster || sessions == 0) return false;
+    if (sv.DictSize(index->fan_outs->by_name) > 0 && has_earlier(index->fan_outs, record->topic, NULL)) return true;
+    size_t cost = sessions * cost_of(record);
+    bool is_wide = cost > DIRECT_COST || (command.runs && command.cost + cost > COMMAND_COST);
+    if (is_wide && sessions > 1) return true;
+    command.cost += cost;
+    return false;
+}
+
+static size_t chunks_of(const fan_outs *all, uint64_t owner) {
+    server_dict_iter *iter = sv.DictIteratorStartC(all->by_name, "^", NULL, 0);
+    size_t chunks = 0, len;
+    void *value;
+    while (sv.DictNextC(iter, &len, &value) != NULL) {
+        const fan_out *f = value;
+        if (f->owner == owner) chunks += f->chunks;
+    }
+    sv.DictIteratorStop(iter);
+    return chunks;
+}
+
+bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *record, size_t sessions) {
+    const fan_outs *all = index->fan_outs;
+    size_t pending = sv.DictSize(all->by_name);
+    if (pending == 0 || record->publisher.len == 0) return true;
+    size_t more = sessions / most_in_chunk(record) + 1, own = chunks_of(all, owner_of(index, record->publisher));
+    bool has_room = pending < FAN_OUTS_MAX && all->record_bytes + hmq_record_size(record) <= RECORD_BYTES_MAX &&
+                    (own == 0 || own + more <= OWN_CHUNKS_MAX);
+    if (has_room) return true;
+    counters.fan_outs_delayed++;
+    reply_error(ctx, ERROR_QUEUEFULL, "%zu publishes to many sessions are still being delivered: try again a little later",
+                pending);
+    return false;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------- */
+
+static bool wake_pending, due;
+
+static void on_wake(void *data) {
+    (void)data;
+    wake_pending = false; /* that the loop turned is all that was wanted */
+}
+
+static void wake(void) {
+    due = true;
+    if (!wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
+}
+
+static void add_pair(fan_out_writer *w, server_string *field, server_string *value) {
+    if (w->pair_count + 2 > w->pair_room) {
+        w->pair_room = w->pair_room == 0 ? 32 : w->pair_room * 2;
+        w->pairs = sv.Realloc(w->pairs, w->pair_room * sizeof *w->pairs);
+    }
+    w->pairs[w->pair_count++] = field;
+    w->pairs[w->pair_count++] = value;
+}
+
+void fan_out_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq_record *record) {
+    *w = (fan_out_writer){.ctx = ctx, .index = index, .record = record, .most = most_in_chunk(record)};
+    size_t size = hmq_record_size(record);
+    uint8_t *bytes = sv.Alloc(size);
+    hmq_record_encode(record, bytes, size);
+    server_string *field = sv.CreateString(NULL, RECORD_FIELD, sizeof RECORD_FIELD - 1);
+    add_pair(w, field, sv.CreateString(NULL, (const char *)bytes, size));
+    sv.Free(bytes);
+}
+
+static void put(fan_out_writer *w, const void *bytes, size_t len) {
+    if (w->bytes + len > w->room) {
+        w->room = (w->bytes + len) * 2;
+        w->chunk = sv.Realloc(w->chunk, w->room);
+    }
+    if (len > 0) memcpy(w->chunk + w->bytes, bytes, len);
+    w->bytes += len;
+}
+
+static void put_number(fan_out_writer *w, uint32_t number) {
+    uint8_t bytes[4] = {(uint8_t)number, (uint8_t)(number >> 8), (uint8_t)(number >> 16), (uint8_t)(number >> 24)};
+    put(w, bytes, sizeof bytes);
+}
+
+static void end_chunk(fan_out_writer *w) {
+    server_string *field = sv.CreateStringFromLongLong(NULL, (long long)(w->pair_count / 2));
+    add_pair(w, field, sv.CreateString(NULL, (const char *)w->chunk, w->bytes));
+    w->bytes = w->sessions = 0;
+}
+
+/* In a chunk: a byte with QoS (bits 0-1) and retain flag (bit 2); length and bytes of the session's key; how many
+ * identifiers, and these.  Numbers have 4 bytes, little endian. */
+#define RETAIN_BIT 4U
+
+void fan_out_add(fan_out_writer *w, const indexed_session *session, const delivery_how *how) {
+    hmq_slice key = slice_of(session->key);
+    uint8_t flags = (uint8_t)(how->qos | (how->retain ? RETAIN_BIT : 0));
+    put(w, &flags, 1);
+    put_number(w, (uint32_t)key.len);
+    put(w, key.data, key.len);
+    put_number(w, (uint32_t)how->identifier_count);
+    for (size_t i = 0; i < how->identifier_count; i++) put_number(w, how->identifiers[i]);
+    if (++w->sessions == w->most) end_chunk(w);
+}
+
+void fan_out_end(fan_out_writer *w) {
+    if (w->sessions > 0) end_chunk(w);
+    fan_outs *all = w->index->fan_outs;
+    server_string *name = sv.CreateStringPrintf(NULL, PREFIX "%016llx", all->last_number + 1);
+    server_key *hash = sv.OpenKey(w->ctx, name, SERVER_READ | SERVER_WRITE);
+    if (sv.KeyType(hash) != SERVER_EMPTY) sv.DeleteKey(hash); /* somebody else's: the name is the module's own */
+    for (size_t i = 0; i < w->pair_count; i += 2) sv.HashSet(hash, SERVER_HASH_NONE, w->pairs[i], w->pairs[i + 1], NULL);
+    sv.CloseKey(hash);
+    replicate(w->ctx, "HSET", "sv", name, w->pairs, w->pair_count);
+    index_notify(w->ctx, SERVER_NOTIFY_HASH, "hset", name);
+    remember(w->index, slice_of(name), w->record, hmq_record_size(w->record), w->pair_count / 2 - 1);
+    counters.fan_outs++;
+    for (size_t i = 0; i < w->pair_count; i++) sv.FreeString(NULL, w->pairs[i]);
+    sv.FreeString(NULL, name);
+    sv.Free(w->pairs);
+    sv.Free(w->chunk);
+    turns_wanted();
+    wake();
+}
+
+/* ---- delivering -------------------------------------------------------------------------------------------- */
+
+typedef struct reader {
+    const uint8_t *at, *end;
+} reader;
+
+static bool read_number(reader *r, uint32_t *number) {
+    if (r->end - r->at < 4) return false;
+    *number = (uint32_t)r->at[0] | (uint32_t)r->at[1] << 8 | (uint32_t)r->at[2] << 16 | (uint32_t)r->at[3] << 24;
+    r->at += 4;
+    return true;
+}
+
+/* One session of a chunk.  The caller frees the identifiers.  False: the bytes are not what this module writes. */
+static bool read_target(reader *r, hmq_slice *key, delivery_how *how, uint32_t **identifiers) {
+    uint32_t len, count;
+    *identifiers = NULL;
+    if (r->at == r->end || (*r->at & ~(RETAIN_BIT | 3U)) != 0 || (*r->at & 3U) == 3) return false;
+    *how = (delivery_how){.qos = *r->at & 3U, .retain = (*r->at & RETAIN_BIT) != 0};
+    r->at++;
+    if (!read_number(r, &len) || (size_t)(r->end - r->at) < len) return false;
+    *key = (hmq_slice){r->at, len};
+    r->at += len;
+    if (!read_number(r, &count) || (size_t)(r->end - r->at) / 4 < count) return false;
+    if (count > 0) *identifiers = sv.Alloc(count * sizeof **identifiers);
+    for (uint32_t i = 0; i < count; i++) read_number(r, &(*identifiers)[i]);
+    how->identifiers = *identifiers;
+    how->identifier_count = count;
+    return true;
+}
+
+static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, message *m) {
+    reader r = {chunk.data, chunk.data + chunk.len};
+    hmq_slice key;
+    delivery_how how;
+    uint32_t *identifiers;
+    index_pin(index, INDEX_SESSIONS);
+    queue_words_begin();
+    while (read_target(&r, &key, &how, &identifiers)) {
+        const indexed_session *session = sv.DictGetC(index->sessions, (void *)(uintptr_t)key.data, key.len, NULL);
+        if (session != NULL && index_session_lives(ctx, index, session)) deliver(ctx, session, m, &how);
+        sv.Free(identifiers);
+    }
+    sv.Free(identifiers);
+    queue_words_end(ctx);
+    index_unpin(index, INDEX_SESSIONS);
+}
+
+/* Takes the message and its last chunk out of the hash.  False: it holds none. */
+static bool take_chunk(server_ctx *ctx, fan_outs *all, fan_out *f, server_string **record, server_string **chunk) {
+    server_string *field = NULL;
+    *record = *chunk = NULL;
+    server_key *hash = sv.OpenKey(ctx, f->name, SERVER_READ | SERVER_WRITE);
+    size_t left = sv.KeyType(hash) == SERVER_HASH ? sv.ValueLength(hash) : 0;
+    if (left > 1) {
+        field = sv.CreateStringFromLongLong(NULL, (long long)left - 1);
+        sv.HashGet(hash, SERVER_HASH_NONE, field, chunk, NULL);
+        sv.HashGet(hash, SERVER_HASH_CFIELDS, RECORD_FIELD, record, NULL);
+    }
+    bool is_usable = *chunk != NULL && *record != NULL, is_last = left <= 2 || !is_usable;
+    if (!is_last) sv.HashSet(hash, SERVER_HASH_NONE, field, SERVER_HASH_DELETE, NULL);
+    sv.CloseKey(hash);
+    if (is_last) {
+        if (left > 0) keyspace_drop(ctx, sv.HoldString(NULL, f->name));
+        forget(all, f);
+    } else {
+        replicate(ctx, "HDEL", "ss", f->name, field);
+        index_notify(ctx, SERVER_NOTIFY_HASH, "hdel", f->name);
+        all->chunks--;
+        f->chunks--;
+    }
+    if (field != NULL) sv.FreeString(NULL, field);
+    return is_usable;
+}
+
+static bool has_expired(const hmq_record *record) {
+    return record->expires_ms > 0 && record->expires_ms <= sv.Milliseconds() && !hmq_record_is_for_now(record);
+}
+
+static void step(server_ctx *ctx, index_t *index, fan_out *f) {
+    server_string *bytes, *chunk;
+    hmq_record record;
+    index->fan_outs->last_owner = f->owner;
+    if (take_chunk(ctx, index->fan_outs, f, &bytes, &chunk)) {
+        hmq_slice text = slice_of(bytes);
+        if (hmq_record_decode(text.data, text.len, &record) == 0 && !has_expired(&record)) {
+            message m;
+            message_begin(&m, &record, record.time_ms);
+            deliver_chunk(ctx, index, slice_of(chunk), &m);
+            message_end(&m);
+        }
+    }
+    if (bytes != NULL) sv.FreeString(NULL, bytes);
+    if (chunk != NULL) sv.FreeString(NULL, chunk);
+}
+
+/* The first of the next owner, of those whose topic has no earlier one; NULL: there is none. */
+static fan_out *next(const fan_outs *all) {
+    server_dict_iter *iter = sv.DictIteratorStartC(all->by_name, "^", NULL, 0);
+    fan_out *first = NULL, *after = NULL;
+    void *value;
+    size_t len;
+    while (sv.DictNextC(iter, &len, &value) != NULL) {
+        fan_out *f = value;
+        bool is_after = f->owner > all->last_owner && (after == NULL || f->owner < after->owner);
+        bool is_first = first == NULL || f->owner < first->owner;
+        if ((!is_after && !is_first) || has_earlier(all, slice_of(f->topic), f)) continue;
+        if (is_after) after = f;
+        if (is_first) first = f;
+    }
+    sv.DictIteratorStop(iter);
+    return after != NULL ? after : first;
+}
+
+static long long now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (long long)now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* True if something is left. */
+static bool serve(server_ctx *ctx, int db, long long until_ns) {
+    sv.SelectDb(ctx, db);
+    index_t *index = index_of(ctx);
+    for (fan_out *f = next(index->fan_outs); f != NULL; f = next(index->fan_outs)) {
+        if (now_ns() >= until_ns) return true;
+        step(ctx, index, f);
+    }
+    return false;
+}
+
+void fan_out_before_sleep(void) {
+    static int first_db;
+    if (!due) return;
+    due = false;
+    int flags = sv.GetContextFlags(detached), databases = index_databases();
+    bool may_write = (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING));
+    if (!may_write || sv.AvoidReplicaTraffic()) return; /* the module's clock resumes them */
+    long long until_ns = now_ns() + STEP_NS;
+    bool is_left = false;
+    for (int i = 0; i < databases; i++) {
+        int db = (first_db + i) % databases;
+        if (index_exists(db) && sv.DictSize(index_peek(db)->fan_outs->by_name) > 0 && serve(detached, db, until_ns))
+            is_left = true;
+    }
+    first_db = (first_db + 1) % (databases == 0 ? 1 : databases);
+    sv.SelectDb(detached, 0);
+    if (is_left) wake();
+}
+
+bool fan_out_any_due(void) {
+    return due;
+}
+
+void fan_out_resume(const index_t *index) {
+    if (sv.DictSize(index->fan_outs->by_name) == 0 || due) return;
+    turns_wanted();
+    wake();
+}
+
+/* ---- the index --------------------------------------------------------------------------------------------- */
+
+static void make(index_t *index) {
+    index->fan_outs = sv.Calloc(1, sizeof *index->fan_outs);
+    index->fan_outs->by_name = sv.CreateDict(NULL);
+}
+
+static void release(index_t *index) {
+    server_dict_iter *iter = sv.DictIteratorStartC(index->fan_outs->by_name, "^", NULL, 0);
+    void *value;
+    size_t len;
+    while (sv.DictNextC(iter, &len, &value) != NULL) {
+        fan_out *f = value;
+        sv.FreeString(NULL, f->name);
+        sv.FreeString(NULL, f->topic);
+        sv.Free(f);
+    }
+    sv.DictIteratorStop(iter);
+    sv.FreeDict(NULL, index->fan_outs->by_name);
+    sv.Free(index->fan_outs);
+}
+
+static void refresh(server_ctx *ctx, index_t *index, hmq_slice name) {
+    fan_out *known = find(index->fan_outs, name);
+    if (known != NULL) forget(index->fan_outs, known);
+    server_string *key = sv.CreateString(NULL, (const char *)name.data, name.len), *bytes = NULL;
+    server_key *hash = sv.OpenKey(ctx, key, SERVER_READ | SERVER_OPEN_NOTOUCH);
+    size_t fields = hash != NULL && sv.KeyType(hash) == SERVER_HASH ? sv.ValueLength(hash) : 0;
+    if (fields > 1) sv.HashGet(hash, SERVER_HASH_CFIELDS, RECORD_FIELD, &bytes, NULL);
+    if (hash != NULL) sv.CloseKey(hash);
+    sv.FreeString(NULL, key);
+    if (bytes == NULL) return;
+    hmq_slice text = slice_of(bytes);
+    hmq_record record;
+    if (hmq_record_decode(text.data, text.len, &record) == 0 && record.type == HMQ_RECORD_PUBLISH)
+        remember(index, name, &record, text.len, fields - 1);
+    sv.FreeString(NULL, bytes);
+}
+
+static void compare(const fan_outs *a, const fan_outs *b, index_differ differ, void *context) {
+    server_dict_iter *iter = sv.DictIteratorStartC(a->by_name, "^", NULL, 0);
+    void *value;
+    size_t len;
+    while (sv.DictNextC(iter, &len, &value) != NULL) {
+        const fan_out *f = value, *other = find(b, slice_of(f->name));
+        if (other == NULL || other->chunks != f->chunks || other->record_bytes != f->record_bytes)
+            differ(context, "fan-out in the index but not in the keys, or different", slice_of(f->name));
+    }
+    sv.DictIteratorStop(iter);
+}
+
+static void check(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context) {
+    (void)ctx;
+    compare(kept->fan_outs, rebuilt->fan_outs, differ, context);
+    compare(rebuilt->fan_outs, kept->fan_outs, differ, context);
+}
+
+const index_kind fan_outs_kind = {
+    .make = make,
+    .release = release,
+    .is_key = is_name,
+    .refresh = refresh,
+    .check = check,
+};

@@ -1,0 +1,70 @@
+/* fan_out.h - a publish to many sessions is delivered in steps, so that no step of the server is long.
+ *
+ *     holdmq:fan-out:<number>   HASH   record         the message, as published
+ *                                      1, 2, ... n    a chunk each: sessions that have not got it, and how each gets it
+ *
+ *      TOPIC.PUBLISH ──few sessions──► their queues, in the same step
+ *               └──────many──────────► the hash ──end of each turn, a millisecond──► a chunk: their queues; the field goes
+ *
+ * Invariants:
+ *  1. The hash is written in the step of the publish, and a chunk's field is removed in the step that delivers it.  So what
+ *     was acknowledged outlives a restart and a failover, and no session gets a message twice.
+ *  2. A publish to a topic with a pending fan-out is a fan-out, too, and those of one topic are delivered in their order.  So
+ *     each session gets the messages of a topic in the order of the publishes.
+ *  3. Chunks are delivered one of each user in turn.  A user may have OWN_CHUNKS_MAX pending chunks, or one fan-out of any
+ *     size; beyond, publishes of his clients are refused for now (QUEUEFULL).  Those of a program without a session never are.
+ *  4. What is in memory is a pure function of the hashes.
+ *
+ * The sessions are those that subscribed when the message was published.  One that ended since is skipped.
+ *
+ * Not in a cluster: there the slots of sessions move. */
+#ifndef HMQ_FAN_OUT_H
+#define HMQ_FAN_OUT_H
+
+#include "topic/record.h"
+#include "index/filters.h"
+#include "index/index.h"
+#include "routing/delivery.h"
+
+/* Is the publish to so many sessions to be delivered in steps? */
+bool fan_out_takes(const index_t *index, const hmq_record *record, size_t sessions);
+
+/* May this publisher add a fan-out to so many sessions?  False after replying QUEUEFULL; nothing was changed. */
+bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *record, size_t sessions);
+
+/* A fan-out that is being written: begin, add each session, end. */
+typedef struct fan_out_writer {
+    server_ctx *ctx;
+    index_t *index;
+    const hmq_record *record;
+    size_t most; /* sessions in a chunk */
+    size_t sessions, bytes, room; /* of the chunk that is being written */
+    uint8_t *chunk;
+    server_string **pairs; /* fields and values of the hash */
+    size_t pair_count, pair_room; /* strings */
+} fan_out_writer;
+
+void fan_out_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq_record *record);
+void fan_out_add(fan_out_writer *w, const indexed_session *session, const delivery_how *how);
+void fan_out_end(fan_out_writer *w);
+
+/* A command of many publishes: together they deliver a bounded number of messages in its step, the rest is fanned out. */
+void fan_out_command_begin(void);
+void fan_out_command_end(void);
+
+/* Delivers pending chunks, for a millisecond. */
+void fan_out_before_sleep(void);
+/* Are chunks to be delivered in later turns? */
+bool fan_out_any_due(void);
+/* The index may have pending fan-outs, of before a restart or a promotion: they are delivered from now on. */
+void fan_out_resume(const index_t *index);
+
+/* How many are pending, and the chunks that they have left. */
+typedef struct fan_out_pending {
+    size_t fan_outs, chunks;
+} fan_out_pending;
+fan_out_pending fan_out_count(const index_t *index);
+
+extern const index_kind fan_outs_kind;
+
+#endif

@@ -1,0 +1,309 @@
+"""A publish to many sessions is delivered in steps: to each once, in order, whatever happens meanwhile."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+import redis
+
+from holdmq.core import Record
+from tests.module.sessions_support import Session, assert_indexes_hold
+from tests.support import Server, eventually
+
+MakeServer = Callable[..., Server]
+
+AS_PUBLISHED = 8
+MANY = 1000
+FEW = 20
+DELIVERED_S = 30.0
+PREFIX = "holdmq:fan-out:*"
+FIRST = f"holdmq:fan-out:{1:016x}"
+
+
+def keys_of(count: int) -> list[str]:
+    return [f"{{c{number:05}}}" for number in range(count)]
+
+
+def subscribe(client: redis.Redis, keys: Sequence[str], *filters: tuple[str, int]) -> None:
+    pipe = client.pipeline(transaction=False)
+    for key in keys:
+        for name, qos in filters:
+            pipe.execute_command("SESSION.SUBSCRIBE", key, name, qos)
+    pipe.execute()
+
+
+def pending(client: redis.Redis) -> list[bytes]:
+    return sorted(client.scan_iter(PREFIX, count=1000))
+
+
+def settle(client: redis.Redis) -> None:
+    """Waits until all is delivered."""
+    eventually(lambda: not pending(client), DELIVERED_S)
+
+
+def queued(client: redis.Redis, keys: Sequence[str]) -> list[list[bytes]]:
+    """The payloads in each queue."""
+    pages = [Session(client, key).fetch_all() for key in keys]
+    return [[bytes(Record.decode(entry.value).payload) for entry in page] for page in pages]
+
+
+def pause_steps(pipe: redis.Redis, ms: int) -> None:
+    """Nothing is written, and so no step made, for so long."""
+    pipe.execute_command("CLIENT", "PAUSE", ms, "WRITE")
+
+
+def publish_and_pause(client: redis.Redis) -> None:
+    """Publishes the numbers below 20, of which nothing is delivered before the server ends."""
+    pipe = client.pipeline(transaction=True)
+    for number in range(20):
+        pipe.execute_command("TOPIC.PUBLISH", "a/b", number, "QOS", 1)
+    pause_steps(pipe, 600_000)
+    assert pipe.execute()[:20] == [MANY] * 20
+
+
+def stat(client: redis.Redis, name: str) -> int:
+    return int(client.info("everything")[f"holdmq_{name}"])
+
+
+@pytest.fixture
+def keys(client: redis.Redis) -> Iterator[list[str]]:
+    many = keys_of(MANY)
+    subscribe(client, many, ("a/#", 1))
+    yield many
+    settle(client)
+    assert_indexes_hold(client)
+
+
+def test_each_session_gets_each_message_once_and_in_order(client: redis.Redis, keys: list[str]) -> None:
+    for number in range(3):
+        assert client.execute_command("TOPIC.PUBLISH", "a/b", number, "QOS", 1) == MANY
+    settle(client)
+    assert queued(client, keys) == [[b"0", b"1", b"2"]] * MANY
+    assert stat(client, "fan_outs") >= 3
+
+
+def test_few_sessions_get_it_in_the_step_of_the_publish(client: redis.Redis) -> None:
+    few = keys_of(FEW)
+    subscribe(client, few, ("a/#", 1))
+    before = stat(client, "fan_outs")
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1)
+    pipe.keys(PREFIX)
+    pipe.zcard("{c00000}_messages")
+    assert pipe.execute() == [FEW, [], 1]
+    assert stat(client, "fan_outs") == before
+
+
+def test_many_sessions_get_it_after_the_step_of_the_publish(client: redis.Redis, keys: list[str]) -> None:
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1)
+    pipe.keys(PREFIX)
+    pipe.execute_command("HOLDMQ.CHECK")
+    reached, names, differences = pipe.execute()
+    assert (reached, len(names), differences) == (MANY, 1, [])
+
+
+@pytest.mark.parametrize("size", [1_000_000, 100_000])
+def test_a_large_message_to_a_few_sessions_is_delivered_in_steps(client: redis.Redis, size: int) -> None:
+    few = keys_of(60)
+    subscribe(client, few, ("a/#", 1))
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", b"x" * size, "QOS", 1)
+    pipe.keys(PREFIX)
+    assert len(pipe.execute()[1]) == 1
+    settle(client)
+    assert [[len(payload) for payload in queue] for queue in queued(client, few)] == [[size]] * 60
+
+
+def test_what_is_published_to_the_same_topic_meanwhile_stays_behind_it(client: redis.Redis, keys: list[str]) -> None:
+    lone = Session(client, "{lone}")
+    lone.subscribe(("a/b", 1), ("other", 1))
+    subscribe(client, keys, ("z", 1))
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", "first", "QOS", 1)
+    for key in keys:
+        pipe.execute_command("SESSION.UNSUBSCRIBE", key, "a/#")
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", "second", "QOS", 1)
+    pipe.execute_command("TOPIC.PUBLISH", "other", "at once", "QOS", 1)
+    pipe.zcard("{lone}_messages")
+    assert pipe.execute()[-1] == 1
+    settle(client)
+    assert queued(client, ["{lone}"]) == [[b"at once", b"first", b"second"]]
+    assert queued(client, keys) == [[b"first"]] * MANY
+
+
+def test_each_gets_its_own_quality_retain_flag_and_identifiers(client: redis.Redis) -> None:
+    many = keys_of(400)
+    pipe = client.pipeline(transaction=False)
+    for number, key in enumerate(many):
+        options = 1 + number % 2 + (AS_PUBLISHED if number % 3 == 0 else 0)
+        pipe.execute_command("SESSION.SUBSCRIBE", key, "a/#", f"{options}:{number + 1}" if number % 5 == 0 else options)
+    pipe.execute()
+    client.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 2, "RETAIN")
+    settle(client)
+    for number, key in enumerate(many):
+        record = Record.decode(Session(client, key).fetch_all()[0].value)
+        assert (record.qos, record.retain) == (1 + number % 2, number % 3 == 0)
+        assert bool(record.properties) == (number % 5 == 0)
+
+
+def test_a_session_that_ended_meanwhile_is_skipped(client: redis.Redis, keys: list[str]) -> None:
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1)
+    for key in keys[::2]:
+        pipe.execute_command("SESSION.DROP", key)
+    pipe.execute()
+    settle(client)
+    assert queued(client, keys[1::2]) == [[b"m"]] * (MANY // 2)
+    assert client.exists(*(f"{key}_messages" for key in keys[::2])) == 0
+
+
+def test_a_message_that_expired_meanwhile_is_not_stored(client: redis.Redis, keys: list[str]) -> None:
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1, "TTL", 1)
+    pause_steps(pipe, 1_500)
+    pipe.execute()
+    settle(client)
+    assert queued(client, keys) == [[]] * MANY
+
+
+def test_a_restart_and_a_rebuild_of_the_index_lose_and_repeat_nothing(fresh_server: MakeServer) -> None:
+    server = fresh_server(aof=True, config=["appendfsync always"])
+    client = server.client()
+    many = keys_of(MANY)
+    subscribe(client, many, ("a/#", 1))
+    publish_and_pause(client)
+    server.kill()
+    server.restart()
+    client = server.client()
+    settle(client)
+    assert queued(client, many) == [[b"%d" % number for number in range(20)]] * MANY
+    assert_indexes_hold(client)
+
+
+def test_a_promoted_replica_goes_on(fresh_server: MakeServer) -> None:
+    primary = fresh_server()
+    client = primary.client()
+    many = keys_of(MANY)
+    subscribe(client, many, ("a/#", 1))
+    replica = fresh_server(replica_of=primary)
+    follower = replica.client()
+    eventually(lambda: follower.info("replication")["master_link_status"] == "up", DELIVERED_S)
+    publish_and_pause(client)
+    eventually(lambda: len(pending(follower)) == 20, DELIVERED_S)
+    primary.kill()
+    assert_indexes_hold(follower)
+    follower.replicaof("NO", "ONE")
+    settle(follower)
+    want = [b"%d" % number for number in range(20)]
+    assert queued(follower, many) == [want] * MANY
+    assert_indexes_hold(follower)
+
+
+def test_a_replica_has_what_its_primary_has(fresh_server: MakeServer) -> None:
+    primary = fresh_server()
+    client = primary.client()
+    many = keys_of(MANY)
+    subscribe(client, many, ("a/#", 1))
+    replica = fresh_server(replica_of=primary)
+    eventually(lambda: replica.client().info("replication")["master_link_status"] == "up", DELIVERED_S)
+    for number in range(5):
+        client.execute_command("TOPIC.PUBLISH", "a/b", number, "QOS", 1)
+    settle(client)
+    assert client.wait(1, 30_000) == 1
+    assert pending(replica.client()) == []
+    assert sorted(client.keys()) == sorted(replica.client().keys())
+
+
+def test_a_pipeline_delivers_a_bounded_number_in_its_step(client: redis.Redis) -> None:
+    many = keys_of(200)
+    subscribe(client, many, ("a/#", 1))
+    publishes = b"".join(
+        b"*5\r\n$13\r\nTOPIC.PUBLISH\r\n$4\r\na/%02d\r\n$1\r\nm\r\n$3\r\nQOS\r\n$1\r\n1\r\n" % n for n in range(64)
+    )
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PIPELINE", publishes)
+    pipe.keys(PREFIX)
+    reached, names = pipe.execute()
+    assert reached == [200] * 64
+    assert 50 < len(names) < 64
+    settle(client)
+    assert queued(client, many) == [[b"m"] * 64] * 200
+
+
+def test_a_client_with_too_many_pending_waits_and_others_do_not(client: redis.Redis, keys: list[str]) -> None:
+    for name in ("greedy", "modest"):
+        client.execute_command("SESSION.OPEN", f"{{{name}}}", "OWNER", name, "EXPIRY", 100)
+    pipe = client.pipeline(transaction=True)
+    for number in range(40):
+        pipe.execute_command("TOPIC.PUBLISH", f"a/{number}", "m", "QOS", 1, "FROM", "greedy")
+    pipe.execute_command("TOPIC.PUBLISH", "a/modest", "m", "QOS", 1, "FROM", "modest")
+    pipe.execute_command("TOPIC.PUBLISH", "a/program", "m", "QOS", 1)
+    *greedy, modest, program = pipe.execute(raise_on_error=False)
+    taken = [reply for reply in greedy if reply == MANY]
+    refused = [reply for reply in greedy if isinstance(reply, redis.ResponseError)]
+    assert 0 < len(taken) < 40
+    assert len(taken) + len(refused) == 40
+    assert all(str(reply).startswith("QUEUEFULL ") for reply in refused)
+    assert (modest, program) == (MANY, MANY)
+    assert stat(client, "fan_outs_delayed") >= len(refused)
+    settle(client)
+    assert [len(queue) for queue in queued(client, keys)] == [len(taken) + 2] * MANY
+
+
+def test_users_take_turns(client: redis.Redis, keys: list[str]) -> None:
+    """One chunk of each in turn: a small one is done long before a large one that came first."""
+    lone = keys_of(MANY + 300)[MANY:]
+    subscribe(client, lone, ("b/#", 1))
+    pipe = client.pipeline(transaction=True)
+    for number in range(15):
+        pipe.execute_command("TOPIC.PUBLISH", f"a/{number}", "m", "QOS", 1, "FROM", "greedy")
+    pipe.execute_command("TOPIC.PUBLISH", "b/x", "m", "QOS", 1, "FROM", "modest")
+    pipe.execute()
+    eventually(lambda: client.zcard(f"{lone[-1]}_messages") == 1 and client.zcard(f"{lone[0]}_messages") == 1)
+    assert len(pending(client)) > 5
+    settle(client)
+
+
+def test_other_commands_are_served_between_the_steps(client: redis.Redis, server: Server) -> None:
+    many = keys_of(20_000)
+    subscribe(client, many, ("a/#", 1))
+    longest = 0.0
+    other = server.client()
+    other.ping()
+    client.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1)
+    while pending(client):
+        begun = time.monotonic()
+        other.ping()
+        longest = max(longest, time.monotonic() - begun)
+    assert client.zcard(f"{many[-1]}_messages") == 1
+    assert longest < 0.1
+
+
+@pytest.mark.parametrize("command", [("DEL", FIRST), ("SET", FIRST, "mine"), ("FLUSHALL",), ("RENAME", FIRST, "mine")])
+def test_a_fan_out_ends_with_its_key(client: redis.Redis, keys: list[str], command: tuple[str, ...]) -> None:
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1)
+    pipe.execute_command(*command)
+    pipe.execute()
+    client.delete(FIRST)
+    subscribe(client, keys, ("a/#", 1))
+    client.execute_command("TOPIC.PUBLISH", "a/b", "next", "QOS", 1)
+    settle(client)
+    assert queued(client, keys) == [[b"next"]] * MANY
+
+
+def test_what_others_keep_under_its_name_gives_way(client: redis.Redis, keys: list[str]) -> None:
+    client.set(FIRST, "somebody else's")
+    client.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1)
+    settle(client)
+    assert queued(client, keys) == [[b"m"]] * MANY
+
+
+def test_bytes_that_the_module_did_not_write_are_skipped(client: redis.Redis, keys: list[str]) -> None:
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1)
+    pipe.hset(FIRST, "1", b"\x01\xff\xff\xff\xffnonsense")
+    pipe.execute()
+    settle(client)
+    assert sum(len(queue) for queue in queued(client, keys)) == MANY - 128

@@ -20,10 +20,19 @@ from pathlib import Path
 from typing import Self
 
 from bench.mqtt_load import GENERATOR
+from holdmq_bridge.auth.passwords import hash_password
+from holdmq_bridge.auth.records import User
+from holdmq_bridge.auth.rules import Rule
+from holdmq_bridge.auth.store import Store
+from holdmq_bridge.auth.store import Target as Who
+from tests.bridge import packets
+from tests.bridge.talk import Talk
 from tests.support import BridgeProcess, Server, embedded_kinds
 from tests.support.ports import reserve_port
 from tests.system import abuse
+from tests.system.abuse.target import PASSWORD, USER
 
+QUIET = "quiet"
 RATE = 100  # messages a second of the pair
 P99_MS = 20.0
 MOST_GROWTH_BYTES = 256 << 20
@@ -72,7 +81,7 @@ class Outcome:
 
 
 class Broker:
-    """A server and a bridge with their defaults."""
+    """A server and a bridge with their defaults, one user, and clients without a name, who may do everything."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -82,9 +91,17 @@ class Broker:
 
     def __enter__(self) -> Self:
         self._server.start()
-        arguments = ("--ws-port", str(self._ws_port.number), "--log-level", "WARNING")
+        with self._server.client() as client:
+            store = Store(client)
+            store.add_user(User(USER, hash_password(PASSWORD)))
+            store.change_rules(Who("role", "anonymous"), lambda _: (Rule.parse("allow all #"),))
+        arguments = ("--ws-port", str(self._ws_port.number), "--log-level", "ERROR", "--allow-anonymous", "true")
         self._bridge = BridgeProcess(self._server.url, self._directory, arguments=arguments)
         self._bridge.start()
+        for name in (f"{QUIET}-pub-0", f"{QUIET}-sub-0"):  # nobody may be there first
+            with Talk(self._bridge.port) as client:
+                client.send(packets.connect(name, clean=False))
+                client.expect(packets.connack())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,7 +126,8 @@ class Broker:
                 "--seconds",
                 str(seconds),
                 "--prefix",
-                "quiet",
+                QUIET,
+                "--persistent",
             ]
             most = before
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as pair:
@@ -134,15 +152,18 @@ class Broker:
         assert self._bridge is not None
         command = [sys.executable, "-m", "tests.system.abuse"]
         options = ["--port", str(self._bridge.port), "--ws-port", str(self._ws_port.number), "--seconds", str(seconds)]
-        running = [subprocess.Popen([*command, kind, *options]) for kind in kinds_of_abuse]
+        running = [subprocess.Popen([*command, kind, *options], stdout=subprocess.PIPE) for kind in kinds_of_abuse]
         try:
+            for process in running:
+                assert process.stdout is not None
+                process.stdout.readline()
             time.sleep(0.5 if running else 0)
             yield
             assert all(process.poll() is None for process in running), f"abuse ended early: {kinds_of_abuse}"
         finally:
             for process in running:
-                process.kill()
-                process.wait()
+                with process:
+                    process.kill()
 
     def _sizes(self) -> dict[str, int]:
         assert self._bridge is not None

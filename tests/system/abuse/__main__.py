@@ -5,11 +5,14 @@ import contextlib
 import time
 from importlib import import_module
 
-from tests.system.abuse.target import Target
+from tests.system.abuse.target import BEGINS, Target
 
 
 def main() -> None:
-    """Ends after that time; a broker that closes the connection is met by a new one."""
+    """Ends after that time; a broker that closes the connection is met by a new one.
+
+    A line on standard output says that it has begun.
+    """
     parser = argparse.ArgumentParser(prog="python -m tests.system.abuse")
     parser.add_argument("kind")
     parser.add_argument("--port", type=int, required=True)
@@ -18,8 +21,9 @@ def main() -> None:
     given = parser.parse_args()
     target = Target(given.port, given.ws_port, time.monotonic() + given.seconds)
     kind = import_module(f"tests.system.abuse.{given.kind}")
+    print(BEGINS, flush=True)
     while target.goes_on():
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, TimeoutError):
             kind.abuse(target)
 
 

@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from tests.bridge import packets
 
 HOST = "127.0.0.1"
+BINARY, PING = 2, 9  # frames of a WebSocket
+REQUEST = (
+    b"GET /mqtt HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\nsec-websocket-protocol: mqtt\r\n\r\n"
+)
 TIMEOUT_S = 5.0
+BEGINS = "begins"
 BLOCK_BYTES = 65_536
+USER, PASSWORD = "somebody", b"right"  # whom the broker knows, beside those without a name
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,20 @@ class Target:
         made = socket.create_connection((HOST, self.port), TIMEOUT_S)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
+
+    @contextlib.contextmanager
+    def websocket(self, *, receive_buffer: int = 0) -> Iterator[socket.socket]:
+        """A connection that speaks in frames, before its CONNECT."""
+        with socket.socket() as made:
+            if receive_buffer:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            made.settimeout(TIMEOUT_S)
+            made.connect((HOST, self.ws_port))
+            made.sendall(REQUEST)
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += receive(made, 1)
+            yield made
 
     @contextlib.contextmanager
     def client(self, client_id: str, *filters: tuple[str, int]) -> Iterator[socket.socket]:
@@ -71,6 +92,30 @@ def drain(client: socket.socket) -> None:
     with contextlib.suppress(BlockingIOError):
         while client.recv(BLOCK_BYTES):
             continue
+
+
+def frame(opcode: int, payload: bytes) -> bytes:
+    """One of a client, up to 125 bytes, masked with zeros."""
+    return bytes((0x80 | opcode, 0x80 | len(payload), 0, 0, 0, 0)) + payload
+
+
+def some(client: socket.socket) -> bytes:
+    """What has come, up to a block."""
+    received = client.recv(BLOCK_BYTES)
+    if not received:
+        raise ConnectionError("closed")
+    return received
+
+
+def pour_some(target: Target, client: socket.socket, data: bytes) -> None:
+    """Writes all of it, and reads what comes back."""
+    client.setblocking(False)
+    left = memoryview(data)
+    while left and target.goes_on():
+        wait(client)
+        drain(client)
+        with contextlib.suppress(BlockingIOError):
+            left = left[client.send(left) :]
 
 
 def pour(target: Target, client: socket.socket, block: bytes, *readers: socket.socket) -> None:

@@ -541,6 +541,7 @@ def _engine_settings(settings: Settings) -> EngineSettings:
         max_user_property_bytes=settings.max_user_property_bytes,
         max_unread_connects=settings.max_unread_connects,
         max_client_outstanding=settings.max_client_outstanding,
+        max_client_outstanding_bytes=settings.max_client_outstanding_bytes,
         max_outstanding=settings.max_outstanding,
         max_outstanding_bytes=settings.max_outstanding_bytes,
         max_ready=settings.max_ready,

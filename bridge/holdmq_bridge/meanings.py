@@ -96,6 +96,8 @@ SERVER: Final = MappingProxyType(
         "handed_over": "Kept messages handed over to new subscribers.",
         "handoffs_cancelled": "Subscriptions that were rejected or ended before messages were handed over.",
         "topic_published": "Messages published to topics.",
+        "fan_outs": "Publishes to many sessions that were delivered in steps.",
+        "fan_outs_delayed": "Publishes refused for now because their user has too many deliveries in steps pending.",
         "topic_stored": "Messages put into the queues of sessions.",
         "topic_refused": "Messages that could not be put into the queue of a session.",
         "topic_pushed": "Messages pushed to the bridge of a session.",
@@ -143,6 +145,7 @@ SERVER: Final = MappingProxyType(
         "retained_topics": "Retained messages.",
         "held_lists": "Channels with kept messages.",
         "names_to_look_at": "Changed keys whose entries in the indexes are not yet renewed.",
+        "fan_outs_pending": "Publishes to many sessions that are not yet delivered to all.",
         "index_rebuilds": "Scans of a whole database to build its index.",
     }
 )

@@ -220,6 +220,11 @@ class Settings(AuthSettings, BaseSettings):
         description="Most commands of one client without a reply from the server. At the limit the client is not read.",
     )
 
+    max_client_outstanding_bytes: Annotated[int, Field(ge=16_384, le=MAX_BYTES)] = Field(
+        262_144,
+        description="Most bytes of such commands. A single larger message goes alone.",
+    )
+
     # Clients
     max_connections: PositiveInt = Field(
         100_000, description="Most connections of one process. Further connections are closed at once."

@@ -9,6 +9,7 @@
 #include "server/errors.h"
 #include "server/keyspace.h"
 #include "server/replication.h"
+#include "server/timers.h"
 #include "server/turns.h"
 #include "index/check.h"
 #include "queue/queue.h"
@@ -19,6 +20,10 @@
 #define CHUNK_COST 128U
 #define BYTES_PER_COST 16384U /* so many bytes of a message take as long as one more delivery */
 #define STEP_NS 1000000LL
+/* What a step delivered is written to the links of bridges a little in each turn: after so many bytes the next step waits
+ * PAUSE_MS, so that many short turns come between. */
+#define STEP_BYTES (512U << 10)
+#define PAUSE_MS 4
 
 #define FAN_OUTS_MAX 256U
 #define OWN_CHUNKS_MAX 128U
@@ -179,7 +184,9 @@ bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *r
 
 /* ---- writing ----------------------------------------------------------------------------------------------- */
 
-static bool wake_pending, due;
+/* Is a step to be made at the end of this turn, or of one that comes by itself? */
+static bool due;
+static bool wake_pending;
 
 static void on_wake(void *data) {
     (void)data;
@@ -190,6 +197,14 @@ static void wake(void) {
     due = true;
     if (!wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
 }
+
+static void on_pause_over(server_ctx *ctx, void *data) {
+    (void)ctx, (void)data;
+    due = true;
+    turns_wanted();
+}
+
+static module_timer pause_timer = {.fire = on_pause_over};
 
 static void add_pair(fan_out_writer *w, server_string *field, server_string *value) {
     if (w->pair_count + 2 > w->pair_room) {
@@ -261,8 +276,9 @@ void fan_out_end(fan_out_writer *w) {
     sv.FreeString(NULL, name);
     sv.Free(w->pairs);
     sv.Free(w->chunk);
+    if (pause_timer.armed) return;
+    due = true;
     turns_wanted();
-    wake();
 }
 
 /* ---- delivering -------------------------------------------------------------------------------------------- */
@@ -296,6 +312,8 @@ static bool read_target(reader *r, hmq_slice *key, delivery_how *how, uint32_t *
     return true;
 }
 
+static size_t step_bytes; /* of what was delivered in this step */
+
 static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, message *m) {
     reader r = {chunk.data, chunk.data + chunk.len};
     hmq_slice key;
@@ -305,7 +323,10 @@ static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, mess
     queue_words_begin();
     while (read_target(&r, &key, &how, &identifiers)) {
         const indexed_session *session = sv.DictGetC(index->sessions, (void *)(uintptr_t)key.data, key.len, NULL);
-        if (session != NULL && index_session_lives(ctx, index, session)) deliver(ctx, session, m, &how);
+        if (session != NULL && index_session_lives(ctx, index, session)) {
+            deliver(ctx, session, m, &how);
+            step_bytes += m->record.payload.len;
+        }
         sv.Free(identifiers);
     }
     sv.Free(identifiers);
@@ -390,7 +411,7 @@ static bool serve(server_ctx *ctx, int db, long long until_ns) {
     sv.SelectDb(ctx, db);
     index_t *index = index_of(ctx);
     for (fan_out *f = next(index->fan_outs); f != NULL; f = next(index->fan_outs)) {
-        if (now_ns() >= until_ns) return true;
+        if (now_ns() >= until_ns || step_bytes > STEP_BYTES) return true;
         step(ctx, index, f);
     }
     return false;
@@ -404,6 +425,7 @@ void fan_out_before_sleep(void) {
     bool may_write = (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING));
     if (!may_write || sv.AvoidReplicaTraffic()) return; /* the module's clock resumes them */
     long long until_ns = now_ns() + STEP_NS;
+    step_bytes = 0;
     bool is_left = false;
     for (int i = 0; i < databases; i++) {
         int db = (first_db + i) % databases;
@@ -412,7 +434,10 @@ void fan_out_before_sleep(void) {
     }
     first_db = (first_db + 1) % (databases == 0 ? 1 : databases);
     sv.SelectDb(detached, 0);
-    if (is_left) wake();
+    if (is_left && step_bytes > STEP_BYTES)
+        timers_arm(detached, &pause_timer, PAUSE_MS);
+    else if (is_left)
+        wake();
 }
 
 bool fan_out_any_due(void) {
@@ -420,7 +445,7 @@ bool fan_out_any_due(void) {
 }
 
 void fan_out_resume(const index_t *index) {
-    if (sv.DictSize(index->fan_outs->by_name) == 0 || due) return;
+    if (sv.DictSize(index->fan_outs->by_name) == 0 || due || pause_timer.armed) return;
     turns_wanted();
     wake();
 }

@@ -9,9 +9,14 @@
  * that are not expected, an epoch that is not current, a cluster) are run as the command that they are, behind what was
  * gathered.  So what each does, and what it replies, is what TOPIC.PUBLISH does and replies.
  *
+ * After a publish of QoS 1 or 2 that is refused for now (QUEUEFULL), those that the same publisher has behind it are
+ * refused as well: it sends them again, in their order.
+ *
  * For a user to whom a key or a channel is denied each publish is run as a command of his, which is judged.
  *
  * Invariant: the bytes are read to their end before the first message is published.  O(that of the publishes). */
+#include <string.h>
+
 #include "base/resp.h"
 #include "topic/session_key.h"
 #include "topic/topic.h"
@@ -32,7 +37,8 @@ static struct {
     size_t word_count, word_room;
     size_t ends[PUBLISHES_MAX]; /* in words, of each */
     long long reached[PUBLISHES_MAX]; /* of those that were gathered */
-    server_reply *replies[PUBLISHES_MAX]; /* of the others; NULL: it was gathered */
+    server_reply *replies[PUBLISHES_MAX]; /* of the others; NULL: it was gathered, or is refused like another one */
+    size_t refused_like[PUBLISHES_MAX]; /* place of that one in `replies`, plus 1; 0: it was not */
     size_t count;
 } pipeline;
 
@@ -76,6 +82,7 @@ static bool read_all(server_ctx *ctx, hmq_slice bytes) {
         pipeline.ends[pipeline.count] = pipeline.word_count;
         pipeline.reached[pipeline.count] = 0;
         pipeline.replies[pipeline.count] = NULL;
+        pipeline.refused_like[pipeline.count] = 0;
     }
     return true;
 }
@@ -151,15 +158,69 @@ static server_reply *publish_as_command(server_ctx *ctx, const hmq_slice *words,
     return reply;
 }
 
+/* ---- publishers that are to wait ---------------------------------------------------------------------------- */
+
+#define WAITING_MAX 8 /* publishers that are remembered; of others each publish is judged */
+
+/* Publishers of whom a publish was refused for now: what follows it is refused, too, so that it cannot overtake it. */
+static struct {
+    hmq_slice from;
+    size_t place; /* of the refused publish */
+} waiting[WAITING_MAX];
+static size_t waiting_count;
+
+static bool has_value(hmq_slice option) {
+    static const char *const with_value[] = {"QOS", "TTL", "EPOCH", "PACKET", "PROPERTIES", "FROM"};
+    size_t i = 0;
+    while (i < sizeof with_value / sizeof with_value[0] && !slice_is(option, with_value[i])) i++;
+    return i < sizeof with_value / sizeof with_value[0];
+}
+
+/* The client id of a publish that its publisher sends again if it is refused for now; len 0: it has none, or is of QoS 0. */
+static hmq_slice from_of(const hmq_slice *words, size_t count) {
+    hmq_slice from = {NULL, 0};
+    bool is_sent_again = false;
+    for (size_t i = 2; i + 1 < count; i += has_value(words[i]) ? 2 : 1) {
+        if (slice_is(words[i], "FROM")) from = words[i + 1];
+        if (slice_is(words[i], "QOS")) is_sent_again = !slice_is(words[i + 1], "0");
+    }
+    return is_sent_again ? from : (hmq_slice){NULL, 0};
+}
+
+/* Place of the refused publish that this one would overtake, plus 1; 0: there is none. */
+static size_t would_overtake(const hmq_slice *words, size_t count) {
+    if (waiting_count == 0) return 0;
+    hmq_slice from = from_of(words, count);
+    for (size_t i = 0; from.len > 0 && i < waiting_count; i++) {
+        if (waiting[i].from.len == from.len && memcmp(waiting[i].from.data, from.data, from.len) == 0)
+            return waiting[i].place + 1;
+    }
+    return 0;
+}
+
+static void note_refusal(server_reply *reply, const hmq_slice *words, size_t count, size_t place) {
+    static const char code[] = "QUEUEFULL ";
+    size_t len = 0;
+    const char *text = sv.CallReplyType(reply) == SERVER_REPLY_ERROR ? sv.CallReplyStringPtr(reply, &len) : NULL;
+    hmq_slice from = from_of(words, count);
+    if (text == NULL || len < sizeof code - 1 || memcmp(text, code, sizeof code - 1) != 0) return;
+    if (from.len == 0 || waiting_count == WAITING_MAX) return;
+    waiting[waiting_count].from = from;
+    waiting[waiting_count++].place = place;
+}
+
 /* `is_judged`: each of them, as a command of the user. */
 static void publish_all(server_ctx *ctx, bool is_judged) {
     long long now_ms = sv.Milliseconds();
+    waiting_count = 0;
     for (size_t i = 0, at = 0; i < pipeline.count; at = pipeline.ends[i++]) {
         const hmq_slice *words = pipeline.words + at;
         size_t count = pipeline.ends[i] - at;
+        if ((pipeline.refused_like[i] = would_overtake(words, count)) > 0) continue;
         if (!is_judged && publish_plain(ctx, words, count, now_ms, &pipeline.reached[i])) continue;
         gather_settle(ctx);
         pipeline.replies[i] = publish_as_command(ctx, words, count, is_judged);
+        note_refusal(pipeline.replies[i], words, count, i);
     }
     gather_settle(ctx);
 }
@@ -168,13 +229,15 @@ static void publish_all(server_ctx *ctx, bool is_judged) {
 static void reply_all(server_ctx *ctx) {
     sv.ReplyWithArray(ctx, (long)pipeline.count);
     for (size_t i = 0; i < pipeline.count; i++) {
-        server_reply *reply = pipeline.replies[i];
-        if (reply == NULL) {
+        size_t like = pipeline.refused_like[i];
+        server_reply *reply = like > 0 ? pipeline.replies[like - 1] : pipeline.replies[i];
+        if (reply == NULL)
             sv.ReplyWithLongLong(ctx, pipeline.reached[i]);
-        } else {
+        else
             sv.ReplyWithCallReply(ctx, reply);
-            sv.FreeCallReply(reply);
-        }
+    }
+    for (size_t i = 0; i < pipeline.count; i++) {
+        if (pipeline.replies[i] != NULL) sv.FreeCallReply(pipeline.replies[i]);
     }
 }
 

@@ -1,7 +1,8 @@
 /* publish.h - routing: what is published to a topic goes to all that subscribe to it; the commands TOPIC.*.
  *     {<topic>}_retained   HASH  topic, payload, qos, time (ms), publisher, properties; expires with the message (routing/retained.h)
  *
- * A publish is one atomic step: retained message, then for each session that matches, its queue and its inbox. */
+ * A publish is one atomic step: retained message, then for each session that matches, its queue and its inbox; or the list of
+ * the sessions, if there are many (routing/fan_out.h). */
 #ifndef HMQ_MODULE_TOPIC_H
 #define HMQ_MODULE_TOPIC_H
 

@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-enum { MOST_TIMERS = 4 };
+enum { MOST_TIMERS = 8 };
 static module_timer *timers[MOST_TIMERS];
 static int timer_count;
 static bool stopped;

@@ -154,10 +154,17 @@ void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_
 
 /* ---- when something is to be done -------------------------------------------------------------------------------- */
 
+static bool has_too_many_bytes(const hmq_engine *e, const connection *c) {
+    size_t most = e->settings.max_client_outstanding_bytes;
+    if (c->told_to_rest) most /= 2;
+    return e->settings.max_client_outstanding_bytes > 0 && c->under_way_bytes + c->again.len + c->later.len > most;
+}
+
 bool hmq_engine_rests_now(const hmq_engine *e, const connection *c) {
     uint32_t most = c->told_to_rest ? e->settings.max_client_outstanding / 2 : e->settings.max_client_outstanding;
     bool limited = c->publishing.rate != 0 && c->publishing.tokens < 0;
-    return c->phase == PHASE_HELD || (c->paused && c->unread.len > 0) || c->outstanding > most || c->publishes.waits ||
+    return c->phase == PHASE_HELD || (c->paused && c->unread.len > 0) || c->outstanding > most || has_too_many_bytes(e, c) ||
+           c->publishes.waits ||
            limited || (!e->up && c->outstanding > 0);
 }
 

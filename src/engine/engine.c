@@ -345,7 +345,9 @@ void hmq_engine_server_lost(hmq_engine *e) {
         connection *c = e->slots[i];
         if (c == NULL || c->phase != PHASE_OPEN) continue;
         c->under_way = 0;
+        c->under_way_bytes = 0;
         c->publishes.waits = c->queue.waits = false;
+        c->publishes.most = 0;
         hmq_outgoing_server_lost(e, c);
     }
 }

@@ -67,6 +67,7 @@ typedef struct hmq_engine_settings {
     uint32_t max_user_property_bytes;
     uint32_t max_unread_connects; /* bytes held for all clients whose CONNECT is not whole; 0: no bound */
     uint32_t max_client_outstanding; /* commands of one client without a reply; beyond it the client should rest */
+    uint32_t max_client_outstanding_bytes; /* of these commands; a single larger one goes alone; 0: no bound */
     uint32_t max_outstanding; /* of all clients; beyond it the engine is congested */
     uint32_t max_outstanding_bytes;
     uint32_t max_ready; /* messages kept behind a full window, for one client */

@@ -103,6 +103,7 @@ typedef struct retry { /* of what the server refuses for now */
     bool waits;
     uint32_t pause_ms; /* the last one; 0: nothing was refused since the last success */
     int64_t at_ms, since_ms;
+    uint32_t most; /* of publishes that are sent again at once, while there was no room; 0: all */
 } retry;
 
 typedef struct alias {
@@ -140,6 +141,7 @@ typedef struct connection {
     size_t connect_held;  /* as counted in the engine's connects_held */
     uint32_t outstanding; /* PUBLISH, DENIED, COMPLETE without an outcome */
     uint32_t under_way;   /* of them with the server */
+    size_t under_way_bytes;
     hmq_bytes again;      /* those of them that are to be sent again: engine/log.c has the form */
     hmq_bytes later;      /* and those that came behind them */
     hmq_bytes held;       /* held_answers with their commands: engine/confirm.c */

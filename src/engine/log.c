@@ -21,6 +21,7 @@
  *     and they go out only when nothing of the connection is in the log.  (Behind a refused command also those that
  *     succeeded are sent again: so the last word on a topic stays the publisher's last word, and the answers stay in
  *     order.  Of QoS 2 and of completions the server knows that it had them.)
+ *     After one for which there was no room (QUEUEFULL) a few go, then twice as many, and so on.
  *  2. A publish of QoS 0 that was written is never sent again, unless the server said that it does not know the command.
  *  3. The commands of a connection that ended are not sent again.
  *  4. A suspect goes into the log when nothing of its connection is there, and no other suspect. */
@@ -140,6 +141,7 @@ bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry) {
     if (!(kept ? keep(e, &c->later, entry, bytes) : hmq_log_add(e, entry))) return false;
     c->outstanding++;
     c->under_way += !kept;
+    c->under_way_bytes += kept ? 0 : entry->len;
     return true;
 }
 
@@ -210,9 +212,14 @@ static bool line_up(hmq_engine *e, connection *c) {
     return true;
 }
 
-/* Into the log, which has the room: all of `later`, or what stands before a suspect, or a suspect that is the first. */
+#define RETRY_MOST 1024 /* publishes; whoever had so many accepted sends all */
+
+/* Into the log, which has the room: all of `later`, or what stands before a suspect, or a suspect that is the first; after a
+ * refusal only some. */
 static void send_kept(hmq_engine *e, connection *c) {
-    for (bool goes_on = true; goes_on && c->later.len > 0;) {
+    uint32_t most = c->publishes.most == 0 ? UINT32_MAX : c->publishes.most;
+    c->publishes.most = most >= RETRY_MOST ? 0 : most * 2;
+    for (bool goes_on = true; goes_on && most > 0 && c->later.len > 0; most--) {
         awaited entry;
         memcpy(&entry, hmq_bytes_at(&c->later), sizeof entry);
         entry.alone = is_suspect(&entry);
@@ -220,11 +227,14 @@ static void send_kept(hmq_engine *e, connection *c) {
         memcpy(hmq_bytes_at(&e->log) + e->log.len, hmq_bytes_at(&c->later) + sizeof entry, entry.len);
         hmq_log_add(e, &entry);
         c->under_way++;
+        c->under_way_bytes += entry.len;
         hmq_bytes_drop(&c->later, sizeof entry + entry.len);
         e->suspect_under_way |= entry.alone;
         goes_on = !entry.alone;
     }
-    if (c->later.len == 0) hmq_bytes_free(&e->allocator, &c->later);
+    if (c->later.len > 0) return;
+    hmq_bytes_free(&e->allocator, &c->later);
+    c->publishes.most = 0;
 }
 
 void hmq_log_send_again(hmq_engine *e, connection *c) {

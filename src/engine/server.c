@@ -55,6 +55,8 @@ static void done(hmq_engine *e, connection *c, const awaited *entry, int64_t rep
     if (!is_held(e, c, entry, reply, 0)) hmq_publish_settle(e, c, entry, reply);
 }
 
+#define RETRY_LEAST 4 /* publishes that are sent again at once after there was no room */
+
 /* A refusal that passes: a pause, longer each time in a row. */
 static void stall(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
     const hmq_engine_settings *s = &e->settings;
@@ -65,6 +67,7 @@ static void stall(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
     if (r->pause_ms == 0) r->pause_ms = 1;
     r->at_ms = e->now_ms + r->pause_ms;
     r->waits = true;
+    if (hmq_error_begins(error, "QUEUEFULL")) r->most = RETRY_LEAST;
     hmq_engine_wants_time(e, c);
     hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_REFUSED, .conn = c->handle, .bytes = error});
 }
@@ -107,6 +110,7 @@ static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slic
 static void client_replied(hmq_engine *e, connection *c, const awaited *entry, const hmq_resp_item *reply) {
     bool refusal = reply->type == '-';
     c->under_way--;
+    c->under_way_bytes -= entry->len;
     if (refusal && hmq_session_is_gone(reply->text)) {
         hmq_publish_failed(e, c, reply->text);
     } else if (c->publishes.waits && !is_fleeting(entry)) {
@@ -273,6 +277,7 @@ static void take_back(hmq_engine *e) {
     e->count.replies_received++;
     if (c != NULL && c->phase == PHASE_OPEN) {
         c->under_way--;
+        c->under_way_bytes -= hmq_log_head(e)->len;
         if (!hmq_log_keep_head(e, c, false)) hmq_engine_no_memory(e, c);
         if (!c->publishes.waits) c->publishes.at_ms = e->now_ms;
         c->publishes.waits = true;

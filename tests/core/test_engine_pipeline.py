@@ -188,7 +188,7 @@ def test_fewer_go_together_while_they_go_to_many_sessions(desk: Desk) -> None:
         return sizes(commands)
 
     assert sizes_after(1, 64) == [64]
-    assert sizes_after(256, 64) == [16] * 4  # 4096 copies
+    assert sizes_after(64, 64) == [16] * 4  # 1024 copies
     assert sizes_after(1_000_000, 16) == [8] * 8  # in any case
     assert sizes_after(1, 64) == [8] * 8
     assert sizes_after(1, 64 * 20) == [64]

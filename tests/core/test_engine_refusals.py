@@ -61,6 +61,41 @@ def test_who_waits_for_room_gets_his_acknowledgements_when_there_is(desk: Desk, 
     assert desk.received(conn) == puback(1) + puback(2)
 
 
+def test_a_server_without_room_is_sent_a_few_first_and_then_more(desk: Desk) -> None:
+    conn = desk.open()
+    send_numbered(desk, conn, *range(1, 21))
+    assert len(payloads(desk.commands())) == 20
+    desk.answer(QUEUEFULL, *[b":1\r\n"] * 19)
+    got = []
+    for count in (4, 8, 8):
+        desk.now_ms += 60
+        sent = payloads(desk.commands())
+        assert len(sent) == count
+        got += sent
+        desk.answer(b":1\r\n" * count)
+    assert got == [b"%d" % number for number in range(1, 21)]
+    assert desk.received(conn) == b"".join(puback(number) for number in range(1, 21))
+    send_numbered(desk, conn, *range(21, 41))
+    assert len(payloads(desk.commands())) == 20
+
+
+def test_a_second_refusal_begins_with_a_few_again_and_a_loss_with_all(desk: Desk) -> None:
+    conn = desk.open()
+    send_numbered(desk, conn, *range(1, 31))
+    desk.commands()
+    desk.answer(QUEUEFULL, *[b":1\r\n"] * 29)
+    for count in (4, 8):
+        desk.now_ms += 60
+        assert len(payloads(desk.commands())) == count
+        desk.answer(*[b":1\r\n"] * (count if count == 4 else 3))
+    desk.answer(QUEUEFULL, *[b":1\r\n"] * 4)
+    desk.now_ms += 60
+    assert payloads(desk.commands()) == [b"8", b"9", b"10", b"11"]
+    desk.engine.server_lost()
+    desk.engine.server_restored(desk.now_ms)
+    assert payloads(desk.commands()) == [b"%d" % number for number in range(8, 31)]
+
+
 def test_who_waited_too_long_for_room_is_told_so(desk: Desk) -> None:
     conn = desk.open(version=5)
     desk.send(conn, publish(b"t", b"", qos=1, packet_id=1, properties=b""))

@@ -124,6 +124,7 @@ class EngineSettings:
     max_user_property_bytes: int = 0
     max_unread_connects: int = 0
     max_client_outstanding: int = 1000
+    max_client_outstanding_bytes: int = 0
     max_outstanding: int = 50_000
     max_outstanding_bytes: int = 67_108_864
     max_ready: int = 1000

@@ -21,6 +21,8 @@ def main() -> None:
     given = parser.parse_args()
     target = Target(given.port, given.ws_port, time.monotonic() + given.seconds)
     kind = import_module(f"tests.system.abuse.{given.kind}")
+    if hasattr(kind, "prepare"):
+        kind.prepare(target)
     print(BEGINS, flush=True)
     while target.goes_on():
         with contextlib.suppress(ConnectionError, TimeoutError):

@@ -59,6 +59,15 @@ class Target:
                 head += receive(made, 1)
             yield made
 
+    def leave_sessions(self, prefix: str, count: int, topic_filter: str) -> None:
+        """Makes so many sessions that last, with a subscription of QoS 1, whose clients go."""
+        for number in range(count):
+            with self.connection() as client:
+                client.sendall(packets.connect(f"{prefix}-{number}", clean=False, keep_alive=0))
+                receive(client, 4)
+                client.sendall(packets.subscribe(1, (topic_filter, 1)) + packets.DISCONNECT)
+                receive(client, 5)
+
     @contextlib.contextmanager
     def client(self, client_id: str, *filters: tuple[str, int]) -> Iterator[socket.socket]:
         """A client whose CONNECT was accepted, and its subscriptions granted."""

@@ -9,7 +9,8 @@
 
 /* Over all databases. */
 typedef struct index_totals {
-    size_t sessions, away, filters, trie_nodes, trie_bytes, retained, held, stale, fan_outs; /* away: opened, not connected */
+    size_t sessions, away, filters, trie_nodes, trie_bytes, retained, held, stale,
+        fan_outs; /* away: opened, not connected */
 } index_totals;
 
 static index_totals count_all(void) {

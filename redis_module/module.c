@@ -93,18 +93,9 @@ static void on_swap(void) {
 
 /* What the index is made of, in the order in which a key is looked at and a check tells. */
 static const index_kind *const kinds[] = {
-    &index_filters_kind,
-    &index_sessions_kind,
-    &session_facts_kind,
-    &retained_cursors_kind,
-    &fan_outs_kind,
-    &history_kind,
-    &share_replays_kind,
-    &owners_kind,
-    &index_retained_kind,
-    &index_channels_kind,
-    &queues_kind,
-    NULL,
+    &index_filters_kind,  &index_sessions_kind, &session_facts_kind, &retained_cursors_kind,
+    &fan_outs_kind,       &history_kind,        &share_replays_kind, &owners_kind,
+    &index_retained_kind, &index_channels_kind, &queues_kind,        NULL,
 };
 
 /* The end of a turn of the event loop, before replies are written. */
@@ -126,8 +117,8 @@ static void on_end_of_turn(server_ctx *ctx) {
 
 /* Is there something to do at the end of later turns?  (On a node of a cluster there always may be.) */
 static bool has_more(void) {
-    return can.cluster || handoff_pending() || drain_any() || walk_any() || retained_cursors_any_due() || fan_out_any_due() || sweep_any() ||
-           store_any_claimed() || (timers_are_stopped() && !shutting_down);
+    return can.cluster || handoff_pending() || drain_any() || walk_any() || retained_cursors_any_due() ||
+           fan_out_any_due() || sweep_any() || store_any_claimed() || (timers_are_stopped() && !shutting_down);
 }
 
 static void log_mode(server_ctx *ctx) {

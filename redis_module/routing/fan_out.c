@@ -16,7 +16,8 @@
 #include "routing/quota.h"
 
 #define DIRECT_COST 256U   /* of deliveries in the step of one publish */
-#define COMMAND_COST 2048U /* of those in the step of a command of many */
+#define COMMAND_COST 4096U /* of those in the step of a command of many */
+#define PUSHES_PER_COST 4U /* a message of QoS 0 is only pushed */
 #define CHUNK_COST 128U
 #define BYTES_PER_COST 16384U /* so many bytes of a message take as long as one more delivery */
 #define STEP_NS 1000000LL
@@ -146,14 +147,16 @@ static size_t most_in_chunk(const hmq_record *record) {
     return most < 1 ? 1 : most;
 }
 
-bool fan_out_takes(const index_t *index, const hmq_record *record, size_t sessions) {
-    if (can.cluster || sessions == 0) return false;
-    if (sv.DictSize(index->fan_outs->by_name) > 0 && has_earlier(index->fan_outs, record->topic, NULL)) return true;
+fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions) {
+    if (can.cluster || sessions == 0) return FAN_OUT_NOT;
+    if (sv.DictSize(index->fan_outs->by_name) > 0 && has_earlier(index->fan_outs, record->topic, NULL)) return FAN_OUT;
     size_t cost = sessions * cost_of(record);
-    bool is_wide = cost > DIRECT_COST || (command.runs && command.cost + cost > COMMAND_COST);
-    if (is_wide && sessions > 1) return true;
+    if (cost > DIRECT_COST && sessions > 1) return FAN_OUT;
+    if (record->qos == 0) cost /= PUSHES_PER_COST;
+    if (command.runs && command.cost + cost > COMMAND_COST && command.cost > 0 && sessions > 1)
+        return record->publisher.len == 0 || record->qos == 0 ? FAN_OUT : FAN_OUT_LATER;
     command.cost += cost;
-    return false;
+    return FAN_OUT_NOT;
 }
 
 static size_t chunks_of(const fan_outs *all, uint64_t owner) {
@@ -168,17 +171,22 @@ static size_t chunks_of(const fan_outs *all, uint64_t owner) {
     return chunks;
 }
 
-bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *record, size_t sessions) {
+bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *record, size_t sessions,
+                      fan_out_way way) {
     const fan_outs *all = index->fan_outs;
     size_t pending = sv.DictSize(all->by_name);
+    if (way == FAN_OUT_LATER) {
+        reply_error(ctx, ERROR_TRYAGAIN, "the command delivered %zu messages already (maximum %u): try again",
+                    command.cost, COMMAND_COST);
+        return false;
+    }
     if (pending == 0 || record->publisher.len == 0) return true;
     size_t more = sessions / most_in_chunk(record) + 1, own = chunks_of(all, owner_of(index, record->publisher));
     bool has_room = pending < FAN_OUTS_MAX && all->record_bytes + hmq_record_size(record) <= RECORD_BYTES_MAX &&
                     (own == 0 || own + more <= OWN_CHUNKS_MAX);
     if (has_room) return true;
     counters.fan_outs_delayed++;
-    reply_error(ctx, ERROR_QUEUEFULL, "%zu publishes to many sessions are still being delivered: try again a little later",
-                pending);
+    reply_error(ctx, ERROR_QUEUEFULL, "%zu publishes to many sessions are pending: try again a little later", pending);
     return false;
 }
 
@@ -266,7 +274,8 @@ void fan_out_end(fan_out_writer *w) {
     server_string *name = sv.CreateStringPrintf(NULL, PREFIX "%016llx", all->last_number + 1);
     server_key *hash = sv.OpenKey(w->ctx, name, SERVER_READ | SERVER_WRITE);
     if (sv.KeyType(hash) != SERVER_EMPTY) sv.DeleteKey(hash); /* somebody else's: the name is the module's own */
-    for (size_t i = 0; i < w->pair_count; i += 2) sv.HashSet(hash, SERVER_HASH_NONE, w->pairs[i], w->pairs[i + 1], NULL);
+    for (size_t i = 0; i < w->pair_count; i += 2)
+        sv.HashSet(hash, SERVER_HASH_NONE, w->pairs[i], w->pairs[i + 1], NULL);
     sv.CloseKey(hash);
     replicate(w->ctx, "HSET", "sv", name, w->pairs, w->pair_count);
     index_notify(w->ctx, SERVER_NOTIFY_HASH, "hset", name);

@@ -26,11 +26,17 @@
 #include "index/index.h"
 #include "routing/delivery.h"
 
-/* Is the publish to so many sessions to be delivered in steps? */
-bool fan_out_takes(const index_t *index, const hmq_record *record, size_t sessions);
+/* How a publish is delivered. */
+typedef enum fan_out_way {
+    FAN_OUT_NOT,   /* in its own step */
+    FAN_OUT,       /* in later steps */
+    FAN_OUT_LATER, /* not now: its command has delivered enough, and its publisher sends it again */
+} fan_out_way;
+fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions);
 
-/* May this publisher add a fan-out to so many sessions?  False after replying QUEUEFULL; nothing was changed. */
-bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *record, size_t sessions);
+/* May the publish go this way, which is not FAN_OUT_NOT?  False after replying QUEUEFULL or TRYAGAIN; nothing was changed. */
+bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *record, size_t sessions,
+                      fan_out_way way);
 
 /* A fan-out that is being written: begin, add each session, end. */
 typedef struct fan_out_writer {
@@ -48,7 +54,7 @@ void fan_out_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq
 void fan_out_add(fan_out_writer *w, const indexed_session *session, const delivery_how *how);
 void fan_out_end(fan_out_writer *w);
 
-/* A command of many publishes: together they deliver a bounded number of messages in its step, the rest is fanned out. */
+/* A command of many publishes delivers a bounded number of messages in its step. */
 void fan_out_command_begin(void);
 void fan_out_command_end(void);
 

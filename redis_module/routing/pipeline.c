@@ -9,7 +9,7 @@
  * that are not expected, an epoch that is not current, a cluster) are run as the command that they are, behind what was
  * gathered.  So what each does, and what it replies, is what TOPIC.PUBLISH does and replies.
  *
- * After a publish of QoS 1 or 2 that is refused for now (QUEUEFULL), those that the same publisher has behind it are
+ * After a publish of QoS 1 or 2 that is refused for now (QUEUEFULL, TRYAGAIN), those that the same publisher has behind it are
  * refused as well: it sends them again, in their order.
  *
  * For a user to whom a key or a channel is denied each publish is run as a command of his, which is judged.
@@ -198,12 +198,15 @@ static size_t would_overtake(const hmq_slice *words, size_t count) {
     return 0;
 }
 
-static void note_refusal(server_reply *reply, const hmq_slice *words, size_t count, size_t place) {
-    static const char code[] = "QUEUEFULL ";
+static bool begins(server_reply *error, const char *code) {
     size_t len = 0;
-    const char *text = sv.CallReplyType(reply) == SERVER_REPLY_ERROR ? sv.CallReplyStringPtr(reply, &len) : NULL;
+    const char *text = sv.CallReplyType(error) == SERVER_REPLY_ERROR ? sv.CallReplyStringPtr(error, &len) : NULL;
+    return text != NULL && len >= strlen(code) && memcmp(text, code, strlen(code)) == 0;
+}
+
+static void note_refusal(server_reply *reply, const hmq_slice *words, size_t count, size_t place) {
     hmq_slice from = from_of(words, count);
-    if (text == NULL || len < sizeof code - 1 || memcmp(text, code, sizeof code - 1) != 0) return;
+    if (!begins(reply, "QUEUEFULL ") && !begins(reply, "TRYAGAIN ")) return;
     if (from.len == 0 || waiting_count == WAITING_MAX) return;
     waiting[waiting_count].from = from;
     waiting[waiting_count++].place = place;

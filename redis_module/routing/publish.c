@@ -66,7 +66,7 @@ static struct {
     size_t identifier_count, identifier_room;
     share **shares; /* the groups that match */
     size_t share_count, share_room;
-    bool in_steps; /* the sessions get the message in later steps (routing/fan_out.h) */
+    fan_out_way way;
     uint32_t *chosen; /* the identifiers of the match that is delivered, gathered */
 } matches;
 
@@ -144,7 +144,7 @@ static void find_matches(index_t *index, const hmq_record *record) {
     matches.mark++;
     matches.publisher = session_of_client(index, record->publisher);
     hmq_trie_match(index->filters, (const char *)record->topic.data, record->topic.len, take_match, NULL);
-    matches.in_steps = fan_out_takes(index, record, matches.count);
+    matches.way = fan_out_way_of(index, record, matches.count);
 }
 
 static void end_matches(index_t *index) {
@@ -209,7 +209,7 @@ static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record)
 }
 
 static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    if (matches.in_steps && !fan_out_has_room(ctx, index, record, matches.count)) return false;
+    if (matches.way != FAN_OUT_NOT && !fan_out_has_room(ctx, index, record, matches.count, matches.way)) return false;
     if (!may_be_refused(index, record)) return true;
     queue_usage_judge_begin();
     bool have_room = judge_all(ctx, index, record);
@@ -279,7 +279,7 @@ static long long route(server_ctx *ctx, index_t *index, const hmq_record *record
     message m;
     message_begin(&m, record, record->time_ms);
     long long reached =
-        matches.in_steps ? fan_out_matches(ctx, index, record) : deliver_matches(ctx, index, record, &m);
+        matches.way != FAN_OUT_NOT ? fan_out_matches(ctx, index, record) : deliver_matches(ctx, index, record, &m);
     for (size_t i = 0; i < matches.share_count; i++) {
         share *s = matches.shares[i];
         if (!share_replays(index, slice_of(s->filter))) reached += share_deliver(ctx, index, s, &m);
@@ -468,7 +468,7 @@ long long topic_publish_one(server_ctx *ctx, const hmq_record *record) {
 }
 
 static bool gather_matched(server_ctx *ctx, index_t *index, const hmq_record *record, long long *reached) {
-    if (matches.in_steps || matches.share_count > 0 || may_be_refused(index, record)) return false;
+    if (matches.way != FAN_OUT_NOT || matches.share_count > 0 || may_be_refused(index, record)) return false;
     bool lasts = !hmq_record_is_for_now(record);
     if (lasts && !history_keep(ctx, index, record, false)) return false; /* it is asked again, and says why not */
     counters.topic_published++;

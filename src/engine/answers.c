@@ -8,10 +8,11 @@ bool hmq_error_begins(hmq_slice text, const char *word) {
     return text.len >= len && memcmp(text.data, word, len) == 0 && (text.len == len || text.data[len] == ' ');
 }
 
-/* A mean of those that came last; it follows quickly upwards, slowly downwards. */
-void hmq_log_reached(hmq_engine *e, int64_t sessions) {
-    double more = (double)sessions - e->copies;
+/* Means of those that came last; they follow quickly upwards, slowly downwards. */
+void hmq_log_reached(hmq_engine *e, connection *c, int64_t sessions) {
+    double more = (double)sessions - e->copies, more_of_client = (double)sessions - (double)c->reach;
     e->copies += more > 0 ? more / 4 : more / 64;
+    c->reach += (float)(more_of_client > 0 ? more_of_client / 4 : more_of_client / 64);
 }
 
 bool hmq_session_is_gone(hmq_slice error) {
@@ -40,7 +41,7 @@ static void published(hmq_engine *e, connection *c, const awaited *entry, int64_
         e->count.publishes_repeated++;
         quota_back(c); /* it was counted twice */
     }
-    if (reached >= 0) hmq_log_reached(e, reached);
+    if (reached >= 0) hmq_log_reached(e, c, reached);
     e->count.publishes_unheard += reached == 0;
     e->count.publishes_acknowledged += entry->qos > 0;
     if (entry->qos > 0) e->count.acknowledged_ms = (uint64_t)e->now_ms;

@@ -4,6 +4,8 @@
  * O(connections): hmq_engine_server_lost and _restored, hmq_engine_look, hmq_engine_free; everything else O(what it hands over). */
 #include "engine/internal.h"
 
+#define UNKNOWN_REACH 32.0F /* of a client that has published nothing yet */
+
 #define MOST_ALIASES 64U /* used towards a client: they are looked for one by one */
 
 static bucket bucket_of(uint32_t rate, int64_t now_ms) {
@@ -126,6 +128,7 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
           set_names(e, c, session_key, session->client_id);
     if (!*ok) return 0;
     c->phase = PHASE_OPEN;
+    c->reach = UNKNOWN_REACH;
     c->version = session->version;
     hmq_rules_deny_otherwise(&c->publish_rules, session->denied_otherwise);
     c->window = session->window;

@@ -142,6 +142,7 @@ typedef struct connection {
     uint32_t outstanding; /* PUBLISH, DENIED, COMPLETE without an outcome */
     uint32_t under_way;   /* of them with the server */
     size_t under_way_bytes;
+    float reach; /* to how many sessions its publishes go, a mean of the last ones */
     hmq_bytes again;      /* those of them that are to be sent again: engine/log.c has the form */
     hmq_bytes later;      /* and those that came behind them */
     hmq_bytes held;       /* held_answers with their commands: engine/confirm.c */

@@ -32,7 +32,7 @@
 
 /* A publish that goes to many sessions takes the server long: one command is to make about so many copies, so that others
  * get their turn. */
-#define PIPELINE_COPIES 1024
+#define PIPELINE_COPIES 2048
 #define PIPELINE_LEAST 8 /* of publishes in one command, even then */
 
 /* ---- runs ---- */
@@ -131,12 +131,20 @@ static bool keep(hmq_engine *e, hmq_bytes *kept, const awaited *entry, const uin
     return true;
 }
 
+/* Copies of one connection's publishes that are under way at the same time: more wait for their replies.  So a client whose
+ * publishes go to many sessions holds nobody up, and what is refused is overtaken by nothing. */
+#define CLIENT_COPIES 1024
+
+static bool has_enough_copies(const connection *c) {
+    return (double)c->under_way * (double)c->reach >= CLIENT_COPIES;
+}
+
 static bool keeps_anything(const connection *c) {
     return c->again.len > 0 || c->later.len > 0;
 }
 
 bool hmq_log_add_client(hmq_engine *e, connection *c, const awaited *entry) {
-    bool kept = !e->up || c->publishes.waits || keeps_anything(c);
+    bool kept = !e->up || c->publishes.waits || keeps_anything(c) || has_enough_copies(c);
     const uint8_t *bytes = hmq_bytes_at(&e->log) + e->log.len;
     if (!(kept ? keep(e, &c->later, entry, bytes) : hmq_log_add(e, entry))) return false;
     c->outstanding++;
@@ -218,8 +226,8 @@ static bool line_up(hmq_engine *e, connection *c) {
  * refusal only some. */
 static void send_kept(hmq_engine *e, connection *c) {
     uint32_t most = c->publishes.most == 0 ? UINT32_MAX : c->publishes.most;
-    c->publishes.most = most >= RETRY_MOST ? 0 : most * 2;
-    for (bool goes_on = true; goes_on && most > 0 && c->later.len > 0; most--) {
+    if (c->publishes.most > 0) c->publishes.most = most >= RETRY_MOST ? 0 : most * 2;
+    for (bool goes_on = true; goes_on && most > 0 && c->later.len > 0 && !has_enough_copies(c); most--) {
         awaited entry;
         memcpy(&entry, hmq_bytes_at(&c->later), sizeof entry);
         entry.alone = is_suspect(&entry);

@@ -296,6 +296,7 @@ def test_what_gathered_needs_no_memory_to_go_as_one() -> None:
         hungry.starves = True
         assert [len(publishes(command)) for command in hungry.commands()] == [3]
         hungry.starves = False
+        hungry.answer(array([b":0\r\n"] * 3))
 
 
 def test_an_end_that_could_not_be_told_is_told_when_there_is_memory_again(hungry: Hungry) -> None:

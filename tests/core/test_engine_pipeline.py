@@ -177,21 +177,47 @@ def test_a_publish_that_is_larger_goes_by_itself(desk: Desk) -> None:
 
 
 def test_fewer_go_together_while_they_go_to_many_sessions(desk: Desk) -> None:
-    conn = desk.open()
+    conns = [desk.open(b"%d" % number) for number in range(64)]
 
     def sizes_after(reached: int, times: int) -> list[int]:
-        desk.send(conn, numbered(*range(1, times + 1)))
-        desk.answer(*[array([b":%d\r\n" % reached] * size) for size in sizes(desk.commands())])
-        desk.send(conn, numbered(*range(1, 65)))
+        for number in range(times):
+            desk.send(conns[number % 64], numbered(1))
+            if number % 64 == 63 or number == times - 1:
+                desk.answer(*[array([b":%d\r\n" % reached] * size) for size in sizes(desk.commands())])
+        for conn in conns:
+            desk.send(conn, numbered(1))
         commands = desk.commands()
         desk.answer(*[array([b":-1\r\n"] * size) for size in sizes(commands)])  # which says nothing about it
         return sizes(commands)
 
     assert sizes_after(1, 64) == [64]
-    assert sizes_after(64, 64) == [16] * 4  # 1024 copies
+    assert sizes_after(128, 64) == [16] * 4  # 2048 copies
     assert sizes_after(1_000_000, 16) == [8] * 8  # in any case
     assert sizes_after(1, 64) == [8] * 8
     assert sizes_after(1, 64 * 20) == [64]
+
+
+def test_a_client_whose_publishes_go_to_many_sessions_has_few_under_way(desk: Desk) -> None:
+    conn, other = desk.open(), desk.open(b"other")
+
+    def under_way(reached: int) -> list[int]:
+        """How many go at once of a hundred that are accepted."""
+        counts = []
+        desk.send(conn, numbered(*range(1, 101)))
+        while commands := desk.commands():
+            found = sizes(commands)
+            counts.append(sum(found))
+            desk.answer(*[array([b":%d\r\n" % reached] * size) if size > 1 else b":%d\r\n" % reached for size in found])
+        return counts
+
+    assert under_way(256)[0] == 32  # its reach is not known yet
+    assert under_way(256) == [5] * 20  # five of 256 are more than 1024
+    assert under_way(5000) == [5] + [1] * 95
+    desk.send(conn, numbered(1, 2, 3))
+    desk.send(other, numbered(7))
+    assert len(desk.commands()) == 1
+    desk.answer(array([b":5000\r\n"] * 2))
+    assert desk.received(other) == puback(7)
 
 
 def test_limits_and_counters_go_by_the_single_publish() -> None:

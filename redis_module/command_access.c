@@ -115,22 +115,27 @@ typedef struct judged {
     bool refused; /* after replying why */
 } judged;
 
-/* Replies why, and notes it in the ACL log. */
-static bool refuse(judged *j, hmq_slice object, int reason, const char *text) {
-    reply_error(j->ctx, ERROR_NOPERM, "%s %s %s", j->user == NULL ? "Not every user" : "User",
-                j->user == NULL ? "(and whose script runs is not known)" : shown(j->user), text);
+/* Notes the refusal, which was replied, in the ACL log. */
+static bool refuse(judged *j, hmq_slice object, int reason) {
     access_note_refusal(j->ctx, j->user, object, reason);
     j->refused = true;
     return false;
 }
 
+/* How an error names the user; valid until the next call. */
+static const char *named_user(const judged *j) {
+    static char text[320];
+    if (j->user == NULL) return "Some user (the user of the script is not known)";
+    snprintf(text, sizeof text, "User %s", shown(j->user));
+    return text;
+}
+
 static bool may_use_topic(judged *j, const char *what, hmq_slice topic, bool is_pattern) {
-    char text[256];
     if (j->refused) return false;
     if (access_user_may_use_topic(j->user, topic, is_pattern)) return true;
-    snprintf(text, sizeof text, "has no permissions to access the %s %s: a channel pattern %s it expected", what,
-             shown_slice(topic), is_pattern ? "equal to" : "that matches");
-    return refuse(j, topic, SERVER_ACL_LOG_CHANNEL, text);
+    reply_error(j->ctx, ERROR_TOPIC_DENIED, named_user(j), what, shown_slice(topic),
+                is_pattern ? "equal to" : "that matches");
+    return refuse(j, topic, SERVER_ACL_LOG_CHANNEL);
 }
 
 static bool may_read_filter(judged *j, hmq_slice filter) {
@@ -138,10 +143,9 @@ static bool may_read_filter(judged *j, hmq_slice filter) {
 }
 
 static bool may_use_key(judged *j, server_string *key, uint64_t rights) {
-    char text[256];
     if (access_user_may_use_key(j->user, key, rights)) return true;
-    snprintf(text, sizeof text, "has no permissions to access the key %s", shown(key));
-    return refuse(j, slice_of(key), SERVER_ACL_LOG_KEY, text);
+    reply_error(j->ctx, ERROR_KEY_DENIED, named_user(j), shown(key));
+    return refuse(j, slice_of(key), SERVER_ACL_LOG_KEY);
 }
 
 static bool judge_shares(judged *j, int at) {
@@ -255,7 +259,8 @@ static bool judge_producers(judged *j, const place *p) {
 
 static bool judge_all_keys(judged *j) {
     if (access_user_may_read_all(j->user)) return true;
-    return refuse(j, slice_of(j->argv[0]), SERVER_ACL_LOG_KEY, "has no permissions to read every key");
+    reply_error(j->ctx, ERROR_ALL_KEYS_DENIED, named_user(j));
+    return refuse(j, slice_of(j->argv[0]), SERVER_ACL_LOG_KEY);
 }
 
 /* False after replying why not. */
@@ -279,11 +284,9 @@ static bool judge_place(judged *j, const place *p) {
 }
 
 static bool judge_danger(judged *j) {
-    char text[256];
     if (access_user_may_run_dangerous(j->user)) return true;
-    snprintf(text, sizeof text, "has no permissions to run %s: the right to REPLICAOF, or no '+@all', expected",
-             shown(j->argv[0]));
-    return refuse(j, slice_of(j->argv[0]), SERVER_ACL_LOG_COMMAND, text);
+    reply_error(j->ctx, ERROR_COMMAND_DENIED, named_user(j), shown(j->argv[0]));
+    return refuse(j, slice_of(j->argv[0]), SERVER_ACL_LOG_COMMAND);
 }
 
 static int run(server_ctx *ctx, server_string **argv, int argc, const rule *r, server_command_handler handler) {

@@ -104,7 +104,7 @@ static server_string *get_overflow(const char *name, void *data) {
 }
 
 static int set_overflow(const char *name, server_string *value, void *data, server_string **error) {
-    static const char expected[] = OVERFLOW_EXPECTED " expected";
+    static const char expected[] = "expected " OVERFLOW_EXPECTED;
     (void)name, (void)data;
     overflow policy;
     if (overflow_of(slice_of(value), &policy)) {

@@ -170,17 +170,13 @@ static int publish(server_ctx *ctx, server_string *channel, server_string *messa
 static bool may_note(server_ctx *ctx, server_string *channel, const publish_producer *by, bool sharded) {
     hmq_slice name = slice_of(channel);
     if (can.cluster && (!sharded || !channel_producer_shares_slot(name))) {
-        reply_error(ctx, ERROR_SYNTAX,
-                    "PRODUCER in a cluster: CHANNEL.SPUBLISH, to a channel with a hash tag or without '}', "
-                    "expected");
+        reply_error(ctx, ERROR_PRODUCER_NEEDS_SPUBLISH);
     } else if (can.cluster && slots_state(slots_of_key(name)) != SLOT_SERVED) {
-        reply_error(ctx, ERROR_TRYAGAIN, "slot %u of the channel %s is on its way to another node: try again",
-                    slots_of_key(name), shown(channel));
+        reply_error(ctx, ERROR_CHANNEL_MOVING, slots_of_key(name), shown(channel));
     } else if (!may_store(sv.GetContextFlags(ctx), sharded)) {
-        reply_error(ctx, ERROR_SYNTAX,
-                    "PRODUCER: a server that is written to expected, a replica keeps nothing of its own");
+        reply_error(ctx, ERROR_PRODUCER_ON_REPLICA);
     } else if (!access_may_write(ctx, by->key)) {
-        reply_error(ctx, ERROR_NOPERM, "this user may not write %s, where PRODUCER is kept", shown(by->key));
+        reply_error(ctx, ERROR_KEY_WRITE_DENIED, shown(by->key));
     } else {
         return !refused(ctx, store_refusal(ctx, channel));
     }
@@ -217,8 +213,7 @@ static int publish_command(server_ctx *ctx, server_string **argv, int argc, bool
     if (taken && !publish_producer_parse_after(&a, &by)) return SERVER_OK;
     if (!args_end(&a)) return SERVER_OK;
     if (!access_may_publish(ctx, argv[1], sharded)) {
-        return reply_error(ctx, ERROR_NOPERM, "this user has no permissions to run the '%s' command on this channel",
-                           sharded ? "spublish" : "publish");
+        return reply_error(ctx, ERROR_CHANNEL_DENIED, sharded ? "spublish" : "publish");
     }
     return by.id == NULL ? publish(ctx, argv[1], argv[2], sharded) : publish_once(ctx, argv, &by, sharded);
 }

@@ -141,11 +141,9 @@ static bool parse_start(args *a, long long *seconds, server_string **policies) {
 /* Would this server hold anything at all?  False after replying why not. */
 static bool may_hold_here(server_ctx *ctx) {
     if (!settings.intercept) {
-        reply_error(ctx, ERROR_SYNTAX,
-                    "holdmq.intercept is no, so that no PUBLISH is seen: CONFIG SET it to yes first");
+        reply_error(ctx, ERROR_DRYRUN_WITHOUT_INTERCEPTION);
     } else if (!(sv.GetContextFlags(ctx) & SERVER_CTX_MASTER)) {
-        reply_error(ctx, ERROR_SYNTAX,
-                    "this server is a replica, which holds nothing: start the dry run on its primary");
+        reply_error(ctx, ERROR_DRYRUN_ON_REPLICA);
     } else {
         return true;
     }
@@ -163,7 +161,7 @@ int dryrun_start_command(server_ctx *ctx, server_string **argv, int argc) {
     hmq_policy *policy = NULL;
     if (text.len <= MAX_POLICIES_BYTES)
         policy = hmq_policy_parse(&server_allocator, (const char *)text.data, text.len, error, sizeof error);
-    if (policy == NULL) return reply_error(ctx, ERROR_SYNTAX, "POLICIES: %s", error);
+    if (policy == NULL) return reply_error(ctx, ERROR_POLICIES_INVALID, error);
     begin(policies, policy, seconds);
     return sv.ReplyWithSimpleString(ctx, "OK");
 }
@@ -245,8 +243,7 @@ static bool parse_report(args *a, hmq_slice *cursor, long long *count) {
     if (given == NULL || slice_is(slice_of(given), BEGIN)) return true;
     *cursor = slice_of(given);
     if (cursor->len > 0 && cursor->data[0] == CURSOR_MARK) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "CURSOR is %s: 0, or the cursor that the page before replied, expected",
-                shown(given));
+    reply_error(a->ctx, ERROR_PAGE_CURSOR_INVALID, shown(given));
     return false;
 }
 
@@ -291,7 +288,7 @@ int dryrun_report_command(server_ctx *ctx, server_string **argv, int argc) {
     hmq_slice cursor = {0};
     long long count = DEFAULT_COUNT;
     if (!parse_report(&a, &cursor, &count)) return SERVER_OK;
-    if (!run.was_started) return reply_error(ctx, ERROR_SYNTAX, "no dry run was started: CHANNEL.DRYRUN START first");
+    if (!run.was_started) return reply_error(ctx, ERROR_DRYRUN_NOT_STARTED);
     server_dict_iter *iter = cursor.len == 0
                                  ? sv.DictIteratorStartC(run.channels, "^", NULL, 0)
                                  : sv.DictIteratorStartC(run.channels, ">", cursor.data + 1, cursor.len - 1);

@@ -50,7 +50,7 @@ int channel_last_command(server_ctx *ctx, server_string **argv, int argc) {
 /* The server's own answer to a list command on the held list. */
 static int reply_of(server_ctx *ctx, const char *command, server_string *name, server_string **argv, int argc) {
     server_reply *reply = sv.Call(ctx, command, "Esv", name, argv, (size_t)argc);
-    if (reply == NULL) return reply_error(ctx, ERROR_SYNTAX, "%s cannot be run here", command);
+    if (reply == NULL) return reply_error(ctx, ERROR_LIST_COMMAND_REFUSED, command);
     sv.ReplyWithCallReply(ctx, reply);
     sv.FreeCallReply(reply);
     return SERVER_OK;
@@ -105,8 +105,7 @@ bool channel_shows_held(server_ctx *ctx, int db, server_string *channel) {
 int channel_alias_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
     if (!channel_is_list_read(slice_of(argv[2]), argc - 1))
-        return reply_error(ctx, ERROR_SYNTAX, "unknown list command %s: LRANGE, LLEN or LINDEX expected",
-                           shown(argv[2]));
+        return reply_error(ctx, ERROR_LIST_COMMAND_UNKNOWN, shown(argv[2]));
     server_string *name =
         shows(ctx, argv[1]) ? channel_key(slice_of(argv[1]), HMQ_CHANNEL_HELD) : sv.HoldString(NULL, argv[1]);
     reply_of(ctx, sv.StringPtrLen(argv[2], NULL), name, argv + 3, argc - 3);

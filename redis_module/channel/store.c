@@ -245,7 +245,7 @@ static void shorten(server_ctx *ctx, step *s) {
 int store_internal_command(server_ctx *ctx, server_string **argv, int argc) {
     (void)argv;
     step *s = running;
-    if (s == NULL) return reply_error(ctx, ERROR_SYNTAX, "HOLDMQ.INTERNAL is a part of other commands, not a command");
+    if (s == NULL) return reply_error(ctx, ERROR_INTERNAL_COMMAND);
     if (argc != 2) return sv.WrongArity(ctx);
     running = NULL;
     switch (s->kind) {

@@ -41,8 +41,7 @@ static bool fail_type(const append *a, const server_string *name, const char *ex
 
 static bool fail(const append *a, const char *why) {
     if (a->reply) {
-        reply_error(a->ctx, ERROR_SYNTAX, "history of store %s, shard %u: %s", shown_slice(a->live->state.store->name),
-                    a->live->state.shard, why);
+        reply_error(a->ctx, ERROR_HISTORY_REFUSED, shown_slice(a->live->state.store->name), a->live->state.shard, why);
     }
     return false;
 }
@@ -92,7 +91,7 @@ static bool find_place(append *a, const hmq_record *record) {
     hmq_patterns_find(set, (const char *)record->topic.data, record->topic.len, &a->place);
     a->pattern = hmq_patterns_at(set, a->place.pattern);
     a->value = make_value(set, record);
-    return a->value != NULL || fail(a, "the message is too long to be kept");
+    return a->value != NULL || fail(a, "the message is too long to be stored");
 }
 
 static bool open_log(append *a) {
@@ -226,7 +225,7 @@ bool history_append(server_ctx *ctx, const history_store *store, const hmq_recor
         history_tick(ctx, store, shard, a.id.sequence);
         return true;
     }
-    if (reply) reply_error(ctx, ERROR_TRYAGAIN, "a log of history changes while it is looked at: try again");
+    if (reply) reply_error(ctx, ERROR_HISTORY_CHANGING);
     return false;
 }
 
@@ -310,7 +309,7 @@ bool history_append_all(server_ctx *ctx, const history_store *store, unsigned sh
         history_tick(ctx, store, shard, a.id.sequence);
         return true;
     }
-    reply_error(ctx, ERROR_TRYAGAIN, "a log of history changes while it is looked at: try again");
+    reply_error(ctx, ERROR_HISTORY_CHANGING);
     return false;
 }
 

@@ -68,14 +68,12 @@ int history_append_command(server_ctx *ctx, server_string **argv, int argc) {
     if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[2], error);
     if (!parse_append(&a, &record, &by, &said)) return SERVER_OK;
     if (history_stores_of_topic(index_of(ctx)->histories, record.topic) != store)
-        return reply_error(ctx, ERROR_SYNTAX, "the store %s does not select the topic %s", shown(argv[1]),
-                           shown(argv[2]));
+        return reply_error(ctx, ERROR_TOPIC_OF_OTHER_STORE, shown(argv[1]), shown(argv[2]));
     history_place place = {0};
     if (by.id != NULL || can.cluster || said >= 0)
         place.shard = hmq_index_shard(&store->seed, (const char *)record.topic.data, record.topic.len, store->spread);
     if (said >= 0 && said != place.shard)
-        return reply_error(ctx, ERROR_SYNTAX, "SHARD is %lld: the topic %s is of shard %u", said, shown(argv[2]),
-                           place.shard);
+        return reply_error(ctx, ERROR_TOPIC_OF_OTHER_SHARD, said, shown(argv[2]), place.shard);
     if (!history_check_here(ctx, store, place.shard)) return SERVER_OK;
     history_verdict known = by.id == NULL ? HISTORY_NEW : history_producer_judge(ctx, store, &by, &place);
     if (known == HISTORY_REFUSED) return SERVER_OK;

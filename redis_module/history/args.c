@@ -29,7 +29,7 @@ const history_store *history_take_store(args *a, int shard_at) {
     if (!args_string(a, "the store", &name)) return NULL;
     const history_store *store = history_stores_find(index_of(a->ctx)->histories, slice_of(name));
     if (store == NULL && !may_be_elsewhere(a, slice_of(name), shard_at))
-        reply_error(a->ctx, ERROR_NOSTORE, "there is no store %s", shown(name));
+        reply_error(a->ctx, ERROR_STORE_UNKNOWN, shown(name));
     return store;
 }
 
@@ -37,7 +37,7 @@ bool history_open_shard(server_ctx *ctx, const history_store *store, unsigned sh
     if (!history_check_here(ctx, store, shard)) return false;
     server_string *key = history_key(store, shard, "%s", "");
     bool may = access_may_read_here(ctx, key);
-    if (!may) reply_error(ctx, ERROR_NOPERM, "the user may not read the key %s", shown(key));
+    if (!may) reply_error(ctx, ERROR_KEY_READ_DENIED, shown(key));
     sv.FreeString(NULL, key);
     return may && history_shard_read(ctx, store, shard, state, true);
 }
@@ -51,7 +51,7 @@ bool history_take_shard(args *a, const history_store *store, history_shard *stat
 bool history_may_change(server_ctx *ctx, const history_store *store, unsigned shard) {
     server_string *key = history_key(store, shard, "%s", "");
     bool may = access_may_write(ctx, key);
-    if (!may) reply_error(ctx, ERROR_NOPERM, "the user may not write the key %s", shown(key));
+    if (!may) reply_error(ctx, ERROR_KEY_WRITE_DENIED, shown(key));
     sv.FreeString(NULL, key);
     return may;
 }

@@ -28,7 +28,7 @@ static bool take_reader(args *a, server_string **reader) {
     if (!args_string(a, "the reader", reader)) return false;
     size_t len = slice_of(*reader).len;
     if (len >= 1 && len <= HISTORY_READER_MAX) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "the reader has a name of %zu bytes: 1 to %d expected", len, HISTORY_READER_MAX);
+    reply_error(a->ctx, ERROR_READER_NAME_LENGTH, len, HISTORY_READER_MAX);
     return false;
 }
 
@@ -43,8 +43,7 @@ static bool read_hold(holding *h, unsigned shard, bool releases) {
     if (type == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_NONE, h->reader, &value, NULL);
     history_hold hold = value == NULL ? (history_hold){false, 0} : history_hold_parse(value);
     if (right && value == NULL && !releases && type == SERVER_HASH && sv.ValueLength(hash) >= HISTORY_READERS_MAX) {
-        reply_error(h->ctx, ERROR_FULL, "shard %u has %d readers that hold: no more expected", shard,
-                    HISTORY_READERS_MAX);
+        reply_error(h->ctx, ERROR_READERS_COUNT, shard, HISTORY_READERS_MAX);
         right = false;
     }
     h->shards[shard].held = value != NULL;
@@ -55,10 +54,8 @@ static bool read_hold(holding *h, unsigned shard, bool releases) {
     if (!right || !hold.lost || releases) return right;
     uint64_t first = 1;
     history_kept(h->ctx, state, &first);
-    reply_error(h->ctx, ERROR_HOLDLOST,
-                "the reader %s held back more than HOLDBYTES of store %s: in shard %u the messages %" PRIu64
-                " to %" PRIu64 " are gone (RELEASE, then begin anew)",
-                shown(h->reader), shown_slice(h->store->name), shard, hold.sequence + 1, first - 1);
+    reply_error(h->ctx, ERROR_HOLD_LOST, shown(h->reader), shown_slice(h->store->name), shard, hold.sequence + 1,
+                first - 1);
     return false;
 }
 
@@ -85,16 +82,11 @@ static bool take_pair(args *a, holding *h) {
     uint64_t last = h->shards[shard].state.last.sequence, to = (uint64_t)sequence;
     uint64_t before = h->shards[shard].sequence < last ? h->shards[shard].sequence : last;
     if (h->shards[shard].said) {
-        reply_error(a->ctx, ERROR_SYNTAX, "shard %lld is there twice: each once expected", shard);
+        reply_error(a->ctx, ERROR_SHARD_REPEATED, shard);
     } else if (to > last) {
-        reply_error(a->ctx, ERROR_SYNTAX,
-                    "the sequence number of shard %lld is %lld: at most %" PRIu64 ", the last one, expected", shard,
-                    sequence, last);
+        reply_error(a->ctx, ERROR_SEQUENCE_HIGH, shard, sequence, last);
     } else if (h->shards[shard].held && to < before) {
-        reply_error(a->ctx, ERROR_SYNTAX,
-                    "the sequence number of shard %lld is %lld: at least %" PRIu64
-                    " expected, a watermark does not go back",
-                    shard, sequence, before);
+        reply_error(a->ctx, ERROR_SEQUENCE_LOW, shard, sequence, before);
     } else {
         h->shards[shard].said = true;
         h->shards[shard].sequence = to;
@@ -109,8 +101,7 @@ static bool create(holding *h) {
         uint64_t first;
         if (!h->shards[shard].here || h->shards[shard].held) continue;
         if (!history_kept(h->ctx, &h->shards[shard].state, &first)) {
-            reply_error(h->ctx, ERROR_WRONGTYPE, "history of store %s, shard %u: what is kept was changed by others",
-                        shown_slice(h->store->name), shard);
+            reply_error(h->ctx, ERROR_HISTORY_FOREIGN, shown_slice(h->store->name), shard);
             return false;
         }
         h->shards[shard].said = true;

@@ -23,7 +23,7 @@ typedef struct import {
 } import;
 
 static bool refuse(server_ctx *ctx, size_t number, const char *what, const char *expected) {
-    reply_error(ctx, ERROR_SYNTAX, "record %zu %s: %s expected", number, what, expected);
+    reply_error(ctx, ERROR_RECORD_INVALID, number, what, expected);
     return false;
 }
 
@@ -31,28 +31,26 @@ static bool refuse(server_ctx *ctx, size_t number, const char *what, const char 
 static bool take_record(server_ctx *ctx, import *m, size_t number, hmq_slice bytes) {
     hmq_record *record = &m->records[number - 1];
     if (hmq_record_decode(bytes.data, bytes.len, record) != 0 || record->type != HMQ_RECORD_PUBLISH)
-        return refuse(ctx, number, "is no published message", "a record of src/topic/record.h");
+        return refuse(ctx, number, "is not a published message", "a record of src/topic/record.h");
     if (record->share.len > 0) return refuse(ctx, number, "has a share", "a message as it was published");
     const char *topic = (const char *)record->topic.data;
     size_t len = record->topic.len;
     if (hmq_topic_check_name(topic, len) != HMQ_TOPIC_OK)
         return refuse(ctx, number, "has no valid topic", "a topic name");
     if (history_stores_of_topic(index_of(ctx)->histories, record->topic) != m->store) {
-        reply_error(ctx, ERROR_SYNTAX, "record %zu: the store %s does not select the topic %s", number,
-                    shown_slice(m->store->name), shown_slice(record->topic));
+        reply_error(ctx, ERROR_RECORD_OF_OTHER_STORE, number, shown_slice(m->store->name), shown_slice(record->topic));
         return false;
     }
     unsigned shard = hmq_index_shard(&m->store->seed, topic, len, m->store->spread);
     if (shard == m->shard) return true;
-    reply_error(ctx, ERROR_SYNTAX, "record %zu: the topic %s is of shard %u, not %u", number,
-                shown_slice(record->topic), shard, m->shard);
+    reply_error(ctx, ERROR_RECORD_OF_OTHER_SHARD, number, shown_slice(record->topic), shard, m->shard);
     return false;
 }
 
 static bool take_records(args *a, import *m) {
     m->count = (size_t)(a->argc - a->at);
     if (m->count < 1 || m->count > RECORDS_MAX) {
-        reply_error(a->ctx, ERROR_SYNTAX, "RECORD: %zu records, 1 to %d expected", m->count, RECORDS_MAX);
+        reply_error(a->ctx, ERROR_RECORDS_COUNT, m->count, RECORDS_MAX);
         return false;
     }
     m->records = sv.Alloc(m->count * sizeof *m->records);
@@ -74,7 +72,7 @@ static bool parse(args *a, import *m) {
         bool right = args_take_word(a, "PRODUCER") ? history_producer_parse(a, &m->by) : args_end(a);
         if (!right) return false;
     }
-    reply_error(a->ctx, ERROR_SYNTAX, "RECORD is missing: one record at least expected");
+    reply_error(a->ctx, ERROR_RECORDS_MISSING);
     return false;
 }
 

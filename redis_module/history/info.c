@@ -17,8 +17,7 @@
 #define MAX_MS 9007199254740LL /* times in microseconds stay whole numbers that every language has */
 
 static int reply_corrupt(server_ctx *ctx, const history_shard *state) {
-    return reply_error(ctx, ERROR_WRONGTYPE, "history of store %s, shard %u: what is kept was changed by others",
-                       shown_slice(state->store->name), state->shard);
+    return reply_error(ctx, ERROR_HISTORY_FOREIGN, shown_slice(state->store->name), state->shard);
 }
 
 /* ---- what a shard has -------------------------------------------------------------------------------------- */

@@ -143,9 +143,7 @@ static bool read_log(server_ctx *ctx, history_live *live, uint32_t pattern) {
 
 static bool changed(server_ctx *ctx, const history_live *live, const char *what, bool reply) {
     const history_shard *s = &live->state;
-    if (reply)
-        reply_error(ctx, ERROR_WRONGTYPE, "history of store %s, shard %u: %s was changed by others",
-                    shown_slice(s->store->name), s->shard, what);
+    if (reply) reply_error(ctx, ERROR_HISTORY_FOREIGN_PART, shown_slice(s->store->name), s->shard, what);
     return false;
 }
 
@@ -160,12 +158,12 @@ static bool make(server_ctx *ctx, history_live *live, bool reply) {
     }
     history_shard *s = &live->state;
     live->set = s->exists ? history_set_hold(ctx, s->store, s->shard, s->generation) : history_set_first(s->store);
-    if (live->set == NULL) return changed(ctx, live, "its pattern set is missing or", reply);
+    if (live->set == NULL) return changed(ctx, live, "the pattern set is missing or invalid", reply);
     history_live_begin_epoch(live);
     for (uint32_t p = 0; s->exists && p < live->log_count; p++) {
         if (!read_log(ctx, live, p)) return changed(ctx, live, shown(live->logs[p].name), reply);
     }
-    if (s->trimmed > s->last.sequence) return changed(ctx, live, "its state", reply);
+    if (s->trimmed > s->last.sequence) return changed(ctx, live, "the state is invalid", reply);
     live->on_replica = (sv.GetContextFlags(ctx) & SERVER_CTX_REPLICA) != 0;
     live->valid = true;
     return true;

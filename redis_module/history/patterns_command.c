@@ -35,7 +35,7 @@ static args args_of(server_ctx *ctx, server_string **argv, int argc) {
 static bool may_write(server_ctx *ctx, const history_store *store, unsigned shard) {
     server_string *key = history_key(store, shard, "%s", "");
     bool may = access_may_write(ctx, key);
-    if (!may) reply_error(ctx, ERROR_NOPERM, "the user may not write the key %s", shown(key));
+    if (!may) reply_error(ctx, ERROR_KEY_WRITE_DENIED, shown(key));
     sv.FreeString(NULL, key);
     return may;
 }
@@ -45,7 +45,7 @@ static bool take_scope(args *a, scope *s, bool writes) {
     long long shard = -1;
     if (args_take_word(a, "SHARD") && !args_number(a, "SHARD", 0, s->store->shards - 1, &shard)) return false;
     if (shard >= 0 && s->spread > 0) {
-        reply_error(a->ctx, ERROR_SYNTAX, "SHARDS together with SHARD: one of them expected");
+        reply_error(a->ctx, ERROR_SPREAD_AND_SHARD);
         return false;
     }
     if (!args_end(a)) return false;
@@ -77,8 +77,7 @@ static int reply_patterns(server_ctx *ctx, const history_shard *state, uint32_t 
     else if (!state->exists && generation == 1)
         text.len = (size_t)snprintf(first, sizeof first, "holdmq-patterns 1 levels=%u\n#\n", state->store->levels);
     else
-        return reply_error(ctx, ERROR_SYNTAX, "store %s, shard %u, has no pattern set of generation %" PRIu32,
-                           shown_slice(state->store->name), state->shard, generation);
+        return reply_error(ctx, ERROR_PATTERNS_UNKNOWN, shown_slice(state->store->name), state->shard, generation);
     sv.ReplyWithArray(ctx, 2);
     sv.ReplyWithLongLong(ctx, generation);
     return sv.ReplyWithStringBuffer(ctx, (const char *)text.data, text.len);
@@ -158,9 +157,7 @@ static const hmq_patterns *present_set(server_ctx *ctx, const scope *s, hmq_patt
         const history_shard *state = &s->states[i];
         if (!state->exists) continue;
         const hmq_patterns *set = history_patterns(ctx, s->store, state->shard, state->generation);
-        if (set == NULL)
-            reply_error(ctx, ERROR_WRONGTYPE, "the pattern set of store %s, shard %u, was changed by others",
-                        shown_slice(s->store->name), state->shard);
+        if (set == NULL) reply_error(ctx, ERROR_PATTERNS_FOREIGN, shown_slice(s->store->name), state->shard);
         return set;
     }
     int len = snprintf(first, sizeof first, "holdmq-patterns 1 levels=%u\n#\n", s->store->levels);
@@ -186,7 +183,7 @@ int history_patterns_stats_command(server_ctx *ctx, server_string **argv, int ar
     if (right)
         reply_stats(ctx, set, messages);
     else
-        reply_error(ctx, ERROR_WRONGTYPE, "the epochs of store %s were changed by others", shown_slice(s.store->name));
+        reply_error(ctx, ERROR_HISTORY_FOREIGN_EPOCHS, shown_slice(s.store->name));
     sv.Free(messages);
     if (own != NULL) hmq_patterns_free(own);
     return SERVER_OK;
@@ -218,14 +215,14 @@ static void propose(server_ctx *ctx, const scope *s, const hmq_patterns *present
     hmq_patterns_cost costs[2] = {{0}};
     hmq_patterns *set = NULL;
     if (learning == NULL) {
-        reply_error(ctx, ERROR_OOM, "no memory to learn patterns");
+        reply_error(ctx, ERROR_LEARNING_MEMORY);
         return;
     }
     history_learning_read(ctx, s->store, learning, INT64_MAX);
     hmq_proposal proposal = history_learning_propose(ctx, s->store, learning, present, margin, &set, costs);
     bool better = proposal == HMQ_PROPOSAL_NEW;
     if (proposal == HMQ_PROPOSAL_NO_MEMORY)
-        reply_error(ctx, ERROR_OOM, "no memory to learn patterns");
+        reply_error(ctx, ERROR_LEARNING_MEMORY);
     else
         reply_proposal(ctx, better, better ? set : present, costs, history_learning_messages(learning));
     if (set != NULL) hmq_patterns_free(set);
@@ -247,7 +244,7 @@ int history_patterns_propose_command(server_ctx *ctx, server_string **argv, int 
     hmq_slice text = hmq_patterns_text(present);
     hmq_patterns *kept = hmq_patterns_parse(&server_allocator, (const char *)text.data, text.len, NULL, 0);
     if (kept == NULL) {
-        reply_error(ctx, ERROR_OOM, "no memory to learn patterns");
+        reply_error(ctx, ERROR_LEARNING_MEMORY);
     } else {
         propose(ctx, &s, kept, (unsigned)margin);
         hmq_patterns_free(kept);
@@ -263,10 +260,9 @@ static hmq_patterns *parse_text(server_ctx *ctx, const history_store *store, con
     hmq_slice bytes = slice_of(text);
     hmq_patterns *set = hmq_patterns_parse(&server_allocator, (const char *)bytes.data, bytes.len, why, sizeof why);
     if (set == NULL) {
-        reply_error(ctx, ERROR_SYNTAX, "the pattern set: %s", why);
+        reply_error(ctx, ERROR_PATTERNS_INVALID, why);
     } else if (hmq_patterns_levels(set) != store->levels) {
-        reply_error(ctx, ERROR_SYNTAX, "the pattern set has levels=%" PRIu32 ": %u expected, as the store %s",
-                    hmq_patterns_levels(set), store->levels, shown_slice(store->name));
+        reply_error(ctx, ERROR_PATTERNS_LEVELS, hmq_patterns_levels(set), store->levels, shown_slice(store->name));
         hmq_patterns_free(set);
         set = NULL;
     }
@@ -277,9 +273,8 @@ static bool may_prepare(server_ctx *ctx, const scope *s, uint32_t generation) {
     for (unsigned i = 0; i < s->count; i++) {
         uint32_t present = history_generation(&s->states[i]);
         if (generation != present + 1) {
-            reply_error(ctx, ERROR_STALE,
-                        "store %s, shard %u: the generation is %" PRIu32 ", so the next one is %" PRIu32,
-                        shown_slice(s->store->name), s->states[i].shard, present, present + 1);
+            reply_error(ctx, ERROR_GENERATION_STALE, shown_slice(s->store->name), s->states[i].shard, present,
+                        present + 1);
             return false;
         }
         if (!history_may_prepare(ctx, &s->states[i], true)) return false;
@@ -291,9 +286,7 @@ static bool take_spread(args *a, scope *s) {
     long long shards = 0;
     if (args_take_word(a, "SHARDS") && !args_number(a, "SHARDS", 1, HISTORY_SHARDS_MAX, &shards)) return false;
     if (shards > 0 && can.cluster) {
-        reply_error(
-            a->ctx, ERROR_SYNTAX,
-            "SHARDS in a cluster, where the shards of a store switch one by one: a server without one expected");
+        reply_error(a->ctx, ERROR_SPREAD_IN_CLUSTER);
         return false;
     }
     s->spread = (unsigned)shards;
@@ -320,19 +313,18 @@ int history_patterns_prepare_command(server_ctx *ctx, server_string **argv, int 
 /* Are the shards that are to come really new, and is this about all? */
 static bool may_spread(server_ctx *ctx, const scope *s, unsigned shards) {
     if (s->count < s->store->shards) {
-        reply_error(ctx, ERROR_SYNTAX,
-                    "SHARD: what is prepared spreads topics over %u shards, which all switch at once", shards);
+        reply_error(ctx, ERROR_SPREAD_PARTIAL, shards);
         return false;
     }
     for (unsigned i = 0; i < s->count; i++) {
         if (history_prepared_shards(ctx, &s->states[i]) == shards) continue;
-        reply_error(ctx, ERROR_STALE, "store %s: shards 0 and %u were prepared apart", shown_slice(s->store->name), i);
+        reply_error(ctx, ERROR_SPREAD_DIFFERS, shown_slice(s->store->name), i);
         return false;
     }
     for (unsigned i = s->store->shards; i < shards; i++) {
         server_string *name = history_key(s->store, i, "%s", "");
         bool there = sv.KeyExists(ctx, name);
-        if (there) reply_wrong_type(ctx, name, "no key: the shard is to be made");
+        if (there) reply_wrong_type(ctx, name, "no key, because the shard is about to be created");
         sv.FreeString(NULL, name);
         if (there) return false;
     }

@@ -39,8 +39,7 @@ static bool take_name(args *a, policy *p) {
                 c == '.';
     }
     if (right) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "the store is %s: 1 to %d letters, digits, '-', '_' or '.' expected", shown(text),
-                HISTORY_NAME_MAX);
+    reply_error(a->ctx, ERROR_STORE_NAME_INVALID, shown(text), HISTORY_NAME_MAX);
     return false;
 }
 
@@ -54,14 +53,11 @@ static bool take_filter(args *a, policy *p) {
         return false;
     }
     if (hmq_topic_split_share((const char *)text.data, text.len, &group, &inner)) {
-        reply_error(a->ctx, ERROR_INVALIDTOPIC,
-                    "the topic filter %s is that of a shared subscription: an ordinary one "
-                    "expected",
-                    shown(filter));
+        reply_error(a->ctx, ERROR_FILTER_SHARED, shown(filter));
         return false;
     }
     if (p->count == HISTORY_FILTERS_MAX) {
-        reply_error(a->ctx, ERROR_SYNTAX, "FILTER: at most %d expected", HISTORY_FILTERS_MAX);
+        reply_error(a->ctx, ERROR_STORE_FILTERS_COUNT, HISTORY_FILTERS_MAX);
         return false;
     }
     p->filters[p->count++] = filter;
@@ -73,14 +69,13 @@ static bool take_seed(args *a, policy *p) {
     if (!args_string(a, "SEED", &text)) return false;
     p->seeded = history_seed_read(text, &p->seed);
     if (p->seeded) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "SEED is %s: %d hexadecimal digits (0-9, a-f) expected", shown(text),
-                HISTORY_SEED_DIGITS);
+    reply_error(a->ctx, ERROR_SEED_INVALID, shown(text), HISTORY_SEED_DIGITS);
     return false;
 }
 
 static bool take_changed(args *a, policy *p) {
     if (can.cluster) return args_number(a, "CHANGED", 1, INT64_MAX, &p->changed_ms);
-    reply_error(a->ctx, ERROR_SYNTAX, "CHANGED is for nodes of a cluster, and this server is none");
+    reply_error(a->ctx, ERROR_CLUSTER_ONLY, "CHANGED", "CHANGED");
     return false;
 }
 
@@ -121,7 +116,7 @@ static bool parse_policy(args *a, policy *p) {
         if (!right) return false;
     }
     if (p->count > 0) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "FILTER is missing: one topic filter at least expected");
+    reply_error(a->ctx, ERROR_STORE_FILTER_MISSING);
     return false;
 }
 
@@ -150,12 +145,11 @@ static bool check_others(server_ctx *ctx, const policy *p, const history_stores 
     for (const history_store *s = NULL; (s = history_stores_next(stores, s)) != NULL; count++) {
         const server_string *filter = s == own ? NULL : overlaps_with(p, s, &other);
         if (filter == NULL) continue;
-        reply_error(ctx, ERROR_SYNTAX, "FILTER %s overlaps with %s of store %s: a topic can be in one store only",
-                    shown(filter), other, shown_slice(s->name));
+        reply_error(ctx, ERROR_STORE_FILTERS_OVERLAP, shown(filter), other, shown_slice(s->name));
         return false;
     }
     if (own != NULL || count < HISTORY_STORES_MAX) return true;
-    reply_error(ctx, ERROR_SYNTAX, "there are %d stores already: no more expected", HISTORY_STORES_MAX);
+    reply_error(ctx, ERROR_STORES_COUNT, HISTORY_STORES_MAX);
     return false;
 }
 
@@ -168,27 +162,24 @@ static long long default_epoch_s(long long age_s) {
 static bool choose_seed(server_ctx *ctx, policy *p, const history_store *own) {
     bool same = own == NULL || !p->seeded || (own->seed.low == p->seed.low && own->seed.high == p->seed.high);
     if (!same) {
-        reply_error(ctx, ERROR_SYNTAX, "SEED is not that of store %s, which is there: the same expected, or none",
-                    shown_slice(own->name));
+        reply_error(ctx, ERROR_SEED_DIFFERS, shown_slice(own->name));
         return false;
     }
     if (own != NULL) p->seed = own->seed;
     if (own != NULL || p->seeded) return true;
     if (can.cluster) {
-        reply_error(ctx, ERROR_SYNTAX,
-                    "SEED is missing: %d hexadecimal digits expected, on each node of a cluster the same",
-                    HISTORY_SEED_DIGITS);
+        reply_error(ctx, ERROR_SEED_MISSING, HISTORY_SEED_DIGITS);
         return false;
     }
     if (getrandom(&p->seed, sizeof p->seed, 0) == (ssize_t)sizeof p->seed) return true;
-    reply_error(ctx, ERROR_TRYAGAIN, "the system has no random numbers yet: try again");
+    reply_error(ctx, ERROR_RANDOM_NOT_READY);
     return false;
 }
 
 static bool choose_shards(server_ctx *ctx, policy *p, const history_store *own) {
     if (own != NULL && p->shards < 0) p->shards = own->shards;
     if (p->shards < 0 && can.cluster) {
-        reply_error(ctx, ERROR_SYNTAX, "SHARDS is missing: a new store in a cluster needs it, on each node the same");
+        reply_error(ctx, ERROR_STORE_SHARDS_MISSING);
         return false;
     }
     if (p->shards < 0) p->shards = 1;
@@ -198,8 +189,7 @@ static bool choose_shards(server_ctx *ctx, policy *p, const history_store *own) 
 /* What is not said stays, or gets its default; what never changes must be the same. */
 static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
     if (own != NULL && ((p->shards >= 0 && p->shards != own->shards) || (p->levels >= 0 && p->levels != own->levels))) {
-        reply_error(ctx, ERROR_SYNTAX, "SHARDS and LEVELS of store %s are %u and %u: they cannot be changed here",
-                    shown_slice(own->name), own->shards, own->levels);
+        reply_error(ctx, ERROR_STORE_SHAPE_FIXED, shown_slice(own->name), own->shards, own->levels);
         return false;
     }
     if (!choose_shards(ctx, p, own) || !choose_seed(ctx, p, own)) return false;
@@ -212,8 +202,7 @@ static bool complete(server_ctx *ctx, policy *p, const history_store *own) {
     bool chosen = own != NULL && own->epoch_s != default_epoch_s(own->age_s);
     if (p->epoch_s < 0) p->epoch_s = chosen ? own->epoch_s : default_epoch_s(p->age_s);
     if (p->age_s / p->epoch_s <= HISTORY_EPOCHS_MAX) return true;
-    reply_error(ctx, ERROR_SYNTAX, "EPOCH is %lld: at least a part in %d of AGE %lld expected", p->epoch_s,
-                HISTORY_EPOCHS_MAX, p->age_s);
+    reply_error(ctx, ERROR_STORE_EPOCH_SHORT, p->epoch_s, HISTORY_EPOCHS_MAX, p->age_s);
     return false;
 }
 
@@ -295,7 +284,7 @@ int history_store_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!parse_policy(&a, &p)) return SERVER_OK;
     index_t *index = index_of(ctx);
     if (history_stores_is_removed(index->histories, p.name))
-        return reply_error(ctx, ERROR_TRYAGAIN, "the store %s is still being removed: try again", shown_slice(p.name));
+        return reply_error(ctx, ERROR_STORE_BEING_REMOVED, shown_slice(p.name));
     const history_store *own = history_stores_find(index->histories, p.name);
     if (!complete(ctx, &p, own) || !check_others(ctx, &p, index->histories, own)) return SERVER_OK;
     if (can.cluster)

@@ -21,12 +21,11 @@ static history_verdict judge_line(server_ctx *ctx, const history_producer *by, c
                                   history_place *place) {
     uint64_t n[4], epoch = (uint64_t)by->epoch, chunk = (uint64_t)by->chunk;
     if (!history_numbers(slice_of(line), n, 4)) {
-        reply_error(ctx, ERROR_WRONGTYPE, "what is kept of the producer %s was changed by others", shown(by->id));
+        reply_error(ctx, ERROR_PRODUCER_STATE_CHANGED, shown(by->id));
         return HISTORY_REFUSED;
     }
     if (epoch < n[0]) {
-        reply_error(ctx, ERROR_FENCED, "the epoch is %" PRIu64 ": the producer %s has %" PRIu64 " by now", epoch,
-                    shown(by->id), n[0]);
+        reply_error(ctx, ERROR_PRODUCER_FENCED, epoch, shown(by->id), n[0]);
         return HISTORY_REFUSED;
     }
     if (epoch > n[0] || chunk > n[1]) return HISTORY_NEW;
@@ -49,7 +48,7 @@ history_verdict history_producer_judge(server_ctx *ctx, const history_store *sto
     } else if (type == SERVER_HASH) {
         sv.HashGet(hash, SERVER_HASH_NONE, by->id, &line, NULL);
         if (line == NULL && sv.ValueLength(hash) >= PRODUCERS_MAX) {
-            reply_error(ctx, ERROR_FULL, "the shard knows %d producers: no more expected", PRODUCERS_MAX);
+            reply_error(ctx, ERROR_SHARD_PRODUCERS, PRODUCERS_MAX);
             result = HISTORY_REFUSED;
         } else if (line != NULL) {
             result = judge_line(ctx, by, line, place);

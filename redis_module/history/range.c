@@ -48,8 +48,7 @@ static bool take_filter(args *a, range *r) {
         return false;
     }
     if (!hmq_topic_split_share((const char *)r->filter.data, r->filter.len, &group, &inner)) return true;
-    reply_error(a->ctx, ERROR_INVALIDTOPIC, "FILTER %s is that of a shared subscription: an ordinary one expected",
-                shown(filter));
+    reply_error(a->ctx, ERROR_FILTER_SHARED, shown(filter));
     return false;
 }
 
@@ -62,14 +61,11 @@ static bool take_columns(args *a, range *r) {
         history_column column;
         if (!args_string(a, "the column", &name)) return false;
         if (!history_column_named(slice_of(name), &column)) {
-            reply_error(a->ctx, ERROR_SYNTAX,
-                        "the column is %s: sequence, time, topic, payload, qos, retain, publisher, properties, "
-                        "published, expires, pattern or generation expected",
-                        shown(name));
+            reply_error(a->ctx, ERROR_COLUMN_UNKNOWN, shown(name));
             return false;
         }
         if (seen[column]) {
-            reply_error(a->ctx, ERROR_SYNTAX, "the column %s is asked for twice: once expected", shown(name));
+            reply_error(a->ctx, ERROR_COLUMN_REPEATED, shown(name));
             return false;
         }
         seen[column] = true;
@@ -202,10 +198,7 @@ int history_range_command(server_ctx *ctx, server_string **argv, int argc) {
     if (read_range(&r)) {
         reply_range(&r);
     } else {
-        reply_error(ctx, ERROR_WRONGTYPE,
-                    "history of store %s, shard %u: what is kept from sequence number %" PRIu64
-                    " on was changed by others",
-                    shown_slice(r.state.store->name), r.state.shard, r.next);
+        reply_error(ctx, ERROR_HISTORY_FOREIGN_AT, shown_slice(r.state.store->name), r.state.shard, r.next);
     }
     history_columns_end(&r.columns);
     return SERVER_OK;

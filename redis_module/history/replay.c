@@ -105,9 +105,8 @@ static bool take_entry(void *context, unsigned shard, const history_entry *entry
 }
 
 static void reply_corrupt(const replay *r, const hmq_cursor *cursor) {
-    reply_error(r->page.ctx, ERROR_WRONGTYPE,
-                "history of store %s, shard %u: what is kept at sequence number %" PRIu64 " was changed by others",
-                shown_slice(r->page.store->name), cursor->shard, cursor->sequence);
+    reply_error(r->page.ctx, ERROR_HISTORY_FOREIGN_AT, shown_slice(r->page.store->name), cursor->shard,
+                cursor->sequence);
 }
 
 /* ---- reading the command ----------------------------------------------------------------------------------- */
@@ -126,9 +125,7 @@ static bool take_from(args *a, replay *r, bool *said) {
 static bool check_shard(args *a, const replay *r, long long shard) {
     if (!can.cluster) return true;
     if (shard >= 0) return history_check_here(a->ctx, r->page.store, (unsigned)shard);
-    reply_error(a->ctx, ERROR_SYNTAX,
-                "SHARD is missing: in a cluster the shards of store %s are read one by one, 0 to %u",
-                shown_slice(r->page.store->name), r->page.store->shards - 1);
+    reply_error(a->ctx, ERROR_SHARD_MISSING, shown_slice(r->page.store->name), r->page.store->shards - 1);
     return false;
 }
 
@@ -141,11 +138,8 @@ static bool choose_store(args *a, replay *r, int store_at, int shard_at) {
         return r->page.store != NULL;
     }
     size_t count = history_stores_of_filter(stores, r->page.filter, &r->page.store);
-    if (count == 0)
-        reply_error(a->ctx, ERROR_NOSTORE, "no store keeps topics of the filter %s", shown_slice(r->page.filter));
-    if (count > 1)
-        reply_error(a->ctx, ERROR_SYNTAX, "%zu stores keep topics of the filter %s: STORE with one of them expected",
-                    count, shown_slice(r->page.filter));
+    if (count == 0) reply_error(a->ctx, ERROR_STORE_UNKNOWN_OF_FILTER, shown_slice(r->page.filter));
+    if (count > 1) reply_error(a->ctx, ERROR_STORE_AMBIGUOUS, count, shown_slice(r->page.filter));
     return count == 1;
 }
 
@@ -157,7 +151,7 @@ static bool take_place(args *a, const char *name, int *at) {
 }
 
 static bool bad_cursor(args *a, const char *why) {
-    reply_error(a->ctx, ERROR_SYNTAX, "CURSOR: %s", why);
+    reply_error(a->ctx, ERROR_CURSOR_INVALID, why);
     return false;
 }
 
@@ -166,11 +160,8 @@ static bool is_of_other_store(const replay *r, const hmq_cursor_store *of) {
     hmq_slice name = {(const uint8_t *)of->name, of->name_len}, own = r->page.store->name;
     bool was_created_again = name.len == own.len && memcmp(name.data, own.data, own.len) == 0;
     uint32_t own_id = history_store_identity(r->page.store).id;
-    reply_error(r->page.ctx, ERROR_WRONGSTORE,
-                "CURSOR: it is of %s store %s (id %" PRIx32 "), not of the store %s (id %" PRIx32
-                ")%s: a cursor of the latter, FROM or SEQ expected",
-                was_created_again ? "an earlier" : "the", shown_slice(name), of->id, shown_slice(own), own_id,
-                was_created_again ? ", which was created since" : "");
+    reply_error(r->page.ctx, ERROR_CURSOR_OF_OTHER_STORE, was_created_again ? "an earlier" : "the", shown_slice(name),
+                of->id, shown_slice(own), own_id, was_created_again ? ", which was created since" : "");
     return true;
 }
 
@@ -189,28 +180,27 @@ static bool take_cursors(args *a, replay *r, hmq_slice text, long long shard) {
         hmq_cursor *c = &r->cursors[count++];
         hmq_cursor_store of;
         if (hmq_cursor_decode((const char *)text.data + at, len, c, &of) != 0 || c->sequence == 0)
-            return bad_cursor(a, "what HISTORY.REPLAY replied expected, unchanged");
+            return bad_cursor(a, "is invalid; expected the unchanged cursor of a HISTORY.REPLAY reply");
         if (is_of_other_store(r, &of)) return false;
         if (of.name_len == 0) r->unnamed |= 1ULL << (count - 1);
         if (c->shard >= r->page.store->shards || seen[c->shard] || (shard >= 0 && c->shard != shard))
-            return bad_cursor(a, "it is of other shards than are asked for");
+            return bad_cursor(a, "is of other shards; expected a cursor of the shards that the command reads");
         seen[c->shard] = true;
         at += len + 1;
     }
     bool fewer = count < r->shards && (r->page.store->had >> (count - 1) & 1) && are_first(seen, count);
     if (at <= text.len || (count < r->shards && !fewer))
-        return bad_cursor(a, "it is of other shards than are asked for");
+        return bad_cursor(a, "is of other shards; expected a cursor of the shards that the command reads");
     for (; count < r->shards; count++) r->cursors[count] = (hmq_cursor){.shard = (uint16_t)count, .sequence = 1};
     return true;
 }
 
 static bool begin_cursors(args *a, replay *r, server_string *cursor, bool from_said, long long shard) {
     r->shards = shard >= 0 ? 1 : r->page.store->shards;
-    if (cursor != NULL && from_said) return bad_cursor(a, "not together with FROM or SEQ");
+    if (cursor != NULL && from_said) return bad_cursor(a, "is given with FROM or SEQ; expected one of them");
     if (cursor != NULL) return take_cursors(a, r, slice_of(cursor), shard);
     if (r->from_sequence > 0 && r->shards > 1) {
-        reply_error(a->ctx, ERROR_SYNTAX, "SEQ: SHARD expected, since the store %s has %u shards",
-                    shown_slice(r->page.store->name), r->page.store->shards);
+        reply_error(a->ctx, ERROR_SEQ_NEEDS_SHARD, shown_slice(r->page.store->name), r->page.store->shards);
         return false;
     }
     for (size_t i = 0; i < r->shards; i++) {
@@ -234,8 +224,7 @@ static bool parse_replay(args *a, replay *r) {
         return false;
     }
     if (hmq_topic_split_share((const char *)r->page.filter.data, r->page.filter.len, &group, &inner)) {
-        reply_error(a->ctx, ERROR_INVALIDTOPIC,
-                    "the topic filter %s is that of a shared subscription: an ordinary one expected", shown(filter));
+        reply_error(a->ctx, ERROR_FILTER_SHARED, shown(filter));
         return false;
     }
     while (right && args_left(a)) {
@@ -262,7 +251,7 @@ static bool parse_replay(args *a, replay *r) {
     }
     if (!right || !choose_store(a, r, store_at, shard_at)) return false;
     if (shard >= (long long)r->page.store->shards) {
-        reply_error(a->ctx, ERROR_SYNTAX, "SHARD is %lld: 0 to %u expected", shard, r->page.store->shards - 1);
+        reply_error(a->ctx, ERROR_SHARD_INVALID, shard, r->page.store->shards - 1);
         return false;
     }
     if (!check_shard(a, r, shard)) return false;
@@ -312,11 +301,8 @@ static bool are_of_this_store(replay *r) {
         if ((r->unnamed >> i & 1) == 0 || moved.sequence <= 1) continue;
         if (!history_shard_read(r->page.ctx, r->page.store, moved.shard, &state, true)) return false;
         if (state.exists && history_runs_find(&state, &moved)) continue;
-        reply_error(
-            r->page.ctx, ERROR_WRONGSTORE,
-            "CURSOR: an earlier release wrote it, without the name of its store, and its shard %u is not known to be "
-            "of the store %s: a cursor of that store, FROM (the cursor's time is %" PRIu64 ") or SEQ expected",
-            moved.shard, shown_slice(r->page.store->name), moved.time_us / 1000);
+        reply_error(r->page.ctx, ERROR_CURSOR_WITHOUT_STORE, moved.shard, shown_slice(r->page.store->name),
+                    moved.time_us / 1000);
         return false;
     }
     return true;

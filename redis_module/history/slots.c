@@ -31,17 +31,16 @@ bool history_is_here(server_ctx *ctx, const history_store *store, unsigned shard
 }
 
 static bool reply_moving(server_ctx *ctx, hmq_slice store, unsigned shard, unsigned slot) {
-    reply_error(ctx, ERROR_TRYAGAIN, "slot %u of store %s, shard %u, is on its way to another node: try again", slot,
-                shown_slice(store), shard);
+    reply_error(ctx, ERROR_SHARD_MOVING, slot, shown_slice(store), shard);
     return false;
 }
 
 static bool reply_moved(server_ctx *ctx, unsigned slot) {
     const char *address = slots_owner(slot);
     if (address[0] == 0)
-        reply_error(ctx, ERROR_CLUSTERDOWN, "Hash slot not served");
+        reply_error(ctx, ERROR_SLOT_UNSERVED);
     else
-        reply_error(ctx, ERROR_MOVED, "%u %s", slot, address);
+        reply_error(ctx, ERROR_SLOT_MOVED, slot, address);
     return false;
 }
 
@@ -51,7 +50,7 @@ bool history_check_slot(server_ctx *ctx, hmq_slice store, unsigned shard) {
     switch (slots_state(slot)) {
     case SLOT_SERVED:
         if (slots_cluster_works()) return true;
-        reply_error(ctx, ERROR_CLUSTERDOWN, "The cluster is down");
+        reply_error(ctx, ERROR_CLUSTER_DOWN);
         return false;
     case SLOT_MIGRATING:
     case SLOT_IMPORTING: return reply_moving(ctx, store, shard, slot);

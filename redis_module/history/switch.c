@@ -108,8 +108,7 @@ void history_abort(server_ctx *ctx, const history_shard *state) {
 static bool refuse(server_ctx *ctx, const history_shard *state, bool reply, uint32_t generation, const char *what,
                    long long other) {
     if (reply) {
-        reply_error(ctx, ERROR_STALE, "store %s, shard %u: %s %lld, not that of generation %" PRIu32,
-                    shown_slice(state->store->name), state->shard, what, other, generation);
+        reply_error(ctx, ERROR_SWITCH_STALE, shown_slice(state->store->name), state->shard, what, other, generation);
     }
     return false;
 }
@@ -121,8 +120,8 @@ static bool is_valid(server_ctx *ctx, const history_shard *state, server_string 
     hmq_patterns *set = hmq_patterns_parse(&server_allocator, (const char *)bytes.data, bytes.len, why, sizeof why);
     bool right = set != NULL && hmq_patterns_levels(set) == state->store->levels;
     if (!right && reply)
-        reply_error(ctx, ERROR_WRONGTYPE, "the prepared pattern set of store %s, shard %u, was changed by others%s%s",
-                    shown_slice(state->store->name), state->shard, why[0] ? ": " : "", why);
+        reply_error(ctx, ERROR_PREPARED_FOREIGN, shown_slice(state->store->name), state->shard, why[0] ? ": " : "",
+                    why);
     if (set != NULL) hmq_patterns_free(set);
     return right;
 }
@@ -131,8 +130,7 @@ static bool may_go_on(server_ctx *ctx, const history_shard *state, bool reply) {
     hmq_message_id next;
     if (state->epoch < INT32_MAX && hmq_message_id_next(state->last, 0, &next)) return true;
     if (reply)
-        reply_error(ctx, ERROR_SYNTAX, "store %s, shard %u: no epoch is left", shown_slice(state->store->name),
-                    state->shard);
+        reply_error(ctx, ERROR_HISTORY_REFUSED, shown_slice(state->store->name), state->shard, "no epoch is left");
     return false;
 }
 
@@ -141,7 +139,7 @@ bool history_is_prepared(server_ctx *ctx, const history_shard *state, uint32_t g
     if (generation != present + 1) return refuse(ctx, state, reply, generation, "the generation is", present);
     server_string *text = NULL;
     long long prepared = read_prepared(ctx, state, generation, &text);
-    if (text == NULL) return refuse(ctx, state, reply, generation, "what is prepared is generation", prepared);
+    if (text == NULL) return refuse(ctx, state, reply, generation, "the prepared generation is", prepared);
     bool right = is_valid(ctx, state, text, reply) && may_go_on(ctx, state, reply);
     sv.FreeString(NULL, text);
     return right && history_epoch_may_begin(ctx, state, reply) && history_tail_may_end(ctx, state, reply) &&

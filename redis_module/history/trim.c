@@ -22,16 +22,13 @@ static bool none_holds(server_ctx *ctx, const history_shard *state, uint64_t seq
     sv.FreeString(NULL, name);
     if (!right) return false;
     uint64_t lowest = history_holds_lowest(ctx, state, &reader);
-    if (lowest < sequence)
-        reply_error(ctx, ERROR_HELD, "the reader %s holds what is above %" PRIu64 " of shard %u: it was not read yet",
-                    shown(reader), lowest, state->shard);
+    if (lowest < sequence) reply_error(ctx, ERROR_TRIM_HELD, shown(reader), lowest, state->shard);
     if (reader != NULL) sv.FreeString(NULL, reader);
     return lowest >= sequence;
 }
 
 static int reply_corrupt(server_ctx *ctx, const history_shard *state) {
-    return reply_error(ctx, ERROR_WRONGTYPE, "history of store %s, shard %u: what is kept was changed by others",
-                       shown_slice(state->store->name), state->shard);
+    return reply_error(ctx, ERROR_HISTORY_FOREIGN, shown_slice(state->store->name), state->shard);
 }
 
 /* Moves the state past what is trimmed.  False after replying; nothing has been changed then. */

@@ -32,13 +32,12 @@ bool session_epoch_matches(server_ctx *ctx, hmq_slice session, long long epoch) 
     long long current;
     if (!read_epoch(ctx, session, &current)) return false;
     if (current == 0) {
-        reply_error(ctx, ERROR_NOSESSION, "the session %s was not opened, or has expired", shown_slice(session));
+        reply_error(ctx, ERROR_SESSION_UNKNOWN, shown_slice(session));
         return false;
     }
     if (current == epoch) return true;
     counters.fenced++;
-    reply_error(ctx, ERROR_FENCED, "EPOCH is %lld: the session %s has the newer owner of epoch %lld", epoch,
-                shown_slice(session), current);
+    reply_error(ctx, ERROR_SESSION_FENCED, epoch, shown_slice(session), current);
     return false;
 }
 
@@ -53,9 +52,7 @@ bool session_require_epoch(server_ctx *ctx, hmq_slice session, long long epoch) 
 }
 
 int session_reply_giving(server_ctx *ctx, hmq_slice session) {
-    return reply_error(ctx, ERROR_TRYAGAIN,
-                       "messages of the session %s are on their way to other members of its groups: try again",
-                       shown_slice(session));
+    return reply_error(ctx, ERROR_SESSION_LEAVING, shown_slice(session));
 }
 
 bool session_check_ending(server_ctx *ctx, hmq_slice session) {

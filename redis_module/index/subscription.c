@@ -90,12 +90,7 @@ static bool read_request(hmq_slice text, subscription_request *r) {
 
 bool subscription_parse(server_ctx *ctx, const server_string *text, subscription_request *request) {
     if (read_request(slice_of(text), request)) return true;
-    reply_error(
-        ctx, ERROR_SYNTAX,
-        "options is %s: a subscription options byte (QoS 0 to 2, 4 no local, 8 retain as published, 16 or 32 "
-        "retain handling) expected, or one with an identifier, <byte>:<1 to 268435455>; for a replay with a start "
-        "behind it, @earliest, @now or @<ms since 1970>, for an application with a ! at the end",
-        shown(text));
+    reply_error(ctx, ERROR_OPTIONS_INVALID, shown(text));
     return false;
 }
 
@@ -134,7 +129,6 @@ bool subscription_check_filter(server_ctx *ctx, const server_string *filter, boo
         return false;
     }
     if (may_share || !share_is(text, &inner)) return true;
-    reply_error(ctx, ERROR_INVALIDTOPIC,
-                "the topic filter %s is that of a shared subscription: an ordinary one expected", shown(filter));
+    reply_error(ctx, ERROR_FILTER_SHARED, shown(filter));
     return false;
 }

@@ -53,10 +53,8 @@ long long overflow_dropped(queue *q, const session_facts *facts) {
 int overflow_refuse(server_ctx *ctx, hmq_slice session, overflow policy) {
     if (policy == OVERFLOW_WAIT) {
         counters.queue_full_delayed++;
-        return reply_error(ctx, ERROR_QUEUEFULL, "the queue of the session %s is full: try again a little later",
-                           shown_slice(session));
+        return reply_error(ctx, ERROR_QUEUE_WAITS, shown_slice(session));
     }
     counters.queue_full_refused++;
-    return reply_error(ctx, ERROR_QUOTA, "the queue of the session %s is full, and refuses more: nothing was stored",
-                       shown_slice(session));
+    return reply_error(ctx, ERROR_QUEUE_REFUSES, shown_slice(session));
 }

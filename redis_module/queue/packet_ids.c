@@ -36,8 +36,7 @@ static bool parse_range(args *a, hmq_slice text, const uint8_t *dash, unsigned *
         a->at++;
         return true;
     }
-    reply_error(a->ctx, ERROR_SYNTAX, "packet-id is %s: first-last expected, both from 1 to %d, the smaller one first",
-                shown(a->argv[a->at]), HMQ_PACKET_ID_MAX);
+    reply_error(a->ctx, ERROR_PACKET_ID_INVALID, shown(a->argv[a->at]), HMQ_PACKET_ID_MAX);
     return false;
 }
 
@@ -56,7 +55,7 @@ bool packet_ids_parse(args *a, packet_id_list *list) {
     list->count = 0;
     list->ids = list->small;
     if (!args_left(a)) {
-        reply_error(a->ctx, ERROR_SYNTAX, "packet-id is missing: at least one expected");
+        reply_error(a->ctx, ERROR_PACKET_ID_MISSING);
         return false;
     }
     while (args_left(a)) {
@@ -66,8 +65,7 @@ bool packet_ids_parse(args *a, packet_id_list *list) {
             return false;
         }
         if (list->count + (last - first) >= PACKET_IDS_MAX) {
-            reply_error(a->ctx, ERROR_SYNTAX, "the ranges are more than %d packet identifiers: fewer expected",
-                        PACKET_IDS_MAX);
+            reply_error(a->ctx, ERROR_PACKET_IDS_COUNT, PACKET_IDS_MAX);
             packet_ids_free(list);
             return false;
         }

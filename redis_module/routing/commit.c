@@ -25,7 +25,7 @@ static bool parse(args *a, commit *c) {
         !args_number(a, "number", 1, MAX_NUMBER, &c->by.chunk))
         return false;
     if (args_take_word(a, "SLOTS")) return slots_option_parse(a, &c->slots) && args_end(a);
-    reply_error(a->ctx, ERROR_SYNTAX, "SLOTS is missing behind the number: SLOTS <n> <first> <last> ... expected");
+    reply_error(a->ctx, ERROR_COMMIT_SLOTS_MISSING);
     return false;
 }
 

@@ -40,7 +40,7 @@ typedef struct mpublish {
 /* ---- reading the command ----------------------------------------------------------------------------------- */
 
 static bool refuse(const args *a, size_t at, const char *what, const char *expected) {
-    reply_error(a->ctx, ERROR_SYNTAX, "message %zu %s: %s expected", at + 1, what, expected);
+    reply_error(a->ctx, ERROR_MESSAGE_INVALID, at + 1, what, expected);
     return false;
 }
 
@@ -60,8 +60,7 @@ static bool take_number(args *a, const mpublish *m, size_t at, uint64_t *number)
         *number = (uint64_t)value;
         return true;
     }
-    reply_error(a->ctx, ERROR_SYNTAX, "the number of message %zu is %s: a whole number from %lld to %lld expected",
-                at + 1, shown(text), least, MAX_NUMBER);
+    reply_error(a->ctx, ERROR_MESSAGE_NUMBER, at + 1, shown(text), least, MAX_NUMBER);
     return false;
 }
 
@@ -69,7 +68,7 @@ static bool take_record(args *a, size_t at, int64_t now_ms, hmq_record *record) 
     server_string *text = a->argv[a->at++];
     hmq_slice bytes = slice_of(text);
     if (hmq_record_decode(bytes.data, bytes.len, record) != 0 || record->type != HMQ_RECORD_PUBLISH)
-        return refuse(a, at, "is no published message", "a record of src/topic/record.h");
+        return refuse(a, at, "is not a published message", "a record of src/topic/record.h");
     if (record->share.len > 0) return refuse(a, at, "has a share", "a message as it was published");
     hmq_topic_error error = hmq_topic_check_name((const char *)record->topic.data, record->topic.len);
     if (error != HMQ_TOPIC_OK) {
@@ -86,13 +85,12 @@ static bool take_messages(args *a, mpublish *m) {
     int words = m->by.id == NULL ? 1 : 2, left = a->argc - a->at;
     int64_t now_ms = sv.Milliseconds();
     if (left % words != 0) {
-        reply_error(a->ctx, ERROR_SYNTAX, "RECORD is followed by %d arguments: pairs of number and record expected",
-                    left);
+        reply_error(a->ctx, ERROR_MESSAGE_PAIRS, left);
         return false;
     }
     m->count = (size_t)(left / words);
     if (m->count < 1 || m->count > MESSAGES_MAX) {
-        reply_error(a->ctx, ERROR_SYNTAX, "RECORD: %zu messages, 1 to %d expected", m->count, MESSAGES_MAX);
+        reply_error(a->ctx, ERROR_RECORDS_COUNT, m->count, MESSAGES_MAX);
         return false;
     }
     m->messages = sv.Calloc(m->count, sizeof *m->messages);
@@ -109,14 +107,11 @@ static bool parse(args *a, mpublish *m) {
     m->after = m->by.chunk;
     if (args_take_word(a, "SLOTS") && !slots_option_parse(a, &m->slots)) return false;
     if (can.cluster && !m->slots.given) {
-        reply_error(a->ctx, ERROR_SYNTAX,
-                    "SLOTS is missing: no node can publish for the others, so each is asked for the slots that it has");
+        reply_error(a->ctx, ERROR_MPUBLISH_SLOTS_MISSING);
         return false;
     }
     if (args_take_word(a, "RECORD")) return take_messages(a, m);
-    reply_error(a->ctx, ERROR_SYNTAX,
-                "RECORD is missing: [PRODUCER <id> <epoch> <after>] [SLOTS <n> <first> <last> ...] RECORD and messages "
-                "expected");
+    reply_error(a->ctx, ERROR_MPUBLISH_RECORD_MISSING);
     return false;
 }
 
@@ -124,10 +119,7 @@ static bool parse(args *a, mpublish *m) {
 
 static bool follows(server_ctx *ctx, const mpublish *m, uint64_t last) {
     if ((uint64_t)m->after <= last) return true;
-    reply_error(ctx, ERROR_GAP,
-                "the messages follow number %lld of the producer %s, whose last one here is %" PRIu64
-                ": those between them first expected",
-                m->after, shown(m->by.id), last);
+    reply_error(ctx, ERROR_MESSAGES_GAP, m->after, shown(m->by.id), last);
     return false;
 }
 

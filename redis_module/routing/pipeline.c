@@ -74,9 +74,7 @@ static bool read_all(server_ctx *ctx, hmq_slice bytes) {
     for (size_t at = 0; at < bytes.len || pipeline.count == 0; pipeline.count++) {
         const char *wrong = pipeline.count == PUBLISHES_MAX ? "is one too many" : read_publish(bytes, &at);
         if (wrong != NULL) {
-            reply_error(ctx, ERROR_SYNTAX,
-                        "publish %zu %s: 1 to %d whole TOPIC.PUBLISH commands, as RESP arrays, expected",
-                        pipeline.count + 1, wrong, PUBLISHES_MAX);
+            reply_error(ctx, ERROR_PUBLISH_INVALID, pipeline.count + 1, wrong, PUBLISHES_MAX);
             return false;
         }
         pipeline.ends[pipeline.count] = pipeline.word_count;

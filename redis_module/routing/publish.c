@@ -319,15 +319,11 @@ static bool parse_publish(args *a, publish *p) {
     record->publisher = p->from.client_id;
     if (ttl_s >= 0) record->expires_ms = record->time_ms + ttl_s * 1000;
     if (p->producer.id != NULL && (can.cluster || p->slots.given)) {
-        reply_error(
-            a->ctx, ERROR_SYNTAX,
-            "PRODUCER in a cluster: no node knows of the chunks that others published; TOPIC.MPUBLISH, SESSION.ADD, "
-            "HISTORY.APPEND or CHANNEL.SPUBLISH expected");
+        reply_error(a->ctx, ERROR_PRODUCER_NEEDS_MPUBLISH);
         return false;
     }
     if (!p->slots.given || p->from.packet_id == 0) return true;
-    reply_error(a->ctx, ERROR_SYNTAX,
-                "PACKET with SLOTS: a repetition for the slots that are left would publish nothing");
+    reply_error(a->ctx, ERROR_PACKET_AND_SLOTS);
     return false;
 }
 
@@ -339,11 +335,7 @@ static bool keeps_retained(server_ctx *ctx, publish *p, bool *refused) {
     slot_verdict verdict = slots_option_verdict(&p->slots, slot);
     *refused = verdict == SLOT_LEAVE && !p->slots.given;
     if (*refused) {
-        reply_error(
-            ctx, ERROR_SYNTAX,
-            "RETAIN: the retained message of %s is kept by the node of slot %u, which is not this one: publish to all "
-            "nodes of the cluster, with SLOTS",
-            shown_slice(p->record.topic), slot);
+        reply_error(ctx, ERROR_RETAINED_ELSEWHERE, shown_slice(p->record.topic), slot);
     }
     return verdict == SLOT_USE;
 }
@@ -357,11 +349,7 @@ static bool keeps_history(server_ctx *ctx, index_t *index, publish *p, bool *ref
     slot_verdict verdict = slots_option_verdict(&p->slots, slot);
     *refused = verdict == SLOT_LEAVE && !p->slots.given;
     if (*refused) {
-        reply_error(
-            ctx, ERROR_SYNTAX,
-            "the history of %s is kept by the node of slot %u, which is not this one: publish to all nodes of the "
-            "cluster, with SLOTS",
-            shown_slice(p->record.topic), slot);
+        reply_error(ctx, ERROR_HISTORY_ELSEWHERE, shown_slice(p->record.topic), slot);
     }
     return verdict == SLOT_USE;
 }
@@ -378,9 +366,7 @@ static int reply_published(server_ctx *ctx, const publish *p, long long reached)
 static int publish_matched(server_ctx *ctx, index_t *index, publish *p, bool keeps, bool lasts) {
     if (can.cluster) keep_own(ctx, index, &p->slots);
     if (p->slots.blocks && !p->slots.given) {
-        return reply_error(ctx, ERROR_TRYAGAIN,
-                           "slot %u, which the publish concerns, is on its way to another node: try again",
-                           p->slots.blocked_slot);
+        return reply_error(ctx, ERROR_PUBLISH_MOVING, p->slots.blocked_slot);
     }
     if (!all_have_room(ctx, index, &p->record)) return SERVER_OK;
     quota_claim by = claim_of(index, &p->record);

@@ -18,8 +18,7 @@ bool publish_producer_parse_id(args *a, publish_producer *by) {
     if (!args_string(a, "the id of PRODUCER", &by->id)) return false;
     size_t len = slice_of(by->id).len;
     if (len >= 1 && len <= PUBLISH_PRODUCER_ID_MAX) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "the id of PRODUCER has %zu bytes: 1 to %d expected", len,
-                PUBLISH_PRODUCER_ID_MAX);
+    reply_error(a->ctx, ERROR_PRODUCER_ID_LENGTH, len, PUBLISH_PRODUCER_ID_MAX);
     return false;
 }
 
@@ -58,8 +57,7 @@ static bool read_text(server_ctx *ctx, const publish_producer *by, hmq_slice tex
     }
     if (epoch < last[0]) {
         counters.fenced++;
-        reply_error(ctx, ERROR_FENCED, "the epoch is %" PRIu64 ": the producer %s has %" PRIu64 " by now", epoch,
-                    shown(by->id), last[0]);
+        reply_error(ctx, ERROR_PRODUCER_FENCED, epoch, shown(by->id), last[0]);
         return false;
     }
     *at = (progress){.known = epoch == last[0], .chunk = last[1]};
@@ -87,9 +85,7 @@ producer_chunk publish_producer_judge(server_ctx *ctx, const publish_producer *b
     if (!read_progress(ctx, by, &at)) return PRODUCER_CHUNK_REFUSED;
     if (at.known && (uint64_t)by->chunk <= at.chunk) return PRODUCER_CHUNK_KNOWN;
     if (!by->follows || (at.known && (uint64_t)by->after <= at.chunk)) return PRODUCER_CHUNK_NEW;
-    reply_error(ctx, ERROR_GAP,
-                "the chunk follows number %lld of the producer %s, which is not here: it first expected", by->after,
-                shown(by->id));
+    reply_error(ctx, ERROR_CHUNK_GAP, by->after, shown(by->id));
     return PRODUCER_CHUNK_REFUSED;
 }
 

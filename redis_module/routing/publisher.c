@@ -20,7 +20,7 @@ bool publisher_parse(args *a, publisher *from, bool *taken) {
     if (!args_string(a, "FROM", &text)) return false;
     from->client_id = slice_of(text);
     if (from->client_id.len <= MAX_CLIENT_ID_BYTES) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "FROM has %zu bytes: a client id of at most 65535 expected", from->client_id.len);
+    reply_error(a->ctx, ERROR_PUBLISHER_ID_LENGTH, from->client_id.len);
     return false;
 }
 
@@ -37,20 +37,18 @@ static server_string *session_key_of(hmq_slice client_id) {
 static bool is_here(server_ctx *ctx, hmq_slice session) {
     unsigned slot = slots_of_key(session);
     if (slots_state(slot) != SLOT_ELSEWHERE) return slots_check_session(ctx, session);
-    reply_error(ctx, ERROR_SYNTAX,
-                "EPOCH and PACKET are checked by the node of slot %u, where the session %s is: not by this one", slot,
-                shown_slice(session));
+    reply_error(ctx, ERROR_PUBLISHER_ELSEWHERE, slot, shown_slice(session));
     return false;
 }
 
 publisher_verdict publisher_judge(server_ctx *ctx, publisher *from, long long qos) {
     if (from->epoch == 0 && from->packet_id == 0) return PUBLISHER_MAY;
     if (from->client_id.len == 0) {
-        reply_error(ctx, ERROR_SYNTAX, "FROM is missing: EPOCH and PACKET are of the session of FROM <client id>");
+        reply_error(ctx, ERROR_PUBLISHER_MISSING);
         return PUBLISHER_REFUSED;
     }
     if (from->packet_id != 0 && qos != 2) {
-        reply_error(ctx, ERROR_SYNTAX, "PACKET with QOS %lld: QOS 2 expected, others are published each time", qos);
+        reply_error(ctx, ERROR_PACKET_NEEDS_QOS2, qos);
         return PUBLISHER_REFUSED;
     }
     from->session = session_key_of(from->client_id);

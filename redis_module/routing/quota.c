@@ -25,8 +25,7 @@ static bool allows_in_total(server_ctx *ctx, hmq_slice session) {
     if (settings.max_sessions == 0 || count < (size_t)settings.max_sessions) return true;
     if (session_index_find(index_of(ctx)->opened, session) != NULL) return true; /* it is counted already */
     counters.sessions_refused++;
-    reply_error(ctx, ERROR_QUOTA, "the session %s would be one too many: there are %zu, holdmq.max-sessions is %lld",
-                shown_slice(session), count, settings.max_sessions);
+    reply_error(ctx, ERROR_SESSIONS_QUOTA, shown_slice(session), count, settings.max_sessions);
     return false;
 }
 
@@ -40,9 +39,8 @@ static bool allows_of_user(server_ctx *ctx, hmq_slice session, const quota_claim
     if (entry != NULL && entry->user == user) return true; /* it is counted already */
     counters.user_sessions_refused++;
     tell(ctx, user, "sessions", user->sessions, most);
-    reply_error(ctx, ERROR_QUOTA, "the session %s would be one too many of %s: it has %zu, %s %lld",
-                shown_slice(session), shown_slice(by->identity), user->sessions,
-                by->most >= 0 ? "its own bound is" : "holdmq.max-sessions-per-user is", most);
+    reply_error(ctx, ERROR_USER_SESSIONS_QUOTA, shown_slice(session), shown_slice(by->identity), user->sessions,
+                by->most >= 0 ? "its own maximum" : "holdmq.max-sessions-per-user", most);
     return false;
 }
 
@@ -74,10 +72,7 @@ static usage_user *full_user(const index_t *index, const quota_claim *by) {
 
 static bool refuse_total(server_ctx *ctx, size_t count, hmq_slice topic, bool reply) {
     counters.retained_refused++;
-    if (reply)
-        reply_error(ctx, ERROR_QUOTA,
-                    "the retained message of %s would be one too many: there are %zu, holdmq.max-retained is %lld",
-                    shown_slice(topic), count, settings.max_retained);
+    if (reply) reply_error(ctx, ERROR_RETAINED_QUOTA, shown_slice(topic), count, settings.max_retained);
     return false;
 }
 
@@ -86,9 +81,8 @@ static bool refuse_user(server_ctx *ctx, usage_user *user, hmq_slice topic, cons
     counters.user_retained_refused++;
     tell(ctx, user, "retained messages", user->retained, most);
     if (reply)
-        reply_error(ctx, ERROR_QUOTA, "the retained message of %s would be one too many of %s: it has %zu, %s %lld",
-                    shown_slice(topic), shown(user->name), user->retained,
-                    by->most >= 0 ? "its own bound is" : "holdmq.max-retained-per-user is", most);
+        reply_error(ctx, ERROR_USER_RETAINED_QUOTA, shown_slice(topic), shown(user->name), user->retained,
+                    by->most >= 0 ? "its own maximum" : "holdmq.max-retained-per-user", most);
     return false;
 }
 

@@ -90,12 +90,9 @@ static const history_store *choose_store(server_ctx *ctx, hmq_slice filter) {
     const history_store *part, *found = history_stores_covering(stores, filter);
     if (found != NULL) return found;
     if (history_stores_of_filter(stores, filter, &part) == 0)
-        reply_error(ctx, ERROR_NOSTORE, "a replay of the filter %s: no store keeps topics of it", shown_slice(filter));
+        reply_error(ctx, ERROR_STORE_UNKNOWN_OF_FILTER, shown_slice(filter));
     else
-        reply_error(ctx, ERROR_SYNTAX,
-                    "a replay of the filter %s: the store %s keeps only a part of its topics: a store with a filter "
-                    "that covers it expected",
-                    shown_slice(filter), shown_slice(part->name));
+        reply_error(ctx, ERROR_REPLAY_STORE_PARTIAL, shown_slice(filter), shown_slice(part->name));
     return NULL;
 }
 
@@ -116,17 +113,13 @@ static bool place(history_page *page, bool now, hmq_cursor *cursor) {
         return true;
     }
     if (history_page_start(page, &state, cursor)) return true;
-    reply_error(page->ctx, ERROR_WRONGTYPE, "history of store %s, shard %u: its keys were changed by others",
-                shown_slice(page->store->name), (unsigned)cursor->shard);
+    reply_error(page->ctx, ERROR_HISTORY_FOREIGN, shown_slice(page->store->name), (unsigned)cursor->shard);
     return false;
 }
 
 server_string *session_replay_begin(server_ctx *ctx, hmq_slice filter, const subscription_request *request) {
     if (can.cluster) {
-        reply_error(ctx, ERROR_SYNTAX,
-                    "a replay of the filter %s in a cluster, where session and history lie on several nodes: a server "
-                    "without one expected",
-                    shown_slice(filter));
+        reply_error(ctx, ERROR_REPLAY_IN_CLUSTER, shown_slice(filter));
         return NULL;
     }
     const history_store *store = choose_store(ctx, filter);
@@ -182,8 +175,7 @@ bool session_replays_have_room(server_ctx *ctx, hmq_slice session, size_t more) 
     if (hash != NULL) sv.CloseKey(hash);
     sv.FreeString(NULL, name);
     if (count + more <= SESSION_REPLAYS_MAX) return true;
-    reply_error(ctx, ERROR_FULL, "%zu subscriptions of the session %s read history, %zu more: at most %d expected",
-                count, shown_slice(session), more, SESSION_REPLAYS_MAX);
+    reply_error(ctx, ERROR_REPLAYS_COUNT, count, shown_slice(session), more, SESSION_REPLAYS_MAX);
     return false;
 }
 

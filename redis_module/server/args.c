@@ -26,7 +26,7 @@ bool args_take_word(args *a, const char *word) {
 
 bool args_string(args *a, const char *name, server_string **string) {
     if (!args_left(a)) {
-        reply_error(a->ctx, ERROR_SYNTAX, "%s is missing at the end of the command", name);
+        reply_error(a->ctx, ERROR_ARGUMENT_MISSING, name);
         return false;
     }
     *string = a->argv[a->at++];
@@ -41,8 +41,7 @@ bool args_number(args *a, const char *name, long long min, long long max, long l
     server_string *text;
     if (!args_string(a, name, &text)) return false;
     if (number_of(text, min, max, number)) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "%s is %s: a whole number from %lld to %lld expected", name, shown(text), min,
-                max);
+    reply_error(a->ctx, ERROR_NUMBER_INVALID, name, shown(text), min, max);
     return false;
 }
 
@@ -50,14 +49,12 @@ bool args_session_key(args *a, server_string **key) {
     if (!args_string(a, "the session key", key)) return false;
     hmq_slice name = slice_of(*key);
     if (hmq_session_key_check((const char *)name.data, name.len)) return slots_check_session(a->ctx, name);
-    reply_error(a->ctx, ERROR_SYNTAX,
-                "the session key is %s: {<client id>} expected, with '{', '}' and '%%' of the id percent-encoded",
-                shown(*key));
+    reply_error(a->ctx, ERROR_SESSION_KEY_INVALID, shown(*key));
     return false;
 }
 
 bool args_end(const args *a) {
     if (!args_left(a)) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "unexpected argument %s", shown(a->argv[a->at]));
+    reply_error(a->ctx, ERROR_ARGUMENT_UNEXPECTED, shown(a->argv[a->at]));
     return false;
 }

@@ -38,10 +38,7 @@ static bool is_in_company(server_ctx *ctx) {
 int command_slot_run_wide(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {
     turns_wanted();
     if (!is_in_company(ctx) || sv.IsChannelsPositionRequest(ctx)) return handler(ctx, argv, argc);
-    return reply_error(ctx, ERROR_SYNTAX,
-                       "%s cannot be part of a transaction or script in a cluster: what it reads and writes belongs to "
-                       "other slots",
-                       shown(argv[0]));
+    return reply_error(ctx, ERROR_COMMAND_SPANS_SLOTS, shown(argv[0]));
 }
 
 int command_slot_run_keyless(server_command_handler handler, server_ctx *ctx, server_string **argv, int argc) {

@@ -1,26 +1,19 @@
-/* errors.c - replies errors with a stable code. */
+/* errors.c - replies the errors of error_table.h. */
 #include "server/errors.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#define ERROR_MAX_BYTES 512
+#define ERROR_MAX_BYTES 1024
 #define SHOWN_MAX_INPUT 64
 #define SHOWN_BUFFERS 4
 
-static const char *const codes[] = {
-#define HMQ_ERROR_CODE(id, code) code,
-    HMQ_ERROR_CODES(HMQ_ERROR_CODE)
-#undef HMQ_ERROR_CODE
-};
-
-int reply_error(server_ctx *ctx, enum error_code code, const char *format, ...) {
+int reply_error(server_ctx *ctx, const char *error, ...) {
     char text[ERROR_MAX_BYTES];
-    int used = snprintf(text, sizeof text, "%s ", codes[code]);
     va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text + used, sizeof text - (size_t)used, format, arguments);
+    va_start(arguments, error);
+    vsnprintf(text, sizeof text, error, arguments);
     va_end(arguments);
     sv.ReplyWithError(ctx, text);
     return SERVER_OK;
@@ -51,14 +44,13 @@ const char *shown(const server_string *argument) {
 }
 
 int reply_wrong_type(server_ctx *ctx, const server_string *key, const char *expected) {
-    return reply_error(ctx, ERROR_WRONGTYPE, "the key %s holds the wrong kind of value: %s expected", shown(key),
-                       expected);
+    return reply_error(ctx, ERROR_WRONG_TYPE, shown(key), expected);
 }
 
 int reply_invalid_topic(server_ctx *ctx, const char *what, const server_string *topic, hmq_topic_error error) {
-    return reply_error(ctx, ERROR_INVALIDTOPIC, "%s %s: %s", what, shown(topic), hmq_topic_error_text(error));
+    return reply_error(ctx, ERROR_TOPIC_INVALID, what, shown(topic), hmq_topic_error_text(error));
 }
 
 int reply_out_of_memory(server_ctx *ctx) {
-    return reply_error(ctx, ERROR_OOM, "command not allowed when used memory > 'maxmemory'.");
+    return reply_error(ctx, ERROR_OUT_OF_MEMORY);
 }

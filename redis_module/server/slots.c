@@ -265,7 +265,6 @@ bool slots_check_session(server_ctx *ctx, hmq_slice session) {
     unsigned slot = slots_of_key(session);
     if (slots_state(slot) == SLOT_SERVED) return true;
     if (!(sv.GetContextFlags(ctx) & SERVER_CTX_MASTER)) return true; /* a replica serves reads of its primary's slots */
-    reply_error(ctx, ERROR_TRYAGAIN, "slot %u of the session %s is on its way to another node: try again", slot,
-                shown_slice(session));
+    reply_error(ctx, ERROR_SESSION_MOVING, slot, shown_slice(session));
     return false;
 }

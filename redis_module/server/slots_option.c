@@ -21,7 +21,7 @@ static bool parse_range(args *a, hmq_slot_set *set) {
 bool slots_option_parse(args *a, slots_option *option) {
     long long ranges;
     if (!can.cluster) {
-        reply_error(a->ctx, ERROR_SYNTAX, "SLOTS is for nodes of a cluster, and this server is none");
+        reply_error(a->ctx, ERROR_CLUSTER_ONLY, "SLOTS", "SLOTS");
         return false;
     }
     if (!args_number(a, "the number of ranges behind SLOTS", 1, HMQ_SLOTS, &ranges)) return false;

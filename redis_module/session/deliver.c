@@ -16,7 +16,7 @@ static bool check_record(server_ctx *ctx, const server_string *argument) {
     if (hmq_record_decode(bytes.data, bytes.len, &record) == 0 && record.type == HMQ_RECORD_PUBLISH &&
         hmq_topic_check_name((const char *)record.topic.data, record.topic.len) == HMQ_TOPIC_OK)
         return true;
-    reply_error(ctx, ERROR_SYNTAX, "the message %s is no record of a published message", shown(argument));
+    reply_error(ctx, ERROR_DELIVERED_INVALID, shown(argument));
     return false;
 }
 
@@ -39,7 +39,7 @@ int session_deliver_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     server_string *key;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
-    if (!args_left(&a)) return reply_error(ctx, ERROR_SYNTAX, "record is missing: at least one message expected");
+    if (!args_left(&a)) return reply_error(ctx, ERROR_DELIVERED_MISSING);
     for (int i = a.at; i < argc; i++) {
         if (!check_record(ctx, argv[i])) return SERVER_OK;
     }

@@ -15,8 +15,7 @@ static bool parse_name(args *a, const char *option, hmq_slice *name) {
     if (!args_string(a, option, &text)) return false;
     *name = slice_of(text);
     if (name->len >= 1 && name->len <= IDENTITY_MAX_BYTES) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "%s has %zu bytes: a name of 1 to %d expected", option, name->len,
-                IDENTITY_MAX_BYTES);
+    reply_error(a->ctx, ERROR_IDENTITY_LENGTH, option, name->len, IDENTITY_MAX_BYTES);
     return false;
 }
 
@@ -31,8 +30,7 @@ bool identity_parse(args *a, identity_claim *claim, bool *taken) {
 
 bool identity_check(server_ctx *ctx, const identity_claim *claim) {
     if (claim->name.len > 0 || (claim->adopts.len == 0 && !claim->replaces)) return true;
-    reply_error(ctx, ERROR_SYNTAX, "IDENTITY is missing: %s needs IDENTITY <name>",
-                claim->replaces ? "REPLACE" : "ADOPT");
+    reply_error(ctx, ERROR_IDENTITY_MISSING, claim->replaces ? "REPLACE" : "ADOPT");
     return false;
 }
 
@@ -48,8 +46,8 @@ bool identity_differs(const session_state *state, const identity_claim *claim) {
 
 int identity_refuse(server_ctx *ctx, hmq_slice session, const session_state *state, const identity_claim *claim) {
     counters.identities_refused++;
-    return reply_error(ctx, ERROR_IDENTITY, "the session %s belongs to %s, not to %s: REPLACE drops it",
-                       shown_slice(session), shown(state->identity), shown_slice(claim->name));
+    return reply_error(ctx, ERROR_IDENTITY_DIFFERS, shown_slice(session), shown(state->identity),
+                       shown_slice(claim->name));
 }
 
 void identity_write(server_ctx *ctx, server_key *key, server_string *name, const session_state *before,

@@ -62,8 +62,7 @@ static bool parse_options(args *a, import_options *options) {
 static bool parse_count(args *a, size_t *count) {
     long long number;
     if (!args_take_word(a, "MESSAGES")) {
-        reply_error(a->ctx, ERROR_SYNTAX, "MESSAGES is missing: MESSAGES <n> and %d arguments for each expected",
-                    WORDS);
+        reply_error(a->ctx, ERROR_IMPORT_MESSAGES_MISSING, WORDS);
         return false;
     }
     if (!args_number(a, "MESSAGES", 0, MOST_MESSAGES, &number)) return false;
@@ -71,10 +70,7 @@ static bool parse_count(args *a, size_t *count) {
         *count = (size_t)number;
         return true;
     }
-    reply_error(
-        a->ctx, ERROR_SYNTAX,
-        "MESSAGES %lld is followed by %d arguments: %lld expected, packet-id serial state ttl-ms value for each",
-        number, a->argc - a->at, number * WORDS);
+    reply_error(a->ctx, ERROR_IMPORT_MESSAGES_COUNT, number, a->argc - a->at, number * WORDS);
     return false;
 }
 
@@ -82,8 +78,7 @@ static bool parse_count(args *a, size_t *count) {
 static bool take_number(args *a, size_t i, const char *word, long long max, long long *number) {
     const server_string *text = a->argv[a->at++];
     if (number_of(text, 0, max, number)) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "the %s of message %zu is %s: a whole number from 0 to %lld expected", word,
-                i + 1, shown(text), max);
+    reply_error(a->ctx, ERROR_IMPORT_NUMBER, word, i + 1, shown(text), max);
     return false;
 }
 
@@ -109,17 +104,12 @@ static bool check_order(server_ctx *ctx, const import_list *list) {
     for (size_t i = 0; i < list->count; i++) {
         const queue_origin *origin = &list->origins[i];
         if (origin->serial != 0 && origin->serial <= serial) {
-            reply_error(ctx, ERROR_SYNTAX,
-                        "the serial of message %zu is %llu: more than that of message %zu, %llu, expected", i + 1,
-                        (unsigned long long)origin->serial, with_serial, (unsigned long long)serial);
+            reply_error(ctx, ERROR_IMPORT_SERIALS, i + 1, (unsigned long long)origin->serial, with_serial,
+                        (unsigned long long)serial);
             return false;
         }
         if (origin->state == QUEUE_IN_FLIGHT && queued != 0) {
-            reply_error(
-                ctx, ERROR_SYNTAX,
-                "the state of message %zu is 1 (in flight), that of message %zu before it 0 (queued): what is in "
-                "flight first expected",
-                i + 1, queued);
+            reply_error(ctx, ERROR_IMPORT_STATES, i + 1, queued);
             return false;
         }
         if (origin->serial != 0) serial = origin->serial, with_serial = i + 1;
@@ -188,8 +178,7 @@ static void reply_no_hash(server_ctx *ctx, hmq_slice session, hmq_suffix suffix)
 static void store(queue *q, server_string *key, const import_options *options, import_list *list) {
     queue_result result;
     if (!options->merge && queue_has_messages(q)) {
-        reply_error(q->ctx, ERROR_NOTEMPTY, "the session %s has messages: an empty one, or MERGE, expected",
-                    shown(key));
+        reply_error(q->ctx, ERROR_IMPORT_NOT_EMPTY, shown(key));
         return;
     }
     switch (queue_import(q, list->items, list->origins, &list->count, (size_t)options->limit,
@@ -207,9 +196,7 @@ static void store(queue *q, server_string *key, const import_options *options, i
     case QUEUE_BAD_SESSION: reply_no_hash(q->ctx, q->session, HMQ_SUFFIX_SESSION); break;
     case QUEUE_REFUSED: /* not of an import: its limit is the caller's */
     case QUEUE_WAITS:
-    case QUEUE_FULL:
-        reply_error(q->ctx, ERROR_FULL, "the session %s uses all 65535 packet identifiers", shown(key));
-        break;
+    case QUEUE_FULL: reply_error(q->ctx, ERROR_PACKET_IDS_USED, shown(key)); break;
     }
 }
 
@@ -225,9 +212,7 @@ static void import_list_into(queue *q, server_string *key, const import_options 
     case PRODUCER_GAP: /* nobody says what an import follows */ store(q, key, options, list); break;
     case PRODUCER_REPEATED:
     case PRODUCER_OLD: reply_imported(q, &nothing, &result, false); break;
-    case PRODUCER_TOO_MANY:
-        reply_error(q->ctx, ERROR_FULL, "the session %s has %d producers: no more expected", shown(key), PRODUCERS_MAX);
-        break;
+    case PRODUCER_TOO_MANY: reply_error(q->ctx, ERROR_SESSION_PRODUCERS, shown(key), PRODUCERS_MAX); break;
     case PRODUCER_WRONG_TYPE: reply_no_hash(q->ctx, q->session, HMQ_SUFFIX_PRODUCERS); break;
     }
 }

@@ -77,8 +77,7 @@ static bool parse_list(args *a, hmq_slice *after, long long *count, bool *connec
         }
     }
     if (after->len == 0 || hmq_session_key_check((const char *)after->data, after->len)) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "CURSOR is %s: 0, or the cursor that the page before replied, expected",
-                shown_slice(*after));
+    reply_error(a->ctx, ERROR_PAGE_CURSOR_INVALID, shown_slice(*after));
     return false;
 }
 

@@ -81,19 +81,15 @@ bool owner_is_readable(hmq_slice name) {
 static bool check_name(server_ctx *ctx, const server_string *name, server_string *key) {
     size_t len = slice_of(name).len;
     if (len == 0 || len > MAX_NAME_BYTES) {
-        reply_error(ctx, ERROR_SYNTAX, "the owner's name has %zu bytes: 1 to %d expected", len, MAX_NAME_BYTES);
+        reply_error(ctx, ERROR_OWNER_NAME_LENGTH, len, MAX_NAME_BYTES);
         return false;
     }
     if (can.cluster && slots_of_key(slice_of(name)) != slots_of_key(slice_of(key))) {
-        reply_error(
-            ctx, ERROR_SYNTAX,
-            "the owner's name is %s: in a cluster a name with a hash tag expected, of a slot of the node that has "
-            "the sessions",
-            shown(name));
+        reply_error(ctx, ERROR_OWNER_NAME_SLOT, shown(name));
         return false;
     }
     if (access_may_write(ctx, key)) return true;
-    reply_error(ctx, ERROR_NOPERM, "no permission to write the key %s", shown(key));
+    reply_error(ctx, ERROR_KEY_WRITE_DENIED, shown(key));
     return false;
 }
 
@@ -164,8 +160,7 @@ int session_owner_command(server_ctx *ctx, server_string **argv, int argc) {
     long long lease_s;
     if (argc != 4) return sv.WrongArity(ctx);
     if (!args_string(&a, "name", &name)) return SERVER_OK;
-    if (!args_take_word(&a, "LEASE"))
-        return reply_error(ctx, ERROR_SYNTAX, "LEASE is missing: LEASE <seconds> expected behind the owner's name");
+    if (!args_take_word(&a, "LEASE")) return reply_error(ctx, ERROR_LEASE_MISSING);
     if (!args_number(&a, "LEASE", 0, MAX_LEASE_S, &lease_s)) return SERVER_OK;
     server_string *key_name = key_of(slice_of(name));
     if (check_name(ctx, name, key_name)) {

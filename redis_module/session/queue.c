@@ -62,12 +62,11 @@ static bool parse_add(args *a, add_options *options) {
         }
     }
     if (!args_left(a)) {
-        reply_error(a->ctx, ERROR_SYNTAX, "payload is missing: at least one payload expected");
+        reply_error(a->ctx, ERROR_PAYLOAD_MISSING);
         return false;
     }
     if (options->expiring && (a->argc - a->at) % 2 != 0) {
-        reply_error(a->ctx, ERROR_SYNTAX, "EXPIRING is followed by %d arguments: pairs of seconds and payload expected",
-                    a->argc - a->at);
+        reply_error(a->ctx, ERROR_EXPIRING_PAIRS, a->argc - a->at);
         return false;
     }
     return true;
@@ -128,9 +127,7 @@ static void store(server_ctx *ctx, server_string *key, const add_options *option
         case QUEUE_BAD_SESSION: reply_no_hash(ctx, slice_of(key), HMQ_SUFFIX_SESSION); break;
         case QUEUE_REFUSED: overflow_refuse(ctx, slice_of(key), OVERFLOW_REFUSE); break;
         case QUEUE_WAITS: overflow_refuse(ctx, slice_of(key), OVERFLOW_WAIT); break;
-        case QUEUE_FULL:
-            reply_error(ctx, ERROR_FULL, "the session %s uses all 65535 packet identifiers", shown(key));
-            break;
+        case QUEUE_FULL: reply_error(ctx, ERROR_PACKET_IDS_USED, shown(key)); break;
         }
     }
     queue_close(&q);
@@ -144,22 +141,15 @@ static void add(server_ctx *ctx, server_string *key, const add_options *options,
         return;
     }
     if (count > PRODUCER_MAX_BATCH) {
-        reply_error(ctx, ERROR_SYNTAX, "%zu payloads with PRODUCER: at most %d expected", count, PRODUCER_MAX_BATCH);
+        reply_error(ctx, ERROR_BATCH_SIZE, count, PRODUCER_MAX_BATCH);
         return;
     }
     switch (producer_judge(ctx, slice_of(key), &options->by, items, count, &result, &last)) {
     case PRODUCER_NEW: store(ctx, key, options, items, count); break;
     case PRODUCER_REPEATED: reply_added(ctx, items, count, &result); break;
     case PRODUCER_OLD: reply_added(ctx, items, 0, &result); break;
-    case PRODUCER_GAP:
-        reply_error(ctx, ERROR_GAP,
-                    "the batch follows number %lld of the producer %s, whose last one here is %lld: those between them "
-                    "first expected",
-                    options->by.after, shown(options->by.producer), last);
-        break;
-    case PRODUCER_TOO_MANY:
-        reply_error(ctx, ERROR_FULL, "the session %s has %d producers: no more expected", shown(key), PRODUCERS_MAX);
-        break;
+    case PRODUCER_GAP: reply_error(ctx, ERROR_BATCH_GAP, options->by.after, shown(options->by.producer), last); break;
+    case PRODUCER_TOO_MANY: reply_error(ctx, ERROR_SESSION_PRODUCERS, shown(key), PRODUCERS_MAX); break;
     case PRODUCER_WRONG_TYPE: reply_no_hash(ctx, slice_of(key), HMQ_SUFFIX_PRODUCERS); break;
     }
 }
@@ -323,8 +313,7 @@ static bool parse_fetch(args *a, fetch_options *options) {
         }
     }
     if (options->window == 0 || (!after && !options->in_flight)) return true;
-    reply_error(a->ctx, ERROR_SYNTAX,
-                "WINDOW with AFTER or INFLIGHT: WINDOW alone expected, it begins behind the messages in flight");
+    reply_error(a->ctx, ERROR_WINDOW_COMBINED);
     return false;
 }
 

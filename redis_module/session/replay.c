@@ -289,7 +289,7 @@ static int reply_replayed(replaying *all) {
     counters.replayed += (unsigned long long)all->delivered;
     counters.replays_missed += (unsigned long long)all->missed;
     if (all->error != NULL && all->delivered == 0 && all->live == 0) /* else the next page says it */
-        return reply_error(all->ctx, ERROR_WRONGTYPE, "%s", (const char *)slice_of(all->error).data);
+        return reply_error(all->ctx, ERROR_REPLAY_FAILED, (const char *)slice_of(all->error).data);
     sv.ReplyWithArray(all->ctx, 5);
     sv.ReplyWithLongLong(all->ctx, all->delivered);
     sv.ReplyWithLongLong(all->ctx, all->behind ? BEHIND : all->full ? FULL : READ);
@@ -307,11 +307,7 @@ static bool may_read_here(server_ctx *ctx, hmq_slice session) {
     if (!can.cluster) return true;
     session_replays_each(ctx, session, collect, &filters);
     forget(&filters);
-    if (filters.count > 0)
-        reply_error(ctx, ERROR_SYNTAX,
-                    "%zu subscriptions of the session %s read history, in a cluster, where session and history lie on "
-                    "several nodes: SESSION.UNSUBSCRIBE, or a server without one, expected",
-                    filters.count, shown_slice(session));
+    if (filters.count > 0) reply_error(ctx, ERROR_REPLAYS_IN_CLUSTER, filters.count, shown_slice(session));
     return filters.count == 0;
 }
 

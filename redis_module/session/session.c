@@ -50,8 +50,7 @@ static bool parse_attempt(args *a, open_options *options) {
     if (!args_string(a, "ATTEMPT", &token)) return false;
     options->attempt = slice_of(token);
     if (options->attempt.len >= 1 && options->attempt.len <= ATTEMPT_MAX_BYTES) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "ATTEMPT has %zu bytes: a token of 1 to %d expected", options->attempt.len,
-                ATTEMPT_MAX_BYTES);
+    reply_error(a->ctx, ERROR_ATTEMPT_LENGTH, options->attempt.len, ATTEMPT_MAX_BYTES);
     return false;
 }
 
@@ -59,7 +58,7 @@ static bool parse_overflow(args *a, open_options *options) {
     overflow policy;
     if (!args_string(a, "OVERFLOW", &options->overflow)) return false;
     if (overflow_of(slice_of(options->overflow), &policy)) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "OVERFLOW is %s: " OVERFLOW_EXPECTED " expected", shown(options->overflow));
+    reply_error(a->ctx, ERROR_OVERFLOW_INVALID, shown(options->overflow), OVERFLOW_EXPECTED);
     return false;
 }
 
@@ -97,7 +96,7 @@ static bool parse_open(args *a, open_options *options) {
     }
     if (!identity_check(a->ctx, &options->identity) || !will_check(a->ctx, &options->last_will)) return false;
     if (options->owner != NULL) return true;
-    reply_error(a->ctx, ERROR_SYNTAX, "OWNER is missing: OWNER <name> expected");
+    reply_error(a->ctx, ERROR_OWNER_MISSING);
     return false;
 }
 
@@ -341,8 +340,7 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!args_session_key(&a, &key) || !parse_open(&a, &options)) return SERVER_OK;
     hmq_slice session = slice_of(key);
     if (memmem(session.data, session.len, "{$share/", 8) != NULL)
-        return reply_error(ctx, ERROR_SYNTAX,
-                           "the session key %s is that of a group's queue: another client id expected", shown(key));
+        return reply_error(ctx, ERROR_SESSION_KEY_OF_GROUP, shown(key));
     options.owner_is_readable = owner_is_readable(slice_of(options.owner));
     if (options.owner_is_readable) options.owner_lease_s = owner_lease(ctx, slice_of(options.owner));
     if (!session_check_types(ctx, session) || !session_state_read(ctx, session, &before)) return SERVER_OK;
@@ -357,7 +355,7 @@ int session_open_command(server_ctx *ctx, server_string **argv, int argc) {
 static bool parse_owned(args *a, server_string **key) {
     if (!args_session_key(a, key)) return false;
     if (!args_take_word(a, "EPOCH")) {
-        reply_error(a->ctx, ERROR_SYNTAX, "EPOCH is missing: EPOCH <epoch> expected behind the session key");
+        reply_error(a->ctx, ERROR_EPOCH_MISSING);
         return false;
     }
     long long epoch;

@@ -31,8 +31,8 @@ static bool check_subscription(server_ctx *ctx, const server_string *filter, con
     if (!share_is(slice_of(filter), &inner)) return true;
     bool no_local = (asked->wanted.options & SUBSCRIPTION_NO_LOCAL) != 0;
     if (!no_local && asked->wanted.kind != SUBSCRIPTION_APPLICATION) return true;
-    reply_error(ctx, ERROR_SYNTAX, "options is %s for the shared subscription %s: %s not for these", shown(text),
-                shown(filter), no_local ? "no local is" : "an application's kind is");
+    reply_error(ctx, ERROR_OPTIONS_OF_SHARE, shown(text), shown(filter),
+                no_local ? "no local" : "the ! of an application");
     return false;
 }
 
@@ -177,8 +177,7 @@ int session_subscribe_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!session_check_ending(ctx, slice_of(key))) return SERVER_OK;
     int first = a.at, pairs = (argc - first) / 2;
     if ((argc - first) % 2 != 0 || pairs == 0) {
-        return reply_error(ctx, ERROR_SYNTAX,
-                           "%d arguments behind the session key: pairs of filter and options expected", argc - first);
+        return reply_error(ctx, ERROR_SUBSCRIBE_PAIRS, argc - first);
     }
     bool shares = false;
     subscribing *list = sv.Calloc((size_t)pairs, sizeof *list);
@@ -195,7 +194,7 @@ int session_unsubscribe_command(server_ctx *ctx, server_string **argv, int argc)
     args a = args_begin(ctx, argv, argc);
     server_string *key, *name;
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
-    if (!args_left(&a)) return reply_error(ctx, ERROR_SYNTAX, "filter is missing: at least one topic filter expected");
+    if (!args_left(&a)) return reply_error(ctx, ERROR_UNSUBSCRIBE_FILTERS);
     for (int i = a.at; i < argc; i++) {
         if (!subscription_check_filter(ctx, argv[i], true)) return SERVER_OK;
     }

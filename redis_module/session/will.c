@@ -50,7 +50,7 @@ bool will_parse(args *a, will *w, bool *taken) {
 bool will_check(server_ctx *ctx, const will *w) {
     bool options = w->qos != 0 || w->retain || w->delay_s != 0 || w->expires || w->strings[STRING_PROPERTIES] != NULL;
     if (w->given || !options) return true;
-    reply_error(ctx, ERROR_SYNTAX, "WILL is missing: the options of a will need WILL <topic> <payload>");
+    reply_error(ctx, ERROR_WILL_MISSING);
     return false;
 }
 

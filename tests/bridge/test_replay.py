@@ -93,7 +93,7 @@ def test_a_replay_delivers_with_the_qos_and_the_expiry_that_are_left(
 @pytest.mark.parametrize(
     ("topic_filter", "start", "code", "why"),
     [
-        ("b/#", "earliest", 0x83, "no store keeps topics of it"),
+        ("b/#", "earliest", 0x83, "no store keeps topics of the filter"),
         ("#", "earliest", 0x83, "keeps only a part of its topics"),
         ("a/#", "yesterday", 0x8F, "expected earliest, now"),
     ],

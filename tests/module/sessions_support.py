@@ -24,7 +24,7 @@ MAX_PACKET_ID = 65535
 DEFAULT_TTL_S = 604800
 SUBSCRIPTIONS = b"_subscriptions"
 PAGE = 1000
-GIVES_BACK = "are on their way to other members of its groups: try again"
+GIVES_BACK = "are moving to other members of its groups; try again"
 SESSION_KEY = re.compile(rb"[^{]*\{[^{}]+\}", re.DOTALL)
 
 _tokens = itertools.count(1)

@@ -383,11 +383,11 @@ def test_a_refusal_names_what_is_missing_and_stands_in_the_acl_log(
     user = as_user("~*", "resetchannels", "&t/*", "+@all")
     client.acl_log_reset()
     assert answers(user, ["HISTORY.INFO", "s"]) == [
-        "-NOPERM User 'u' has no permissions to access the topic filter 't/#': a channel pattern equal to it expected"
+        "-NOPERM User 'u' has no permissions to access the topic filter 't/#'; expected a channel pattern equal to it"
     ]
     foreign = core.Record(topic=b"x", payload=b"m").encode()
     assert answers(user, ["TOPIC.MPUBLISH", "RECORD", foreign]) == [
-        "-NOPERM User 'u' has no permissions to access the topic 'x': a channel pattern that matches it expected"
+        "-NOPERM User 'u' has no permissions to access the topic 'x'; expected a channel pattern that matches it"
     ]
     client.execute_command("ACL", "SETUSER", "u", "resetkeys", "~other")
     assert answers(user, ["TOPIC.PUBLISH", "t/a", "m", "FROM", "c", "EPOCH", 1]) == [

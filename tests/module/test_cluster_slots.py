@@ -387,5 +387,5 @@ def test_what_concerns_many_slots_is_refused_in_a_transaction_or_script(
     with unchanged(client):
         reply = run(client, words)
     assert isinstance(reply, redis.ResponseError)
-    assert f"'{words[0]}' cannot be part of a transaction or script in a cluster: " in str(reply)
+    assert f"'{words[0]}' cannot be part of a transaction or script in a cluster, " in str(reply)
     assert got(other) == []

@@ -157,7 +157,7 @@ def test_what_was_acknowledged_is_read_while_a_list_is_of_another_type_and_goes_
     client.zadd(listed, {"x": 1})
     with unchanged(client):
         assert f"WRONGTYPE the key '{listed}' holds" in str(error_of(client, "HISTORY.APPEND", "s", "d/1", "m"))
-        assert "changed by others" in str(error_of(client, "HISTORY.REPLAY", "d/1"))
+        assert "another program changed" in str(error_of(client, "HISTORY.REPLAY", "d/1"))
         assert len(replay_all(client, "#")) == 2 * TAIL
         assert any(f"'{listed}' is no string" in sentence for sentence in check_all(client))
     client.delete(listed)
@@ -181,7 +181,9 @@ def test_numbers_go_on_behind_what_others_wrote_to_a_log(client: redis.Redis) ->
     append(client, "s", "a", "1")
     client.xadd("{s/0}_history_1_0", {"m": "x"}, id="99-0")
     assert append(client, "s", "a", "2").sequence == 100
-    assert "sequence number 2 was changed by others" in str(error_of(client, "HISTORY.REPLAY", "#", "SEQ", 2))
+    assert "another program changed the history of store 's', shard 0, at sequence number 2" in str(
+        error_of(client, "HISTORY.REPLAY", "#", "SEQ", 2)
+    )
     assert [entry.message.payload for entry in replay_all(client, "a", SEQ=100)] == [b"2"]
 
 

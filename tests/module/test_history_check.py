@@ -146,12 +146,12 @@ def test_wrong_arguments_are_named_and_a_store_without_messages_is_right(client:
     append(client, "s", "d/1", "m")
     assert "the shard is '1'" in (error_of(client, "HISTORY.CHECK", "s", 1) or "")
     for cursor in ("0", "", "1-2", "1-1-1-0-0-0-0-0-x", "1-1-1-0-0-0-0-0-0-0"):
-        assert "CURSOR: what HISTORY.CHECK replied" in (
+        assert "the unchanged cursor of a HISTORY.CHECK reply" in (
             error_of(client, "HISTORY.CHECK", "s", 0, "CURSOR", cursor) or ""
         )
     assert "COUNT is '0'" in (error_of(client, "HISTORY.CHECK", "s", 0, "COUNT", 0) or "")
     assert "EPOCH is '2'" in (error_of(client, "HISTORY.CHECK", "s", 0, "EPOCH", 2) or "")
     client.delete("{s/0}_history_1_patterns")
-    assert "its pattern set is missing" in (error_of(client, "HISTORY.CHECK", "s", 0) or "")
+    assert "the pattern set is missing" in (error_of(client, "HISTORY.CHECK", "s", 0) or "")
     client.set("{s/0}_history_1_patterns", "holdmq-patterns 1 levels=8\n#\n")
     assert client.execute_command("HISTORY.CHECK", "s", 0) == []

@@ -73,7 +73,7 @@ def test_imports_of_any_size_are_found_by_every_filter(client: redis.Redis) -> N
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (b"no record", "record 2 is no published message"),
+        (b"no record", "record 2 is not a published message"),
         (record("other", "m"), "record 2: the store 's' does not select the topic 'other'"),
         (record("a/#", "m"), "record 2 has no valid topic"),
         (core.Record(topic=b"a/1", payload=b"", time_ms=1, share=b"$share/g/a/1").encode(), "record 2 has a share"),
@@ -92,7 +92,7 @@ def test_a_topic_of_another_shard_is_refused_with_its_shard(client: redis.Redis)
     other = (own + 1) % 4
     with unchanged(client):
         told = str(error_of(client, "HISTORY.IMPORT", "s", other, "RECORD", record("topic", "m")))
-    assert f"'topic' is of shard {own}, not {other}" in told
+    assert f"'topic' belongs to shard {own}, not to shard {other}" in told
     assert bring(client, "s", own, record("topic", "m")) == [2, 2, 1]
 
 

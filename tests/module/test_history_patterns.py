@@ -234,7 +234,7 @@ def test_a_set_for_another_generation_is_stale(client: redis.Redis) -> None:
     append(client, "s", "d/1", "m")
     for generation in (1, 3):
         told = refusal(client, "PREPARE", "s", generation, SETS[0])
-        assert told.startswith("STALE store 's', shard 0: the generation is 1, so the next one is 2")
+        assert told.startswith("STALE store 's', shard 0: the generation is 1; expected to prepare the next one, 2")
     assert refusal(client, "COMMIT", "s", 2).startswith("STALE")
     patterns(client, "PREPARE", "s", 2, SETS[0])
     assert refusal(client, "COMMIT", "s", 3).startswith("STALE")
@@ -261,7 +261,7 @@ def test_a_shard_that_is_ahead_stops_all_of_them(client: redis.Redis) -> None:
         ("", "line 1"),
         (HEAD + "d/+\n", "#"),
         (HEAD + "#\n#\n", "line 3"),
-        ("holdmq-patterns 1 levels=9\n#\n", "levels=9: 8 expected, as the store 's'"),
+        ("holdmq-patterns 1 levels=9\n#\n", "levels=9; expected 8, as the store 's'"),
         (HEAD + "#\na/\x00\n", "line 3"),
     ],
 )
@@ -291,7 +291,7 @@ def test_keys_that_others_changed_stop_a_switch(client: redis.Redis) -> None:
     client.delete("{s/1}_history_prepared")
     patterns(client, "PREPARE", "s", 2, SETS[0])
     client.hset("{s/1}_history_prepared", "text", "holdmq-patterns 1 levels=8\n")
-    assert "shard 1, was changed by others" in refusal(client, "COMMIT", "s", 2)
+    assert "another program changed the prepared pattern set of store 's', shard 1" in refusal(client, "COMMIT", "s", 2)
     patterns(client, "PREPARE", "s", 2, SETS[0])
     client.lpush("{s/1}_history_2_patterns", "x")
     assert "'{s/1}_history_2_patterns'" in refusal(client, "COMMIT", "s", 2)

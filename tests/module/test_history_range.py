@@ -234,7 +234,9 @@ def test_what_others_changed_is_an_error_that_names_shard_and_number(client: red
     assert read_range(client, "s", 0, 4, 5).rows == 2
     client.delete(log)
     client.set(log, "x")
-    assert f"'{log}' was changed by others" in error(client, "HISTORY.RANGE", "s", 0, 1, 5)
+    assert f"another program changed the history of store 's', shard 0: '{log}'" in error(
+        client, "HISTORY.RANGE", "s", 0, 1, 5
+    )
 
 
 @pytest.mark.parametrize(
@@ -261,10 +263,10 @@ def test_a_state_that_others_changed_is_an_error(client: redis.Redis, key: str, 
     ("words", "says"),
     [
         (("x", 0, 1, 2), "there is no store"),
-        (("s", 2, 1, 2), "the shard is '2': a whole number from 0 to 1 expected"),
+        (("s", 2, 1, 2), "the shard is '2'; expected a whole number from 0 to 1"),
         (("s", "x", 1, 2), "the shard is 'x'"),
         (("s", 0, 0, 2), "from is '0'"),
-        (("s", 0, 5, 3), "to is '3': a whole number from 4"),
+        (("s", 0, 5, 3), "to is '3'; expected a whole number from 4"),
         (("s", 0, 1, 2, "FILTER", "a/#/b"), "INVALIDTOPIC FILTER"),
         (("s", 0, 1, 2, "FILTER", "$share/g/a"), "shared subscription"),
         (("s", 0, 1, 2, "COLUMNS", 1, "color"), "the column is 'color'"),

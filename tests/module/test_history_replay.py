@@ -184,7 +184,7 @@ def test_one_shard_can_be_read_alone(client: redis.Redis) -> None:
         entries = replay_all(client, "#", shard=shard, count=5)
         assert [entry.sequence for entry in entries] == list(range(1, places.count(shard) + 1))
         assert replay_all(client, "#", shard=shard, SEQ=4) == entries[3:]
-    assert "SHARD expected" in str(error_of(client, "HISTORY.REPLAY", "#", "SEQ", 4))
+    assert "SEQ is given without SHARD; expected both" in str(error_of(client, "HISTORY.REPLAY", "#", "SEQ", 4))
 
 
 def test_from_and_to_are_times(client: redis.Redis) -> None:
@@ -251,7 +251,7 @@ def test_what_others_changed_is_an_error_and_no_wrong_answer(client: redis.Redis
     client.delete("{s/0}_history" + suffix)
     client.zadd("{s/0}_history" + suffix, {"x": 1})
     with unchanged(client):
-        assert "was changed by others" in str(error_of(client, "HISTORY.REPLAY", "a/b"))
+        assert "another program changed" in str(error_of(client, "HISTORY.REPLAY", "a/b"))
     client.delete("{s/0}_history" + suffix)
 
 
@@ -295,7 +295,7 @@ def unnamed(cursor: bytes) -> bytes:
 def test_a_cursor_of_another_store_is_refused(client: redis.Redis) -> None:
     cursor = fill_two_stores(client)
     refused = str(error_of(client, "HISTORY.REPLAY", "b/#", "CURSOR", cursor))
-    assert re.match(r"WRONGSTORE CURSOR: it is of the store 'a' \(id \w+\), not of the store 'b' \(id \w+\)", refused)
+    assert re.match(r"WRONGSTORE CURSOR is of the store 'a' \(id \w+\), not of the store 'b' \(id \w+\)", refused)
     assert [entry.message.payload for entry in replay(client, "a/#", cursor=cursor).entries] == [b"5", b"6", b"7", b"8"]
 
 
@@ -306,7 +306,7 @@ def test_a_cursor_of_a_store_that_was_created_again_is_refused(client: redis.Red
     for number in range(9):
         append(client, "a", "a/x", f"new {number}")
     refused = str(error_of(client, "HISTORY.REPLAY", "a/#", "CURSOR", cursor))
-    assert re.match(r"WRONGSTORE CURSOR: it is of an earlier store 'a' .*, not of the store 'a'", refused)
+    assert re.match(r"WRONGSTORE CURSOR is of an earlier store 'a' .*, not of the store 'a'", refused)
 
 
 def test_a_cursor_of_an_earlier_release_is_accepted_if_it_is_known_to_be_of_the_store(client: redis.Redis) -> None:
@@ -316,7 +316,7 @@ def test_a_cursor_of_an_earlier_release_is_accepted_if_it_is_known_to_be_of_the_
     assert core.Cursor.decode(page.cursor).store == b"a"  # the next one names it
     refused = str(error_of(client, "HISTORY.REPLAY", "b/#", "CURSOR", cursor))
     assert re.match(
-        r"WRONGSTORE CURSOR: an earlier release wrote it, .* store 'b': .*the cursor's time is \d{13}", refused
+        r"WRONGSTORE CURSOR was written by an earlier release .* store 'b'; .*the cursor's time is \d{13}", refused
     )
 
 

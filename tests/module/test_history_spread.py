@@ -138,9 +138,9 @@ def test_who_holds_a_store_holds_its_new_shards(client: redis.Redis) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((2, TEXT, "SHARDS", 0), "SHARDS is '0': a whole number from 1 to 64 expected"),
+        ((2, TEXT, "SHARDS", 0), "SHARDS is '0'; expected a whole number from 1 to 64"),
         ((2, TEXT, "SHARDS", 65), "SHARDS is '65'"),
-        ((2, TEXT, "SHARDS", 3, "SHARD", 0), "one of them expected"),
+        ((2, TEXT, "SHARDS", 3, "SHARD", 0), "expected one of them"),
     ],
 )
 def test_a_wrong_number_of_shards_is_refused(client: redis.Redis, words: tuple[Any, ...], says: str) -> None:

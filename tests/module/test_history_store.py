@@ -134,8 +134,8 @@ def test_two_stores_are_refused_exactly_when_a_topic_is_in_both(client: redis.Re
         (("HISTORY.APPEND", "old", "+", "m"), "INVALIDTOPIC"),
         (("HISTORY.REPLAY", "t"), "NOSTORE no store keeps topics"),
         (("HISTORY.REPLAY", "old", "STORE", "s"), "there is no store 's'"),
-        (("HISTORY.REPLAY", "old", "CURSOR", "h1-"), "CURSOR: what HISTORY.REPLAY replied expected"),
-        (("HISTORY.REPLAY", "old", "SHARD", 1), "SHARD is 1: 0 to 0 expected"),
+        (("HISTORY.REPLAY", "old", "CURSOR", "h1-"), "CURSOR is invalid; expected the unchanged cursor"),
+        (("HISTORY.REPLAY", "old", "SHARD", 1), "SHARD is 1; expected 0 to 0"),
         (("HISTORY.REPLAY", "old", "FROM", "then"), "FROM is 'then'"),
     ],
 )

@@ -274,10 +274,10 @@ def test_an_owner_needs_the_right_to_its_key(client: redis.Redis, server: Server
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("", "LEASE", 5), "the owner's name has 0 bytes: 1 to 1024 expected"),
+        (("", "LEASE", 5), "the owner's name has 0 bytes; expected 1 to 1024"),
         (("x" * 1025, "LEASE", 5), "the owner's name has 1025 bytes"),
-        (("x", "FOR", 5), "LEASE is missing: LEASE <seconds> expected behind the owner's name"),
-        (("x", "LEASE", -1), "LEASE is '-1': a whole number from 0 to 4294967295 expected"),
+        (("x", "FOR", 5), "LEASE is missing; expected LEASE <seconds> after the owner's name"),
+        (("x", "LEASE", -1), "LEASE is '-1'; expected a whole number from 0 to 4294967295"),
         (("x", "LEASE"), "wrong number of arguments"),
         (("x", "LEASE", 5, 5), "wrong number of arguments"),
     ],
@@ -289,7 +289,7 @@ def test_a_heartbeat_that_cannot_be_is_refused(client: redis.Redis, words: tuple
 
 def test_a_key_of_another_type_is_left_alone(session: Session, client: redis.Redis) -> None:
     client.rpush(KEY, "no string")
-    with unchanged(client), pytest.raises(redis.ResponseError, match=r"^WRONGTYPE .* a string expected"):
+    with unchanged(client), pytest.raises(redis.ResponseError, match=r"^WRONGTYPE .*; expected a string"):
         beat(client, 5)
     assert session.open("bridge-1", expiry=60, lease=60).present == 0
     assert session.info()["ttl_ms"] > 0

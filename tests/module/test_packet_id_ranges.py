@@ -42,7 +42,7 @@ def test_releases_and_completions_take_ranges(client: redis.Redis) -> None:
 )
 def test_a_wrong_range_is_named_and_changes_nothing(client: redis.Redis, command: str, wrong: str) -> None:
     Session(client).add("a", "b")
-    with unchanged(client), pytest.raises(redis.ResponseError, match=r"packet-id is .* expected") as refusal:
+    with unchanged(client), pytest.raises(redis.ResponseError, match=r"packet-id is .*; expected") as refusal:
         client.execute_command(command, "{c}", 1, wrong)
     assert f"'{wrong}'" in str(refusal.value)
 

@@ -216,9 +216,9 @@ def test_a_list_is_of_one_database(server: Server, client: redis.Redis) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("CURSOR", "x"), "CURSOR is 'x': 0, or the cursor that the page before replied, expected"),
+        (("CURSOR", "x"), "CURSOR is 'x'; expected 0, or the cursor of the previous reply"),
         (("CURSOR",), "CURSOR is missing"),
-        (("COUNT", 0), "COUNT is '0': a whole number from 1 to 10000 expected"),
+        (("COUNT", 0), "COUNT is '0'; expected a whole number from 1 to 10000"),
         (("ALL",), "unexpected argument 'ALL'"),
     ],
 )

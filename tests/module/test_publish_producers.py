@@ -128,7 +128,7 @@ def test_channels_and_producers_of_any_name_have_keys_of_their_own(
     ("rest", "error"),
     [
         (("PRODUCER",), "the id of PRODUCER is missing"),
-        (("PRODUCER", "", 1, 1), "the id of PRODUCER has 0 bytes: 1 to 255 expected"),
+        (("PRODUCER", "", 1, 1), "the id of PRODUCER has 0 bytes; expected 1 to 255"),
         (("PRODUCER", "x" * 256, 1, 1), "the id of PRODUCER has 256 bytes"),
         (("PRODUCER", "p", -1, 1), "the epoch of PRODUCER is '-1'"),
         (("PRODUCER", "p", 1), "the chunk of PRODUCER is missing"),
@@ -181,7 +181,7 @@ def test_a_chunk_is_known_on_a_replica_and_after_a_crash(fresh_server: Callable[
     want = snapshot(client)
     wait_for_replica(client, replica.client())
     assert_same_keys(snapshot(replica.client()), want)
-    with pytest.raises(redis.ResponseError, match="PRODUCER: a server that is written to expected"):
+    with pytest.raises(redis.ResponseError, match="PRODUCER is not accepted by a replica"):
         publish(replica.client(), "CHANNEL.PUBLISH", "m", 4, 3)
     server.kill()
     server.restart()

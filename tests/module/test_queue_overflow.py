@@ -415,8 +415,8 @@ def test_the_number_of_dropped_messages_goes_on_with_the_session(client: redis.R
 def test_a_policy_that_is_none_is_refused_with_those_that_are(client: redis.Redis) -> None:
     with unchanged(client):
         error = error_of(client, "SESSION.OPEN", "{c}", "OWNER", "b", "OVERFLOW", "drop-all")
-        assert error == "OVERFLOW is 'drop-all': drop-oldest, drop-newest, refuse or wait expected"
+        assert error == "OVERFLOW is 'drop-all'; expected drop-oldest, drop-newest, refuse or wait"
         error = error_of(client, "CONFIG", "SET", "holdmq.session-overflow", "drop-all")
         assert error is not None
-        assert "drop-oldest, drop-newest, refuse or wait expected" in error
+        assert "expected drop-oldest, drop-newest, refuse or wait" in error
         assert client.config_get("holdmq.session-overflow") == {"holdmq.session-overflow": "drop-oldest"}

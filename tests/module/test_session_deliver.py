@@ -53,9 +53,9 @@ def test_what_has_expired_is_passed_over_and_the_rest_keeps_its_expiry(client: r
         (["{c}"], "wrong number of arguments"),
         (["{c}", "EPOCH", 0], "record is missing"),
         (["c", MESSAGE.to_record()], "the session key is 'c'"),
-        (["{c}", "plain"], "the message 'plain' is no record"),
-        (["{c}", MESSAGE.to_record(), MESSAGE.to_record()[:8]], "is no record of a published message"),
-        (["{c}", replace(MESSAGE, topic="a/#").to_record()], "is no record of a published message"),
+        (["{c}", "plain"], "the message 'plain' is not the record"),
+        (["{c}", MESSAGE.to_record(), MESSAGE.to_record()[:8]], "is not the record of a published message"),
+        (["{c}", replace(MESSAGE, topic="a/#").to_record()], "is not the record of a published message"),
         (["{c}", "EPOCH", 1, MESSAGE.to_record()], "^NOSESSION"),
     ],
 )
@@ -86,5 +86,5 @@ def test_retained_messages_are_listed_with_their_values(client: redis.Redis) -> 
 
 def test_slots_are_for_clusters(client: redis.Redis) -> None:
     for command in (["TOPIC.PUBLISH", "a", "m"], ["TOPIC.RETAINED", "a"]):
-        with pytest.raises(redis.ResponseError, match="SLOTS is for nodes of a cluster"):
+        with pytest.raises(redis.ResponseError, match="SLOTS is accepted by nodes of a cluster only"):
             client.execute_command(*command, "SLOTS", 1, 0, 1)

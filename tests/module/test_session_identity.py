@@ -180,10 +180,10 @@ def test_a_replica_has_the_identity(client: redis.Redis, follower: redis.Redis) 
     ("options", "message"),
     [
         (("IDENTITY",), "IDENTITY is missing"),
-        (("IDENTITY", ""), "IDENTITY has 0 bytes: a name of 1 to 2048 expected"),
-        (("IDENTITY", "x" * 2049), "IDENTITY has 2049 bytes: a name of 1 to 2048 expected"),
-        (("ADOPT", "x"), "IDENTITY is missing: ADOPT needs IDENTITY <name>"),
-        (("REPLACE",), "IDENTITY is missing: REPLACE needs IDENTITY <name>"),
+        (("IDENTITY", ""), "IDENTITY has 0 bytes; expected a name of 1 to 2048"),
+        (("IDENTITY", "x" * 2049), "IDENTITY has 2049 bytes; expected a name of 1 to 2048"),
+        (("ADOPT", "x"), "IDENTITY is missing; expected, with ADOPT, IDENTITY <name>"),
+        (("REPLACE",), "IDENTITY is missing; expected, with REPLACE, IDENTITY <name>"),
         (("IDENTITY", "x", "ADOPT", ""), "ADOPT has 0 bytes"),
     ],
 )

@@ -232,10 +232,10 @@ def test_a_call_that_is_sent_again_stores_nothing(session: Session, client: redi
 @pytest.mark.parametrize(
     ("rest", "error"),
     [
-        (("MESSAGES", 1), "MESSAGES 1 is followed by 0 arguments: 5 expected"),
+        (("MESSAGES", 1), "MESSAGES 1 is followed by 0 arguments; expected 5"),
         (("MESSAGES", 1, 1, 1, 0, 0, "a", "b"), "MESSAGES 1 is followed by 6 arguments"),
         (("MESSAGES", -1), "MESSAGES is '-1'"),
-        (("MESSAGES", 10_001, *["1"] * 5 * 10_001), "MESSAGES is '10001': a whole number from 0 to 10000"),
+        (("MESSAGES", 10_001, *["1"] * 5 * 10_001), "MESSAGES is '10001'; expected a whole number from 0 to 10000"),
         (("LIMIT", 5), "MESSAGES is missing"),
         (("LIMIT", 0, "MESSAGES", 0), "LIMIT is '0'"),
         (("LASTID", 65536, "MESSAGES", 0), "LASTID is '65536'"),
@@ -246,7 +246,10 @@ def test_a_call_that_is_sent_again_stores_nothing(session: Session, client: redi
         (("MESSAGES", 1, 1, 2**52 + 1, 0, 0, "a"), "the serial of message 1"),
         (("MESSAGES", 1, 1, 1, 3, 0, "a"), "the state of message 1 is '3'"),
         (("MESSAGES", 1, 1, 1, 0, -5, "a"), "the ttl-ms of message 1 is '-5'"),
-        (("MESSAGES", 2, 1, 5, 0, 0, "a", 2, 5, 0, 0, "b"), "the serial of message 2 is 5: more than .* message 1"),
+        (
+            ("MESSAGES", 2, 1, 5, 0, 0, "a", 2, 5, 0, 0, "b"),
+            "the serial of message 2 is 5; expected more than .* message 1",
+        ),
         (("MESSAGES", 2, 1, 1, 0, 0, "a", 2, 2, 1, 0, "b"), "the state of message 2 is 1 .in flight"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "-",

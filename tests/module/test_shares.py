@@ -389,14 +389,14 @@ def test_subscriptions_are_listed_as_they_were_asked_for(client: redis.Redis) ->
     [
         (
             ("SESSION.SUBSCRIBE", "{a}", FILTER, 5),
-            "options is '5' for the shared subscription '$share/g/t/#': no local",
+            "options is '5' for the shared subscription '$share/g/t/#'; expected options without no local",
         ),
         (("SESSION.SUBSCRIBE", "{a}", "$share/g", 1), "INVALIDTOPIC"),
         (("SESSION.SUBSCRIBE", "{a}", "$share//t", 1), "INVALIDTOPIC"),
         (("SESSION.SUBSCRIBE", "{a}", "$share/g/", 1), "INVALIDTOPIC"),
         (("SESSION.SUBSCRIBE", "{a}", "$share/+/t", 1), "INVALIDTOPIC"),
         (("SESSION.OPEN", GROUP, "OWNER", "o"), "is that of a group's queue"),
-        (("TOPIC.RETAINED", FILTER), "an ordinary one expected"),
+        (("TOPIC.RETAINED", FILTER), "expected an ordinary topic filter"),
     ],
 )
 def test_what_cannot_be_is_refused(client: redis.Redis, command: tuple[str | int, ...], message: str) -> None:

@@ -128,7 +128,7 @@ def test_options_that_cannot_be_are_refused(session: Session, client: redis.Redi
     with unchanged(client):
         error = error_of(client, "SESSION.SUBSCRIBE", session.key, "t", options)
     assert error is not None
-    assert error.startswith(f"options is '{options}': a subscription options byte")
+    assert error.startswith(f"options is '{options}'; expected a byte of subscription options")
 
 
 # --- The other options ------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_an_error_is_that_publish_s_alone(client: redis.Redis) -> None:
 
 
 WHOLE = encoded("TOPIC.PUBLISH", "t", "x", "QOS", 1)
-EXPECTED = "1 to 1024 whole TOPIC.PUBLISH commands, as RESP arrays, expected"
+EXPECTED = "expected 1 to 1024 whole TOPIC.PUBLISH commands, as RESP arrays"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_what_history_cannot_keep_is_refused_alone_and_the_rest_is_kept(client: 
     topics = ("good/1", "bad/1", "plain", "good/2")
     first, second, third, fourth = pipeline(client, *[(topic, topic, "QOS", 1) for topic in topics])
     assert (first, third, fourth) == (1, 1, 1)
-    assert str(second).startswith(("WRONGTYPE", "history of store"))
+    assert str(second).startswith(("WRONGTYPE", "another program changed the history of store"))
     assert payloads(session.fetch().entries) == [b"good/1", b"plain", b"good/2"]
     kept = replay_all(client, "good/#")
     assert [core.Record.decode(entry.record).payload for entry in kept] == [b"good/1", b"good/2"]

@@ -131,7 +131,10 @@ def test_a_publish_that_is_refused_notes_nothing(client: redis.Redis) -> None:
 
 def test_identifiers_under_a_key_of_another_type_are_an_error(client: redis.Redis) -> None:
     client.set(RECEIVED, "no sorted set")
-    with unchanged(client), pytest.raises(redis.ResponseError, match=r"^WRONGTYPE .*_received.* a sorted set expected"):
+    with (
+        unchanged(client),
+        pytest.raises(redis.ResponseError, match=r"^WRONGTYPE .*_received.*; expected a sorted set"),
+    ):
         publish(client, "t", "m", qos=2, retain=True, publisher="dev", packet=7)
     assert publish(client, "t", "m", qos=2, publisher="dev") == 0
 
@@ -163,11 +166,11 @@ def test_after_a_restart_a_repetition_is_still_one(client: redis.Redis, reader: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("EPOCH", 1), "FROM is missing: EPOCH and PACKET are of the session of FROM <client id>"),
+        (("EPOCH", 1), "FROM is missing; expected, with EPOCH or PACKET, FROM <client id>"),
         (("QOS", 2, "PACKET", 1), "FROM is missing"),
         (("QOS", 2, "FROM", "", "PACKET", 1), "FROM is missing"),
-        (("FROM", "dev", "PACKET", 1), "PACKET with QOS 0: QOS 2 expected"),
-        (("QOS", 1, "FROM", "dev", "PACKET", 1), "PACKET with QOS 1: QOS 2 expected"),
+        (("FROM", "dev", "PACKET", 1), "PACKET is given with QOS 0; expected QOS 2"),
+        (("QOS", 1, "FROM", "dev", "PACKET", 1), "PACKET is given with QOS 1; expected QOS 2"),
         (("FROM", "dev", "EPOCH"), "EPOCH is missing at the end"),
         (("FROM", "x" * 65536), "FROM has 65536 bytes"),
     ],

@@ -414,14 +414,14 @@ def test_a_deadline_under_foreign_types_is_put_off(session: Session, client: red
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("WILLQOS", 1), "WILL is missing: the options of a will need WILL <topic> <payload>"),
+        (("WILLQOS", 1), "WILL is missing; expected, with options of a will, WILL <topic> <payload>"),
         (("WILLRETAIN",), "WILL is missing"),
         (("WILL", "t"), "the payload of WILL is missing"),
         (("WILL", "a/+", "m"), "the topic of WILL 'a/+': "),
         (("WILL", "", "m"), "the topic of WILL '': "),
-        (("WILL", "t", "m", "WILLQOS", 3), "WILLQOS is '3': a whole number from 0 to 2 expected"),
-        (("WILL", "t", "m", "WILLDELAY", -1), "WILLDELAY is '-1': a whole number from 0 to 4294967295 expected"),
-        (("WILL", "t", "m", "WILLTTL", -1), "WILLTTL is '-1': a whole number from 0 to 4294967295 expected"),
+        (("WILL", "t", "m", "WILLQOS", 3), "WILLQOS is '3'; expected a whole number from 0 to 2"),
+        (("WILL", "t", "m", "WILLDELAY", -1), "WILLDELAY is '-1'; expected a whole number from 0 to 4294967295"),
+        (("WILL", "t", "m", "WILLTTL", -1), "WILLTTL is '-1'; expected a whole number from 0 to 4294967295"),
         (("WILL", "t", "m", "WILLPROPERTIES"), "WILLPROPERTIES is missing"),
         (("WILL", "t", "m", "WILLS"), "unexpected argument 'WILLS'"),
     ],

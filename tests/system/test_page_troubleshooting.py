@@ -53,9 +53,9 @@ def sources(folder: str, pattern: str) -> Iterator[Path]:
 
 
 def codes_of_the_module() -> list[str]:
-    """The table of errors.h."""
-    (header,) = sources("redis_module", "errors.h")
-    return re.findall(r'X\(ERROR_\w+, "([A-Z]+)"\)', header.read_text(encoding="utf-8"))
+    """Those of error_table.h, each once."""
+    (header,) = sources("redis_module", "error_table.h")
+    return sorted(set(re.findall(r'X\(ERROR_\w+, "([A-Z]+)",', header.read_text(encoding="utf-8"))))
 
 
 def test_every_error_code_has_an_entry() -> None:

@@ -36,7 +36,7 @@ static server_key *open_held(server_string *channel) {
 
 static size_t list_length(server_string *channel) {
     server_key *key = open_held(channel);
-    size_t length = key != NULL && sv.KeyType(key) == SERVER_LIST ? sv.ValueLength(key) : 0;
+    size_t length = sv.KeyType(key) == SERVER_LIST ? sv.ValueLength(key) : 0;
     if (key != NULL) sv.CloseKey(key);
     return length;
 }
@@ -45,7 +45,7 @@ static size_t list_length(server_string *channel) {
 static size_t count_fitting(server_string *channel, size_t room, size_t overhead, size_t most) {
     server_key *key = open_held(channel);
     size_t count = 0, used = 0;
-    bool is_list = key != NULL && sv.KeyType(key) == SERVER_LIST;
+    bool is_list = sv.KeyType(key) == SERVER_LIST;
     while (is_list && count < most) {
         server_string *message = sv.ListGet(key, (long)count);
         if (message == NULL) break;

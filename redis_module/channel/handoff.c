@@ -6,6 +6,7 @@
 
 #include "server/access.h"
 #include "server/command_slot.h"
+#include "server/memory.h"
 #include "server/no_touch.h"
 #include "server/turns.h"
 #include "index/channels.h"
@@ -55,10 +56,7 @@ static void note_free(note *n) {
 static void add_name(note *n, server_string *name) {
     hmq_slice text = slice_of(name);
     if (n->seen != NULL && sv.DictSetC(n->seen, text.data, text.len, n) != SERVER_OK) return;
-    if (n->count == n->room) {
-        n->room = n->room == 0 ? 8 : n->room * 2;
-        n->names = sv.Realloc(n->names, n->room * sizeof *n->names);
-    }
+    n->names = array_reserve(n->names, &n->room, n->count, 1, 8, sizeof *n->names);
     n->names[n->count++] = sv.HoldString(NULL, name);
 }
 

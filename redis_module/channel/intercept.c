@@ -12,6 +12,7 @@
 #include "server/access.h"
 #include "server/filter_unit.h"
 #include "server/internals.h"
+#include "server/memory.h"
 #include "server/no_touch.h"
 #include "server/push.h"
 #include "server/replication.h"
@@ -186,10 +187,10 @@ static void with_names(server_filter_ctx *filter, push_kind kind,
     enum { MOST_ON_STACK = 64 };
     int count = sv.CommandFilterArgsCount(filter) - 1;
     server_string *small[MOST_ON_STACK];
-    server_string **names = count <= MOST_ON_STACK ? small : sv.Alloc((size_t)count * sizeof *names);
+    server_string **names = scratch_alloc(small, sizeof small, (size_t)count * sizeof *names);
     for (int i = 0; i < count; i++) names[i] = sv.CommandFilterArgGet(filter, i + 1);
     use(client_of(filter), kind, names, count);
-    if (names != small) sv.Free(names);
+    scratch_free(names, small);
 }
 
 static void subscribe(server_filter_ctx *filter, push_kind kind) {

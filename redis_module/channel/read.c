@@ -11,7 +11,7 @@
 static server_string *last_element(server_ctx *ctx, hmq_slice channel, hmq_channel_key_kind kind, bool *wrong_type) {
     server_string *name = channel_key(channel, kind);
     server_key *list = open_unseen(ctx, name, false);
-    int type = list == NULL ? SERVER_EMPTY : sv.KeyType(list);
+    int type = sv.KeyType(list);
     server_string *last = type == SERVER_LIST ? sv.ListGet(list, -1) : NULL;
     *wrong_type = type != SERVER_LIST && type != SERVER_EMPTY;
     if (list != NULL) sv.CloseKey(list);

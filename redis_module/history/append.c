@@ -9,6 +9,7 @@
 #include "history/postings.h"
 #include "server/errors.h"
 #include "server/keyspace.h"
+#include "server/memory.h"
 #include "server/numbers.h"
 #include "server/replication.h"
 #include "history/epoch.h"
@@ -78,10 +79,10 @@ static server_string *make_value(const hmq_patterns *set, const hmq_record *reco
     kept.topic.data = (const uint8_t *)topic;
     size_t size = hmq_record_size(&kept);
     if (size == 0) return NULL;
-    uint8_t *bytes = size <= sizeof small ? small : sv.Alloc(size);
+    uint8_t *bytes = scratch_alloc(small, sizeof small, size);
     hmq_record_encode(&kept, bytes, size);
     server_string *value = sv.CreateString(NULL, (const char *)bytes, size);
-    if (bytes != small) sv.Free(bytes);
+    scratch_free(bytes, small);
     return value;
 }
 

@@ -10,6 +10,7 @@
 #include "history/index.h"
 #include "history/postings.h"
 #include "server/errors.h"
+#include "server/memory.h"
 #include "history/epoch.h"
 
 #define SENTENCE_BYTES 320
@@ -91,10 +92,7 @@ static expected *expect(check *c, list_name name, unsigned fragment_bits) {
 
 static void expect_posting(check *c, list_name name, hmq_index_place at, uint64_t number) {
     expected *e = expect(c, name, at.fragment_bits);
-    if (e->room - e->len < HMQ_POSTINGS_APPEND_BYTES) {
-        e->room = e->room == 0 ? 64 : e->room * 2;
-        e->bytes = sv.Realloc(e->bytes, e->room);
-    }
+    e->bytes = array_reserve(e->bytes, &e->room, e->len, HMQ_POSTINGS_APPEND_BYTES, 64, 1);
     e->len +=
         hmq_postings_append(e->offset + e->len, e->last, at.fragment_bits, number, at.fragment, e->bytes + e->len);
     e->last = number;

@@ -1,6 +1,8 @@
 /* columns.c - messages as columns. */
 #include "history/columns.h"
 
+#include "server/memory.h"
+
 #include <string.h>
 
 #define FIRST_ROOM 4096
@@ -51,15 +53,8 @@ static hmq_slice text_in(history_column column, const hmq_record *record) {
 
 /* ---- buffers ----------------------------------------------------------------------------------------------- */
 
-static void make_room(history_buffer *buffer, size_t len) {
-    size_t room = buffer->room == 0 ? FIRST_ROOM : buffer->room * 2;
-    while (room - buffer->used < len) room *= 2;
-    buffer->bytes = sv.Realloc(buffer->bytes, room);
-    buffer->room = room;
-}
-
 static inline uint8_t *add_bytes(history_buffer *buffer, size_t len) {
-    if (buffer->room - buffer->used < len) make_room(buffer, len);
+    buffer->bytes = array_reserve(buffer->bytes, &buffer->room, buffer->used, len, FIRST_ROOM, 1);
     uint8_t *place = buffer->bytes + buffer->used;
     buffer->used += len;
     return place;

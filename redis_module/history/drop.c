@@ -61,7 +61,7 @@ static void stand_at_begin(server_ctx *ctx, const history_shard *state, const hi
 
 static size_t log_length(server_ctx *ctx, server_string *name) {
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    size_t length = key != NULL && sv.KeyType(key) == SERVER_STREAM ? sv.ValueLength(key) : 0;
+    size_t length = sv.KeyType(key) == SERVER_STREAM ? sv.ValueLength(key) : 0;
     if (key != NULL) sv.CloseKey(key);
     return length;
 }

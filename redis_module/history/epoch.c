@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
 #include "server/replication.h"
@@ -29,7 +30,7 @@ bool history_epoch_read(server_ctx *ctx, const history_shard *state, uint32_t ep
     snprintf(field, sizeof field, "%" PRIu32, epoch);
     server_string *name = history_key(state->store, state->shard, "_epochs"), *value = NULL;
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_CFIELDS, field, &value, NULL);
+    if (sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_CFIELDS, field, &value, NULL);
     if (hash != NULL) sv.CloseKey(hash);
     sv.FreeString(NULL, name);
     found->epoch = epoch;
@@ -40,11 +41,9 @@ bool history_epoch_read(server_ctx *ctx, const history_shard *state, uint32_t ep
 
 bool history_epoch_may_begin(server_ctx *ctx, const history_shard *state, bool reply) {
     server_string *name = history_key(state->store, state->shard, "_epochs");
-    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    if (key != NULL) sv.CloseKey(key);
+    int type = key_type_of(ctx, name, SERVER_READ);
     bool right = type == SERVER_HASH || type == SERVER_EMPTY;
-    if (!right && reply) reply_wrong_type(ctx, name, "a hash");
+    if (!right && reply) reply_wrong_type(ctx, name, key_type_name(SERVER_HASH));
     sv.FreeString(NULL, name);
     return right;
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "server/keys.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
 #include "server/replication.h"
@@ -30,7 +31,7 @@ history_hold history_hold_parse(const server_string *value) {
 static server_key *open_holds(server_ctx *ctx, const history_shard *state, server_string **name, int mode) {
     *name = history_holds_key(state);
     server_key *hash = sv.OpenKey(ctx, *name, mode);
-    if (hash != NULL && sv.KeyType(hash) != SERVER_HASH && sv.KeyType(hash) != SERVER_EMPTY) {
+    if (hash != NULL && !key_may_be(hash, SERVER_HASH)) {
         sv.CloseKey(hash);
         hash = NULL;
     }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/keyspace.h"
 #include "server/replication.h"
 #include "history/history.h"
@@ -37,12 +38,10 @@ static bool read_hold(holding *h, unsigned shard, bool releases) {
     const history_shard *state = &h->shards[shard].state;
     server_string *name = history_holds_key(state), *value = NULL;
     server_key *hash = sv.OpenKey(h->ctx, name, SERVER_READ);
-    int type = hash == NULL ? SERVER_EMPTY : sv.KeyType(hash);
-    bool right = type == SERVER_EMPTY || type == SERVER_HASH;
-    if (!right) reply_wrong_type(h->ctx, name, "a hash");
-    if (type == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_NONE, h->reader, &value, NULL);
+    bool right = key_check(h->ctx, hash, name, SERVER_HASH), is_hash = sv.KeyType(hash) == SERVER_HASH;
+    if (is_hash) sv.HashGet(hash, SERVER_HASH_NONE, h->reader, &value, NULL);
     history_hold hold = value == NULL ? (history_hold){false, 0} : history_hold_parse(value);
-    if (right && value == NULL && !releases && type == SERVER_HASH && sv.ValueLength(hash) >= HISTORY_READERS_MAX) {
+    if (right && value == NULL && !releases && is_hash && sv.ValueLength(hash) >= HISTORY_READERS_MAX) {
         reply_error(h->ctx, ERROR_READERS_COUNT, shard, HISTORY_READERS_MAX);
         right = false;
     }

@@ -51,7 +51,7 @@ static void take_hold(server_key *key, server_string *field, server_string *valu
 static void take_holds(server_ctx *ctx, shard_facts *f) {
     server_string *name = history_key(f->state.store, f->state.shard, "_holds");
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
+    if (sv.KeyType(hash) == SERVER_HASH) {
         server_scan_cursor *cursor = sv.ScanCursorCreate();
         while (sv.ScanKey(hash, cursor, take_hold, f)) {}
         sv.ScanCursorDestroy(cursor);

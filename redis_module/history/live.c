@@ -8,6 +8,7 @@
 #include "topic/record.h"
 #include "topic/topic.h"
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/numbers.h"
 #include "server/replication.h"
 #include "server/slots.h"
@@ -171,13 +172,6 @@ static bool make(server_ctx *ctx, history_live *live, bool reply) {
 
 /* ---- doubts ------------------------------------------------------------------------------------------------ */
 
-static int type_of(server_ctx *ctx, server_string *name) {
-    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    if (key != NULL) sv.CloseKey(key);
-    return type;
-}
-
 static bool set_is_same(server_ctx *ctx, const history_live *live) {
     const history_shard *s = &live->state;
     server_string *name = history_key(s->store, s->shard, "_%" PRIu32 "_patterns", s->generation);
@@ -195,7 +189,9 @@ static bool looks_right(server_ctx *ctx, history_live *live) {
     if (live->turn == turn) return true;
     if (live->on_replica) return false;
     live->turn = turn;
-    if (type_of(ctx, live->state_key) != (live->state.exists ? SERVER_HASH : SERVER_EMPTY)) return false;
+    if (key_type_of(ctx, live->state_key, SERVER_READ | SERVER_OPEN_NOTOUCH) !=
+        (live->state.exists ? SERVER_HASH : SERVER_EMPTY))
+        return false;
     return !live->state.exists || set_is_same(ctx, live);
 }
 
@@ -203,7 +199,7 @@ bool history_live_policy(server_ctx *ctx, const history_store *store, unsigned s
     unsigned of = can.cluster ? shard : 0;
     if (store->looked[of] == turn) return true;
     server_string *name = history_policy_key(store->name, shard);
-    int type = type_of(ctx, name);
+    int type = key_type_of(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
     sv.FreeString(NULL, name);
     if (type != SERVER_HASH) return false;
     store->looked[of] = turn;

@@ -121,7 +121,7 @@ static bool count_messages(server_ctx *ctx, const history_shard *state, uint32_t
         for (uint32_t p = 0; p < patterns; p++) {
             server_string *name = history_key(state->store, state->shard, "_%" PRIu32 "_%" PRIu32, e, p);
             server_key *log = sv.OpenKey(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
-            if (log != NULL && sv.KeyType(log) == SERVER_STREAM) messages[p] += sv.ValueLength(log);
+            if (sv.KeyType(log) == SERVER_STREAM) messages[p] += sv.ValueLength(log);
             if (log != NULL) sv.CloseKey(log);
             sv.FreeString(NULL, name);
         }

@@ -7,6 +7,7 @@
 #include "topic/topic.h"
 #include "history/patterns.h"
 #include "server/errors.h"
+#include "server/keys.h"
 #include "history/filters.h"
 #include "history/history.h"
 #include "history/policy_write.h"
@@ -234,9 +235,7 @@ static history_store wanted_store(const policy *p, const history_store *own) {
 static bool may_write(server_ctx *ctx, const policy *p, const history_store *own, unsigned shard) {
     bool known = own != NULL && (!can.cluster || (own->copies >> shard & 1));
     server_string *name = history_policy_key(p->name, shard);
-    server_key *key = known ? NULL : sv.OpenKey(ctx, name, SERVER_READ);
-    bool right = key == NULL || sv.KeyType(key) == SERVER_EMPTY;
-    if (key != NULL) sv.CloseKey(key);
+    bool right = known || key_type_of(ctx, name, SERVER_READ) == SERVER_EMPTY;
     if (!right) reply_wrong_type(ctx, name, "a policy of history");
     sv.FreeString(NULL, name);
     return right;

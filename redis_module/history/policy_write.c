@@ -102,7 +102,7 @@ void history_store_spread(server_ctx *ctx, const history_store *store, unsigned 
 static bool is_unmarked(server_ctx *ctx, server_string *name) {
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
     int marked = 1;
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH)
+    if (sv.KeyType(hash) == SERVER_HASH)
         sv.HashGet(hash, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "removed", &marked, NULL);
     if (hash != NULL) sv.CloseKey(hash);
     return !marked;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
 #include "server/replication.h"
@@ -40,12 +41,10 @@ history_verdict history_producer_judge(server_ctx *ctx, const history_store *sto
                                        history_place *place) {
     server_string *name = history_key(store, place->shard, "_producers"), *line = NULL;
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
-    int type = hash == NULL ? SERVER_EMPTY : sv.KeyType(hash);
     history_verdict result = HISTORY_NEW;
-    if (type != SERVER_EMPTY && type != SERVER_HASH) {
-        reply_wrong_type(ctx, name, "a hash");
+    if (!key_check(ctx, hash, name, SERVER_HASH)) {
         result = HISTORY_REFUSED;
-    } else if (type == SERVER_HASH) {
+    } else if (sv.KeyType(hash) == SERVER_HASH) {
         sv.HashGet(hash, SERVER_HASH_NONE, by->id, &line, NULL);
         if (line == NULL && sv.ValueLength(hash) >= PRODUCERS_MAX) {
             reply_error(ctx, ERROR_SHARD_PRODUCERS, PRODUCERS_MAX);

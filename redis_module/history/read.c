@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "topic/topic.h"
+#include "server/memory.h"
 #include "history/index.h"
 #include "history/merge.h"
 #include "history/plan.h"
@@ -173,10 +174,7 @@ static bool take_pattern(void *context, const hmq_plan_pattern *plan) {
         sv.CloseKey(log);
         return false;
     }
-    if (r->count == r->room) {
-        r->room = r->room == 0 ? 8 : r->room * 2;
-        r->sources = sv.Realloc(r->sources, r->room * sizeof *r->sources);
-    }
+    r->sources = array_reserve(r->sources, &r->room, r->count, 1, 8, sizeof *r->sources);
     source *s = &r->sources[r->count++];
     *s = (source){.pattern = plan->pattern, .log = log, .scans = plan->fixed > 0, .fixed_count = plan->fixed};
     memcpy(s->fixed, plan->slots, plan->fixed * sizeof *s->fixed);
@@ -210,10 +208,7 @@ static void take_tail(void *context, uint32_t pattern, uint64_t number, const hi
     for (uint32_t i = 0; i < s->fixed_count; i++) {
         if (!history_tail_has(postings, count, &s->fixed[i])) return;
     }
-    if (s->tail_count == s->tail_room) {
-        s->tail_room = s->tail_room == 0 ? 16 : s->tail_room * 2;
-        s->tail = sv.Realloc(s->tail, s->tail_room * sizeof *s->tail);
-    }
+    s->tail = array_reserve(s->tail, &s->tail_room, s->tail_count, 1, 16, sizeof *s->tail);
     s->tail[s->tail_count++] = number;
 }
 

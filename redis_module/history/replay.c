@@ -12,6 +12,7 @@
 
 #include "topic/topic.h"
 #include "server/errors.h"
+#include "server/memory.h"
 #include "server/numbers.h"
 #include "index/index.h"
 #include "history/filters.h"
@@ -39,6 +40,8 @@ typedef struct replay {
     long returned;
 } replay;
 
+#define FIRST_RECORD_BYTES 4096
+
 /* One message of the page; its record lies behind that of the one before it. */
 typedef struct gathered {
     uint32_t shard;
@@ -57,14 +60,8 @@ static struct {
 /* ---- what is returned -------------------------------------------------------------------------------------- */
 
 static void gather(replay *r, unsigned shard, const history_entry *entry, size_t size) {
-    if ((size_t)r->returned == page.entry_room) {
-        page.entry_room = page.entry_room == 0 ? 64 : page.entry_room * 2;
-        page.entries = sv.Realloc(page.entries, page.entry_room * sizeof *page.entries);
-    }
-    if (size > page.record_room - page.used) {
-        page.record_room = (page.used + size) * 2;
-        page.records = sv.Realloc(page.records, page.record_room);
-    }
+    page.entries = array_reserve(page.entries, &page.entry_room, (size_t)r->returned, 1, 64, sizeof *page.entries);
+    page.records = array_reserve(page.records, &page.record_room, page.used, size, FIRST_RECORD_BYTES, 1);
     hmq_record_encode(&entry->record, page.records + page.used, size);
     page.used += size;
     page.entries[r->returned++] = (gathered){shard, entry->sequence, entry->time_us, size};

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -13,8 +14,6 @@
 #include "history/runs.h"
 
 #define KEY_MAX_BYTES (HISTORY_NAME_MAX + 160)
-#define STATE_FIELDS 12
-#define NEEDED_FIELDS 8 /* what comes behind them counts as 0 if it is missing */
 #define CACHED_SETS 8
 #define FIRST_SET_BYTES 64
 
@@ -52,66 +51,105 @@ bool history_open_string(server_ctx *ctx, server_string *name, int mode, server_
 
 /* ---- state ------------------------------------------------------------------------------------------------- */
 
-static bool take_number(const server_string *value, long long max, long long *number) {
-    return value != NULL && sv.StringToLongLong(value, number) == SERVER_OK && *number >= 0 && *number <= max;
+/* The fields of the hash, with which it is written and read.  Those of INDEXED come first: they change with the lists, the
+ * others with the epoch. */
+typedef struct state_field {
+    const char *name;
+    size_t offset;    /* in history_shard */
+    bool is_short;    /* a uint32_t up to INT32_MAX; else a uint64_t up to INT64_MAX */
+    bool is_required; /* else it counts as 0 if it is missing: earlier releases did not write it */
+} state_field;
+
+#define LONG(name, member, required) {name, offsetof(history_shard, member), false, required}
+#define SHORT(name, member, required) {name, offsetof(history_shard, member), true, required}
+#define INDEXED_FIELDS 3
+
+static const state_field fields[] = {LONG("time", indexed.time_us, true), LONG("sequence", indexed.sequence, true),
+                                     LONG("bytes", indexed_bytes, true),  SHORT("generation", generation, true),
+                                     SHORT("epoch", epoch, true),         SHORT("oldest", oldest, true),
+                                     LONG("first", first, true),          LONG("begun", begun_us, true),
+                                     LONG("before", before, false),       LONG("trimmed", trimmed, false),
+                                     SHORT("dropping", dropping, false),  LONG("writer", writer, false)};
+
+#define STATE_FIELDS (sizeof fields / sizeof fields[0])
+
+static long long get_field(const history_shard *state, const state_field *field) {
+    const char *place = (const char *)state + field->offset;
+    uint64_t number = 0;
+    if (field->is_short) {
+        uint32_t short_number;
+        memcpy(&short_number, place, sizeof short_number);
+        number = short_number;
+    } else {
+        memcpy(&number, place, sizeof number);
+    }
+    return (long long)number;
 }
 
-static bool take_state(server_key *hash, history_shard *state) {
-    server_string *f[STATE_FIELDS] = {NULL}, *writers = NULL;
-    long long n[STATE_FIELDS];
-    bool right = true;
-    sv.HashGet(hash, SERVER_HASH_CFIELDS, "time", &f[0], "sequence", &f[1], "generation", &f[2], "epoch", &f[3],
-               "oldest", &f[4], "first", &f[5], "begun", &f[6], "bytes", &f[7], "before", &f[8], "trimmed", &f[9],
-               "dropping", &f[10], "writer", &f[11], "writers", &writers, NULL);
+static void set_field(history_shard *state, const state_field *field, long long number) {
+    char *place = (char *)state + field->offset;
+    uint64_t long_number = (uint64_t)number;
+    uint32_t short_number = (uint32_t)number;
+    if (field->is_short)
+        memcpy(place, &short_number, sizeof short_number);
+    else
+        memcpy(place, &long_number, sizeof long_number);
+}
+
+static bool read_field(server_key *hash, const state_field *field, history_shard *state) {
+    server_string *text = NULL;
+    long long number = 0;
+    sv.HashGet(hash, SERVER_HASH_CFIELDS, field->name, &text, NULL);
+    if (text == NULL) return !field->is_required;
+    bool right = number_of(text, 0, field->is_short ? INT32_MAX : INT64_MAX, &number);
+    sv.FreeString(NULL, text);
+    set_field(state, field, number);
+    return right;
+}
+
+static bool read_writers(server_key *hash, history_shard *state) {
+    server_string *text = NULL;
+    sv.HashGet(hash, SERVER_HASH_CFIELDS, "writers", &text, NULL);
+    bool right = history_runs_read(text, state);
+    if (text != NULL) sv.FreeString(NULL, text);
+    return right;
+}
+
+static bool is_consistent(const history_shard *s) {
+    return s->first >= 1 && s->first <= s->last.sequence + 1 && s->oldest >= 1 && s->oldest <= s->epoch &&
+           s->generation >= 1 && (s->run_count == 0 || s->runs[s->run_count - 1].first <= s->first);
+}
+
+static bool read_state(server_key *hash, history_shard *state) {
+    history_shard found = {.store = state->store, .shard = state->shard, .exists = true};
     for (size_t i = 0; i < STATE_FIELDS; i++) {
-        n[i] = 0;
-        bool missing = i >= NEEDED_FIELDS && f[i] == NULL;
-        right = right && (missing || take_number(f[i], i >= 2 && i <= 4 ? INT32_MAX : INT64_MAX, &n[i]));
-        if (f[i] != NULL) sv.FreeString(NULL, f[i]);
+        if (!read_field(hash, &fields[i], &found)) return false;
     }
-    right = history_runs_read(writers, state) && right;
-    if (writers != NULL) sv.FreeString(NULL, writers);
-    if (!right) return false;
-    state->exists = true;
-    state->last = state->indexed = (hmq_message_id){(uint64_t)n[0], (uint64_t)n[1]};
-    state->generation = (uint32_t)n[2];
-    state->epoch = (uint32_t)n[3];
-    state->oldest = (uint32_t)n[4];
-    state->first = (uint64_t)n[5];
-    state->begun_us = (uint64_t)n[6];
-    state->bytes = state->indexed_bytes = (uint64_t)n[7];
-    state->before = (uint64_t)n[8];
-    state->trimmed = (uint64_t)n[9];
-    state->writer = (uint64_t)n[11];
-    state->dropping = n[10] >= 1 && n[10] <= n[4] ? (uint32_t)n[10] : state->oldest;
-    return state->first >= 1 && state->first <= state->last.sequence + 1 && state->oldest >= 1 &&
-           state->oldest <= state->epoch && state->generation >= 1 &&
-           (state->run_count == 0 || state->runs[state->run_count - 1].first <= state->first);
+    if (!read_writers(hash, &found)) return false;
+    found.last = found.indexed;
+    found.bytes = found.indexed_bytes;
+    if (found.dropping < 1 || found.dropping > found.oldest) found.dropping = found.oldest;
+    *state = found;
+    return is_consistent(state);
 }
 
 bool history_shard_load(server_ctx *ctx, server_string *name, history_shard *state) {
     *state = (history_shard){.store = state->store, .shard = state->shard};
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
-    int type = hash == NULL ? SERVER_EMPTY : sv.KeyType(hash);
-    bool right = type == SERVER_EMPTY || (type == SERVER_HASH && take_state(hash, state));
+    int type = sv.KeyType(hash);
+    bool right = type == SERVER_EMPTY || (type == SERVER_HASH && read_state(hash, state));
     if (hash != NULL) sv.CloseKey(hash);
     return right;
 }
 
 void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole) {
-    static const char *const names[STATE_FIELDS] = {"time",  "sequence", "bytes",  "generation", "epoch",    "oldest",
-                                                    "first", "begun",    "before", "trimmed",    "dropping", "writer"};
-    const uint64_t numbers[STATE_FIELDS] = {
-        state->indexed.time_us, state->indexed.sequence, state->indexed_bytes, state->generation,
-        state->epoch,           state->oldest,           state->first,         state->begun_us,
-        state->before,          state->trimmed,          state->dropping,      state->writer};
-    size_t count = whole ? STATE_FIELDS : 3;
+    size_t count = whole ? STATE_FIELDS : INDEXED_FIELDS;
     server_string *name = history_key(state->store, state->shard, "%s", "");
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
     server_string *pairs[2 * (STATE_FIELDS + 1)];
     for (size_t i = 0; i < count; i++) {
-        pairs[2 * i] = sv.CreateString(NULL, names[i], strlen(names[i]));
-        pairs[2 * i + 1] = sv.CreateStringFromLongLong(NULL, (long long)numbers[i]);
+        pairs[2 * i] = sv.CreateString(NULL, fields[i].name, strlen(fields[i].name));
+        pairs[2 * i + 1] = sv.CreateStringFromLongLong(NULL, get_field(state, &fields[i]));
     }
     if (whole && state->run_count > 0) {
         pairs[2 * count] = sv.CreateString(NULL, "writers", 7);

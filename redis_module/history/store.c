@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "topic/topic.h"
+#include "server/numbers.h"
 #include "history/patterns.h"
 
 #define KEY_SUFFIX "}_history_store"
@@ -127,10 +128,6 @@ bool history_seed_read(const server_string *value, hmq_hash_seed *seed) {
     return true;
 }
 
-static bool read_number(const server_string *value, long long min, long long max, long long *number) {
-    return value != NULL && sv.StringToLongLong(value, number) == SERVER_OK && *number >= min && *number <= max;
-}
-
 static void take_filter(server_key *key, server_string *field, server_string *value, void *data) {
     (void)key, (void)value;
     const size_t n = sizeof FILTER_FIELD - 1;
@@ -146,7 +143,7 @@ static void take_filter(server_key *key, server_string *field, server_string *va
 static bool take_learn(server_key *hash, history_store *store) {
     server_string *value = NULL;
     sv.HashGet(hash, SERVER_HASH_CFIELDS, "learn", &value, NULL);
-    bool right = value == NULL || read_number(value, 0, INT32_MAX, &store->learn_s);
+    bool right = value == NULL || number_of(value, 0, INT32_MAX, &store->learn_s);
     if (value != NULL) sv.FreeString(NULL, value);
     return right;
 }
@@ -154,7 +151,7 @@ static bool take_learn(server_key *hash, history_store *store) {
 static bool take_changed(server_key *hash, history_store *store) {
     server_string *value = NULL;
     sv.HashGet(hash, SERVER_HASH_CFIELDS, "changed", &value, NULL);
-    bool right = value == NULL || read_number(value, 0, INT64_MAX, &store->changed_ms);
+    bool right = value == NULL || number_of(value, 0, INT64_MAX, &store->changed_ms);
     if (value != NULL) sv.FreeString(NULL, value);
     return right;
 }
@@ -164,8 +161,8 @@ static bool take_spread(server_key *hash, history_store *store) {
     server_string *spread = NULL, *had = NULL;
     long long numbers[2] = {store->shards, 0};
     sv.HashGet(hash, SERVER_HASH_CFIELDS, "spread", &spread, "had", &had, NULL);
-    bool right = (spread == NULL || read_number(spread, 1, store->shards, &numbers[0])) &&
-                 (had == NULL || read_number(had, 0, INT64_MAX, &numbers[1]));
+    bool right = (spread == NULL || number_of(spread, 1, store->shards, &numbers[0])) &&
+                 (had == NULL || number_of(had, 0, INT64_MAX, &numbers[1]));
     if (spread != NULL) sv.FreeString(NULL, spread);
     if (had != NULL) sv.FreeString(NULL, had);
     store->spread = (unsigned)numbers[0];
@@ -179,11 +176,11 @@ static bool take_policy(server_key *hash, history_store *store) {
     store->hold = -1;
     sv.HashGet(hash, SERVER_HASH_CFIELDS, "shards", &f[0], "levels", &f[1], "age", &f[2], "epoch", &f[3], "bytes",
                &f[4], "seed", &f[5], "hold", &f[6], "removed", &f[7], NULL);
-    bool right =
-        read_number(f[0], 1, HISTORY_SHARDS_MAX, &shards) && read_number(f[1], 1, HMQ_PATTERNS_MAX_LEVELS, &levels) &&
-        read_number(f[2], 0, INT32_MAX, &store->age_s) && read_number(f[3], 1, INT32_MAX, &store->epoch_s) &&
-        read_number(f[4], 0, INT64_MAX, &store->bytes) && f[5] != NULL && history_seed_read(f[5], &store->seed) &&
-        (f[6] == NULL || read_number(f[6], 0, INT64_MAX, &store->hold));
+    bool right = number_of(f[0], 1, HISTORY_SHARDS_MAX, &shards) &&
+                 number_of(f[1], 1, HMQ_PATTERNS_MAX_LEVELS, &levels) && number_of(f[2], 0, INT32_MAX, &store->age_s) &&
+                 number_of(f[3], 1, INT32_MAX, &store->epoch_s) && number_of(f[4], 0, INT64_MAX, &store->bytes) &&
+                 f[5] != NULL && history_seed_read(f[5], &store->seed) &&
+                 (f[6] == NULL || number_of(f[6], 0, INT64_MAX, &store->hold));
     store->removed = f[7] != NULL;
     for (size_t i = 0; i < sizeof f / sizeof f[0]; i++) {
         if (f[i] != NULL) sv.FreeString(NULL, f[i]);
@@ -205,7 +202,7 @@ static history_store *read_store(server_ctx *ctx, hmq_slice key) {
     store->name = tag_of(slice_of(store->key));
     store->filters = sv.CreateDict(NULL);
     server_key *hash = sv.OpenKey(ctx, store->key, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    bool right = hash != NULL && sv.KeyType(hash) == SERVER_HASH && take_policy(hash, store);
+    bool right = sv.KeyType(hash) == SERVER_HASH && take_policy(hash, store);
     if (hash != NULL) sv.CloseKey(hash);
     if (right) return store;
     store_free(store);

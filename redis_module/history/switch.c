@@ -4,7 +4,9 @@
 #include <inttypes.h>
 
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/keyspace.h"
+#include "server/numbers.h"
 #include "server/replication.h"
 #include "history/append.h"
 #include "history/epoch.h"
@@ -21,16 +23,9 @@ static server_string *prepared_key(const history_shard *state) {
 
 /* ---- the key ----------------------------------------------------------------------------------------------- */
 
-static int type_of(server_ctx *ctx, server_string *name) {
-    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    if (key != NULL) sv.CloseKey(key);
-    return type;
-}
-
 /* Releases the name. */
 static bool has_type(server_ctx *ctx, server_string *name, int wanted, const char *expected, bool reply) {
-    int type = type_of(ctx, name);
+    int type = key_type_of(ctx, name, SERVER_READ);
     bool right = type == wanted || type == SERVER_EMPTY;
     if (!right && reply) reply_wrong_type(ctx, name, expected);
     sv.FreeString(NULL, name);
@@ -46,11 +41,10 @@ static long long read_prepared(server_ctx *ctx, const history_shard *state, uint
     server_string *name = prepared_key(state), *number = NULL, *found = NULL;
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
     long long of = 0;
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH)
+    if (sv.KeyType(hash) == SERVER_HASH)
         sv.HashGet(hash, SERVER_HASH_CFIELDS, "generation", &number, "text", &found, NULL);
     if (hash != NULL) sv.CloseKey(hash);
-    if (number == NULL || found == NULL || sv.StringToLongLong(number, &of) != SERVER_OK || of < 1 || of > INT32_MAX)
-        of = 0;
+    if (found != NULL) of = number_or(number, INT32_MAX, 0);
     if (number != NULL) sv.FreeString(NULL, number);
     if (of == generation && text != NULL)
         *text = found;
@@ -67,16 +61,13 @@ server_string *history_prepared_text(server_ctx *ctx, const history_shard *state
 }
 
 unsigned history_prepared_shards(server_ctx *ctx, const history_shard *state) {
-    server_string *name = prepared_key(state), *value = NULL;
+    server_string *name = prepared_key(state);
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
-    long long shards = 0;
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_CFIELDS, "shards", &value, NULL);
+    bool is_hash = sv.KeyType(hash) == SERVER_HASH;
+    long long shards = is_hash ? number_in_field(hash, "shards", HISTORY_SHARDS_MAX, 0) : 0;
     if (hash != NULL) sv.CloseKey(hash);
-    bool right = value != NULL && sv.StringToLongLong(value, &shards) == SERVER_OK && shards >= 0 &&
-                 shards <= HISTORY_SHARDS_MAX;
-    if (value != NULL) sv.FreeString(NULL, value);
     sv.FreeString(NULL, name);
-    return right ? (unsigned)shards : 0;
+    return (unsigned)shards;
 }
 
 uint32_t history_prepared(server_ctx *ctx, const history_shard *state) {

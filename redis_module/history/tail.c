@@ -9,11 +9,13 @@
 #include "history/postings.h"
 #include "server/errors.h"
 #include "server/keyspace.h"
+#include "server/memory.h"
 #include "server/replication.h"
 
 #define EXACT_MAX_BYTES 256 /* shorter lists are set anew at their exact size: nothing is kept free behind them */
 #define NONE UINT32_MAX
 #define NAME_MAX_BYTES (HISTORY_NAME_MAX + 160)
+#define FIRST_FLUSH_BYTES 4096
 #define SCRATCH_MAX_BYTES (4 << 20) /* more is not kept from one flush to the next */
 
 /* Of a list's number, from the lowest bit on: 22 bits group, 4 page, 5 slot, 33 pattern. */
@@ -37,16 +39,9 @@ void history_tail_free(history_tail *tail) {
     *tail = (history_tail){0};
 }
 
-/* `*array` of `*room` elements gets room for one more than `count`. */
-static void grow_array(void **array, size_t *room, size_t count, size_t size) {
-    if (count < *room) return;
-    *room = *room == 0 ? 64 : *room * 2;
-    *array = sv.Realloc(*array, *room * size);
-}
-
 /* Marks come in the order of their numbers, but for logs that are read one after the other. */
 static void add_mark(history_tail *tail, hmq_message_id id) {
-    grow_array((void **)&tail->marks, &tail->mark_room, tail->mark_count, sizeof *tail->marks);
+    tail->marks = array_reserve(tail->marks, &tail->mark_room, tail->mark_count, 1, 64, sizeof *tail->marks);
     size_t at = tail->mark_count++;
     for (; at > 0 && tail->marks[at - 1].sequence > id.sequence; at--) tail->marks[at] = tail->marks[at - 1];
     tail->marks[at] = id;
@@ -58,7 +53,7 @@ void history_tail_add(history_tail *tail, const history_shard *state, const hmq_
     for (unsigned slot = 0; slot < place->slots; slot++) {
         uint32_t hash = hmq_index_hash(&state->store->seed, place->levels[slot], pattern->bits[slot]);
         hmq_index_place at = hmq_index_place_of(hash, pattern->bits[slot], page);
-        grow_array((void **)&tail->postings, &tail->room, tail->count, sizeof *tail->postings);
+        tail->postings = array_reserve(tail->postings, &tail->room, tail->count, 1, 64, sizeof *tail->postings);
         tail->postings[tail->count++] = (history_posting){
             .list = (((uint64_t)place->pattern << SLOT_BITS | slot) << PAGE_BITS | page) << GROUP_BITS | at.group,
             .number = (id.sequence - state->first + 1) & HMQ_POSTINGS_MAX_NUMBER,
@@ -124,7 +119,7 @@ static struct {
 } flush;
 
 static growing *add_list(uint64_t list) {
-    grow_array((void **)&flush.lists, &flush.room, flush.count, sizeof *flush.lists);
+    flush.lists = array_reserve(flush.lists, &flush.room, flush.count, 1, 64, sizeof *flush.lists);
     flush.lists[flush.count] = (growing){.list = list, .first = NONE, .last = NONE};
     return &flush.lists[flush.count++];
 }
@@ -178,10 +173,7 @@ static bool open_growing(server_ctx *ctx, growing *g, bool reply) {
 }
 
 static uint8_t *room_for(size_t bytes) {
-    if (flush.used + bytes > flush.bytes_room) {
-        flush.bytes_room = (flush.used + bytes) * 2;
-        flush.bytes = sv.Realloc(flush.bytes, flush.bytes_room);
-    }
+    flush.bytes = array_reserve(flush.bytes, &flush.bytes_room, flush.used, bytes, FIRST_FLUSH_BYTES, 1);
     return flush.bytes + flush.used;
 }
 

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/numbers.h"
 #include "history/drop.h"
 #include "history/epoch.h"
@@ -14,11 +15,7 @@
 /* Nobody who holds must have less read.  False after replying who. */
 static bool none_holds(server_ctx *ctx, const history_shard *state, uint64_t sequence) {
     server_string *reader, *name = history_holds_key(state);
-    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    if (key != NULL) sv.CloseKey(key);
-    bool right = type == SERVER_EMPTY || type == SERVER_HASH;
-    if (!right) reply_wrong_type(ctx, name, "a hash");
+    bool right = key_check_name(ctx, name, SERVER_HASH);
     sv.FreeString(NULL, name);
     if (!right) return false;
     uint64_t lowest = history_holds_lowest(ctx, state, &reader);

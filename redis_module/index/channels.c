@@ -154,8 +154,7 @@ static void look_at_channel(server_ctx *ctx, index_t *index, hmq_slice channel) 
         if (!(channel_index_kinds(index, channel) & KIND_BIT(kind))) continue;
         server_string *name = channel_key(channel, (hmq_channel_key_kind)kind);
         server_key *key = open_unseen(ctx, name, true);
-        if (key == NULL || sv.KeyType(key) != SERVER_LIST)
-            channel_index_set(index, channel, (hmq_channel_key_kind)kind, false);
+        if (sv.KeyType(key) != SERVER_LIST) channel_index_set(index, channel, (hmq_channel_key_kind)kind, false);
         if (key != NULL) sv.CloseKey(key);
         sv.FreeString(NULL, name);
     }

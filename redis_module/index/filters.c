@@ -146,7 +146,7 @@ static void take_field(server_key *key, server_string *field, server_string *val
 
 bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session) {
     server_key *hash = sv.OpenKey(ctx, session->hash, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    bool lives = hash != NULL && sv.KeyType(hash) == SERVER_HASH;
+    bool lives = sv.KeyType(hash) == SERVER_HASH;
     if (hash != NULL) sv.CloseKey(hash);
     if (lives) return true;
     index_doubt(index, slice_of(session->hash));
@@ -170,7 +170,7 @@ static void refresh_session(server_ctx *ctx, index_t *index, hmq_slice name) {
     index_remove_session(index, target.key);
     server_string *hash_name = session_key_name(target.key, HMQ_SUFFIX_SUBSCRIPTIONS);
     server_key *hash = sv.OpenKey(ctx, hash_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
+    if (sv.KeyType(hash) == SERVER_HASH) {
         server_scan_cursor *cursor = sv.ScanCursorCreate();
         while (sv.ScanKey(hash, cursor, take_field, &target)) {}
         sv.ScanCursorDestroy(cursor);

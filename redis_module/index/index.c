@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/command_slot.h"
+#include "server/keys.h"
 
 static index_t **indexes; /* by database number */
 static int index_count_;
@@ -130,9 +131,7 @@ void index_key_appeared(server_ctx *ctx, index_t *index, hmq_slice name) {
 
 int index_type_of(server_ctx *ctx, hmq_slice name) {
     server_string *key_name = sv.CreateString(NULL, (const char *)name.data, name.len);
-    server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    if (key != NULL) sv.CloseKey(key);
+    int type = key_type_of(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
     sv.FreeString(NULL, key_name);
     return type;
 }

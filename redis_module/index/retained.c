@@ -66,7 +66,7 @@ void index_remove_retained(index_t *index, hmq_slice key) {
 static void refresh_retained(server_ctx *ctx, index_t *index, hmq_slice name) {
     server_string *key_name = sv.CreateString(NULL, (const char *)name.data, name.len), *identity = NULL;
     server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    bool is_hash = key != NULL && sv.KeyType(key) == SERVER_HASH;
+    bool is_hash = sv.KeyType(key) == SERVER_HASH;
     if (is_hash) sv.HashGet(key, SERVER_HASH_CFIELDS, RETAINED_IDENTITY, &identity, NULL);
     if (key != NULL) sv.CloseKey(key);
     sv.FreeString(NULL, key_name);

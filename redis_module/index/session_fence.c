@@ -2,6 +2,8 @@
 #include "index/session_fence.h"
 
 #include "server/errors.h"
+#include "server/keys.h"
+#include "server/numbers.h"
 #include "server/session_keys.h"
 #include "index/index.h"
 #include "index/session_state.h"
@@ -11,19 +13,17 @@
 static bool read_epoch(server_ctx *ctx, hmq_slice session, long long *epoch) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
     *epoch = 0;
-    if (type == SERVER_HASH) {
+    if (sv.KeyType(key) == SERVER_HASH) {
         server_string *epoch_text = NULL, *ends_text = NULL;
         sv.HashGet(key, SERVER_HASH_CFIELDS, "epoch", &epoch_text, "ends", &ends_text, NULL);
-        long long ends_ms = session_number(ends_text, MAX_TIME_MS);
-        if (ends_ms == 0 || ends_ms > sv.Milliseconds()) *epoch = session_number(epoch_text, MAX_EPOCH);
+        long long ends_ms = number_or(ends_text, MAX_TIME_MS, 0);
+        if (ends_ms == 0 || ends_ms > sv.Milliseconds()) *epoch = number_or(epoch_text, MAX_EPOCH, 0);
         if (epoch_text != NULL) sv.FreeString(NULL, epoch_text);
         if (ends_text != NULL) sv.FreeString(NULL, ends_text);
     }
+    bool usable = key_check(ctx, key, name, SERVER_HASH);
     if (key != NULL) sv.CloseKey(key);
-    bool usable = type == SERVER_HASH || type == SERVER_EMPTY;
-    if (!usable) reply_wrong_type(ctx, name, "a hash");
     sv.FreeString(NULL, name);
     return usable;
 }

@@ -5,18 +5,17 @@
 
 #include "topic/packet_id.h"
 #include "topic/session_key.h"
+#include "server/numbers.h"
 #include "server/session_keys.h"
 #include "index/index.h"
 #include "index/overflow.h"
 #include "index/sessions.h"
 
-/* 0 as well for what others wrote and nobody can mean. */
+/* The number of a field, which is released; 0 also for a value that is not a valid number. */
 static uint64_t take_number(server_string *field, long long max) {
-    long long number = 0;
-    if (field == NULL) return 0;
-    if (sv.StringToLongLong(field, &number) != SERVER_OK || number < 0 || number > max) number = 0;
-    sv.FreeString(NULL, field);
-    return (uint64_t)number;
+    uint64_t number = (uint64_t)number_or(field, max, 0);
+    if (field != NULL) sv.FreeString(NULL, field);
+    return number;
 }
 
 /* Takes them from the hash: a tenth of what it costs to deliver a message to a session. */
@@ -46,7 +45,7 @@ static session_facts read_facts(server_ctx *ctx, hmq_slice session, session_entr
     session_facts facts = {.usable = true, .expire_ms = SERVER_NO_EXPIRE};
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+    int type = sv.KeyType(key);
     facts.usable = type == SERVER_HASH || type == SERVER_EMPTY;
     if (type == SERVER_HASH) {
         if (entry != NULL && entry->facts_known)

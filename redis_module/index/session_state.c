@@ -1,36 +1,13 @@
 /* session_state.c - reads the hash {c}_session. */
 #include "index/session_state.h"
 
-#include "server/args.h"
 #include "server/errors.h"
+#include "server/keys.h"
+#include "server/numbers.h"
 #include "server/session_keys.h"
 #include "index/overflow.h"
 #include "index/session_hash.h"
 #include "index/usage.h"
-
-long long session_number(server_string *field, long long max) {
-    long long number = 0;
-    return field != NULL && number_of(field, 0, max, &number) ? number : 0;
-}
-
-static long long take_field(server_key *key, const char *name, long long max) {
-    server_string *text = NULL;
-    sv.HashGet(key, SERVER_HASH_CFIELDS, name, &text, NULL);
-    long long number = session_number(text, max);
-    if (text != NULL) sv.FreeString(NULL, text);
-    return number;
-}
-
-/* -1 if it is not said, or others wrote what is no bound. */
-static long long take_bound(server_key *key, const char *name) {
-    server_string *text = NULL;
-    long long bound = -1;
-    sv.HashGet(key, SERVER_HASH_CFIELDS, name, &text, NULL);
-    if (text == NULL) return -1;
-    if (!number_of(text, 0, QUOTA_MAX, &bound)) bound = -1;
-    sv.FreeString(NULL, text);
-    return bound;
-}
 
 static bool take_refuses(server_key *key) {
     server_string *text = NULL;
@@ -45,22 +22,22 @@ static void take_state(server_key *key, session_state *state) {
     int has_will = 0;
     sv.HashGet(key, SERVER_HASH_CFIELDS, "owner", &state->owner, "identity", &state->identity, NULL);
     sv.HashGet(key, SERVER_HASH_CFIELDS | SERVER_HASH_EXISTS, "will_topic", &has_will, NULL);
-    state->epoch = take_field(key, "epoch", MAX_EPOCH);
-    state->connected = take_field(key, "connected", 1) == 1;
-    state->expiry_s = take_field(key, "expiry", MAX_EXPIRY_S);
-    state->lease_s = take_field(key, "lease", MAX_EXPIRY_S);
-    state->ends_ms = take_field(key, "ends", MAX_TIME_MS);
+    state->epoch = number_in_field(key, "epoch", MAX_EPOCH, 0);
+    state->connected = number_in_field(key, "connected", 1, 0) == 1;
+    state->expiry_s = number_in_field(key, "expiry", MAX_EXPIRY_S, 0);
+    state->lease_s = number_in_field(key, "lease", MAX_EXPIRY_S, 0);
+    state->ends_ms = number_in_field(key, "ends", MAX_TIME_MS, 0);
     state->has_will = has_will != 0;
-    state->will_due_ms = take_field(key, "will_due", MAX_TIME_MS);
-    state->shares = take_field(key, "shares", 1) == 1;
-    state->window = take_field(key, "window", 65535);
-    state->gives = take_field(key, "gives", QUEUE_MAX_SERIAL) > 0;
-    state->ending = take_field(key, "ending", 1) == 1;
-    state->qos0_until = (uint64_t)take_field(key, "qos0_until", QUEUE_MAX_SERIAL);
-    state->owner_lease_s = take_field(key, "owner_lease", MAX_EXPIRY_S);
+    state->will_due_ms = number_in_field(key, "will_due", MAX_TIME_MS, 0);
+    state->shares = number_in_field(key, "shares", 1, 0) == 1;
+    state->window = number_in_field(key, "window", 65535, 0);
+    state->gives = number_in_field(key, "gives", QUEUE_MAX_SERIAL, 0) > 0;
+    state->ending = number_in_field(key, "ending", 1, 0) == 1;
+    state->qos0_until = (uint64_t)number_in_field(key, "qos0_until", QUEUE_MAX_SERIAL, 0);
+    state->owner_lease_s = number_in_field(key, "owner_lease", MAX_EXPIRY_S, 0);
     state->refuses = take_refuses(key);
-    state->user_bytes = take_bound(key, "user_bytes");
-    state->user_retained = take_bound(key, "user_retained");
+    state->user_bytes = number_in_field(key, "user_bytes", QUOTA_MAX, -1);
+    state->user_retained = number_in_field(key, "user_retained", QUOTA_MAX, -1);
     state->expire_ms = sv.GetAbsExpire(key);
     state->over = state->ending || (state->ends_ms > 0 && state->ends_ms <= sv.Milliseconds());
     state->exists = state->epoch > 0 && !state->over;
@@ -70,10 +47,10 @@ static void take_state(server_key *key, session_state *state) {
 static bool read_state(server_ctx *ctx, server_string *name, session_state *state) {
     *state = (session_state){.expire_ms = SERVER_NO_EXPIRE, .user_bytes = -1, .user_retained = -1};
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    if (type == SERVER_HASH) take_state(key, state);
+    bool usable = key_may_be(key, SERVER_HASH);
+    if (sv.KeyType(key) == SERVER_HASH) take_state(key, state);
     if (key != NULL) sv.CloseKey(key);
-    return type == SERVER_HASH || type == SERVER_EMPTY;
+    return usable;
 }
 
 void session_state_peek(server_ctx *ctx, hmq_slice session, session_state *state) {

@@ -45,7 +45,4 @@ void session_state_free(session_state *state);
 /* To whom the session belongs; len 0: to nobody, or others wrote what is no name. */
 hmq_slice identity_of(const session_state *state);
 
-/* The number of a field; 0 as well for what others wrote and nobody can mean. */
-long long session_number(server_string *field, long long max);
-
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "topic/session_key.h"
+#include "server/memory.h"
 #include "server/session_keys.h"
 #include "index/internal.h"
 #include "index/session_state.h"
@@ -70,14 +71,14 @@ typedef struct deadline_name {
 
 static void name_make(deadline_name *name, long long at_ms, uint8_t kind, hmq_slice of) {
     name->len = TIME_BYTES + 1 + of.len;
-    name->bytes = name->len <= sizeof name->small ? name->small : sv.Alloc(name->len);
+    name->bytes = scratch_alloc(name->small, sizeof name->small, name->len);
     for (int i = 0; i < TIME_BYTES; i++) name->bytes[i] = (uint8_t)((uint64_t)at_ms >> (8 * (TIME_BYTES - 1 - i)));
     name->bytes[TIME_BYTES] = kind;
     memcpy(name->bytes + TIME_BYTES + 1, of.data, of.len);
 }
 
 static void name_free(deadline_name *name) {
-    if (name->bytes != name->small) sv.Free(name->bytes);
+    scratch_free(name->bytes, name->small);
 }
 
 static void move_deadline(session_index *s, long long *armed_ms, long long at_ms, uint8_t kind, hmq_slice of,

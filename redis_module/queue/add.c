@@ -8,6 +8,7 @@
 #include "topic/record.h"
 #include "topic/tbmq.h"
 #include "server/keyspace.h"
+#include "server/memory.h"
 #include "server/replication.h"
 #include "server/session_keys.h"
 #include "index/index.h"
@@ -66,10 +67,10 @@ static server_string *value_of(const queue_item *item) {
     hmq_slice value = slice_of(item->value);
     if (value.len == 0 || value.data[0] != '{') return sv.HoldString(NULL, item->value);
     size_t capacity = value.len + 20;
-    char *json = capacity <= sizeof small ? small : sv.Alloc(capacity);
+    char *json = scratch_alloc(small, sizeof small, capacity);
     size_t len = hmq_tbmq_with_packet_id((const char *)value.data, value.len, item->packet_id, json, capacity);
     server_string *string = len > 0 ? sv.CreateString(NULL, json, len) : sv.HoldString(NULL, item->value);
-    if (json != small) sv.Free(json);
+    scratch_free(json, small);
     return string;
 }
 
@@ -292,14 +293,14 @@ static size_t append(queue *q, server_key *last, const session_facts *facts, lon
         at.packet_id = (uint16_t)((at.packet_id + SKIPPED_WHEN_PROMOTED - 1) % HMQ_PACKET_ID_MAX + 1);
     }
     server_string *small[16];
-    server_string **members = count <= 16 ? small : sv.Alloc(count * sizeof *members);
+    server_string **members = scratch_alloc(small, sizeof small, count * sizeof *members);
     size_t done = store_items(q, items, count, members, &at);
     queue_added added = {items, members, done, at.packet_id, at.serial, was_empty};
     if (done > 0) queue_settle(q, last, facts, added, result);
     if (done > 0 && skipping) queue_begins_here(q->ctx, q->session); /* the entry may be another one by now */
     result->last_serial = at.serial;
     queue_free_members(members, done);
-    if (members != small) sv.Free(members);
+    scratch_free(members, small);
     return done;
 }
 

@@ -24,7 +24,7 @@ static bool equals(const server_string *field, const char *head, size_t head_len
 bool attempt_is_repeated(server_ctx *ctx, hmq_slice session, hmq_slice token, long long epoch, bool *present) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION), *field = NULL;
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    if (key != NULL && sv.KeyType(key) == SERVER_HASH) sv.HashGet(key, SERVER_HASH_CFIELDS, "attempt", &field, NULL);
+    if (sv.KeyType(key) == SERVER_HASH) sv.HashGet(key, SERVER_HASH_CFIELDS, "attempt", &field, NULL);
     bool repeated = false;
     for (int was_present = 0; field != NULL && was_present <= 1; was_present++) {
         char head[HEAD_BYTES];

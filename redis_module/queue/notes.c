@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "server/memory.h"
 #include "server/replication.h"
 #include "queue/usage.h"
 
@@ -23,13 +24,13 @@ typedef struct note_name {
 
 static void name_make(note_name *name, int db, hmq_slice session) {
     name->len = sizeof db + session.len;
-    name->bytes = name->len <= sizeof name->small ? name->small : sv.Alloc(name->len);
+    name->bytes = scratch_alloc(name->small, sizeof name->small, name->len);
     memcpy(name->bytes, &db, sizeof db);
     memcpy(name->bytes + sizeof db, session.data, session.len);
 }
 
 static void name_free(note_name *name) {
-    if (name->bytes != name->small) sv.Free(name->bytes);
+    scratch_free(name->bytes, name->small);
 }
 
 void queue_forget_hints(void) {

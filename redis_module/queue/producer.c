@@ -59,7 +59,7 @@ producer_verdict producer_judge(server_ctx *ctx, hmq_slice session, const produc
                                 size_t count, queue_result *result, long long *last) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_PRODUCERS);
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
-    int type = hash == NULL ? SERVER_EMPTY : sv.KeyType(hash);
+    int type = sv.KeyType(hash);
     producer_verdict verdict = PRODUCER_NEW;
     *last = 0;
     if (type == SERVER_HASH)

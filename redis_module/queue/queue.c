@@ -7,6 +7,9 @@
 #include "topic/packet_id.h"
 #include "topic/record.h"
 #include "topic/session_key.h"
+#include "server/errors.h"
+#include "server/keys.h"
+#include "server/memory.h"
 #include "server/replication.h"
 #include "server/session_keys.h"
 
@@ -17,10 +20,10 @@
 server_string *queue_message_name(hmq_slice session, uint16_t packet_id) {
     char small[NAME_MAX_BYTES];
     size_t capacity = session.len + 16;
-    char *name = capacity <= sizeof small ? small : sv.Alloc(capacity);
+    char *name = scratch_alloc(small, sizeof small, capacity);
     size_t len = hmq_message_key((const char *)session.data, session.len, packet_id, name, capacity);
     server_string *string = sv.CreateString(NULL, name, len);
-    if (name != small) sv.Free(name);
+    scratch_free(name, small);
     return string;
 }
 
@@ -35,11 +38,7 @@ bool queue_open(queue *q, server_ctx *ctx, hmq_slice session, int mode) {
     *q = (queue){.ctx = ctx, .session = session, .taken = replication_taken(ctx)};
     q->messages_name = session_key_name(session, HMQ_SUFFIX_MESSAGES);
     q->messages = sv.OpenKey(ctx, q->messages_name, mode);
-    int type = q->messages == NULL ? SERVER_EMPTY : sv.KeyType(q->messages);
-    if (type == SERVER_EMPTY || type == SERVER_ZSET) return true;
-    q->wrong_type = q->messages_name;
-    q->wrong_expected = "a sorted set";
-    return false;
+    return key_may_be(q->messages, SERVER_ZSET);
 }
 
 void queue_close(queue *q) {
@@ -79,8 +78,16 @@ server_string *queue_counter_name(queue *q) {
     return q->last_name;
 }
 
+int queue_reply_wrong_type(const queue *q) {
+    return reply_wrong_type(q->ctx, q->messages_name, key_type_name(SERVER_ZSET));
+}
+
+int queue_reply_wrong_counter(queue *q) {
+    return reply_wrong_type(q->ctx, queue_counter_name(q), "a string with a number from 0 to 65535");
+}
+
 long long queue_counter_value(server_key *key) {
-    if (key == NULL || sv.KeyType(key) == SERVER_EMPTY) return 0;
+    if (sv.KeyType(key) == SERVER_EMPTY) return 0;
     if (sv.KeyType(key) != SERVER_STRING) return -1;
     size_t len;
     const char *digits = sv.StringDMA(key, &len, SERVER_READ);
@@ -135,7 +142,7 @@ long long queue_message_look(queue *q, server_string *member, bool own, size_t *
     *bytes = 0;
     if (queue_packet_id_of(q->session, member) == 0) return 0;
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
-    if (message == NULL || sv.KeyType(message) == SERVER_EMPTY) {
+    if (sv.KeyType(message) == SERVER_EMPTY) {
         if (message != NULL) sv.CloseKey(message);
         return 0;
     }
@@ -164,7 +171,7 @@ size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most) {
 
 size_t queue_value_bytes(queue *q, server_string *member, bool *there) {
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    *there = message != NULL && sv.KeyType(message) == SERVER_STRING;
+    *there = sv.KeyType(message) == SERVER_STRING;
     size_t bytes = *there ? sv.ValueLength(message) : 0;
     if (message != NULL) sv.CloseKey(message);
     return bytes;

@@ -31,8 +31,6 @@ typedef struct queue {
     server_string *messages_name;  /* {c}_messages */
     server_string *last_name;      /* {c}_last_packet_id */
     server_key *messages;          /* open, NULL if it is empty and was opened for reading */
-    server_string *wrong_type;     /* after a failed queue_open: the name of the offending key (one of the above) */
-    const char *wrong_expected;
     bool taken; /* somebody takes stock commands (server/replication.h) */
     bool emptied; /* the last reference went while it was open, and the set's expiry with it */
 } queue;
@@ -59,6 +57,10 @@ typedef struct queue_result {
 /* SERVER_READ or SERVER_WRITE.  False if a key has the wrong type (see wrong_type); close it in any case. */
 bool queue_open(queue *q, server_ctx *ctx, hmq_slice session, int mode);
 void queue_close(queue *q);
+
+/* Reply WRONGTYPE, and return SERVER_OK: after a failed queue_open; for a counter that holds no packet identifier. */
+int queue_reply_wrong_type(const queue *q);
+int queue_reply_wrong_counter(queue *q);
 
 /* {c}_last_packet_id; belongs to the queue. */
 server_string *queue_counter_name(queue *q);

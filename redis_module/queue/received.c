@@ -2,6 +2,7 @@
 #include "queue/received.h"
 
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/keyspace.h"
 #include "server/replication.h"
 #include "server/session_keys.h"
@@ -14,13 +15,9 @@ static server_string *member_of(uint16_t packet_id) {
 /* The set of received identifiers, open for writing; NULL after replying WRONGTYPE. */
 server_key *qos2_open(server_ctx *ctx, hmq_slice session, server_string **name) {
     *name = session_key_name(session, HMQ_SUFFIX_RECEIVED);
-    server_key *set = sv.OpenKey(ctx, *name, SERVER_READ | SERVER_WRITE);
-    int type = sv.KeyType(set);
-    if (type == SERVER_ZSET || type == SERVER_EMPTY) return set;
-    reply_wrong_type(ctx, *name, "a sorted set");
-    sv.CloseKey(set);
-    sv.FreeString(NULL, *name);
-    return NULL;
+    server_key *set = key_open_to_write(ctx, *name, SERVER_ZSET);
+    if (set == NULL) sv.FreeString(NULL, *name);
+    return set;
 }
 
 static bool is_known(server_key *set, uint16_t packet_id) {

@@ -23,6 +23,7 @@
 
 #include "topic/packet_id.h"
 #include "server/keyspace.h"
+#include "server/memory.h"
 #include "server/replication.h"
 #include "queue/notes.h"
 #include "queue/sweep.h"
@@ -103,7 +104,7 @@ static void notify_removal(queue *q, const removal *r) {
 /* The references are out of the set: removes their messages, replicates and notifies both. */
 static void forget_messages(queue *q, const removal *r) {
     bool small[64];
-    bool *deleted = r->count <= sizeof small ? small : sv.Alloc(r->count * sizeof *deleted);
+    bool *deleted = scratch_alloc(small, sizeof small, r->count * sizeof *deleted);
     size_t bytes = 0, unknown = 0;
     for (size_t i = 0; i < r->count; i++) {
         bool is_ours = r->ours || queue_packet_id_of(q->session, r->members[i]) != 0;
@@ -112,7 +113,7 @@ static void forget_messages(queue *q, const removal *r) {
     }
     queue_note_removed(q, r->count, bytes, unknown);
     replicate_removal(q, r, deleted);
-    if (deleted != small) sv.Free(deleted);
+    scratch_free(deleted, small);
     notify_removal(q, r);
 }
 
@@ -135,7 +136,7 @@ size_t queue_remove_oldest(queue *q, uint64_t after, size_t most) {
 
 static size_t bytes_of(queue *q, server_string *member) {
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    size_t bytes = message != NULL && sv.KeyType(message) == SERVER_STRING ? sv.ValueLength(message) : 0;
+    size_t bytes = sv.KeyType(message) == SERVER_STRING ? sv.ValueLength(message) : 0;
     if (message != NULL) sv.CloseKey(message);
     return bytes;
 }
@@ -223,13 +224,12 @@ static void remove_one(queue *q, uint16_t packet_id, removal *r) {
 size_t queue_remove(queue *q, const uint16_t *packet_ids, size_t count) {
     server_string *small[64];
     if (queue_length(q) == 0) return 0;
-    removal r = {.members = count <= sizeof small / sizeof small[0] ? small : sv.Alloc(count * sizeof *r.members),
-                 .ours = true};
+    removal r = {.members = scratch_alloc(small, sizeof small, count * sizeof *r.members), .ours = true};
     remove_run(q, packet_ids, count, &r);
     for (size_t i = r.count; i < count; i++) remove_one(q, packet_ids[i], &r);
     if (r.count > 0) forget_messages(q, &r);
     queue_free_members(r.members, r.count);
-    if (r.members != small) sv.Free(r.members);
+    scratch_free(r.members, small);
     return r.count;
 }
 

@@ -72,7 +72,7 @@ static void unlink_names(server_string **names, size_t n) {
 /* A key of another type is somebody else's. */
 static bool is_message(server_string *name) {
     server_key *key = sv.OpenKey(detached, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    bool there = key != NULL && sv.KeyType(key) == SERVER_STRING;
+    bool there = sv.KeyType(key) == SERVER_STRING;
     if (key != NULL) sv.CloseKey(key);
     return there;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "topic/session_key.h"
+#include "server/memory.h"
 #include "index/sessions.h"
 #include "index/shares.h"
 #include "index/usage.h"
@@ -17,10 +18,10 @@ static share *share_of_queue(const index_t *index, hmq_slice session) {
     char small[NAME_ON_STACK], *filter;
     share *found = NULL;
     if (session.len < sizeof begin || memcmp(session.data, begin, sizeof begin - 1) != 0) return NULL;
-    filter = session.len <= sizeof small ? small : sv.Alloc(session.len);
+    filter = scratch_alloc(small, sizeof small, session.len);
     int64_t len = hmq_session_key_decode((const char *)session.data, session.len, filter, session.len);
     if (len > 0) found = share_find(index->shares, (hmq_slice){(const uint8_t *)filter, (size_t)len});
-    if (filter != small) sv.Free(filter);
+    scratch_free(filter, small);
     return found;
 }
 

@@ -3,6 +3,7 @@
 
 #include "topic/record.h"
 #include "server/keyspace.h"
+#include "server/memory.h"
 #include "server/replication.h"
 #include "queue/notes.h"
 
@@ -66,10 +67,7 @@ typedef struct gone_list {
 } gone_list;
 
 static void gone_append(gone_list *gone, server_string *member) {
-    if (gone->count == gone->room) {
-        gone->room = gone->room == 0 ? 64 : gone->room * 2;
-        gone->members = sv.Realloc(gone->members, gone->room * sizeof *gone->members);
-    }
+    gone->members = array_reserve(gone->members, &gone->room, gone->count, 1, 64, sizeof *gone->members);
     gone->members[gone->count++] = member;
 }
 
@@ -123,7 +121,7 @@ bool queue_any_between(const queue *q, uint64_t after, uint64_t up_to) {
 static bool is_newer(queue *q, server_string *member, long long ms) {
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
     bool newer = false;
-    if (message != NULL && sv.KeyType(message) == SERVER_STRING) {
+    if (sv.KeyType(message) == SERVER_STRING) {
         size_t len;
         hmq_record record;
         const char *value = sv.StringDMA(message, &len, SERVER_READ);

@@ -6,6 +6,7 @@
 
 #include "topic/session_key.h"
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
 #include "server/replication.h"
@@ -66,15 +67,12 @@ static bool read_text(server_ctx *ctx, const publish_producer *by, hmq_slice tex
 
 static bool read_progress(server_ctx *ctx, const publish_producer *by, progress *at) {
     server_key *key = sv.OpenKey(ctx, by->key, SERVER_READ);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    bool right = type == SERVER_EMPTY;
+    bool right = key_check(ctx, key, by->key, SERVER_STRING);
     *at = (progress){.known = false};
-    if (type == SERVER_STRING) {
+    if (sv.KeyType(key) == SERVER_STRING) {
         hmq_slice text;
         text.data = (const uint8_t *)sv.StringDMA(key, &text.len, SERVER_READ);
         right = read_text(ctx, by, text, at);
-    } else if (!right) {
-        reply_wrong_type(ctx, by->key, "a string");
     }
     if (key != NULL) sv.CloseKey(key);
     return right;

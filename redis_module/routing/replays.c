@@ -143,7 +143,7 @@ server_string *session_replay_begin(server_ctx *ctx, hmq_slice filter, const sub
 server_string *session_replays_get(server_ctx *ctx, hmq_slice session, server_string *filter) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_REPLAYS), *value = NULL;
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_NONE, filter, &value, NULL);
+    if (sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_NONE, filter, &value, NULL);
     if (hash != NULL) sv.CloseKey(hash);
     sv.FreeString(NULL, name);
     return value;
@@ -171,7 +171,7 @@ bool session_replays_prepare(server_ctx *ctx, hmq_slice session, server_string *
 bool session_replays_have_room(server_ctx *ctx, hmq_slice session, size_t more) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_REPLAYS);
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
-    size_t count = hash == NULL || sv.KeyType(hash) != SERVER_HASH ? 0 : sv.ValueLength(hash);
+    size_t count = sv.KeyType(hash) != SERVER_HASH ? 0 : sv.ValueLength(hash);
     if (hash != NULL) sv.CloseKey(hash);
     sv.FreeString(NULL, name);
     if (count + more <= SESSION_REPLAYS_MAX) return true;
@@ -220,7 +220,7 @@ void session_replays_each(server_ctx *ctx, hmq_slice session, session_replays_vi
     server_string *name = session_key_name(session, HMQ_SUFFIX_REPLAYS);
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
     visiting v = {visit, context};
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
+    if (sv.KeyType(hash) == SERVER_HASH) {
         server_scan_cursor *cursor = sv.ScanCursorCreate();
         while (sv.ScanKey(hash, cursor, visit_field, &v)) {}
         sv.ScanCursorDestroy(cursor);

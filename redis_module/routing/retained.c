@@ -6,7 +6,9 @@
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/keyspace.h"
+#include "server/numbers.h"
 #include "server/session_keys.h"
 #include "server/slots.h"
 #include "index/retained.h"
@@ -81,13 +83,10 @@ static void write_key(server_ctx *ctx, index_t *index, server_key *key, server_s
 bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record, hmq_slice identity) {
     server_string *name = key_of(record->topic);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
-    int type = sv.KeyType(key);
-    bool usable = type == SERVER_HASH || type == SERVER_EMPTY;
-    if (!usable)
-        reply_wrong_type(ctx, name, "a hash");
-    else if (record->payload.len == 0 || hmq_record_is_for_now(record))
+    bool usable = key_check(ctx, key, name, SERVER_HASH);
+    if (usable && (record->payload.len == 0 || hmq_record_is_for_now(record)))
         remove_key(ctx, index, key, name);
-    else
+    else if (usable)
         write_key(ctx, index, key, name, record, identity);
     sv.CloseKey(key);
     sv.FreeString(NULL, name);
@@ -110,9 +109,7 @@ bool retained_is_known(const index_t *index, hmq_slice topic) {
 
 bool retained_may_write(server_ctx *ctx, hmq_slice topic) {
     server_string *name = key_of(topic);
-    server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-    if (key != NULL) sv.CloseKey(key);
+    int type = key_type_of(ctx, name, SERVER_READ);
     sv.FreeString(NULL, name);
     return type == SERVER_HASH || type == SERVER_EMPTY;
 }
@@ -123,9 +120,8 @@ static bool take_fields(server_key *key, retained_message *message) {
     sv.HashGet(key, SERVER_HASH_CFIELDS, names[0], &f[0], names[1], &f[1], names[2], &f[2], names[3], &f[3], names[4],
                &f[4], names[5], &f[5], NULL);
     if (f[FIELD_TOPIC] == NULL || f[FIELD_PAYLOAD] == NULL || f[FIELD_QOS] == NULL) return false;
-    if (sv.StringToLongLong(f[FIELD_QOS], &qos) != SERVER_OK || qos < 0 || qos > 2) return false;
-    if (f[FIELD_TIME] != NULL && (sv.StringToLongLong(f[FIELD_TIME], &time_ms) != SERVER_OK || time_ms < 0))
-        return false;
+    if (!number_of(f[FIELD_QOS], 0, 2, &qos)) return false;
+    if (f[FIELD_TIME] != NULL && !number_of(f[FIELD_TIME], 0, INT64_MAX, &time_ms)) return false;
     long long expire_ms = sv.GetAbsExpire(key);
     hmq_slice topic = slice_of(f[FIELD_TOPIC]);
     if (hmq_topic_check_name((const char *)topic.data, topic.len) != HMQ_TOPIC_OK) return false;
@@ -155,8 +151,8 @@ static bool belongs(const server_string *key_name, hmq_slice topic) {
 bool retained_read(server_ctx *ctx, server_string *key_name, retained_message *message) {
     *message = (retained_message){0};
     server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ);
-    bool found = key != NULL && sv.KeyType(key) == SERVER_HASH && take_fields(key, message) &&
-                 belongs(key_name, message->record.topic);
+    bool found =
+        sv.KeyType(key) == SERVER_HASH && take_fields(key, message) && belongs(key_name, message->record.topic);
     if (key != NULL) sv.CloseKey(key);
     if (!found) retained_read_end(message);
     return found;

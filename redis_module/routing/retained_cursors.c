@@ -9,6 +9,7 @@
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "server/keyspace.h"
+#include "server/memory.h"
 #include "server/replication.h"
 #include "server/session_keys.h"
 #include "server/turns.h"
@@ -109,10 +110,7 @@ static cursor *cursor_of(const session_cursors *s, hmq_slice filter) {
 }
 
 static cursor *add(session_cursors *s, hmq_slice filter) {
-    if (s->count == s->room) {
-        s->room = s->room == 0 ? 4 : s->room * 2;
-        s->list = sv.Realloc(s->list, s->room * sizeof *s->list);
-    }
+    s->list = array_reserve(s->list, &s->room, s->count, 1, 4, sizeof *s->list);
     s->list[s->count] = (cursor){.filter = sv.CreateString(NULL, (const char *)filter.data, filter.len)};
     return &s->list[s->count++];
 }
@@ -277,7 +275,7 @@ void retained_cursors_refresh(server_ctx *ctx, index_t *index, hmq_slice session
     session_cursors *s = find(index, session);
     if (s != NULL) forget(index, s);
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
+    if (sv.KeyType(hash) == SERVER_HASH) {
         s = make(index, session);
         s->is_kept = true;
         server_scan_cursor *scan = sv.ScanCursorCreate();

@@ -35,7 +35,7 @@ void share_replay_refresh(server_ctx *ctx, index_t *index, hmq_slice name) {
     server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
     if (len > 0) {
         server_string *field = sv.CreateString(NULL, filter, (size_t)len);
-        if (key != NULL && sv.KeyType(key) == SERVER_HASH) sv.HashGet(key, SERVER_HASH_NONE, field, &value, NULL);
+        if (sv.KeyType(key) == SERVER_HASH) sv.HashGet(key, SERVER_HASH_NONE, field, &value, NULL);
         note(index, (hmq_slice){(const uint8_t *)filter, (size_t)len}, value != NULL);
         sv.FreeString(NULL, field);
     }

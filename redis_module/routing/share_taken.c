@@ -1,6 +1,7 @@
 /* share_taken.c - messages of groups that are taken out of a queue. */
 #include "routing/share_taken.h"
 
+#include "server/memory.h"
 #include "index/subscription.h"
 
 void share_take(void *takes, uint64_t serial, uint16_t packet_id, const char *value, size_t len) {
@@ -8,10 +9,7 @@ void share_take(void *takes, uint64_t serial, uint16_t packet_id, const char *va
     hmq_record record;
     if (hmq_record_decode((const uint8_t *)value, len, &record) != 0 || record.type != HMQ_RECORD_PUBLISH) return;
     if (t->wants != NULL && !t->wants(t->whose, serial, &record)) return;
-    if (t->count == t->room) {
-        t->room = t->room == 0 ? 64 : t->room * 2;
-        t->list = sv.Realloc(t->list, t->room * sizeof *t->list);
-    }
+    t->list = array_reserve(t->list, &t->room, t->count, 1, 64, sizeof *t->list);
     t->list[t->count++] = (share_taken){packet_id, sv.CreateString(NULL, value, len)};
 }
 

@@ -33,10 +33,6 @@ bool args_string(args *a, const char *name, server_string **string) {
     return true;
 }
 
-bool number_of(const server_string *argument, long long min, long long max, long long *number) {
-    return sv.StringToLongLong(argument, number) == SERVER_OK && *number >= min && *number <= max;
-}
-
 bool args_number(args *a, const char *name, long long min, long long max, long long *number) {
     server_string *text;
     if (!args_string(a, name, &text)) return false;

@@ -2,6 +2,7 @@
 #ifndef HMQ_ARGS_H
 #define HMQ_ARGS_H
 
+#include "server/numbers.h"
 #include "server/state.h"
 
 /* The arguments of one command and how far they were read. */
@@ -27,7 +28,5 @@ bool args_string(args *a, const char *name, server_string **string);
 bool args_session_key(args *a, server_string **key);
 /* False after replying an error if anything is left. */
 bool args_end(const args *a);
-
-bool number_of(const server_string *argument, long long min, long long max, long long *number);
 
 #endif

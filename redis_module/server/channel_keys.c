@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "topic/session_key.h"
+#include "server/memory.h"
 
 #define SMALL_NAME 256
 
@@ -22,19 +23,19 @@ bool channel_producer_shares_slot(hmq_slice channel) {
 server_string *channel_key(hmq_slice channel, hmq_channel_key_kind kind) {
     char small[SMALL_NAME];
     size_t capacity = channel.len * 3 + 40;
-    char *name = capacity <= sizeof small ? small : sv.Alloc(capacity);
+    char *name = scratch_alloc(small, sizeof small, capacity);
     size_t len = hmq_channel_key_encode((const char *)channel.data, channel.len, kind, name, capacity);
     server_string *key = sv.CreateString(NULL, name, len);
-    if (name != small) sv.Free(name);
+    scratch_free(name, small);
     return key;
 }
 
 server_string *channel_of_key(hmq_slice name, hmq_channel_key_kind *kind) {
     char small[SMALL_NAME];
-    char *channel = name.len <= sizeof small ? small : sv.Alloc(name.len);
+    char *channel = scratch_alloc(small, sizeof small, name.len);
     int64_t len = hmq_channel_key_decode((const char *)name.data, name.len, kind, channel, name.len);
     server_string *found = len < 0 ? NULL : sv.CreateString(NULL, channel, (size_t)len);
-    if (channel != small) sv.Free(channel);
+    scratch_free(channel, small);
     return found;
 }
 

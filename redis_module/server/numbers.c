@@ -11,6 +11,23 @@ uint64_t history_now_us(void) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+bool number_of(const server_string *text, long long min, long long max, long long *number) {
+    return text != NULL && sv.StringToLongLong(text, number) == SERVER_OK && *number >= min && *number <= max;
+}
+
+long long number_or(const server_string *text, long long max, long long otherwise) {
+    long long number;
+    return number_of(text, 0, max, &number) ? number : otherwise;
+}
+
+long long number_in_field(server_key *hash, const char *field, long long max, long long otherwise) {
+    server_string *text = NULL;
+    sv.HashGet(hash, SERVER_HASH_CFIELDS, field, &text, NULL);
+    long long number = number_or(text, max, otherwise);
+    if (text != NULL) sv.FreeString(NULL, text);
+    return number;
+}
+
 bool history_numbers(hmq_slice text, uint64_t *numbers, size_t count) {
     size_t at = 0;
     for (size_t i = 0; i < count; i++, at++) {

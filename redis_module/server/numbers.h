@@ -4,6 +4,16 @@
 
 #include "server/state.h"
 
+/* Reads a whole number from `min` to `max`; false if there is no text (NULL) or it is anything else. */
+bool number_of(const server_string *text, long long min, long long max, long long *number);
+
+/* A whole number from 0 to `max`; `otherwise` if there is no text (NULL) or it is anything else.  Other programs may write
+ * what they like to a key. */
+long long number_or(const server_string *text, long long max, long long otherwise);
+
+/* The same for a field of a hash. */
+long long number_in_field(server_key *hash, const char *field, long long max, long long otherwise);
+
 /* Reads `count` decimal numbers (at most HMQ_ID_MAX) with a space between each two; false if that is not all there is. */
 bool history_numbers(hmq_slice text, uint64_t *numbers, size_t count);
 

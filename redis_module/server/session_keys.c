@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/keyspace.h"
+#include "server/memory.h"
 #include "server/replication.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
@@ -14,11 +16,11 @@ server_string *session_key_name(hmq_slice session, int suffix) {
     const char *text = hmq_suffix_text((hmq_suffix)suffix, &len);
     char small[NAME_MAX_BYTES];
     size_t total = session.len + len;
-    char *name = total <= sizeof small ? small : sv.Alloc(total);
+    char *name = scratch_alloc(small, sizeof small, total);
     memcpy(name, session.data, session.len);
     memcpy(name + session.len, text, len);
     server_string *string = sv.CreateString(NULL, name, total);
-    if (name != small) sv.Free(name);
+    scratch_free(name, small);
     return string;
 }
 
@@ -64,56 +66,59 @@ void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_m
     sv.FreeString(NULL, name);
 }
 
-/* The name of the first key that holds something else than it should, NULL if all hold; what is expected of it. */
-static server_string *wrong_key(server_ctx *ctx, hmq_slice session, const char **wanted) {
-    static const struct {
-        hmq_suffix suffix;
-        int type;
-        const char *text;
-    } expected[] = {
-        {HMQ_SUFFIX_MESSAGES, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_LAST_PACKET_ID, SERVER_STRING, "a string"},
-        {HMQ_SUFFIX_SUBSCRIPTIONS, SERVER_HASH, "a hash"},  {HMQ_SUFFIX_SESSION, SERVER_HASH, "a hash"},
-        {HMQ_SUFFIX_RECEIVED, SERVER_ZSET, "a sorted set"}, {HMQ_SUFFIX_PRODUCERS, SERVER_HASH, "a hash"},
-        {HMQ_SUFFIX_REPLAYS, SERVER_HASH, "a hash"},        {HMQ_SUFFIX_CURSORS, SERVER_HASH, "a hash"}};
-    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
-        server_string *name = session_key_name(session, expected[i].suffix);
-        server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-        int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
-        *wanted = expected[i].text;
-        if (key != NULL) sv.CloseKey(key);
-        if (type != SERVER_EMPTY && type != expected[i].type) return name;
+/* The keys whose types a session depends on. */
+static const struct {
+    hmq_suffix suffix;
+    int type;
+} expected[] = {{HMQ_SUFFIX_MESSAGES, SERVER_ZSET},      {HMQ_SUFFIX_LAST_PACKET_ID, SERVER_STRING},
+                {HMQ_SUFFIX_SUBSCRIPTIONS, SERVER_HASH}, {HMQ_SUFFIX_SESSION, SERVER_HASH},
+                {HMQ_SUFFIX_RECEIVED, SERVER_ZSET},      {HMQ_SUFFIX_PRODUCERS, SERVER_HASH},
+                {HMQ_SUFFIX_REPLAYS, SERVER_HASH},       {HMQ_SUFFIX_CURSORS, SERVER_HASH}};
+
+#define EXPECTED_COUNT (sizeof expected / sizeof expected[0])
+
+/* The first key of another type, as its place among the expected ones; EXPECTED_COUNT: all types are right. */
+static size_t first_wrong_type(server_ctx *ctx, hmq_slice session) {
+    size_t at = 0;
+    for (; at < EXPECTED_COUNT; at++) {
+        server_string *name = session_key_name(session, expected[at].suffix);
+        int type = key_type_of(ctx, name, SERVER_READ);
         sv.FreeString(NULL, name);
+        if (type != SERVER_EMPTY && type != expected[at].type) break;
     }
-    return NULL;
+    return at;
 }
 
 bool session_types_hold(server_ctx *ctx, hmq_slice session) {
-    const char *wanted;
-    server_string *name = wrong_key(ctx, session, &wanted);
-    if (name != NULL) sv.FreeString(NULL, name);
-    return name == NULL;
+    return first_wrong_type(ctx, session) == EXPECTED_COUNT;
+}
+
+int session_reply_wrong_type(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
+    size_t at = 0;
+    while (at + 1 < EXPECTED_COUNT && expected[at].suffix != suffix) at++;
+    server_string *name = session_key_name(session, suffix);
+    reply_wrong_type(ctx, name, key_type_name(expected[at].type));
+    sv.FreeString(NULL, name);
+    return SERVER_OK;
 }
 
 bool session_check_types(server_ctx *ctx, hmq_slice session) {
-    const char *wanted;
-    server_string *name = wrong_key(ctx, session, &wanted);
-    if (name == NULL) return true;
-    reply_wrong_type(ctx, name, wanted);
-    sv.FreeString(NULL, name);
+    size_t at = first_wrong_type(ctx, session);
+    if (at == EXPECTED_COUNT) return true;
+    session_reply_wrong_type(ctx, session, expected[at].suffix);
     return false;
 }
 
 bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, uint64_t value, long long expire_ms) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
-    int type = sv.KeyType(key);
-    bool usable = type == SERVER_HASH || type == SERVER_EMPTY;
+    bool is_new = sv.KeyType(key) == SERVER_EMPTY, usable = key_may_be(key, SERVER_HASH);
     if (usable) {
         server_string *text = sv.CreateStringFromLongLong(NULL, (long long)value);
         sv.HashSet(key, SERVER_HASH_CFIELDS, field, text, NULL);
         replicate(ctx, "HSET", "scs", name, field, text);
         index_notify(ctx, SERVER_NOTIFY_HASH, "hset", name);
-        if (type == SERVER_EMPTY && expire_ms != SERVER_NO_EXPIRE) key_set_expiry(ctx, key, name, expire_ms);
+        if (is_new && expire_ms != SERVER_NO_EXPIRE) key_set_expiry(ctx, key, name, expire_ms);
         sv.FreeString(NULL, text);
     }
     sv.CloseKey(key);

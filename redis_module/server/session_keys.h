@@ -20,6 +20,9 @@ bool session_check_types(server_ctx *ctx, hmq_slice session);
 /* The same without a reply. */
 bool session_types_hold(server_ctx *ctx, hmq_slice session);
 
+/* Replies WRONGTYPE for one key of the session; returns SERVER_OK. */
+int session_reply_wrong_type(server_ctx *ctx, hmq_slice session, hmq_suffix suffix);
+
 /* {c}<suffix> */
 server_string *session_key_name(hmq_slice session, int suffix);
 

@@ -169,12 +169,6 @@ static void reply_imported(queue *q, const import_list *list, const queue_result
     sv.ReplyWithLongLong(q->ctx, new ? 1 : 0);
 }
 
-static void reply_no_hash(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
-    server_string *name = session_key_name(session, suffix);
-    reply_wrong_type(ctx, name, "a hash");
-    sv.FreeString(NULL, name);
-}
-
 static void store(queue *q, server_string *key, const import_options *options, import_list *list) {
     queue_result result;
     if (!options->merge && queue_has_messages(q)) {
@@ -190,10 +184,8 @@ static void store(queue *q, server_string *key, const import_options *options, i
         }
         reply_imported(q, list, &result, true);
         break;
-    case QUEUE_BAD_COUNTER:
-        reply_wrong_type(q->ctx, queue_counter_name(q), "a string with a number from 0 to 65535");
-        break;
-    case QUEUE_BAD_SESSION: reply_no_hash(q->ctx, q->session, HMQ_SUFFIX_SESSION); break;
+    case QUEUE_BAD_COUNTER: queue_reply_wrong_counter(q); break;
+    case QUEUE_BAD_SESSION: session_reply_wrong_type(q->ctx, q->session, HMQ_SUFFIX_SESSION); break;
     case QUEUE_REFUSED: /* not of an import: its limit is the caller's */
     case QUEUE_WAITS:
     case QUEUE_FULL: reply_error(q->ctx, ERROR_PACKET_IDS_USED, shown(key)); break;
@@ -213,7 +205,7 @@ static void import_list_into(queue *q, server_string *key, const import_options 
     case PRODUCER_REPEATED:
     case PRODUCER_OLD: reply_imported(q, &nothing, &result, false); break;
     case PRODUCER_TOO_MANY: reply_error(q->ctx, ERROR_SESSION_PRODUCERS, shown(key), PRODUCERS_MAX); break;
-    case PRODUCER_WRONG_TYPE: reply_no_hash(q->ctx, q->session, HMQ_SUFFIX_PRODUCERS); break;
+    case PRODUCER_WRONG_TYPE: session_reply_wrong_type(q->ctx, q->session, HMQ_SUFFIX_PRODUCERS); break;
     }
 }
 
@@ -231,7 +223,7 @@ int session_import_command(server_ctx *ctx, server_string **argv, int argc) {
         if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
             import_list_into(&q, key, &options, &list);
         else
-            reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+            queue_reply_wrong_type(&q);
         queue_close(&q);
     }
     list_end(&list, count);

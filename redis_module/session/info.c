@@ -25,7 +25,7 @@ static void reply_text(server_ctx *ctx, const char *name, server_string *text) {
 static long long subscriptions_of(server_ctx *ctx, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SUBSCRIPTIONS);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ);
-    long long count = key != NULL && sv.KeyType(key) == SERVER_HASH ? (long long)sv.ValueLength(key) : 0;
+    long long count = sv.KeyType(key) == SERVER_HASH ? (long long)sv.ValueLength(key) : 0;
     if (key != NULL) sv.CloseKey(key);
     sv.FreeString(NULL, name);
     return count;
@@ -63,9 +63,9 @@ int session_info_command(server_ctx *ctx, server_string **argv, int argc) {
     hmq_slice session = slice_of(key);
     if (!session_check_types(ctx, session) || !session_state_read(ctx, session, &state)) return SERVER_OK;
     if (!queue_open(&q, ctx, session, SERVER_READ))
-        reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+        queue_reply_wrong_type(&q);
     else if (queue_last_packet_id(&q) < 0)
-        reply_wrong_type(ctx, queue_counter_name(&q), "a string with a number from 0 to 65535");
+        queue_reply_wrong_counter(&q);
     else
         reply_info(ctx, session, &state, &q);
     queue_close(&q);

@@ -7,6 +7,7 @@
 #include "server/args.h"
 #include "server/command_slot.h"
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/keyspace.h"
 #include "server/replication.h"
 #include "server/session_keys.h"
@@ -49,7 +50,7 @@ static beat read_beat(server_ctx *ctx, hmq_slice name) {
     if (name.len > MAX_NAME_BYTES) return b;
     server_string *key_name = key_of(name);
     server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
-    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+    int type = sv.KeyType(key);
     b.there = type != SERVER_EMPTY;
     if (b.there) b.expire_ms = sv.GetAbsExpire(key);
     if (type == SERVER_STRING) {
@@ -165,12 +166,9 @@ int session_owner_command(server_ctx *ctx, server_string **argv, int argc) {
     server_string *key_name = key_of(slice_of(name));
     if (check_name(ctx, name, key_name)) {
         server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ | SERVER_WRITE);
-        int type = sv.KeyType(key);
         session_index *sessions = index_of(ctx)->opened;
         long long expire_ms = sv.Milliseconds() + lease_s * 1000;
-        if (type != SERVER_STRING && type != SERVER_EMPTY) {
-            reply_wrong_type(ctx, key_name, "a string");
-        } else {
+        if (key_check(ctx, key, key_name, SERVER_STRING)) {
             if (lease_s > 0) write_beat(ctx, key, key_name, lease_s, expire_ms);
             if (lease_s > 0) {
                 owner_entry *owner = note_beat(sessions, slice_of(name), lease_s, expire_ms);

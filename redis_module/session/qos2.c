@@ -61,7 +61,7 @@ int session_release_command(server_ctx *ctx, server_string **argv, int argc) {
         for (size_t i = 0; i < list.count; i++) released += queue_replace(&q, list.ids[i], release_value, NULL);
         sv.ReplyWithLongLong(ctx, released);
     } else {
-        reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+        queue_reply_wrong_type(&q);
     }
     queue_close(&q);
     packet_ids_free(&list);

@@ -10,6 +10,7 @@
 #include "topic/tbmq.h"
 #include "server/args.h"
 #include "server/errors.h"
+#include "server/memory.h"
 #include "server/session_keys.h"
 #include "index/overflow.h"
 #include "index/session_fence.h"
@@ -100,18 +101,11 @@ static void reply_added(server_ctx *ctx, const queue_item *items, size_t count, 
     sv.ReplyWithLongLong(ctx, result->expired);
 }
 
-static int reply_no_hash(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
-    server_string *name = session_key_name(session, suffix);
-    reply_wrong_type(ctx, name, "a hash");
-    sv.FreeString(NULL, name);
-    return SERVER_OK;
-}
-
 static void store(server_ctx *ctx, server_string *key, const add_options *options, queue_item *items, size_t count) {
     queue q;
     queue_result result;
     if (!queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE)) {
-        reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+        queue_reply_wrong_type(&q);
     } else {
         switch (queue_add(&q, items, count, (size_t)options->limit, &result)) {
         case QUEUE_OK:
@@ -121,10 +115,8 @@ static void store(server_ctx *ctx, server_string *key, const add_options *option
             }
             reply_added(ctx, items, count, &result);
             break;
-        case QUEUE_BAD_COUNTER:
-            reply_wrong_type(ctx, queue_counter_name(&q), "a string with a number from 0 to 65535");
-            break;
-        case QUEUE_BAD_SESSION: reply_no_hash(ctx, slice_of(key), HMQ_SUFFIX_SESSION); break;
+        case QUEUE_BAD_COUNTER: queue_reply_wrong_counter(&q); break;
+        case QUEUE_BAD_SESSION: session_reply_wrong_type(ctx, slice_of(key), HMQ_SUFFIX_SESSION); break;
         case QUEUE_REFUSED: overflow_refuse(ctx, slice_of(key), OVERFLOW_REFUSE); break;
         case QUEUE_WAITS: overflow_refuse(ctx, slice_of(key), OVERFLOW_WAIT); break;
         case QUEUE_FULL: reply_error(ctx, ERROR_PACKET_IDS_USED, shown(key)); break;
@@ -150,7 +142,7 @@ static void add(server_ctx *ctx, server_string *key, const add_options *options,
     case PRODUCER_OLD: reply_added(ctx, items, 0, &result); break;
     case PRODUCER_GAP: reply_error(ctx, ERROR_BATCH_GAP, options->by.after, shown(options->by.producer), last); break;
     case PRODUCER_TOO_MANY: reply_error(ctx, ERROR_SESSION_PRODUCERS, shown(key), PRODUCERS_MAX); break;
-    case PRODUCER_WRONG_TYPE: reply_no_hash(ctx, slice_of(key), HMQ_SUFFIX_PRODUCERS); break;
+    case PRODUCER_WRONG_TYPE: session_reply_wrong_type(ctx, slice_of(key), HMQ_SUFFIX_PRODUCERS); break;
     }
 }
 
@@ -162,9 +154,9 @@ int session_add_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!session_check_ending(ctx, slice_of(key))) return SERVER_OK;
     size_t count = (size_t)(argc - a.at) / (options.expiring ? 2 : 1);
     queue_item small[16];
-    queue_item *items = count <= 16 ? small : sv.Alloc(count * sizeof *items);
+    queue_item *items = scratch_alloc(small, sizeof small, count * sizeof *items);
     if (parse_items(&a, &options, items)) add(ctx, key, &options, items, count);
-    if (items != small) sv.Free(items);
+    scratch_free(items, small);
     return SERVER_OK;
 }
 
@@ -204,12 +196,7 @@ static struct {
 } packed;
 
 static uint8_t *packed_room(size_t len) {
-    if (packed.room - packed.used < len) {
-        size_t room = packed.room == 0 ? PACKED_FIRST : packed.room;
-        while (room - packed.used < len) room *= 2;
-        packed.bytes = sv.Realloc(packed.bytes, room);
-        packed.room = room;
-    }
+    packed.bytes = array_reserve(packed.bytes, &packed.room, packed.used, len, PACKED_FIRST, 1);
     uint8_t *place = packed.bytes + packed.used;
     packed.used += len;
     return place;
@@ -349,7 +336,7 @@ int session_fetch_command(server_ctx *ctx, server_string **argv, int argc) {
     if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
         fetch(&q, &options);
     else
-        reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+        queue_reply_wrong_type(&q);
     queue_close(&q);
     retained_cursors_feed(ctx, slice_of(key));
     return SERVER_OK;
@@ -385,7 +372,7 @@ int session_ack_command(server_ctx *ctx, server_string **argv, int argc) {
     if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
         acknowledge(&q, &list, next);
     else
-        reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+        queue_reply_wrong_type(&q);
     queue_close(&q);
     retained_cursors_feed_soon(ctx, slice_of(key));
     packet_ids_free(&list);
@@ -400,11 +387,11 @@ int session_sent_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!args_session_key(&a, &key) || !session_check_epoch(&a, slice_of(key))) return SERVER_OK;
     if (!args_number(&a, "serial", 0, 1LL << 53, &serial) || !args_end(&a)) return SERVER_OK;
     if (!queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
-        reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+        queue_reply_wrong_type(&q);
     else if (queue_set_sent(&q, (uint64_t)serial))
         sv.ReplyWithSimpleString(ctx, "OK");
     else
-        reply_no_hash(ctx, slice_of(key), HMQ_SUFFIX_SESSION);
+        session_reply_wrong_type(ctx, slice_of(key), HMQ_SUFFIX_SESSION);
     queue_close(&q);
     return SERVER_OK;
 }
@@ -415,13 +402,13 @@ int session_last_command(server_ctx *ctx, server_string **argv, int argc) {
     queue q;
     if (!args_session_key(&a, &key) || !args_end(&a)) return SERVER_OK;
     if (!queue_open(&q, ctx, slice_of(key), SERVER_READ)) {
-        reply_wrong_type(ctx, q.wrong_type, q.wrong_expected);
+        queue_reply_wrong_type(&q);
     } else {
         long long last = queue_last_packet_id(&q);
         if (last >= 0)
             sv.ReplyWithLongLong(ctx, last);
         else
-            reply_wrong_type(ctx, queue_counter_name(&q), "a string with a number from 0 to 65535");
+            queue_reply_wrong_counter(&q);
     }
     queue_close(&q);
     return SERVER_OK;

@@ -126,7 +126,7 @@ static bool take(void *context, unsigned shard, const history_entry *entry) {
 static bool read_options(const replaying *all, server_string *filter, subscription *options) {
     server_key *hash = sv.OpenKey(all->ctx, all->subscriptions_name, SERVER_READ);
     server_string *value = NULL;
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_NONE, filter, &value, NULL);
+    if (sv.KeyType(hash) == SERVER_HASH) sv.HashGet(hash, SERVER_HASH_NONE, filter, &value, NULL);
     bool right = value != NULL && subscription_read(value, options) && options->kind != SUBSCRIPTION_LIVE;
     if (value != NULL) sv.FreeString(NULL, value);
     if (hash != NULL) sv.CloseKey(hash);

@@ -6,6 +6,7 @@
 #include "topic/session_key.h"
 #include "server/args.h"
 #include "server/errors.h"
+#include "server/keys.h"
 #include "server/keyspace.h"
 #include "server/replication.h"
 #include "server/session_keys.h"
@@ -39,13 +40,9 @@ static bool check_subscription(server_ctx *ctx, const server_string *filter, con
 /* The hash of filters, open for writing; NULL after replying WRONGTYPE. */
 static server_key *open_subscriptions(server_ctx *ctx, hmq_slice session, server_string **name) {
     *name = session_key_name(session, HMQ_SUFFIX_SUBSCRIPTIONS);
-    server_key *hash = sv.OpenKey(ctx, *name, SERVER_READ | SERVER_WRITE);
-    int type = sv.KeyType(hash);
-    if (type == SERVER_HASH || type == SERVER_EMPTY) return hash;
-    reply_wrong_type(ctx, *name, "a hash");
-    sv.CloseKey(hash);
-    sv.FreeString(NULL, *name);
-    return NULL;
+    server_key *hash = key_open_to_write(ctx, *name, SERVER_HASH);
+    if (hash == NULL) sv.FreeString(NULL, *name);
+    return hash;
 }
 
 /* In a cluster this node has only some of them: whoever subscribes asks all nodes, and hands over with SESSION.DELIVER. */

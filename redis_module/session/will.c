@@ -8,6 +8,7 @@
 #include "server/command_slot.h"
 #include "server/errors.h"
 #include "server/keyspace.h"
+#include "server/numbers.h"
 #include "server/replication.h"
 #include "server/session_keys.h"
 #include "index/usage.h"
@@ -111,37 +112,21 @@ void will_forget(server_ctx *ctx, hmq_slice session) {
     sv.FreeString(NULL, name);
 }
 
-/* False, and 0, if the field is not there or no such number: others may write what they like. */
-static bool number_read(server_key *hash, const char *field, long long max, long long *number) {
-    server_string *text = NULL;
-    *number = 0;
-    sv.HashGet(hash, SERVER_HASH_CFIELDS, field, &text, NULL);
-    if (text == NULL) return false;
-    bool is_number = number_of(text, 0, max, number);
-    if (!is_number) *number = 0;
-    sv.FreeString(NULL, text);
-    return is_number;
-}
-
-static long long number_in(server_key *hash, const char *field, long long max) {
-    long long number;
-    number_read(hash, field, max, &number);
-    return number;
-}
-
 bool will_read(server_ctx *ctx, hmq_slice session, will *w) {
     *w = (will){.owned = true};
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ);
-    if (hash != NULL && sv.KeyType(hash) == SERVER_HASH) {
+    if (sv.KeyType(hash) == SERVER_HASH) {
         sv.HashGet(hash, SERVER_HASH_CFIELDS, fields[0], &w->strings[0], fields[1], &w->strings[1], fields[2],
                    &w->strings[2], NULL);
-        w->qos = number_in(hash, "will_qos", 2);
-        w->retain = number_in(hash, "will_retain", 1) == 1;
-        w->delay_s = number_in(hash, "will_delay", MAX_SECONDS);
-        w->expires = number_read(hash, "will_ttl", MAX_SECONDS, &w->ttl_s);
+        w->qos = number_in_field(hash, "will_qos", 2, 0);
+        w->retain = number_in_field(hash, "will_retain", 1, 0) == 1;
+        w->delay_s = number_in_field(hash, "will_delay", MAX_SECONDS, 0);
+        w->ttl_s = number_in_field(hash, "will_ttl", MAX_SECONDS, -1);
+        w->expires = w->ttl_s >= 0;
+        if (!w->expires) w->ttl_s = 0;
         sv.HashGet(hash, SERVER_HASH_CFIELDS, "identity", &w->identity, NULL);
-        if (!number_read(hash, "user_retained", QUOTA_MAX, &w->most_retained)) w->most_retained = -1;
+        w->most_retained = number_in_field(hash, "user_retained", QUOTA_MAX, -1);
     }
     if (hash != NULL) sv.CloseKey(hash);
     sv.FreeString(NULL, name);

@@ -215,17 +215,18 @@ build/asan/holdmq.so: $(ASAN_OBJECTS)
 	@$(CC) -shared -g $(SANITIZE) -o $@.new $^
 	@mv -f $@.new $@
 
-# -Wno-conversion: the sanitizer's own arithmetic makes gcc see conversions that the code has not.
+# -Wno-conversion: the sanitizer's own arithmetic makes gcc see conversions that the code has not.  HMQ_ASSERT: stated
+# invariants are checked (src/base/assert.h).
 build/asan/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	@echo CC $< "(sanitized)"
-	@$(CC) $(CFLAGS_MODULE) -Wno-conversion -O1 $(SANITIZE) -c $< -o $@
+	@$(CC) $(CFLAGS_MODULE) -Wno-conversion -O1 $(SANITIZE) -DHMQ_ASSERT -c $< -o $@
 
 # A copy of the Python packages beside the sanitized extension: it stands before the editable one in PYTHONPATH.
 build/asan/core.stamp: $(VENV)/.installed $(CORE_INPUTS) $(shell find pyclient bridge -name "*.py")
 	@rm -rf build/asan/python
 	@mkdir -p build/asan
-	CFLAGS="-O1 -g $(SANITIZE)" LDFLAGS="$(SANITIZE)" $(BIN)/python setup.py -q build \
+	CFLAGS="-O1 -g $(SANITIZE) -DHMQ_ASSERT" LDFLAGS="$(SANITIZE)" $(BIN)/python setup.py -q build \
 		--build-base build/asan/setup --build-lib build/asan/python
 	touch $@
 
@@ -237,7 +238,7 @@ build/asan/no_deepbind.so: tests/support/no_deepbind.c
 
 SANITIZER_RUNTIME = $(shell $(CC) -print-file-name=libasan.so):$(shell $(CC) -print-file-name=libubsan.so)
 
-test-asan: core build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## core and module under address and undefined-behaviour sanitizer
+test-asan: core build/asan/core.stamp build/asan/holdmq.so build/asan/no_deepbind.so test-servers ## core and module under address and undefined-behaviour sanitizer, with assertions
 	LD_PRELOAD=$(SANITIZER_RUNTIME) PYTHONPATH=build/asan/python PYTHONMALLOC=malloc \
 		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		$(BIN)/pytest -n $(WORKERS) tests/core tests/bridge/test_pump.py $(ARGS)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/assert.h"
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "server/session_keys.h"
@@ -64,6 +65,7 @@ static indexed_session *session_get(index_t *index, hmq_slice key) {
 }
 
 static void session_drop(index_t *index, indexed_session *session) {
+    hmq_assert(index->pins[INDEX_SESSIONS] == 0); /* invariant 4 of index.h */
     hmq_slice key = slice_of(session->key);
     sv.DictDelC(index->sessions, key.data, key.len, NULL);
     session_free(session);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "server/command_slot.h"
 #include "server/keys.h"
 
@@ -28,7 +29,14 @@ index_t *index_new(void) {
     return index;
 }
 
+static bool is_pinned(const index_t *index) {
+    size_t pins = 0;
+    for (size_t part = 0; part < sizeof index->pins / sizeof index->pins[0]; part++) pins += index->pins[part];
+    return pins > 0;
+}
+
 void index_free(index_t *index) {
+    hmq_assert(!is_pinned(index)); /* invariant 4 */
     for (const index_kind *const *kind = kinds; *kind != NULL; kind++) {
         if ((*kind)->release != NULL) (*kind)->release(index);
     }
@@ -45,17 +53,12 @@ index_t *index_at(int db) {
     return indexes[db];
 }
 
-static bool is_pinned(const index_t *index) {
-    size_t pins = 0;
-    for (size_t part = 0; part < sizeof index->pins / sizeof index->pins[0]; part++) pins += index->pins[part];
-    return pins > 0;
-}
-
 void index_pin(index_t *index, index_part part) {
     index->pins[part]++;
 }
 
 void index_unpin(index_t *index, index_part part) {
+    hmq_assert(index->pins[part] > 0);
     index->pins[part]--;
     if (index->abandoned && !is_pinned(index)) index_free(index);
 }
@@ -200,6 +203,7 @@ static void refresh_own(server_ctx *ctx, index_t *index, hmq_slice session) {
 }
 
 static void sync_index(server_ctx *ctx, index_t *index) {
+    hmq_assert(!is_pinned(index)); /* invariant 4 */
     if (command_slot_binds()) {
         if (command_slot_key().len > 0) refresh_own(ctx, index, command_slot_key());
         return;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "index/check.h"
@@ -32,6 +33,7 @@ static void set_retained_user(index_t *index, retained_entry *entry, hmq_slice i
     usage_user *before = entry->user, *user = identity.len == 0 ? NULL : usage_make(index->usage, identity);
     if (before == user) return;
     if (user != NULL) user->retained++;
+    hmq_assert(before == NULL || before->retained > 0);
     if (before != NULL) before->retained--;
     entry->user = user;
     usage_settle(index->usage, before);
@@ -47,6 +49,7 @@ void index_set_retained(index_t *index, hmq_slice key, hmq_slice identity) {
         entry->key = sv.CreateString(NULL, (const char *)key.data, key.len);
         sv.DictSetC(index->retained_keys, key.data, key.len, entry);
         retained_topics_set(index->retained, (hmq_slice){(const uint8_t *)topic, len}, entry->key);
+        hmq_assert(sv.DictSize(index->retained) == sv.DictSize(index->retained_keys));
     }
     set_retained_user(index, entry, identity);
 }
@@ -59,6 +62,7 @@ void index_remove_retained(index_t *index, hmq_slice key) {
     set_retained_user(index, entry, (hmq_slice){0});
     retained_topics_remove(index->retained, (hmq_slice){(const uint8_t *)topic, len});
     sv.DictDelC(index->retained_keys, key.data, key.len, NULL);
+    hmq_assert(sv.DictSize(index->retained) == sv.DictSize(index->retained_keys));
     free_retained(entry);
 }
 

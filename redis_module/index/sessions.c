@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "topic/session_key.h"
 #include "server/memory.h"
 #include "server/session_keys.h"
@@ -138,7 +139,7 @@ owner_entry *session_index_make_owner(session_index *s, hmq_slice name) {
 }
 
 void session_index_settle_owner(session_index *s, owner_entry *owner) {
-    if (sv.DictSize(owner->sessions) > 0 || owner->armed_ms != 0) return;
+    if (sv.DictSize(owner->sessions) > 0 || owner->armed_ms != 0) return; /* invariant 3 */
     hmq_slice name = slice_of(owner->name);
     sv.DictDelC(s->owners, name.data, name.len, NULL);
     free_owner(owner);
@@ -231,6 +232,7 @@ static void set_user(session_index *s, session_entry *entry, hmq_slice identity)
     if (before == user) return;
     usage_move(before, user, &entry->queued);
     if (user != NULL) user->sessions++;
+    hmq_assert(before == NULL || before->sessions > 0);
     if (before != NULL) before->sessions--;
     entry->user = user;
     usage_settle(all, before);
@@ -246,11 +248,13 @@ static void drop_entry(session_index *s, session_entry *entry) {
     hmq_slice key = slice_of(entry->key);
     usage_forget(s->index->usage, entry->user, &entry->queued);
     set_user(s, entry, (hmq_slice){0});
+    hmq_assert(s->connected >= entry->connected && s->refusing >= entry->refuses);
     s->connected -= entry->connected;
     s->refusing -= entry->refuses;
     session_index_arm(s, entry, 0);
     session_index_set_qos0(s, entry, 0);
     leave_owner(s, entry);
+    hmq_assert(s->index->pins[INDEX_SESSIONS] == 0 && entry->armed_ms == 0 && entry->user == NULL);
     sv.DictDelC(s->sessions, key.data, key.len, NULL);
     free_entry(entry);
 }
@@ -311,6 +315,8 @@ void session_index_refresh(server_ctx *ctx, session_index *s, hmq_slice session)
     set_owner(s, entry, &state);
     set_user(s, entry, identity_of(&state));
     set_bounds(entry, &state);
+    hmq_assert(s->connected <= sv.DictSize(s->sessions) && s->refusing <= sv.DictSize(s->sessions));
+    hmq_assert(entry->due_ms == 0 || (entry->armed_ms != 0 && entry->armed_ms <= entry->due_ms)); /* invariant 2 */
     session_state_free(&state);
 }
 

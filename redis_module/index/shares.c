@@ -1,6 +1,7 @@
 /* shares.c - the shared subscriptions of a database, in memory. */
 #include "index/shares.h"
 
+#include "base/assert.h"
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "index/filters.h"
@@ -50,12 +51,14 @@ void share_join(server_dict *shares, hmq_trie *trie, hmq_slice filter, hmq_slice
     share *s = share_find(shares, filter);
     if (s == NULL) s = make(shares, trie, filter);
     sv.DictReplaceC(s->members, session_key.data, session_key.len, session);
+    hmq_assert(((uintptr_t)s & SHARE_TAG) == 0 && sv.DictSize(s->members) > 0); /* invariant 1 */
 }
 
 void share_leave(server_dict *shares, hmq_trie *trie, hmq_slice filter, hmq_slice session_key) {
     hmq_slice inner;
     share *s = share_find(shares, filter);
     if (s == NULL) return;
+    hmq_assert(sv.DictSize(s->members) > 0); /* invariant 1 */
     sv.DictDelC(s->members, session_key.data, session_key.len, NULL);
     if (sv.DictSize(s->members) > 0) return;
     if (share_is(filter, &inner))

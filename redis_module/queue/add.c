@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/decimal.h"
 #include "topic/packet_id.h"
 #include "topic/record.h"
@@ -296,6 +297,7 @@ static size_t append(queue *q, server_key *last, const session_facts *facts, lon
     server_string **members = scratch_alloc(small, sizeof small, count * sizeof *members);
     size_t done = store_items(q, items, count, members, &at);
     queue_added added = {items, members, done, at.packet_id, at.serial, was_empty};
+    for (size_t i = 1; i < done; i++) hmq_assert(items[i].serial > items[i - 1].serial); /* invariant 1 of queue.h */
     if (done > 0) queue_settle(q, last, facts, added, result);
     if (done > 0 && skipping) queue_begins_here(q->ctx, q->session); /* the entry may be another one by now */
     result->last_serial = at.serial;
@@ -321,6 +323,7 @@ static queue_status add(queue *q, server_key *last, const session_facts *facts, 
     long long counter = queue_counter_value(last);
     queue_item *stored = items + room.first;
     size_t done = append(q, last, facts, counter, stored, room.count, result);
+    hmq_assert(done == 0 || queue_length(q) <= limit); /* invariant 6 of queue.h */
     queue_expires_from(q, queue_soonest_expiry(stored, done));
     counters.session_trimmed += (unsigned long long)result->trimmed;
     if (result->trimmed > 0) overflow_note(q, facts, (size_t)result->trimmed);

@@ -1,5 +1,6 @@
 /* limit.c - keeps a queue within its limits: expired references first, then as its policy says. */
 #include "index/overflow.h"
+#include "base/assert.h"
 #include "queue/allowance.h"
 #include "queue/bytes.h"
 #include "queue/notes.h"
@@ -114,6 +115,7 @@ queue_room queue_make_room(queue *q, const session_facts *facts, const queue_ite
     if (overflow_refuses(policy)) return (queue_room){0, 0};
     if (policy == OVERFLOW_DROP_OLDEST) drop_oldest(&d, facts, result);
     while (d.count > 0 && !fits(&d)) leave_one_out(&d, false);
+    hmq_assert((size_t)(d.items - items) + d.count <= count);
     return (queue_room){(size_t)(d.items - items), d.count};
 }
 

@@ -21,6 +21,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "topic/packet_id.h"
 #include "server/keyspace.h"
 #include "server/memory.h"
@@ -73,6 +74,7 @@ static void replicate_removal(queue *q, const removal *r, const bool *deleted) {
         sv.ReplicateVerbatim(q->ctx); /* counts as a change (server/replication.h) */
         return;
     }
+    hmq_assert(r->run <= r->count && (r->run == 0 || (r->first >= 1 && r->first <= r->last))); /* law 2 */
     queue_words_now(q->ctx); /* law 1 */
     replicate_references(q, r);
     replicate_messages(q, r, deleted);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "server/keyspace.h"
@@ -85,7 +86,9 @@ static void cursors_free(session_cursors *s) {
     sv.Free(s);
 }
 
+/* Nobody but a reader that ends with it may have pinned them (invariant 3). */
 static void forget(index_t *index, session_cursors *s) {
+    hmq_assert(index->pins[INDEX_CURSORS] <= 1);
     hmq_slice key = slice_of(s->key);
     sv.DictDelC(index->cursors, key.data, key.len, NULL);
     cursors_free(s);
@@ -110,6 +113,7 @@ static cursor *cursor_of(const session_cursors *s, hmq_slice filter) {
 }
 
 static cursor *add(session_cursors *s, hmq_slice filter) {
+    hmq_assert(cursor_of(s, filter) == NULL);
     s->list = array_reserve(s->list, &s->room, s->count, 1, 4, sizeof *s->list);
     s->list[s->count] = (cursor){.filter = sv.CreateString(NULL, (const char *)filter.data, filter.len)};
     return &s->list[s->count++];
@@ -117,6 +121,7 @@ static cursor *add(session_cursors *s, hmq_slice filter) {
 
 static void take_out(session_cursors *s, cursor *c) {
     size_t place = (size_t)(c - s->list);
+    hmq_assert(place < s->count);
     cursor_free(c);
     memmove(c, c + 1, (s->count - place - 1) * sizeof *c);
     s->count--;
@@ -389,7 +394,9 @@ static bool is_used_up(const receiver_session *to, const allowance *may) {
     return had_least && now_ns() >= may->until_ns;
 }
 
+/* Forward only (invariant 1). */
 static void move_to(cursor *c, server_string *topic) {
+    hmq_assert(!has_passed(c, slice_of(topic)) || is_same(slice_of(c->topic), slice_of(topic)));
     if (c->topic != NULL) sv.FreeString(NULL, c->topic);
     c->topic = topic;
 }

@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/base.h"
 
 typedef struct hmq_bytes {
@@ -27,6 +28,7 @@ static inline uint8_t *hmq_bytes_at(const hmq_bytes *bytes) {
 
 /* So many bytes were written into the room. */
 static inline void hmq_bytes_wrote(hmq_bytes *bytes, size_t count) {
+    hmq_assert(bytes->head + bytes->len + count <= bytes->capacity);
     bytes->len += count;
 }
 
@@ -40,6 +42,7 @@ static inline bool hmq_bytes_append(const hmq_allocator *allocator, hmq_bytes *b
 
 /* Takes bytes off the front; what they were stays readable until the next append. */
 static inline void hmq_bytes_drop(hmq_bytes *bytes, size_t count) {
+    hmq_assert(count <= bytes->len);
     bytes->len -= count;
     bytes->head = bytes->len == 0 ? 0 : bytes->head + count;
 }

@@ -5,6 +5,7 @@
 #ifndef HMQ_MEMORY_H
 #define HMQ_MEMORY_H
 
+#include "base/assert.h"
 #include "base/base.h"
 
 typedef struct hmq_memory {
@@ -26,6 +27,7 @@ static inline void *hmq_memory_resize(hmq_memory *memory, void *old, size_t old_
 }
 
 static inline void hmq_memory_give(hmq_memory *memory, void *block, size_t size) {
+    hmq_assert(size <= memory->bytes);
     memory->allocator->release(block);
     memory->bytes -= size;
 }

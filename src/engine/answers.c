@@ -20,6 +20,7 @@ bool hmq_session_is_gone(hmq_slice error) {
 }
 
 void hmq_publish_finish(hmq_engine *e, connection *c) {
+    hmq_assert(c->outstanding > 0);
     c->outstanding--;
     if (c->outstanding == 0) c->publishes.pause_ms = 0;
     hmq_engine_relieve(e, c);

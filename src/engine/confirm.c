@@ -64,6 +64,7 @@ static held_answer first_held(const connection *c) {
 static void drop_first(hmq_engine *e, connection *c, const held_answer *answer) {
     size_t bytes = sizeof *answer + answer->entry.len;
     hmq_bytes_drop(&c->held, bytes);
+    hmq_assert(e->held > 0 && bytes <= e->held_bytes);
     e->held--;
     e->held_bytes -= bytes;
 }

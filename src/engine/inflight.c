@@ -1,6 +1,8 @@
 /* inflight.c - the table of engine/inflight.h. */
 #include "engine/inflight.h"
 
+#include "base/assert.h"
+
 #include <string.h>
 
 #define FIRST_ROOM 8U
@@ -42,6 +44,7 @@ static bool grow(const hmq_allocator *allocator, hmq_inflight *table) {
 inflight_entry *hmq_inflight_add(const hmq_allocator *allocator, hmq_inflight *table, uint16_t packet_id,
                                  uint8_t state) {
     if ((table->count + 1) * 2 > table->room && !grow(allocator, table)) return NULL;
+    hmq_assert(packet_id != 0 && hmq_inflight_find(table, packet_id) == NULL);
     inflight_entry *entry = free_place(table, packet_id);
     *entry = (inflight_entry){.packet_id = packet_id, .state = state};
     table->count++;
@@ -58,6 +61,7 @@ void hmq_inflight_set_state(hmq_inflight *table, inflight_entry *entry, uint8_t 
 void hmq_inflight_remove(const hmq_allocator *allocator, hmq_inflight *table, inflight_entry *entry) {
     uint32_t mask = table->room - 1, hole = (uint32_t)(entry - table->entries);
     table->unacknowledged -= inflight_is_unacknowledged(entry->state);
+    hmq_assert(table->count > 0 && table->unacknowledged < table->count);
     table->count--;
     /* Whatever probed past the hole moves into it. */
     for (uint32_t at = (hole + 1) & mask; table->entries[at].packet_id != 0; at = (at + 1) & mask) {

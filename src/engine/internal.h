@@ -26,6 +26,7 @@
 #ifndef HMQ_ENGINE_INTERNAL_H
 #define HMQ_ENGINE_INTERNAL_H
 
+#include "base/assert.h"
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/resp.h"

@@ -37,6 +37,14 @@
 
 /* ---- runs ---- */
 
+/* The run is at the end of what was not written, which is at the end of the log; no bytes are there without an entry. */
+static void check(const hmq_engine *e) {
+    hmq_assert(e->run_bytes <= e->unwritten && e->unwritten <= e->log.len);
+    hmq_assert((e->run == 0) == (e->run_bytes == 0));
+    hmq_assert((e->awaited.len == 0) == (e->log.len == 0));
+    (void)e;
+}
+
 static awaited *entry_at(const hmq_engine *e, size_t index) {
     return (awaited *)(void *)hmq_bytes_at(&e->awaited) + index;
 }
@@ -119,6 +127,7 @@ bool hmq_log_add(hmq_engine *e, const awaited *entry) {
     e->unwritten += entry->len;
     e->count.commands_sent++;
     if (hmq_confirm_needs(e, entry)) e->wait_due = true;
+    check(e);
     return true;
 }
 
@@ -168,6 +177,7 @@ static size_t bytes_of(const awaited *entry) {
 void hmq_log_drop_head(hmq_engine *e) {
     hmq_bytes_drop(&e->log, bytes_of(head(e)));
     hmq_bytes_drop(&e->awaited, sizeof(awaited));
+    check(e);
 }
 
 /* With all that went in one command with it. */
@@ -188,6 +198,7 @@ hmq_slice hmq_log_head_command(const hmq_engine *e) {
 void hmq_engine_server_written(hmq_engine *e, size_t bytes) {
     size_t handed_out = e->unwritten - e->run_bytes;
     e->unwritten -= bytes < handed_out ? bytes : handed_out;
+    check(e);
 }
 
 void hmq_log_confirmed(hmq_engine *e) {
@@ -200,6 +211,7 @@ void hmq_log_confirmed(hmq_engine *e) {
 static bool keep_again(hmq_engine *e, connection *c, const awaited *sent, const uint8_t *bytes, bool seen) {
     awaited entry = *sent;
     entry.token |= seen;
+    hmq_assert(c->handle == entry.conn && c->phase == PHASE_OPEN); /* law 3 */
     entry.batch = entry.before = entry.after = 0;
     entry.alone = false;
     return keep(e, &c->again, &entry, bytes + sent->before);
@@ -231,7 +243,7 @@ static void send_kept(hmq_engine *e, connection *c) {
         awaited entry;
         memcpy(&entry, hmq_bytes_at(&c->later), sizeof entry);
         entry.alone = is_suspect(&entry);
-        if (entry.alone && (c->under_way > 0 || e->suspect_under_way)) return;
+        if (entry.alone && (c->under_way > 0 || e->suspect_under_way)) return; /* law 4 */
         memcpy(hmq_bytes_at(&e->log) + e->log.len, hmq_bytes_at(&c->later) + sizeof entry, entry.len);
         hmq_log_add(e, &entry);
         c->under_way++;
@@ -245,8 +257,17 @@ static void send_kept(hmq_engine *e, connection *c) {
     c->publishes.most = 0;
 }
 
+/* The commands of the connection in the log.  O(log). */
+static inline size_t count_under_way(const hmq_engine *e, const connection *c) {
+    size_t count = 0;
+    for (size_t i = 0; i < hmq_log_count(e); i++)
+        count += entry_at(e, i)->conn == c->handle && entry_at(e, i)->kind <= COMMAND_COMPLETE;
+    return count;
+}
+
 void hmq_log_send_again(hmq_engine *e, connection *c) {
     if (!e->up || c->under_way > 0) return;
+    hmq_assert(count_under_way(e, c) == 0); /* law 1 */
     if (keeps_anything(c)) { /* and so `outstanding` of them, two or more in a frame */
         size_t most = c->again.len + c->later.len + (size_t)c->outstanding / 2 * FRAME_BYTES;
         bool fits = hmq_log_room(e, most) != NULL &&

@@ -111,6 +111,7 @@ static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slic
 /* A publish, the place of a denied one, or a completion. */
 static void client_replied(hmq_engine *e, connection *c, const awaited *entry, const hmq_resp_item *reply) {
     bool refusal = reply->type == '-';
+    hmq_assert(c->under_way > 0);
     c->under_way--;
     c->under_way_bytes -= entry->len;
     if (refusal && hmq_session_is_gone(reply->text)) {
@@ -255,6 +256,7 @@ static bool head_replied(hmq_engine *e, const hmq_resp_item *item, hmq_slice rep
     if (entry.kind == COMMAND_FETCH) fetch_done(e, entry.token);
     if (entry.alone) hmq_log_suspect_done(e);
     if (is_open && hmq_log_goes_on(c)) hmq_engine_wants_time(e, c);
+    hmq_assert(entry.kind != COMMAND_ACK || entry.packet_id <= e->acking);
     if (entry.kind == COMMAND_ACK) e->acking -= entry.packet_id;
     hmq_log_drop_head(e);
     return true;
@@ -278,6 +280,7 @@ static void take_back(hmq_engine *e) {
     connection *c = hmq_engine_find(e, hmq_log_head(e)->conn);
     e->count.replies_received++;
     if (c != NULL && c->phase == PHASE_OPEN) {
+        hmq_assert(c->under_way > 0);
         c->under_way--;
         c->under_way_bytes -= hmq_log_head(e)->len;
         if (!hmq_log_keep_head(e, c, false)) hmq_engine_no_memory(e, c);

@@ -1,6 +1,7 @@
 /* ids.c - ids, and the marks that lead from a time to a sequence number.  Pure arithmetic. */
 #include "history/ids.h"
 
+#include "base/assert.h"
 #include "base/little_endian.h"
 
 #define ID_MAX ((uint64_t)HMQ_ID_MAX)
@@ -9,6 +10,7 @@ bool hmq_message_id_next(hmq_message_id last, uint64_t now_us, hmq_message_id *n
     uint64_t time_us = now_us > last.time_us ? now_us : last.time_us + 1;
     if (time_us > ID_MAX || last.time_us >= ID_MAX || last.sequence >= ID_MAX) return false;
     *next = (hmq_message_id){time_us, last.sequence + 1};
+    hmq_assert(next->time_us > last.time_us && next->sequence > last.sequence); /* invariant 1 */
     return true;
 }
 

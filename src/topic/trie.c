@@ -20,6 +20,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/buckets.h"
 #include "base/hash.h"
 #include "topic/pairs.h"
@@ -390,6 +391,7 @@ hmq_trie_result hmq_trie_remove(hmq_trie *trie, const char *filter, size_t len, 
     bool in_hash = depth < l.count;
     hmq_pairs *pairs = in_hash ? n->hash : &n->pairs;
     if (!pairs || hmq_pairs_remove(&trie->memory, pairs, subscriber) != HMQ_TRIE_REMOVED) return HMQ_TRIE_UNCHANGED;
+    hmq_assert(trie->pair_count > 0);
     trie->pair_count--;
     if (in_hash && pairs->count == 0) hash_free(trie, n);
     prune(trie, &l, path, depth);

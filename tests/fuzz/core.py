@@ -23,7 +23,7 @@ REPOSITORY = HERE.parents[1]
 CORPUS = HERE / "corpus" / "core.txt"
 BUILD = REPOSITORY / "build" / "fuzz"
 SANITIZE = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
-PLAIN = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-g", f"-I{REPOSITORY / 'src'}")
+PLAIN = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-g", "-DHMQ_ASSERT", f"-I{REPOSITORY / 'src'}")
 TARGETS = 18  # of core_targets.c: the first byte of an input names one
 SECONDS_BEYOND = 60.0  # for the end of a run, beyond the time that was asked for
 # The smallest input of each target's kind, for a corpus that is lost.

@@ -1,11 +1,10 @@
-/* module.c - loads the module: finds the API, starts every part, says what is on. */
+/* module.c - loads the module: finds the API, starts every part, logs what is on.  Refuses to be unloaded. */
 #include <string.h>
 
+#include "server/push.h"
 #include "server/replication.h"
 #include "server/slots.h"
 #include "server/state.h"
-#include "server/timers.h"
-#include "server/turns.h"
 #include "index/channels.h"
 #include "index/filters.h"
 #include "index/index.h"
@@ -17,9 +16,7 @@
 #include "queue/totals.h"
 #include "history/kind.h"
 #include "history/live.h"
-#include "history/ticks.h"
 #include "routing/fan_out.h"
-#include "routing/push_budget.h"
 #include "routing/retained_cursors.h"
 #include "routing/share_replay_keys.h"
 #include "session/life.h"
@@ -28,11 +25,11 @@
 #include "channel/drain.h"
 #include "channel/handoff.h"
 #include "channel/intercept.h"
-#include "channel/pattern_walk.h"
 #include "channel/store.h"
 #include "commands.h"
 #include "config.h"
 #include "due.h"
+#include "end_of_turn.h"
 #include "info.h"
 
 #define OLDEST_SERVER 0x070000
@@ -59,10 +56,10 @@ static void find_capabilities(server_ctx *ctx) {
     can.set_many = knows_command(ctx, "MSETEX");
 }
 
-/* Valkey from 9.0 on moves slots only if every module says that it can cope: all that the indexes know comes from
- * keys and their notifications, so they follow. */
+/* From 9.0 on, Valkey moves slots only if every module declares that it copes.  The indexes do: all that they know comes
+ * from keys and their notifications. */
 static void set_options(server_ctx *ctx) {
-    /* index_notify signals what really changed; a replica may serve while it loads (index/events.c). */
+    /* index_notify signals real changes only; a replica may serve while it loads (index/events.c). */
     int options = SERVER_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED | SERVER_OPTION_HANDLE_REPL_ASYNC_LOAD;
     if (can.valkey) options |= SERVER_OPTION_VALKEY_ATOMIC_SLOT_MIGRATION;
     sv.SetModuleOptions(ctx, options);
@@ -77,49 +74,26 @@ static bool holds_keys(server_ctx *ctx) {
     return found;
 }
 
-static bool shutting_down;
-
-static void on_shutdown(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)event, (void)sub, (void)data;
-    shutting_down = true;
-    timers_stop(ctx);
-    turns_wanted();
-}
-
 static void on_swap(void) {
     drain_forget_all();
     queue_forget_hints();
 }
 
-/* What the index is made of, in the order in which a key is looked at and a check tells. */
+/* What the index is made of, in the order in which a key is looked at, and in which HOLDMQ.CHECK reports. */
 static const index_kind *const kinds[] = {
-    &index_filters_kind,  &index_sessions_kind, &session_facts_kind, &retained_cursors_kind,
-    &fan_outs_kind,       &history_kind,        &share_replays_kind, &owners_kind,
-    &index_retained_kind, &index_channels_kind, &queues_kind,        NULL,
+    &index_filters_kind,
+    &index_sessions_kind,
+    &session_facts_kind,
+    &retained_cursors_kind,
+    &fan_outs_kind,
+    &history_kind,
+    &share_replays_kind,
+    &owners_kind,
+    &index_retained_kind,
+    &index_channels_kind,
+    &queues_kind,
+    NULL,
 };
-
-/* The end of a turn of the event loop, before replies are written. */
-static void on_end_of_turn(server_ctx *ctx) {
-    if (!shutting_down) timers_resume(ctx);
-    index_before_sleep();
-    if (handoff_pending()) handoff_before_sleep();
-    push_budget_before_sleep();
-    drain_before_sleep();
-    retained_cursors_before_sleep();
-    fan_out_before_sleep();
-    walk_before_sleep();
-    store_before_sleep();
-    slots_before_sleep();
-    sweep_before_sleep();
-    history_before_sleep();
-    history_ticks_before_sleep(ctx);
-}
-
-/* Is there something to do at the end of later turns?  (On a node of a cluster there always may be.) */
-static bool has_more(void) {
-    return can.cluster || handoff_pending() || drain_any() || walk_any() || retained_cursors_any_due() ||
-           fan_out_any_due() || sweep_any() || store_any_claimed() || (timers_are_stopped() && !shutting_down);
-}
 
 static void log_mode(server_ctx *ctx) {
     sv.Log(ctx, "notice", "holdmq %d.%d.%d: interception %s, %zu policy rules, hand-off to %s, server %s",
@@ -157,20 +131,20 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     slots_start(ctx);
     due_start(ctx);
     queue_totals_start(ctx);
-    turns_start(on_end_of_turn, has_more);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);
+    end_of_turn_start(ctx);
     info_start(ctx);
     if (!intercept_start(ctx)) return refuse(ctx, "the server refused the command filter", "");
     log_mode(ctx);
     return SERVER_OK;
 }
 
-/* The server would call into unmapped code from the filter, notifications and events.  A MODULE UNLOAD gets here only
- * because channel/intercept.c stops the timers before it: else the server names them as the reason, and they never end. */
+/* The server would call into unmapped code from the command filter, notifications and events.  A MODULE UNLOAD gets here
+ * only because channel/intercept.c stops the timers before it.  Otherwise the server would refuse it because of timers,
+ * which never end. */
 __attribute__((visibility("default"))) int RedisModule_OnUnload(server_ctx *ctx);
 
 int RedisModule_OnUnload(server_ctx *ctx) {
-    if (shutting_down) return SERVER_OK; /* some servers unload their modules on the way out */
+    if (end_of_turn_is_last()) return SERVER_OK; /* some servers unload their modules on the way out */
     sv.Log(ctx, "warning",
            "holdmq cannot be unloaded: set holdmq.intercept to no to switch it off, or restart the server without it");
     return SERVER_ERR;

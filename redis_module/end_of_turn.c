@@ -1,0 +1,59 @@
+/* end_of_turn.c - calls whoever has work at the end of a turn, in their order. */
+#include "end_of_turn.h"
+
+#include "server/slots.h"
+#include "server/timers.h"
+#include "server/turns.h"
+#include "index/index.h"
+#include "queue/sweep.h"
+#include "history/live.h"
+#include "history/ticks.h"
+#include "routing/fan_out.h"
+#include "routing/push_budget.h"
+#include "routing/retained_cursors.h"
+#include "channel/drain.h"
+#include "channel/handoff.h"
+#include "channel/pattern_walk.h"
+#include "channel/store.h"
+
+static bool shutting_down;
+
+static void on_shutdown(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
+    (void)event, (void)sub, (void)data;
+    shutting_down = true;
+    timers_stop(ctx);
+    turns_wanted();
+}
+
+/* Before replies are written.  The index comes first: the others read it. */
+static void on_end_of_turn(server_ctx *ctx) {
+    if (!shutting_down) timers_resume(ctx);
+    index_before_sleep();
+    if (handoff_pending()) handoff_before_sleep();
+    push_budget_before_sleep();
+    drain_before_sleep();
+    retained_cursors_before_sleep();
+    fan_out_before_sleep();
+    walk_before_sleep();
+    store_before_sleep();
+    slots_before_sleep();
+    sweep_before_sleep();
+    history_before_sleep();
+    history_ticks_before_sleep(ctx);
+}
+
+/* Is there something to do at the end of later turns?  On a node of a cluster there always may be. */
+static bool has_more(void) {
+    return can.cluster || handoff_pending() || drain_any() || walk_any() || retained_cursors_any_due() || fan_out_any_due() ||
+           sweep_any() ||
+           store_any_claimed() || (timers_are_stopped() && !shutting_down);
+}
+
+void end_of_turn_start(server_ctx *ctx) {
+    turns_start(on_end_of_turn, has_more);
+    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SHUTDOWN, 1}, on_shutdown);
+}
+
+bool end_of_turn_is_last(void) {
+    return shutting_down;
+}

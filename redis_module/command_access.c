@@ -9,6 +9,7 @@
 #include "topic/topic.h"
 #include "server/access.h"
 #include "server/errors.h"
+#include "server/session_keys.h"
 #include "index/check.h"
 #include "index/index.h"
 #include "history/check.h"
@@ -218,13 +219,9 @@ static bool judge_replays(judged *j, int at) {
 }
 
 static bool judge_session_of(judged *j, hmq_slice client) {
-    size_t capacity = client.len * 3 + 2;
-    char *text = sv.Alloc(capacity);
-    size_t len = hmq_session_key_encode((const char *)client.data, client.len, text, capacity);
-    server_string *key = sv.CreateString(NULL, text, len);
-    bool may = len == 0 || may_use_key(j, key, READ_AND_WRITE);
+    server_string *key = session_key_of(client);
+    bool may = slice_of(key).len == 0 || may_use_key(j, key, READ_AND_WRITE);
     sv.FreeString(NULL, key);
-    sv.Free(text);
     return may;
 }
 

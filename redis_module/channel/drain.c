@@ -60,7 +60,7 @@ static size_t count_fitting(server_string *channel, size_t room, size_t overhead
 
 /* ---- giving ------------------------------------------------------------------------------------------------ */
 
-static void give(void *context, server_string *message) {
+static void push_held(void *context, server_string *message) {
     drain *d = context;
     push(&d->to, d->channel, message);
 }
@@ -83,13 +83,13 @@ static size_t fitting(const drain *d) {
 }
 
 /* One slice.  True if there is nothing more to give. */
-static bool give_slice(drain *d) {
+static bool push_slice(drain *d) {
     size_t length = list_length(d->channel);
     if (length == 0) return true;
     size_t count = fitting(d);
     if (count == 0) return false;
     if (d->left > 0) {
-        size_t got = store_take(detached, d->channel, count < d->left ? count : d->left, give, d);
+        size_t got = store_take(detached, d->channel, count < d->left ? count : d->left, push_held, d);
         d->left = got < d->left ? d->left - got : 0;
     } else {
         store_take(detached, d->channel, count, publish, d);
@@ -170,7 +170,7 @@ void drain_begin(const receiver *to, int db, server_string *channel) {
                  .moved_ms = sv.Milliseconds()};
     if (to->pattern != NULL) d->to.pattern = sv.HoldString(NULL, to->pattern);
     bool done = d->left == 0 || drain_count >= MOST_DRAINS;
-    if (!done && !sv.AvoidReplicaTraffic()) done = give_slice(d);
+    if (!done && !sv.AvoidReplicaTraffic()) done = push_slice(d);
     if (done) {
         drain_free(d);
         return;
@@ -217,7 +217,7 @@ void drain_before_sleep(void) {
         drain *d = *at;
         sv.SelectDb(detached, d->db);
         size_t before = list_length(d->channel);
-        bool gone = is_gone(d), done = gone || give_slice(d);
+        bool gone = is_gone(d), done = gone || push_slice(d);
         if (list_length(d->channel) != before) gave = true, d->moved_ms = sv.Milliseconds();
         if (done)
             finish(at, gone);

@@ -12,7 +12,7 @@
 #include "index/channels.h"
 #include "session/owner.h"
 #include "channel/facts.h"
-#include "channel/give.h"
+#include "channel/hand_over.h"
 #include "channel/leave.h"
 #include "channel/pattern_walk.h"
 
@@ -233,7 +233,7 @@ static void serve(note *n, int db) {
     }
     if (n->kind != PUSH_PATTERN && n->count > MOST_AT_ONCE) walk_begin_names(&to, db, n->names, n->count);
     for (size_t i = 0; i < n->count && n->kind != PUSH_PATTERN && n->count <= MOST_AT_ONCE; i++)
-        give_channel(&to, n->names[i]);
+        hand_over_channel(&to, n->names[i]);
     sv.SelectDb(detached, 0);
     walk_go_on();
     remember_heard(n);
@@ -256,7 +256,7 @@ static bool serve_unknown(note *n) {
     for (size_t i = 0; i < n->count && n->kind != PUSH_PATTERN; i++) {
         if (!keeps_any(slice_of(n->names[i])) || pattern_count() != 0) continue;
         if (push_channel_subscribers(n->kind, n->names[i]) != 1) continue;
-        give_channel(&to, n->names[i]);
+        hand_over_channel(&to, n->names[i]);
         served = true;
     }
     walk_go_on();

@@ -10,7 +10,7 @@
 #include "server/name_set.h"
 #include "index/channels.h"
 #include "channel/facts.h"
-#include "channel/give.h"
+#include "channel/hand_over.h"
 
 #define NAMES_PER_LOOK 64  /* of one walk, before the next has its turn */
 #define FIRST_NS 2000000   /* of the commands of one turn of the event loop that subscribe, for all walks together */
@@ -187,7 +187,7 @@ static size_t look(const walk *w, server_string **names) {
     return count;
 }
 
-static bool is_given(const walk *w, const server_string *channel) {
+static bool is_handed_over(const walk *w, const server_string *channel) {
     hmq_slice name = slice_of(channel);
     int missing = 1;
     if (w->given != NULL) sv.DictGetC(w->given, name.data, name.len, &missing);
@@ -232,7 +232,7 @@ static progress step(walk *w) {
     }
     size_t count = look(w, names), done = 0;
     while (done < count && (used < room || done == 0)) {
-        if (concerns(w, names[done]) && !is_given(w, names[done])) used += give_channel(&w->to, names[done]);
+        if (concerns(w, names[done]) && !is_handed_over(w, names[done])) used += hand_over_channel(&w->to, names[done]);
         set_cursor(w, names[done++]);
     }
     for (size_t i = done; i < count; i++) sv.FreeString(NULL, names[i]);
@@ -318,13 +318,14 @@ typedef struct coming {
     bool sharded;
 } coming;
 
-static void give_ahead(walk *w, const void *data) {
+static void hand_over_ahead(walk *w, const void *data) {
     const coming *c = data;
     hmq_slice name = slice_of(c->channel);
-    if (w->over || (w->to.kind == PUSH_SHARD) != c->sharded || !concerns(w, c->channel) || is_given(w, c->channel))
+    if (w->over || (w->to.kind == PUSH_SHARD) != c->sharded || !concerns(w, c->channel) ||
+        is_handed_over(w, c->channel))
         return;
     sv.SelectDb(detached, w->db);
-    if (!has_passed(w, name)) give_channel(&w->to, c->channel);
+    if (!has_passed(w, name)) hand_over_channel(&w->to, c->channel);
     note_given(w, name);
 }
 
@@ -341,7 +342,7 @@ void walk_before_publish(server_string *channel, bool sharded) {
     coming c = {channel, sharded};
     bool is_unit = filter_unit_begin();
     walking = true;
-    each_walk(give_ahead, &c);
+    each_walk(hand_over_ahead, &c);
     sv.SelectDb(detached, 0);
     walking = false;
     if (is_unit) filter_unit_end();

@@ -64,7 +64,7 @@ static bool epoch_may_begin(append *a) {
 
 static bool choose_epoch(append *a) {
     const history_shard *s = &a->live->state;
-    if (!hmq_message_id_next(s->last, history_now_us(), &a->id)) return fail(a, "no id is left");
+    if (!hmq_message_id_next(s->last, clock_us(), &a->id)) return fail(a, "no id is left");
     a->new_epoch = !s->exists || s->writer != history_writer() || epoch_is_full(s, a->id);
     return !a->new_epoch || epoch_may_begin(a);
 }
@@ -244,8 +244,8 @@ static bool takes_number(server_ctx *ctx, server_string *name, uint64_t sequence
         id.data = (const uint8_t *)sv.CallReplyStringPtr(value, &id.len);
         const uint8_t *dash = id.data == NULL ? NULL : memchr(id.data, '-', id.len);
         uint64_t last;
-        takes = dash != NULL && history_numbers((hmq_slice){id.data, (size_t)(dash - id.data)}, &last, 1) &&
-                last < sequence;
+        takes =
+            dash != NULL && numbers_read((hmq_slice){id.data, (size_t)(dash - id.data)}, &last, 1) && last < sequence;
     }
     if (reply != NULL) sv.FreeCallReply(reply);
     return takes;
@@ -284,7 +284,7 @@ static outcome try_all(append *a, const hmq_record *records, size_t count) {
     if (result != KEPT) return result;
     if (!begin_flush(a)) return REFUSED;
     for (size_t i = 0; i < count; i++) { /* nothing of this can fail any more */
-        if (i > 0) hmq_message_id_next(a->live->state.last, history_now_us(), &a->id);
+        if (i > 0) hmq_message_id_next(a->live->state.last, clock_us(), &a->id);
         if (!find_place(a, &records[i]) || !open_log(a) || !write_all(a)) return REFUSED;
         end_one(a);
         if (a->flushes) history_flush_end();

@@ -63,17 +63,17 @@ int history_append_command(server_ctx *ctx, server_string **argv, int argc) {
                          .topic = slice_of(argv[2]),
                          .payload = slice_of(argv[3])};
     history_producer by = {0};
-    long long said = -1;
+    long long requested_shard = -1;
     hmq_topic_error error = hmq_topic_check_name((const char *)record.topic.data, record.topic.len);
     if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[2], error);
-    if (!parse_append(&a, &record, &by, &said)) return SERVER_OK;
+    if (!parse_append(&a, &record, &by, &requested_shard)) return SERVER_OK;
     if (history_stores_of_topic(index_of(ctx)->histories, record.topic) != store)
         return reply_error(ctx, ERROR_TOPIC_OF_OTHER_STORE, shown(argv[1]), shown(argv[2]));
     history_place place = {0};
-    if (by.id != NULL || can.cluster || said >= 0)
+    if (by.id != NULL || can.cluster || requested_shard >= 0)
         place.shard = hmq_index_shard(&store->seed, (const char *)record.topic.data, record.topic.len, store->spread);
-    if (said >= 0 && said != place.shard)
-        return reply_error(ctx, ERROR_TOPIC_OF_OTHER_SHARD, said, shown(argv[2]), place.shard);
+    if (requested_shard >= 0 && requested_shard != place.shard)
+        return reply_error(ctx, ERROR_TOPIC_OF_OTHER_SHARD, requested_shard, shown(argv[2]), place.shard);
     if (!history_check_here(ctx, store, place.shard)) return SERVER_OK;
     history_verdict known = by.id == NULL ? HISTORY_NEW : history_producer_judge(ctx, store, &by, &place);
     if (known == HISTORY_REFUSED) return SERVER_OK;

@@ -58,7 +58,7 @@ static bool take_cursor(args *a, history_check_place *at) {
     hmq_slice given = slice_of(cursor);
     bool right = given.len <= sizeof text;
     for (size_t i = 0; right && i < given.len; i++) text[i] = (char)(given.data[i] == '-' ? ' ' : given.data[i]);
-    right = right && history_numbers((hmq_slice){(const uint8_t *)text, given.len}, n, CURSOR_NUMBERS) && n[0] > 0;
+    right = right && numbers_read((hmq_slice){(const uint8_t *)text, given.len}, n, CURSOR_NUMBERS) && n[0] > 0;
     if (!right)
         reply_error(a->ctx, ERROR_CURSOR_INVALID, "is invalid; expected the unchanged cursor of a HISTORY.CHECK reply");
     *at = (history_check_place){.epoch = n[0],

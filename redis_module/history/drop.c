@@ -31,7 +31,7 @@ static struct {
 bool history_slice_left(history_slice *slice) {
     if (slice->keys <= 0) return false;
     bool asks = slice->until_us > 0 && slice->keys % KEYS_BETWEEN_CLOCKS == 0;
-    if (asks && history_monotonic_us() >= slice->until_us) slice->keys = 1;
+    if (asks && monotonic_us() >= slice->until_us) slice->keys = 1;
     slice->keys--;
     return slice->keys > 0;
 }

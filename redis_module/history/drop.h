@@ -20,7 +20,7 @@
 /* What may be done before others are served. */
 typedef struct history_slice {
     long keys;         /* to be looked for */
-    uint64_t until_us; /* history_monotonic_us; 0: no bound */
+    uint64_t until_us; /* monotonic_us(); 0: no bound */
 } history_slice;
 
 /* Is some of the slice left?  Asks the clock now and then. */

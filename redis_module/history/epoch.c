@@ -15,7 +15,7 @@
 
 static bool take_epoch(const server_string *value, history_epoch *found) {
     uint64_t n[4];
-    if (!history_numbers(slice_of(value), n, 4) || n[0] < 1 || n[0] > INT32_MAX || n[2] < 1) return false;
+    if (!numbers_read(slice_of(value), n, 4) || n[0] < 1 || n[0] > INT32_MAX || n[2] < 1) return false;
     *found = (history_epoch){found->epoch, (uint32_t)n[0], n[1], n[2], n[3]};
     return true;
 }

@@ -21,7 +21,7 @@ history_hold history_hold_parse(const server_string *value) {
         text.data += sizeof lost - 1;
         text.len -= sizeof lost - 1;
     }
-    if (!history_numbers(text, &hold.sequence, 1)) return (history_hold){false, 0};
+    if (!numbers_read(text, &hold.sequence, 1)) return (history_hold){false, 0};
     return hold;
 }
 

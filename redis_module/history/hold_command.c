@@ -20,7 +20,7 @@ typedef struct holding {
     struct {
         history_shard state;
         bool here;       /* of this node; else nothing else is set */
-        bool held, said; /* has a watermark; one is given now */
+        bool is_held, is_named; /* has a watermark; one is given now */
         uint64_t sequence; /* that it is to have */
     } shards[HISTORY_SHARDS_MAX];
 } holding;
@@ -45,7 +45,7 @@ static bool read_hold(holding *h, unsigned shard, bool releases) {
         reply_error(h->ctx, ERROR_READERS_COUNT, shard, HISTORY_READERS_MAX);
         right = false;
     }
-    h->shards[shard].held = value != NULL;
+    h->shards[shard].is_held = value != NULL;
     h->shards[shard].sequence = hold.sequence;
     if (value != NULL) sv.FreeString(NULL, value);
     if (hash != NULL) sv.CloseKey(hash);
@@ -80,14 +80,14 @@ static bool take_pair(args *a, holding *h) {
         return false;
     uint64_t last = h->shards[shard].state.last.sequence, to = (uint64_t)sequence;
     uint64_t before = h->shards[shard].sequence < last ? h->shards[shard].sequence : last;
-    if (h->shards[shard].said) {
+    if (h->shards[shard].is_named) {
         reply_error(a->ctx, ERROR_SHARD_REPEATED, shard);
     } else if (to > last) {
         reply_error(a->ctx, ERROR_SEQUENCE_HIGH, shard, sequence, last);
-    } else if (h->shards[shard].held && to < before) {
+    } else if (h->shards[shard].is_held && to < before) {
         reply_error(a->ctx, ERROR_SEQUENCE_LOW, shard, sequence, before);
     } else {
-        h->shards[shard].said = true;
+        h->shards[shard].is_named = true;
         h->shards[shard].sequence = to;
         return true;
     }
@@ -98,12 +98,12 @@ static bool take_pair(args *a, holding *h) {
 static bool create(holding *h) {
     for (unsigned shard = 0; shard < h->store->shards; shard++) {
         uint64_t first;
-        if (!h->shards[shard].here || h->shards[shard].held) continue;
+        if (!h->shards[shard].here || h->shards[shard].is_held) continue;
         if (!history_kept(h->ctx, &h->shards[shard].state, &first)) {
             reply_error(h->ctx, ERROR_HISTORY_FOREIGN, shown_slice(h->store->name), shard);
             return false;
         }
-        h->shards[shard].said = true;
+        h->shards[shard].is_named = true;
         h->shards[shard].sequence = first - 1;
     }
     return true;
@@ -125,8 +125,8 @@ static void set(holding *h) {
     long count = 0;
     sv.ReplyWithMap(h->ctx, SERVER_POSTPONED_LEN);
     for (unsigned shard = 0; shard < h->store->shards; shard++) {
-        if (h->shards[shard].said) write_hold(h, shard);
-        if (!h->shards[shard].said && !h->shards[shard].held) continue;
+        if (h->shards[shard].is_named) write_hold(h, shard);
+        if (!h->shards[shard].is_named && !h->shards[shard].is_held) continue;
         sv.ReplyWithLongLong(h->ctx, shard);
         sv.ReplyWithLongLong(h->ctx, (long long)h->shards[shard].sequence);
         count++;
@@ -138,7 +138,7 @@ static void set(holding *h) {
 
 static void release(holding *h) {
     for (unsigned shard = 0; shard < h->store->shards; shard++) {
-        if (!h->shards[shard].held) continue;
+        if (!h->shards[shard].is_held) continue;
         server_string *name = history_holds_key(&h->shards[shard].state);
         server_key *hash = sv.OpenKey(h->ctx, name, SERVER_READ | SERVER_WRITE);
         sv.HashSet(hash, SERVER_HASH_NONE, h->reader, SERVER_HASH_DELETE, NULL);

@@ -178,7 +178,7 @@ int history_info_command(server_ctx *ctx, server_string **argv, int argc) {
     if (store == NULL) return SERVER_OK;
     unsigned count, known = 0;
     if (!take_shards(&a, store, facts, &count)) return SERVER_OK;
-    uint64_t now_us = history_now_us();
+    uint64_t now_us = clock_us();
     uint32_t generation = 1;
     for (; known < count && take_facts(ctx, &facts[known], now_us); known++) {
         facts[known].holds = NULL;
@@ -207,7 +207,7 @@ int history_seq_command(server_ctx *ctx, server_string **argv, int argc) {
     if (store == NULL || !history_take_shard(&a, store, &state) || !args_number(&a, "the time", 0, MAX_MS, &ms))
         return SERVER_OK;
     if (!history_sequence_at(ctx, &state, (uint64_t)ms * 1000, &sequence) ||
-        !history_visible(ctx, &state, history_now_us(), sequence, &visible))
+        !history_visible(ctx, &state, clock_us(), sequence, &visible))
         return reply_corrupt(ctx, &state);
     return sv.ReplyWithLongLong(ctx, (long long)(visible > sequence ? visible : sequence));
 }

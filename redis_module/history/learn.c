@@ -63,7 +63,7 @@ static void read_next(server_ctx *ctx, const history_store *store, history_learn
     unsigned window = learning->window++;
     if (!history_is_here(ctx, store, learning->shard) ||
         !history_shard_read(ctx, store, learning->shard, &state, false) || !state.exists ||
-        !history_visible(ctx, &state, history_now_us(), 0, &first) || first > state.last.sequence) {
+        !history_visible(ctx, &state, clock_us(), 0, &first) || first > state.last.sequence) {
         learning->window = learning->windows;
         return;
     }

@@ -233,7 +233,7 @@ static bool take_name(hmq_slice key, hmq_slice *store, unsigned *shard) {
     uint64_t number;
     if (memcmp(end + 1, SUFFIX, n) != 0) return false;
     if (rest.len > 0 && (rest.len < 2 || rest.data[0] != '_' || rest.data[1] < '0' || rest.data[1] > '9')) return false;
-    if (!history_numbers((hmq_slice){slash + 1, (size_t)(end - slash) - 1}, &number, 1)) return false;
+    if (!numbers_read((hmq_slice){slash + 1, (size_t)(end - slash) - 1}, &number, 1)) return false;
     *store = (hmq_slice){key.data + 1, (size_t)(slash - key.data) - 1};
     *shard = number < HISTORY_SHARDS_MAX ? (unsigned)number : HISTORY_SHARDS_MAX;
     return true;

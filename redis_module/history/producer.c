@@ -21,7 +21,7 @@ bool history_producer_parse(args *a, history_producer *by) {
 static history_verdict judge_line(server_ctx *ctx, const history_producer *by, const server_string *line,
                                   history_place *place) {
     uint64_t n[4], epoch = (uint64_t)by->epoch, chunk = (uint64_t)by->chunk;
-    if (!history_numbers(slice_of(line), n, 4)) {
+    if (!numbers_read(slice_of(line), n, 4)) {
         reply_error(ctx, ERROR_PRODUCER_STATE_CHANGED, shown(by->id));
         return HISTORY_REFUSED;
     }

@@ -192,7 +192,7 @@ static void reply_range(const range *r) {
 int history_range_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 5) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
-    range r = {.ctx = ctx, .now_us = history_now_us(), .count = DEFAULT_COUNT, .bytes = DEFAULT_BYTES};
+    range r = {.ctx = ctx, .now_us = clock_us(), .count = DEFAULT_COUNT, .bytes = DEFAULT_BYTES};
     if (!parse_range(&a, &r)) return SERVER_OK;
     history_columns_begin(&r.columns);
     if (read_range(&r)) {

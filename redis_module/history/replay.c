@@ -108,9 +108,9 @@ static void reply_corrupt(const replay *r, const hmq_cursor *cursor) {
 
 /* ---- reading the command ----------------------------------------------------------------------------------- */
 
-static bool take_from(args *a, replay *r, bool *said) {
+static bool take_from(args *a, replay *r, bool *has_start) {
     long long ms;
-    *said = true;
+    *has_start = true;
     if (args_take_word(a, "SEQ")) return args_number(a, "SEQ", 1, INT64_MAX, &r->from_sequence);
     if (args_take_word(a, "EARLIEST")) return true;
     if (!args_number(a, "FROM", 0, MAX_MS, &ms)) return false;
@@ -192,9 +192,9 @@ static bool take_cursors(args *a, replay *r, hmq_slice text, long long shard) {
     return true;
 }
 
-static bool begin_cursors(args *a, replay *r, server_string *cursor, bool from_said, long long shard) {
+static bool begin_cursors(args *a, replay *r, server_string *cursor, bool has_start, long long shard) {
     r->shards = shard >= 0 ? 1 : r->page.store->shards;
-    if (cursor != NULL && from_said) return bad_cursor(a, "is given with FROM or SEQ; expected one of them");
+    if (cursor != NULL && has_start) return bad_cursor(a, "is given with FROM or SEQ; expected one of them");
     if (cursor != NULL) return take_cursors(a, r, slice_of(cursor), shard);
     if (r->from_sequence > 0 && r->shards > 1) {
         reply_error(a->ctx, ERROR_SEQ_NEEDS_SHARD, shown_slice(r->page.store->name), r->page.store->shards);
@@ -211,7 +211,7 @@ static bool parse_replay(args *a, replay *r) {
     server_string *filter, *cursor = NULL;
     int store_at = 0, shard_at = 0;
     long long to_ms = -1, visits = 0, shard = -1;
-    bool from_said = false, right = true;
+    bool has_start = false, right = true;
     if (!args_string(a, "the topic filter", &filter)) return false;
     r->page.filter = slice_of(filter);
     hmq_topic_error error = hmq_topic_check_filter((const char *)r->page.filter.data, r->page.filter.len);
@@ -226,9 +226,9 @@ static bool parse_replay(args *a, replay *r) {
     }
     while (right && args_left(a)) {
         if (args_take_word(a, "FROM"))
-            right = take_from(a, r, &from_said);
+            right = take_from(a, r, &has_start);
         else if (args_take_word(a, "SEQ"))
-            right = from_said = args_number(a, "SEQ", 1, INT64_MAX, &r->from_sequence);
+            right = has_start = args_number(a, "SEQ", 1, INT64_MAX, &r->from_sequence);
         else if (args_take_word(a, "STORE"))
             right = take_place(a, "STORE", &store_at);
         else if (args_take_word(a, "TO"))
@@ -254,7 +254,7 @@ static bool parse_replay(args *a, replay *r) {
     if (!check_shard(a, r, shard)) return false;
     if (to_ms >= 0) r->page.to_us = (uint64_t)to_ms * 1000 + 999;
     history_page_allow(&r->page, visits, r->count);
-    return begin_cursors(a, r, cursor, from_said, shard);
+    return begin_cursors(a, r, cursor, has_start, shard);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------- */
@@ -325,7 +325,7 @@ int history_replay_command(server_ctx *ctx, server_string **argv, int argc) {
     args a = args_begin(ctx, argv, argc);
     replay r = {.count = DEFAULT_COUNT, .bytes = DEFAULT_BYTES};
     r.page = (history_page){
-        .ctx = ctx, .to_us = UINT64_MAX, .now_us = history_now_us(), .reply = true, .take = take_entry, .context = &r};
+        .ctx = ctx, .to_us = UINT64_MAX, .now_us = clock_us(), .reply = true, .take = take_entry, .context = &r};
     if (parse_replay(&a, &r)) run(&r);
     forget_entries();
     return SERVER_OK;

@@ -189,7 +189,7 @@ static bool retain_shards(server_ctx *ctx, const history_store *store, unsigned 
     l.store = store;
     l.first = first;
     l.end = end;
-    l.now_us = history_now_us();
+    l.now_us = clock_us();
     for (unsigned s = first; s < end; s++) {
         if (!read_state(&l, s, &l.states[s]))
             l.states[s] = (history_shard){.store = store, .shard = s}; /* others changed it: as if nothing was there */
@@ -233,7 +233,7 @@ static bool drop_removed(server_ctx *ctx, index_t *index, history_slice *slice) 
 typedef struct turn {
     server_string *after; /* key of the store that is done; NULL: none */
     uint64_t begun_us;
-    bool rests; /* until the next round */
+    bool is_resting; /* until the next round */
 } turn;
 
 static turn *turns;
@@ -254,21 +254,21 @@ static void set_after(turn *t, server_string *key) {
 }
 
 bool history_retain(server_ctx *ctx, index_t *index) {
-    uint64_t now_us = history_monotonic_us();
+    uint64_t now_us = monotonic_us();
     history_slice slice = {.keys = LONG_MAX, .until_us = now_us + SLICE_US};
     turn *t = turn_of(sv.GetSelectedDb(ctx));
     if (!drop_removed(ctx, index, &slice)) return true;
-    if (t->rests && now_us < t->begun_us + ROUND_US) return false;
-    if (t->rests) set_after(t, NULL);
+    if (t->is_resting && now_us < t->begun_us + ROUND_US) return false;
+    if (t->is_resting) set_after(t, NULL);
     if (t->after == NULL) t->begun_us = now_us;
-    t->rests = false;
+    t->is_resting = false;
     const history_store *store;
     hmq_slice none = {NULL, 0};
     while ((store = history_stores_after(index->histories, t->after == NULL ? none : slice_of(t->after))) != NULL) {
         if (!retain_store(ctx, store, &slice)) return true;
         set_after(t, store->key);
-        if (history_monotonic_us() >= slice.until_us) return true;
+        if (monotonic_us() >= slice.until_us) return true;
     }
-    t->rests = true;
+    t->is_resting = true;
     return false;
 }

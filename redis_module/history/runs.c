@@ -17,7 +17,7 @@ bool history_runs_read(const server_string *value, history_shard *state) {
     hmq_slice text = slice_of(value);
     size_t count = 1;
     for (size_t i = 0; i < text.len; i++) count += text.data[i] == ' ';
-    if (count % 2 != 0 || count / 2 > HISTORY_RUNS_MAX || !history_numbers(text, numbers, count)) return false;
+    if (count % 2 != 0 || count / 2 > HISTORY_RUNS_MAX || !numbers_read(text, numbers, count)) return false;
     for (size_t i = 0; i < count; i += 2) {
         uint64_t writer = numbers[i], first = numbers[i + 1], least = i == 0 ? 1 : numbers[i - 1];
         if (writer < 1 || writer > UINT32_MAX || first < least) return false;

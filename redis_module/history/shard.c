@@ -22,7 +22,7 @@ uint64_t history_writer(void) {
     static unsigned long long doubts;
     if (writer != 0 && doubts == replication_doubts()) return writer;
     doubts = replication_doubts();
-    if (getrandom(&writer, sizeof writer, 0) != (ssize_t)sizeof writer) writer += history_now_us();
+    if (getrandom(&writer, sizeof writer, 0) != (ssize_t)sizeof writer) writer += clock_us();
     writer &= INT64_MAX;
     return writer |= 1;
 }

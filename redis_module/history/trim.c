@@ -73,6 +73,6 @@ int history_trim_command(server_ctx *ctx, server_string **argv, int argc) {
         if (!history_drop_is_elsewhere(ctx, &state)) history_drop_epochs(ctx, &state, &slice);
         counters.history_trimmed += sequence - first + 1;
     }
-    history_visible(ctx, &state, history_now_us(), 0, &first);
+    history_visible(ctx, &state, clock_us(), 0, &first);
     return sv.ReplyWithLongLong(ctx, (long long)first);
 }

@@ -12,7 +12,7 @@ static bool loading_aside;
 typedef void (*tell_name)(index_t *index, hmq_slice name);
 /* The kinds' functions: many a key of the module's own is written for each message. */
 static tell_name *changed, *written;
-static size_t told_of_changed, told_of_written;
+static size_t changed_count, written_count;
 
 /* ---- keys -------------------------------------------------------------------------------------------------- */
 
@@ -60,7 +60,7 @@ static void on_key_event(server_ctx *ctx, int type, const char *event, server_st
     hmq_slice name = slice_of(key);
     if (type == SERVER_NOTIFY_EXPIRED) tell_queue_expired(db, name);
     index_t *index = index_at(db);
-    for (size_t i = 0; type != SERVER_NOTIFY_LIST && i < told_of_changed; i++) changed[i](index, name);
+    for (size_t i = 0; type != SERVER_NOTIFY_LIST && i < changed_count; i++) changed[i](index, name);
     if (type == SERVER_NOTIFY_HASH) {
         if (index_needs_look(name, false)) index_doubt(index, name);
     } else if (type == SERVER_NOTIFY_LIST) {
@@ -77,7 +77,7 @@ static void on_key_event(server_ctx *ctx, int type, const char *event, server_st
 /* The index knows already; what a kind remembers of the key beside it is in doubt. */
 static void on_own_write(server_ctx *ctx, server_string *key) {
     index_t *index = index_at(sv.GetSelectedDb(ctx));
-    for (size_t i = 0; i < told_of_written; i++) written[i](index, slice_of(key));
+    for (size_t i = 0; i < written_count; i++) written[i](index, slice_of(key));
 }
 
 /* ---- server events ----------------------------------------------------------------------------------------- */
@@ -121,20 +121,20 @@ static void on_async_load(server_ctx *ctx, server_event event, uint64_t sub, voi
     if (index_watched_by.swapped != NULL) index_watched_by.swapped();
 }
 
-static void note_told(const index_kind *const *kinds) {
+static void collect_listeners(const index_kind *const *kinds) {
     size_t count = 0;
     while (kinds[count] != NULL) count++;
     changed = sv.Calloc(count, sizeof *changed);
     written = sv.Calloc(count, sizeof *written);
     for (size_t i = 0; i < count; i++) {
-        if (kinds[i]->changed != NULL) changed[told_of_changed++] = kinds[i]->changed;
-        if (kinds[i]->written != NULL) written[told_of_written++] = kinds[i]->written;
+        if (kinds[i]->changed != NULL) changed[changed_count++] = kinds[i]->changed;
+        if (kinds[i]->written != NULL) written[written_count++] = kinds[i]->written;
     }
 }
 
 void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds) {
     index_register(kinds);
-    note_told(kinds);
+    collect_listeners(kinds);
     index_scan_new(populated);
     keyspace_start(ctx, (keyspace_listener){on_key_event, on_own_write});
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);

@@ -51,14 +51,14 @@ bool session_require_epoch(server_ctx *ctx, hmq_slice session, long long epoch) 
     return epoch == 0 || session_is_owner(ctx, session, epoch) || session_epoch_matches(ctx, session, epoch);
 }
 
-int session_reply_giving(server_ctx *ctx, hmq_slice session) {
+int session_reply_leaving(server_ctx *ctx, hmq_slice session) {
     return reply_error(ctx, ERROR_SESSION_LEAVING, shown_slice(session));
 }
 
 bool session_check_ending(server_ctx *ctx, hmq_slice session) {
     const session_entry *entry = session_index_find(index_of(ctx)->opened, session);
     if (entry == NULL || !entry->ending) return true;
-    session_reply_giving(ctx, session);
+    session_reply_leaving(ctx, session);
     return false;
 }
 

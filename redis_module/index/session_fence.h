@@ -16,7 +16,7 @@ bool session_epoch_matches(server_ctx *ctx, hmq_slice session, long long epoch);
 bool session_is_owner(server_ctx *ctx, hmq_slice session, long long epoch);
 
 /* Replies TRYAGAIN: what it was given through shares is on its way to others (routing/share_leave.h). */
-int session_reply_giving(server_ctx *ctx, hmq_slice session);
+int session_reply_leaving(server_ctx *ctx, hmq_slice session);
 /* False after replying that: it is ending (session/life.h), and whatever it were given would go with it. */
 bool session_check_ending(server_ctx *ctx, hmq_slice session);
 

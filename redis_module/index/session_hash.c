@@ -32,7 +32,7 @@ static void take_facts(server_key *key, session_facts *facts) {
     facts->round = take_number(round, QUEUE_MAX_SERIAL / HMQ_PACKET_ID_MAX - 1);
     facts->sent = take_number(sent, QUEUE_MAX_SERIAL);
     facts->expiring = take_number(expiring, QUEUE_MAX_SERIAL);
-    facts->gives = take_number(gives, QUEUE_MAX_SERIAL);
+    facts->gives_back_from = take_number(gives, QUEUE_MAX_SERIAL);
     facts->max_bytes = take_number(max_bytes, OVERFLOW_MAX_BYTES);
     facts->dropped = take_number(dropped, QUEUE_MAX_SERIAL);
     facts->has_overflow = policy != NULL && overflow_of(slice_of(policy), &own);
@@ -70,7 +70,7 @@ static bool session_facts_hold(server_ctx *ctx, const session_entry *entry) {
     return now.exists == entry->facts.exists && now.opened == entry->facts.opened && now.round == entry->facts.round &&
            now.sent == entry->facts.sent && now.expiring == entry->facts.expiring &&
            now.has_overflow == entry->facts.has_overflow && now.overflow == entry->facts.overflow &&
-           now.max_bytes == entry->facts.max_bytes && now.gives == entry->facts.gives &&
+           now.max_bytes == entry->facts.max_bytes && now.gives_back_from == entry->facts.gives_back_from &&
            now.dropped == entry->facts.dropped;
 }
 

@@ -22,7 +22,7 @@ typedef struct session_facts {
     uint64_t round;
     uint64_t sent;
     uint64_t expiring;
-    uint64_t gives; /* 0: nothing */
+    uint64_t gives_back_from; /* 0: nothing */
     bool has_overflow; /* these four: index/overflow.h */
     uint8_t overflow;
     uint64_t max_bytes; /* 0: the setting's */

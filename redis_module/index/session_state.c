@@ -31,7 +31,7 @@ static void take_state(server_key *key, session_state *state) {
     state->will_due_ms = number_in_field(key, "will_due", MAX_TIME_MS, 0);
     state->shares = number_in_field(key, "shares", 1, 0) == 1;
     state->window = number_in_field(key, "window", 65535, 0);
-    state->gives = number_in_field(key, "gives", QUEUE_MAX_SERIAL, 0) > 0;
+    state->gives_back = number_in_field(key, "gives", QUEUE_MAX_SERIAL, 0) > 0;
     state->ending = number_in_field(key, "ending", 1, 0) == 1;
     state->qos0_until = (uint64_t)number_in_field(key, "qos0_until", QUEUE_MAX_SERIAL, 0);
     state->owner_lease_s = number_in_field(key, "owner_lease", MAX_EXPIRY_S, 0);
@@ -68,7 +68,7 @@ bool session_state_read(server_ctx *ctx, hmq_slice session, session_state *state
 }
 
 long long session_state_due(const session_state *state) {
-    if (state->gives || state->ending) return 1; /* at once */
+    if (state->gives_back || state->ending) return 1; /* at once */
     if (state->ends_ms == 0) return 0;
     if (state->connected) return state->ends_ms - state->expiry_s * 1000; /* the lease is over */
     bool will_first = state->will_due_ms > 0 && state->will_due_ms < state->ends_ms;

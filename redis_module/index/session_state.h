@@ -16,19 +16,19 @@ typedef struct session_state {
     bool has_will;
     bool shares;  /* has, or had, a shared subscription */
     bool refuses; /* its policy may refuse messages (index/overflow.h) */
-    bool gives;   /* something of it goes to other members of its groups, some at a time (routing/share_leave.h) */
-    bool ending;  /* the same, and it is over (session/life.h) */
+    bool gives_back; /* something of it goes to other members of its groups, some at a time (routing/share_leave.h) */
+    bool ending; /* the same, and it is over (session/life.h) */
     long long epoch;
     long long expiry_s;
     long long lease_s;
-    long long ends_ms;       /* 0: with its keys */
-    long long will_due_ms;   /* 0: the connection stands, or there is no will */
-    long long window;        /* see routing/share.h */
-    uint64_t qos0_until;     /* see routing/qos0.h */
+    long long ends_ms; /* 0: with its keys */
+    long long will_due_ms; /* 0: the connection stands, or there is no will */
+    long long window; /* see routing/share.h */
+    uint64_t qos0_until; /* see routing/qos0.h */
     long long user_bytes, user_retained; /* bounds of its user (routing/quota.h): 0: none, -1: not said */
     long long owner_lease_s; /* of an owner that beats; 0: it did not when it opened the session */
     long long expire_ms; /* of the hash, SERVER_NO_EXPIRE if none */
-    server_string *owner;    /* NULL if none; freed by session_state_free */
+    server_string *owner; /* NULL if none; freed by session_state_free */
     server_string *identity; /* the same: to whom it belongs (session/identity.h) */
 } session_state;
 

@@ -302,9 +302,9 @@ void session_index_refresh(server_ctx *ctx, session_index *s, hmq_slice session)
     s->refusing += state.refuses;
     s->refusing -= entry->refuses;
     entry->refuses = state.refuses;
-    entry->gives = state.gives;
+    entry->gives_back = state.gives_back;
     entry->ending = state.ending;
-    if (!state.gives && !state.ending) entry->gave_up_to = 0;
+    if (!state.gives_back && !state.ending) entry->gave_up_to = 0;
     entry->connected = state.connected;
     entry->epoch = state.epoch;
     entry->shares = state.shares;
@@ -327,8 +327,8 @@ static bool same_entry(const session_entry *a, const session_entry *b) {
         (a->owner == NULL) == (b->owner == NULL) && (a->owner == NULL || same_name(a->owner, slice_of(b->owner->name)));
     return same_owner && usage_is_same(a->user, b->user) && a->user_bytes == b->user_bytes &&
            a->user_retained == b->user_retained && a->connected == b->connected && a->epoch == b->epoch &&
-           a->shares == b->shares && a->refuses == b->refuses && a->gives == b->gives && a->ending == b->ending &&
-           a->window == b->window && a->due_ms == b->due_ms && a->qos0_until == b->qos0_until;
+           a->shares == b->shares && a->refuses == b->refuses && a->gives_back == b->gives_back &&
+           a->ending == b->ending && a->window == b->window && a->due_ms == b->due_ms && a->qos0_until == b->qos0_until;
 }
 
 void session_index_compare(const session_index *kept, const session_index *rebuilt,

@@ -27,7 +27,7 @@ typedef struct session_entry {
     bool connected;
     bool shares;        /* has, or had, a shared subscription */
     bool refuses;       /* its policy may refuse messages (index/overflow.h) */
-    bool gives, ending; /* something of it goes to other members of its groups (routing/share_leave.h) */
+    bool gives_back, ending; /* something of it goes to other members of its groups (routing/share_leave.h) */
     uint64_t gave_up_to; /* ... it has come so far: no function of the hash */
     usage_user *user;   /* to whom it belongs (session/identity.h); NULL: nobody */
     long long user_bytes, user_retained; /* the bounds of that user that it tells: 0: none, -1: the settings' */

@@ -2,22 +2,13 @@
 #include "index/shares.h"
 
 #include "base/assert.h"
-#include "topic/session_key.h"
 #include "topic/topic.h"
+#include "server/session_keys.h"
 #include "index/filters.h"
 
 bool share_is(hmq_slice filter, hmq_slice *inner) {
     hmq_slice group;
     return hmq_topic_split_share((const char *)filter.data, filter.len, &group, inner);
-}
-
-server_string *share_key_of(hmq_slice filter) {
-    size_t capacity = filter.len * 3 + 2;
-    char *text = sv.Alloc(capacity);
-    size_t len = hmq_session_key_encode((const char *)filter.data, filter.len, text, capacity);
-    server_string *key = sv.CreateString(NULL, text, len);
-    sv.Free(text);
-    return key;
 }
 
 share *share_find(server_dict *shares, hmq_slice filter) {
@@ -28,7 +19,7 @@ static share *make(server_dict *shares, hmq_trie *trie, hmq_slice filter) {
     hmq_slice inner;
     share *s = sv.Calloc(1, sizeof *s);
     s->filter = sv.CreateString(NULL, (const char *)filter.data, filter.len);
-    s->key = share_key_of(filter);
+    s->key = session_key_of(filter);
     s->members = sv.CreateDict(NULL);
     s->waits = true; /* until somebody has looked */
     sv.DictSetC(shares, filter.data, filter.len, s);

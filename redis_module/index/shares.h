@@ -35,8 +35,6 @@ typedef struct share {
 
 /* Is it a filter of that kind, and which filter does it share? */
 bool share_is(hmq_slice filter, hmq_slice *inner);
-/* The session key of the queue of a group.  The caller frees it. */
-server_string *share_key_of(hmq_slice filter);
 
 share *share_find(server_dict *shares, hmq_slice filter);
 void share_join(server_dict *shares, hmq_trie *trie, hmq_slice filter, hmq_slice session_key,

@@ -117,16 +117,16 @@ void usage_compare(const usage *kept, const usage *rebuilt,
 /* ---- telling ----------------------------------------------------------------------------------------------- */
 
 /* Lines in the log, of all users together. */
-#define TOLD_MOST 10
-#define TOLD_EVERY_MS 10000
+#define LOGGED_MOST 10
+#define LOGGED_EVERY_MS 10000
 
-bool quota_may_tell(usage_user *user) {
+bool quota_may_log(usage_user *user) {
     static long long begun_ms;
-    static unsigned told;
+    static unsigned logged;
     long long now_ms = sv.Milliseconds();
-    if (user != NULL && user->told_ms > 0 && now_ms - user->told_ms < QUOTA_TOLD_EVERY_S * 1000LL) return false;
-    if (now_ms - begun_ms >= TOLD_EVERY_MS) begun_ms = now_ms, told = 0;
-    if (told++ >= TOLD_MOST) return false;
-    if (user != NULL) user->told_ms = now_ms;
+    if (user != NULL && user->logged_ms > 0 && now_ms - user->logged_ms < QUOTA_LOGGED_EVERY_S * 1000LL) return false;
+    if (now_ms - begun_ms >= LOGGED_EVERY_MS) begun_ms = now_ms, logged = 0;
+    if (logged++ >= LOGGED_MOST) return false;
+    if (user != NULL) user->logged_ms = now_ms;
     return true;
 }

@@ -33,7 +33,7 @@ typedef struct usage_user {
     size_t sessions, retained;
     usage_sum queued;
     usage_sum reserved;  /* what the publish that is judged now will add; the era is that of the judgement */
-    long long told_ms;   /* when the log had its name last */
+    long long logged_ms;   /* when the log had its name last */
 } usage_user;
 
 typedef struct usage {
@@ -83,8 +83,8 @@ void usage_compare(const usage *kept, const usage *rebuilt,
                    void (*differ)(void *context, const char *what, hmq_slice name), void *context);
 
 /* A name comes once in so many seconds. */
-#define QUOTA_TOLD_EVERY_S 60
+#define QUOTA_LOGGED_EVERY_S 60
 /* May the log have the user's name (NULL: another name) now? */
-bool quota_may_tell(usage_user *user);
+bool quota_may_log(usage_user *user);
 
 #endif

@@ -33,7 +33,7 @@
 /* Would the next `count` references be put into a list that is searched from its beginning for each of them?  That takes
  * 40 ns for each that is there: half of what a batch of a hundred costs.  When few come at a time it is asked each
  * SORTED_FROM serials only, because the server does not tell how it keeps a set. */
-static bool wants_tree(size_t length, uint64_t serial, size_t count) {
+static bool needs_tree(size_t length, uint64_t serial, size_t count) {
     bool asked = serial / SORTED_FROM != (serial + count) / SORTED_FROM;
     return asked && length + count >= SORTED_FROM && length < LISTED_MOST;
 }
@@ -257,7 +257,7 @@ static long long settle_expiry(queue *q, const session_facts *facts, long long n
 /* Stores the items one behind the other.  Returns how many: fewer only if no identifier was left. */
 static size_t store_items(queue *q, queue_item *items, size_t count, server_string **members, place *at) {
     size_t done = 0, bytes = 0;
-    bool tree = wants_tree(queue_length(q), at->serial, count);
+    bool tree = needs_tree(queue_length(q), at->serial, count);
     queue_words_begin();
     while (done < count && place_item(q, &items[done], at, &members[done])) {
         if (tree && done == 0) make_tree(q);

@@ -127,14 +127,14 @@ void queue_usage_full(queue *q, queue_cause cause) {
     counters.queue_bytes_full += !of_user;
     if (s.queue == NULL) return;
     hmq_slice who = s.user != NULL ? slice_of(s.user->name) : q->session;
-    if (!quota_may_tell(s.user)) return;
+    if (!quota_may_log(s.user)) return;
     sv.Log(q->ctx, "warning",
            "the queues of %s have %zu bytes, all of the database %zu: %s is reached, so the overflow policies of the "
            "sessions apply; logged at most once in %d s",
            shown_slice(who), s.user != NULL ? usage_bytes(&s.user->queued) : s.queue->bytes,
            usage_bytes(&s.all->queued),
            of_user ? "holdmq.max-queue-bytes-per-user, or its own limit," : "its share of holdmq.max-queue-bytes",
-           QUOTA_TOLD_EVERY_S);
+           QUOTA_LOGGED_EVERY_S);
 }
 
 /* ---- checking ---------------------------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@
 /* ---- dropping ---------------------------------------------------------------------------------------------- */
 
 /* False: the log has had many names already, and gets this one later. */
-static bool tell(queue *q, const session_facts *facts) {
+static bool log_once(queue *q, const session_facts *facts) {
     static long long begun_ms;
     static unsigned logged;
     long long now_ms = sv.Milliseconds();
@@ -31,9 +31,9 @@ static bool tell(queue *q, const session_facts *facts) {
 void overflow_note(queue *q, const session_facts *facts, size_t dropped) {
     queue_note *note = queue_note_make(q);
     long long now_ms = sv.Milliseconds();
-    if (note->saved != facts->dropped) note->dropped = 0, note->told = false, note->saved_ms = 0;
+    if (note->saved != facts->dropped) note->dropped = 0, note->is_logged = false, note->saved_ms = 0;
     note->saved = facts->dropped;
-    note->told = note->told || tell(q, facts);
+    note->is_logged = note->is_logged || log_once(q, facts);
     note->dropped += dropped;
     if (!facts->opened || now_ms - note->saved_ms < SAVE_EVERY_MS) return;
     note->saved_ms = now_ms;

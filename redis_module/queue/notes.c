@@ -117,7 +117,7 @@ void queue_note_removed(queue *q, size_t count, size_t bytes, size_t unknown) {
     note->unknown += unknown;
     note->is_counted = is_right;
     if (is_right && note->length > 0) return;
-    if (note->dropped > 0 || note->told)
+    if (note->dropped > 0 || note->is_logged)
         note->is_counted = false;
     else
         queue_note_forget(q); /* the next to need one makes it */

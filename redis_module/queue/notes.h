@@ -26,7 +26,7 @@ typedef struct queue_note {
     uint64_t dropped;        /* messages, since {c}_session was written */
     uint64_t saved;          /* what it said then: if it says another number, it is another session's */
     long long saved_ms;      /* when that was */
-    bool told;               /* the log has the session's name */
+    bool is_logged;               /* the log has the session's name */
     queue_look look;
 } queue_note;
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "server/session_keys.h"
 #include "server/timers.h"
 #include "index/index.h"
 #include "index/sessions.h"
@@ -26,8 +27,8 @@ static struct pass {
     bool is_counting; /* a queue is to be counted on soon (queue/usage.h) */
 } pass;
 
-static queue_totals told;
-static long long told_begun_ms;
+static queue_totals latest;
+static long long latest_begun_ms;
 
 /* key.len 0: to before the first. */
 static void move_to(hmq_slice key) {
@@ -98,7 +99,7 @@ static bool walk_sessions(server_ctx *ctx, const index_t *index, size_t *left) {
 static bool walk_shares(server_ctx *ctx, const index_t *index, size_t *left) {
     reader shares = begin(index->shares, after());
     for (; *left > 0 && shares.key.len > 0; (*left)--) {
-        server_string *session = share_key_of(shares.key);
+        server_string *session = session_key_of(shares.key);
         add_queue(ctx, slice_of(session));
         sv.FreeString(NULL, session);
         if (*left == 1) move_to(shares.key);
@@ -135,9 +136,9 @@ static bool go_on(server_ctx *ctx) {
     return true;
 }
 
-static void tell(void) {
-    told = (queue_totals){.known = true, .messages = pass.messages, .longest = pass.longest};
-    told_begun_ms = pass.begun_ms;
+static void publish_pass(void) {
+    latest = (queue_totals){.known = true, .messages = pass.messages, .longest = pass.longest};
+    latest_begun_ms = pass.begun_ms;
     forget_pass();
 }
 
@@ -145,17 +146,17 @@ static module_timer pass_timer;
 
 static void step(server_ctx *ctx, void *data) {
     (void)data;
-    bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, rests = loading;
+    bool loading = (sv.GetContextFlags(ctx) & SERVER_CTX_LOADING) != 0, is_resting = loading;
     if (loading) {
         forget_pass();
-        told.known = false; /* of other data */
+        latest.known = false; /* of other data */
     } else {
         if (pass.begun_ms == 0) pass.begun_ms = sv.Milliseconds();
         bool whole = go_on(ctx);
-        rests = whole && !pass.is_counting;
-        if (whole) tell();
+        is_resting = whole && !pass.is_counting;
+        if (whole) publish_pass();
     }
-    timers_arm(ctx, &pass_timer, rests ? REST_MS : STEP_MS);
+    timers_arm(ctx, &pass_timer, is_resting ? REST_MS : STEP_MS);
 }
 
 void queue_totals_start(server_ctx *ctx) {
@@ -164,8 +165,8 @@ void queue_totals_start(server_ctx *ctx) {
 }
 
 queue_totals queue_totals_read(void) {
-    queue_totals totals = told;
-    long long age_ms = sv.Milliseconds() - told_begun_ms;
+    queue_totals totals = latest;
+    long long age_ms = sv.Milliseconds() - latest_begun_ms;
     totals.age_s = age_ms < 0 ? 0 : (unsigned long long)age_ms / 1000; /* the clock may be set back */
     return totals;
 }

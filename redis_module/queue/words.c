@@ -19,7 +19,7 @@
 static struct {
     server_string *pxat, *expire;
     long long expire_ms;
-} said;
+} expiry_words;
 
 static struct {
     server_string *words[2 * TOGETHER_MOST]; /* key, message */
@@ -28,23 +28,23 @@ static struct {
     unsigned depth; /* of queue_words_begin */
 } together;
 
-static void say_expiry(long long expire_ms) {
-    if (said.pxat == NULL) said.pxat = sv.CreateString(NULL, "PXAT", 4);
-    if (said.expire != NULL && said.expire_ms == expire_ms) return;
-    if (said.expire != NULL) sv.FreeString(NULL, said.expire);
-    said.expire = sv.CreateStringFromLongLong(NULL, expire_ms);
-    said.expire_ms = expire_ms;
+static void set_expiry_words(long long expire_ms) {
+    if (expiry_words.pxat == NULL) expiry_words.pxat = sv.CreateString(NULL, "PXAT", 4);
+    if (expiry_words.expire != NULL && expiry_words.expire_ms == expire_ms) return;
+    if (expiry_words.expire != NULL) sv.FreeString(NULL, expiry_words.expire);
+    expiry_words.expire = sv.CreateStringFromLongLong(NULL, expire_ms);
+    expiry_words.expire_ms = expire_ms;
 }
 
 void queue_words_now(server_ctx *ctx) {
     size_t n = together.count;
     if (n == 0) return;
     server_string **words = together.words;
-    say_expiry(together.expire_ms);
+    set_expiry_words(together.expire_ms);
     if (n == 1)
-        sv.Replicate(ctx, "SET", "ssss", words[0], words[1], said.pxat, said.expire);
+        sv.Replicate(ctx, "SET", "ssss", words[0], words[1], expiry_words.pxat, expiry_words.expire);
     else
-        sv.Replicate(ctx, "MSETEX", "lvss", (long long)n, words, 2 * n, said.pxat, said.expire);
+        sv.Replicate(ctx, "MSETEX", "lvss", (long long)n, words, 2 * n, expiry_words.pxat, expiry_words.expire);
     for (size_t i = 0; i < 2 * n; i++) sv.FreeString(NULL, words[i]);
     together.count = 0;
 }
@@ -57,8 +57,8 @@ void queue_words_message(queue *q, server_string *member, server_string *value, 
     if (!q->taken) {
         sv.ReplicateVerbatim(q->ctx); /* counts as a change (server/replication.h) */
     } else if (together.depth == 0) {
-        say_expiry(expire_ms);
-        sv.Replicate(q->ctx, "SET", "ssss", member, value, said.pxat, said.expire);
+        set_expiry_words(expire_ms);
+        sv.Replicate(q->ctx, "SET", "ssss", member, value, expiry_words.pxat, expiry_words.expire);
     } else {
         bool full = together.count == TOGETHER_MOST || (together.count > 0 && together.expire_ms != expire_ms);
         if (full || !only_a_file_takes_it()) queue_words_now(q->ctx);

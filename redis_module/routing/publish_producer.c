@@ -52,7 +52,7 @@ typedef struct progress {
 /* False after replying an error. */
 static bool read_text(server_ctx *ctx, const publish_producer *by, hmq_slice text, progress *at) {
     uint64_t last[2], epoch = (uint64_t)by->epoch;
-    if (!history_numbers(text, last, 2)) {
+    if (!numbers_read(text, last, 2)) {
         reply_wrong_type(ctx, by->key, "'<epoch> <chunk>'");
         return false;
     }
@@ -113,7 +113,7 @@ static bool says_no_more(server_key *key, const publish_producer *by) {
     hmq_slice text;
     if (sv.KeyType(key) != SERVER_STRING) return false;
     text.data = (const uint8_t *)sv.StringDMA(key, &text.len, SERVER_READ);
-    if (!history_numbers(text, stands, 2)) return false;
+    if (!numbers_read(text, stands, 2)) return false;
     return stands[0] < (uint64_t)by->epoch || (stands[0] == (uint64_t)by->epoch && stands[1] <= (uint64_t)by->chunk);
 }
 

@@ -2,8 +2,8 @@
 #include "routing/publisher.h"
 
 #include "topic/packet_id.h"
-#include "topic/session_key.h"
 #include "server/errors.h"
+#include "server/session_keys.h"
 #include "server/slots.h"
 #include "index/session_fence.h"
 #include "queue/received.h"
@@ -22,15 +22,6 @@ bool publisher_parse(args *a, publisher *from, bool *taken) {
     if (from->client_id.len <= MAX_CLIENT_ID_BYTES) return true;
     reply_error(a->ctx, ERROR_PUBLISHER_ID_LENGTH, from->client_id.len);
     return false;
-}
-
-static server_string *session_key_of(hmq_slice client_id) {
-    size_t capacity = client_id.len * 3 + 2;
-    char *text = sv.Alloc(capacity);
-    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, text, capacity);
-    server_string *key = sv.CreateString(NULL, text, len);
-    sv.Free(text);
-    return key;
 }
 
 /* In a cluster only the node of the session knows it. */

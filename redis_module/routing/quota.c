@@ -8,10 +8,10 @@
 #include "routing/retained.h"
 
 static void tell(server_ctx *ctx, usage_user *user, const char *what, size_t has, long long most) {
-    if (!quota_may_tell(user)) return;
+    if (!quota_may_log(user)) return;
     sv.Log(ctx, "warning",
            "%s has %zu %s, and its limit is %lld: further ones are refused; logged at most once in %d s",
-           shown(user->name), has, what, most, QUOTA_TOLD_EVERY_S);
+           shown(user->name), has, what, most, QUOTA_LOGGED_EVERY_S);
 }
 
 static long long bound_of(const quota_claim *by, long long setting) {

@@ -129,7 +129,7 @@ server_string *session_replay_begin(server_ctx *ctx, hmq_slice filter, const sub
                          .filter = filter,
                          .from_us = request->from_ms * 1000,
                          .to_us = UINT64_MAX,
-                         .now_us = history_now_us()};
+                         .now_us = clock_us()};
     session_replay r = {.kind = request->wanted.kind, .store = store, .store_name = store->name};
     for (; r.shards < store->shards; r.shards++) {
         r.cursors[r.shards].shard = (uint16_t)r.shards;

@@ -196,22 +196,10 @@ static void write_cursor(server_ctx *ctx, session_cursors *s, const cursor *c, b
     if (value != NULL) sv.FreeString(NULL, value);
 }
 
-static void delete_key(server_ctx *ctx, hmq_slice session) {
-    server_string *name = session_key_name(session, HMQ_SUFFIX_CURSORS);
-    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
-    if (sv.KeyType(key) != SERVER_EMPTY) {
-        sv.UnlinkKey(key);
-        replicate(ctx, "UNLINK", "s", name);
-        index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
-    }
-    sv.CloseKey(key);
-    sv.FreeString(NULL, name);
-}
-
 /* What is in memory comes to be in the keys: all that a first page has left. */
 static void keep(server_ctx *ctx, index_t *index, session_cursors *s) {
     if (s->count == 0) {
-        if (s->is_kept) delete_key(ctx, slice_of(s->key));
+        if (s->is_kept) session_delete_key(ctx, slice_of(s->key), HMQ_SUFFIX_CURSORS);
         forget(index, s);
         return;
     }
@@ -345,13 +333,7 @@ static void hand_over_record(receiver_session *to, message *m, const delivery_ho
 
 /* Did the session's own client publish it?  (The key of its session tells.) */
 static bool is_own(const receiver_session *to, hmq_slice publisher) {
-    size_t capacity = publisher.len * 3 + 2;
-    if (publisher.len == 0) return false;
-    char *key = sv.Alloc(capacity);
-    size_t len = hmq_session_key_encode((const char *)publisher.data, publisher.len, key, capacity);
-    bool same = is_same((hmq_slice){(const uint8_t *)key, len}, slice_of(to->session.key));
-    sv.Free(key);
-    return same;
+    return session_key_is_of(slice_of(to->session.key), publisher);
 }
 
 /* The retained message under this key, if there still is one and the cursor's session has not got it. */
@@ -447,12 +429,12 @@ static void kick(server_ctx *ctx, hmq_slice session) {
     if (!wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
 }
 
-static bool wants_more(server_ctx *ctx, const session_cursors *s) {
+static bool is_nearly_empty(server_ctx *ctx, const session_cursors *s) {
     queue q;
     size_t few = s->last_page / 4 > 1 ? s->last_page / 4 : 1;
-    bool wants = queue_open(&q, ctx, slice_of(s->key), SERVER_READ) && queue_length(&q) <= few;
+    bool is_short = queue_open(&q, ctx, slice_of(s->key), SERVER_READ) && queue_length(&q) <= few;
     queue_close(&q);
-    return wants;
+    return is_short;
 }
 
 static size_t page_messages(void) {
@@ -477,7 +459,7 @@ void retained_cursors_feed(server_ctx *ctx, hmq_slice session) {
     if (s == NULL || can.cluster) return;
     index_pin(index, INDEX_CURSORS);
     receiver_session to = begin_receiver(ctx, s);
-    if ((!to.is_opened || to.is_connected) && wants_more(ctx, s)) {
+    if ((!to.is_opened || to.is_connected) && is_nearly_empty(ctx, s)) {
         feed(ctx, index, s, &to);
         if (s->count > 0 && to.stored == 0 && !to.is_full) kick(ctx, session); /* nobody will acknowledge anything */
     }
@@ -552,7 +534,7 @@ void retained_cursors_end(server_ctx *ctx, hmq_slice session, hmq_slice filter) 
 void retained_cursors_drop(server_ctx *ctx, hmq_slice session) {
     index_t *index = index_of(ctx);
     session_cursors *s = find(index, session);
-    delete_key(ctx, session);
+    session_delete_key(ctx, session, HMQ_SUFFIX_CURSORS);
     if (s != NULL) forget(index, s);
 }
 

@@ -38,7 +38,7 @@ static bool append(server_ctx *ctx, server_string *key, hmq_slice filter, messag
 static bool is_left(const index_t *index, share *s) {
     if (s->leaver == NULL) return false;
     const session_entry *entry = session_index_find(index->opened, slice_of(s->leaver));
-    if (entry != NULL && (entry->gives || entry->ending)) return true;
+    if (entry != NULL && (entry->gives_back || entry->ending)) return true;
     sv.FreeString(NULL, s->leaver);
     s->leaver = NULL;
     return false;
@@ -69,18 +69,18 @@ static void mark_waiting(index_t *index, share *s) {
     sv.DictSetC(index->waiting, filter.data, filter.len, index);
 }
 
-bool share_give_if_room(server_ctx *ctx, index_t *index, share *s, message *m) {
+bool share_deliver_if_room(server_ctx *ctx, index_t *index, share *s, message *m) {
     share_crew c;
     share_crew_begin(&c, ctx, index, s);
-    bool given = share_crew_give(&c, m, SHARE_ROOM);
+    bool given = share_crew_deliver(&c, m, SHARE_ROOM);
     share_crew_end(&c);
     return given;
 }
 
 bool share_deliver_back(share_crew *c, message *m) {
     share *s = c->s;
-    if (m->record.qos == 0) return share_crew_give(c, m, SIZE_MAX);
-    if (!share_something_waits(c->ctx, s) && share_crew_give(c, m, SIZE_MAX)) return true;
+    if (m->record.qos == 0) return share_crew_deliver(c, m, SIZE_MAX);
+    if (!share_something_waits(c->ctx, s) && share_crew_deliver(c, m, SIZE_MAX)) return true;
     if (!append(c->ctx, s->key, slice_of(s->filter), m)) return false;
     mark_waiting(c->index, s);
     return true;
@@ -121,7 +121,7 @@ static void end_if_left(server_ctx *ctx, void *data) {
     hmq_slice filter = slice_of(data);
     if (share_find(index_of(ctx)->shares, filter) != NULL) return;
     share_replay_end(ctx, index_of(ctx), filter);
-    server_string *key = share_key_of(filter);
+    server_string *key = session_key_of(filter);
     queue q;
     if (slots_state(slots_of_key(slice_of(key))) == SLOT_SERVED) {
         bool usable = queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE);
@@ -163,7 +163,7 @@ bool share_hand_out(server_ctx *ctx, index_t *index, share *s, size_t count) {
             hmq_record record;
             message m;
             if (!share_message_again(&m, t.list[given].record, &record)) continue;
-            blocked = !share_crew_give(&c, &m, SIZE_MAX);
+            blocked = !share_crew_deliver(&c, &m, SIZE_MAX);
             message_end(&m);
         }
         share_takes_remove(&q, &t, given);

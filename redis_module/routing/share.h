@@ -32,7 +32,7 @@ bool share_deliver(server_ctx *ctx, index_t *index, share *s, message *m);
 
 /* The same to a member that has room for it below its window (or so many messages of its own); false: none has. */
 #define SHARE_ROOM 1000
-bool share_give_if_room(server_ctx *ctx, index_t *index, share *s, message *m);
+bool share_deliver_if_room(server_ctx *ctx, index_t *index, share *s, message *m);
 
 /* The shares that the session subscribes to: taken before it ends, and then, when it is out of the index, ended if nobody
  * else subscribes to them: their queues are dropped (MQTT 5.0 section 4.8.2). */

@@ -22,7 +22,7 @@ static uint32_t options_of(const indexed_session *member, hmq_slice filter) {
     return stands == 0 ? 0 : (uint32_t)(stands - 1);
 }
 
-static bool give(server_ctx *ctx, share *s, const indexed_session *member, message *m) {
+static bool deliver_to_member(server_ctx *ctx, share *s, const indexed_session *member, message *m) {
     uint32_t options = options_of(member, slice_of(s->filter)), identifier = subscription_identifier(options);
     uint8_t most = options & SUBSCRIPTION_QOS;
     delivery_how how = {.qos = most < m->record.qos ? most : m->record.qos,
@@ -84,14 +84,14 @@ static bool user_has_room(const share_crew *c, share_candidate *to, size_t bytes
     return false;
 }
 
-static bool give_to(share_crew *c, share_candidate *to, message *m, bool stored) {
-    if (!give(c->ctx, c->s, to->member, m)) return false;
+static bool deliver_to_candidate(share_crew *c, share_candidate *to, message *m, bool stored) {
+    if (!deliver_to_member(c->ctx, c->s, to->member, m)) return false;
     to->length += stored;
     c->turn = (size_t)(to - c->list) + 1;
     return true;
 }
 
-bool share_crew_give(share_crew *c, message *m, size_t most) {
+bool share_crew_deliver(share_crew *c, message *m, size_t most) {
     share_candidate *least = NULL, *to;
     size_t limit = (size_t)settings.session_limit, least_length = most == SIZE_MAX ? limit : 0;
     size_t bytes = hmq_record_size(&m->record);
@@ -103,10 +103,10 @@ bool share_crew_give(share_crew *c, message *m, size_t most) {
         if ((!has_room && length >= least_length) || (stored && !user_has_room(c, to, bytes))) continue;
         if (!has_room)
             least = to, least_length = length;
-        else if (give_to(c, to, m, stored))
+        else if (deliver_to_candidate(c, to, m, stored))
             return true;
     }
-    return least != NULL && give_to(c, least, m, true);
+    return least != NULL && deliver_to_candidate(c, least, m, true);
 }
 
 bool share_has_connected(server_ctx *ctx, index_t *index, const share *s) {

@@ -34,7 +34,7 @@ void share_crew_end(share_crew *c);
 
 /* To the member whose turn it is and who has room: less than its window, and than `most`.  If all have more, to the one
  * that has least, unless there is a `most` (SIZE_MAX: none).  False: to nobody. */
-bool share_crew_give(share_crew *c, message *m, size_t most);
+bool share_crew_deliver(share_crew *c, message *m, size_t most);
 
 /* Is a member connected? */
 bool share_has_connected(server_ctx *ctx, index_t *index, const share *s);

@@ -41,7 +41,7 @@ static leaver leaver_of(server_ctx *ctx, index_t *index, hmq_slice session, bool
 }
 
 /* Of a session that ends also what is in flight with QoS 1 (MQTT 5.0 section 4.8.2). */
-static bool gives(const void *leaves, uint64_t serial, const hmq_record *record) {
+static bool must_give_back(const void *leaves, uint64_t serial, const hmq_record *record) {
     const leaver *by = leaves;
     if (record->share.len == 0) return false;
     bool handed = serial <= by->sent;
@@ -61,7 +61,7 @@ static void drop_for_want_of_room(server_ctx *ctx, const share *s) {
 }
 
 /* To another member, or to the group's queue.  False: it has no room.  `c` is the crew of the last one. */
-static bool give_again(server_ctx *ctx, index_t *index, share_crew *c, const server_string *bytes) {
+static bool redistribute_one(server_ctx *ctx, index_t *index, share_crew *c, const server_string *bytes) {
     hmq_record record;
     message m;
     if (!share_message_again(&m, bytes, &record)) {
@@ -84,12 +84,12 @@ static bool give_again(server_ctx *ctx, index_t *index, share_crew *c, const ser
 
 /* How many of them were given, from the first on: up to the first for which there is no room; with `drops` all.  `by`:
  * whoever will go on; len 0: nobody. */
-static size_t give_all_again(server_ctx *ctx, index_t *index, const share_takes *t, hmq_slice by, bool drops) {
+static size_t redistribute_all(server_ctx *ctx, index_t *index, const share_takes *t, hmq_slice by, bool drops) {
     share_crew c = {0};
     size_t given = 0;
     index_pin(index, INDEX_SESSIONS);
     for (; given < t->count; given++) {
-        bool has_room = give_again(ctx, index, &c, t->list[given].record);
+        bool has_room = redistribute_one(ctx, index, &c, t->list[given].record);
         if (by.len > 0 && c.s != NULL) share_note_leaver(c.s, by);
         if (has_room) continue;
         if (!drops) break;
@@ -101,15 +101,15 @@ static size_t give_all_again(server_ctx *ctx, index_t *index, const share_takes 
 }
 
 /* Gives back what is among the next `count` messages behind `after`.  False: there is no more, or no room for it. */
-static bool give_some(const leaver *by, uint64_t *after, size_t count) {
+static bool redistribute_some(const leaver *by, uint64_t *after, size_t count) {
     queue q;
-    share_takes t = {.wants = gives, .whose = by};
+    share_takes t = {.selects = must_give_back, .selector_context = by};
     queue_walked walked = {0};
     size_t given = 0;
     if (queue_open(&q, by->ctx, by->session, SERVER_READ | SERVER_WRITE)) {
         queue_range range = {.after = *after, .up_to = UINT64_MAX, .sent = by->sent, .count = count, .bytes = SIZE_MAX};
         walked = queue_walk(&q, range, share_take, &t);
-        given = give_all_again(by->ctx, by->index, &t, walked.more ? by->session : (hmq_slice){0}, by->ended);
+        given = redistribute_all(by->ctx, by->index, &t, walked.more ? by->session : (hmq_slice){0}, by->ended);
         share_takes_remove(&q, &t, given);
     }
     queue_close(&q);
@@ -127,11 +127,11 @@ static void member_left(server_ctx *ctx, void *key) {
     hmq_slice session = slice_of(key);
     session_facts facts = session_facts_read(ctx, session);
     leaver by = leaver_of(ctx, index_of(ctx), session, false);
-    uint64_t from = facts.gives > 0 ? facts.gives - 1 : facts.sent, after = from;
+    uint64_t from = facts.gives_back_from > 0 ? facts.gives_back_from - 1 : facts.sent, after = from;
     long long begun_ms = sv.Milliseconds();
-    bool more = give_some(&by, &after, SLICE);
+    bool more = redistribute_some(&by, &after, SLICE);
     slow_step("holdmq-share-leave", begun_ms);
-    if (!more || facts.gives > 0) return;
+    if (!more || facts.gives_back_from > 0) return;
     if (session_index_find(index_of(ctx)->opened, session) == NULL) return; /* nobody would go on */
     session_fact_write(ctx, session, "gives", from + 1, SERVER_NO_EXPIRE);
     session_index_refresh(ctx, index_of(ctx)->opened, session);
@@ -142,25 +142,25 @@ void share_member_left(server_ctx *ctx, hmq_slice session) {
     command_slot_after(ctx, member_left, key, release_string);
 }
 
-bool share_give_on(server_ctx *ctx, hmq_slice session, bool ended, long long until_ms) {
+bool share_leave_continue(server_ctx *ctx, hmq_slice session, bool ended, long long until_ms) {
     index_t *index = index_of(ctx);
     session_entry *entry = session_index_find(index->opened, session);
     if (entry == NULL) return false;
     leaver by = leaver_of(ctx, index, session, ended);
     long long begun_ms = sv.Milliseconds();
-    uint64_t gives_from = session_facts_read(ctx, session).gives, after = entry->gave_up_to;
-    if (gives_from > 0 && after < gives_from - 1) after = gives_from - 1;
+    uint64_t gives_back_from = session_facts_read(ctx, session).gives_back_from, after = entry->gave_up_to;
+    if (gives_back_from > 0 && after < gives_back_from - 1) after = gives_back_from - 1;
     if (until_ms > begun_ms + STEP_MS) until_ms = begun_ms + STEP_MS;
-    bool more = give_some(&by, &after, SHORT_SLICE);
-    while (more && sv.Milliseconds() < until_ms) more = give_some(&by, &after, SHORT_SLICE);
+    bool more = redistribute_some(&by, &after, SHORT_SLICE);
+    while (more && sv.Milliseconds() < until_ms) more = redistribute_some(&by, &after, SHORT_SLICE);
     slow_step("holdmq-share-leave", begun_ms);
     entry = session_index_find(index_of(ctx)->opened, session);
     if (entry != NULL) entry->gave_up_to = more ? after : 0;
     return more;
 }
 
-static void give_list(server_ctx *ctx, void *list) {
-    give_all_again(ctx, index_of(ctx), list, (hmq_slice){0}, true);
+static void redistribute_list(server_ctx *ctx, void *list) {
+    redistribute_all(ctx, index_of(ctx), list, (hmq_slice){0}, true);
 }
 
 static void release_list(void *list) {
@@ -179,13 +179,13 @@ void share_give_back(server_ctx *ctx, hmq_slice session) {
     queue q;
     leaver by = leaver_of(ctx, index_of(ctx), session, true);
     share_takes *t = sv.Calloc(1, sizeof *t);
-    t->wants = gives;
-    t->whose = &by;
+    t->selects = must_give_back;
+    t->selector_context = &by;
     if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) {
         queue_range range = {.up_to = UINT64_MAX, .sent = by.sent, .count = SLICE, .bytes = SIZE_MAX};
         queue_walk(&q, range, share_take, t);
         share_takes_remove(&q, t, t->count);
     }
     queue_close(&q);
-    command_slot_after(ctx, give_list, t, release_list);
+    command_slot_after(ctx, redistribute_list, t, release_list);
 }

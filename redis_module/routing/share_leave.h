@@ -21,7 +21,7 @@
 /* The session is not connected, or not subscribed to a share, any more. */
 void share_member_left(server_ctx *ctx, hmq_slice session);
 /* Goes on with that, and with what a session that ends (`ended`) gives back.  False: it is done, or nobody has room. */
-bool share_give_on(server_ctx *ctx, hmq_slice session, bool ended, long long until_ms);
+bool share_leave_continue(server_ctx *ctx, hmq_slice session, bool ended, long long until_ms);
 
 /* Has the session so few messages that they can be given back in one step?  If so, that is done when it ends: what is in
  * flight with QoS 1 goes to others, too (MQTT 5.0 section 4.8.2). */

@@ -34,7 +34,7 @@ static bool take(void *context, unsigned shard, const history_entry *entry) {
     const hmq_record *record = &entry->record;
     message m;
     message_begin(&m, record, sv.Milliseconds());
-    r->blocked = !share_give_if_room(r->ctx, r->index, r->s, &m);
+    r->blocked = !share_deliver_if_room(r->ctx, r->index, r->s, &m);
     message_end(&m);
     if (r->blocked) return false;
     r->transient = r->transient || record->qos == 0;
@@ -83,7 +83,7 @@ static bool read_on(reading *r, server_string *value) {
                          .store = replay.store,
                          .filter = inner,
                          .to_us = UINT64_MAX,
-                         .now_us = history_now_us(),
+                         .now_us = clock_us(),
                          .take = take,
                          .context = r};
     size_t next = 0;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "topic/session_key.h"
+#include "server/session_keys.h"
 #include "index/check.h"
 #include "index/shares.h"
 #include "routing/replays.h"
@@ -52,14 +53,14 @@ void share_replay_write(server_ctx *ctx, index_t *index, hmq_slice key, server_s
 
 void share_replay_begin(server_ctx *ctx, index_t *index, server_string *filter, server_string *value) {
     if (share_find(index->shares, slice_of(filter)) != NULL) return; /* the first member's start counts */
-    server_string *key = share_key_of(slice_of(filter));
+    server_string *key = session_key_of(slice_of(filter));
     share_replay_write(ctx, index, slice_of(key), filter, value);
     sv.FreeString(NULL, key);
 }
 
 void share_replay_end(server_ctx *ctx, index_t *index, hmq_slice filter) {
     if (!share_replays(index, filter)) return;
-    server_string *key = share_key_of(filter), *field = sv.CreateString(NULL, (const char *)filter.data, filter.len);
+    server_string *key = session_key_of(filter), *field = sv.CreateString(NULL, (const char *)filter.data, filter.len);
     share_replay_write(ctx, index, slice_of(key), field, NULL);
     sv.FreeString(NULL, field);
     sv.FreeString(NULL, key);

@@ -8,7 +8,7 @@ void share_take(void *takes, uint64_t serial, uint16_t packet_id, const char *va
     share_takes *t = takes;
     hmq_record record;
     if (hmq_record_decode((const uint8_t *)value, len, &record) != 0 || record.type != HMQ_RECORD_PUBLISH) return;
-    if (t->wants != NULL && !t->wants(t->whose, serial, &record)) return;
+    if (t->selects != NULL && !t->selects(t->selector_context, serial, &record)) return;
     t->list = array_reserve(t->list, &t->room, t->count, 1, 64, sizeof *t->list);
     t->list[t->count++] = (share_taken){packet_id, sv.CreateString(NULL, value, len)};
 }

@@ -8,7 +8,7 @@
 #include "routing/delivery.h"
 
 /* Is this message taken? */
-typedef bool (*share_wants)(const void *whose, uint64_t serial, const hmq_record *record);
+typedef bool (*share_selector)(const void *selector_context, uint64_t serial, const hmq_record *record);
 
 typedef struct share_taken {
     uint16_t packet_id;
@@ -16,8 +16,8 @@ typedef struct share_taken {
 } share_taken;
 
 typedef struct share_takes {
-    share_wants wants; /* NULL: all are taken */
-    const void *whose;
+    share_selector selects; /* NULL: all are taken */
+    const void *selector_context;
     size_t count, room;
     share_taken *list;
 } share_takes;

@@ -5,7 +5,7 @@
 
 #include "history/ids.h"
 
-uint64_t history_now_us(void) {
+uint64_t clock_us(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
@@ -28,7 +28,7 @@ long long number_in_field(server_key *hash, const char *field, long long max, lo
     return number;
 }
 
-bool history_numbers(hmq_slice text, uint64_t *numbers, size_t count) {
+bool numbers_read(hmq_slice text, uint64_t *numbers, size_t count) {
     size_t at = 0;
     for (size_t i = 0; i < count; i++, at++) {
         size_t begun = at;
@@ -42,7 +42,7 @@ bool history_numbers(hmq_slice text, uint64_t *numbers, size_t count) {
     return true;
 }
 
-uint64_t history_monotonic_us(void) {
+uint64_t monotonic_us(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;

@@ -15,12 +15,12 @@ long long number_or(const server_string *text, long long max, long long otherwis
 long long number_in_field(server_key *hash, const char *field, long long max, long long otherwise);
 
 /* Reads `count` decimal numbers (at most HMQ_ID_MAX) with a space between each two; false if that is not all there is. */
-bool history_numbers(hmq_slice text, uint64_t *numbers, size_t count);
+bool numbers_read(hmq_slice text, uint64_t *numbers, size_t count);
 
 /* The clock, in microseconds since 1970. */
-uint64_t history_now_us(void);
+uint64_t clock_us(void);
 
 /* A clock that no one sets, in microseconds. */
-uint64_t history_monotonic_us(void);
+uint64_t monotonic_us(void);
 
 #endif

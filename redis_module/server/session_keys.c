@@ -24,6 +24,27 @@ server_string *session_key_name(hmq_slice session, int suffix) {
     return string;
 }
 
+server_string *session_key_of(hmq_slice client_id) {
+    size_t capacity = client_id.len * 3 + 2;
+    char small[NAME_MAX_BYTES];
+    char *text = scratch_alloc(small, sizeof small, capacity);
+    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, text, capacity);
+    server_string *key = sv.CreateString(NULL, text, len);
+    scratch_free(text, small);
+    return key;
+}
+
+bool session_key_is_of(hmq_slice session, hmq_slice client_id) {
+    size_t capacity = client_id.len * 3 + 2;
+    if (client_id.len == 0) return false;
+    char small[NAME_MAX_BYTES];
+    char *text = scratch_alloc(small, sizeof small, capacity);
+    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, text, capacity);
+    bool same = len == session.len && memcmp(text, session.data, len) == 0;
+    scratch_free(text, small);
+    return same;
+}
+
 void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms) {
     sv.SetAbsExpire(key, expire_ms);
     if (expire_ms == SERVER_NO_EXPIRE)
@@ -127,13 +148,5 @@ bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, u
 }
 
 void session_delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix) {
-    server_string *name = session_key_name(session, suffix);
-    server_key *key = sv.OpenKey(ctx, name, SERVER_WRITE);
-    if (sv.KeyType(key) != SERVER_EMPTY) {
-        sv.UnlinkKey(key);
-        replicate(ctx, "UNLINK", "s", name);
-        index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
-    }
-    sv.CloseKey(key);
-    sv.FreeString(NULL, name);
+    keyspace_drop(ctx, session_key_name(session, suffix));
 }

@@ -23,7 +23,12 @@ bool session_types_hold(server_ctx *ctx, hmq_slice session);
 /* Replies WRONGTYPE for one key of the session; returns SERVER_OK. */
 int session_reply_wrong_type(server_ctx *ctx, hmq_slice session, hmq_suffix suffix);
 
-/* {c}<suffix> */
+/* {c}: the session key of a client, or of a group's queue ($share/<group>/<filter>).  The caller frees it. */
+server_string *session_key_of(hmq_slice client_id);
+/* Is it the session key of this client?  Nobody's, if the client id is empty. */
+bool session_key_is_of(hmq_slice session, hmq_slice client_id);
+
+/* {c}<suffix>.  The caller frees it. */
 server_string *session_key_name(hmq_slice session, int suffix);
 
 /* Moves the key's expiry; replicated and notified.  SERVER_NO_EXPIRE: none. */

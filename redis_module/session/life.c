@@ -292,9 +292,9 @@ static void end_giving(server_ctx *ctx, hmq_slice session) {
 }
 
 /* When to go on (ms since 1970), 0: all is given. */
-static long long give_on(server_ctx *ctx, hmq_slice session, const session_state *state, long long until_ms) {
+static long long continue_leaving(server_ctx *ctx, hmq_slice session, const session_state *state, long long until_ms) {
     if (is_out_of_memory(ctx)) return sv.Milliseconds() + RETRY_MS;
-    if (share_give_on(ctx, session, state->ending, until_ms)) return sv.Milliseconds() + 1;
+    if (share_leave_continue(ctx, session, state->ending, until_ms)) return sv.Milliseconds() + 1;
     if (state->ending)
         session_drop_data(ctx, session, true);
     else
@@ -311,8 +311,8 @@ long long session_do_due(server_ctx *ctx, hmq_slice session, long long until_ms)
         session_index_refresh(ctx, index_of(ctx)->opened, session);
     } else if (!session_types_hold(ctx, session)) {
         again_ms = now_ms + WRONG_TYPE_MS;
-    } else if (state.ending || (state.gives && !state.over)) {
-        again_ms = give_on(ctx, session, &state, until_ms);
+    } else if (state.ending || (state.gives_back && !state.over)) {
+        again_ms = continue_leaving(ctx, session, &state, until_ms);
     } else if (state.has_will && is_out_of_memory(ctx)) {
         again_ms = now_ms + RETRY_MS;
     } else if (state.over) {

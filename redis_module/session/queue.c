@@ -233,9 +233,9 @@ static void reply_too_large(server_ctx *ctx, const queue_walked *walked) {
 /* What goes to other members of a group meanwhile (share.h) is not handed out, nor what is behind it.  Is there something
  * of that in the range? */
 static bool keep_back(queue *q, queue_range *range) {
-    uint64_t gives = session_facts_read(q->ctx, q->session).gives;
-    if (gives == 0 || range->up_to < gives || queue_last_serial(q) < gives) return false;
-    range->up_to = gives - 1;
+    uint64_t gives_back_from = session_facts_read(q->ctx, q->session).gives_back_from;
+    if (gives_back_from == 0 || range->up_to < gives_back_from || queue_last_serial(q) < gives_back_from) return false;
+    range->up_to = gives_back_from - 1;
     return true;
 }
 
@@ -319,7 +319,7 @@ static void fetch(queue *q, const fetch_options *options) {
         if (room < range.count) range.count = room;
     }
     if (range.count > 0 && is_kept_back(q, range))
-        session_reply_giving(q->ctx, q->session);
+        session_reply_leaving(q->ctx, q->session);
     else if (options->window > 0)
         hand_out(q, range, options->packed);
     else

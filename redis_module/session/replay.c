@@ -78,14 +78,7 @@ static void break_off(replaying *all, const char *what, server_string *filter) {
 /* ---- one message ------------------------------------------------------------------------------------------- */
 
 static bool is_own(const replaying *all, hmq_slice publisher) {
-    size_t capacity = publisher.len * 3 + 2;
-    hmq_slice own = slice_of(all->to.key);
-    if (publisher.len == 0) return false;
-    char *key = sv.Alloc(capacity);
-    size_t len = hmq_session_key_encode((const char *)publisher.data, publisher.len, key, capacity);
-    bool same = len == own.len && memcmp(key, own.data, len) == 0;
-    sv.Free(key);
-    return same;
+    return session_key_is_of(slice_of(all->to.key), publisher);
 }
 
 /* False: the queue refuses it. */
@@ -189,7 +182,7 @@ static void read_on(replaying *all, const found *one, long long parts) {
                          .store = replay.store,
                          .filter = slice_of(one->filter),
                          .to_us = UINT64_MAX,
-                         .now_us = history_now_us(),
+                         .now_us = clock_us(),
                          .take = take,
                          .context = &r};
     history_page_allow(&page, visits, 0);

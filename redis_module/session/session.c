@@ -293,15 +293,15 @@ static int end_before(server_ctx *ctx, hmq_slice session, const session_state *b
     presence what = {.session = session, .owner = before->owner, .epoch = before->epoch, .reason = "taken over"};
     if (before->connected) presence_tell(ctx, &what);
     if (before->connected) session_notify_takeover(ctx, session, epoch);
-    return session_reply_giving(ctx, session);
+    return session_reply_leaving(ctx, session);
 }
 
 static int open_session(server_ctx *ctx, hmq_slice session, session_state *before, open_options *options) {
-    if (before->ending || (before->gives && !before->connected)) return session_reply_giving(ctx, session);
+    if (before->ending || (before->gives_back && !before->connected)) return session_reply_leaving(ctx, session);
     if (before->over) {
         bool at_once = session_ends_at_once(ctx, session, before);
         session_finish(ctx, session, before);
-        if (!at_once) return session_reply_giving(ctx, session);
+        if (!at_once) return session_reply_leaving(ctx, session);
         session_state_free(before);
         *before = (session_state){.epoch = before->epoch};
     }

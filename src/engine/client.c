@@ -206,8 +206,8 @@ static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p,
 /* The first one is told. */
 static int deny(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     int error = hold_place(e, c, p);
-    if (error != 0 || c->told_of_denial) return error;
-    c->told_of_denial = true;
+    if (error != 0 || c->denial_is_reported) return error;
+    c->denial_is_reported = true;
     return DENIED;
 }
 

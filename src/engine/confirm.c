@@ -99,12 +99,12 @@ static void settle_all(hmq_engine *e) {
 /* ---- the reply ---- */
 
 static void tell(hmq_engine *e, bool is_unconfirmed, const hmq_resp_item *reply) {
-    if (is_unconfirmed == e->unconfirmed_told) return;
+    if (is_unconfirmed == e->unconfirmed_is_reported) return;
     bool is_error = is_unconfirmed && reply->type == '-';
     const hmq_engine_event event = {.kind = is_unconfirmed ? HMQ_EVENT_UNCONFIRMED : HMQ_EVENT_CONFIRMED,
                                     .token = is_error ? 0 : (uint64_t)reply->number,
                                     .bytes = is_error ? reply->text : (hmq_slice){NULL, 0}};
-    if (hmq_engine_raise(e, &event)) e->unconfirmed_told = is_unconfirmed;
+    if (hmq_engine_raise(e, &event)) e->unconfirmed_is_reported = is_unconfirmed;
 }
 
 void hmq_confirm_replied(hmq_engine *e, const hmq_resp_item *reply) {
@@ -144,7 +144,7 @@ static bool take_back(hmq_engine *e, connection *c) {
 
 void hmq_confirm_lost(hmq_engine *e) {
     hmq_conn conn;
-    e->wait_due = e->wait_under_way = e->unconfirmed_told = false;
+    e->wait_due = e->wait_under_way = e->unconfirmed_is_reported = false;
     e->wait_at_ms = 0;
     while (hmq_engine_list_pop(&e->unconfirmed, &conn)) {
         connection *c = hmq_engine_find(e, conn);

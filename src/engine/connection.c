@@ -161,16 +161,16 @@ static bool has_too_many_bytes(const hmq_engine *e, const connection *c) {
 }
 
 bool hmq_engine_rests_now(const hmq_engine *e, const connection *c) {
-    uint32_t most = c->told_to_rest ? e->settings.max_client_outstanding / 2 : e->settings.max_client_outstanding;
+    uint32_t most = c->is_resting ? e->settings.max_client_outstanding / 2 : e->settings.max_client_outstanding;
     bool limited = c->publishing.rate != 0 && c->publishing.tokens < 0;
     return c->phase == PHASE_HELD || (c->paused && c->unread.len > 0) || c->outstanding > most ||
            has_too_many_bytes(e, c) || c->publishes.waits || limited || (!e->up && c->outstanding > 0);
 }
 
 void hmq_engine_relieve(hmq_engine *e, connection *c) {
-    if (!c->told_to_rest || hmq_engine_rests_now(e, c)) return;
+    if (!c->is_resting || hmq_engine_rests_now(e, c)) return;
     if (hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_RELIEF, .conn = c->handle}))
-        c->told_to_rest = false;
+        c->is_resting = false;
     else
         e->sweep = true;
 }

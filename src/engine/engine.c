@@ -226,7 +226,7 @@ bool hmq_engine_rests(hmq_engine *e, hmq_conn conn) {
     connection *c = hmq_engine_find(e, conn);
     if (c == NULL || c->phase == PHASE_ENDED) return false;
     bool rests = hmq_engine_rests_now(e, c);
-    if (rests) c->told_to_rest = true;
+    if (rests) c->is_resting = true;
     return rests;
 }
 

@@ -133,7 +133,7 @@ typedef struct connection {
     uint8_t version;
     bool writable, in_outputs, in_flush, in_waiting, in_fetch_queue, in_ack_queue, in_unconfirmed;
     bool paused;       /* a packet is with the owner: what follows waits */
-    bool told_to_rest; /* and so RELIEF is owed */
+    bool is_resting; /* and so RELIEF is owed */
     bool has_more;     /* whole packets were left in `unread`: a call takes TURN_PACKETS at most */
     uint8_t owed;      /* the event that ended it, if there was no memory to raise it; else 0 */
 
@@ -154,7 +154,7 @@ typedef struct connection {
     alias *aliases_in;  /* alias_maximum_in, by alias - 1; NULL until the first */
     alias *aliases_out; /* alias_maximum_out */
     bucket publishing;
-    bool told_of_denial; /* one line in a log has to do for a connection */
+    bool denial_is_reported; /* one line in a log has to do for a connection */
     rule_set publish_rules;
 
     /* To the client. */
@@ -171,7 +171,7 @@ typedef struct connection {
     bool outgrew;    /* backlogs_outgrown has counted it, and it has not caught up since */
     uint32_t needs; /* bytes of the next message of the queue, which is larger than a page; 0: not known to be */
     bool replays, wants_room; /* hmq_engine_replays */
-    bool told_of_withheld;    /* as told_of_denial */
+    bool withheld_is_reported;    /* as told_of_denial */
     rule_set receive_rules;
     retry queue;     /* a command about the session was refused for now */
     hmq_bytes ready; /* outgoing_message + value, one after the other */
@@ -215,7 +215,7 @@ struct hmq_engine {
     bool unpipelined; /* this server knows no TOPIC.PIPELINE, or does not permit it */
     bool suspect_under_way; /* the one publish that may break the connection (engine/log.c) */
     bool wait_due, wait_under_way; /* engine/confirm.c */
-    bool unconfirmed_told;
+    bool unconfirmed_is_reported;
     int64_t wait_at_ms; /* the next WAIT not before */
     uint32_t held; /* answers of all connections */
     size_t held_bytes; /* with their commands */

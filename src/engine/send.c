@@ -107,8 +107,8 @@ static put_result put_publish(hmq_engine *e, connection *c, const draft *d) {
 /* One line in a log has to do for a connection. */
 static bool is_withheld(hmq_engine *e, connection *c, hmq_slice topic) {
     if (rules_allow(&c->receive_rules, topic)) return false;
-    if (!c->told_of_withheld)
-        c->told_of_withheld =
+    if (!c->withheld_is_reported)
+        c->withheld_is_reported =
             hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_WITHHELD, .conn = c->handle, .bytes = topic});
     return true;
 }

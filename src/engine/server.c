@@ -28,7 +28,7 @@ static bool is_passing(hmq_slice error) {
 
 /* There is no room: MQTT 5.0 has a reason code for that, so such a client is told at once.  Others wait, and so does
  * whoever publishes to a queue that lets its publishers wait (QUEUEFULL). */
-static bool is_told_at_once(hmq_slice error) {
+static bool may_answer_at_once(hmq_slice error) {
     return hmq_error_begins(error, "OOM") || hmq_error_begins(error, "QUOTA");
 }
 
@@ -81,7 +81,7 @@ static bool gives_up(const hmq_engine *e, const retry *r) {
 static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
     e->count.publishes_refused += entry->kind == COMMAND_PUBLISH;
     if (c->version == 5 && entry->qos > 0 && entry->kind == COMMAND_PUBLISH) {
-        bool is_quota = is_told_at_once(error) || hmq_error_begins(error, "QUEUEFULL");
+        bool is_quota = may_answer_at_once(error) || hmq_error_begins(error, "QUEUEFULL");
         uint8_t reason = is_quota                            ? REASON_QUOTA
                          : hmq_error_begins(error, "NOPERM") ? REASON_NOT_AUTHORIZED
                                                              : REASON_UNSPECIFIED;
@@ -95,11 +95,11 @@ static void refused_for_good(hmq_engine *e, connection *c, const awaited *entry,
 
 static void refused(hmq_engine *e, connection *c, const awaited *entry, hmq_slice error) {
     e->count.refusals[passing_code(error)]++;
-    bool is_told = c->version == 5 && entry->kind == COMMAND_PUBLISH && is_told_at_once(error);
+    bool is_answered_at_once = c->version == 5 && entry->kind == COMMAND_PUBLISH && may_answer_at_once(error);
     if (is_fleeting(entry) && is_passing(error)) {
         e->count.publishes_dropped_qos0++;
         hmq_publish_finish(e, c);
-    } else if (!is_passing(error) || is_told || gives_up(e, &c->publishes)) {
+    } else if (!is_passing(error) || is_answered_at_once || gives_up(e, &c->publishes)) {
         refused_for_good(e, c, entry, error);
     } else if (hmq_log_keep_head(e, c, true)) {
         stall(e, c, &c->publishes, error);

@@ -1,12 +1,12 @@
-/* give.c - gives one new subscriber what one channel holds. */
-#include "channel/give.h"
+/* hand_over.c - hands over to one new subscriber what one channel holds. */
+#include "channel/hand_over.h"
 
 #include "server/access.h"
 #include "channel/drain.h"
 #include "channel/facts.h"
 #include "channel/read.h"
 
-size_t give_channel(const receiver *to, server_string *channel) {
+size_t hand_over_channel(const receiver *to, server_string *channel) {
     const hmq_rule *rule = channel_rule(channel);
     if (rule == NULL || rule->deliver == HMQ_DELIVER_NONE) return 0;
     bool by_publish_to_pattern = to->client == 0 && to->kind == PUSH_PATTERN;

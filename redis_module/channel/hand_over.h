@@ -1,0 +1,12 @@
+/* hand_over.h - hands over to one new subscriber what one channel holds: its last message at once, or a backlog by a drain. */
+#ifndef HMQ_HAND_OVER_H
+#define HMQ_HAND_OVER_H
+
+#include "server/push.h"
+#include "server/state.h"
+
+/* From the selected database of the detached context, as policy and the receiver's rights allow.  The bytes that were
+ * written (a drain looks after its own). */
+size_t hand_over_channel(const receiver *to, server_string *channel);
+
+#endif

@@ -4,10 +4,10 @@
  * one time for all, so that they agree, in whatever order several such calls come to a node. */
 #include <sys/random.h>
 
-#include "topic/topic.h"
 #include "history/patterns.h"
 #include "server/errors.h"
 #include "server/keys.h"
+#include "index/subscription.h"
 #include "history/filters.h"
 #include "history/history.h"
 #include "history/policy_write.h"
@@ -47,16 +47,7 @@ static bool take_name(args *a, policy *p) {
 static bool take_filter(args *a, policy *p) {
     server_string *filter;
     if (!args_string(a, "FILTER", &filter)) return false;
-    hmq_slice text = slice_of(filter), group, inner;
-    hmq_topic_error error = hmq_topic_check_filter((const char *)text.data, text.len);
-    if (error != HMQ_TOPIC_OK) {
-        reply_invalid_topic(a->ctx, "the topic filter", filter, error);
-        return false;
-    }
-    if (hmq_topic_split_share((const char *)text.data, text.len, &group, &inner)) {
-        reply_error(a->ctx, ERROR_FILTER_SHARED, shown(filter));
-        return false;
-    }
+    if (!subscription_check_filter(a->ctx, filter, false)) return false;
     if (p->count == HISTORY_FILTERS_MAX) {
         reply_error(a->ctx, ERROR_STORE_FILTERS_COUNT, HISTORY_FILTERS_MAX);
         return false;

@@ -8,6 +8,7 @@
 #include "topic/topic.h"
 #include "server/errors.h"
 #include "server/numbers.h"
+#include "index/subscription.h"
 #include "history/columns.h"
 #include "history/epoch.h"
 #include "history/history.h"
@@ -41,15 +42,7 @@ static bool take_filter(args *a, range *r) {
     server_string *filter;
     if (!args_string(a, "FILTER", &filter)) return false;
     r->filter = slice_of(filter);
-    hmq_slice group, inner;
-    hmq_topic_error error = hmq_topic_check_filter((const char *)r->filter.data, r->filter.len);
-    if (error != HMQ_TOPIC_OK) {
-        reply_invalid_topic(a->ctx, "FILTER", filter, error);
-        return false;
-    }
-    if (!hmq_topic_split_share((const char *)r->filter.data, r->filter.len, &group, &inner)) return true;
-    reply_error(a->ctx, ERROR_FILTER_SHARED, shown(filter));
-    return false;
+    return subscription_check_filter(a->ctx, filter, false);
 }
 
 static bool take_columns(args *a, range *r) {

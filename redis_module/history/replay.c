@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "topic/topic.h"
 #include "server/errors.h"
 #include "server/memory.h"
 #include "server/numbers.h"
 #include "index/index.h"
+#include "index/subscription.h"
 #include "history/filters.h"
 #include "history/history.h"
 #include "history/live.h"
@@ -214,16 +214,7 @@ static bool parse_replay(args *a, replay *r) {
     bool has_start = false, right = true;
     if (!args_string(a, "the topic filter", &filter)) return false;
     r->page.filter = slice_of(filter);
-    hmq_topic_error error = hmq_topic_check_filter((const char *)r->page.filter.data, r->page.filter.len);
-    hmq_slice group, inner;
-    if (error != HMQ_TOPIC_OK) {
-        reply_invalid_topic(a->ctx, "the topic filter", filter, error);
-        return false;
-    }
-    if (hmq_topic_split_share((const char *)r->page.filter.data, r->page.filter.len, &group, &inner)) {
-        reply_error(a->ctx, ERROR_FILTER_SHARED, shown(filter));
-        return false;
-    }
+    if (!subscription_check_filter(a->ctx, filter, false)) return false;
     while (right && args_left(a)) {
         if (args_take_word(a, "FROM"))
             right = take_from(a, r, &has_start);

@@ -1,11 +1,11 @@
-/* command_slot.c - whose keys the running command may open. */
+/* command_slot.c - which keys the running command may open. */
 #include "server/command_slot.h"
 
 #include "server/errors.h"
 #include "server/slots.h"
 #include "server/turns.h"
 
-#define KEYS_BY_SLOT 0x070200 /* no older server keeps them apart; Valkey tells modules a later version */
+#define KEYS_BY_SLOT 0x070200 /* older servers do not keep slots apart; Valkey reports a later version to modules */
 
 static struct {
     bool binds;
@@ -30,7 +30,7 @@ int command_slot_run(server_command_handler handler, server_ctx *ctx, server_str
     return binds ? run_bound(handler, ctx, argv, argc, slice_of(argv[1])) : handler(ctx, argv, argc);
 }
 
-/* Is it one of several commands, of which others may name a key? */
+/* Is it one of several commands, of which another may name a key? */
 static bool is_in_company(server_ctx *ctx) {
     return keeps_slots_apart() && (sv.GetContextFlags(ctx) & (SERVER_CTX_MULTI | SERVER_CTX_LUA)) != 0;
 }
@@ -64,8 +64,8 @@ bool command_slot_allows(hmq_slice key) {
     return now.key.len > 0 && slots_of_key(now.key) == slots_of_key(key);
 }
 
-/* The server refuses such work only while it loads and on replicas that are not written to: no client's command writes
- * there. */
+/* The server refuses the job only while it loads, and on replicas that are not written to.  No client's command
+ * writes there. */
 void command_slot_after(server_ctx *ctx, server_job work, void *data, server_free release) {
     if (now.binds && sv.AddPostNotificationJob(ctx, work, data, release) == SERVER_OK) return;
     work(ctx, data);

@@ -3,7 +3,7 @@
 
 #include "server/internals.h"
 
-static uint64_t client_id; /* whose command comes; 0: none comes now */
+static uint64_t client_id; /* the client whose command is due; 0: none is */
 
 void filter_unit_client(uint64_t client) {
     client_id = client;
@@ -13,7 +13,7 @@ void filter_unit_no_client(void) {
     client_id = 0;
 }
 
-/* A script, another module, the append-only file: they have no client that waits. */
+/* A script, another module or the append-only file has no client that waits. */
 static server_client *waiting_client(void) {
     return client_id == 0 || !internals_knows_units() ? NULL : internals_client(client_id);
 }

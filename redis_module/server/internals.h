@@ -1,9 +1,10 @@
-/* internals.h - the server's own functions that the module API does not offer, found by name: the only place that uses them.
+/* internals.h - functions of the server that the module API does not offer, found by name.  Only this file uses them.
  *
  * lookupClientByID, addReplyPubsubMessage, addReplyPubsubPatMessage, clientTotalPubSubSubscriptionCount,
  * getClientOutputBufferMemoryUsage, scriptGetCaller, authRequired, serverPubsubSubscriptionCount and
- * serverPubsubShardSubscriptionCount have the same signatures in Redis from 7.0.1 on and in Valkey, enterExecutionUnit,
- * exitExecutionUnit and afterCommand from 7.2 on; clients and strings stay opaque.  What is missing is answered "not known". */
+ * serverPubsubShardSubscriptionCount have the same signatures in Redis from 7.0.1 on and in Valkey;
+ * enterExecutionUnit, exitExecutionUnit and afterCommand have them from 7.2 on.  Clients and strings stay opaque.  If
+ * a function is missing, the answer is "not known". */
 #ifndef HMQ_INTERNALS_H
 #define HMQ_INTERNALS_H
 
@@ -22,20 +23,22 @@ void internals_push_pattern(server_client *client, server_string *pattern, serve
 /* Subscriptions of a client that has the PUBSUB flag. */
 int internals_subscriptions(server_client *client);
 size_t internals_output_bytes(server_client *client);
-/* The same by the client's id, on every server that has both functions; false if that is not known, or the client is gone. */
+/* The same by the client's id, on every server that has both functions.  False if they are missing, or the client is
+ * gone. */
 bool internals_output_of(uint64_t client, size_t *bytes);
 
-/* The client that the running script runs for; NULL if none runs, or that is not known. */
+/* The client for which the running script runs; NULL if no script runs, or the client is not known. */
 server_client *internals_script_caller(void);
 /* Has the client authenticated, where the server asks for it?  False if that is not known. */
 bool internals_is_authenticated(uint64_t client);
 /* Has the server no subscriber of channels and patterns (or of shard channels) at all?  False if that is not known. */
 bool internals_nobody_subscribes(bool sharded);
 
-/* What the server does around a command, for what the module does before one (server/filter_unit.h).  Only where they are known. */
+/* What the server does around a command, for the module's work before one (server/filter_unit.h).  Only if
+ * internals_knows_units(). */
 bool internals_knows_units(void);
 void internals_begin_unit(void);
-/* Sends what was to be told to the client that the unit belongs to, and propagates what was written. */
+/* Sends what was held back for the unit's client, and propagates what was written. */
 void internals_end_unit(server_client *client);
 
 #endif

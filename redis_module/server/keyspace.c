@@ -1,14 +1,14 @@
-/* keyspace.c - tells others of the module's own changes, and the module of those of others. */
+/* keyspace.c - announces the module's own changes of keys, and hears of changes by others. */
 #include "server/keyspace.h"
 
 #include <string.h>
 
 #include "server/replication.h"
 
-static bool own_write; /* a notification that the module itself causes */
+static bool own_write; /* the module itself causes the notification that is under way */
 static keyspace_listener listener;
 
-/* Those that are no other modules: this one, and the scripting engine that Valkey brings with it. */
+/* Modules that do not count: this one, and the scripting engine that comes with Valkey. */
 static bool is_no_company(hmq_slice module) {
     return slice_is(module, HMQ_MODULE_NAME) || (can.valkey && slice_is(module, "lua"));
 }
@@ -31,8 +31,8 @@ static void look_for_modules(server_ctx *ctx) {
     if (modules != NULL) sv.FreeCallReply(modules);
 }
 
-/* The server makes a context for each listener, this module's own among them: it is asked to only if somebody else may
- * hear. */
+/* The server creates a context for each listener, this module included.  So it is asked to only if another listener
+ * may hear. */
 void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key) {
     sv.SignalModifiedKey(ctx, key);
     if (!can.have_company && !(sv.GetNotifyKeyspaceEvents() & type)) return;

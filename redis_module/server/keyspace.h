@@ -1,28 +1,28 @@
-/* keyspace.h - changes of keys: the module tells the server of its own, and hears of those of others. */
+/* keyspace.h - changes of keys: the module announces its own to the server, and hears of those of others. */
 #ifndef HMQ_KEYSPACE_H
 #define HMQ_KEYSPACE_H
 
 #include "server/state.h"
 
-/* Who keeps something in memory that is a function of keys. */
+/* A part that keeps in memory what is a function of keys. */
 typedef struct keyspace_listener {
-    /* Others changed a key: an event of the server. */
+    /* Another program changed a key: an event of the server. */
     void (*changed)(server_ctx *ctx, int type, const char *event, server_string *key);
-    /* The module itself changed a hash, or what a key is. */
+    /* The module changed a hash, or created or removed a key. */
     void (*written)(server_ctx *ctx, server_string *key);
 } keyspace_listener;
 
 void keyspace_start(server_ctx *ctx, keyspace_listener listener);
 
-/* The module itself changed the key: tells WATCH, client tracking and the listeners of keyspace events. */
+/* The module changed the key: informs WATCH, client tracking and the listeners of keyspace events. */
 void index_notify(server_ctx *ctx, int type, const char *event, server_string *key);
-/* The same for a key of which the module remembers nothing, or that it remembers right already. */
+/* The same for a key of which the module keeps nothing in memory, or has updated it already. */
 void index_notify_others(server_ctx *ctx, int type, const char *event, server_string *key);
 
-/* Removes a key, whatever it holds; replicated and told as by index_notify.  The name is released.  False if there was
- * none. */
+/* Removes a key of any type, replicated and announced as by index_notify.  Releases the name.  False if there was no
+ * key. */
 bool keyspace_drop(server_ctx *ctx, server_string *name);
-/* The same for a key of which the module remembers nothing. */
+/* The same for a key of which the module keeps nothing in memory. */
 bool keyspace_drop_past(server_ctx *ctx, server_string *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* name_set.h - is a name among the arguments of a command?  In constant time, however many there are. */
+/* name_set.h - is a name among the arguments of a command?  In constant time, however many arguments there are. */
 #ifndef HMQ_NAME_SET_H
 #define HMQ_NAME_SET_H
 

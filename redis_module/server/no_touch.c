@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static server_dict *clients; /* ids; NULL: nobody has asked for NO-TOUCH yet */
+static server_dict *clients; /* ids; NULL: no client has used NO-TOUCH yet */
 
 void no_touch_comes(uint64_t client) {
     if (client == 0) return;

@@ -1,20 +1,20 @@
-/* no_touch.h - which clients have CLIENT NO-TOUCH: for them the command filter looks at no key.
+/* no_touch.h - which clients have CLIENT NO-TOUCH.  For them the command filter looks at no key.
  *
- * Where a key is found, a server asks whether the client at work has NO-TOUCH, and then which command it runs.  Before a
- * command runs there is none, and some servers (Valkey 8.0, Redis 8.0) crash.  So whatever needs a key is left to a command
- * of the module's own, which runs in place of the client's. */
+ * Where a key is found, a server asks whether the client at work has NO-TOUCH, and which command it runs.  Before a
+ * command runs there is none, and some servers crash (Valkey 8.0, Redis 8.0).  So work that needs a key is left to a
+ * command of the module, which runs in place of the client's. */
 #ifndef HMQ_NO_TOUCH_H
 #define HMQ_NO_TOUCH_H
 
 #include "server/state.h"
 
-/* Asks for the clients that are connected when the module is loaded. */
+/* Reads which clients have it when the module is loaded. */
 void no_touch_start(server_ctx *ctx);
 /* The client may have NO-TOUCH from now on, until it is gone. */
 void no_touch_comes(uint64_t client);
 void no_touch_client_gone(uint64_t client);
 
-/* May the filter look at keys while this client's command comes? */
+/* May the filter look at keys before this client's command? */
 bool no_touch_may_look(uint64_t client);
 
 #endif

@@ -14,13 +14,14 @@ long long number_or(const server_string *text, long long max, long long otherwis
 /* The same for a field of a hash. */
 long long number_in_field(server_key *hash, const char *field, long long max, long long otherwise);
 
-/* Reads `count` decimal numbers (at most HMQ_ID_MAX) with a space between each two; false if that is not all there is. */
+/* Reads exactly `count` decimal numbers (at most HMQ_ID_MAX), separated by one space.  False if the text is anything
+ * else. */
 bool numbers_read(hmq_slice text, uint64_t *numbers, size_t count);
 
-/* The clock, in microseconds since 1970. */
+/* The wall clock, in microseconds since 1970. */
 uint64_t clock_us(void);
 
-/* A clock that no one sets, in microseconds. */
+/* A clock that is never set, in microseconds. */
 uint64_t monotonic_us(void);
 
 #endif

@@ -8,16 +8,16 @@
 #include "server/replication.h"
 #include "server/turns.h"
 
-/* What a client is given ahead at most, whatever its limits allow. */
+/* The most that is written to a client ahead of its reading, whatever its limits allow. */
 #define MOST_AHEAD (1u << 20)
-/* The part of its limits that is used: replies take more memory than their bytes. */
+/* The part of the limits that is used, because replies take more memory than their bytes. */
 #define SOFT_PART 4
 #define HARD_PART 4
-#define LIMITS_REST_MS 1000 /* how old they may grow: who changes them by other means than CONFIG is not seen */
+#define LIMITS_REST_MS 1000 /* maximum age: changes without CONFIG are not seen */
 
 static server_string *message_kind, *shard_message_kind;
 
-/* Replicating it ourselves would count as a change of the data set. */
+/* If the module replicated the publish, it would count as a change of the data set. */
 int push_to_all(server_ctx *ctx, server_string *channel, server_string *message, bool sharded) {
     if (!replication_has_replicas() || can.cluster) {
         return sharded ? sv.PublishMessageShard(ctx, channel, message) : sv.PublishMessage(ctx, channel, message);
@@ -83,7 +83,7 @@ static size_t read_allowance(void) {
 }
 
 static size_t allowed_bytes;
-static long long allowed_ms; /* when that was read; 0: to be read */
+static long long allowed_ms; /* when it was read; 0: read it before the next use */
 static bool limits_may_change; /* in this turn of the event loop */
 
 static size_t allowance(void) {
@@ -103,7 +103,7 @@ void push_begin_turn(void) {
     limits_may_change = false;
 }
 
-/* The largest "omem=" among the subscribers: who among them is the receiver is not known. */
+/* The largest "omem=" of all subscribers, because it is not known which of them is the receiver. */
 static size_t largest_output(void) {
     server_reply *reply = sv.Call(detached, "CLIENT", "ccc", "LIST", "TYPE", "pubsub");
     size_t len = 0, largest = 0;
@@ -131,7 +131,7 @@ size_t push_room(const receiver *to, bool *idle) {
     return used < allowed ? allowed - used : 0;
 }
 
-/* "... tot-net-out=4004975 ...": servers that tell it may keep strings outside of what they count as a buffer. */
+/* "... tot-net-out=4004975 ...": servers that report it may keep strings outside of their buffer count. */
 static unsigned long long written_to(uint64_t client) {
     static bool is_untold;
     static const char name[] = " tot-net-out=";

@@ -1,18 +1,18 @@
-/* replication.c - knows whether anybody takes stock commands. */
+/* replication.c - knows whether a file or a replica takes stock commands. */
 #include "server/replication.h"
 
 #include <string.h>
 
 /* A replica is connected, synchronizing, or may come back for what is in the backlog. */
 static bool replicas = true;
-/* The server knows SYNC and PSYNC by other names: what is said of replicas may be late, always. */
+/* SYNC and PSYNC are renamed on this server, so a replica may always connect unseen. */
 static bool may_come_unseen;
-/* Looks that have still to find nobody before the last SYNC is known to be refused. */
+/* Looks that must still find no replica before the last SYNC counts as refused. */
 static unsigned looks_left;
 static unsigned long long doubts;
 static unsigned promotions;
 
-/* The first look may come in the turn in which the command is held up no more and has still to run. */
+/* The first look may come in the turn in which a delayed SYNC is released but has not run yet. */
 #define LOOKS_AFTER_SYNC 3
 
 static bool is_known(server_ctx *ctx, const char *command) {
@@ -28,7 +28,7 @@ static bool is_field(server_info_data *info, const char *field, const char *valu
     return found != NULL && strcmp(found, value) == 0;
 }
 
-/* By the API: a command would appear in MONITOR, SLOWLOG and the statistics. */
+/* Through the API, because a command would appear in MONITOR, SLOWLOG and the statistics. */
 static void look(server_ctx *ctx) {
     server_info_data *info = sv.GetServerInfo(ctx, "replication");
     replicas = !(is_field(info, "role", "master") && is_field(info, "connected_slaves", "0") &&
@@ -39,7 +39,7 @@ static void look(server_ctx *ctx) {
 static void on_cron(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)event, (void)sub, (void)data;
     look(ctx);
-    if (looks_left > 0 && !sv.AvoidReplicaTraffic()) looks_left--; /* while the server is paused it may be held up */
+    if (looks_left > 0 && !sv.AvoidReplicaTraffic()) looks_left--; /* while the server is paused, SYNC may be delayed */
 }
 
 static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {

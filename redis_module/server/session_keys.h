@@ -5,16 +5,16 @@
 #include "topic/session_key.h"
 #include "server/state.h"
 
-/* So much later than the other keys the counter of packet identifiers ends (queue/sweep.h). */
+/* The counter of packet identifiers ends this much later than the other keys (queue/sweep.h). */
 #define SWEEP_GRACE_MS 60000
 
-/* Sets one field, replicated; `expire_ms` is for a hash that has to be made.  False if the name holds another type. */
+/* Sets one field, replicated.  `expire_ms` applies if the hash is new.  False if the key has another type. */
 bool session_fact_write(server_ctx *ctx, hmq_slice session, const char *field, uint64_t value, long long expire_ms);
 
 /* The hash of a session that nobody opened must not end before `expire_ms`. */
 void session_hash_outlive(server_ctx *ctx, hmq_slice session, long long expire_ms);
 
-/* False after replying WRONGTYPE: a key of the session holds something else than it should. */
+/* Have all keys of the session their types?  False after replying WRONGTYPE. */
 bool session_check_types(server_ctx *ctx, hmq_slice session);
 
 /* The same without a reply. */
@@ -31,17 +31,17 @@ bool session_key_is_of(hmq_slice session, hmq_slice client_id);
 /* {c}<suffix>.  The caller frees it. */
 server_string *session_key_name(hmq_slice session, int suffix);
 
-/* Moves the key's expiry; replicated and notified.  SERVER_NO_EXPIRE: none. */
+/* Changes the key's expiry, replicated and announced.  SERVER_NO_EXPIRE: none. */
 void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms);
 
-/* Does `expire_ms` end later than `standing`?  (SERVER_NO_EXPIRE is later than all.) */
+/* Is `expire_ms` later than `standing`?  (SERVER_NO_EXPIRE is later than all.) */
 bool expires_later(long long expire_ms, long long standing);
 
-/* Sets the expiry of all keys of an opened session: to the very time, or only if it is later than what stands.  The counter
- * of packet identifiers ends SWEEP_GRACE_MS later. */
+/* Sets the expiry of all keys of an opened session, or, with `only_later`, extends it.  The counter of packet
+ * identifiers ends SWEEP_GRACE_MS later. */
 void session_keys_expire(server_ctx *ctx, hmq_slice session, long long expire_ms, bool only_later);
 
-/* One key of the session, of whatever type. */
+/* Removes one key of the session, of any type. */
 void session_delete_key(server_ctx *ctx, hmq_slice session, hmq_suffix suffix);
 
 #endif

@@ -1,4 +1,4 @@
-/* slots.c - knows which slots this node serves, and which are on their way. */
+/* slots.c - knows which slots this node serves, and which are moving. */
 #include "server/slots.h"
 
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 
 #include "server/errors.h"
 
-#define REST_MS 1000   /* how old the view may grow */
-#define MOVING_MS 100  /* ... while a slot is on its way */
+#define REST_MS 1000   /* maximum age of the view */
+#define MOVING_MS 100  /* ... while a slot is moving */
 #define EVENT_SLOTS_MOVED 19 /* Valkey 9: a slot is moved as a whole; no other server has an event of this number */
 #define ADDRESS_MAX_BYTES 280
 
@@ -22,7 +22,7 @@ static struct {
     long long read_ms;
     bool queued; /* a CLUSTER command waits in a transaction */
     bool works;
-    long long works_ms; /* when that was asked */
+    long long works_ms; /* when `works` was read */
 } view;
 
 /* ---- CLUSTER NODES ----------------------------------------------------------------------------------------- */

@@ -1,19 +1,19 @@
-/* slots.h - which slots of the cluster this node serves, and which are on their way between two nodes.
+/* slots.h - which slots of the cluster this node serves, and which are moving between two nodes.
  *
- * Where a slot is moved key by key (CLUSTER SETSLOT ... MIGRATING/IMPORTING, MIGRATE) the keys of one session are for a
- * while on two nodes.  The server sends a command to the new node as soon as the old one lacks the key that the command
- * names, and the key of a session, {c}, never exists: the new node would begin a second session.  So whatever concerns a
- * session asks here first, and waits (TRYAGAIN) until its slot has settled.
+ * While a slot is moved key by key (CLUSTER SETSLOT ... MIGRATING/IMPORTING, MIGRATE), the keys of one session are on
+ * two nodes.  The server sends a command to the new node as soon as the old one lacks the key that the command names.
+ * The key of a session, {c}, never exists, so the new node would begin a second session.  Therefore everything about
+ * a session asks here first, and waits (TRYAGAIN) until its slot has settled.
  *
  * Invariants:
- *  1. The server's own view (its line of CLUSTER NODES) is the only source; it is read again before the next use after
- *     each CLUSTER command and each slot that Valkey moved as a whole, once a second (ten times while a slot is on its
- *     way), and before anything is refused.
- *  2. So a refusal is never older than the millisecond.  What is served although it is not can only be a slot that was
- *     taken away by other ways (a failover, SETSLOT NODE elsewhere without MIGRATING here), for a second at most; commands
- *     with a key are then refused by the server itself.
+ *  1. The server's own view (its line of CLUSTER NODES) is the only source.  It is read again before the next use
+ *     after each CLUSTER command and each slot that Valkey moved as a whole, once a second (ten times while a slot
+ *     moves), and before anything is refused.
+ *  2. So a refusal is never older than a millisecond.  A slot may be served wrongly for a second at most, if it was
+ *     taken away by other ways (a failover, SETSLOT NODE elsewhere without MIGRATING here).  The server itself then
+ *     refuses commands with keys.
  *
- * Reading is O(nodes of the cluster), about 30 us with three; without a cluster everything is served. */
+ * Reading costs O(nodes of the cluster), about 30 us with three nodes.  Without a cluster everything is served. */
 #ifndef HMQ_SLOTS_H
 #define HMQ_SLOTS_H
 
@@ -21,15 +21,15 @@
 #include "server/state.h"
 
 typedef enum slot_state {
-    SLOT_SERVED,    /* this node's, and at rest */
-    SLOT_MIGRATING, /* this node's, on its way to another */
-    SLOT_IMPORTING, /* another's, on its way to this node */
+    SLOT_SERVED,    /* this node's, and not moving */
+    SLOT_MIGRATING, /* this node's, moving to another */
+    SLOT_IMPORTING, /* another's, moving to this node */
     SLOT_ELSEWHERE, /* another's, or nobody's */
 } slot_state;
 
 void slots_start(server_ctx *ctx);
 
-/* A CLUSTER command was seen: it is about to run, or (in_transaction) will with some EXEC. */
+/* A CLUSTER command was seen.  It is about to run, or (in_transaction) will run with an EXEC. */
 void slots_command_comes(bool in_transaction);
 /* An EXEC was seen. */
 void slots_transaction_comes(void);
@@ -38,21 +38,22 @@ void slots_before_sleep(void);
 
 slot_state slots_state(unsigned slot);
 
-/* The slots that are served, for sets; read again if some of `wanted` (may be NULL) are not. */
+/* The served slots, as a set.  Read again if some of `wanted` (may be NULL) are not among them. */
 const hmq_slot_set *slots_served(const hmq_slot_set *wanted);
 
-/* Does the cluster work, as this node sees it?  One that is cut off from the others does not: it may have been replaced.
- * The server refuses commands with keys then; whoever serves others asks here.  At most a tenth of a second old. */
+/* Does the cluster work, as this node sees it?  A node that is cut off may have been replaced, and does not count as
+ * working.  The server then refuses commands with keys; commands without keys ask here.  At most a tenth of a second
+ * old. */
 bool slots_cluster_works(void);
 
-/* "host:port" of the node to which a slot is on its way, empty if it is not known.  Valid until the next call. */
+/* "host:port" of the node to which a slot is moving, empty if it is not known.  Valid until the next call. */
 const char *slots_target(unsigned slot);
 
 /* "host:port" of the node that has the slot, empty if nobody has.  Valid until the next call.  O(nodes * their ranges). */
 const char *slots_owner(unsigned slot);
 
-/* Views are numbered, from 1 on: the present one, and the last one that found this slot in another state than before.  0
- * without a cluster.  Whoever remembers something of a slot asks after slots_state. */
+/* Views are numbered from 1 on: the present view, and the last one that found this slot in another state than the
+ * view before.  0 without a cluster.  Call slots_state first. */
 uint64_t slots_view(void);
 uint64_t slots_changed(unsigned slot);
 

@@ -24,7 +24,7 @@ bool slots_option_parse(args *a, slots_option *option) {
         reply_error(a->ctx, ERROR_CLUSTER_ONLY, "SLOTS", "SLOTS");
         return false;
     }
-    if (!args_number(a, "the number of ranges behind SLOTS", 1, HMQ_SLOTS, &ranges)) return false;
+    if (!args_number(a, "the number of ranges after SLOTS", 1, HMQ_SLOTS, &ranges)) return false;
     option->given = true;
     memset(&option->asked, 0, sizeof option->asked);
     memset(&option->blocked, 0, sizeof option->blocked);

@@ -30,7 +30,7 @@ void slow_step(const char *event, long long begun_ms) {
     sv.LatencyAddSample(event, sv.Milliseconds() - begun_ms);
 }
 
-/* A server before 7.2 knows no flag but NOTOUCH; there it counts and tells of look-ups only if they are not for writing. */
+/* A server before 7.2 knows only the flag NOTOUCH.  It counts and announces look-ups, unless they are for writing. */
 static server_key *look_up(server_ctx *ctx, server_string *name, int flags) {
     int unseen = can.filter_client ? SERVER_OPEN_NONOTIFY | SERVER_OPEN_NOSTATS : SERVER_WRITE;
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | unseen | flags);

@@ -1,7 +1,7 @@
-/* state.h - the state of the module that its files share: settings, what the server can do, counters.
+/* state.h - the state that the module's files share: settings, what the server can do, counters.
  *
- * One server is single-threaded towards its modules, so nothing here is locked.  Who writes what: settings
- * config.c; `can` module.c at load; counters whoever does the counted thing. */
+ * The server runs modules in one thread, so nothing here is locked.  Settings are written by config.c, `can` by
+ * module.c at load, and each counter by whoever does what it counts. */
 #ifndef HMQ_STATE_H
 #define HMQ_STATE_H
 
@@ -13,14 +13,14 @@
 /* major * 10000 + minor * 100 + patch, as MODULE LIST shows it. */
 #define HMQ_MODULE_VERSION 100
 
-/* Settings, by their names in CONFIG GET holdmq.*; the defaults stand in config.c. */
+/* Settings, by their names in CONFIG GET holdmq.*; config.c has the defaults. */
 struct settings {
     bool intercept;           /* intercept: PUBLISH and (P|S)SUBSCRIBE of stock clients are persistent */
-    bool presence;            /* presence: who comes and goes is told */
+    bool presence;            /* presence: clients that come and go are announced */
     server_string *policies;  /* policies: the text, see src/topic/policy.h */
-    server_string *default_policies; /* the same as it is at load, unless it is configured */
+    server_string *default_policies; /* ... as at load, unless configured */
     hmq_policy *policy;       /* ... parsed */
-    bool delivers;            /* ... some rule gives newcomers something */
+    bool delivers;            /* ... some rule hands messages to new subscribers */
     long long session_limit;  /* session-limit: messages in a queue, 1..65535 */
     long long session_bytes;  /* session-bytes: bytes in a queue, 0: no bound */
     int session_overflow;     /* session-overflow: what happens beyond (index/overflow.h) */
@@ -30,7 +30,7 @@ struct settings {
     long long max_retained_per_user;
     long long max_queue_bytes_per_user; /* max-queue-bytes-per-user, max-queue-bytes: in queues (queue/usage.h) */
     long long max_queue_bytes;
-    long long drain_timeout_s; /* drain-timeout: seconds a subscriber may stand still while a backlog is handed to it */
+    long long drain_timeout_s; /* drain-timeout: seconds that a subscriber may take nothing of a backlog */
     long long session_ttl_s; /* session-ttl: seconds a queued message lives */
 };
 
@@ -42,7 +42,7 @@ struct capabilities {
     bool post_jobs; /* jobs after a command (7.2) */
     bool direct_push; /* the server's own functions that write a push were found and may be used */
     bool cluster;
-    bool have_company; /* other modules are loaded, or were: they may hear key events and log clients in */
+    bool have_company; /* other modules are or were loaded, and may hear key events and log clients in */
     bool set_many; /* MSETEX: several strings with one expiry (Valkey 9.1, Redis 8.4) */
 };
 
@@ -52,8 +52,8 @@ struct counters {
     unsigned long long channel_trimmed; /* dropped by maxlen */
     unsigned long long channel_not_held_wrongtype;
     unsigned long long channel_not_held_denied;
-    unsigned long long turns_heard; /* turns of the event loop of whose end the module was told */
-    unsigned long long channel_superseded; /* times that a later message was heard, or not kept */
+    unsigned long long turns_heard; /* turns of the event loop at whose end the module ran */
+    unsigned long long channel_superseded; /* times that a later message was heard, or was not kept */
     unsigned long long channel_stepped_aside; /* channels whose names the application uses for keys */
     unsigned long long handed_over; /* messages given to new subscribers */
     unsigned long long handoffs_cancelled; /* subscriptions that were rejected or gone before the hand-off */
@@ -61,20 +61,20 @@ struct counters {
     unsigned long long fan_outs; /* publishes that were delivered in steps (routing/fan_out.h) */
     unsigned long long fan_outs_delayed; /* publishes refused for now, because too many of those are pending */
     unsigned long long topic_stored; /* messages put into session queues */
-    unsigned long long topic_refused; /* sessions that could not be served: wrong types, no room */
+    unsigned long long topic_refused; /* sessions that could not be served: wrong types, or no room */
     unsigned long long topic_pushed; /* deliveries heard by an inbox listener */
     unsigned long long pushed_headers; /* of them without the message, which is to be fetched (routing/push_budget.h) */
     unsigned long long qos0_queued; /* messages of QoS 0 that wait for their client in its queue (routing/qos0.h) */
-    unsigned long long qos0_dropped; /* and those that the queue had no room for, or whose client had gone */
+    unsigned long long qos0_dropped; /* ... that were dropped: no room in the queue, or the client was gone */
     unsigned long long session_trimmed; /* messages dropped because their queue was full */
     unsigned long long queue_references_searched; /* looked at for expired messages (queue/look.h) */
-    unsigned long long queue_full_refused; /* publishes refused for a full queue, and those refused for now */
+    unsigned long long queue_full_refused; /* publishes refused because of a full queue, for good and for now */
     unsigned long long queue_full_delayed;
-    unsigned long long sessions_refused; /* by holdmq.max-sessions, and retained messages by holdmq.max-retained */
+    unsigned long long sessions_refused; /* because of holdmq.max-sessions and holdmq.max-retained */
     unsigned long long retained_refused;
-    unsigned long long user_sessions_refused; /* the same by the bounds of one user */
+    unsigned long long user_sessions_refused; /* ... because of the maximum of one user */
     unsigned long long user_retained_refused;
-    unsigned long long user_bytes_full; /* messages that met the bound of a user's queues, or of all of the database */
+    unsigned long long user_bytes_full; /* messages that met the maximum of a user, or of the database */
     unsigned long long queue_bytes_full;
     unsigned long long session_expired; /* references found whose message had expired */
     unsigned long long session_acked;
@@ -87,15 +87,15 @@ struct counters {
     unsigned long long owners_lost;
     unsigned long long sessions_lost; /* connections whose owner vanished */
     unsigned long long history_appended; /* messages kept in history */
-    unsigned long long history_refused; /* of the module's own, that could not be kept */
-    unsigned long long history_learned; /* times that a store thought about a better pattern set */
+    unsigned long long history_refused; /* messages of the module itself that could not be kept */
+    unsigned long long history_learned; /* times that a store searched for a better pattern set */
     unsigned long long history_switched; /* times that a store got another pattern set */
     unsigned long long replayed; /* messages of history delivered to sessions */
-    unsigned long long replays_missed; /* that retention took before a subscription came to them */
-    unsigned long long replays_ended; /* made live because their store is gone, or keeps only a part by now */
-    unsigned long long history_trimmed; /* messages given away by HISTORY.TRIM */
+    unsigned long long replays_missed; /* that retention removed before a subscription had read them */
+    unsigned long long replays_ended; /* made live: their store is gone, or no longer keeps all their topics */
+    unsigned long long history_trimmed; /* messages removed by HISTORY.TRIM */
     unsigned long long history_dropped; /* messages dropped by retention */
-    unsigned long long history_holds_lost; /* readers that held back too much, for each shard */
+    unsigned long long history_holds_lost; /* readers that exceeded HOLDBYTES, counted per shard */
     unsigned long long index_rebuilds;
 };
 
@@ -109,13 +109,13 @@ extern server_ctx *detached;
 /* The server's allocator, for the core. */
 extern const hmq_allocator server_allocator;
 
-/* Tells the latency monitor how long a step took that may be long; begun at sv.Milliseconds(). */
+/* Reports to the latency monitor how long a step took that began at `begun_ms` (sv.Milliseconds()). */
 void slow_step(const char *event, long long begun_ms);
 
-/* Looks at a key of somebody else: nothing that the server counts, tells or remembers of look-ups shows it. */
+/* Does another program's key exist?  Not counted, announced or remembered by the server as a look-up. */
 bool key_exists_unseen(server_ctx *ctx, server_string *name);
-/* The same for a key of the module's own that is to be read; NULL if it is not there.  `aside`: that does not count as a use
- * that keeps it from being evicted, either. */
+/* The same for a key of the module that is to be read; NULL if it does not exist.  `aside`: the read does not count
+ * as a use that delays eviction, either. */
 server_key *open_unseen(server_ctx *ctx, server_string *name, bool aside);
 
 /* String and slice helpers used everywhere. */

@@ -1,4 +1,4 @@
-/* timers.c - timers of the server that can be stopped and go on. */
+/* timers.c - stops and resumes timers. */
 #include "server/timers.h"
 
 #include <assert.h>

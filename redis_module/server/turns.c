@@ -1,12 +1,12 @@
-/* turns.c - listens to the event loop as long as that is wanted.
+/* turns.c - listens to the event loop while somebody needs it.
  *
- * A listener may not be removed while the server tells listeners of an event: a timer removes it. */
+ * A listener may not be removed while the server calls listeners, so a timer removes it. */
 #include "server/turns.h"
 
 #include "server/timers.h"
 
-#define IDLE_TURNS 16 /* so many without work, then ... */
-#define LEAVE_MS 100  /* ... so long, and the module listens no longer */
+#define IDLE_TURNS 16 /* so many turns without work, then ... */
+#define LEAVE_MS 100  /* ... so long, and the module stops listening */
 
 static void (*end_of_turn)(server_ctx *);
 static bool (*more_to_do)(void);

@@ -256,8 +256,8 @@ def served_by(node: Server) -> set[int]:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("SLOTS",), "the number of ranges behind SLOTS is missing"),
-        (("SLOTS", 0), "the number of ranges behind SLOTS is '0'"),
+        (("SLOTS",), "the number of ranges after SLOTS is missing"),
+        (("SLOTS", 0), "the number of ranges after SLOTS is '0'"),
         (("SLOTS", 2, 0, 1), "the first slot of a range is missing"),
         (("SLOTS", 1, 5, 4), "the last slot of a range is '4'; expected a whole number from 5 to 16383"),
         (("SLOTS", 1, 0, 16384), "the last slot of a range is '16384'"),

@@ -5,12 +5,12 @@
 #include "server/keyspace.h"
 #include "index/internal.h"
 
-/* A replica serves the former data while it loads those of its primary (repl-diskless-load swapdb): what is told of keys that
- * are loaded is not of the databases that are served. */
+/* A replica serves its former data while it loads those of its primary (repl-diskless-load swapdb).  Notifications of
+ * keys that are loaded then do not concern the served databases. */
 static bool loading_aside;
 
 typedef void (*tell_name)(index_t *index, hmq_slice name);
-/* The kinds' functions: many a key of the module's own is written for each message. */
+/* The functions of the kinds.  A loop over all kinds would cost each of the many keys that a message writes. */
 static tell_name *changed, *written;
 static size_t changed_count, written_count;
 
@@ -22,7 +22,7 @@ static void tell_queue_expired(int db, hmq_slice name) {
         index_watched_by.queue_expired(db, (hmq_slice){name.data, key_len});
 }
 
-/* A key called {c}_messages_<packet id>: tells whoever watches. */
+/* A key named {c}_messages_<packet id>: calls the watcher. */
 static void tell_message_gone(int db, hmq_slice name) {
     static const char middle[] = "}_messages_";
     const size_t n = sizeof middle - 1;
@@ -45,7 +45,8 @@ static bool one_of(const char *event, const char *const *names) {
     return false;
 }
 
-/* Inside a transaction Valkey 9 names the client's database in events of keys of another one: nothing is known then. */
+/* Inside a transaction, Valkey 9 reports the client's database in events of keys of another one.  Then nothing is
+ * certain. */
 static bool database_is_uncertain(server_ctx *ctx, int type, const char *event) {
     static const char *const elsewhere[] = {"copy_to", "move_to", NULL};
     if (!can.valkey || (type != SERVER_NOTIFY_LOADED && !one_of(event, elsewhere))) return false;
@@ -74,7 +75,7 @@ static void on_key_event(server_ctx *ctx, int type, const char *event, server_st
     }
 }
 
-/* The index knows already; what a kind remembers of the key beside it is in doubt. */
+/* The index is current already.  What a kind remembers of the key beside it may be outdated. */
 static void on_own_write(server_ctx *ctx, server_string *key) {
     index_t *index = index_at(sv.GetSelectedDb(ctx));
     for (size_t i = 0; i < written_count; i++) written[i](index, slice_of(key));
@@ -112,7 +113,7 @@ static void on_swapdb(server_ctx *ctx, server_event event, uint64_t sub, void *d
     if (index_watched_by.swapped != NULL) index_watched_by.swapped();
 }
 
-/* The databases that are served change at once, and without an event for each key. */
+/* The served databases change at once, without an event for each key. */
 static void on_async_load(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     (void)ctx, (void)event, (void)data;
     loading_aside = sub == SERVER_ASYNC_LOAD_STARTED;

@@ -14,7 +14,7 @@
 #include "index/subscription.h"
 #include "index/usage.h"
 
-/* So that clients cannot choose levels that collide. */
+/* Without it, clients could choose levels that collide. */
 static void seed(hmq_trie *trie) {
     uint64_t random[2] = {(uint64_t)sv.Milliseconds(), (uint64_t)(uintptr_t)trie};
     if (getrandom(random, sizeof random, 0) == (ssize_t)sizeof random) hmq_trie_seed(trie, random[0], random[1]);
@@ -71,7 +71,7 @@ static void session_drop(index_t *index, indexed_session *session) {
     session_free(session);
 }
 
-/* True if sessions are pinned: the session's filters are read again later. */
+/* True if sessions are pinned: the session's filters will be read again. */
 static bool defers_session(index_t *index, hmq_slice session_key) {
     if (index->pins[INDEX_SESSIONS] == 0) return false;
     server_string *name = session_key_name(session_key, HMQ_SUFFIX_SUBSCRIPTIONS);
@@ -86,7 +86,7 @@ void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, u
     hmq_slice inner;
     if (share_is(filter, &inner)) {
         if (share_find(index->shares, filter) == NULL)
-            sv.DictSetC(index->waiting, filter.data, filter.len, index); /* it may have a queue from before */
+            sv.DictSetC(index->waiting, filter.data, filter.len, index); /* it may have a queue already */
         share_join(index->shares, index->filters, filter, session_key, session);
     } else {
         hmq_trie_set(index->filters, (const char *)filter.data, filter.len, (uint64_t)(uintptr_t)session, options);
@@ -99,7 +99,7 @@ static void take_out(index_t *index, indexed_session *session, hmq_slice filter)
     bool is_shared = share_is(filter, &inner);
     share *s = is_shared ? share_find(index->shares, filter) : NULL;
     if (s != NULL && sv.DictSize(s->members) <= 1)
-        usage_forget(index->usage, NULL, &s->queued); /* it may end with this member */
+        usage_forget(index->usage, NULL, &s->queued); /* the share may end with this member */
     if (is_shared)
         share_leave(index->shares, index->filters, filter, slice_of(session->key));
     else
@@ -126,7 +126,7 @@ void index_remove_session(index_t *index, hmq_slice session_key) {
     session_drop(index, session);
 }
 
-/* Is this field of a subscriptions hash one that the index takes?  (Others may write what they like there.) */
+/* Is this field of a subscriptions hash valid for the index?  (Other programs may write anything there.) */
 static bool subscription_of(hmq_slice filter, const server_string *value, subscription *s) {
     return value != NULL && subscription_read(value, s) &&
            hmq_topic_check_filter((const char *)filter.data, filter.len) == HMQ_TOPIC_OK;
@@ -142,7 +142,7 @@ static void take_field(server_key *key, server_string *field, server_string *val
     session_target *target = data;
     subscription s;
     hmq_slice filter = slice_of(field);
-    if (subscription_of(filter, value, &s) && s.kind == SUBSCRIPTION_LIVE) /* else it reads history */
+    if (subscription_of(filter, value, &s) && s.kind == SUBSCRIPTION_LIVE) /* others read history */
         index_set_filter(target->index, target->key, filter, subscription_pack(s));
 }
 
@@ -212,7 +212,7 @@ typedef struct trie_check {
     void *context;
 } trie_check;
 
-/* Every pair of the trie must stand in the session's own list of filters. */
+/* Every pair of the trie must be in the session's own list of filters. */
 static bool check_pair(void *context, const char *filter, size_t len, uint64_t subscriber, uint32_t options) {
     trie_check *check = context;
     hmq_slice text = {(const uint8_t *)filter, len};

@@ -2,7 +2,7 @@
  *
  *     {c}_subscriptions   ->   the session with its filters   ->   the trie of the database
  *
- * The trie stands for keys alone; whoever changes subscriptions changes both. */
+ * The trie is a function of the keys.  A change of subscriptions changes both. */
 #ifndef HMQ_INDEX_FILTERS_H
 #define HMQ_INDEX_FILTERS_H
 
@@ -15,16 +15,16 @@ typedef struct indexed_session {
     server_string *hash;   /* {c}_subscriptions */
     unsigned slot;         /* of the cluster; 0 without one */
     server_dict *filters;  /* filter -> packed options + 1 (as a pointer) */
-    uint64_t match_mark;   /* scratch of whoever matches: the number of the match that saw it last */
+    uint64_t match_mark;   /* scratch of a match: the number of the match that found it last */
     uint32_t match_slot;
-    uint64_t gather_mark; /* the same of what gathers deliveries (routing/gather.c) */
+    uint64_t gather_mark; /* the same for the gathering of deliveries (routing/gather.c) */
     uint32_t gather_slot;
 } indexed_session;
 
-/* Does the session still have its subscriptions?  If not, it is looked at again before the next match. */
+/* Does the session still have its subscriptions?  If not, they are read again before the next match. */
 bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session);
 
-/* One filter of a session was set or removed by the module itself. */
+/* The module set or removed one filter of a session. */
 void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options);
 void index_remove_filter(index_t *index, hmq_slice session_key, hmq_slice filter);
 /* All subscriptions of the session are gone. */

@@ -1,5 +1,5 @@
-/* index.c - the indexes of all databases: made from keys, name by name or by a scan, and kept.  What of them is of one kind
- * of keys is that kind's (index_kind). */
+/* index.c - makes the indexes of all databases from keys, name by name or by a scan, and keeps them.  Each kind of
+ * keys has its own part (index_kind). */
 #include "index/internal.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ static bool scan_new; /* the module was loaded into a server with keys: a new in
 
 static const index_kind *const *kinds; /* all kinds of entries; ends with NULL */
 
-/* Those of them that have `is_key`, and `used`: names are judged for each event of a key. */
+/* The kinds that have `is_key`, and those that have `used`: called for each event of a key. */
 static const index_kind **of_keys, **of_names;
 
 /* ---- making and freeing ------------------------------------------------------------------------------------ */
@@ -102,7 +102,7 @@ void index_forget_all(void) {
 
 index_watcher index_watched_by;
 
-/* Is the name of a kind that only its refresh can judge? */
+/* Must the key be read to know what to do about its name? */
 bool index_needs_look(hmq_slice name, bool expired) {
     if (name.len <= 2) return false;
     for (const index_kind *const *kind = of_keys; *kind != NULL; kind++) {
@@ -126,7 +126,7 @@ void index_name_used(server_ctx *ctx, index_t *index, hmq_slice name, index_use 
     for (const index_kind *const *kind = of_names; *kind != NULL; kind++) (*kind)->used(ctx, index, name, use);
 }
 
-/* A key of any type may have come to be under this name. */
+/* A key of any type may have this name now. */
 void index_key_appeared(server_ctx *ctx, index_t *index, hmq_slice name) {
     if (index_needs_look(name, false)) index_doubt(index, name);
     index_name_used(ctx, index, name, INDEX_NAME_APPEARED);
@@ -176,7 +176,7 @@ static void refresh_stale(server_ctx *ctx, index_t *index) {
     sv.FreeDict(NULL, names);
 }
 
-/* A copy of the first stale name that begins with the prefix and is of its slot, or NULL. */
+/* A copy of the first stale name that begins with the prefix and may be opened now; NULL if there is none. */
 static server_string *stale_name(const index_t *index, hmq_slice prefix) {
     server_dict_iter *iter = sv.DictIteratorStartC(index->stale, ">=", prefix.data, prefix.len);
     server_string *copy = NULL;
@@ -189,9 +189,9 @@ static server_string *stale_name(const index_t *index, hmq_slice prefix) {
     return copy;
 }
 
-#define OWN_NAMES 64 /* a session has a dozen keys, and reading an expired one names it once more */
+#define OWN_NAMES 64 /* a session has a dozen keys, and reading an expired one adds its name again */
 
-/* Only of the session that the command names: keys of others may not be opened now (server/command_slot.h). */
+/* Only the session that the command names: keys of others may not be opened now (server/command_slot.h). */
 static void refresh_own(server_ctx *ctx, index_t *index, hmq_slice session) {
     server_string *name;
     for (int rest = OWN_NAMES; rest > 0 && (name = stale_name(index, session)) != NULL; rest--) {
@@ -212,7 +212,7 @@ static void sync_index(server_ctx *ctx, index_t *index) {
         if ((*kind)->doubt_all != NULL) (*kind)->doubt_all(index);
     }
     if (index->scan_needed) scan(ctx, index);
-    /* Reading a key may expire another and so mark a name: once more, but not for ever. */
+    /* Reading a key may expire another, and so mark its name: the rounds are bounded. */
     for (int round = 0; round < 8 && sv.DictSize(index->stale) > 0; round++) refresh_stale(ctx, index);
 }
 
@@ -226,7 +226,7 @@ index_t *index_rebuild(server_ctx *ctx) {
 void index_register(const index_kind *const *all) {
     size_t count = 1, keys = 0, names = 0;
     for (kinds = all; all[count - 1] != NULL;) count++;
-    of_keys = sv.Calloc(count, sizeof *of_keys); /* one more than there can be: each ends with NULL */
+    of_keys = sv.Calloc(count, sizeof *of_keys); /* one more than needed: each ends with NULL */
     of_names = sv.Calloc(count, sizeof *of_names);
     for (const index_kind *const *kind = all; *kind != NULL; kind++) {
         if ((*kind)->is_key != NULL) of_keys[keys++] = *kind;
@@ -253,7 +253,7 @@ index_t *index_of(server_ctx *ctx) {
     return index;
 }
 
-/* Commands with a key leave to this what is of other slots. */
+/* Does the work that commands with a key leave in other slots. */
 void index_before_sleep(void) {
     for (int db = 0; can.cluster && db < index_count_; db++) {
         if (indexes[db] == NULL) continue;

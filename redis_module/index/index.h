@@ -2,26 +2,28 @@
  * have a retained message.
  *
  * Invariants:
- *  1. After index_sync, the index is a pure function of the keys of its database: HOLDMQ.CHECK compares it with a
+ *  1. After index_sync, the index is a pure function of the keys of its database.  HOLDMQ.CHECK compares it with a
  *     rebuild.  Nothing else is remembered about sessions.
- *  2. Keyspace notifications keep it current, but for a key that is overwritten by another type (nobody tells, short of
- *     listening to every SET) or has expired unnoticed: whoever uses an entry looks at its key first (index_session_lives,
- *     retained_read, the hand-off), and HOLDMQ.CHECK looks at all.  What notifications cannot settle at once (a hash with filters) is put on the list
- *     of names to look at again, and looked at before the next use.
- *  3. The module's own commands change key and index in the same step and notify with index_notify, which the index
+ *  2. Keyspace notifications keep it current, with two exceptions: a key that is overwritten by another type (only a
+ *     listener to every SET would hear of it), and a key that has expired unnoticed.  So the user of an entry looks
+ *     at its key first (index_session_lives, retained_read, the hand-off), and HOLDMQ.CHECK looks at all.  A key that
+ *     a notification cannot settle at once (a hash with filters) is put on the list of stale names, and read before
+ *     the next use.
+ *  3. The module's own commands change key and index in the same step, and notify with index_notify, which the index
  *     does not hear.
- *  4. Nothing changes under a reader.  Whoever iterates over a part of the index, or keeps a pointer into it while keys are
- *     read or written, pins that part.  As long as any part is pinned, index_of refreshes nothing; changes of a pinned part
- *     are put on the list of names to look at again.  So what a pinned reader reaches stands until it unpins.
+ *  4. Nothing changes under a reader.  A reader that iterates over a part of the index, or keeps a pointer into it
+ *     while keys are read or written, pins that part.  While any part is pinned, index_of refreshes nothing.  Changes
+ *     of a pinned part are put on the list of stale names.  So everything that a pinned reader reaches stays until it
+ *     unpins.
  *
- * Reading a name again is O(filters of that session); a full scan (module loaded into a running server) O(keys). */
+ * Reading a name again costs O(filters of that session), a full scan (module loaded into a running server) O(keys). */
 #ifndef HMQ_INDEX_H
 #define HMQ_INDEX_H
 
 #include "topic/trie.h"
 #include "server/state.h"
 
-/* The parts that others define. */
+/* Parts that other files define. */
 typedef struct session_index session_index;
 typedef struct usage usage;
 typedef struct history_stores history_stores;
@@ -32,7 +34,7 @@ typedef struct index {
     server_dict *sessions; /* session key -> indexed_session */
     server_dict *retained; /* the topics, in the order of index/retained_topics.h -> server_string * of the key */
     server_dict *retained_keys; /* key -> retained_entry * */
-    server_dict *cursors; /* session key -> what it is still to be handed of them (routing/retained_cursors.h) */
+    server_dict *cursors; /* session key -> retained messages to hand over (routing/retained_cursors.h) */
     fan_outs *fan_outs; /* publishes that are delivered in steps (routing/fan_out.h) */
     server_dict *held; /* channel -> kinds of its keys, one bit each (index/channels.h) */
     server_dict *claimed; /* channels whose names the application uses, without a mark for it yet */
@@ -42,7 +44,7 @@ typedef struct index {
     session_index *opened; /* sessions that were opened */
     usage *usage;          /* what each user has */
     history_stores *histories; /* the policies of HISTORY.STORE (history/store.h) */
-    server_dict *stale; /* names to look at again */
+    server_dict *stale; /* stale names: keys to read again */
     bool scan_needed;
     size_t pins[4]; /* by index_part: readers (invariant 4) */
     bool abandoned; /* its database was emptied while it was pinned: the last reader frees it */
@@ -59,65 +61,65 @@ typedef enum index_part {
 void index_pin(index_t *index, index_part part);
 void index_unpin(index_t *index, index_part part);
 
-/* What becomes of a name. */
+/* What happened to a name. */
 typedef enum index_use {
-    INDEX_NAME_APPEARED, /* a key of any type may have come to be under it */
+    INDEX_NAME_APPEARED, /* a key of any type may have this name now */
     INDEX_NAME_GONE,
     INDEX_NAME_LIST, /* a list of that name was changed */
 } index_use;
 
-/* Gets what differs between an index and a rebuild, and the name. */
+/* Called with a difference between an index and a rebuild, and the name. */
 typedef void (*index_differ)(void *context, const char *what, hmq_slice name);
 
-/* A kind of entries: who makes them from which keys, keeps them and checks them.  Each function may be NULL. */
+/* A kind of entries: how they are made from keys, kept and checked.  Each function may be NULL. */
 typedef struct index_kind {
     void (*make)(index_t *index); /* the parts of a new, empty index */
     void (*release)(index_t *index);
-    bool (*is_key)(hmq_slice name); /* is an entry made from a key of this name?  Then there is: */
-    void (*refresh)(server_ctx *ctx, index_t *index, hmq_slice name); /* reads the key, or finds it gone */
-    bool foresees_expiry; /* an entry knows when its key expires: nothing is to be done when it does */
+    bool (*is_key)(hmq_slice name); /* is an entry made from a key of this name?  If so, these apply: */
+    void (*refresh)(server_ctx *ctx, index_t *index, hmq_slice name); /* reads the key, or removes the entry */
+    bool foresees_expiry; /* an entry knows when its key expires, and needs no refresh then */
     void (*used)(server_ctx *ctx, index_t *index, hmq_slice name, index_use use); /* of any name */
     void (*changed)(index_t *index, hmq_slice name); /* others changed a key that is no list */
-    void (*written)(index_t *index, hmq_slice name); /* the module itself changed a hash, or what a key is */
+    void (*written)(index_t *index, hmq_slice name); /* the module changed a hash, or created or removed a key */
     void (*doubt_all)(index_t *index); /* any key may be another */
-    void (*emptied)(server_ctx *ctx, index_t *index); /* before the index of a database goes that was emptied */
+    void (*emptied)(server_ctx *ctx, index_t *index); /* before the index of an emptied database is freed */
     void (*all_emptied)(void);
-    void (*look)(server_ctx *ctx, index_t *index); /* looks at the key of every entry, as its next user would */
+    void (*look)(server_ctx *ctx, index_t *index); /* looks at the key of every entry, as the next user would */
     void (*check)(server_ctx *ctx, index_t *kept, index_t *rebuilt, index_differ differ, void *context);
 } index_kind;
 
 /* Registers for notifications and events.  `populated`: the server may hold keys already.  `kinds` end with NULL. */
 void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds);
 
-/* Who wants to know what the index hears. */
+/* Called when the index hears of an event. */
 typedef struct index_watcher {
     void (*message_gone)(int db,
-                         hmq_slice session_key); /* a queued message was deleted or expired behind the module's back */
+                         hmq_slice session_key); /* a queued message was deleted by another program, or expired */
     void (*queue_expired)(int db, hmq_slice session_key); /* the queue of a session expired */
     void (*swapped)(void); /* two databases changed places */
     void (*emptied)(void); /* databases were emptied */
     void (*session_gone)(server_ctx *ctx, hmq_slice session,
-                         long long epoch); /* of a connected session no hash is left, and no command did that */
+                         long long epoch); /* a connected session's hash vanished, and no HoldMQ command removed it */
 } index_watcher;
 void index_watch(index_watcher watcher);
 
-/* Databases are numbered from 0 to below this; does one have an index? */
+/* Databases are numbered from 0 to below this number.  Has one an index? */
 int index_databases(void);
 bool index_exists(int db);
-/* As it is, without a look at keys; NULL if there is none. */
+/* The index as it is, without reading keys; NULL if there is none. */
 const index_t *index_peek(int db);
 
 /* The index of the context's database, made current unless a part of it is pinned. */
 index_t *index_of(server_ctx *ctx);
-/* Once in a turn of the event loop: what commands with a key leave is done (server/command_slot.h). */
+/* Once in a turn of the event loop: does what commands with a key have left (server/command_slot.h). */
 void index_before_sleep(void);
-/* Does the index know of every change so far? */
+/* Has the index heard of and applied every change? */
 bool index_is_current(server_ctx *ctx);
 
 /* The type of a key; SERVER_EMPTY if there is none. */
 int index_type_of(server_ctx *ctx, hmq_slice name);
 
-/* The key is to be looked at again before the next use. */
+/* The key will be read again before the next use. */
 void index_doubt(index_t *index, hmq_slice name);
 
 #endif

@@ -1,4 +1,4 @@
-/* overflow.c - what is to happen to a message for a queue that has no room for it. */
+/* overflow.c - what happens to a message for a queue that has no room for it. */
 #include "index/overflow.h"
 
 static const char *const names[OVERFLOWS] = {"drop-oldest", "drop-newest", "refuse", "wait"};

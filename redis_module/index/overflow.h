@@ -2,16 +2,16 @@
  *
  *     holdmq.session-overflow       for all sessions
  *     {c}_session  overflow         for one session (SESSION.OPEN ... OVERFLOW)
- *                  max_bytes        the bound of its queue in bytes (SESSION.OPEN ... MAXBYTES), else holdmq.session-bytes
- *                  dropped          messages that this cost the session
+ *                  max_bytes        the maximum bytes of its queue (SESSION.OPEN ... MAXBYTES), else holdmq.session-bytes
+ *                  dropped          messages that the session lost by this
  *
- *     drop-oldest    the oldest queued messages go, those in flight never
- *     drop-newest    the new message goes
- *     refuse         the publish is refused (QUOTA): nothing of it is stored, for nobody
- *     wait           the publish is refused for now (QUEUEFULL): its publisher sends it again a little later
+ *     drop-oldest    the oldest queued messages are dropped, but none in flight
+ *     drop-newest    the new message is dropped
+ *     refuse         the publish is refused (QUOTA): nothing is stored, for any receiver
+ *     wait           the publish is refused for now (QUEUEFULL): its publisher retries later
  *
- * Where nobody can be refused (wills, presence, retained messages for a new subscription) refuse and wait drop the new
- * message.  The field `dropped` is written once in a second at most; what a crash takes of it is that second's. */
+ * Where nobody can be refused (wills, presence, retained messages for a new subscription), refuse and wait drop the
+ * new message.  The field `dropped` is written once a second at most, so a crash can lose one second's count. */
 #ifndef HMQ_OVERFLOW_H
 #define HMQ_OVERFLOW_H
 
@@ -36,7 +36,7 @@ static inline bool overflow_refuses(overflow policy) {
     return policy == OVERFLOW_REFUSE || policy == OVERFLOW_WAIT;
 }
 
-/* What holds for the session: its own, or the setting. */
+/* The session's own policy, or that of the setting. */
 overflow overflow_of_session(const session_facts *facts);
 /* SIZE_MAX: no bound. */
 size_t overflow_bytes_of(const session_facts *facts);

@@ -22,7 +22,7 @@ static bool retained_topic(hmq_slice key, char topic[HMQ_TOPIC_MAX_BYTES], size_
     return true;
 }
 
-/* True if the part is pinned: the key is looked at again later. */
+/* True if the part is pinned: the key will be read again. */
 static bool defers_key(index_t *index, index_part part, hmq_slice key) {
     if (index->pins[part] == 0) return false;
     index_doubt(index, key);
@@ -66,7 +66,7 @@ void index_remove_retained(index_t *index, hmq_slice key) {
     free_retained(entry);
 }
 
-/* Whether the key is there, and a hash, says whether it is a retained message; a field of it, whose. */
+/* A key that exists and is a hash is a retained message; a field says for which user it counts. */
 static void refresh_retained(server_ctx *ctx, index_t *index, hmq_slice name) {
     server_string *key_name = sv.CreateString(NULL, (const char *)name.data, name.len), *identity = NULL;
     server_key *key = sv.OpenKey(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
@@ -112,7 +112,7 @@ static void look(server_ctx *ctx, index_t *index) {
     sv.DictIteratorStop(iter);
 }
 
-/* For whom each retained message counts. */
+/* For which user each retained message counts. */
 static void compare_holders(const index_t *a, const index_t *b, index_differ differ, void *context) {
     server_dict_iter *iter = sv.DictIteratorStartC(a->retained_keys, "^", NULL, 0);
     hmq_slice name;

@@ -5,16 +5,16 @@
 #include "index/index.h"
 #include "index/usage.h"
 
-/* The field of a retained message's hash that says for whom it counts. */
+/* The field of a retained message's hash that names the user for whom it counts. */
 #define RETAINED_IDENTITY "identity"
 
 /* A retained message. */
 typedef struct retained_entry {
     server_string *key;
-    usage_user *user; /* for whom it counts (routing/quota.h); NULL: for nobody */
+    usage_user *user; /* the user for whom it counts (routing/quota.h); NULL: none */
 } retained_entry;
 
-/* `identity`: for whom it counts; len 0: for nobody. */
+/* `identity`: the user for whom it counts; len 0: none. */
 void index_set_retained(index_t *index, hmq_slice key, hmq_slice identity);
 void index_remove_retained(index_t *index, hmq_slice key);
 

@@ -1,10 +1,10 @@
-/* retained_topics.c - the topics that have a retained message, in an order in which a filter can be followed. */
+/* retained_topics.c - the topics that have a retained message, in an order that a filter can follow. */
 #include "index/retained_topics.h"
 
 #include <string.h>
 
 #define SEPARATOR 0x00
-#define BEHIND_SEPARATOR 0x01 /* behind a prefix: past all that is below it */
+#define BEHIND_SEPARATOR 0x01 /* after a prefix: skips everything below it */
 #define BEHIND_DOLLAR ('$' + 1)
 
 /* ---- encoding ---------------------------------------------------------------------------------------------- */
@@ -32,7 +32,7 @@ bool retained_position_is_before(const retained_position *position, hmq_slice to
     return position->len < topic.len;
 }
 
-/* One encoded topic at a time: the server is single-threaded towards its modules. */
+/* One encoded topic at a time: the server runs modules in one thread. */
 static retained_position scratch;
 
 void retained_topics_set(server_dict *topics, hmq_slice topic, server_string *key) {
@@ -89,7 +89,7 @@ static int compare(hmq_slice a, hmq_slice b) {
     return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
 }
 
-/* The topic ends with a level that matches; the filter goes on at `at`, behind its separator. */
+/* The topic ends with a level that matches; the filter continues at `at`, after its separator. */
 static verdict judge_parent(hmq_slice topic, hmq_slice filter, size_t at) {
     hmq_slice level = level_at(filter, at, '/');
     if (is_level(level, '#')) return MATCHES;

@@ -1,4 +1,4 @@
-/* session_fence.c - whose session it is now. */
+/* session_fence.c - compares a command's epoch with the session's. */
 #include "index/session_fence.h"
 
 #include "server/errors.h"
@@ -9,7 +9,8 @@
 #include "index/session_state.h"
 #include "index/sessions.h"
 
-/* The session's epoch, 0 if it was not opened or is over.  Before most commands of a bridge: no other field is read. */
+/* The session's epoch; 0 if it was not opened or is over.  Precedes most commands of a bridge, so it reads only two
+ * fields. */
 static bool read_epoch(server_ctx *ctx, hmq_slice session, long long *epoch) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ);

@@ -18,7 +18,7 @@ static uint64_t take_number(server_string *field, long long max) {
     return number;
 }
 
-/* Takes them from the hash: a tenth of what it costs to deliver a message to a session. */
+/* Reads them from the hash, which costs a tenth of a delivery to a session. */
 static void take_facts(server_key *key, session_facts *facts) {
     server_string *round = NULL, *sent = NULL, *expiring = NULL, *policy = NULL, *max_bytes = NULL, *dropped = NULL,
                   *gives = NULL;
@@ -40,7 +40,7 @@ static void take_facts(server_key *key, session_facts *facts) {
     if (policy != NULL) sv.FreeString(NULL, policy);
 }
 
-/* `entry`: where the facts are remembered, NULL: nowhere. */
+/* `entry`: where the facts are remembered; NULL: nowhere. */
 static session_facts read_facts(server_ctx *ctx, hmq_slice session, session_entry *entry) {
     session_facts facts = {.usable = true, .expire_ms = SERVER_NO_EXPIRE};
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);

@@ -272,11 +272,11 @@ static void set_owner(session_index *s, session_entry *entry, const session_stat
     if (entry->owner == NULL || state->owner_lease_s <= entry->owner->lease_s) return;
     owner_entry *owner = entry->owner;
     owner->lease_s = state->owner_lease_s;
-    /* Its key will be looked at: at once if it stands, else the owner has its lease to come back. */
+    /* The owner's key will be read then.  If it does not exist, the owner has had one lease to return. */
     if (owner->armed_ms == 0) session_index_arm_owner(s, owner, sv.Milliseconds() + owner->lease_s * 1000);
 }
 
-/* True if a reader pins the index (index/index.h): the session is looked at again later. */
+/* True if a reader pins the index (index/index.h): the session will be read again. */
 static bool defers(session_index *s, hmq_slice session) {
     if (s->index->pins[INDEX_SESSIONS] == 0) return false;
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
@@ -376,7 +376,7 @@ static bool is_session(hmq_slice name) {
     return session_of(name) > 0;
 }
 
-/* Only where clients are served; in a cluster the session may just have moved. */
+/* Only on servers that serve clients.  In a cluster the session may just have moved. */
 static bool tells_of_sessions(server_ctx *ctx) {
     return index_watched_by.session_gone != NULL && !can.cluster && (sv.GetContextFlags(ctx) & SERVER_CTX_MASTER) != 0;
 }

@@ -21,7 +21,7 @@ static share *make(server_dict *shares, hmq_trie *trie, hmq_slice filter) {
     s->filter = sv.CreateString(NULL, (const char *)filter.data, filter.len);
     s->key = session_key_of(filter);
     s->members = sv.CreateDict(NULL);
-    s->waits = true; /* until somebody has looked */
+    s->waits = true; /* until the first look */
     sv.DictSetC(shares, filter.data, filter.len, s);
     if (share_is(filter, &inner))
         hmq_trie_set(trie, (const char *)inner.data, inner.len, (uint64_t)(uintptr_t)s | SHARE_TAG, 0);

@@ -3,10 +3,10 @@
  *     $share/<group>/<filter>  ->  share: its members, and whose turn it is
  *
  * Invariants:
- *  1. A share stands as long as it has a member; its inner filter stands in the trie once, with the share, marked by
- *     SHARE_TAG, as subscriber.
- *  2. Members are a function of the keys {c}_subscriptions, as all of the index; HOLDMQ.CHECK compares.  Whose turn it is
- *     and what waits are hints: both begin anew after a load.
+ *  1. A share exists while it has a member.  Its inner filter is in the trie once: the share itself, marked by
+ *     SHARE_TAG, is the subscriber.
+ *  2. Members are a function of the keys {c}_subscriptions, as all of the index; HOLDMQ.CHECK compares.  Whose turn
+ *     it is, and what is pending, are hints: both start again after a load.
  *
  * Owns the shares, not the sessions. */
 #ifndef HMQ_SHARE_INDEX_H
@@ -27,13 +27,13 @@ typedef struct share {
     server_dict *members;  /* session key -> indexed_session * */
     server_string *last;   /* the member that got the last message, NULL: none yet */
     bool waits;            /* the group's queue may hold something */
-    server_string *leaver; /* a session that gives back what it was given, as long as it does; NULL: none is known */
+    server_string *leaver; /* a session that is giving back its messages; NULL: none is known */
     usage_queue queued;    /* how the group's queue counts (queue/usage.h) */
     uint64_t judged, had;  /* scratch of routing/publish_slots.c */
     bool served;
 } share;
 
-/* Is it a filter of that kind, and which filter does it share? */
+/* Is it a filter of a shared subscription, and what is its inner filter? */
 bool share_is(hmq_slice filter, hmq_slice *inner);
 
 share *share_find(server_dict *shares, hmq_slice filter);
@@ -42,7 +42,7 @@ void share_join(server_dict *shares, hmq_trie *trie, hmq_slice filter, hmq_slice
 void share_leave(server_dict *shares, hmq_trie *trie, hmq_slice filter, hmq_slice session_key);
 void share_free_all(server_dict *shares);
 
-/* The member whose turn it is after `after` (NULL: the first), in the order of their keys, round and round. */
+/* The next member after `after` (NULL: the first), in the order of their keys, in a circle. */
 struct indexed_session *share_next_member(const share *s, const server_string *after);
 
 static inline bool share_is_tagged(uint64_t subscriber) {
@@ -52,7 +52,7 @@ static inline share *share_of(uint64_t subscriber) {
     return (share *)(uintptr_t)(subscriber & ~(uint64_t)SHARE_TAG);
 }
 
-/* Tells each difference in the members. */
+/* Reports each difference in the members. */
 void share_compare(server_dict *a, server_dict *b, void (*differ)(void *context, const char *what, hmq_slice name),
                    void *context);
 

@@ -35,7 +35,7 @@ static bool read_options(hmq_slice all, subscription *s) {
     return true;
 }
 
-/* What stands before the @; behind it, if there is one (else NULL). */
+/* The text before the @; *start is the text after it, if there is one (else NULL). */
 static hmq_slice split(hmq_slice text, hmq_slice *behind) {
     const uint8_t *at = text.len == 0 ? NULL : memchr(text.data, '@', text.len);
     *behind = (hmq_slice){NULL, 0};
@@ -59,7 +59,7 @@ server_string *subscription_text(subscription s) {
     return sv.CreateStringPrintf(NULL, "%u:%u%s", s.options, s.identifier, marks[s.kind]);
 }
 
-/* earliest, now, or milliseconds; nothing if it goes on. */
+/* earliest, now, or milliseconds; empty: it continues. */
 static bool read_start(hmq_slice start, subscription_request *r) {
     long long ms = 0;
     r->goes_on = start.len == 0 && r->wanted.kind == SUBSCRIPTION_APPLICATION;

@@ -1,9 +1,10 @@
-/* subscription.h - the options of one subscription, as they stand in {c}_subscriptions and in the index.
+/* subscription.h - the options of one subscription, as {c}_subscriptions and the index have them.
  *
- *     value     text, or text@, or text@!          @: it replays and is not routed to (routing/replays.h); @!: for ever
+ *     value     text, or text@, or text@!        @: it replays, and nothing is routed to it (routing/replays.h); @!: always
  *     text      byte, or byte:identifier       the options byte of MQTT 5.0 section 3.8.3.1, and the subscription
  *                                              identifier 1..268435455 of section 3.8.2.1.2
- *     packed    identifier << 4 | byte & 15    what matching needs: QoS, no local, retain as published, the identifier */
+ *     packed    identifier << 4 | byte & 15    what matching needs: QoS, no local, retain as published, the identifier
+ */
 #ifndef HMQ_SUBSCRIPTION_H
 #define HMQ_SUBSCRIPTION_H
 
@@ -19,7 +20,7 @@
 
 typedef enum subscription_kind {
     SUBSCRIPTION_LIVE,        /* messages come as they are published */
-    SUBSCRIPTION_REPLAYS,     /* they come from history, until it is read to its end */
+    SUBSCRIPTION_REPLAYS,     /* they come from history, until the replay has reached its end */
     SUBSCRIPTION_APPLICATION, /* they come from history */
 } subscription_kind;
 
@@ -29,16 +30,16 @@ typedef struct subscription {
     subscription_kind kind;
 } subscription;
 
-/* From the value of a field; false if it says nothing that can be. */
+/* Reads the value of a field; false if it is not valid. */
 bool subscription_read(const server_string *value, subscription *s);
 /* The value. */
 server_string *subscription_text(subscription s);
 
-/* What SESSION.SUBSCRIBE is told: the text, or text@<start>, each with a ! behind it for an application. */
+/* The argument of SESSION.SUBSCRIBE: the text, or text@<start>, each with a final ! for an application. */
 typedef struct subscription_request {
     subscription wanted;
     bool replay;       /* there is an @ */
-    bool goes_on;      /* @!: from where it is; from now if it is new */
+    bool goes_on;      /* @!: from its place; from now if it is new */
     bool now;          /* @now */
     uint64_t from_ms;  /* 0: earliest */
 } subscription_request;
@@ -56,7 +57,8 @@ size_t subscription_write_property(uint32_t identifier, uint8_t *out);
 /* How many bytes of such properties the properties begin with. */
 size_t subscription_property_bytes(hmq_slice properties);
 
-/* Is it a topic filter, and, unless it may be, not that of a shared subscription?  False after replying an error. */
+/* Is it a valid topic filter, and, unless `may_share`, not that of a shared subscription?  False after replying an
+ * error. */
 bool subscription_check_filter(server_ctx *ctx, const server_string *filter, bool may_share);
 
 #endif

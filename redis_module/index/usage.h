@@ -2,16 +2,16 @@
  *
  *     identity ──► user: sessions, retained messages, bytes     all queues of the database: bytes
  *
- * A user is the identity that a session belongs to (session/identity.h), or that a retained message was published by
- * (routing/retained.h).  What has none is nobody's, and counts for the database alone.
+ * A user is the identity to which a session belongs (session/identity.h), or by which a retained message was
+ * published (routing/retained.h).  Things without an identity count for the database alone.
  *
  * Invariants:
- *  1. Sessions and retained messages are counted where the index takes and drops them, so they are a function of the keys, as
- *     all of the index.
- *  2. Bytes are counted only while a bound needs them (usage_era).  Each queue that is counted says with how many bytes it is
- *     in the sums, so that it can be taken out; a queue that is not counted yet is in none.
- *  3. Whatever makes the counts of queues worthless (another role, a load, a time without a bound) begins a new era: counts
- *     and sums of the era before are nothing, and nobody has to walk over them.
+ *  1. Sessions and retained messages are counted where the index adds and removes them, so they are a function of the
+ *     keys, as all of the index.
+ *  2. Bytes are counted only while a maximum needs them (usage_era).  Each counted queue knows with how many bytes it
+ *     is in the sums, so that it can be subtracted.  A queue that is not counted yet is in no sum.
+ *  3. An event that makes the counts of queues useless (another role, a load, a time without a maximum) begins a new
+ *     era.  Counts and sums of an earlier era are void, and nobody walks over them.
  *
  * Knows nothing of keys.  O(log n) by name, else O(1). */
 #ifndef HMQ_USAGE_H
@@ -19,7 +19,7 @@
 
 #include "server/state.h"
 
-#define QUOTA_MAX (1LL << 40) /* of any bound of a user */
+#define QUOTA_MAX (1LL << 40) /* of any maximum of a user */
 #define IDENTITY_MAX_BYTES 2048 /* of the name of a user */
 
 /* A sum of bytes, valid in its era. */
@@ -32,7 +32,7 @@ typedef struct usage_user {
     server_string *name;
     size_t sessions, retained;
     usage_sum queued;
-    usage_sum reserved;  /* what the publish that is judged now will add; the era is that of the judgement */
+    usage_sum reserved;  /* what the publish under judgement will add; the era is that of the judgement */
     long long logged_ms;   /* when the log had its name last */
 } usage_user;
 

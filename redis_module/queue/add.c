@@ -22,24 +22,24 @@
 #define ADD_CHUNK 1000
 #define SHORT_VALUE 128     /* bytes; no server embeds longer ones */
 #define VALUE_ON_STACK 2048 /* bytes; longer messages take the heap */
-/* Expiry times that follow the last message are moved in steps of 1/EXPIRY_SLACK, not with each message. */
+/* An expiry that follows the last message is extended in steps of 1/EXPIRY_SLACK, not with each message. */
 #define EXPIRY_SLACK 64
-/* From so many references on a tree is quicker than a list, which servers keep up to LISTED_MOST by default. */
+/* From this length on a tree is faster than a list, which servers keep up to LISTED_MOST entries by default. */
 #define SORTED_FROM 32
 #define LISTED_MOST 128
 
 /* ---- references -------------------------------------------------------------------------------------------- */
 
-/* Would the next `count` references be put into a list that is searched from its beginning for each of them?  That takes
- * 40 ns for each that is there: half of what a batch of a hundred costs.  When few come at a time it is asked each
- * SORTED_FROM serials only, because the server does not tell how it keeps a set. */
+/* Would the next `count` references be put into a list, which is searched from its beginning for each of them?  That
+ * costs 40 ns per reference in the list, half of the cost of a batch of a hundred.  Small batches ask only once in
+ * SORTED_FROM serials, because the server does not say how it keeps a set. */
 static bool needs_tree(size_t length, uint64_t serial, size_t count) {
     bool asked = serial / SORTED_FROM != (serial + count) / SORTED_FROM;
     return asked && length + count >= SORTED_FROM && length < LISTED_MOST;
 }
 
-/* Makes the server keep the set, which is not empty, as a tree: it does so for good once a member was too long for a list.
- * What others see, and what replicas get, is the same set; they keep it as they like. */
+/* Makes the server keep the set, which is not empty, as a tree.  It does so for good after a member was too long for
+ * a list.  Others see the same set, and replicas get the same set, which they keep as they choose. */
 static void make_tree(queue *q) {
     static const char text[] = "holdmq: longer than the 64 bytes up to which a server keeps members in a list";
     server_string *member = sv.CreateString(NULL, text, sizeof text - 1);
@@ -62,7 +62,7 @@ bool queue_put_reference(queue *q, server_string *member, uint64_t serial, uint6
 
 /* ---- messages ---------------------------------------------------------------------------------------------- */
 
-/* The value to store: a message of TBMQ's kind carries its identifier inside.  The caller frees it. */
+/* The value to store.  A message in TBMQ's format contains its identifier.  The caller frees it. */
 static server_string *value_of(const queue_item *item) {
     char small[VALUE_ON_STACK];
     hmq_slice value = slice_of(item->value);
@@ -75,8 +75,8 @@ static server_string *value_of(const queue_item *item) {
     return string;
 }
 
-/* A short value is written into a string of its own: given as it is, the server would keep it inside the key's object, and
- * whoever reads it through the module API would first have to have it taken out. */
+/* Writes a short value into a string of its own.  Otherwise the server would embed the value in the key's object, and
+ * a reader through the module API would first have to copy it out. */
 static void set_value(server_key *message, server_string *value) {
     hmq_slice bytes = slice_of(value);
     if (bytes.len == 0 || bytes.len > SHORT_VALUE || sv.KeyType(message) != SERVER_EMPTY) {
@@ -117,8 +117,8 @@ static void create_counter(queue *q, server_key *last, hmq_slice digits, long lo
     sv.FreeString(NULL, value);
 }
 
-/* By how much the text in a counter grows; 0: that is not said by INCRBY, because the identifiers began anew, or the
- * text is not how the server writes a number. */
+/* By how much the number in a counter grows.  0: INCRBY cannot say it, because the identifiers wrapped, or the text
+ * is not written as the server writes numbers. */
 static unsigned grows_by(const char *old, size_t len, uint16_t packet_id) {
     unsigned before = 0;
     char text[HMQ_DECIMAL_MAX];
@@ -127,8 +127,8 @@ static unsigned grows_by(const char *old, size_t len, uint16_t packet_id) {
     return before < packet_id && written.len == len && memcmp(old, written.data, len) == 0 ? packet_id - before : 0;
 }
 
-/* Writes the digits in place, so that the expiry stays.  Replicated as INCR or INCRBY where they say the same: they have
- * fewer words, and these are what a replicated command costs. */
+/* Writes the digits in place, so that the expiry stays.  Replicated as INCR or INCRBY where they have the same
+ * effect, because the cost of a replicated command is its words. */
 static void overwrite_counter(queue *q, server_key *last, uint16_t packet_id, hmq_slice digits) {
     size_t old;
     char *place = sv.StringDMA(last, &old, SERVER_READ | SERVER_WRITE);
@@ -177,12 +177,12 @@ static void replicate_references(queue *q, server_string **members, const queue_
     }
 }
 
-/* A primary that is lost may have handed out identifiers that its replica was not told of, and clients hold them: one that
- * gets another message under such an identifier takes it for a repetition (QoS 2), or acknowledges what it has not got.
- * So a promoted replica goes on beyond them, in each session that it was told of, once. */
+/* A lost primary may have handed out identifiers of which its replica did not hear.  A client that gets another
+ * message under such an identifier takes it for a repetition (QoS 2), or acknowledges a message that it has not got.
+ * So a promoted replica skips identifiers, once in each session that it knows. */
 #define SKIPPED_WHEN_PROMOTED 16384U
 
-/* NULL: nobody opened it, or nobody was lost. */
+/* NULL: the session was not opened, or no primary was lost. */
 static session_entry *promoted_entry(server_ctx *ctx, hmq_slice session) {
     return replication_promotions() == 0 ? NULL : session_index_find(index_of(ctx)->opened, session);
 }
@@ -204,7 +204,7 @@ typedef struct place {
     uint64_t last_serial; /* of the last reference in the set, 0 if there is none */
 } place;
 
-/* Gives the item its identifier, serial and place.  False: no identifier is free. */
+/* Gives the item its identifier, serial and place in the set.  False: no identifier is free. */
 static bool place_item(queue *q, queue_item *item, place *at, server_string **member) {
     for (uint32_t tries = 0; tries < HMQ_PACKET_ID_MAX; tries++) {
         at->packet_id = hmq_packet_id_next(at->packet_id);
@@ -241,7 +241,7 @@ long long queue_soonest_expiry(const queue_item *items, size_t count) {
     return soonest;
 }
 
-/* The queue's keys end with the session, or not before its last message.  Returns when. */
+/* Makes the queue's keys end with the session, or not before its last message.  Returns when. */
 static long long settle_expiry(queue *q, const session_facts *facts, long long newest_ms, bool was_empty) {
     long long now_ms = sv.Milliseconds();
     was_empty = was_empty || q->emptied;
@@ -254,7 +254,7 @@ static long long settle_expiry(queue *q, const session_facts *facts, long long n
     return expire_ms;
 }
 
-/* Stores the items one behind the other.  Returns how many: fewer only if no identifier was left. */
+/* Stores the items in order.  Returns how many: fewer only if no identifier was free. */
 static size_t store_items(queue *q, queue_item *items, size_t count, server_string **members, place *at) {
     size_t done = 0, bytes = 0;
     bool tree = needs_tree(queue_length(q), at->serial, count);
@@ -299,7 +299,7 @@ static size_t append(queue *q, server_key *last, const session_facts *facts, lon
     queue_added added = {items, members, done, at.packet_id, at.serial, was_empty};
     for (size_t i = 1; i < done; i++) hmq_assert(items[i].serial > items[i - 1].serial); /* invariant 1 of queue.h */
     if (done > 0) queue_settle(q, last, facts, added, result);
-    if (done > 0 && skipping) queue_begins_here(q->ctx, q->session); /* the entry may be another one by now */
+    if (done > 0 && skipping) queue_begins_here(q->ctx, q->session); /* the entry may have been replaced */
     result->last_serial = at.serial;
     queue_free_members(members, done);
     scratch_free(members, small);

@@ -63,7 +63,7 @@ static void lower(queue_allowance *allowance, size_t room, queue_cause cause) {
     allowance->cause = cause;
 }
 
-/* By the bound of the database. */
+/* By the maximum of the database. */
 static void share_out(queue_allowance *allowance, const queue_standing *s) {
     size_t used = usage_bytes(&s->all->queued) + reserved(&s->all->reserved);
     size_t free_bytes = rest((size_t)settings.max_queue_bytes, used);

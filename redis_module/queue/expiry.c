@@ -26,7 +26,7 @@ long long queue_lifted_ms(int64_t own_ms, long long standing_ms) {
 }
 
 void queue_outlive(queue *q, const session_facts *facts, long long expire_ms) {
-    if (facts->opened || queue_length(q) == 0) return; /* an opened session's keys end with it */
+    if (facts->opened || queue_length(q) == 0) return; /* the keys of an opened session end with it */
     if (expires_later(expire_ms, sv.GetAbsExpire(q->messages)))
         key_set_expiry(q->ctx, q->messages, q->messages_name, expire_ms);
     server_key *last = sv.OpenKey(q->ctx, queue_counter_name(q), SERVER_READ | SERVER_WRITE);

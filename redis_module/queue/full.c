@@ -1,4 +1,4 @@
-/* full.c - counts and tells what full queues cost, and refuses. */
+/* full.c - counts and logs dropped messages of full queues, and refuses publishes. */
 #include "queue/full.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@
 
 /* ---- dropping ---------------------------------------------------------------------------------------------- */
 
-/* False: the log has had many names already, and gets this one later. */
+/* False: the log has enough names for now, and gets this one later. */
 static bool log_once(queue *q, const session_facts *facts) {
     static long long begun_ms;
     static unsigned logged;

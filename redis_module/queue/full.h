@@ -1,13 +1,13 @@
-/* full.h - what a full queue costs its session: messages that are dropped, publishes that are refused (index/overflow.h). */
+/* full.h - the effects of a full queue: messages are dropped, or publishes are refused (index/overflow.h). */
 #ifndef HMQ_QUEUE_FULL_H
 #define HMQ_QUEUE_FULL_H
 
 #include "index/overflow.h"
 #include "queue/queue.h"
 
-/* So many messages were dropped: counts them for the session, and logs its name the first time. */
+/* Counts dropped messages for the session, and logs its name the first time. */
 void overflow_note(queue *q, const session_facts *facts, size_t dropped);
-/* Dropped since the session is there, as far as this server knows. */
+/* How many were dropped since the session was created, as far as this server knows. */
 long long overflow_dropped(queue *q, const session_facts *facts);
 
 /* Replies QUOTA or QUEUEFULL, and counts it; always SERVER_OK. */

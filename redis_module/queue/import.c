@@ -1,14 +1,14 @@
-/* import.c - puts messages from elsewhere into a queue, as they were there: identifiers, serials, order, what is in
- * flight.  Laid out exactly as queue/add.c does it.
+/* import.c - puts messages from elsewhere into a queue, with their identifiers, serials, order and state.  The layout
+ * is exactly that of queue/add.c.
  *
- * An identifier that is in use is given up for a new one; one that a later message brings along is never given to another
- * before.  O(N log M) for N messages and M in the queue. */
+ * A message whose identifier is in use gets a new one.  No new identifier is one that a later message brings along.
+ * O(N log M) for N messages and M in the queue. */
 #include <string.h>
 
 #include "topic/packet_id.h"
 #include "queue/notes.h"
 
-/* How far the import is. */
+/* The progress of the import. */
 typedef struct import {
     queue *q;
     uint64_t named[HMQ_PACKET_ID_MAX / 64 + 1]; /* a bit for each identifier that a message brings along */
@@ -25,7 +25,7 @@ static void name_all(import *in, const queue_origin *origins, size_t count) {
     for (size_t i = 0; i < count; i++) in->named[origins[i].packet_id / 64] |= 1ULL << (origins[i].packet_id % 64);
 }
 
-/* The messages that there is room for, the newest; what is queued is left out before what is in flight. */
+/* Selects the newest messages that have room.  Queued messages are left out before those in flight. */
 static size_t leave_out(queue_item *items, queue_origin *origins, size_t count, size_t room) {
     size_t surplus = count - room, queued = 0, kept = 0;
     for (size_t i = 0; i < count; i++) queued += origins[i].state == QUEUE_QUEUED;
@@ -42,7 +42,7 @@ static size_t leave_out(queue_item *items, queue_origin *origins, size_t count, 
     return kept;
 }
 
-/* Puts the item there under this identifier; false if that is in use. */
+/* Stores the item under this identifier; false if that is in use. */
 static bool place_as(import *in, queue_item *item, uint64_t wanted, uint16_t packet_id, server_string **member) {
     uint64_t next = hmq_serial_of(hmq_serial_round(in->serial + 1, packet_id), packet_id);
     uint64_t serial = wanted > in->serial ? wanted : next;
@@ -70,7 +70,7 @@ static bool place(import *in, queue_item *item, const queue_origin *origin, serv
     return false;
 }
 
-/* The serial of the last message that comes to be in flight, 0 if none does. */
+/* The serial of the last message that will be in flight, 0 if none. */
 static uint64_t in_flight_up_to(const queue_item *items, const queue_origin *origins, size_t count) {
     uint64_t serial = 0;
     for (size_t i = 0; i < count && origins[i].state != QUEUE_QUEUED; i++) serial = items[i].serial;

@@ -1,4 +1,4 @@
-/* kind.h - queues as a part of the index: what is remembered of them is checked with it. */
+/* kind.h - queues as a kind of the index: HOLDMQ.CHECK compares what is remembered of them. */
 #ifndef HMQ_QUEUE_KIND_H
 #define HMQ_QUEUE_KIND_H
 

@@ -1,4 +1,4 @@
-/* limit.c - keeps a queue within its limits: expired references first, then as its policy says. */
+/* limit.c - keeps a queue within its limits: removes expired references first, then applies its policy. */
 #include "index/overflow.h"
 #include "base/assert.h"
 #include "queue/allowance.h"
@@ -12,8 +12,8 @@ void queue_expires_from(queue *q, long long soonest_ms) {
     if (note != NULL && soonest_ms < note->calm_until_ms) note->calm_until_ms = soonest_ms;
 }
 
-/* Removes references whose message is gone, unless it is known that there are none: queues at their limit would be
- * searched by each ADD otherwise. */
+/* Removes references whose message is gone, unless it is known that there are none.  Otherwise each ADD would search
+ * a queue at its limit. */
 static long long remove_expired(queue *q, const session_facts *facts) {
     const queue_note *note = queue_note_find(q);
     if (note != NULL && sv.Milliseconds() < note->calm_until_ms) return 0;
@@ -22,7 +22,7 @@ static long long remove_expired(queue *q, const session_facts *facts) {
 
 /* ---- room -------------------------------------------------------------------------------------------------- */
 
-/* What is asked of a queue, and what it has. */
+/* The room that new messages need, and what the queue has. */
 typedef struct demand {
     queue *q;
     const queue_item *items;
@@ -31,7 +31,7 @@ typedef struct demand {
     size_t own_bound;              /* ... if it were the only one */
     bool counts;                   /* its bytes are counted in any case (queue/usage.h) */
     queue_cause cause;             /* whose bound `bound` is */
-    size_t queued_bytes;           /* that it has; 0: so few that they do not matter */
+    size_t queued_bytes;           /* that the queue has; 0: so few that they do not matter */
 } demand;
 
 static size_t item_bytes(const queue_item *item) {
@@ -53,14 +53,15 @@ static bool fits(const demand *d) {
     return queue_length(d->q) + d->count <= d->limit && d->queued_bytes + d->bytes <= d->bound;
 }
 
-/* Leaves the oldest, or the newest, of the new messages out. */
+/* Leaves out the oldest, or the newest, of the new messages. */
 static void leave_one_out(demand *d, bool oldest) {
     d->bytes -= item_bytes(oldest ? d->items : &d->items[d->count - 1]);
     d->items += oldest;
     d->count--;
 }
 
-/* Removes the oldest messages that are not in flight until the new ones have room, or none is left.  How many. */
+/* Removes the oldest messages that are not in flight until the new ones have room, or none is left.  Returns how
+ * many. */
 static size_t remove_for(const demand *d, const session_facts *facts) {
     queue *q = d->q;
     size_t length = queue_length(q), count = length + d->count > d->limit ? length + d->count - d->limit : 0;
@@ -76,7 +77,7 @@ static void measure(demand *d, size_t largest) {
         d->queued_bytes = queue_bytes_before(d->q, d->count, largest, d->bound);
 }
 
-/* What it may have, by its own bound and by those that it shares with others, and what it has. */
+/* The queue's maximum, by its own setting and by those that it shares with others, and the bytes that it has. */
 static void look(demand *d, size_t largest) {
     queue_allowance shared = queue_usage_allowance(d->q);
     d->counts = shared.counts;
@@ -95,7 +96,7 @@ static void drop_oldest(demand *d, const session_facts *facts, queue_result *res
     while (d->count > 0 && !fits(d)) leave_one_out(d, true);
 }
 
-/* Do they fit, once what has expired is gone? */
+/* Do they fit after expired messages are removed? */
 static bool finds_room(demand *d, const session_facts *facts, size_t largest, queue_result *result) {
     look(d, largest);
     if (fits(d)) return true;

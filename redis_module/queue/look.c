@@ -1,4 +1,4 @@
-/* look.c - looks a queue through, a bounded number of references at a time. */
+/* look.c - looks through a queue, a bounded number of references at a time. */
 #include "queue/look.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static size_t allowed(long long now_ms) {
     return left;
 }
 
-/* The time of looking itself adds nothing: else a slow machine would never come to an end. */
+/* The time of the look itself adds nothing, or a slow machine would never finish. */
 static void spend(size_t looked, long long now_ms) {
     left -= looked;
     left_ms = now_ms;
@@ -36,7 +36,7 @@ typedef struct gone_list {
     size_t count;
 } gone_list;
 
-/* Looks at up to `most` references; how many it were.  True in *ended: there are no more. */
+/* Looks at up to `most` references; returns how many.  *ended: there are no more. */
 static size_t look_at(queue *q, const session_facts *facts, queue_look *look, size_t most, gone_list *gone,
                       bool *ended) {
     size_t count = 0;
@@ -48,7 +48,7 @@ static size_t look_at(queue *q, const session_facts *facts, queue_look *look, si
         server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
         bool own = facts == NULL || (score > (double)facts->sent && score <= (double)facts->expiring);
         long long expire_ms = queue_message_look(q, member, own, &bytes);
-        look->gone = gone_before; /* whoever finds an expired key removes it, and is told of it, too */
+        look->gone = gone_before; /* finding an expired key removes it, which causes a notification, too */
         look->bytes += bytes;
         if (score >= 1 && score <= (double)QUEUE_MAX_SERIAL) look->serial = (uint64_t)score;
         if (expire_ms != 0) {
@@ -57,7 +57,7 @@ static size_t look_at(queue *q, const session_facts *facts, queue_look *look, si
             continue;
         }
         if (facts == NULL) {
-            look->gone++; /* or past an expiry of its own, of which it does not matter whether it still counts */
+            look->gone++; /* or past its own expiry, which may no longer apply: that does not matter here */
             sv.FreeString(NULL, member);
             continue;
         }

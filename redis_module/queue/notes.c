@@ -120,7 +120,7 @@ void queue_note_removed(queue *q, size_t count, size_t bytes, size_t unknown) {
     if (note->dropped > 0 || note->is_logged)
         note->is_counted = false;
     else
-        queue_note_forget(q); /* the next to need one makes it */
+        queue_note_forget(q); /* the next use makes it again */
 }
 
 void queue_note_resized(queue *q, uint64_t serial, size_t before, size_t now) {

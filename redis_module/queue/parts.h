@@ -1,4 +1,4 @@
-/* parts.h - what the files of the queue (queue*.c) share, and nobody else needs. */
+/* parts.h - what the files of the queue share, and no others use. */
 #ifndef HMQ_QUEUE_PARTS_H
 #define HMQ_QUEUE_PARTS_H
 
@@ -15,11 +15,11 @@ void queue_free_members(server_string **members, size_t count);
 /* The number in an open counter: 0 if there is none, -1 if it holds something else. */
 long long queue_counter_value(server_key *key);
 
-/* The serial of the identifier handed out last: behind all that were used, also when the messages behind the last one in
- * the queue were acknowledged or trimmed. */
+/* The serial of the identifier handed out last.  It is above all serials in use, also if the last messages were
+ * acknowledged or trimmed. */
 uint64_t queue_serial_before(const session_facts *facts, uint64_t last_in_queue, uint16_t counter);
 
-/* When the message expires (ms since 1970); 0 if it is gone already.  `own`: by its own expiry, too (queue/expiry.h). */
+/* When the message expires (ms since 1970); 0 if it is gone.  `own`: also by its own expiry (queue/expiry.h). */
 long long queue_message_expiry(queue *q, server_string *member, bool own);
 /* The same, and the bytes of its value. */
 long long queue_message_look(queue *q, server_string *member, bool own, size_t *bytes);
@@ -27,35 +27,35 @@ long long queue_message_look(queue *q, server_string *member, bool own, size_t *
 /* Up to `most` of the oldest references behind `after`; the caller frees them. */
 size_t queue_collect_oldest(queue *q, uint64_t after, server_string **members, size_t most);
 
-/* Removes references and the messages that they name from set and keyspace, replicated and notified. */
+/* Removes references, and the messages that they name, from set and keyspace; replicated and announced. */
 void queue_remove_members(queue *q, server_string **members, size_t count);
 size_t queue_remove_oldest(queue *q, uint64_t after, size_t most);
-/* The oldest behind `after`, until so many are gone, and so many bytes.  How many it were. */
+/* Removes the oldest after `after`, until so many messages and bytes are gone.  Returns how many messages. */
 size_t queue_remove_oldest_of(queue *q, uint64_t after, size_t count, size_t bytes);
 
-/* Which of the new messages have room: one behind the other. */
+/* Which of the new messages have room: a run of them. */
 typedef struct queue_room {
     size_t first, count;
 } queue_room;
-/* Makes room for new messages within `limit` and the session's bound in bytes; what is in flight stays.  With a policy that
- * refuses, all have room or none. */
+/* Makes room for new messages within `limit` and the session's maximum of bytes; messages in flight stay.  With a
+ * policy that refuses, all have room or none. */
 queue_room queue_make_room(queue *q, const session_facts *facts, const queue_item *items, size_t count, size_t limit,
                            overflow policy, queue_result *result);
-/* Is there room for one message of so many bytes?  Drops nothing but expired references. */
+/* Is there room for one message of so many bytes?  Removes only expired references. */
 bool queue_has_room(queue *q, const session_facts *facts, size_t bytes, size_t limit, queue_result *result);
-/* Messages that expire from `soonest_ms` on came to the queue. */
+/* Messages were added of which the first expires at `soonest_ms`. */
 void queue_expires_from(queue *q, long long soonest_ms);
 
 /* ---- queue/add.c ------------------------------------------------------------------------------------------- */
 
-/* Puts the reference into the set.  One that stands there already is in the way (false) if its message lives; if that has
- * expired, it gives the place up, and what was the last serial may no longer be. */
+/* Puts the reference into the set.  False if the member is already there and its message lives.  If that message has
+ * expired, the new reference replaces it, and *last_serial may change. */
 bool queue_put_reference(queue *q, server_string *member, uint64_t serial, uint64_t *last_serial);
 
-/* The message that a reference names; its bytes. */
+/* Stores the message that a reference names; returns its bytes. */
 size_t queue_store_message(queue *q, server_string *member, const queue_item *item);
 
-/* What was put into the queue, and how far identifiers and serials were given. */
+/* What was added to the queue, and the last identifier and serial that were used. */
 typedef struct queue_added {
     const queue_item *items;
     server_string **members; /* their references */
@@ -65,8 +65,8 @@ typedef struct queue_added {
     bool was_empty;
 } queue_added;
 
-/* The references are replicated, counter and expiry follow what was added.  If nothing was, result->keys_expire_ms says
- * when the counter ends, else it is set. */
+/* Replicates the references, and updates counter and expiry.  If nothing was added, result->keys_expire_ms says when
+ * the counter ends; otherwise it is set. */
 void queue_settle(queue *q, server_key *last, const session_facts *facts, queue_added added, queue_result *result);
 
 /* When the first of these messages can end. */
@@ -74,9 +74,9 @@ long long queue_soonest_expiry(const queue_item *items, size_t count);
 
 /* ---- queue/words.c ----------------------------------------------------------------------------------------- */
 
-/* The message is in the keyspace: tells replicas and the file, now or with others. */
+/* The message is in the keyspace: replicates it, now or together with others. */
 void queue_words_message(queue *q, server_string *member, server_string *value, long long expire_ms);
-/* What was to be told later is told now: something else is about to be told of these messages. */
+/* Replicates now what was postponed, because another command about these messages follows. */
 void queue_words_now(server_ctx *ctx);
 
 /* ---- queue/expiry.c ---------------------------------------------------------------------------------------- */
@@ -84,9 +84,9 @@ void queue_words_now(server_ctx *ctx);
 /* These messages were added: notes it if one has an expiry of its own. */
 void queue_note_expiring(queue *q, const session_facts *facts, const queue_item *items, size_t count,
                          long long keys_expire_ms);
-/* The messages behind facts->sent up to `serial` come to be in flight: they do not expire by their own expiry any more. */
+/* The messages after facts->sent up to `serial` are in flight now: they no longer expire by their own expiry. */
 void queue_lift(queue *q, const session_facts *facts, uint64_t serial);
-/* When a message that comes to be in flight ends; `own_ms` its own expiry, 0 if none, `standing_ms` its key's. */
+/* When a message ends that is in flight now; `own_ms`: its own expiry, 0 if none, `standing_ms`: its key's. */
 long long queue_lifted_ms(int64_t own_ms, long long standing_ms);
 /* The keys of a session that nobody opened must not end before `expire_ms`. */
 void queue_outlive(queue *q, const session_facts *facts, long long expire_ms);

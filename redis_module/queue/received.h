@@ -14,12 +14,12 @@ typedef enum qos2_status { QOS2_NEW, QOS2_KNOWN, QOS2_WRONG_TYPE } qos2_status;
 /* Was a PUBLISH with this identifier received and not completed yet?  QOS2_WRONG_TYPE after replying it. */
 qos2_status qos2_look(server_ctx *ctx, hmq_slice session, uint16_t packet_id);
 
-/* It was received now (after QOS2_NEW). */
+/* Notes that it was received (after QOS2_NEW). */
 void qos2_note(server_ctx *ctx, hmq_slice session, uint16_t packet_id);
 
 /* The set, open for writing, and its name, which the caller frees; NULL after replying WRONGTYPE. */
 server_key *qos2_open(server_ctx *ctx, hmq_slice session, server_string **name);
-/* Takes the identifier out of the open set; false if it was not in it. */
+/* Removes the identifier from the open set; false if it was not there. */
 bool qos2_complete(server_ctx *ctx, server_key *set, server_string *name, uint16_t packet_id);
 
 #endif

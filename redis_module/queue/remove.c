@@ -1,21 +1,21 @@
-/* remove.c - takes messages out of a queue: acknowledged, trimmed, expired or dropped with it.
+/* remove.c - removes messages from a queue: acknowledged, trimmed, expired, or dropped with it.
  *
- * A client acknowledges in order, so what goes is mostly a run: all that the sorted set holds from one score to another.
- * Each removal is replicated exactly, with as few commands and bytes as tell it:
+ * A client acknowledges in order, so the removed messages are mostly a run: all that the sorted set holds from one
+ * score to another.  Each removal is replicated exactly, with as few commands and bytes as possible:
  *
- *     the last reference goes      UNLINK {c}_messages {c}_messages_<pid> ...
- *     a run                        ZREMRANGEBYSCORE {c}_messages <first> <last>    UNLINK {c}_messages_<pid> ...
- *     else                         ZREM {c}_messages {c}_messages_<pid> ...        UNLINK {c}_messages_<pid> ...
+ *     the last reference is removed  UNLINK {c}_messages {c}_messages_<pid> ...
+ *     a run                          ZREMRANGEBYSCORE {c}_messages <first> <last>    UNLINK {c}_messages_<pid> ...
+ *     else                           ZREM {c}_messages {c}_messages_<pid> ...        UNLINK {c}_messages_<pid> ...
  *
  * Laws
- *  1. Whoever executes these had the same references before: what was added is replicated before anything is removed, but
- *     for references that queue/add.c is just putting there, and those are in nobody's way: they are not removed, and as
- *     long as they stand the set is not empty.
- *  2. A run is looked at reference by reference before it goes: a gap, a score that others wrote, two references of one
- *     score or one that was not asked for end it.
- *  3. Only strings are deleted: a key of another type is somebody else's, of which the reference alone goes.
+ *  1. Whoever executes these commands had the same references before.  Additions are replicated before any removal,
+ *     except references that queue/add.c is just adding.  These do no harm: they are not removed, and while they
+ *     exist the set is not empty.
+ *  2. A run is checked reference by reference before it is removed.  It ends at a gap, a score of another program,
+ *     two references with one score, or a reference that was not named.
+ *  3. Only strings are deleted.  A key of another type belongs to another program: only its reference is removed.
  *
- * O(log n) for each message. */
+ * O(log n) per message. */
 #include "queue/parts.h"
 
 #include <math.h>
@@ -32,10 +32,11 @@
 
 /* Names in one replicated command. */
 #define REMOVE_CHUNK 1000
-/* Shorter runs are not looked for: to find one costs more than to name so many references. */
+/* Shorter runs are not searched for: finding one costs more than naming its references. */
 #define RUN_LEAST 4
 
-/* References that are out of the set: the first `run` of them are all that it held from score `first` to `last`. */
+/* References that were removed from the set: the first `run` of them are all that it held from score `first` to
+ * `last`. */
 typedef struct removal {
     server_string **members;
     size_t count;
@@ -47,7 +48,7 @@ typedef struct removal {
 /* ---- replicating ------------------------------------------------------------------------------------------- */
 
 static void replicate_references(queue *q, const removal *r) {
-    if (queue_length(q) == 0) return; /* the set goes as a whole */
+    if (queue_length(q) == 0) return; /* the whole set is removed */
     if (r->run > 0) sv.Replicate(q->ctx, "ZREMRANGEBYSCORE", "sll", q->messages_name, r->first, r->last);
     for (size_t from = r->run; from < r->count; from += REMOVE_CHUNK) {
         size_t n = r->count - from < REMOVE_CHUNK ? r->count - from : REMOVE_CHUNK;
@@ -103,7 +104,7 @@ static void notify_removal(queue *q, const removal *r) {
     if (r->run < r->count) index_notify_others(q->ctx, SERVER_NOTIFY_ZSET, "zrem", q->messages_name);
 }
 
-/* The references are out of the set: removes their messages, replicates and notifies both. */
+/* The references are removed from the set: removes their messages, replicates and announces both. */
 static void forget_messages(queue *q, const removal *r) {
     bool small[64];
     bool *deleted = scratch_alloc(small, sizeof small, r->count * sizeof *deleted);
@@ -162,12 +163,12 @@ size_t queue_remove_oldest_of(queue *q, uint64_t after, size_t count, size_t byt
 
 /* ---- by packet identifier ---------------------------------------------------------------------------------- */
 
-/* A score that a command's text can tell exactly. */
+/* Is it a score that text can represent exactly? */
 static bool is_serial(double score) {
     return score >= 1 && score <= (double)QUEUE_MAX_SERIAL && score == (double)(long long)score;
 }
 
-/* Collects references from score `first` on, as long as they are those of the identifiers, in their order. */
+/* Collects references from score `first` on, while they are those of the identifiers, in their order. */
 static void collect_run(queue *q, const uint16_t *packet_ids, size_t count, double first, removal *r) {
     double score, last = 0, before = 0; /* of the last member, of the one before it */
     bool goes_on = true;
@@ -182,7 +183,7 @@ static void collect_run(queue *q, const uint16_t *packet_ids, size_t count, doub
             continue;
         }
         sv.FreeString(NULL, member);
-        if (r->count > 0 && score == last) { /* it stays, so no range may end with this score */
+        if (r->count > 0 && score == last) { /* it stays, so the range must not end with this score */
             sv.FreeString(NULL, r->members[--r->count]);
             last = before;
         }

@@ -11,15 +11,15 @@
 #include "queue/queue.h"
 
 #define NAMES_PER_TURN 1000
-#define MOST_SWEEPS 100000 /* beyond: left to the strings' own expiry */
-#define MOST_DROPPED 1000  /* messages that go with their queues in one turn */
+#define MOST_SWEEPS 100000 /* more are left to the strings' own expiry */
+#define MOST_DROPPED 1000  /* messages that are removed with their queues in one turn */
 
 typedef struct sweep {
     struct sweep *next;
     int db;
     uint16_t packet_id; /* the next to look at, downwards; 0: not begun */
     uint32_t looked, missed_in_a_row;
-    bool dropped;       /* there is no counter: others may have one of that name by now */
+    bool dropped;       /* without a counter: another program may have one of that name by now */
     size_t left;        /* strings to be found */
     size_t len;
     uint8_t session[];
@@ -69,7 +69,7 @@ static void unlink_names(server_string **names, size_t n) {
     for (size_t i = 0; i < n; i++) sv.FreeString(NULL, names[i]);
 }
 
-/* A key of another type is somebody else's. */
+/* A key of another type belongs to another program. */
 static bool is_message(server_string *name) {
     server_key *key = sv.OpenKey(detached, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
     bool there = sv.KeyType(key) == SERVER_STRING;
@@ -77,7 +77,7 @@ static bool is_message(server_string *name) {
     return there;
 }
 
-/* Looks at up to *budget names; true if there is nothing more to look for. */
+/* Looks at up to *budget names; true if nothing is left to search. */
 static bool look(sweep *s, queue *q, size_t *budget, server_string **found, size_t *n) {
     char *name = sv.Alloc(s->len + 16);
     while (*budget > 0 && s->left > 0 && s->looked < HMQ_PACKET_ID_MAX &&

@@ -1,4 +1,4 @@
-/* totals.c - walks over sessions and shares and adds up what waits in their queues. */
+/* totals.c - walks over sessions and shares, and adds up the messages in their queues. */
 #include "queue/totals.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ static struct pass {
     bool shares;          /* of this database: its sessions are done with */
     server_string *after; /* the last session, or share, looked at; NULL: none yet */
     unsigned long long messages, longest;
-    bool is_counting; /* a queue is to be counted on soon (queue/usage.h) */
+    bool is_counting; /* a queue must be counted further soon (queue/usage.h) */
 } pass;
 
 static queue_totals latest;
@@ -68,7 +68,7 @@ static reader begin(server_dict *dict, hmq_slice last) {
     return r;
 }
 
-/* Which comes first: < 0 a, 0 both, > 0 b.  One of them is not at its end. */
+/* Which key comes first: < 0 a, 0 both, > 0 b.  One of them is not at its end. */
 static int order(hmq_slice a, hmq_slice b) {
     if (a.len == 0 || b.len == 0) return a.len == 0 ? 1 : -1;
     int differs = memcmp(a.data, b.data, a.len < b.len ? a.len : b.len);
@@ -79,7 +79,7 @@ static hmq_slice after(void) {
     return pass.after == NULL ? (hmq_slice){0} : slice_of(pass.after);
 }
 
-/* Goes on in this database, for so many sessions; true when it has come to the end. */
+/* Continues in this database, for so many sessions; true at the end. */
 static bool walk_sessions(server_ctx *ctx, const index_t *index, size_t *left) {
     reader opened = begin(session_index_keys(index->opened), after()), subscribed = begin(index->sessions, after());
     for (; *left > 0 && (opened.key.len > 0 || subscribed.key.len > 0); (*left)--) {

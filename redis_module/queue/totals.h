@@ -1,21 +1,23 @@
-/* totals.h - how much waits in the queues of sessions and shares, for INFO: counted by a walk, not kept where queues
+/* totals.h - how many messages are in the queues of sessions and shares, for INFO: counted by a walk, not with each
  * change.
  *
- *     rest 1 s ──► every 10 ms the next queues of one database after the other ──► the pass is whole: told ──► rest ...
+ *     rest 1 s ──► every 10 ms the next queues of one database after the other ──► the pass is complete ──► rest ...
  *
- * A counter would have to hear of every ZADD and ZREM of others, and to remember the length of every queue, to be right
- * after an expiry or a RENAME: work in each publish.  The walk only asks for lengths.
+ * A counter would have to hear of every ZADD and ZREM of other programs, and to remember the length of every queue,
+ * to be right after an expiry or a RENAME: work in each publish.  The walk only reads lengths.
  *
  * Invariants:
- *  1. What is told is of one whole pass, and never older than two passes and a rest.
- *  2. Sessions are those that were opened or have a subscription, shares ($share/...) those with a member: what the index
- *     knows (index/index.h).  A pass is no snapshot: a session that comes or goes meanwhile is counted or not.
- *  3. The walk changes nothing: no key is touched, counted as a hit or miss, or expired by it (but before 7.2: there the
- *     server knows no such reading).
+ *  1. The reported numbers are of one complete pass, and never older than two passes and a rest.
+ *  2. Sessions are those that were opened or have a subscription, shares ($share/...) those with a member, as the
+ *     index knows them (index/index.h).  A pass is no snapshot: a session that is opened or ends meanwhile is counted
+ *     or not.
+ *  3. The walk changes nothing: no key is touched, counted as a hit or miss, or expired by it (except before 7.2,
+ *     where the server has no such read).
  *
- * Opened and subscribed sessions are read side by side in the order of their keys, so that who is both is counted once.
- * A step looks at 100 queues at most, whatever they hold; on replicas it walks, too.  On its way it counts the bytes of queues
- * that have to be (queue/usage.h), a bounded number of messages in a step; as long as there are such, it does not rest. */
+ * Opened and subscribed sessions are read side by side in the order of their keys, so that none is counted twice.  A
+ * step looks at 100 queues at most, whatever they hold; it runs on replicas, too.  It also counts the bytes of queues
+ * that need it (queue/usage.h), a bounded number of messages per step; while there are such queues, it does not rest.
+ */
 #ifndef HMQ_QUEUE_TOTALS_H
 #define HMQ_QUEUE_TOTALS_H
 

@@ -1,4 +1,4 @@
-/* usage.c - what queues count for in the usage of their users. */
+/* usage.c - counts the bytes of queues for their users. */
 #include "queue/usage.h"
 
 #include <string.h>
@@ -59,7 +59,7 @@ void queue_usage_added(const queue *q, size_t count, size_t bytes) {
 void queue_usage_removed(const queue *q, size_t count, size_t bytes) {
     queue_standing s = queue_standing_of(q);
     if (s.queue == NULL || !usage_is_counted(s.queue)) return;
-    if (s.queue->length < count || s.queue->bytes < bytes) { /* others had a hand in it */
+    if (s.queue->length < count || s.queue->bytes < bytes) { /* another program changed it */
         usage_forget(s.all, s.user, s.queue);
         return;
     }
@@ -81,7 +81,7 @@ void queue_usage_set(const queue_standing *s, const queue *q, size_t bytes) {
     usage_set(s->all, s->user, s->queue, bytes);
 }
 
-/* What expired while it was counted may be in it: a doubt stays until the next count has begun after it. */
+/* Messages that expired during the count may be in it: a doubt stays until the next count has begun after it. */
 void queue_usage_counted(const queue *q, size_t bytes) {
     queue_standing s = queue_standing_of(q);
     if (s.queue != NULL) queue_usage_set(&s, q, bytes);

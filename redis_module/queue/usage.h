@@ -1,21 +1,22 @@
-/* usage.h - what queues count for in the usage of their users (index/usage.h), and how much more a queue may get.
+/* usage.h - counts the bytes of queues for their users (index/usage.h), and bounds them.
  *
- *     holdmq.max-queue-bytes-per-user    bytes in the queues of all sessions of a user (0: no bound)
+ *     holdmq.max-queue-bytes-per-user    bytes in the queues of all sessions of a user (0: no maximum)
  *     {c}_session  user_bytes            the same for the user of this session (SESSION.OPEN ... USERBYTES)
- *     holdmq.max-queue-bytes             bytes in all queues of a database (0: no bound)
+ *     holdmq.max-queue-bytes             bytes in all queues of a database (0: no maximum)
  *
- * The bound of the database is shared out as it fills: a queue may hold as many bytes as are still free, the queues of one user
- * together twice as many.  So one queue alone gets half of all, one user two thirds; each that comes to it leaves less for
- * those that have most, and something stays free for one that has nothing.
+ * The maximum of the database is shared out as it fills: a queue may hold as many bytes as are still free, the queues
+ * of one user together twice as many.  So one queue alone gets half of it, one user two thirds.  Each further queue
+ * leaves less for those that have most, and some bytes stay free for one that has none.
  *
  * Invariants:
- *  1. A bound stops growth, it takes nothing away: a queue may always keep as many bytes as it has.  What a new message costs,
- *     by the session's policy (index/overflow.h), it costs the receiving session, never another one.
- *  2. The queues that count are those of opened sessions and of groups; a group's belongs to no user.
- *  3. While a bound needs it, each change of a queue by the module changes its count in the same step: O(log n), without an
- *     allocation.  A queue that is not counted is, when it gets a message, or by the walk of queue/totals.c; so is one of
- *     which messages have expired.  Without a bound nothing is counted.
- *  4. A long queue is counted in portions (queue/look.h); until that is done it counts for nothing, and has its own bounds.
+ *  1. A maximum stops growth and removes nothing: a queue may always keep the bytes that it has.  The price of a new
+ *     message, by the session's policy (index/overflow.h), is paid by the receiving session, never by another one.
+ *  2. Only queues of opened sessions and of groups count; a group's belongs to no user.
+ *  3. While a maximum applies, each change of a queue by the module changes its count in the same step: O(log n),
+ *     without an allocation.  A queue that is not counted yet is counted when it gets a message, or by the walk of
+ *     queue/totals.c; so is one whose messages have expired.  Without a maximum nothing is counted.
+ *  4. A long queue is counted in portions (queue/look.h).  Until that is complete it counts as nothing, and has its
+ *     own limits.
  *  5. Only a primary counts. */
 #ifndef HMQ_QUEUE_USAGE_H
 #define HMQ_QUEUE_USAGE_H
@@ -25,7 +26,7 @@
 #include "index/usage.h"
 #include "queue/queue.h"
 
-/* How the queue stands in which usage. */
+/* The count of a queue, and the sums that it is part of. */
 typedef struct queue_standing {
     usage *all;
     usage_queue *queue; /* NULL: it does not count */
@@ -43,7 +44,7 @@ void queue_usage_removed(const queue *q, size_t count, size_t bytes);
 void queue_usage_resized(const queue *q, size_t before, size_t now);
 /* All messages that the queue has were counted. */
 void queue_usage_counted(const queue *q, size_t bytes);
-/* A message of the session was deleted or expired behind the module's back. */
+/* A message of the session was deleted by another program, or expired. */
 void queue_usage_doubt(int db, hmq_slice session);
 
 #endif

@@ -7,10 +7,10 @@
 #include "server/replication.h"
 #include "queue/notes.h"
 
-/* References looked at in one step when a walk drops expired ones, so that no page takes long. */
+/* References that a walk looks at in one step while it removes expired ones, so that no page takes long. */
 #define WALK_MAX_EXPIRED 10000
 
-/* What a walk is about. */
+/* The state of a walk. */
 typedef struct walk {
     queue *q;
     const queue_range *range;
@@ -20,7 +20,7 @@ typedef struct walk {
     long long now_ms;
 } walk;
 
-/* Is it past an expiry of its own, before it was handed out? */
+/* Is it past its own expiry, and not handed out? */
 static bool is_past(const walk *w, uint64_t serial, const char *value, size_t len) {
     if (serial <= w->range->sent) return false;
     int64_t expires_ms = hmq_record_expires((const uint8_t *)value, len);
@@ -60,7 +60,7 @@ static bool visit_member(walk *w, server_string *member, uint64_t serial, queue_
     return live;
 }
 
-/* References found without their message, to be removed after the walk: removing would end it. */
+/* References without a message, to be removed after the walk, because removing would end it. */
 typedef struct gone_list {
     server_string **members;
     size_t count, room;
@@ -87,7 +87,7 @@ queue_walked queue_walk(queue *q, queue_range range, queue_visit visit, void *co
         server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
         bool live;
         if (!(score >= 1 && score <= (double)QUEUE_MAX_SERIAL)) {
-            live = false; /* somebody else's entry: no serial */
+            live = false; /* an entry of another program: no serial */
         } else if (is_full(&walked, &range, w.bytes)) {
             live = walked.more =
                 gone.count == WALK_MAX_EXPIRED || queue_message_expiry(q, member, (uint64_t)score > range.sent) != 0;
@@ -117,7 +117,7 @@ bool queue_any_between(const queue *q, uint64_t after, uint64_t up_to) {
     return any;
 }
 
-/* Was the message stored after that?  In doubt (it is gone, or bears no time) it was not. */
+/* Was the message stored after that time?  In doubt (it is gone, or has no time) it was not. */
 static bool is_newer(queue *q, server_string *member, long long ms) {
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ);
     bool newer = false;

@@ -1,21 +1,21 @@
-/* words.c - the stock commands that tell the append-only file and replicas of messages put into queues.
+/* words.c - the stock commands that bring queued messages to the append-only file and to replicas.
  *
- * A word of a replicated command costs about 0.1 us, three quarters of it in making and freeing the text, so few words are
- * what makes storing cheap.  What is stored in one command, of whatever sessions, goes as one MSETEX (Valkey 9.1, Redis 8.4)
- * with two words a message where SET needs five:
+ * A word of a replicated command costs about 0.1 us, three quarters of it for making and freeing the text.  So
+ * storing is cheap if there are few words.  Messages that one command stores, for any sessions, are written as one
+ * MSETEX (Valkey 9.1, Redis 8.4) with two words per message, where SET needs five:
  *
- *     SET <key> <message> PXAT <ms>              a message by itself, or where replicas follow, or in a cluster
+ *     SET <key> <message> PXAT <ms>              a message by itself, or with replicas, or in a cluster
  *     MSETEX <n> <key> <message> ... PXAT <ms>   several that expire at the same moment, for the append-only file
  *
- * Replicas get SET because one may be an older server, which does not know MSETEX; a cluster because keys of several
- * slots in one command are none's. */
+ * Replicas get SET because one may be an older server that does not know MSETEX.  A cluster gets SET because a
+ * command may not span slots. */
 #include "queue/parts.h"
 
 #include "server/replication.h"
 
 #define TOGETHER_MOST 512 /* messages of one MSETEX */
 
-/* Words that are the same for most messages: made once, they are shared by all commands that have them. */
+/* Words that are the same for most messages: made once, and shared by the commands that use them. */
 static struct {
     server_string *pxat, *expire;
     long long expire_ms;

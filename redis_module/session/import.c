@@ -1,7 +1,7 @@
-/* import.c - SESSION.IMPORT: a whole queue into a session in one step.
+/* import.c - SESSION.IMPORT: puts a whole queue into a session in one step.
  *
- * Parse all, check all, then do (queue/import.c), reply.  With PRODUCER a call that is sent again after a lost reply
- * stores nothing (queue/producer.h). */
+ * Parse all, check all, then do (queue/import.c), reply.  With PRODUCER, a repeated call after a lost reply stores
+ * nothing (queue/producer.h). */
 #include "session/import.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@
 
 #define MOST_MESSAGES 10000
 #define WORDS 5 /* packet-id serial state ttl-ms value */
-/* Half of what scores can hold: what comes behind an imported queue has serials, too. */
+/* Half of the range of scores: messages after an imported queue need serials, too. */
 #define MAX_SERIAL (QUEUE_MAX_SERIAL / 2)
 #define MAX_TTL_MS (QUEUE_MAX_TTL_S * 1000)
 
@@ -35,7 +35,7 @@ typedef struct import_list {
     size_t count;
     queue_item *items;
     queue_origin *origins;
-    server_string **made; /* values that are not arguments; NULL where there is none */
+    server_string **made; /* values that are not arguments; NULL: the value is one */
 } import_list;
 
 /* ---- parsing ----------------------------------------------------------------------------------------------- */
@@ -74,7 +74,7 @@ static bool parse_count(args *a, size_t *count) {
     return false;
 }
 
-/* The number at `word` of message i (1, 2, 3 ... for those who read the error). */
+/* Reads the number `word` of message i (the error counts from 1). */
 static bool take_number(args *a, size_t i, const char *word, long long max, long long *number) {
     const server_string *text = a->argv[a->at++];
     if (number_of(text, 0, max, number)) return true;
@@ -97,7 +97,7 @@ static bool parse_message(args *a, import_list *list, size_t i, long long now_ms
     return true;
 }
 
-/* Serials grow, and nothing in flight is behind what is queued. */
+/* Serials must grow, and messages in flight must precede queued ones. */
 static bool check_order(server_ctx *ctx, const import_list *list) {
     uint64_t serial = 0;
     size_t with_serial = 0, queued = 0; /* messages, 1 is the first; 0: none so far */
@@ -186,7 +186,7 @@ static void store(queue *q, server_string *key, const import_options *options, i
         break;
     case QUEUE_BAD_COUNTER: queue_reply_wrong_counter(q); break;
     case QUEUE_BAD_SESSION: session_reply_wrong_type(q->ctx, q->session, HMQ_SUFFIX_SESSION); break;
-    case QUEUE_REFUSED: /* not of an import: its limit is the caller's */
+    case QUEUE_REFUSED: /* cannot happen: the caller sets the limit of an import */
     case QUEUE_WAITS:
     case QUEUE_FULL: reply_error(q->ctx, ERROR_PACKET_IDS_USED, shown(key)); break;
     }
@@ -201,7 +201,7 @@ static void import_list_into(queue *q, server_string *key, const import_options 
                                    : producer_judge(q->ctx, q->session, &options->by, NULL, 0, &result, &last);
     switch (verdict) {
     case PRODUCER_NEW:
-    case PRODUCER_GAP: /* nobody says what an import follows */ store(q, key, options, list); break;
+    case PRODUCER_GAP: /* an import does not say what it follows */ store(q, key, options, list); break;
     case PRODUCER_REPEATED:
     case PRODUCER_OLD: reply_imported(q, &nothing, &result, false); break;
     case PRODUCER_TOO_MANY: reply_error(q->ctx, ERROR_SESSION_PRODUCERS, shown(key), PRODUCERS_MAX); break;

@@ -33,7 +33,7 @@ static long long subscriptions_of(server_ctx *ctx, hmq_slice session) {
 
 static void reply_info(server_ctx *ctx, hmq_slice session, const session_state *state, queue *q) {
     session_facts facts = session_facts_read(ctx, session);
-    bool over = state->over; /* nothing of it is to be found, though the keys still stand */
+    bool over = state->over; /* the session is over, although its keys still exist */
     long long ends_ms = state->ends_ms > 0 ? state->ends_ms : state->expire_ms;
     sv.ReplyWithMap(ctx, 15);
     reply_field(ctx, "exists", state->exists);

@@ -1,4 +1,4 @@
-/* life.c - how a session goes on and ends. */
+/* life.c - what happens to a session until its end. */
 #include "session/life.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@
 #include "session/will.h"
 
 #define RETRY_MS 1000       /* no memory now */
-#define WRONG_TYPE_MS 60000 /* somebody else's keys stand under the session's names */
+#define WRONG_TYPE_MS 60000 /* keys of another program have the session's names */
 
 static bool is_out_of_memory(server_ctx *ctx) {
     return (sv.GetContextFlags(ctx) & SERVER_CTX_OOM) != 0;
@@ -102,7 +102,7 @@ size_t session_drop_data(server_ctx *ctx, hmq_slice session, bool whole) {
     size_t messages = 0;
     share_names shares = share_names_of(ctx, session);
     if (has_shares(ctx, session)) {
-        index_remove_session(index_of(ctx), session); /* what comes back does not come to it */
+        index_remove_session(index_of(ctx), session); /* messages that are given back must not return to it */
         share_give_back(ctx, session);
     }
     if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) messages = queue_drop(&q);
@@ -148,7 +148,7 @@ size_t session_begin_end(server_ctx *ctx, hmq_slice session, const session_state
     return messages;
 }
 
-/* At once, or some at a time. */
+/* At once, or in portions. */
 static size_t end_data(server_ctx *ctx, hmq_slice session, const session_state *state) {
     if (session_ends_at_once(ctx, session, state)) return session_drop_data(ctx, session, true);
     return state->ending ? 0 : session_begin_end(ctx, session, state, state->epoch);
@@ -164,7 +164,7 @@ size_t session_finish(server_ctx *ctx, hmq_slice session, const session_state *s
     will w;
     bool has_will = state->epoch > 0 && will_read(ctx, session, &w);
     size_t messages = end_data(ctx, session, state);
-    if (has_will) will_publish(ctx, session, &w); /* behind the drop: the session itself gets it no more */
+    if (has_will) will_publish(ctx, session, &w); /* after the drop: the session itself does not get it */
     if (has_will) will_end(&w);
     tell_gone(ctx, session, state, state->over ? "lost" : "dropped");
     if (state->connected) session_notify_dropped(ctx, session, state->epoch);
@@ -193,7 +193,7 @@ static void mark_closed(server_ctx *ctx, hmq_slice session, const disconnection 
     sv.FreeString(NULL, name);
 }
 
-/* What becomes of the will: NOW publishes it in this step, LATER leaves it to the deadline. */
+/* What happens to the will: NOW publishes it in this step, LATER leaves it to the deadline. */
 typedef enum will_fate { WILL_NONE, WILL_DISCARDED, WILL_NOW, WILL_LATER } will_fate;
 
 static will_fate fate_of(server_ctx *ctx, const will *w, const disconnection *how) {
@@ -238,7 +238,7 @@ void session_lose(server_ctx *ctx, hmq_slice session, const session_state *state
 }
 
 long long session_next_epoch(long long last) {
-    static long long newest; /* follows the clock only: one session's odd epoch moves no other's */
+    static long long newest; /* follows the clock only: the large epoch of one session must not raise that of others */
     long long now_ms = sv.Milliseconds();
     newest = newest >= now_ms ? newest + 1 : now_ms;
     return last >= newest ? last + 1 : newest;
@@ -277,7 +277,7 @@ static void publish_delayed(server_ctx *ctx, hmq_slice session, const session_st
     will_end(&w);
 }
 
-/* Nothing of it goes to others any more. */
+/* It has no more messages for others. */
 static void end_giving(server_ctx *ctx, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
@@ -291,7 +291,7 @@ static void end_giving(server_ctx *ctx, hmq_slice session) {
     session_index_refresh(ctx, index_of(ctx)->opened, session);
 }
 
-/* When to go on (ms since 1970), 0: all is given. */
+/* When to continue (ms since 1970), 0: all is given. */
 static long long continue_leaving(server_ctx *ctx, hmq_slice session, const session_state *state, long long until_ms) {
     if (is_out_of_memory(ctx)) return sv.Milliseconds() + RETRY_MS;
     if (share_leave_continue(ctx, session, state->ending, until_ms)) return sv.Milliseconds() + 1;

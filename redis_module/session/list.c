@@ -1,7 +1,7 @@
 /* list.c - SESSION.LIST: pages through the opened sessions of a database, in the order of their keys.
  *
- * The cursor is the key of the last session looked at, so that a page costs what it holds, whatever comes and goes between
- * two pages; a session that is there all the time is listed once. */
+ * The cursor is the key of the last session looked at.  So a page costs what it holds, whatever changes between two
+ * pages, and a session that exists all the time is listed once. */
 #include "session/list.h"
 
 #include "topic/session_key.h"
@@ -31,7 +31,7 @@ static void reply_text(server_ctx *ctx, server_string *text) {
         sv.ReplyWithNull(ctx);
 }
 
-/* Of a user who may read some keys only, a session is listed if its key is one of them. */
+/* For a user who may read some keys only, a session is listed if its key is one of them. */
 typedef struct reader {
     bool is_restricted;
     server_string *user;

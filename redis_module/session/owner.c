@@ -20,7 +20,7 @@
 #define PREFIX_BYTES (sizeof PREFIX - 1)
 #define MAX_NAME_BYTES 1024
 #define MAX_LEASE_S 4294967295LL
-#define LOOK_AGAIN_MS 60000 /* a key without expiry, or of another type: somebody else's doing */
+#define LOOK_AGAIN_MS 60000 /* a key without expiry, or of another type: made by another program */
 
 static uint64_t period = 1; /* of service */
 
@@ -137,7 +137,7 @@ void owner_client_gone(uint64_t client) {
     }
 }
 
-/* It is gone, and that by intent: no lease once more. */
+/* It was removed on purpose, so there is no further lease. */
 static void count_absence(session_index *sessions, hmq_slice name) {
     owner_entry *owner = session_index_owner(sessions, name);
     if (owner == NULL || owner->lease_s == 0) return;
@@ -195,13 +195,13 @@ void owner_key_changed(server_ctx *ctx, session_index *sessions, hmq_slice name)
     count_absence(sessions, name);
 }
 
-/* Lost, or done with what was lost: when to look at it next, 0: never. */
+/* Handles an owner that is lost.  Returns when to look again, 0: never. */
 static long long next_look(const beat *b) {
     if (!b->there) return 0;
     return b->expire_ms == SERVER_NO_EXPIRE ? sv.Milliseconds() + LOOK_AGAIN_MS : b->expire_ms + 1;
 }
 
-/* The first session behind the cursor that was opened before the loss, NULL at the end. */
+/* The first session after the cursor that was opened before the loss; NULL at the end. */
 static session_entry *next_lost(const owner_entry *owner) {
     hmq_slice after = owner->cursor == NULL ? (hmq_slice){0} : slice_of(owner->cursor);
     server_dict_iter *iter = after.len == 0 ? sv.DictIteratorStartC(owner->sessions, "^", NULL, 0)
@@ -239,7 +239,7 @@ void owner_do_due(server_ctx *ctx, session_index *sessions, owner_entry *owner, 
         sv.Log(ctx, "notice", "the lease of the session owner %s has run out; it has %llu sessions", shown(owner->name),
                (unsigned long long)sv.DictSize(owner->sessions));
     }
-    session_index_arm_owner(sessions, owner, now_ms); /* it stands until its last session is closed */
+    session_index_arm_owner(sessions, owner, now_ms); /* it exists until its last session is closed */
     for (session_entry *entry; (entry = next_lost(owner)) != NULL;) {
         if (owner->cursor != NULL) sv.FreeString(NULL, owner->cursor);
         owner->cursor = sv.HoldString(NULL, entry->key);
@@ -269,7 +269,7 @@ void owner_regain_all(session_index *sessions) {
     session_index_each_owner(sessions, regain, NULL);
 }
 
-/* Once between two heartbeats: a server that stands still again and again must not keep the dead connected. */
+/* Once between two heartbeats: a server that is stopped repeatedly must not keep dead sessions connected. */
 static void wait_for(session_index *sessions, owner_entry *owner, void *data) {
     (void)data;
     if (owner->lease_s == 0 || owner->lost_epoch != 0 || owner->grace_ms != 0) return;
@@ -293,5 +293,5 @@ static void refresh(server_ctx *ctx, index_t *index, hmq_slice key) {
     if (owner_is_key(key, &name)) owner_key_changed(ctx, index->opened, name);
 }
 
-/* When an owner's key expires is known, and whether it counts already is the deadline's affair. */
+/* It is known when an owner's key expires; the deadline decides whether that counts. */
 const index_kind owners_kind = {.is_key = is_key, .refresh = refresh, .foresees_expiry = true};

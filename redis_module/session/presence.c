@@ -1,4 +1,4 @@
-/* presence.c - tells who comes and goes. */
+/* presence.c - announces clients that come and go. */
 #include "session/presence.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #define TOPIC_BEGIN "$SYS/clients/"
 #define MOST_ESCAPED 6 /* \u00XX */
 
-/* As a JSON string without its quotes; bytes that are no UTF-8 as the characters of their numbers. */
+/* Writes a JSON string without its quotes; bytes that are not UTF-8 become the characters of their numbers. */
 static char *put_text(char *out, hmq_slice text) {
     bool plain = hmq_utf8_check(text.data, text.len) != HMQ_UTF8_ILL_FORMED;
     for (size_t i = 0; i < text.len; i++) {
@@ -58,7 +58,8 @@ static void publish(server_ctx *ctx, const presence *what, hmq_slice client, con
     char *topic = sv.Alloc(3 * client.len + 64), *at = put_level(stpcpy(topic, TOPIC_BEGIN), client);
     at = stpcpy(at, what->connected ? "/connected" : "/disconnected");
     size_t len = (size_t)(at - topic);
-    if (hmq_topic_check_name(topic, len) == HMQ_TOPIC_OK) { /* an id that is no UTF-8, or too long, is in no topic */
+    if (hmq_topic_check_name(topic, len) ==
+        HMQ_TOPIC_OK) { /* an id that is not UTF-8, or too long, cannot be in a topic */
         hmq_record record = {.type = HMQ_RECORD_PUBLISH,
                              .qos = 1,
                              .time_ms = now_ms,
@@ -85,7 +86,7 @@ static void tell(server_ctx *ctx, const presence *what) {
     sv.Free(id);
 }
 
-/* Told after the command. */
+/* Announced after the command. */
 typedef struct pending {
     server_string *session, *owner; /* the owner's may be NULL */
     presence what;

@@ -1,9 +1,9 @@
-/* presence.h - tells who comes and goes (setting holdmq.presence): a JSON object
+/* presence.h - announces clients that come and go (setting holdmq.presence), as a JSON object
  *
  *     {"client": id, "event": "connected" or "disconnected", "time": ms since 1970, "owner": name, "epoch": n, "reason": text}
  *
- * published to the topic $SYS/clients/<id>/<event> (QoS 1, not retained; '/', '+', '#' and '%' in the id percent-encoded)
- * and to the channel holdmq:presence, in the step in which it happens. */
+ * published to the topic $SYS/clients/<id>/<event> (QoS 1, not retained; '/', '+', '#' and '%' in the id
+ * percent-encoded) and to the channel holdmq:presence, in the step in which it happens. */
 #ifndef HMQ_PRESENCE_H
 #define HMQ_PRESENCE_H
 

@@ -2,9 +2,9 @@
  *
  *     {c}_received   ZSET  packet identifier -> time of receipt (ms since 1970)
  *
- * Outgoing: after PUBREC the payload is no longer needed, the identifier is until PUBCOMP; the remaining time to live
- * stays.  Incoming: an identifier is known from its PUBLISH to its PUBREL, so that a repeated PUBLISH is not published
- * again (MQTT 3.1.1 section 4.3.3). */
+ * Outgoing: after PUBREC the payload is no longer needed, but the identifier is until PUBCOMP; the remaining time to
+ * live stays.  Incoming: an identifier is known from its PUBLISH to its PUBREL, so that a repeated PUBLISH is not
+ * published again (MQTT 3.1.1 section 4.3.3). */
 #include "session/qos2.h"
 
 #include <stdio.h>

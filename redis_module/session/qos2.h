@@ -1,10 +1,10 @@
-/* qos2.h - QoS 2 for whoever receives and publishes in one step, or takes released messages over. */
+/* qos2.h - QoS 2 for commands that receive and publish in one step, or import released messages. */
 #ifndef HMQ_SESSION_QOS2_H
 #define HMQ_SESSION_QOS2_H
 
 #include "server/state.h"
 
-/* What is left of a message once PUBREC was received: a pubrel record, or a message as TBMQ keeps it, released.  The caller
+/* What remains of a message after PUBREC: a pubrel record, or, in TBMQ's format, a released message.  The caller
  * frees it. */
 server_string *qos2_released(const char *value, size_t len);
 

@@ -166,7 +166,7 @@ static bool is_released(const char *value, size_t len) {
     hmq_record record;
     if (len == 0) return false;
     if (value[0] == '{') return memmem(value, len, "PUBREL", 6) != NULL && hmq_tbmq_is_released(value, len);
-    bool may_be = len >= 2 && (value[1] & 0x0f) == HMQ_RECORD_PUBREL; /* most are not, and need no decoding */
+    bool may_be = len >= 2 && (value[1] & 0x0f) == HMQ_RECORD_PUBREL; /* most are not, and are not decoded */
     return may_be && hmq_record_decode((const uint8_t *)value, len, &record) == 0 && record.type == HMQ_RECORD_PUBREL;
 }
 
@@ -189,7 +189,7 @@ static void reply_entry(void *context, uint64_t serial, uint16_t packet_id, cons
     sv.ReplyWithStringBuffer(reply->ctx, value, len);
 }
 
-/* The page that is packed now.  Its memory is used again, unless it was more than PACKED_KEPT. */
+/* The page that is being packed.  Its memory is reused, unless it was more than PACKED_KEPT. */
 static struct {
     uint8_t *bytes;
     size_t used, room;
@@ -221,7 +221,7 @@ static void reply_packed(server_ctx *ctx) {
     packed.room = 0;
 }
 
-/* [bytes, serial, packet id] of the message that a bounded page has no room for, or an empty array. */
+/* [bytes, serial, packet id] of the message that is too large for a bounded page, or an empty array. */
 static void reply_too_large(server_ctx *ctx, const queue_walked *walked) {
     sv.ReplyWithArray(ctx, walked->too_large > 0 ? 3 : 0);
     if (walked->too_large == 0) return;
@@ -230,8 +230,8 @@ static void reply_too_large(server_ctx *ctx, const queue_walked *walked) {
     sv.ReplyWithLongLong(ctx, walked->too_large_id);
 }
 
-/* What goes to other members of a group meanwhile (share.h) is not handed out, nor what is behind it.  Is there something
- * of that in the range? */
+/* Messages that are moving to other members of a group (share.h) are not handed out, nor is anything after them.  Is
+ * such a message in the range? */
 static bool keep_back(queue *q, queue_range *range) {
     uint64_t gives_back_from = session_facts_read(q->ctx, q->session).gives_back_from;
     if (gives_back_from == 0 || range->up_to < gives_back_from || queue_last_serial(q) < gives_back_from) return false;
@@ -239,12 +239,12 @@ static bool keep_back(queue *q, queue_range *range) {
     return true;
 }
 
-/* Is all that the range has kept back? */
+/* Are all messages of the range held back? */
 static bool is_kept_back(queue *q, queue_range range) {
     return keep_back(q, &range) && !queue_any_between(q, range.after, range.up_to);
 }
 
-/* [entries, more, expired], and of a bounded range what was too large. */
+/* [entries, more, expired], and for a bounded range the message that was too large. */
 static queue_walked reply_range(queue *q, queue_range range, uint64_t sent, bool packs) {
     entry_reply reply = {q->ctx, sent};
     queue_walked walked;
@@ -264,7 +264,7 @@ static queue_walked reply_range(queue *q, queue_range range, uint64_t sent, bool
     return walked;
 }
 
-/* Hands out what comes behind the messages in flight: `count` at most. */
+/* Hands out the messages after those in flight: `count` at most. */
 static void hand_out(queue *q, queue_range range, bool packs) {
     queue_walked walked = reply_range(q, range, range.sent, packs);
     if (walked.visited > 0) queue_set_sent(q, walked.last);

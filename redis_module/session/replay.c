@@ -1,10 +1,10 @@
-/* replay.c - SESSION.REPLAY: reads history on for the subscriptions of a session that read it.
+/* replay.c - SESSION.REPLAY: reads history for the subscriptions of a session that replay it.
  *
- * Each gets an equal part of the page, what one does not need goes to those behind it; which is first is chosen at
- * random, so that a page of few messages does not always go to the same.  A message is delivered as a publish would, in
- * the step that moves the cursor.
+ * Each subscription gets an equal part of the page; unused parts go to those after it.  The first is chosen at
+ * random, so that small pages do not always go to the same.  A message is delivered as a publish would, in the step
+ * that moves the cursor.
  *
- * Cost: what is visited (VISIT at most), and for each subscription one look at each shard of its store. */
+ * Cost: the visited messages (at most VISIT), and for each subscription one look at each shard of its store. */
 #include "session/replay.h"
 
 #include <inttypes.h>
@@ -32,7 +32,7 @@
 #define DEFAULT_QUEUE 1000
 #define MAX_VISITS 10000000
 
-/* How far it is, as the reply says it. */
+/* The progress, as the reply says it. */
 enum { READ = 0, BEHIND = 1, FULL = 2 };
 
 typedef struct replay_options {
@@ -45,20 +45,20 @@ typedef struct replaying {
     index_t *index;
     indexed_session to; /* key and inbox */
     server_string *subscriptions_name;
-    long long count, bytes, visits; /* that are left, of all */
+    long long count, bytes, visits; /* that are left for all */
     size_t room;                    /* of the queue */
     long long delivered, live, missed;
     bool behind, full;
     hmq_slice stores[SESSION_REPLAYS_MAX]; /* names of those that are still read, each once */
     size_t store_count;
-    server_string *error; /* a cursor or its history was changed by others; NULL: none */
+    server_string *error; /* another program changed a cursor or its history; NULL: none */
 } replaying;
 
 /* One subscription of it. */
 typedef struct reading {
     replaying *all;
     subscription options;
-    long long count, bytes; /* that are left, of its part */
+    long long count, bytes; /* that are left of its part */
     bool full;              /* the queue takes no more */
 } reading;
 
@@ -115,7 +115,7 @@ static bool take(void *context, unsigned shard, const history_entry *entry) {
 
 /* ---- one subscription -------------------------------------------------------------------------------------- */
 
-/* Its options; false if it does not read history (any more). */
+/* Its options; false if it does not (or no longer) read history. */
 static bool read_options(const replaying *all, server_string *filter, subscription *options) {
     server_key *hash = sv.OpenKey(all->ctx, all->subscriptions_name, SERVER_READ);
     server_string *value = NULL;
@@ -141,7 +141,8 @@ static void go_live(replaying *all, server_string *filter, subscription options)
     all->live++;
 }
 
-/* Reads the shards on, from the first; where it stopped, the next page begins.  True: all were read to their ends. */
+/* Continues with the shards, from the first one; the next page begins where it stopped.  True: all were read to their
+ * ends. */
 static bool read_shards(reading *r, history_page *page, session_replay *replay, server_string *filter, size_t *next) {
     size_t stopped = 0;
     history_page_end result = history_page_read_all(page, replay->cursors, replay->shards, &stopped);
@@ -151,7 +152,7 @@ static bool read_shards(reading *r, history_page *page, session_replay *replay, 
         r->all->full = r->all->full || r->full;
         r->all->behind = r->all->behind || !r->full;
     } else {
-        break_off(r->all, "its history was changed by others", filter);
+        break_off(r->all, "another program changed its history", filter);
     }
     return false;
 }
@@ -163,16 +164,16 @@ static void note_store(replaying *all, const history_store *store) {
     all->stores[all->store_count++] = store->name;
 }
 
-/* With a part of what is left, one of `parts`. */
+/* With one of `parts` equal parts of the rest of the page. */
 static void read_on(replaying *all, const found *one, long long parts) {
     session_replay replay;
     reading r = {.all = all, .count = (all->count + parts - 1) / parts, .bytes = (all->bytes + parts - 1) / parts};
     if (!read_options(all, one->filter, &r.options)) return;
     if (!session_replay_read(all->index, one->value, &replay)) {
-        break_off(all, "its cursor was changed by others", one->filter);
+        break_off(all, "another program changed its cursor", one->filter);
         return;
     }
-    if (replay.store == NULL) { /* what it would read is gone: what comes now, comes */
+    if (replay.store == NULL) { /* its history is gone: from now on it gets live messages */
         counters.replays_ended++;
         go_live(all, one->filter, r.options);
         return;
@@ -211,7 +212,8 @@ static void read_on(replaying *all, const found *one, long long parts) {
 static void collect(void *context, server_string *filter, server_string *value) {
     found_list *all = context;
     hmq_slice f = slice_of(filter), v = slice_of(value);
-    if (all->count == SESSION_REPLAYS_MAX) return; /* others wrote more: they wait until some are gone */
+    if (all->count == SESSION_REPLAYS_MAX)
+        return; /* another program wrote more of them: they wait until some are gone */
     all->list[all->count++] =
         (found){sv.CreateString(NULL, (const char *)f.data, f.len), sv.CreateString(NULL, (const char *)v.data, v.len)};
 }
@@ -230,7 +232,7 @@ static size_t random_below(size_t n) {
     return n == 0 ? 0 : state % n;
 }
 
-/* The page is full before it: perhaps there is more, the next page knows. */
+/* The page is full before its turn: the next page decides whether there is more. */
 static void leave(replaying *all, const found *one) {
     session_replay replay;
     all->behind = true;
@@ -251,7 +253,7 @@ static void read_all(replaying *all) {
     forget(&filters);
 }
 
-/* How many more its queue may take. */
+/* How many more messages its queue may take. */
 static size_t room_of(server_ctx *ctx, hmq_slice session, long long most) {
     queue q;
     size_t limit = most < settings.session_limit ? (size_t)most : (size_t)settings.session_limit;
@@ -281,7 +283,7 @@ static bool parse_options(args *a, replay_options *o) {
 static int reply_replayed(replaying *all) {
     counters.replayed += (unsigned long long)all->delivered;
     counters.replays_missed += (unsigned long long)all->missed;
-    if (all->error != NULL && all->delivered == 0 && all->live == 0) /* else the next page says it */
+    if (all->error != NULL && all->delivered == 0 && all->live == 0) /* else the next page reports it */
         return reply_error(all->ctx, ERROR_REPLAY_FAILED, (const char *)slice_of(all->error).data);
     sv.ReplyWithArray(all->ctx, 5);
     sv.ReplyWithLongLong(all->ctx, all->delivered);
@@ -294,7 +296,7 @@ static int reply_replayed(replaying *all) {
     return SERVER_OK;
 }
 
-/* Those of a session that came from a server without a cluster. */
+/* Those of a session that was moved from a server without a cluster. */
 static bool may_read_here(server_ctx *ctx, hmq_slice session) {
     found_list filters = {.count = 0};
     if (!can.cluster) return true;

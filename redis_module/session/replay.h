@@ -1,4 +1,4 @@
-/* replay.h - SESSION.REPLAY: reads history on for the subscriptions of a session that read it. */
+/* replay.h - SESSION.REPLAY: reads history for the subscriptions of a session that replay it. */
 #ifndef HMQ_SESSION_REPLAY_H
 #define HMQ_SESSION_REPLAY_H
 

@@ -1,4 +1,4 @@
-/* session.c - SESSION.OPEN, TOUCH, CLOSE, DROP; what they have in common with others is in session/life.c. */
+/* session.c - SESSION.OPEN, TOUCH, CLOSE, DROP.  session/life.c has what they share with other files. */
 #include "session/session.h"
 
 #include <string.h>
@@ -35,12 +35,12 @@ typedef struct open_options {
     bool clean;
     long long expiry_s;
     long long lease_s;
-    long long owner_lease_s; /* 0: the owner does not beat, or cannot be asked now */
+    long long owner_lease_s; /* 0: the owner has no heartbeat, or its key cannot be read now */
     bool owner_is_readable;
     hmq_slice attempt;       /* len 0: none */
-    long long max_bytes;     /* of its queue, 0: not said */
+    long long max_bytes;     /* of its queue, 0: not given */
     server_string *overflow; /* NULL: not said */
-    long long user_sessions, user_bytes, user_retained; /* bounds of its user: 0: none, -1: not said */
+    long long user_sessions, user_bytes, user_retained; /* maxima of its user: 0: none, -1: not given */
     identity_claim identity;
     will last_will;
 } open_options;
@@ -100,7 +100,7 @@ static bool parse_open(args *a, open_options *options) {
     return false;
 }
 
-/* Sets the field, or removes it if there is nothing to say.  Frees the value. */
+/* Sets the field, or removes it if there is no value.  Frees the value. */
 static void write_or_remove(server_ctx *ctx, server_key *key, server_string *name, const char *field,
                             server_string *value) {
     int stands = 0;
@@ -115,7 +115,7 @@ static void write_or_remove(server_ctx *ctx, server_key *key, server_string *nam
     }
 }
 
-/* The owner beats, or does not. */
+/* The owner has a heartbeat, or not. */
 static void write_lease(server_ctx *ctx, server_key *key, server_string *name, long long lease_s) {
     write_or_remove(ctx, key, name, "owner_lease", lease_s > 0 ? sv.CreateStringFromLongLong(NULL, lease_s) : NULL);
 }
@@ -124,7 +124,7 @@ static server_string *text_of_bound(long long bound) {
     return bound >= 0 ? sv.CreateStringFromLongLong(NULL, bound) : NULL;
 }
 
-/* What the queue may have, what happens beyond, what its user may have: each OPEN says it anew. */
+/* Maxima and policy of the queue, and maxima of its user: each OPEN sets them again. */
 static void write_bounds(server_ctx *ctx, server_key *key, server_string *name, const open_options *options) {
     server_string *bytes = options->max_bytes > 0 ? sv.CreateStringFromLongLong(NULL, options->max_bytes) : NULL;
     overflow policy;
@@ -162,7 +162,7 @@ static void write_state(server_ctx *ctx, hmq_slice session, const session_state 
     sv.FreeString(NULL, name);
 }
 
-/* Has it messages or subscriptions, though nobody opened it?  (A keyspace of TBMQ's, or SESSION.ADD came first.) */
+/* Has it messages or subscriptions, although it was not opened?  (A keyspace of TBMQ's, or SESSION.ADD came first.) */
 static bool holds_data(server_ctx *ctx, hmq_slice session) {
     static const hmq_suffix suffixes[] = {HMQ_SUFFIX_MESSAGES, HMQ_SUFFIX_SUBSCRIPTIONS};
     bool found = false;
@@ -174,7 +174,7 @@ static bool holds_data(server_ctx *ctx, hmq_slice session) {
     return found;
 }
 
-/* What the session counted is over: a clean session begins with none of it. */
+/* The counts of the former session are void: a clean session begins without them. */
 static void forget_counts(server_ctx *ctx, hmq_slice session) {
     server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
     server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
@@ -193,7 +193,7 @@ static void forget_counts(server_ctx *ctx, hmq_slice session) {
     sv.FreeString(NULL, name);
 }
 
-/* The connection that the session had is over, without having been closed. */
+/* The session's former connection is over, without having been closed. */
 static void end_former(server_ctx *ctx, hmq_slice session, const session_state *before, bool clean) {
     will w;
     bool given = will_read(ctx, session, &w);
@@ -218,7 +218,7 @@ static void release_leased(void *data) {
     sv.Free(l);
 }
 
-/* If its owner beats, it lives by that from now on. */
+/* If its owner has a heartbeat, the session depends on it from now on. */
 static void take_lease(server_ctx *ctx, void *data) {
     const leased *l = data;
     hmq_slice session = slice_of(l->session);
@@ -264,7 +264,7 @@ static int reply_opened(server_ctx *ctx, long long epoch, bool present) {
     return sv.ReplyWithLongLong(ctx, present);
 }
 
-/* Who had the session before, if his connection stands, is not connected any more; the new one is. */
+/* The former connection, if there was one, is no longer connected; the new one is. */
 static void tell_presence(server_ctx *ctx, hmq_slice session, const session_state *before, const open_options *options,
                           long long epoch, bool present) {
     presence what = {.session = session, .owner = before->owner, .epoch = before->epoch, .reason = "taken over"};
@@ -370,7 +370,7 @@ int session_touch_command(server_ctx *ctx, server_string **argv, int argc) {
     if (!parse_owned(&a, &key) || !session_state_read(ctx, slice_of(key), &state)) return SERVER_OK;
     session_state_free(&state);
     long long end_ms = sv.Milliseconds() + (state.expiry_s + state.lease_s) * 1000;
-    if (state.owner_lease_s == 0) /* else it lives by its owner's */
+    if (state.owner_lease_s == 0) /* else it depends on its owner's */
         session_set_end(ctx, slice_of(key), end_ms, state.has_will || state.shares, true);
     session_index_refresh(ctx, index_of(ctx)->opened, slice_of(key));
     return sv.ReplyWithSimpleString(ctx, "OK");

@@ -1,4 +1,4 @@
-/* subscribe.c - the subscriptions of sessions, and what a new one is handed. */
+/* subscribe.c - the subscriptions of sessions, and the messages that a new one gets. */
 #include "session/subscribe.h"
 
 #include <string.h>
@@ -45,15 +45,15 @@ static server_key *open_subscriptions(server_ctx *ctx, hmq_slice session, server
     return hash;
 }
 
-/* In a cluster this node has only some of them: whoever subscribes asks all nodes, and hands over with SESSION.DELIVER. */
+/* In a cluster this node has only some retained messages: the subscriber asks all nodes, and delivers with
+ * SESSION.DELIVER. */
 static void begin_retained(server_ctx *ctx, hmq_slice session, hmq_slice filter, subscription asked, bool new) {
     int handling = asked.options >> SUBSCRIPTION_RETAIN_HANDLING_SHIFT;
     if (handling == RETAIN_DO_NOT_SEND || (handling == RETAIN_SEND_IF_NEW && !new)) return;
     retained_cursors_begin(ctx, session, filter, asked);
 }
 
-/* Sets one field; true if the filter is new.  A subscription that reads history, and is renewed without a word about
- * that, goes on with it. */
+/* Sets one field; true if the filter is new.  A renewed subscription without a replay option continues its replay. */
 static bool write_subscription(server_ctx *ctx, server_key *hash, server_string *name, server_string *filter,
                                subscription_request *asked) {
     server_string *stood = NULL, *text;
@@ -68,7 +68,7 @@ static bool write_subscription(server_ctx *ctx, server_key *hash, server_string 
     return stood == NULL;
 }
 
-/* Into the index, or out of it; where it is in history. */
+/* Adds it to the index, or removes it; or sets its place in history. */
 static void place_subscription(server_ctx *ctx, hmq_slice session, server_string *filter,
                                const subscription_request *asked, server_string *replay) {
     hmq_slice inner;
@@ -92,11 +92,11 @@ static long long end_of_subscriptions(const session_state *state) {
 typedef struct subscribing {
     server_string *filter;
     subscription_request asked;
-    server_string *replay; /* where it is in history, to be written; NULL: nothing is */
+    server_string *replay; /* its place in history, to be written; NULL: none */
     bool new;
 } subscribing;
 
-/* Reads all pairs and prepares what they need; false after replying why not, with nothing written. */
+/* Reads all pairs and prepares what they need; false after replying why not, and nothing was written. */
 static bool prepare_all(server_ctx *ctx, hmq_slice session, subscribing *list, server_string **argv, int pairs,
                         bool *shares) {
     hmq_slice inner;

@@ -1,4 +1,4 @@
-/* subscribe.h - SESSION.SUBSCRIBE and its kin.
+/* subscribe.h - SESSION.SUBSCRIBE and related commands.
  *
  *     {c}_subscriptions    HASH  filter -> options (index/subscription.h) */
 #ifndef HMQ_SESSION_SUBSCRIBE_H

@@ -1,9 +1,10 @@
-/* will.h - the will of a session: kept as fields of {c}_session, published when the connection is lost for long enough.
+/* will.h - the will of a session: kept as fields of {c}_session, published some time after the connection is lost.
  *
  *     will_topic, will_payload, will_qos, will_retain (0/1), will_delay (s), will_ttl (s, empty: none), will_properties
- *     will_due      ms since 1970: the connection is lost, then it is published
+ *     will_due      ms since 1970: the connection is lost, and the will is published then
  *
- * MQTT 5.0 section 3.1.2.5 and 3.1.3.2.2.  The time to live counts from the publication.  All fields stand or none. */
+ * MQTT 5.0 section 3.1.2.5 and 3.1.3.2.2.  The time to live counts from the publication.  Either all fields exist or
+ * none. */
 #ifndef HMQ_WILL_H
 #define HMQ_WILL_H
 
@@ -19,19 +20,19 @@ typedef struct will {
     bool expires;
     long long ttl_s; /* if it expires */
     bool retain;
-    server_string *identity; /* for whom it counts if it is retained (routing/quota.h), NULL: for nobody */
-    long long most_retained; /* that this user may have, -1: the setting's */
+    server_string *identity; /* the user for whom it counts if it is retained (routing/quota.h), NULL: none */
+    long long most_retained; /* the maximum of this user, -1: the setting's */
     bool owned; /* the strings are freed by will_end */
 } will;
 
-/* The next argument is one of the words of a will: reads it, *taken is true.  False after replying an error. */
+/* Reads the next argument if it is one of the words of a will (*taken).  False after replying an error. */
 bool will_parse(args *a, will *w, bool *taken);
-/* All options are read: false after replying an error if they do not go together. */
+/* All options were read: false after replying an error if they do not fit together. */
 bool will_check(server_ctx *ctx, const will *w);
 
-/* Replaces the fields in the open hash; w->given false: removes them.  Replicated, notified by the caller. */
+/* Replaces the fields in the open hash; w->given false: removes them.  Replicated; the caller notifies. */
 void will_write(server_ctx *ctx, server_key *hash, server_string *name, const will *w);
-/* It is to be published at this time. */
+/* It will be published at this time. */
 void will_set_due(server_ctx *ctx, hmq_slice session, long long due_ms);
 void will_forget(server_ctx *ctx, hmq_slice session);
 
@@ -39,7 +40,8 @@ void will_forget(server_ctx *ctx, hmq_slice session);
 bool will_read(server_ctx *ctx, hmq_slice session, will *w);
 void will_end(will *w);
 
-/* To all sessions that match, and as retained message; after the running command if that may not open their keys. */
+/* Publishes to all sessions that match, and as a retained message; after the running command if that may not open
+ * their keys. */
 void will_publish(server_ctx *ctx, hmq_slice session, const will *w);
 
 #endif

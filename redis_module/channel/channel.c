@@ -1,4 +1,4 @@
-/* channel.c - decides what becomes of a published message. */
+/* channel.c - decides what happens to a published message. */
 #include "channel/channel.h"
 
 #include "server/access.h"
@@ -18,21 +18,22 @@
 
 /* ---- keeping ----------------------------------------------------------------------------------------------- */
 
-/* May this server keep messages for this command at all?  In a cluster a global publish is heard on other nodes, too, and
- * the list may be another node's: only shard channels are kept there. */
+/* May this server keep messages for this command at all?  In a cluster a global publish is heard on other nodes, too,
+ * and the list may belong to another node.  So only shard channels are kept there. */
 static bool may_store(int flags, bool sharded) {
     if (can.cluster && !sharded) return false;
     return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING | SERVER_CTX_REPLICATED));
 }
 
-/* What becomes of one message. */
+/* What happens to one message. */
 typedef struct fate {
     server_string *channel, *message;
     const hmq_rule *rule;
-    bool in_list, in_last; /* where it is kept by now */
+    bool in_list, in_last; /* where it is already kept */
 } fate;
 
-/* Keeps the message in the held list, or as the last one, or both.  The server's error if it refuses writes now. */
+/* Keeps the message in the held list, or as the last one, or both.  Returns the server's error if it refuses writes
+ * now. */
 static server_string *keep(server_ctx *ctx, fate *f, bool in_list, bool in_last) {
     bool done = false;
     keeping how = {.held = in_list, .last = in_last, .maxlen = f->rule->maxlen, .ttl_s = f->rule->ttl_s};
@@ -43,7 +44,7 @@ static server_string *keep(server_ctx *ctx, fate *f, bool in_list, bool in_last)
     return refusal;
 }
 
-/* True after replying the error of a message that has to be kept and cannot be. */
+/* True after replying the error: the message must be kept, and cannot be. */
 static bool refused(server_ctx *ctx, server_string *refusal) {
     if (refusal == NULL) return false;
     sv.ReplyWithError(ctx, sv.StringPtrLen(refusal, NULL));
@@ -105,10 +106,11 @@ bool channel_dry_run_first(uint64_t client, int db, server_string *channel, serv
 
 /* ---- publishing -------------------------------------------------------------------------------------------- */
 
-/* A rule without bounds: for what is published while a backlog is handed over that no rule matches any more. */
+/* A rule without limits, for messages that no rule matches any more, and that are published during a hand-over. */
 static const hmq_rule boundless = {.maxlen = UINT64_MAX};
 
-/* While the channel's backlog is handed over: after it, see channel/drain.h.  The reply counts who subscribed to the channel. */
+/* While the channel's backlog is handed over, the message goes after it (channel/drain.h).  The reply counts the
+ * channel's subscribers. */
 static int publish_after(server_ctx *ctx, fate *f, bool sharded) {
     if (f->rule == NULL) f->rule = &boundless;
     if (!access_may_write(ctx, f->channel))
@@ -119,7 +121,7 @@ static int publish_after(server_ctx *ctx, fate *f, bool sharded) {
     return sv.ReplyWithLongLong(ctx, push_channel_subscribers(sharded ? PUSH_SHARD : PUSH_CHANNEL, f->channel));
 }
 
-/* What is remembered of who hears the channel.  In a transaction or script more may follow that nobody sees. */
+/* Notes whether the channel was heard.  In a transaction or script more may follow unseen. */
 static void remember(int flags, const fate *f, int receivers) {
     if (flags & (SERVER_CTX_MULTI | SERVER_CTX_LUA)) return;
     if (receivers == 0)
@@ -128,7 +130,7 @@ static void remember(int flags, const fate *f, int receivers) {
         channel_was_heard(slice_of(f->channel));
 }
 
-/* The message goes out; what has to be kept is kept, before it where it is known that it has to be. */
+/* Sends the message and keeps it where the rule says so: before sending, if it is certain that it must be kept. */
 static int publish_by_rule(server_ctx *ctx, fate *f, bool sharded) {
     bool may = access_may_write(ctx, f->channel), all = f->rule->hold == HMQ_HOLD_ALL, last = f->rule->last;
     if (may && refused(ctx, keep(ctx, f, all, last))) return SERVER_OK;
@@ -143,7 +145,7 @@ static int publish_by_rule(server_ctx *ctx, fate *f, bool sharded) {
     return sv.ReplyWithLongLong(ctx, receivers);
 }
 
-/* A message that no rule is for. */
+/* A message without a rule. */
 static int publish_without_rule(server_ctx *ctx, fate *f, bool sharded, bool is_dry_run) {
     int receivers = push_as_stock(ctx, f->channel, f->message, sharded);
     if (is_dry_run) {
@@ -166,7 +168,7 @@ static int publish(server_ctx *ctx, server_string *channel, server_string *messa
 
 /* ---- PRODUCER ---------------------------------------------------------------------------------------------- */
 
-/* Can what is known of the producer be kept here?  False after replying why not. */
+/* Can the producer's numbers be kept here?  False after replying why not. */
 static bool may_note(server_ctx *ctx, server_string *channel, const publish_producer *by, bool sharded) {
     hmq_slice name = slice_of(channel);
     if (can.cluster && (!sharded || !channel_producer_shares_slot(name))) {

@@ -9,7 +9,7 @@
 
 /* Messages taken from the list by one command: about a millisecond. */
 #define SLICE_MESSAGES 500
-#define MOST_DRAINS 10000 /* beyond: the rest of a backlog waits for the next subscriber */
+#define MOST_DRAINS 10000 /* longer backlogs: the rest waits for the next subscriber */
 
 typedef struct drain {
     struct drain *next;
@@ -18,7 +18,7 @@ typedef struct drain {
     server_string *channel;
     size_t left; /* of the backlog */
     long long moved_ms; /* when it last got on */
-    bool over;   /* the receiver does not want it any more */
+    bool over;   /* the receiver no longer wants it */
 } drain;
 
 static drain *drains;
@@ -41,7 +41,7 @@ static size_t list_length(server_string *channel) {
     return length;
 }
 
-/* How many messages at the head take `room` bytes at most, of the first `most`. */
+/* How many messages at the head, of the first `most`, take at most `room` bytes. */
 static size_t count_fitting(server_string *channel, size_t room, size_t overhead, size_t most) {
     server_key *key = open_held(channel);
     size_t count = 0, used = 0;
@@ -73,7 +73,7 @@ static void publish(void *context, server_string *message) {
     to_all(context, message);
 }
 
-/* How many of the messages at the head may go out now. */
+/* How many of the messages at the head may be sent now. */
 static size_t fitting(const drain *d) {
     enum { OVERHEAD = 128 }; /* of a message on the wire and in the buffer */
     bool idle;
@@ -82,7 +82,7 @@ static size_t fitting(const drain *d) {
     return count == 0 && idle ? 1 : count;
 }
 
-/* One slice.  True if there is nothing more to give. */
+/* Sends one slice.  True if nothing is left. */
 static bool push_slice(drain *d) {
     size_t length = list_length(d->channel);
     if (length == 0) return true;
@@ -99,10 +99,10 @@ static bool push_slice(drain *d) {
 
 /* ---- the end of a drain ------------------------------------------------------------------------------------ */
 
-/* The messages published since, to whoever listens; they stay if nobody does. */
+/* Publishes the messages that came since, to all who listen; they stay if nobody does. */
 static void release_rest(const drain *d) {
     size_t count = list_length(d->channel), at = d->left;
-    int heard = 1; /* nobody comes or goes meanwhile: all or none */
+    int heard = 1; /* subscribers cannot change meanwhile: all or none are sent */
     for (; at < count && heard > 0; at++) {
         server_key *key = open_held(d->channel);
         server_string *message = key == NULL ? NULL : sv.ListGet(key, (long)at);
@@ -114,7 +114,7 @@ static void release_rest(const drain *d) {
     if (at > d->left && heard > 0) store_cut(detached, d->channel, d->left);
 }
 
-/* The receiver is no more, or reads so little that the channel's other subscribers have waited long enough. */
+/* The receiver is gone, or reads so little that the channel's other subscribers have waited long enough. */
 static bool is_gone(const drain *d) {
     if (d->over || sv.Milliseconds() - d->moved_ms > settings.drain_timeout_s * 1000) return true;
     if (d->to.client != 0) return push_subscriptions(d->to.client) <= 0 || push_is_closing(d->to.client);
@@ -128,7 +128,7 @@ static void drain_free(drain *d) {
     sv.Free(d);
 }
 
-/* Takes the drain out of the list and ends it. */
+/* Removes the drain from the list and ends it. */
 static void finish(drain **at, bool gone) {
     drain *d = *at;
     *at = d->next;
@@ -201,7 +201,7 @@ void drain_forget_all(void) {
 
 static void on_wake(void *data) {
     (void)data;
-    wake_pending = false; /* that the loop turned is all that was wanted */
+    wake_pending = false; /* only a turn of the loop was needed */
 }
 
 void drain_before_sleep(void) {
@@ -209,7 +209,7 @@ void drain_before_sleep(void) {
     long long begun_ms = drains == NULL ? 0 : sv.Milliseconds();
     int flags = drains == NULL ? 0 : sv.GetContextFlags(detached);
     if (drains != NULL && (!(flags & SERVER_CTX_MASTER) || (flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING)))) {
-        drain_forget_all(); /* the data are another server's now */
+        drain_forget_all(); /* the data are now those of another server */
     }
     bool paused = drains != NULL && sv.AvoidReplicaTraffic(); /* CLIENT PAUSE, a failover: no writes now */
     for (drain *d = drains; paused && d != NULL; d = d->next) d->moved_ms = sv.Milliseconds();
@@ -226,6 +226,6 @@ void drain_before_sleep(void) {
     }
     sv.SelectDb(detached, 0);
     if (drains != NULL) slow_step("holdmq-drain", begun_ms);
-    /* A receiver that keeps up makes no event of its own: turn again at once. */
+    /* A receiver that keeps up causes no event: turn again at once. */
     if (drains != NULL && gave && !wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
 }

@@ -24,7 +24,7 @@ typedef struct channel_counts {
     uint64_t kept_bytes;
     long long last_ms; /* of the last message counted */
     int db;            /* where it was published */
-    bool key_exists;   /* was there a key of the channel's name? */
+    bool key_exists;   /* did a key of the channel's name exist? */
 } channel_counts;
 
 static struct {
@@ -36,7 +36,7 @@ static struct {
     size_t bytes;
     uint64_t kept, kept_bytes;
     uint64_t left_out, left_out_bytes; /* messages that would be kept, of channels that did not fit */
-    uint64_t denied;                   /* messages not kept for want of rights */
+    uint64_t denied;                   /* messages not kept because of missing rights */
     uint64_t passed_over;
 } run;
 
@@ -138,7 +138,7 @@ static bool parse_start(args *a, long long *seconds, server_string **policies) {
     return true;
 }
 
-/* Would this server hold anything at all?  False after replying why not. */
+/* Does this server hold messages at all?  False after replying why not. */
 static bool may_hold_here(server_ctx *ctx) {
     if (!settings.intercept) {
         reply_error(ctx, ERROR_DRYRUN_WITHOUT_INTERCEPTION);

@@ -1,11 +1,11 @@
-/* dryrun.h - CHANNEL.DRYRUN: which channels a policy would hold messages of, seen on live traffic.
+/* dryrun.h - CHANNEL.DRYRUN: of which channels a policy would hold messages, observed on live traffic.
  *
- * While a dry run lasts, a PUBLISH goes the way on which its receivers are counted (channel/channel.c).  Each message that the
- * candidate policy would keep is counted by its channel, at the same point where it would be kept.
+ * During a dry run, a PUBLISH takes the path on which its receivers are counted (channel/channel.c).  Each message
+ * that the candidate policy would keep is counted for its channel, at the point where it would be kept.
  *
  * Invariants:
  *  1. A dry run keeps no message, writes no key, and replicates nothing.  A restart ends it.
- *  2. Its memory is bounded in channels and in bytes.  What did not fit is counted as left out. */
+ *  2. Its memory is bounded in channels and in bytes.  Messages of channels beyond that are counted as left out. */
 #ifndef HMQ_CHANNEL_DRYRUN_H
 #define HMQ_CHANNEL_DRYRUN_H
 
@@ -16,7 +16,7 @@ int dryrun_stop_command(server_ctx *ctx, server_string **argv, int argc);
 int dryrun_report_command(server_ctx *ctx, server_string **argv, int argc);
 
 bool dryrun_is_active(void);
-/* Does the candidate policy of an active dry run keep messages of any channel that are heard, too? */
+/* Does the candidate policy of an active dry run also keep messages that are heard, for any channel? */
 bool dryrun_keeps_heard(void);
 
 /* A message is published, to so many receivers, by a user who may write the channel's list or not.  The context has the

@@ -1,7 +1,7 @@
-/* facts.c - remembers the rule and the hearing of channels.
+/* facts.c - remembers the rule of channels, and whether they are heard.
  *
- * A table of sets of four entries; a set that is full gives up one of its entries.  An entry is a cache line and holds all
- * that a short name needs: what a PUBLISH pays that stays the server's own is mostly that line.  The search begins with
+ * A table of sets of four entries; a full set gives up one of its entries.  An entry is a cache line and holds all
+ * that a short name needs: a PUBLISH that stays the server's own pays mostly for that line.  The search begins with
  * any of the four, so that entries are spread over the lines of the cache. */
 #include "channel/facts.h"
 
@@ -14,7 +14,7 @@
 
 typedef struct entry {
     const hmq_rule *rule;
-    uint32_t policy; /* generations for which rule, hearing and the lack of it hold; 0: never */
+    uint32_t policy; /* generations for which `rule`, `heard` and `unheard` are valid; 0: never */
     uint32_t heard;
     uint32_t unheard;
     uint32_t hash;
@@ -25,12 +25,12 @@ _Static_assert(sizeof(entry) == 64, "an entry is a cache line");
 
 static _Alignas(64) entry table[SETS * WAYS];
 static uint8_t tails[SETS * WAYS][TAIL_BYTES]; /* what is left of longer names */
-static entry *last = table; /* found last: a publish asks more than once */
+static entry *last = table; /* found last: a publish looks more than once */
 static uint32_t policy_generation = 1, hearing_generation = 1, silence_generation = 1;
 static unsigned given_up;
 
-/* FNV-1a by words, the last of which overlaps the one before: good enough to spread names, and nobody gains by making two
- * meet. */
+/* Similar to FNV-1a, by words, of which the last overlaps the one before: good enough to spread names.  A collision
+ * gains nobody anything. */
 static uint32_t hash_of(hmq_slice name) {
     const uint64_t prime = 0x9e3779b97f4a7c15u;
     uint64_t hash = 0xcbf29ce484222325u ^ name.len, word = 0;
@@ -94,7 +94,7 @@ static entry *find(hmq_slice name) {
     return NULL;
 }
 
-/* A place for a name that is not there. */
+/* A place for a new name. */
 static entry *place_for(uint32_t hash) {
     for (unsigned way = 0; way < WAYS; way++) {
         entry *e = entry_of(hash, way);
@@ -116,7 +116,8 @@ const hmq_rule *channel_rule_of(hmq_slice channel) {
     return rule;
 }
 
-/* The next generation; when the numbers have gone round, what is remembered might be of one of the same number. */
+/* Begins the next generation.  After the numbers have wrapped, an old entry could have the same number: then all are
+ * forgotten. */
 static void next(uint32_t *generation) {
     if (++*generation != 0) return;
     memset(table, 0, sizeof table);

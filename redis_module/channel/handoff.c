@@ -1,4 +1,4 @@
-/* handoff.c - gives new subscribers what their channels hold. */
+/* handoff.c - hands over to new subscribers what their channels hold. */
 #include "channel/handoff.h"
 
 #include <limits.h>
@@ -16,15 +16,15 @@
 #include "channel/leave.h"
 #include "channel/pattern_walk.h"
 
-#define NOT_ASKED LONG_MAX /* nothing was kept of the channel: asking would show in MONITOR */
-#define MOST_AT_ONCE 64 /* names of one command that are served in its step; more of them by a walk */
+#define NOT_ASKED LONG_MAX /* nothing was kept of the channel: a look would show in MONITOR */
+#define MOST_AT_ONCE 64 /* names of one command that are served in its step; more are served by a walk */
 
 typedef struct note {
     struct note *next;
     uint64_t client; /* 0: unknown */
     long before;     /* its subscriptions when the command came; for unknown clients: not used */
     push_kind kind;
-    bool held_up;           /* CLIENT PAUSE was seen to keep the command waiting */
+    bool held_up;           /* CLIENT PAUSE delayed the command */
     uint64_t held_up_turn;  /* ... in this turn of the event loop, or a later one */
     long *heard_by; /* subscribers of each name when the command came, or NOT_ASKED; NULL: all are new to the client */
     server_dict *seen; /* the names, where there may be many; a name that is repeated is served once */
@@ -33,10 +33,10 @@ typedef struct note {
 } note;
 
 static note *due, **due_end = &due;
-static note *waiting; /* inside MULTI: one for each client and kind */
+static note *waiting; /* inside MULTI: one per client and kind */
 static bool settling;
 static uint64_t turns; /* of the event loop, while notes are due */
-static long patterns_asked; /* what pattern_count said; -1: nobody has asked */
+static long patterns_asked; /* the result of pattern_count; -1: not asked */
 
 /* ---- notes ------------------------------------------------------------------------------------------------- */
 
@@ -86,13 +86,13 @@ static bool keeps_any(hmq_slice channel) {
     return channel_index_keeps_anywhere(channel);
 }
 
-/* Something is kept, or may be before the transaction comes to the subscription. */
+/* Something is kept, or may be before the transaction reaches the subscription. */
 static bool may_keep_any(hmq_slice channel) {
     const hmq_rule *rule = channel_rule_of(channel);
     return keeps_any(channel) || (rule != NULL && (rule->hold != HMQ_HOLD_NONE || rule->last));
 }
 
-/* Subscribers of those of the names for which they matter, else NOT_ASKED.  The caller frees them. */
+/* The number of subscribers of the names for which it matters, else NOT_ASKED.  The caller frees it. */
 static long *listeners(const note *n, bool (*matters)(hmq_slice)) {
     long *heard_by = sv.Alloc(n->count * sizeof *heard_by);
     server_string **asked = sv.Alloc(n->count * sizeof *asked);
@@ -114,7 +114,7 @@ static void count_listeners(note *n, bool in_transaction) {
         n->heard_by = listeners(n, in_transaction ? may_keep_any : keeps_any);
 }
 
-/* Leaves the names that the client came to, and that have something for it. */
+/* Keeps the names to which the client subscribed, and for which something is held. */
 static void keep_names_come_to(note *n) {
     if (n->heard_by == NULL) return;
     long *heard_by = listeners(n, keeps_any);
@@ -141,12 +141,12 @@ static void note_due(note *n, bool in_transaction) {
         job_pending = sv.AddPostNotificationJob(detached, run_job, NULL, NULL) == SERVER_OK;
 }
 
-/* Something is to be given, or may be before a transaction comes to the subscription. */
+/* Something will be handed over, or may be before a transaction reaches the subscription. */
 static bool may_be_given(server_string *name) {
     if (keeps_any(slice_of(name)))
         return push_pattern_count() == 0 && push_channel_subscribers(PUSH_CHANNEL, name) == 0;
     const hmq_rule *rule = channel_rule_of(slice_of(name));
-    return rule != NULL && rule->hold == HMQ_HOLD_UNHEARD && !rule->last; /* what is kept then nobody has heard */
+    return rule != NULL && rule->hold == HMQ_HOLD_UNHEARD && !rule->last; /* nobody has heard what is kept then */
 }
 
 /* Without the client's id only a newcomer to an empty channel can be told from the others. */
@@ -211,7 +211,7 @@ static void on_client_change(server_ctx *ctx, server_event event, uint64_t sub, 
 
 /* ---- settling ---------------------------------------------------------------------------------------------- */
 
-/* Who came to a channel hears it.  (Where something is kept the next message has to mark it as superseded.) */
+/* A new subscriber hears its channel.  (If something is kept, the next message must mark it as superseded.) */
 static void remember_heard(const note *n) {
     for (size_t i = 0; n->kind == PUSH_CHANNEL && i < n->count; i++) {
         hmq_slice name = slice_of(n->names[i]);
@@ -263,7 +263,7 @@ static bool serve_unknown(note *n) {
     return served;
 }
 
-/* Else it is left to the end of the transaction or script. */
+/* Otherwise it waits for the end of the transaction or script. */
 static bool may_serve_now(const note *n) {
     if (command_slot_allows_all()) return true;
     bool may = n->kind != PUSH_PATTERN;
@@ -271,7 +271,7 @@ static bool may_serve_now(const note *n) {
     return may;
 }
 
-/* True if the note is done with. */
+/* True if the note is finished. */
 static bool settle(note *n, bool final) {
     server_client_info info;
     if (!may_serve_now(n)) return false;
@@ -286,7 +286,8 @@ static bool settle(note *n, bool final) {
         n->held_up_turn = turns;
         return false;
     }
-    /* Whoever asks whether the pause is over ends it: the client is marked as free, and its command runs at the end of the turn. */
+    /* To ask whether the pause is over ends it: the client is marked as free, and its command runs at the end of the
+     * turn. */
     if (connected && n->held_up && turns - n->held_up_turn < 2) return false;
     if (final) counters.handoffs_cancelled++;
     return final;
@@ -303,7 +304,7 @@ void handoff_before_sleep(void) {
 
 void handoff_settle(bool final) {
     if (due == NULL || settling) return;
-    settling = true; /* giving runs commands, which come here again */
+    settling = true; /* handing over runs commands, which call this again */
     patterns_asked = -1;
     for (note **at = &due; *at != NULL;) {
         note *n = *at;

@@ -1,8 +1,9 @@
-/* intercept.c - sees every command before it runs: keeps what PUBLISH sends, notes SUBSCRIBE, follows what changes access.
+/* intercept.c - sees every command before it runs: keeps messages of PUBLISH, notes SUBSCRIBE, follows changes of
+ * access.
  *
- * The filter runs for each command of each client (when it is queued, inside MULTI), for commands of scripts and other
- * modules, for the replication stream and while the AOF is loaded; before authentication and ACL.  It must cost other
- * commands next to nothing: they leave after one switch on the length of their name. */
+ * The filter runs for each command of each client (inside MULTI when it is queued), for commands of scripts and other
+ * modules, for the replication stream and while the AOF is loaded; always before authentication and ACL.  It must
+ * cost other commands next to nothing: they leave after one switch on the length of their name. */
 #include "channel/intercept.h"
 
 #include <string.h>
@@ -40,8 +41,8 @@ static bool is_connected(uint64_t client) {
     return sv.GetClientInfoById(&info, client) == SERVER_OK;
 }
 
-/* Does a script run that is not the command's own?  The command of a connection is refused then, with few exceptions (AUTH,
- * DISCARD, HELLO, MULTI, RESET and others that nothing here writes for). */
+/* Does another script run?  The server then refuses a connection's command, with few exceptions (AUTH, DISCARD,
+ * HELLO, MULTI, RESET and others for which nothing here writes). */
 static bool is_refused_as_busy(uint64_t client, int flags) {
     return (flags & SERVER_CTX_LUA) && (!can.filter_client || is_connected(client));
 }
@@ -57,23 +58,23 @@ static void multi_begins(uint64_t client) {
     sent_multi[client / 64 % 64] |= 1ULL << (client % 64);
 }
 
-/* What a client queues in MULTI runs later, when all may be different. */
+/* Commands that a client queues in MULTI run later, when everything may have changed. */
 static bool is_in_multi(uint64_t client) {
     server_client_info info = {.version = 1};
     if (!(sent_multi[client / 64 % 64] & (1ULL << (client % 64)))) return false;
     return sv.GetClientInfoById(&info, client) != SERVER_OK || (info.flags & SERVER_CLIENT_MULTI) != 0;
 }
 
-/* A message that will be heard and is to be kept only if it is not: the server's own PUBLISH does all there is to do. */
+/* A message that will be heard, and is kept only if it is not: the server's own PUBLISH is enough. */
 static bool stays_stock(uint64_t client, hmq_slice channel) {
     if (!can.filter_client || !channel_is_heard(channel) || handoff_pending() || drain_any()) return false;
     if (dryrun_keeps_heard()) return false;
     return !is_in_multi(client) &&
-           !sv.AvoidReplicaTraffic(); /* while writes are paused it would wait, and then be unheard */
+           !sv.AvoidReplicaTraffic(); /* while writes are paused it would wait, and perhaps be unheard then */
 }
 
-/* The database of a client, remembered until somebody selects another one: the server looks up the client's address each time
- * that it is asked about a client. */
+/* The database of a client, remembered until somebody selects another one, because the server looks up the client's
+ * address each time that it is asked. */
 static struct {
     uint64_t client, selects;
     int db;
@@ -97,8 +98,9 @@ static bool database_of(uint64_t client, int *db) {
     return true;
 }
 
-/* Will the command of this client run right after the filter, as it is?  Not in a transaction or script, not while the server
- * is paused or busy, not for who has still to authenticate.  If keys may be looked at for it. */
+/* Will this client's command run directly after the filter, unchanged?  Not in a transaction or script, not while the
+ * server is paused or busy, and not if the client must still authenticate.  Only if keys may be looked at for the
+ * client. */
 static bool runs_now(uint64_t client, int flags, int *db) {
     if (client == 0 || handoff_pending() || drain_any() || (flags & SERVER_CTX_LUA) || sv.AvoidReplicaTraffic())
         return false;
@@ -111,14 +113,14 @@ static void replace_name(server_filter_ctx *filter, server_string *name) {
     sv.CommandFilterArgReplace(filter, 0, name);
 }
 
-/* The message of a user whose publishes cannot be kept (no right to CHANNEL.PUBLISH). */
+/* A message of a user whose publishes cannot be kept (no right to CHANNEL.PUBLISH). */
 static void leave(uint64_t client, server_string *channel, bool sharded, bool is_now) {
     if (!is_now || !channel_index_keeps_anywhere(slice_of(channel))) return;
     if (access_may_publish_as(client, channel, sharded)) channel_not_kept(channel);
 }
 
-/* The same for a dry run: counts the message.  True if nothing else is to be done, since CHANNEL.PUBLISH will count it, or
- * nobody can.  `db`: -1 if the command runs later. */
+/* The same for a dry run: counts the message.  True if nothing else is needed, because CHANNEL.PUBLISH will count it,
+ * or nobody can.  `db`: -1 if the command runs later. */
 static bool dry_run(server_filter_ctx *filter, uint64_t client, int db, bool sharded, bool may) {
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
     if (!may) return dryrun_passed_over(), true;
@@ -128,14 +130,14 @@ static bool dry_run(server_filter_ctx *filter, uint64_t client, int db, bool sha
     return true;
 }
 
-/* No rule, nothing kept from before, no dry run: as on a server without the module. */
+/* No rule, nothing kept, no dry run: as on a server without the module. */
 static bool concerns_nothing(void) {
     return hmq_policy_count(settings.policy) == 0 && !drain_any() && !walk_any() && channel_index_keeps_nothing() &&
            !dryrun_is_active();
 }
 
-/* PUBLISH, where this server may keep messages: stays as it is if the message could be kept, or need not be; else it goes to
- * CHANNEL.PUBLISH, with the same arguments in the same places. */
+/* PUBLISH, where this server may keep messages.  It stays unchanged if the message could be kept, or need not be.
+ * Otherwise it becomes CHANNEL.PUBLISH, with the same arguments in the same places. */
 static void publish(server_filter_ctx *filter, bool sharded) {
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) != 3) return; /* else the server's own arity error */
     if (concerns_nothing()) return;
@@ -170,7 +172,7 @@ static void read_list(server_filter_ctx *filter, hmq_slice name) {
     server_string *channel = sv.CommandFilterArgGet(filter, 1);
     if (!channel_index_shows_anywhere(slice_of(channel)) || !channel_is_list_read(name, count)) return;
     uint64_t client = client_of(filter);
-    if (sv.GetContextFlags(detached) & SERVER_CTX_LUA) return; /* an application's own */
+    if (sv.GetContextFlags(detached) & SERVER_CTX_LUA) return; /* a list of the application */
     server_client_info info = {.version = 1};
     if (client != 0 && sv.GetClientInfoById(&info, client) != SERVER_OK) return;
     bool is_now = client != 0 && !(info.flags & SERVER_CLIENT_MULTI) && no_touch_may_look(client);
@@ -181,7 +183,7 @@ static void read_list(server_filter_ctx *filter, hmq_slice name) {
     sv.CommandFilterArgInsert(filter, 2, command);
 }
 
-/* The names of a command (un)subscribing: the arguments behind its own. */
+/* The names of a command that (un)subscribes: the arguments after its own name. */
 static void with_names(server_filter_ctx *filter, push_kind kind,
                        void (*use)(uint64_t, push_kind, server_string **, int)) {
     enum { MOST_ON_STACK = 64 };
@@ -208,7 +210,7 @@ static void unsubscribe(server_filter_ctx *filter, push_kind kind) {
     if (access_may_unsubscribe(client, kind)) with_names(filter, kind, is_in_multi(client) ? leave_later : leave_now);
 }
 
-/* AUTH or HELLO: the next verdict has to be a new one; inside MULTI it cannot be known yet. */
+/* AUTH or HELLO: the next verdict must be new; inside MULTI it is not known yet. */
 static void user_changes(uint64_t client) {
     server_client_info info = {.version = 1};
     access_forget_client(client);
@@ -239,7 +241,7 @@ static void resets(uint64_t client) {
     for (int kind = PUSH_CHANNEL; kind <= PUSH_SHARD; kind++) walk_unsubscribes(client, (push_kind)kind, NULL, 0);
 }
 
-/* EXEC: what was queued may change the rights of anybody, and run scripts. */
+/* EXEC: queued commands may change anybody's rights, and run scripts. */
 static void transaction_runs(uint64_t client) {
     channel_subscriber_left();
     channel_subscriber_came();
@@ -258,7 +260,7 @@ static bool argument_is(server_filter_ctx *filter, int at, const char *word) {
     return slice_is(slice_of(sv.CommandFilterArgGet(filter, at)), word);
 }
 
-/* CLIENT NO-TOUCH <ON or OFF>, CLIENT PAUSE <ms> ...  Inside MULTI: it comes with some EXEC. */
+/* CLIENT NO-TOUCH <ON or OFF>, CLIENT PAUSE <ms> ...  Inside MULTI it runs with a later EXEC. */
 static void client_command_comes(server_filter_ctx *filter, uint64_t client) {
     long long ms;
     if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "NO-TOUCH")) no_touch_comes(client);
@@ -271,14 +273,14 @@ static void client_command_comes(server_filter_ctx *filter, uint64_t client) {
     if ((client == 0 || is_in_multi(client)) && ms > queued_pause_ms) queued_pause_ms = ms;
 }
 
-/* CONFIG SET ...; inside MULTI it comes with some EXEC. */
+/* CONFIG SET ...; inside MULTI it runs with a later EXEC. */
 static void config_command_comes(server_filter_ctx *filter, uint64_t client) {
     if (sv.CommandFilterArgsCount(filter) < 4 || !argument_is(filter, 1, "SET")) return;
     push_limits_may_change();
     if (client == 0 || is_in_multi(client)) config_is_queued = true;
 }
 
-/* CLUSTER, of which most only ask. */
+/* CLUSTER: most of its subcommands only read. */
 static void cluster_command_comes(server_filter_ctx *filter, uint64_t client) {
     static const char *const asking[] = {"INFO",    "NODES", "SLOTS",           "SHARDS",       "MYID",
                                          "KEYSLOT", "LINKS", "COUNTKEYSINSLOT", "GETKEYSINSLOT"};
@@ -289,8 +291,8 @@ static void cluster_command_comes(server_filter_ctx *filter, uint64_t client) {
     slots_command_comes(is_in_multi(client));
 }
 
-/* MODULE UNLOAD of this module: with its timers stopped the server asks the module, which says why it refuses.  They go
- * on at the end of this turn of the event loop (module.c). */
+/* MODULE UNLOAD of this module: with its timers stopped, the server asks the module, which says why it refuses.  The
+ * timers continue at the end of this turn of the event loop (end_of_turn.c). */
 static void module_command_comes(server_filter_ctx *filter) {
     if (sv.CommandFilterArgsCount(filter) == 3 && argument_is(filter, 1, "UNLOAD") &&
         argument_is(filter, 2, HMQ_MODULE_NAME)) {
@@ -299,7 +301,7 @@ static void module_command_comes(server_filter_ctx *filter) {
     }
 }
 
-/* EVAL and its kin: <script> <number of keys> <key> ... */
+/* EVAL and related commands: <script> <number of keys> <key> ... */
 static void script_comes(server_filter_ctx *filter) {
     enum { FIRST_KEY = 3, MOST = 64 };
     server_string *keys[MOST];
@@ -318,7 +320,7 @@ static bool is(hmq_slice name, const char *word) {
     return strlen(word) == name.len && strncasecmp((const char *)name.data, word, name.len) == 0;
 }
 
-/* The one name that has to be told apart fast: its seven letters as two words that overlap. */
+/* The one name that must be recognised quickly: its seven letters as two words that overlap. */
 static bool is_publish(hmq_slice name) {
     if (name.len != 7) return false;
     const uint32_t lower = 0x20202020;
@@ -330,7 +332,7 @@ static bool is_publish(hmq_slice name) {
     return (begin | lower) == publ && (end | lower) == lish;
 }
 
-/* A connection's command: whoever subscribed before it has done so by now.  One of a script: perhaps not yet. */
+/* A connection's command: earlier subscribers have completed.  A script's command: perhaps not yet. */
 static void settle(server_filter_ctx *filter) {
     uint64_t client = client_of(filter);
     if (is_busy_for(client) || !no_touch_may_look(client)) return;

@@ -1,4 +1,4 @@
-/* pattern_walk.c - hands many channels to new subscribers, a bounded part of them at a time. */
+/* pattern_walk.c - hands many channels over to new subscribers, a bounded part at a time. */
 #include "channel/pattern_walk.h"
 
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "channel/facts.h"
 #include "channel/hand_over.h"
 
-#define NAMES_PER_LOOK 64  /* of one walk, before the next has its turn */
-#define FIRST_NS 2000000   /* of the commands of one turn of the event loop that subscribe, for all walks together */
-#define FIRST_LOOKS 16     /* ... at least, whatever the clock says: few channels come with the confirmation */
+#define NAMES_PER_LOOK 64  /* of one walk, before the next one continues */
+#define FIRST_NS 2000000   /* for all subscribing commands of one turn of the event loop together */
+#define FIRST_LOOKS 16     /* ... at least, whatever the clock says: a few channels are sent with the confirmation */
 #define TURN_NS 1000000    /* at the end of a turn */
 
 typedef struct walk {
@@ -24,12 +24,12 @@ typedef struct walk {
     server_string **patterns; /* of a receiver whose id is not known: a publish reaches all at once; owns them */
     int pattern_names;
     long pattern_count;   /* of the server, when it began: for a receiver whose id is not known */
-    hmq_slice prefix;     /* of the pattern: what stands before its first special byte */
+    hmq_slice prefix;     /* the pattern's text before its first special byte */
     server_string *after; /* the cursor; NULL at the start */
     server_string **names; /* of a walk through names; owns them */
     size_t name_count, name_at;
     server_dict *places;  /* name -> its place + 1 */
-    server_dict *given;   /* channels that were published to meanwhile: not to be given any more; NULL: none */
+    server_dict *given;   /* channels that were published to meanwhile, and are no longer handed over; NULL: none */
     long long moved_ms;   /* when it last got on */
     bool over;
 } walk;
@@ -117,7 +117,7 @@ static void each_walk(use_walk use, const void *data) {
     for (walk *w = waiting.first; w != NULL; w = w->next) use(w, data);
 }
 
-/* Who begins anew is the only subscriber, and has unsubscribed before. */
+/* A client that begins again is the only subscriber, and has unsubscribed before. */
 static void end_former(walk *w, const void *data) {
     (void)data;
     if (w->to.client == 0 && w->to.kind == PUSH_PATTERN) w->over = true;
@@ -151,7 +151,7 @@ void walk_begin_names(const receiver *to, int db, server_string **names, size_t 
     }
 }
 
-/* The receiver is no more, or reads nothing. */
+/* The receiver is gone, or reads nothing. */
 static bool is_gone(const walk *w) {
     if (w->over || sv.Milliseconds() - w->moved_ms > settings.drain_timeout_s * 1000) return true;
     if (w->to.client == 0) return push_pattern_count() != w->pattern_count;
@@ -160,7 +160,7 @@ static bool is_gone(const walk *w) {
 
 /* ---- getting on -------------------------------------------------------------------------------------------- */
 
-/* Channels after the cursor, up to `most` of them (all at once, since giving may change the index). */
+/* Channels after the cursor, up to `most` of them (copied, because handing over may change the index). */
 static size_t look_at_index(const walk *w, server_string **names, size_t most) {
     hmq_slice start = w->after == NULL ? w->prefix : slice_of(w->after), name;
     const char *op = w->after != NULL ? ">" : start.len == 0 ? "^" : ">=";
@@ -218,7 +218,7 @@ static void set_cursor(walk *w, server_string *name) {
 
 typedef enum progress { WALK_MOVED, WALK_STUCK, WALK_ENDED } progress;
 
-/* A few names further, no further than the output buffer has room. */
+/* Continues by a few names, no further than the output buffer has room. */
 static progress step(walk *w) {
     server_string *names[NAMES_PER_LOOK];
     if (some_client_stuck && stuck_client == w->to.client && !w->over) return WALK_STUCK;
@@ -245,7 +245,7 @@ static long long now_ns(void) {
     return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* At least so many looks, and more while there is time.  True if some walk got on. */
+/* At least so many looks, and more while there is time.  True if some walk made progress. */
 static bool go_on(size_t least, long long most_ns) {
     size_t stuck = 0, count = walk_count, looks = 0;
     bool moved = false;
@@ -280,7 +280,7 @@ void walk_go_on(void) {
 
 static void on_wake(void *data) {
     (void)data;
-    wake_pending = false; /* that the loop turned is all that was wanted */
+    wake_pending = false; /* only a turn of the loop was needed */
 }
 
 static void begin_turn(void) {
@@ -298,7 +298,7 @@ void walk_before_sleep(void) {
     bool moved = go_on(1, TURN_NS);
     slow_step("holdmq-pattern-handoff", begun_ms);
     begin_turn();
-    /* A receiver that keeps up makes no event of its own: turn again at once. */
+    /* A receiver that keeps up causes no event: turn again at once. */
     if (walk_count > 0 && moved && !wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
 }
 
@@ -336,7 +336,8 @@ bool walk_any(void) {
 void walk_before_publish(server_string *channel, bool sharded) {
     if (walk_count == 0 || walking || !command_slot_allows(slice_of(channel))) return;
     const hmq_rule *rule = channel_rule(channel);
-    /* Where nothing is kept, and the message that its receiver hears is not kept either, nothing can be given later. */
+    /* If nothing is kept, and the message that the receiver hears is not kept either, nothing can be handed over
+     * later. */
     bool keeps_heard = rule != NULL && (rule->hold == HMQ_HOLD_ALL || rule->last);
     if (!keeps_heard && !channel_index_keeps_anywhere(slice_of(channel))) return;
     coming c = {channel, sharded};

@@ -1,4 +1,4 @@
-/* read.c - reads what a channel has to offer. */
+/* read.c - reads what a channel holds. */
 #include "channel/read.h"
 
 #include "server/errors.h"

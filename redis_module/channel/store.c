@@ -11,8 +11,8 @@
 #include "index/channels.h"
 #include "index/index.h"
 
-/* A list's expiry is moved only when it would be moved by more than this part of the ttl, so that most messages
- * replicate as one RPUSH: a message lives at least its ttl, at most 1/64 longer. */
+/* A list's expiry is changed only by more than this part of the ttl, so that most messages replicate as one RPUSH.  A
+ * message lives at least its ttl, and at most 1/64 longer. */
 #define EXPIRY_SLACK 64
 #define CLAIMS_PER_TURN 100
 
@@ -24,18 +24,18 @@ void store_watch_trims(void (*watcher)(int db, hmq_slice channel, size_t count))
 
 typedef enum step_kind { STEP_CHECK, STEP_KEEP, STEP_SUPERSEDE, STEP_ASIDE, STEP_TAKE, STEP_CUT } step_kind;
 
-/* What HOLDMQ.INTERNAL is to do: its caller is this file, in the same step. */
+/* The work of HOLDMQ.INTERNAL, which this file calls in the same step. */
 typedef struct step {
     step_kind kind;
     server_string *channel, *message;
     keeping how;
     size_t count;
-    server_string **messages; /* STEP_TAKE: what was taken */
+    server_string **messages; /* STEP_TAKE: the messages that were taken */
     size_t taken;
 } step;
 
 static step *running;
-static bool writes_checked; /* the server took a write in this turn of the event loop */
+static bool writes_checked; /* the server has accepted a write in this turn of the event loop */
 
 /* ---- one list ---------------------------------------------------------------------------------------------- */
 
@@ -149,7 +149,7 @@ static void mark(server_ctx *ctx, hmq_slice channel, hmq_channel_key_kind kind, 
     sv.FreeString(NULL, name);
 }
 
-/* The mark lasts as long as the held list. */
+/* The mark lives as long as the held list. */
 static void renew_aside(server_ctx *ctx, const step *s) {
     server_string *name = channel_key(slice_of(s->channel), HMQ_CHANNEL_ASIDE);
     bool is_new;
@@ -200,7 +200,7 @@ static void supersede(server_ctx *ctx, const step *s) {
     if (s->how.last && has(ctx, channel, HMQ_CHANNEL_LAST)) remove_key(ctx, channel, HMQ_CHANNEL_LAST);
 }
 
-/* After messages were taken away: the server removes a list that became empty. */
+/* After messages were removed: the server removes a list that became empty. */
 static void shrunk(server_ctx *ctx, hmq_slice channel, server_string *name, const char *event, bool is_empty) {
     index_notify(ctx, SERVER_NOTIFY_LIST, event, name);
     if (!is_empty) return;
@@ -266,7 +266,7 @@ static bool begins_with(const char *text, size_t len, const char *word) {
     return len >= n && memcmp(text, word, n) == 0;
 }
 
-/* Runs a step as a command of its own.  `*done`: it was run; the result is the error if the server refuses writes now. */
+/* Runs a step as a command.  `*done`: it was run; returns the error if the server refuses writes now. */
 static server_string *run(server_ctx *ctx, step *s, bool *done) {
     turns_wanted();
     server_string *name = channel_key(slice_of(s->channel), HMQ_CHANNEL_HELD), *refusal = NULL;
@@ -294,8 +294,8 @@ server_string *store_refusal(server_ctx *ctx, server_string *channel) {
     return run(ctx, &s, &done);
 }
 
-/* Would a command of its own do no more than the step itself?  The slot need not be asked for, the server has said in this turn
- * of the event loop that it takes writes, and what is replicated belongs to the running command, or to nobody. */
+/* Would a command do no more than the step itself?  The slot needs no check, the server has accepted a write in this
+ * turn of the event loop, and replication belongs to the running command, or to none. */
 static bool may_run_here(server_ctx *ctx) {
     if (can.cluster || !writes_checked || (sv.GetContextFlags(ctx) & SERVER_CTX_OOM)) return false;
     return ctx != detached || !replication_taken(ctx);
@@ -315,7 +315,7 @@ server_string *store_keep(server_ctx *ctx, server_string *channel, server_string
     return refusal;
 }
 
-/* What of the channel's keys is not marked as superseded yet: kinds of which there is something to do. */
+/* The kinds of the channel's keys that are not marked as superseded yet, and need it. */
 static unsigned stale_kinds(const index_t *index, hmq_slice channel, unsigned asked) {
     if (index == NULL) return 0;
     if (index->scan_needed) return asked;
@@ -359,7 +359,7 @@ void store_cut(server_ctx *ctx, server_string *channel, size_t count) {
     if (refusal != NULL) sv.FreeString(NULL, refusal);
 }
 
-/* Only a writable primary marks; a replica is told by its primary. */
+/* Only a writable primary marks; a replica gets the marks from its primary. */
 static bool may_mark(void) {
     int flags = sv.GetContextFlags(detached);
     return (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING)) &&

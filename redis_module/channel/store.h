@@ -2,14 +2,14 @@
  *
  *     held   LIST  the messages held, oldest first; expires ttl after the last one
  *     last   LIST  of one: the most recent message, heard or not (policy last=on)
- *     heard  LIST  of one: a mark that a later message was heard, or not kept; the next message held removes it
- *     aside  LIST  of one: a mark that the application uses the channel's name; it lasts as long as the held list, or longer
+ *     heard  LIST  of one: a mark that a later message was heard, or not kept; the next held message removes it
+ *     aside  LIST  of one: a mark that the application uses the channel's name; lives as long as the held list, or longer
  *
- * Their names: src/topic/channel_key.h.  The writes are the steps of one command of the module's own, HOLDMQ.INTERNAL, which
+ * Their names: src/topic/channel_key.h.  The writes are the steps of the module's own command HOLDMQ.INTERNAL, which
  * neither MONITOR nor SLOWLOG shows, and which the server judges like any write (memory, replicas, disk, slots).
  *
  * Invariants:
- *  1. No key is written but these four, and never one of another type.
+ *  1. No key is written except these four, and never one of another type.
  *  2. `held` ends with the most recent message of the channel, or `heard` exists. */
 #ifndef HMQ_CHANNEL_STORE_H
 #define HMQ_CHANNEL_STORE_H
@@ -18,36 +18,38 @@
 
 int store_internal_command(server_ctx *ctx, server_string **argv, int argc);
 
-/* What a message is appended to. */
+/* The list to which a message is appended. */
 typedef struct keeping {
     bool held, last;
     uint64_t maxlen, ttl_s;
 } keeping;
 
-/* The server's own refusal of a write: an error to be passed on.  NULL: it was done, or could only have been done elsewhere
- * (another node's slot), which `*done` tells. */
+/* Returns the server's refusal of a write, an error to be passed on.  NULL: it was done, or belongs to another node's
+ * slot, as `*done` says. */
 server_string *store_keep(server_ctx *ctx, server_string *channel, server_string *message, keeping how, bool *done);
 
-/* Would the server refuse to keep a message of the channel now?  Its error; NULL if not.  The caller frees it. */
+/* Would the server refuse to keep a message of the channel now?  Returns its error; NULL if not.  The caller frees
+ * it. */
 server_string *store_refusal(server_ctx *ctx, server_string *channel);
 
-/* A message of the channel was not appended to the held list, or did not become the last one: what is kept there is in no
- * database the most recent any more.  Nothing is written where nothing is kept, or where the mark is there. */
+/* A message of the channel was not appended to the held list, or did not become the last one: what is kept there is
+ * no longer the most recent, in any database.  Writes nothing if nothing is kept, or the mark exists. */
 void store_superseded(hmq_slice channel, bool held, bool last);
 
-/* Takes up to `count` messages from the head, then passes them to `take`.  Not inside the command that takes them: what a
- * client is pushed while a command runs for it, the server puts behind that command's reply, here one that nobody reads. */
+/* Takes up to `count` messages from the head, then passes them to `take`.  Not inside the command that takes them:
+ * the server sends pushes to a client after the reply to its running command, here one that nobody reads. */
 typedef void (*store_take_message)(void *context, server_string *message);
 size_t store_take(server_ctx *ctx, server_string *channel, size_t count, store_take_message take, void *context);
-/* Removes what is behind the first `count` messages. */
+/* Removes all after the first `count` messages. */
 void store_cut(server_ctx *ctx, server_string *channel, size_t count);
 
 /* Marks channels that are claimed (index/channels.h); once in a turn of the event loop. */
 void store_before_sleep(void);
-/* Is there a channel whose name is used, and which is not marked yet? */
+/* Is there a channel whose name the application uses, and which is not marked yet? */
 bool store_any_claimed(void);
 
-/* Who is told that messages go from the head of a list because it is full: whose backlog is handed over (channel/drain.h). */
+/* Called when messages are removed from the head of a full list, whose backlog may be being handed over
+ * (channel/drain.h). */
 void store_watch_trims(void (*watcher)(int db, hmq_slice channel, size_t count));
 
 #endif

@@ -1,12 +1,12 @@
-/* commit.c - TOPIC.COMMIT: a producer's messages are in all slots of a cluster, so what each slot noted of that
- * (routing/publish_slots.h) may go: one note for all of them stays, where a single server keeps it.
+/* commit.c - TOPIC.COMMIT: a producer's messages are in all slots of a cluster, so the notes of the slots
+ * (routing/publish_slots.h) may end.  One note for all of them stays, as on a single server.
  *
- *     {<id>}_producer              "<epoch> <number>"    written if it says more than what stands there
+ *     {<id>}_producer              "<epoch> <number>"    written if it says more than before
  *     {<digits>}_published{<id>}   of each slot: ends in ten minutes, if it says no more
  *
- * These ten minutes are for who still publishes under the same name and does not know that another has done it.
+ * The ten minutes are for another publisher with the same name that does not know of the commit yet.
  *
- * O(slots asked for): about 2 ms for a third of all. */
+ * O(slots in the command): about 2 ms for a third of all. */
 #include "server/args.h"
 #include "server/errors.h"
 #include "routing/publish.h"
@@ -29,7 +29,7 @@ static bool parse(args *a, commit *c) {
     return false;
 }
 
-/* The note for all slots, if this node has its slot and it is asked for.  False after replying an error. */
+/* Writes the note for all slots, if this node has its slot and the command names it.  False after replying an error. */
 static bool note(server_ctx *ctx, commit *c, bool *noted) {
     uint64_t last;
     server_string *name = publish_producer_key(slice_of(c->by.id));

@@ -12,7 +12,7 @@
 #include "server/replication.h"
 #include "server/session_keys.h"
 
-#define MAX_NUMBER 9007199254740991LL /* every language has whole numbers up to 2^53 - 1 */
+#define MAX_NUMBER 9007199254740991LL /* all languages have whole numbers up to 2^53 - 1 */
 #define UNUSED_MS (7LL * 24 * 3600 * 1000)
 
 bool publish_producer_parse_id(args *a, publish_producer *by) {

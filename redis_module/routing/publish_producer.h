@@ -1,13 +1,14 @@
-/* publish_producer.h - PRODUCER of TOPIC.PUBLISH and CHANNEL.(S)PUBLISH: what is sent again is not published again.
+/* publish_producer.h - PRODUCER of TOPIC.PUBLISH and CHANNEL.(S)PUBLISH: a repeated publish is not published again.
  *
- * A producer numbers what it publishes: chunks 0, 1, 2 ... of an epoch, each larger than the one before; who takes the
- * producer's place takes a larger epoch.  The last number stands in a string that ends a week after its last use:
+ * A producer numbers its publishes: chunks 0, 1, 2 ... of an epoch, each larger than the one before.  A process that
+ * takes over as the producer uses a larger epoch.  The last number is in a string that ends a week after its last
+ * use:
  *
  *     {<id>}_producer             STRING  "<epoch> <chunk>"    of TOPIC.PUBLISH
  *     {<digits>}_published{<id>}  STRING  the same             of TOPIC.MPUBLISH with SLOTS (routing/publish_slots.h)
  *     {<channel>}_producer{<id>}  STRING  the same             of a channel (server/channel_keys.h)
  *
- * Invariant: it is written in the atomic step that publishes, so neither is there without the other. */
+ * Invariant: it is written in the atomic step that publishes, so neither exists without the other. */
 #ifndef HMQ_PUBLISH_PRODUCER_H
 #define HMQ_PUBLISH_PRODUCER_H
 
@@ -19,15 +20,15 @@
 typedef struct publish_producer {
     server_string *id; /* NULL: not said */
     long long epoch, chunk;
-    bool follows; /* AFTER is said, of a channel's: */
-    long long after; /* ... the chunk that has to be there */
-    server_string *key; /* where the last number stands; belongs to the caller */
+    bool follows; /* AFTER was given, for a channel: */
+    long long after; /* ... the chunk that must have been published */
+    server_string *key; /* the key of the last number; belongs to the caller */
 } publish_producer;
 
-/* The next argument is PRODUCER: reads it and what follows, *taken is true.  False after replying an error. */
+/* Reads PRODUCER and its values if that is the next argument (*taken).  False after replying an error. */
 bool publish_producer_parse(args *a, publish_producer *by, bool *taken);
 
-/* The next argument is AFTER: reads it and what follows. */
+/* Reads AFTER and its value if that is the next argument. */
 bool publish_producer_parse_after(args *a, publish_producer *by);
 
 /* The id alone. */
@@ -43,7 +44,7 @@ producer_chunk publish_producer_judge(server_ctx *ctx, const publish_producer *b
 bool publish_producer_last(server_ctx *ctx, const publish_producer *by, uint64_t *last);
 /* After PRODUCER_CHUNK_NEW. */
 void publish_producer_note(server_ctx *ctx, const publish_producer *by);
-/* The note ends at this time, if it says no more than `by` and would end later; true if so. */
+/* Makes the note end at this time, if it says no more than `by` and would end later; true if so. */
 bool publish_producer_end(server_ctx *ctx, const publish_producer *by, long long end_ms);
 
 #endif

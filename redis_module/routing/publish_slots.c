@@ -1,4 +1,4 @@
-/* publish_slots.c - what each slot has of the messages of a producer. */
+/* publish_slots.c - which messages of a producer each slot has. */
 #include "routing/publish_slots.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ void publish_slots_begin(slots_option *asked, const publish_producer *by) {
     now.count = 0;
 }
 
-/* False after replying why the note cannot be used. */
+/* False after replying why the note is not valid. */
 static bool read_last(server_ctx *ctx, unsigned slot, uint64_t *last) {
     publish_producer here = *now.by;
     *last = 0;
@@ -71,8 +71,8 @@ target publish_slots_judge(server_ctx *ctx, unsigned slot, uint64_t number) {
     return has(now.last[slot], number) ? TARGET_KNOWN : TARGET_NEW;
 }
 
-/* Is the slot served; and what it has, if it is here at all: a group that was reached through other slots is not reached
- * once more through this one.  False after replying an error. */
+/* Is the slot served, and which messages has it?  A group that was reached through other slots is not reached again
+ * through this one.  False after replying an error. */
 static bool look_at_member(server_ctx *ctx, unsigned slot, bool *served, uint64_t *last) {
     target here = publish_slots_judge(ctx, slot, 0);
     if (here == TARGET_REFUSED) return false;
@@ -81,7 +81,7 @@ static bool look_at_member(server_ctx *ctx, unsigned slot, bool *served, uint64_
     return *served || slots_state(slot) != SLOT_SERVED || read_last(ctx, slot, last);
 }
 
-/* Remembers with the group what its members' slots have; false after replying an error. */
+/* Notes with the group which messages its members' slots have; false after replying an error. */
 static bool look_at_share(server_ctx *ctx, share *s) {
     const indexed_session *member = NULL;
     size_t members = sv.DictSize(s->members);

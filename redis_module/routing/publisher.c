@@ -1,4 +1,4 @@
-/* publisher.c - who publishes, whether he may, and whether he did before. */
+/* publisher.c - who publishes, and whether that is allowed and not a repetition. */
 #include "routing/publisher.h"
 
 #include "topic/packet_id.h"

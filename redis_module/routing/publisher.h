@@ -1,7 +1,8 @@
-/* publisher.h - FROM, EPOCH and PACKET of TOPIC.PUBLISH: who publishes, whether he may, and whether he did before.
+/* publisher.h - FROM, EPOCH and PACKET of TOPIC.PUBLISH: who publishes, and whether that is allowed and not a
+ * repetition.
  *
- * Invariants: nothing is written before all was checked; the identifier of a QoS 2 message is noted in the same atomic
- * step in which the message is published, so that neither can be there without the other. */
+ * Invariants: nothing is written before everything was checked.  The identifier of a QoS 2 message is noted in the
+ * same atomic step in which the message is published, so neither exists without the other. */
 #ifndef HMQ_PUBLISHER_H
 #define HMQ_PUBLISHER_H
 
@@ -15,11 +16,11 @@ typedef struct publisher {
     server_string *session; /* session key, made by publisher_judge; NULL if neither EPOCH nor PACKET was given */
 } publisher;
 
-/* The next argument is one of the three words: reads it, *taken is true.  False after replying an error. */
+/* Reads the next argument if it is one of the three words (*taken).  False after replying an error. */
 bool publisher_parse(args *a, publisher *from, bool *taken);
 
 typedef enum publisher_verdict { PUBLISHER_MAY, PUBLISHER_REPEATS, PUBLISHER_REFUSED } publisher_verdict;
-/* PUBLISHER_REFUSED after replying an error.  publisher_end in any case. */
+/* PUBLISHER_REFUSED after replying an error.  Call publisher_end in any case. */
 publisher_verdict publisher_judge(server_ctx *ctx, publisher *from, long long qos);
 /* After PUBLISHER_MAY: notes the packet identifier, if there is one. */
 void publisher_note(server_ctx *ctx, const publisher *from);

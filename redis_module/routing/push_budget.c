@@ -7,16 +7,17 @@
 #include "index/sessions.h"
 
 static struct {
-    size_t turn_room;    /* bytes that may be pushed in this turn to inboxes whose link is not known */
+    size_t turn_room;    /* bytes that may be pushed in this turn to inboxes without a known link */
     size_t unlooked;     /* bytes pushed since the last look at the links */
-    size_t unattributed; /* of them, those of which nobody looked to which link they went */
-    bool is_crowded;     /* at that look a link held more than half of what it may */
+    size_t unattributed; /* ... of which the link was not looked up */
+    bool is_crowded;     /* at that look, a link held more than half of its limit */
 } budget = {.turn_room = PUSH_TURN_BYTES};
 
-/* What was pushed and not written: the server counts its buffer, but not always strings that it has not copied there. */
+/* Bytes that were pushed and not written.  The server counts its buffer, but not always strings that it has not
+ * copied there. */
 static void settle(owner_entry *owner, size_t held, unsigned long long written) {
     size_t gone = written > owner->written ? (size_t)(written - owner->written) : 0;
-    owner->unwritten += budget.unattributed; /* it may have got all of them */
+    owner->unwritten += budget.unattributed; /* all of them may have gone to it */
     owner->unwritten = held == 0 || written == 0 || gone >= owner->unwritten ? 0 : owner->unwritten - gone;
     owner->written = written > 0 ? written : owner->written;
     if (held > owner->unwritten) owner->unwritten = held;
@@ -42,7 +43,7 @@ static void look(void) {
     budget.unlooked = budget.unattributed = 0;
 }
 
-/* NULL: nobody that says SESSION.OWNER has the session. */
+/* NULL: the session has no owner that uses SESSION.OWNER. */
 static owner_entry *owner_of(server_ctx *ctx, const indexed_session *session) {
     const session_entry *entry = index_opened(ctx, slice_of(session->key));
     owner_entry *owner = entry == NULL ? NULL : entry->owner;
@@ -72,5 +73,5 @@ bool push_budget_allows(server_ctx *ctx, const indexed_session *session, size_t 
 
 void push_budget_before_sleep(void) {
     budget.turn_room = PUSH_TURN_BYTES;
-    if (budget.is_crowded) budget.unlooked = PUSH_LOOK_BYTES; /* a part of it is written now: the next push looks */
+    if (budget.is_crowded) budget.unlooked = PUSH_LOOK_BYTES; /* a part of it may be written now: the next push looks */
 }

@@ -1,12 +1,12 @@
-/* push_budget.h - how many bytes may be pushed to the inboxes of sessions now, so that no output buffer limit closes the
- * link of a bridge.
+/* push_budget.h - how many bytes may be pushed to the inboxes of sessions now, so that no output buffer limit closes
+ * the link of a bridge.
  *
  *      delivery ──fits──► header and record are pushed
- *         └──does not──► header alone: whoever listens fetches the message from the queue at its own pace
+ *         └──does not──► header alone: the listener fetches the message from the queue at its own pace
  *
- * The server writes at most 64 KiB per turn of its event loop to a client, so what one command pushes stays in the
- * output buffer for a while.  A link whose buffer holds PUSH_LINK_BYTES gets headers only.  Which connection is an owner's
- * link is known from SESSION.OWNER.  For all others PUSH_TURN_BYTES per turn have to do.
+ * The server writes at most 64 KiB per turn of its event loop to a client, so the pushes of one command stay in the
+ * output buffer for a while.  A link whose buffer holds PUSH_LINK_BYTES gets headers only.  SESSION.OWNER says which
+ * connection is an owner's link.  All other inboxes share PUSH_TURN_BYTES per turn.
  *
  * Cost: one comparison for most pushes; every PUSH_LOOK_BYTES a look at the output buffer of each link. */
 #ifndef HMQ_PUSH_BUDGET_H
@@ -19,7 +19,7 @@
 #define PUSH_TURN_BYTES ((size_t)4 << 20)
 #define PUSH_LOOK_BYTES ((size_t)256 << 10)
 
-/* May so many bytes be pushed to the session's inbox?  If so they are counted. */
+/* May so many bytes be pushed to the session's inbox?  If so, they are counted. */
 bool push_budget_allows(server_ctx *ctx, const indexed_session *session, size_t bytes);
 
 /* A turn of the event loop is over. */

@@ -1,4 +1,4 @@
-/* qos0.c - messages of QoS 0 that wait in the queue of their session. */
+/* qos0.c - messages of QoS 0 that are pending in the queue of their session. */
 #include "routing/qos0.h"
 
 #include "topic/session_key.h"
@@ -40,7 +40,7 @@ static bool is_over(const queue *q, const session_entry *entry) {
     return queue_length(q) == 0 || queue_first_serial(q) > entry->qos0_until;
 }
 
-/* Does one still wait?  If not, the session's hash says so from now on. */
+/* Is one still pending?  If not, the session's hash says so from now on. */
 static bool still_waits(server_ctx *ctx, session_index *sessions, session_entry *entry) {
     queue q;
     bool over = queue_open(&q, ctx, slice_of(entry->key), SERVER_READ) && is_over(&q, entry);
@@ -62,7 +62,7 @@ void qos0_note(server_ctx *ctx, hmq_slice session, uint64_t serial) {
     if (entry != NULL && serial > entry->qos0_until) begin(ctx, sessions, entry, serial);
 }
 
-/* Is there room without another message having to go? */
+/* Is there room without dropping another message? */
 static bool has_room(queue *q, const queue_item *item) {
     session_facts facts = session_facts_read(q->ctx, q->session);
     size_t bound = overflow_bytes_of(&facts), len = slice_of(item->value).len;

@@ -1,4 +1,4 @@
-/* quota.c - how much there may be of what clients make. */
+/* quota.c - limits the number of sessions and retained messages. */
 #include "routing/quota.h"
 
 #include "topic/session_key.h"
@@ -63,7 +63,7 @@ quota_claim quota_of_client(const index_t *index, hmq_slice client_id) {
     return (quota_claim){slice_of(entry->user->name), entry->user_retained};
 }
 
-/* The user who has no room for a retained message more; NULL: it has. */
+/* The user who has no room for another retained message; NULL: there is room. */
 static usage_user *full_user(const index_t *index, const quota_claim *by) {
     long long most = bound_of(by, settings.max_retained_per_user);
     usage_user *user = most == 0 ? NULL : usage_find(index->usage, by->identity);

@@ -1,4 +1,4 @@
-/* replays.c - subscriptions that read history, as they stand in the keys. */
+/* replays.c - subscriptions that read history, as the keys have them. */
 #include "routing/replays.h"
 
 #include <string.h>
@@ -46,11 +46,11 @@ static bool read_cursors(hmq_slice text, session_replay *r) {
         r->cursors[r->shards++] = c;
         at += len + 1;
     }
-    /* Shards that the store has got since: read from their beginning, behind the others. */
+    /* Shards that the store got since: read from their beginning, after the others. */
     for (size_t shard = 0; r->store != NULL && shard < r->store->shards; shard++) {
         if (!seen[shard]) r->cursors[r->shards++] = (hmq_cursor){.shard = (uint16_t)shard, .sequence = 1};
     }
-    /* Shards that it has no more: another store has its name now. */
+    /* Shards that no longer exist: another store has the name now. */
     if (r->store != NULL && r->shards > r->store->shards) r->store = NULL;
     return true;
 }
@@ -96,7 +96,7 @@ static const history_store *choose_store(server_ctx *ctx, hmq_slice filter) {
     return NULL;
 }
 
-/* Behind the last message, or where the page begins.  The user must be one who may read the shard. */
+/* After the last message, or where the page begins.  The user must be allowed to read the shard. */
 static bool place(history_page *page, bool now, hmq_cursor *cursor) {
     history_shard state;
     if (!history_open_shard(page->ctx, page->store, cursor->shard, &state)) return false;

@@ -45,7 +45,7 @@ static void remove_key(server_ctx *ctx, index_t *index, server_key *key, server_
     index_notify(ctx, SERVER_NOTIFY_GENERIC, "del", name);
 }
 
-/* It counts for nobody. */
+/* It counts for no user. */
 static void remove_identity(server_ctx *ctx, server_key *key, server_string *name) {
     if (sv.KeyType(key) != SERVER_HASH) return;
     int removed =
@@ -139,7 +139,7 @@ static bool take_fields(server_key *key, retained_message *message) {
     return hmq_record_size(&message->record) > 0;
 }
 
-/* Is it the topic of this key?  (A hash that others wrote could say anything.) */
+/* Is it the topic of this key?  (Another program may have written anything to the hash.) */
 static bool belongs(const server_string *key_name, hmq_slice topic) {
     server_string *expected = key_of(topic);
     hmq_slice a = slice_of(expected), b = slice_of(key_name);

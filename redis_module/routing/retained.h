@@ -1,10 +1,11 @@
-/* retained.h - the retained message of a topic: one hash, readable by anybody.
+/* retained.h - the retained message of a topic: one hash that any client can read.
  *
  *     {<topic>}_retained   HASH  topic, payload, qos, time (ms since 1970), publisher, properties, identity
  *
- * `identity` is there only if the message counts for a user (routing/quota.h).  Versions that do not know it leave it as it is.
+ * `identity` exists only if the message counts for a user (routing/quota.h).  Versions that do not know it leave it
+ * unchanged.
  *
- * It expires with the message's own expiry, never without one (MQTT 3.1.1 section 3.3.1.3). */
+ * It expires with the message's own expiry, and never without one (MQTT 3.1.1 section 3.3.1.3). */
 #ifndef HMQ_RETAINED_H
 #define HMQ_RETAINED_H
 
@@ -21,7 +22,7 @@ typedef struct retained_message {
 } retained_message;
 
 /* Keeps the record as its topic's retained message; an empty payload removes it.  False after replying WRONGTYPE. */
-/* `identity`: for whom it counts; len 0: for nobody. */
+/* `identity`: the user for whom it counts; len 0: none. */
 bool retained_write(server_ctx *ctx, index_t *index, const hmq_record *record, hmq_slice identity);
 
 /* The slot of the key in which a topic's message is kept. */
@@ -35,7 +36,7 @@ void retained_read_end(retained_message *message);
 
 /* Has the topic a retained message, as far as the index knows? */
 bool retained_is_known(const index_t *index, hmq_slice topic);
-/* The same, and for whom it counts (NULL: for nobody). */
+/* The same, and the user for whom it counts (NULL: none). */
 bool retained_find(const index_t *index, hmq_slice topic, const usage_user **user);
 
 #endif

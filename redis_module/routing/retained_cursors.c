@@ -27,11 +27,11 @@
 #define PAGE_MESSAGES 200
 #define PAGE_BYTES ((size_t)256 << 10)
 #define PAGE_VISITS 2000
-/* A page has so much, however slow the machine is. */
+/* The minimum of a page, however slow the machine is. */
 #define PAGE_LEAST 100
 #define PAGE_LEAST_BYTES ((size_t)32 << 10)
 #define PAGE_NS 1000000LL /* its acknowledgement costs about as much */
-#define KICKS_NS 1000000LL /* of all pages that are read without a command */
+#define KICKS_NS 1000000LL /* for all pages that are read without a command */
 
 static const char filter_prefix[] = "filter:", topic_prefix[] = "topic:", full_field[] = "full";
 #define FILTER_PREFIX_LEN (sizeof filter_prefix - 1)
@@ -42,7 +42,7 @@ typedef struct cursor {
     subscription options;
     long long number; /* grows with each cursor of the session */
     long long since_ms;
-    server_string *topic; /* it was handed over up to here; NULL: it begins */
+    server_string *topic; /* handed over up to this topic; NULL: nothing yet */
 } cursor;
 
 typedef struct session_cursors {
@@ -51,7 +51,7 @@ typedef struct session_cursors {
     size_t count, room;
     server_dict *ahead; /* topic -> number (as a pointer): handed over for the cursors up to it */
     bool full;
-    bool is_kept;     /* in the keys: a subscription whose first page was the last one leaves no trace */
+    bool is_kept;     /* it is in the keys: a subscription with one page leaves no trace */
     size_t last_page; /* messages */
 } session_cursors;
 
@@ -86,7 +86,7 @@ static void cursors_free(session_cursors *s) {
     sv.Free(s);
 }
 
-/* Nobody but a reader that ends with it may have pinned them (invariant 3). */
+/* Only a reader that ends with it may have pinned them (invariant 3). */
 static void forget(index_t *index, session_cursors *s) {
     hmq_assert(index->pins[INDEX_CURSORS] <= 1);
     hmq_slice key = slice_of(s->key);
@@ -167,7 +167,7 @@ static server_string *value_of(const cursor *c) {
     return field_of(head, (size_t)len, topic);
 }
 
-/* Sets a field, or with NULL removes it; replicated. */
+/* Sets a field, or removes it (NULL); replicated. */
 static void write_field(server_ctx *ctx, session_cursors *s, server_string *field, server_string *value) {
     server_string *name = session_key_name(slice_of(s->key), HMQ_SUFFIX_CURSORS);
     server_key *hash = sv.OpenKey(ctx, name, SERVER_READ | SERVER_WRITE);
@@ -196,7 +196,7 @@ static void write_cursor(server_ctx *ctx, session_cursors *s, const cursor *c, b
     if (value != NULL) sv.FreeString(NULL, value);
 }
 
-/* What is in memory comes to be in the keys: all that a first page has left. */
+/* Writes to the keys what a first page has left. */
 static void keep(server_ctx *ctx, index_t *index, session_cursors *s) {
     if (s->count == 0) {
         if (s->is_kept) session_delete_key(ctx, slice_of(s->key), HMQ_SUFFIX_CURSORS);
@@ -302,7 +302,7 @@ static receiver_session begin_receiver(server_ctx *ctx, const session_cursors *s
     };
 }
 
-/* Into the queue, whatever its limit. */
+/* Stores it in the queue, whatever the limit is. */
 static bool store(receiver_session *to, queue_item *item) {
     queue q;
     queue_result result;
@@ -331,12 +331,12 @@ static void hand_over_record(receiver_session *to, message *m, const delivery_ho
     to->bytes += slice_of(item.value).len;
 }
 
-/* Did the session's own client publish it?  (The key of its session tells.) */
+/* Did the session's own client publish it? */
 static bool is_own(const receiver_session *to, hmq_slice publisher) {
     return session_key_is_of(slice_of(to->session.key), publisher);
 }
 
-/* The retained message under this key, if there still is one and the cursor's session has not got it. */
+/* Hands over the retained message of this key, if it still exists and the session has not got it. */
 static void hand_over(receiver_session *to, const session_cursors *s, const cursor *c, server_string *key) {
     retained_message kept;
     to->seen++;
@@ -364,7 +364,7 @@ static long long now_ns(void) {
     return (long long)now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* What one step may do. */
+/* The limits of one step. */
 typedef struct allowance {
     size_t messages, visits;
     long long until_ns;
@@ -383,7 +383,7 @@ static void move_to(cursor *c, server_string *topic) {
     c->topic = topic;
 }
 
-/* Reads one cursor on.  True: to its end. */
+/* Continues one cursor.  True: it has reached its end. */
 static bool read_on(receiver_session *to, const index_t *index, const session_cursors *s, cursor *c, allowance *may) {
     static retained_position position;
     retained_page page = {.visits = may->visits};
@@ -409,12 +409,12 @@ static bool read_on(receiver_session *to, const index_t *index, const session_cu
 
 /* ---- pages ------------------------------------------------------------------------------------------------- */
 
-static server_dict *kicks; /* database and session key: to be fed in the next turn */
+static server_dict *kicks; /* database and session key: sessions to feed in the next turn */
 static bool wake_pending;
 
 static void on_wake(void *data) {
     (void)data;
-    wake_pending = false; /* that the loop turned is all that was wanted */
+    wake_pending = false; /* only a turn of the loop was needed */
 }
 
 static void kick(server_ctx *ctx, hmq_slice session) {
@@ -559,7 +559,7 @@ static void note_ahead(server_ctx *ctx, session_cursors *s, hmq_slice topic) {
     sv.FreeString(NULL, value);
 }
 
-/* Has the cursor still to come to the topic? */
+/* Has the cursor not reached the topic yet? */
 static bool is_to_come(const session_cursors *s, const cursor *c, hmq_slice topic) {
     hmq_slice filter = slice_of(c->filter);
     return hmq_topic_matches((const char *)filter.data, filter.len, (const char *)topic.data, topic.len) &&

@@ -4,23 +4,25 @@
  *                          topic:<topic>     <number>    handed over ahead of the cursors up to this number
  *                          full              1           there were too many such topics
  *
- *      SESSION.SUBSCRIBE ──► cursor ──first page, in the same step──► read to the end: nothing is kept
+ *      SESSION.SUBSCRIBE ──► cursor ──first page, in the same step──► complete: nothing is kept
  *                                └──else──► {c}_cursors ──SESSION.ACK, SESSION.FETCH: the queue is nearly empty──► next page
  *
- * The queue gets a page when most of the one before is acknowledged, so a session needs room for two pages, however many
- * messages there are.  Pages are handed over outside the limit of the queue.
+ * The queue gets a page when most of the previous page is acknowledged.  So a session needs room for two pages,
+ * however many messages there are.  Pages are handed over outside the limit of the queue.
  *
  * Invariants:
- *  1. A cursor moves in the step that puts messages into the queue: after a restart none is lost, and none of QoS 1 and 2
- *     is stored twice.
- *  2. Before a publish is routed to a session, the retained message of its topic that a cursor has still to hand over is
- *     handed over, and the topic noted.  So a later message never passes it, and what a publish retains is not handed over
- *     again.  Of a session RETAINED_AHEAD_MAX topics are noted.  Beyond, a cursor leaves out what was retained after the
- *     subscription, which was delivered live; the older message, which the publish replaced, is not handed over then.
- *  3. What is in memory is a pure function of the hash.  A reader pins it (INDEX_CURSORS).
- *  4. A session that was opened is fed as long as it is connected.  Messages of QoS 0 wait in its queue, too (routing/qos0.h).
+ *  1. A cursor moves in the step that puts messages into the queue: after a restart none is lost, and none of QoS 1
+ *     and 2 is stored twice.
+ *  2. Before a publish is routed to a session, the retained message of its topic is handed over if a cursor has not
+ *     reached it yet, and the topic is noted.  So a later message never passes it, and a message that the publish
+ *     retains is not handed over again.  Per session, RETAINED_AHEAD_MAX topics are noted.  Beyond that, a cursor
+ *     skips messages that were retained after the subscription, because they were delivered live; the older message
+ *     that such a publish replaced is then not handed over.
+ *  3. The state in memory is a pure function of the hash.  A reader pins it (INDEX_CURSORS).
+ *  4. An opened session is fed while it is connected.  Messages of QoS 0 are pending in its queue, too
+ *     (routing/qos0.h).
  *
- * Not in a cluster: each node has a part of the retained messages, and whoever subscribes hands them over. */
+ * Not in a cluster: each node has a part of the retained messages, and the subscriber hands them over. */
 #ifndef HMQ_RETAINED_CURSORS_H
 #define HMQ_RETAINED_CURSORS_H
 
@@ -29,33 +31,33 @@
 
 #define RETAINED_AHEAD_MAX 1000
 
-/* The session subscribed to the filter: its retained messages are to be handed over from the beginning. */
+/* The session subscribed to the filter: its retained messages will be handed over, from the first one. */
 void retained_cursors_begin(server_ctx *ctx, hmq_slice session, hmq_slice filter, subscription options);
 /* ... unsubscribed. */
 void retained_cursors_end(server_ctx *ctx, hmq_slice session, hmq_slice filter);
-/* The session is over, or begins anew. */
+/* The session is over, or begins again. */
 void retained_cursors_drop(server_ctx *ctx, hmq_slice session);
 
 /* Hands over the next page, if there is one and the queue is nearly empty.  The queue's keys are closed. */
 void retained_cursors_feed(server_ctx *ctx, hmq_slice session);
 
-/* The same at the end of this turn of the event loop: a command that was long itself does not get longer. */
+/* The same at the end of this turn of the event loop, so that a long command does not take longer. */
 void retained_cursors_feed_soon(server_ctx *ctx, hmq_slice session);
 
 /* A message of this topic is about to be published to the session, with this QoS. */
 void retained_cursors_reach(server_ctx *ctx, index_t *index, const indexed_session *session, hmq_slice topic,
                             uint8_t qos);
 
-/* Of pages that found nothing the next one is read in the next turn of the event loop. */
+/* After a page without messages, the next one is read in the next turn of the event loop. */
 void retained_cursors_before_sleep(void);
 bool retained_cursors_any_due(void);
 
 /* ---- the index ---- */
 
-/* The hash changed, or is gone: reads it again. */
+/* The hash has changed, or is gone: reads it again. */
 void retained_cursors_refresh(server_ctx *ctx, index_t *index, hmq_slice session);
 void retained_cursors_free_all(server_dict *cursors);
-/* Tells each difference: `differ` gets what differs and the name. */
+/* Reports each difference: `differ` gets a sentence and the name. */
 void retained_cursors_compare(server_dict *a, server_dict *b,
                               void (*differ)(void *context, const char *what, hmq_slice name), void *context);
 

@@ -19,14 +19,15 @@
 #include "routing/share_replay_keys.h"
 #include "routing/share_taken.h"
 
-#define SLICE 200 /* messages handed out to a member that came */
+#define SLICE 200 /* messages handed out to a new member */
 
 /* ---- one message ------------------------------------------------------------------------------------------- */
 
-/* Behind all that waits for the group, or for others in the queue of a member that leaves. */
+/* Appends it to the queue of the group, or of a member that leaves, after all pending messages. */
 static bool append(server_ctx *ctx, server_string *key, hmq_slice filter, message *m) {
     if (hmq_record_is_for_now(&m->record)) return false;
-    if (slots_state(slots_of_key(slice_of(key))) != SLOT_SERVED) return false; /* another node's: nobody is here */
+    if (slots_state(slots_of_key(slice_of(key))) != SLOT_SERVED)
+        return false; /* another node's: it has no members here */
     indexed_session group = {.key = key};
     delivery_how how = {.qos = m->record.qos, .retain = m->record.retain, .share = filter, .quietly = true};
     if (!deliver(ctx, &group, m, &how)) return false;
@@ -34,7 +35,7 @@ static bool append(server_ctx *ctx, server_string *key, hmq_slice filter, messag
     return true;
 }
 
-/* Is somebody giving back what he was given?  All that is published goes behind it. */
+/* Is a member giving messages back?  Then all that is published goes after them. */
 static bool is_left(const index_t *index, share *s) {
     if (s->leaver == NULL) return false;
     const session_entry *entry = session_index_find(index->opened, slice_of(s->leaver));
@@ -55,7 +56,7 @@ void share_note_leaver(share *s, hmq_slice session) {
     s->leaver = sv.CreateString(NULL, (const char *)session.data, session.len);
 }
 
-/* Does something wait in the group's queue?  Forgets that something may, if not. */
+/* Is a message pending in the group's queue?  If not, notes that. */
 bool share_something_waits(server_ctx *ctx, share *s) {
     if (!s->waits) return false;
     size_t length = share_length_of(ctx, slice_of(s->key));
@@ -175,7 +176,7 @@ bool share_hand_out(server_ctx *ctx, index_t *index, share *s, size_t count) {
     return walked.more && !blocked;
 }
 
-/* Who came, and the share alone that is looked at; NULL: all. */
+/* A new member, and the only share to look at; NULL: all. */
 typedef struct newcomer {
     server_string *session, *only;
 } newcomer;
@@ -187,14 +188,15 @@ static void release_newcomer(void *data) {
     sv.Free(n);
 }
 
-/* What waits for one of the groups of the member.  In one step only the first of them gets more than a look. */
+/* Hands out what is pending for one of the member's groups.  In one step, only the first of them gets more than a
+ * look. */
 static void serve_member(server_ctx *ctx, index_t *index, hmq_slice filter, size_t *served) {
     share *s = share_find(index->shares, filter);
     if (s == NULL) return;
     s->waits = true;
     bool waits = share_something_waits(ctx, s);
     if ((waits && ((*served)++ > 0 || share_hand_out(ctx, index, s, SLICE))) || share_replays(index, filter))
-        mark_waiting(index, s); /* the next turn of the clock goes on */
+        mark_waiting(index, s); /* the module's clock continues */
 }
 
 static void serve_newcomer(server_ctx *ctx, void *data) {
@@ -205,7 +207,7 @@ static void serve_newcomer(server_ctx *ctx, void *data) {
     size_t served = 0;
     if (member == NULL) return;
     index_pin(index, INDEX_SESSIONS);
-    if (only.len > 0) { /* not looked for: a SUBSCRIBE comes here once for each of its many filters */
+    if (only.len > 0) { /* looked up, not searched: a SUBSCRIBE calls this once for each of its many filters */
         if (sv.DictGetC(member->filters, only.data, only.len, NULL) != NULL) serve_member(ctx, index, only, &served);
     } else {
         server_dict_iter *iter = sv.DictIteratorStartC(member->filters, "^", NULL, 0);

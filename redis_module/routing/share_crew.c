@@ -69,14 +69,14 @@ static bool crew_grow(share_crew *c) {
     return false;
 }
 
-/* The n-th from the one on whose turn it is; NULL: all had theirs. */
+/* The n-th candidate from the one whose turn it is; NULL: all had their turn. */
 static share_candidate *crew_at(share_crew *c, size_t n) {
     size_t at = c->turn + n;
     if (at < c->count || (at == c->count && crew_grow(c))) return &c->list[at];
     return n < c->count ? &c->list[at - c->count] : NULL;
 }
 
-/* What a user has no room for goes to a member of another user, or waits for the group. */
+/* A message for which a user has no room goes to a member of another user, or is pending for the group. */
 static bool user_has_room(const share_crew *c, share_candidate *to, size_t bytes) {
     if (bytes >= to->refused) return false;
     if (queue_usage_allows(c->ctx, slice_of(to->member->key), bytes)) return true;

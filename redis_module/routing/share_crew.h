@@ -1,7 +1,7 @@
-/* share_crew.h - the connected members of a group, in turn: whose is the next message?
+/* share_crew.h - the connected members of a group, in turn: which one gets the next message?
  *
- * Members are found as they are needed, and each queue is looked at once, so that many messages are given in one step for
- * little more than what storing them costs.  At most SHARE_CREW_MOST are looked at. */
+ * Members are found as they are needed, and each queue is looked at once, so that delivering many messages in one
+ * step costs little more than storing them.  At most SHARE_CREW_MOST are looked at. */
 #ifndef HMQ_SHARE_CREW_H
 #define HMQ_SHARE_CREW_H
 
@@ -15,11 +15,11 @@
 /* A connected member. */
 typedef struct share_candidate {
     const indexed_session *member;
-    size_t window, length; /* of its queue; SIZE_MAX - 1: nobody has looked */
+    size_t window, length; /* of its queue; SIZE_MAX - 1: not looked at yet */
     size_t refused;        /* bytes of the least message that its user had no room for */
 } share_candidate;
 
-/* It stands while the index is pinned and nobody else adds to their queues. */
+/* Valid while the index is pinned and no other code adds to their queues. */
 typedef struct share_crew {
     server_ctx *ctx;
     index_t *index;
@@ -32,8 +32,8 @@ typedef struct share_crew {
 void share_crew_begin(share_crew *c, server_ctx *ctx, index_t *index, share *s);
 void share_crew_end(share_crew *c);
 
-/* To the member whose turn it is and who has room: less than its window, and than `most`.  If all have more, to the one
- * that has least, unless there is a `most` (SIZE_MAX: none).  False: to nobody. */
+/* Delivers to the member whose turn it is and who has room: less than its window, and than `most`.  If all have more,
+ * to the one that has least, unless there is a `most` (SIZE_MAX: none).  False: to nobody. */
 bool share_crew_deliver(share_crew *c, message *m, size_t most);
 
 /* Is a member connected? */

@@ -16,16 +16,16 @@
 #include "routing/share_taken.h"
 
 #define SLICE 200      /* messages given back in the step of a command */
-#define SHORT_SLICE 50 /* ... between two looks at the clock */
+#define SHORT_SLICE 50 /* ... between two checks of the clock */
 #define STEP_MS 1      /* of a step of the clock, then others are served */
 
-/* Who gives back what he was given. */
+/* A member that gives messages back. */
 typedef struct leaver {
     server_ctx *ctx;
     index_t *index;
     hmq_slice session;
     const indexed_session *member; /* NULL: it has no subscriptions */
-    uint64_t sent;                 /* its client was handed messages up to here */
+    uint64_t sent;                 /* its client got messages up to this serial */
     bool connected, ended;
 } leaver;
 
@@ -40,7 +40,7 @@ static leaver leaver_of(server_ctx *ctx, index_t *index, hmq_slice session, bool
                     .ended = ended};
 }
 
-/* Of a session that ends also what is in flight with QoS 1 (MQTT 5.0 section 4.8.2). */
+/* A session that ends also gives back messages in flight with QoS 1 (MQTT 5.0 section 4.8.2). */
 static bool must_give_back(const void *leaves, uint64_t serial, const hmq_record *record) {
     const leaver *by = leaves;
     if (record->share.len == 0) return false;
@@ -52,7 +52,7 @@ static bool must_give_back(const void *leaves, uint64_t serial, const hmq_record
     return has_left || (!by->connected && !handed);
 }
 
-/* Its policy would have refused it. */
+/* The group's policy would have refused it. */
 static void drop_for_want_of_room(server_ctx *ctx, const share *s) {
     queue q;
     if (slots_state(slots_of_key(slice_of(s->key))) != SLOT_SERVED) return;
@@ -60,7 +60,8 @@ static void drop_for_want_of_room(server_ctx *ctx, const share *s) {
     queue_close(&q);
 }
 
-/* To another member, or to the group's queue.  False: it has no room.  `c` is the crew of the last one. */
+/* Delivers to another member, or to the group's queue.  False: there is no room.  `c` is the crew of the previous
+ * message. */
 static bool redistribute_one(server_ctx *ctx, index_t *index, share_crew *c, const server_string *bytes) {
     hmq_record record;
     message m;
@@ -82,8 +83,8 @@ static bool redistribute_one(server_ctx *ctx, index_t *index, share_crew *c, con
     return given;
 }
 
-/* How many of them were given, from the first on: up to the first for which there is no room; with `drops` all.  `by`:
- * whoever will go on; len 0: nobody. */
+/* Returns how many were delivered, up to the first for which there is no room; with `drops` all.  `by`: the session
+ * that will continue; len 0: none. */
 static size_t redistribute_all(server_ctx *ctx, index_t *index, const share_takes *t, hmq_slice by, bool drops) {
     share_crew c = {0};
     size_t given = 0;
@@ -100,7 +101,7 @@ static size_t redistribute_all(server_ctx *ctx, index_t *index, const share_take
     return given;
 }
 
-/* Gives back what is among the next `count` messages behind `after`.  False: there is no more, or no room for it. */
+/* Gives back messages among the next `count` after `after`.  False: there are no more, or there is no room. */
 static bool redistribute_some(const leaver *by, uint64_t *after, size_t count) {
     queue q;
     share_takes t = {.selects = must_give_back, .selector_context = by};

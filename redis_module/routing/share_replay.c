@@ -23,7 +23,7 @@ typedef struct reading {
     share *s;
     long long count, bytes; /* that are left */
     bool blocked;           /* no member has room */
-    bool transient;         /* something of QoS 0 was given: nothing but time slows that down */
+    bool transient;         /* a message of QoS 0 was given: only time limits those */
 } reading;
 
 static bool take(void *context, unsigned shard, const history_entry *entry) {
@@ -44,7 +44,7 @@ static bool take(void *context, unsigned shard, const history_entry *entry) {
     return true;
 }
 
-/* Nobody asked, so nobody can be told: the log says it, now and then. */
+/* No command is waiting for an error: it is logged now and then. */
 static void complain(const share *s, const char *what) {
     static long long next_ms;
     long long now_ms = sv.Milliseconds();
@@ -53,7 +53,7 @@ static void complain(const share *s, const char *what) {
     sv.Log(detached, "warning", "the replay of %s is stuck: another program changed %s", shown(s->filter), what);
 }
 
-/* The shards from the first on.  True: all were read to their ends. */
+/* Reads the shards from the first one on.  True: all were read to their ends. */
 static bool read_shards(const reading *r, history_page *page, session_replay *replay, size_t *next) {
     size_t stopped = 0;
     history_page_end result = history_page_read_all(page, replay->cursors, replay->shards, &stopped);
@@ -97,7 +97,8 @@ static bool read_on(reading *r, server_string *value) {
 }
 
 bool share_replay_on(server_ctx *ctx, index_t *index, share *s) {
-    if (can.cluster || !share_replays(index, slice_of(s->filter))) return false; /* history is on other nodes there */
+    if (can.cluster || !share_replays(index, slice_of(s->filter)))
+        return false; /* in a cluster, history is on other nodes */
     server_string *value = session_replays_get(ctx, slice_of(s->key), s->filter);
     reading r = {.ctx = ctx, .index = index, .s = s, .count = PAGE, .bytes = PAGE_BYTES};
     bool more = value != NULL && read_on(&r, value);

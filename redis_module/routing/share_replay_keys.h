@@ -7,17 +7,17 @@
 /* Does the group read history now? */
 bool share_replays(const index_t *index, hmq_slice filter);
 
-/* Is that the name of such a key?  Reads it anew. */
+/* Is it the name of such a key?  Reads the key again. */
 bool share_replay_is_key(hmq_slice name);
 void share_replay_refresh(server_ctx *ctx, index_t *index, hmq_slice name);
 
-/* A group that has no member yet begins there: `value` is of session_replay_begin. */
+/* A group without members begins there: `value` is of session_replay_begin. */
 void share_replay_begin(server_ctx *ctx, index_t *index, server_string *filter, server_string *value);
 
 /* The group is over. */
 void share_replay_end(server_ctx *ctx, index_t *index, hmq_slice filter);
 
-/* The group is there now; NULL: it does not read history any more. */
+/* Sets the group's place; NULL: it no longer reads history. */
 void share_replay_write(server_ctx *ctx, index_t *index, hmq_slice key, server_string *filter, server_string *value);
 
 extern const index_kind share_replays_kind;

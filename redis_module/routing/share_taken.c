@@ -33,7 +33,7 @@ bool share_message_again(message *m, const server_string *bytes, hmq_record *rec
     record->properties = (hmq_slice){record->properties.data + own, record->properties.len - own};
     if (record->expires_ms > 0 && record->expires_ms <= now_ms) return false;
     message_begin(m, record, now_ms);
-    long long end_ms = record->time_ms + settings.session_ttl_s * 1000; /* moving does not make it live longer */
+    long long end_ms = record->time_ms + settings.session_ttl_s * 1000; /* moving it does not extend its life */
     if (m->expire_ms > end_ms) m->expire_ms = end_ms;
     if (m->expire_ms > now_ms) return true;
     message_end(m);

@@ -1,4 +1,4 @@
-/* share_taken.h - messages of groups that are taken out of a queue, to be given to somebody else. */
+/* share_taken.h - messages of groups that are taken out of a queue, to be delivered to another member. */
 #ifndef HMQ_SHARE_TAKEN_H
 #define HMQ_SHARE_TAKEN_H
 
@@ -25,10 +25,10 @@ typedef struct share_takes {
 /* Visits a queue (queue_walk) with one of them as context. */
 void share_take(void *takes, uint64_t serial, uint16_t packet_id, const char *value, size_t len);
 void share_takes_free(share_takes *t);
-/* The first `count` of them are in another queue now. */
+/* Removes the first `count` of them from the queue: they are in another one now. */
 void share_takes_remove(queue *q, const share_takes *t, size_t count);
 
-/* The message of a record that comes out of a queue: what its last member had of its own is taken off.  False: expired. */
+/* Makes a message of a record from a queue, without the properties of its last member.  False: it has expired. */
 bool share_message_again(message *m, const server_string *bytes, hmq_record *record);
 
 #endif

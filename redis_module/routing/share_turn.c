@@ -1,4 +1,4 @@
-/* share_turn.c - hands out what waits for groups, in the queue of each and in history. */
+/* share_turn.c - hands out pending messages of groups, from the queue of each and from history. */
 #include "routing/share_turn.h"
 
 #include "index/shares.h"
@@ -6,10 +6,10 @@
 #include "routing/share_replay.h"
 #include "routing/share_replay_keys.h"
 
-#define SHORT_SLICE 50 /* messages between two looks at the clock */
+#define SHORT_SLICE 50 /* messages between two checks of the clock */
 #define STEP_MS 1      /* of a step, then others are served */
 
-/* The first name behind this one in the list of shares that may have something waiting; NULL at the end. */
+/* The next name after this one in the list of shares that may have pending messages; NULL at the end. */
 static server_string *next_waiting(const index_t *index, const server_string *after) {
     size_t len;
     hmq_slice text = after == NULL ? (hmq_slice){0} : slice_of(after);
@@ -36,7 +36,7 @@ bool share_do_waiting(server_ctx *ctx, index_t *index, long long until_ms) {
         bool served = s != NULL && share_has_connected(ctx, index, s), waits = served && share_something_waits(ctx, s);
         if (waits && share_hand_out(ctx, index, s, SHORT_SLICE)) goes_on = true;
         if (served && !share_something_waits(ctx, s) && share_replay_on(ctx, index, s)) goes_on = true;
-        /* As long as somebody is there who may take it later, it is tried again. */
+        /* As long as a member exists that may take it later, it is retried. */
         if (!served || (!s->waits && !share_replays(index, text)))
             sv.DictDelC(index->waiting, (void *)(uintptr_t)text.data, text.len, NULL);
         index_unpin(index, INDEX_SESSIONS);

@@ -1,10 +1,10 @@
-/* append.h - a message into the history of its topic: into the log of its pattern, and from time to time what
- * has come since the last time into posting lists, marks and state (history/tail.h), in one step.
+/* append.h - appends a message to the history of its topic: to the log of its pattern, and from time to time all
+ * recent messages to posting lists, marks and state (history/tail.h), in one step.
  *
- * All that can go wrong is looked at before the first write, so a message is kept whole or not at all.  Replicas and the
- * append-only file get XADD with the id written out, APPEND and HSET: nothing is learned or stamped anew there.
+ * Everything that can fail is checked before the first write, so a message is kept completely or not at all.
+ * Replicas and the append-only file get XADD with the id written out, APPEND and HSET: they recompute nothing.
  *
- * Cost: one entry of a stream; each HISTORY_TAIL_MIN to _MAX messages a flush (history/tail.h). */
+ * Cost: one entry of a stream; every HISTORY_TAIL_MIN to _MAX messages a flush (history/tail.h). */
 #ifndef HMQ_HISTORY_APPEND_H
 #define HMQ_HISTORY_APPEND_H
 
@@ -19,7 +19,7 @@ typedef struct history_place {
     uint64_t time_us;
 } history_place;
 
-/* Keeps the message.  False after replying (if `reply`) why not; nothing has been changed then. */
+/* Keeps the message.  False after replying (if `reply`) why not; nothing has changed then. */
 bool history_append(server_ctx *ctx, const history_store *store, const hmq_record *record, history_place *place,
                     bool reply);
 
@@ -28,16 +28,17 @@ bool history_append(server_ctx *ctx, const history_store *store, const hmq_recor
 bool history_append_all(server_ctx *ctx, const history_store *store, unsigned shard, const hmq_record *records,
                         size_t count, history_place *last);
 
-/* Can posting lists get what they lack of the present epoch?  False after replying (if `reply`) what is wrong with one. */
+/* Can the posting lists of the present epoch be completed?  False after replying (if `reply`) what is wrong with one.
+ */
 bool history_tail_may_end(server_ctx *ctx, const history_shard *state, bool reply);
-/* Gives it to them: to be called before the epoch ends.  The state is changed, and to be written. */
+/* Completes them: call it before the epoch ends.  Changes the state, which must then be written. */
 void history_tail_end(server_ctx *ctx, history_shard *state);
 
-/* In a cluster: the slot in which what is published to this topic is kept; false if no store that is known here selects
- * it. */
+/* In a cluster: the slot in which publishes to this topic are kept.  False if no store known here selects it. */
 bool history_topic_slot(server_ctx *ctx, index_t *index, hmq_slice topic, unsigned *slot);
 
-/* Keeps what is published, if a store selects its topic.  In a cluster the slot has to be here.  False if it had to be kept and could not be. */
+/* Keeps a publish, if a store selects its topic.  In a cluster the slot must be here.  False if it must be kept and
+ * could not be. */
 bool history_keep(server_ctx *ctx, index_t *index, const hmq_record *record, bool reply);
 
 int history_append_command(server_ctx *ctx, server_string **argv, int argc);

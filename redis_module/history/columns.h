@@ -1,12 +1,12 @@
-/* columns.h - messages as columns, the form in which tables are read: for each column asked for its values, one
- * behind the other, in Arrow's layout (https://arrow.apache.org/docs/format/Columnar.html), little endian.
+/* columns.h - messages as columns, the form that table readers need: the values of each requested column one after
+ * the other, in Arrow's layout (https://arrow.apache.org/docs/format/Columnar.html), little endian.
  *
  *      number    rows values of 1, 4 or 8 bytes
- *      text      rows + 1 offsets of 4 bytes, the first 0; then the data that they cut
+ *      text      rows + 1 offsets of 4 bytes, the first 0; then the data that they divide
  *
- * So a reader takes them as they are, and nothing is allocated for a row: buffers double.
+ * So a reader uses them as they are, and nothing is allocated per row: buffers double.
  *
- * Invariant: a column of text has at most 2^31 - 1 bytes.  Who adds rows sees to it, by a limit of bytes. */
+ * Invariant: a column of text has at most 2^31 - 1 bytes.  Whoever adds rows ensures it, by a limit of bytes. */
 #ifndef HMQ_HISTORY_COLUMNS_H
 #define HMQ_HISTORY_COLUMNS_H
 
@@ -53,7 +53,7 @@ bool history_column_named(hmq_slice name, history_column *column);
 void history_columns_begin(history_columns *columns);
 void history_columns_end(history_columns *columns);
 
-/* What a message takes in the columns asked for. */
+/* The bytes of a message in the requested columns. */
 size_t history_columns_size(const history_columns *columns, const history_entry *entry);
 void history_columns_add(history_columns *columns, const history_entry *entry, uint32_t generation);
 

@@ -18,7 +18,7 @@ typedef struct history_producer {
 
 typedef enum history_verdict { HISTORY_NEW, HISTORY_REPEATED, HISTORY_REFUSED } history_verdict;
 
-/* Behind the word PRODUCER.  False after replying. */
+/* Reads the values after the word PRODUCER.  False after replying an error. */
 bool history_producer_parse(args *a, history_producer *by);
 
 /* Is the chunk new to the shard of the place?  If it is the last one, the place becomes the one that it got; an older one

@@ -34,7 +34,7 @@
 
 #define HISTORY_RUNS_MAX 16
 
-/* What a writer wrote without a break: up to the next one's first number. */
+/* The numbers of one writer, up to the next one's first number. */
 typedef struct history_run {
     uint32_t writer; /* of history_writer(), shortened; never 0 */
     uint64_t first;
@@ -43,13 +43,13 @@ typedef struct history_run {
 typedef struct history_shard {
     const history_store *store;
     unsigned shard;
-    bool exists;          /* something was written */
+    bool exists;          /* a message was written */
     hmq_message_id last;    /* the last message */
-    hmq_message_id indexed; /* the last that lists and marks have: the tail begins behind it */
+    hmq_message_id indexed; /* the last in lists and marks: the tail begins after it */
     uint32_t generation;
     uint32_t epoch, oldest;
     uint32_t dropping;      /* <= oldest */
-    uint64_t first;       /* sequence number with which the present epoch begins */
+    uint64_t first;       /* first sequence number of the present epoch */
     uint64_t begun_us;
     uint64_t bytes;         /* written in the present epoch */
     uint64_t indexed_bytes; /* ... up to `indexed` */
@@ -67,19 +67,19 @@ typedef struct history_epoch {
     uint64_t before; /* bytes of all epochs before it */
 } history_epoch;
 
-/* "{<store>/<shard>}_history" and what the format adds. */
+/* "{<store>/<shard>}_history", followed by the formatted text. */
 server_string *history_key(const history_store *store, unsigned shard, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* What the hash alone says, for who needs no more: `last` is `indexed`.  Store and shard are set.  False if it is none. */
+/* Reads the hash alone: `last` is `indexed`.  Store and shard are set.  False if the hash is invalid. */
 bool history_shard_load(server_ctx *ctx, server_string *name, history_shard *state);
 
-/* Writes what is indexed, and all if `whole`. */
+/* Writes the indexed part, or everything if `whole`. */
 void history_shard_write(server_ctx *ctx, const history_shard *state, bool whole);
 
 /* The pattern set of a generation; valid until the next call.  NULL if the key does not hold one. */
 const hmq_patterns *history_patterns(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);
-/* The same, to be kept until it is released. */
+/* The same, held until it is released. */
 typedef struct history_set {
     hmq_patterns *patterns;
     char *text; /* that it was parsed from */
@@ -93,12 +93,12 @@ history_set *history_set_first(const history_store *store);
 /* The set with which a store begins: "#" alone. */
 void history_patterns_begin(server_ctx *ctx, const history_store *store, unsigned shard, uint32_t generation);
 
-/* This server, as long as it is a primary that lost nothing: another number after a restart, a change of role, a load.
- * Who writes a shard for the first time begins an epoch, so that numbers that were lost with another primary, or with
- * the end of a file, and are given again are never of the epoch that they were lost from (history/page.h). */
+/* This server as a primary that lost nothing: another number after a restart, a change of role, or a load.  A server
+ * that writes a shard for the first time begins an epoch.  So numbers that were lost with another primary, or with
+ * the end of a file, and are reused, are never of the epoch from which they were lost (history/page.h). */
 uint64_t history_writer(void);
 
-/* A value that is opened: a string's bytes; {NULL, 0} if there is no key.  False if it is of another type. */
+/* Opens a string and returns its bytes; {NULL, 0} if there is no key.  False if it has another type. */
 bool history_open_string(server_ctx *ctx, server_string *name, int mode, server_key **key, hmq_slice *bytes);
 
 #endif

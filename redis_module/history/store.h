@@ -36,7 +36,7 @@
 #define HISTORY_STORES_MAX 256
 #define HISTORY_FILTERS_MAX 64
 #define HISTORY_SHARDS_MAX 64
-#define HISTORY_EPOCHS_MAX 4096 /* that an age may be cut into */
+#define HISTORY_EPOCHS_MAX 4096 /* into which an age may be divided */
 #define HISTORY_SEED_DIGITS 32
 
 _Static_assert(HISTORY_SHARDS_MAX <= 64, "a bit for each shard");
@@ -44,14 +44,14 @@ _Static_assert(HISTORY_SHARDS_MAX <= 64, "a bit for each shard");
 typedef struct history_store {
     server_string *key;   /* {<store>}_history_store; in a cluster a name, and no key */
     hmq_slice name;       /* a part of it */
-    unsigned shards;      /* that there are, 1 .. HISTORY_SHARDS_MAX */
+    unsigned shards;      /* existing shards, 1 .. HISTORY_SHARDS_MAX */
     unsigned spread;      /* topics are spread over the first so many; <= shards */
     uint64_t had;         /* bit n - 1: it once had n shards, and has more now */
     unsigned levels;      /* indexed, 1 .. HMQ_PATTERNS_MAX_LEVELS */
     long long age_s;      /* 0: no limit */
-    long long epoch_s;    /* an epoch is cut when it is so old */
+    long long epoch_s;    /* an epoch ends at this age */
     long long bytes;      /* of all shards; 0: no limit */
-    long long hold;       /* bytes that readers may hold back beyond; -1: not said */
+    long long hold;       /* bytes that readers may hold back beyond it; -1: not given */
     bool removed;
     long long learn_s;    /* seconds between two looks for a better pattern set; 0: none */
     hmq_hash_seed seed;
@@ -59,7 +59,7 @@ typedef struct history_store {
     uint64_t copies;      /* in a cluster: bit n: a copy of the policy is here for shard n */
     server_dict *filters; /* without values */
     struct history_live **live; /* what is remembered of each shard (history/live.h); NULL: nothing */
-    unsigned long long *looked; /* when the key of the policy, or each copy, was looked at last (history/live.h) */
+    unsigned long long *looked; /* when the key of the policy, or each copy, was checked last (history/live.h) */
 } history_store;
 
 typedef struct history_stores history_stores;
@@ -70,27 +70,27 @@ void history_stores_free(history_stores *stores);
 
 /* Is this the name of a policy's key? */
 bool history_store_is_key(hmq_slice name);
-/* The key under which the policy of this store stands for this shard; the caller frees it. */
+/* The key of this store's policy for this shard; the caller frees it. */
 server_string *history_policy_key(hmq_slice name, unsigned shard);
-/* 32 hexadecimal digits; false if it is no such. */
+/* Reads 32 hexadecimal digits; false for any other text. */
 bool history_seed_read(const server_string *value, hmq_hash_seed *seed);
 
-/* Reads the policy under this key anew; in a cluster that copy, or, with the `key` of a store, all of its copies. */
+/* Reads the policy of this key again; in a cluster that copy, or, with the `key` of a store, all of its copies. */
 void history_stores_refresh(server_ctx *ctx, history_stores *stores, hmq_slice key);
 /* Visits all keys of policies. */
 void history_stores_each_key(const history_stores *stores, void (*visit)(void *context, hmq_slice key), void *context);
 
-/* How many bytes readers may hold back from retention: what the policy says, or as much again as it keeps, or 1 GiB. */
+/* How many bytes readers may hold back from retention: as the policy says, or as many as it keeps, or 1 GiB. */
 long long history_store_hold(const history_store *store);
 
-/* What a cursor says of the store that it is of. */
+/* The name and id that a cursor carries of its store. */
 hmq_cursor_store history_store_identity(const history_store *store);
-/* Is the cursor of this store, and not of another one, or of an earlier one of the same name? */
+/* Is the cursor of this store, and not of another, or of an earlier one of the same name? */
 bool history_store_is_of(const history_store *store, const hmq_cursor_store *of);
 
 /* By name, the first after NULL. */
 const history_store *history_stores_next(const history_stores *stores, const history_store *after);
-/* The first whose key stands behind this one, which may be empty. */
+/* The first whose key comes after this one, which may be empty. */
 const history_store *history_stores_after(const history_stores *stores, hmq_slice key);
 const history_store *history_stores_find(const history_stores *stores, hmq_slice name);
 /* The same for those that are being removed. */
@@ -99,7 +99,7 @@ bool history_stores_is_removed(const history_stores *stores, hmq_slice name);
 /* The store that selects this topic; NULL if none does. */
 const history_store *history_stores_of_topic(const history_stores *stores, hmq_slice topic);
 
-/* Tells of each policy that `a` has and `b` has not, or has another way. */
+/* Reports each policy of `a` that `b` lacks, or has with other values. */
 void history_stores_compare(const history_stores *a, const history_stores *b,
                             void (*tell)(void *context, const char *what, hmq_slice name), void *context);
 

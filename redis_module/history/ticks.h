@@ -1,7 +1,7 @@
-/* ticks.h - wakes those who wait for more: a message on holdmq:history:<store>, "<shard> <last sequence>".
+/* ticks.h - wakes readers that wait for more: a message on holdmq:history:<store>, "<shard> <last sequence>".
  *
- * In a cluster only if somebody listens on this very node.  At most once for each shard and turn of the event loop, at its end: by then everything can be read.  A writer only
- * notes the number: a few comparisons. */
+ * In a cluster only if a client listens on this node.  At most once per shard and turn of the event loop, at its end,
+ * when everything can be read.  A writer only notes the number: a few comparisons. */
 #ifndef HMQ_HISTORY_TICKS_H
 #define HMQ_HISTORY_TICKS_H
 

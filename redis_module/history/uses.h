@@ -1,9 +1,9 @@
-/* uses.h - which filters readers of a store ask for, and how often: what a better pattern set is measured by.
+/* uses.h - which filters the readers of a store use, and how often: the measure for a better pattern set.
  *
- * In memory only, at most HISTORY_USES_MAX filters of a store (Space-Saving: Metwally and others, 2005): one that is not
- * among them takes the place of the rarest, with its number.  So what is asked often is there, with its number at most as
- * much too high as the rarest has.  A page that is read counts as one use.  Each proposal that was made halves the numbers:
- * what was asked long ago fades.
+ * In memory only, at most HISTORY_USES_MAX filters per store (Space-Saving: Metwally and others, 2005).  A filter
+ * that is not among them replaces the rarest, and inherits its number.  So frequent filters are there, with a number
+ * that is too high by at most that of the rarest.  A page that is read counts as one use.  Each proposal halves the
+ * numbers, so that old uses fade.
  *
  * Cost of a use: O(HISTORY_USES_MAX) comparisons of hashes. */
 #ifndef HMQ_HISTORY_USES_H
@@ -17,7 +17,7 @@
 /* A page was read. */
 void history_uses_note(server_ctx *ctx, const history_store *store, hmq_slice filter);
 
-/* Those of a store; returns how many (at most HISTORY_USES_MAX).  They stay until the next note. */
+/* The uses of a store; returns how many (at most HISTORY_USES_MAX).  Valid until the next note. */
 size_t history_uses_list(server_ctx *ctx, const history_store *store, hmq_filter_use *uses);
 
 void history_uses_fade(server_ctx *ctx, const history_store *store);

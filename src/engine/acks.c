@@ -1,22 +1,22 @@
-/* acks.c - what clients acknowledge, and how the server is told: SESSION.ACK and SESSION.RELEASE.
+/* acks.c - acknowledgements of clients, and how the server gets them: SESSION.ACK and SESSION.RELEASE.
  *
- * Acknowledgements gather until the flush and go out in one command.  Nobody waits for them, so they stand behind what
- * clients wait for: they go out behind the pages that are fetched, session after session, and as long as anybody is behind
- * only so many are under way to the server; the rest gathers further, for a moment.  So does what a session acknowledges
- * while a command of its own is under way: the longer the server takes, the fewer commands it gets.  A release goes out by
- * itself, because its PUBREL waits for it.  Nothing goes out for a message that was not compared yet with what the server
- * has since it was lost.
+ * Acknowledgements are collected until the flush and sent in one command.  Nobody waits for them, so they come after
+ * the commands for which clients wait: after the pages that are fetched, session after session.  While any session is
+ * behind, only so many are under way to the server, and the rest is collected further.  The same applies to a session
+ * while one of its own commands is under way: the slower the server, the fewer commands it gets.  A release is sent
+ * by itself, because its PUBREL waits for it.  After a loss of the server, nothing is sent for a message before it
+ * was compared with the server's.
  *
- * Releases stand in one line in the order of the PUBRECs, those under way at its head, until they are answered; behind a
- * refused one all go again, so that the PUBRELs keep that order [MQTT-4.6.0-4].  The line outlives the server's loss: what
- * is found to be released, or gone, needs no command any more and leaves when it stands at the head. */
+ * Releases are in one line in the order of the PUBRECs, those under way at its head, until they are answered.  After
+ * a refused one all are sent again, so that the PUBRELs keep that order [MQTT-4.6.0-4].  The line survives the
+ * server's loss: a message that turns out to be released, or gone, needs no command and leaves the line at its head. */
 #include <stdio.h>
 
 #include "engine/internal.h"
 
 #define MOST_ACKS 500U      /* packet identifiers of one SESSION.ACK */
-#define MOST_ACKING 4000U   /* of all that are under way, while anybody waits for a page */
-#define MOST_ACK_WAIT_MS 100 /* longer none waits for that */
+#define MOST_ACKING 4000U   /* of all that are under way, while any session waits for a page */
+#define MOST_ACK_WAIT_MS 100 /* never delay an acknowledgement longer than this because of that */
 
 /* ---- to the server ---- */
 
@@ -40,7 +40,7 @@ bool hmq_outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uin
     return hmq_log_add(e, &entry);
 }
 
-/* How many of the first `count` follow one another. */
+/* How many of the first `count` are consecutive. */
 static size_t run_of(const id_queue *queue, size_t from, size_t count) {
     size_t at = from + 1;
     while (at < count && id_at(queue, at) == id_at(queue, at - 1) + 1) at++;
@@ -61,7 +61,7 @@ static uint8_t *put_run(uint8_t *out, uint16_t first, size_t length) {
     return hmq_resp_put_text(out, text, (size_t)len);
 }
 
-/* One command, of the oldest.  False: no memory for now. */
+/* Sends one command for the oldest.  False: no memory for now. */
 static bool send_some_acks(hmq_engine *e, connection *c) {
     size_t due = id_count(&c->acks_due), count = due < MOST_ACKS ? due : MOST_ACKS;
     if (hmq_bytes_room(&e->allocator, &c->acking.bytes, count * sizeof(uint16_t)) == NULL) return false;
@@ -102,7 +102,7 @@ static bool acks_may_go(const hmq_engine *e, const connection *c) {
     return e->behind == 0 || e->acking < MOST_ACKING || waited_ms >= MOST_ACK_WAIT_MS || waited_ms < 0;
 }
 
-/* One command; if that was not all, it is the last in the line again. */
+/* Sends one command; if that was not all, the connection is last in the line again. */
 static void take_turn(hmq_engine *e, connection *c) {
     if (!hmq_outgoing_may_tell(e, c) || id_count(&c->acks_due) == 0) return;
     if (!send_some_acks(e, c))
@@ -149,7 +149,7 @@ static bool needs_no_release(const inflight_entry *entry) {
     return entry->gone || entry->released;
 }
 
-/* It is released at the server, or gone from there: the client is told. */
+/* It is released at the server, or gone from there: answers the client. */
 static void is_released(hmq_engine *e, connection *c) {
     inflight_entry *entry = hmq_inflight_find(&c->inflight, id_pop(&c->releases));
     hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASED);
@@ -199,15 +199,15 @@ static void is_done(hmq_engine *e, connection *c, inflight_entry *entry) {
     if (c->behind) hmq_engine_wants_flush(e, c);
 }
 
-/* It answers a message of the other QoS, or one whose first answer is another packet.  For what is not in flight any more,
- * or has gone further, an answer is a late one: counted, and nothing else. */
+/* It answers a message of the other QoS, or one whose first answer is another packet.  An answer for a message that
+ * is no longer in flight, or has advanced, is late: it is counted, and nothing else. */
 static bool is_wrong(const inflight_entry *entry, uint8_t right) {
     if (entry == NULL || entry->state == right) return false;
     bool in_release = entry->state == INFLIGHT_RELEASING || entry->state == INFLIGHT_RELEASED;
     return entry->state == INFLIGHT_SENT || entry->state == INFLIGHT_SENT2 || (in_release && right == INFLIGHT_SENT);
 }
 
-/* PUBACK and PUBCOMP: each is right in one state only. */
+/* PUBACK and PUBCOMP: each is valid in one state only. */
 static int done_if(hmq_engine *e, connection *c, uint16_t packet_id, uint8_t state) {
     inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
     if (is_wrong(entry, state)) return HMQ_ENGINE_WRONG_ANSWER;
@@ -233,7 +233,7 @@ static void received_first(hmq_engine *e, connection *c, inflight_entry *entry, 
     } else {
         hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASING);
         id_push(e, c, &c->releases, entry->packet_id);
-        hmq_outgoing_pass_releases(e, c); /* if it is gone, nothing is to be released: the exchange still ends well */
+        hmq_outgoing_pass_releases(e, c); /* if it is gone, there is nothing to release: the exchange still ends well */
         hmq_engine_wants_flush(e, c);
     }
 }
@@ -247,7 +247,7 @@ int hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint
     case INFLIGHT_RELEASED: hmq_client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0); break;
     default:
         e->count.acknowledgements_unknown++;
-        if (reason < 0x80) /* else the client has ended the exchange by itself */
+        if (reason < 0x80) /* otherwise the client has ended the exchange itself */
             hmq_client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0x92); /* packet identifier not found */
     }
     return 0;

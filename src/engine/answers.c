@@ -1,4 +1,4 @@
-/* answers.c - what a client is told of its publish in the end: taken, refused, given up. */
+/* answers.c - the final answer to a client's publish: taken, refused, given up. */
 #include "engine/internal.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ bool hmq_error_begins(hmq_slice text, const char *word) {
     return text.len >= len && memcmp(text.data, word, len) == 0 && (text.len == len || text.data[len] == ' ');
 }
 
-/* Means of those that came last; they follow quickly upwards, slowly downwards. */
+/* Means of the most recent ones; they rise quickly and fall slowly. */
 void hmq_log_reached(hmq_engine *e, connection *c, int64_t sessions) {
     double more = (double)sessions - e->copies, more_of_client = (double)sessions - (double)c->reach;
     e->copies += more > 0 ? more / 4 : more / 64;
@@ -38,7 +38,7 @@ void hmq_publish_answer(hmq_engine *e, connection *c, const awaited *entry, uint
 
 static void published(hmq_engine *e, connection *c, const awaited *entry, int64_t reached) {
     bool sent_before = entry->token != 0;
-    if (reached < 0 && !sent_before) { /* QoS 2, and the client repeated it */
+    if (reached < 0 && !sent_before) { /* QoS 2, repeated by the client */
         e->count.publishes_repeated++;
         quota_back(c); /* it was counted twice */
     }

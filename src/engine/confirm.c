@@ -2,17 +2,17 @@
  *
  *      server's input   PUBLISH of A | PUBLISH of B | WAIT 1 100 | PUBLISH of A
  *      its replies      :1             :1             :1           :1
- *                       held           held           both go      held until the next WAIT
+ *                       held           held           both leave   held until the next WAIT
  *
  * WAIT blocks the connection in the server until so many replicas have everything that was written on it before, or
- * until its time is over.  Its reply therefore settles all that was answered before it.
+ * until its time is over.  So its reply settles all that was answered before it.
  *
  * Laws
- *  1. With wait_replicas, no PUBACK, PUBREC or PUBCOMP leaves before a WAIT that follows its command was answered with
- *     that many replicas.
- *  2. While anything is held, a WAIT is under way or due.  One is under way at a time: while replicas are missing,
- *     each one holds up the connection for wait_timeout_ms.
- *  3. An answer stays behind those of its connection that are held, a refusal too [MQTT-4.6.0-2].
+ *  1. With wait_replicas, no PUBACK, PUBREC or PUBCOMP leaves before a WAIT that follows its command was answered
+ *     with that many replicas.
+ *  2. While any answer is held, a WAIT is under way or due.  Only one is under way at a time, because while replicas
+ *     are missing, each one delays the connection for wait_timeout_ms.
+ *  3. An answer stays after those of its connection that are held, also a refusal [MQTT-4.6.0-2].
  *  4. What is held when the server is lost is sent again, before everything else of its connection.
  *
  * Memory: held commands count for max_client_outstanding, max_outstanding and max_outstanding_bytes. */
@@ -123,7 +123,7 @@ void hmq_confirm_replied(hmq_engine *e, const hmq_resp_item *reply) {
 
 /* ---- the server is lost ---- */
 
-/* All that is held goes before `again`.  False: no memory. */
+/* Puts all that is held before `again`.  False: no memory. */
 static bool take_back(hmq_engine *e, connection *c) {
     hmq_bytes line = {0};
     bool fits = hmq_bytes_room(&e->allocator, &line, c->held.len + c->again.len) != NULL;

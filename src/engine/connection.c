@@ -1,4 +1,4 @@
-/* connection.c - what every file of the engine does to a connection: its lists, its output, its events, and whether
+/* connection.c - what every file of the engine needs of a connection: its lists, its output, its events, and whether
  * it is read. */
 #include "engine/internal.h"
 

@@ -1,7 +1,7 @@
 /* inbox.c - which connection an inbox belongs to: a table of slots by the inbox's name, with open addressing and
  * linear probing, at most half full, without tombstones.
  *
- * Law: an inbox stands once, under the connection that opened it last; the name is the connection's own. */
+ * Law: an inbox is in it once, for the connection that opened it last; the name is the connection's own. */
 #include "engine/internal.h"
 
 #include "base/hash.h"
@@ -17,7 +17,7 @@ static bool same(hmq_slice a, hmq_slice b) {
     return a.len == b.len && memcmp(a.data, b.data, a.len) == 0;
 }
 
-/* Where the inbox stands, or would. */
+/* The place of the inbox, or the free place for it. */
 static uint32_t *inbox_find(const hmq_engine *e, hmq_slice inbox) {
     uint32_t at = inbox_place(e, inbox);
     while (e->inboxes[at] != 0 && !same(hmq_conn_inbox(e->slots[e->inboxes[at] - 1]), inbox))
@@ -49,7 +49,7 @@ bool hmq_inbox_make_room(hmq_engine *e) {
 
 void hmq_inbox_remove(hmq_engine *e, const connection *c) {
     uint32_t mask = e->inbox_room - 1, *place = inbox_find(e, hmq_conn_inbox(c));
-    if (*place == 0 || e->slots[*place - 1] != c) return; /* somebody else has it now */
+    if (*place == 0 || e->slots[*place - 1] != c) return; /* another connection has it now */
     uint32_t hole = (uint32_t)(place - e->inboxes);
     e->inbox_count--;
     for (uint32_t at = (hole + 1) & mask; e->inboxes[at] != 0; at = (at + 1) & mask) {

@@ -7,7 +7,7 @@
 
 #define FIRST_ROOM 8U
 
-/* The upper bits of a multiple of the golden ratio: identifiers that follow one another, as a queue's do, lie far apart. */
+/* The upper bits of a multiple of the golden ratio: consecutive identifiers, as a queue has them, are far apart. */
 static uint32_t place_of(const hmq_inflight *table, uint16_t packet_id) {
     return packet_id * 2654435769U >> (__builtin_clz(table->room) + 1);
 }
@@ -63,7 +63,7 @@ void hmq_inflight_remove(const hmq_allocator *allocator, hmq_inflight *table, in
     table->unacknowledged -= inflight_is_unacknowledged(entry->state);
     hmq_assert(table->count > 0 && table->unacknowledged < table->count);
     table->count--;
-    /* Whatever probed past the hole moves into it. */
+    /* Entries that were probed past the hole move into it. */
     for (uint32_t at = (hole + 1) & mask; table->entries[at].packet_id != 0; at = (at + 1) & mask) {
         uint32_t home = place_of(table, table->entries[at].packet_id);
         if (((at - home) & mask) < ((at - hole) & mask)) continue;

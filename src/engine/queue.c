@@ -2,29 +2,31 @@
  *
  *      server's queue   . . a b | c d e f | g h . . i j            one serial each, growing
  *                       sent      ready   ^
- *                                     position: up to here everything was sent, lies in `ready`, or needs no sending
+ *                                     position: up to here everything was sent, is in `ready`, or needs no sending
  *
- * Pushes (a copy of each new message on the inbox channel) are a shortcut; SESSION.FETCH behind `position` is the truth.
- * A push that follows `position` without a gap is sent at once, or waits in `ready`, a short line behind a full window.
- * Otherwise the session is *behind*: pushes are ignored and the queue is fetched, page by page, until a page says that
- * nothing follows.  Fetches and pushes come over one connection in the order in which the server executed them: every
- * push before a page is in it, and every push behind it follows it.
+ * Pushes (a copy of each new message on the inbox channel) are a shortcut; SESSION.FETCH after `position` is
+ * authoritative.  A push that follows `position` without a gap is sent at once, or waits in `ready`, a short line for
+ * a full window.  Otherwise the session is *behind*: pushes are ignored and the queue is fetched, page by page, until
+ * a page says that nothing follows.  Fetches and pushes come over one connection in the order in which the server
+ * executed them: every push before a page is in it, and every push after it follows it.
  *
- * After the server was away the queue is walked again from its beginning, past what the client has, and each of these is
- * compared with what the server has (*checking*): a server restored from an older state may have given an identifier and
- * serial of ours to another message.  Until then nothing of it is acknowledged, so that no such message can be removed
- * unsent.  If one comes while ours is in flight, the two cannot be told apart: CONFLICT.  The walk ends
- * behind the last serial that was sent, or with the queue; a message on the way that the client has not (the server was
- * restored, or its value cannot be read) is fetched after it, so that the walk needs no room.
+ * After a loss of the server the queue is walked again from its beginning, past the messages that the client has, and
+ * each of these is compared with the server's (*checking*).  A server restored from an older state may have given an
+ * identifier and serial of ours to another message.  Until then nothing of it is acknowledged, so that no such
+ * message can be removed unsent.  If such a message comes while ours is in flight, the two cannot be told apart:
+ * CONFLICT.  The walk ends after the last serial that was sent, or with the queue.  A message on the way that the
+ * client has not (the server was restored, or its value cannot be read) is fetched afterwards, so that the walk needs
+ * no memory.
  *
- * Everything is O(1) for a message but the server's loss and the end of a walk, which visit what is in flight. */
+ * Everything is O(1) per message, except the server's loss and the end of a walk, which visit all messages in flight.
+ */
 #include "engine/internal.h"
 
 #include "topic/packed_page.h"
 
 #define MAX_PAGE 10000U /* what SESSION.FETCH takes as COUNT */
-/* Of the server's bound on what a client has not read yet (client-output-buffer-limit pubsub 32mb) this leaves room for what
- * is pushed.  No packet of a client becomes so large a message. */
+/* This leaves room for pushes within the server's limit for unread output (client-output-buffer-limit pubsub 32mb).
+ * No packet of a client becomes so large a message. */
 #define MOST_MESSAGE_BYTES (20 << 20)
 
 static void found_again(hmq_engine *e, connection *c, inflight_entry *entry, bool is_released) {
@@ -33,8 +35,7 @@ static void found_again(hmq_engine *e, connection *c, inflight_entry *entry, boo
     if (entry->state == INFLIGHT_ACK_DUE) hmq_outgoing_ack_due(e, c, entry);
 }
 
-/* Is this message of the server's one that the client has, or that is about to be acknowledged?  It may end the
- * connection. */
+/* Has the client this message of the server, or is it about to be acknowledged?  It may end the connection. */
 static bool is_in_flight(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
     inflight_entry *entry = hmq_inflight_find(&c->inflight, m->packet_id);
     if (entry == NULL || entry->gone) return false;
@@ -50,7 +51,7 @@ static bool is_in_flight(hmq_engine *e, connection *c, const outgoing_message *m
     return false;
 }
 
-/* What is in flight and was not found is gone from the server: no acknowledgement of it may go out. */
+/* Messages in flight that were not found are gone from the server: their acknowledgements must not be sent. */
 static void forget_lost(hmq_engine *e, connection *c) {
     for (uint32_t i = 0; i < c->inflight.room;) {
         inflight_entry *entry = &c->inflight.entries[i];
@@ -60,12 +61,13 @@ static void forget_lost(hmq_engine *e, connection *c) {
             entry->unchecked = false;
             entry->gone = true;
         } else {
-            hmq_inflight_remove(&e->allocator, &c->inflight, entry); /* another may move here, or the table go */
+            hmq_inflight_remove(&e->allocator, &c->inflight,
+                                entry); /* another entry may move here, or the table may be freed */
         }
     }
 }
 
-/* The walk is at its end.  False: it goes back to what it passed. */
+/* The walk is at its end.  False: it returns to messages that it skipped. */
 static bool check_ends(hmq_engine *e, connection *c) {
     bool goes_back = c->missed;
     c->checking = c->missed = false;
@@ -74,7 +76,7 @@ static bool check_ends(hmq_engine *e, connection *c) {
     return !goes_back;
 }
 
-/* One message of a page, in the order of the serials.  False: what follows in the page is not wanted now. */
+/* One message of a page, in the order of the serials.  False: the rest of the page is not needed now. */
 static bool take_fetched(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
     if (m->serial <= c->position) return true;
     if (c->checking && m->serial > c->check_until && !check_ends(e, c)) return false;
@@ -142,7 +144,7 @@ static bool take_packed(hmq_engine *e, connection *c, hmq_slice page, bool *goes
     return read == 0;
 }
 
-/* Whichever form the entries have. */
+/* Either form of entries. */
 static bool take_entries(hmq_engine *e, connection *c, const uint8_t *reply, size_t len, size_t *at, bool *goes_on) {
     hmq_resp_item item;
     if (!hmq_resp_next(reply, len, at, &item) || item.number < 0) return false;
@@ -150,7 +152,7 @@ static bool take_entries(hmq_engine *e, connection *c, const uint8_t *reply, siz
     return item.type == '*' && take_listed(e, c, item.number, reply, len, at, goes_on);
 }
 
-/* What a bounded page had no room for: the next page is for this message alone, or it is passed. */
+/* A bounded page had no room for a message: the next page is for it alone, or it is skipped. */
 static bool take_too_large(hmq_engine *e, connection *c, const uint8_t *reply, size_t len, size_t *at) {
     int64_t count, bytes, serial, packet_id;
     if (!next_array(reply, len, at, &count)) return false;
@@ -192,14 +194,14 @@ void hmq_outgoing_fetch_failed(hmq_engine *e, connection *c) {
     hmq_engine_wants_flush(e, c);
 }
 
-/* Bytes that the next page may have: a message that is larger than a page is fetched by itself. */
+/* The maximum bytes of the next page: a message larger than a page is fetched by itself. */
 static uint32_t page_bytes(const hmq_engine *e, const connection *c) {
     return c->needs > 0 ? c->needs : e->settings.max_ready_bytes - (uint32_t)c->ready.len;
 }
 
 static uint32_t page_count(const hmq_engine *e, const connection *c) {
     uint32_t room = e->settings.max_ready - c->ready_count;
-    if (c->checking) room += c->inflight.count; /* these are passed, not taken */
+    if (c->checking) room += c->inflight.count; /* these are skipped, not taken */
     if (c->needs > 0) room = 1;
     return room < MAX_PAGE ? room : MAX_PAGE;
 }
@@ -238,7 +240,7 @@ static bool half_is_free(const hmq_engine *e, const connection *c) {
 }
 
 static bool fetch_is_due(const hmq_engine *e, const connection *c) {
-    /* One larger page a little later, not a page for each acknowledgement. */
+    /* One larger page later, instead of a page for each acknowledgement. */
     return c->behind && !c->fetching && half_is_free(e, c);
 }
 
@@ -248,7 +250,7 @@ static bool may_fetch(const hmq_engine *e, const connection *c) {
 }
 
 static void fetch_or_wait(hmq_engine *e, connection *c, bool is_first) {
-    bool is_next = is_first || e->fetch_queue.bytes.len == 0; /* a large page must not be passed by small ones */
+    bool is_next = is_first || e->fetch_queue.bytes.len == 0; /* small pages must not overtake a large one */
     if (!is_next || !may_fetch(e, c))
         hmq_engine_list_add(e, &e->fetch_queue, c->handle, &c->in_fetch_queue);
     else if (!send_fetch(e, c))
@@ -274,7 +276,7 @@ static void tell_room(hmq_engine *e, connection *c) {
     if (c->wants_room) hmq_engine_wants_time(e, c);
 }
 
-/* SESSION.SENT: up to the last serial that was sent, messages with an expiry must not expire any more. */
+/* SESSION.SENT: up to the last serial that was sent, messages with an expiry must no longer expire. */
 static void send_sent(hmq_engine *e, connection *c) {
     uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 32);
     if (begin != NULL) {

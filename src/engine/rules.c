@@ -1,12 +1,13 @@
 /* rules.c - what a client may publish, and which topics may be sent to it.
  *
- * Two ordered lists for each connection; the first rule that matches a topic decides.  Deliveries are judged because a
- * message may have been queued when the client still had the right to its topic, or for somebody else's subscription. */
+ * Two ordered lists per connection; the first rule that matches a topic decides.  Deliveries are judged because a
+ * message may have been queued when the client still had the right to its topic, or for another session's
+ * subscription. */
 #include "engine/internal.h"
 
 #include "topic/topic.h"
 
-/* Only topics that begin with a dollar can be denied if every rule is about such topics and the rest is allowed. */
+/* If all rules are about topics that begin with a dollar, and the rest is allowed, only such topics can be denied. */
 static void note_reach(rule_set *set) {
     set->can_deny = set->judges_all = set->denied_otherwise;
     for (size_t i = 0; i < set->count; i++) {

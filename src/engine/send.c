@@ -1,6 +1,6 @@
 /* send.c - messages on their way to a client: now, or when its window and its socket have room.
  *
- * A message becomes a PUBLISH straight in the client's output; behind a full window it waits in `ready`. */
+ * A message becomes a PUBLISH directly in the client's output; with a full window it waits in `ready`. */
 #include "engine/internal.h"
 
 #include "topic/tbmq.h"
@@ -45,7 +45,7 @@ static uint16_t alias_out(hmq_engine *e, connection *c, hmq_slice topic, bool *i
     return c->aliases_out_count;
 }
 
-/* The alias that was made last, for a message that then was not sent. */
+/* Removes the newest alias, because its message was not sent. */
 static void alias_undo(hmq_engine *e, connection *c) {
     e->allocator.release(c->aliases_out[--c->aliases_out_count].topic);
 }
@@ -104,7 +104,7 @@ static put_result put_publish(hmq_engine *e, connection *c, const draft *d) {
     return PUT_DONE;
 }
 
-/* One line in a log has to do for a connection. */
+/* One line in a log is enough for a connection. */
 static bool is_withheld(hmq_engine *e, connection *c, hmq_slice topic) {
     if (rules_allow(&c->receive_rules, topic)) return false;
     if (!c->withheld_is_reported)
@@ -138,7 +138,7 @@ static void send_transient(hmq_engine *e, connection *c, const hmq_delivery *del
     }
 }
 
-/* What will never be sent is acknowledged to the server, so that it does not hold up the queue. */
+/* Acknowledges a message that will never be sent, so that it does not hold up the queue. */
 static void skip(hmq_engine *e, connection *c, inflight_entry *entry, uint64_t *counter) {
     (*counter)++;
     hmq_outgoing_ack_due(e, c, entry);
@@ -151,7 +151,7 @@ void hmq_outgoing_pass(hmq_engine *e, connection *c, uint64_t serial, uint16_t p
         return;
     }
     c->position = serial;
-    if (entry != NULL) { /* passed before the server was lost */
+    if (entry != NULL) { /* skipped before the server was lost */
         entry->unchecked = false;
         hmq_outgoing_ack_due(e, c, entry);
         return;
@@ -200,7 +200,7 @@ static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m
     }
 }
 
-/* 0, 1: out of memory, or -1: somebody's own bytes.  A message that TBMQ has queued is decoded into `scratch`. */
+/* 0; 1: out of memory; -1: bytes of another program.  A message in TBMQ's format is decoded into `scratch`. */
 static int read_value(hmq_engine *e, const uint8_t *value, size_t len, hmq_record *record) {
     if (hmq_record_decode(value, len, record) == 0) return 0;
     if (len == 0 || value[0] != '{') return -1;
@@ -209,7 +209,7 @@ static int read_value(hmq_engine *e, const uint8_t *value, size_t len, hmq_recor
     return hmq_tbmq_read((const char *)value, len, room, len, record) ? 0 : -1;
 }
 
-/* In which it is when it was sent. */
+/* The state after it was sent. */
 static uint8_t state_of(const hmq_record *record) {
     if (record->type == HMQ_RECORD_PUBREL) return INFLIGHT_RELEASED;
     return record->qos == 2 ? INFLIGHT_SENT2 : record->qos == 1 ? INFLIGHT_SENT : INFLIGHT_SENT0;
@@ -232,7 +232,8 @@ static void send(hmq_engine *e, connection *c, const outgoing_message *m, const 
         return;
     }
     if (outcome < 0) {
-        e->count.messages_unreadable++; /* somebody's own bytes: they stay in the queue, which goes on behind them */
+        e->count
+            .messages_unreadable++; /* bytes of another program: they stay in the queue, which continues after them */
         return;
     }
     if (hmq_inflight_find(&c->inflight, m->packet_id) != NULL) {
@@ -256,7 +257,7 @@ static void send(hmq_engine *e, connection *c, const outgoing_message *m, const 
     hmq_client_answer(e, c, HMQ_MQTT_PUBREL, m->packet_id, 0);
 }
 
-/* May a message of the backlog go now?  If not, the flush that is due in a moment goes on. */
+/* May a message of the backlog be sent now?  If not, the flush that is due soon continues. */
 static bool replay_allows(hmq_engine *e, connection *c, const outgoing_message *m) {
     if (m->fresh || c->replay.rate == 0 || hmq_bucket_take(&c->replay, e->now_ms)) return true;
     hmq_engine_wants_time(e, c);

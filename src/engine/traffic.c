@@ -1,6 +1,6 @@
-/* traffic.c - what each connection has sent and received, read now and then, a part of the table at a time.
+/* traffic.c - what each connection has sent and received, read at times, a part of the table at a time.
  *
- * The hot path only adds to counters that are in the connection; whoever looks pays for the rest. */
+ * The hot path only adds to counters in the connection; the reader pays for the rest. */
 #include "engine/internal.h"
 
 static void describe(const connection *c, hmq_engine_traffic *row) {

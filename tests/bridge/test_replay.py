@@ -94,7 +94,7 @@ def test_a_replay_delivers_with_the_qos_and_the_expiry_that_are_left(
     ("topic_filter", "start", "code", "why"),
     [
         ("b/#", "earliest", 0x83, "no store keeps topics of the filter"),
-        ("#", "earliest", 0x83, "keeps only a part of its topics"),
+        ("#", "earliest", 0x83, "does not keep"),
         ("a/#", "yesterday", 0x8F, "expected earliest, now"),
     ],
 )

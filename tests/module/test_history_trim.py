@@ -174,7 +174,7 @@ def test_a_watermark_goes_back_only_where_numbers_were_lost(client: redis.Redis)
     store(client, "s", "a/#")
     append_all(client, 10)
     hold(client, "s", "r", 0, 10)
-    assert "does not go back" in str(error_of(client, "HISTORY.HOLD", "s", "r", 0, 9))
+    assert "never moves back" in str(error_of(client, "HISTORY.HOLD", "s", "r", 0, 9))
     client.hset("{s/0}_history_holds", "r", 15)  # as if the primary had been lost with the numbers behind 10
     append(client, "s", "a/1", "again")
     assert hold(client, "s", "r", 0, 11) == {0: 11}
@@ -192,10 +192,10 @@ def test_a_watermark_goes_back_only_where_numbers_were_lost(client: redis.Redis)
         (("HISTORY.HOLD", "s", "r", 2, 1), "the shard is '2'"),
         (("HISTORY.HOLD", "s", "r", 0), "the sequence number is missing"),
         (("HISTORY.HOLD", "s", "r", 0, 11), "expected at most 10, the last one"),
-        (("HISTORY.HOLD", "s", "r", 0, 1, 0, 2), "shard 0 is there twice"),
+        (("HISTORY.HOLD", "s", "r", 0, 1, 0, 2), "shard 0 is given twice"),
         (("HISTORY.HOLD", "s", "r", 1, 0, 0, 11), "at most 10"),
         (("HISTORY.HOLD", "s", "r", "RELEASE", 1), "unexpected argument '1'"),
-        (("HISTORY.HOLD", "s", "full", 0, 1), "FULL shard 0 has 64 readers"),
+        (("HISTORY.HOLD", "s", "full", 0, 1), "FULL too many readers that hold messages of shard 0 (maximum 64)"),
         (("HISTORY.STORE", "s", "FILTER", "a/#", "HOLDBYTES", -1), "HOLDBYTES is '-1'"),
     ],
 )

@@ -176,8 +176,7 @@ bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *r
     const fan_outs *all = index->fan_outs;
     size_t pending = sv.DictSize(all->by_name);
     if (way == FAN_OUT_LATER) {
-        reply_error(ctx, ERROR_TRYAGAIN, "the command delivered %zu messages already (maximum %u): try again",
-                    command.cost, COMMAND_COST);
+        reply_error(ctx, ERROR_PIPELINE_LONG, command.cost, COMMAND_COST);
         return false;
     }
     if (pending == 0 || record->publisher.len == 0) return true;
@@ -186,7 +185,7 @@ bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *r
                     (own == 0 || own + more <= OWN_CHUNKS_MAX);
     if (has_room) return true;
     counters.fan_outs_delayed++;
-    reply_error(ctx, ERROR_QUEUEFULL, "%zu publishes to many sessions are pending: try again a little later", pending);
+    reply_error(ctx, ERROR_FAN_OUTS_PENDING, pending);
     return false;
 }
 

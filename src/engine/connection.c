@@ -156,7 +156,7 @@ void hmq_client_answer(hmq_engine *e, connection *c, hmq_mqtt_type type, uint16_
 
 static bool has_too_many_bytes(const hmq_engine *e, const connection *c) {
     size_t most = e->settings.max_client_outstanding_bytes;
-    if (c->told_to_rest) most /= 2;
+    if (c->is_resting) most /= 2;
     return e->settings.max_client_outstanding_bytes > 0 && c->under_way_bytes + c->again.len + c->later.len > most;
 }
 

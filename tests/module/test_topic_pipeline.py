@@ -127,7 +127,7 @@ EXPECTED = "expected 1 to 1024 whole TOPIC.PUBLISH commands, as RESP arrays"
 def test_bytes_that_are_no_publishes_are_refused_as_a_whole(client: redis.Redis, commands: bytes, wrong: str) -> None:
     Session(client).subscribe(("t", 1))
     with unchanged(client):
-        assert error_of(client, "TOPIC.PIPELINE", commands) == f"{wrong}: {EXPECTED}"
+        assert error_of(client, "TOPIC.PIPELINE", commands) == f"{wrong}; {EXPECTED}"
 
 
 def test_cut_anywhere_nothing_is_published(client: redis.Redis) -> None:

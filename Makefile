@@ -192,7 +192,7 @@ build/postgresql.stamp: tools/postgresql.sh tools/debian-unpack.sh
 MATRIX ?= valkey-9.1,redis-7.0,valkey-8.0,redis-8.0
 MATRIX_TESTS ?= tests/module tests/system/test_cluster_resharding.py
 # Where it is the server's own ways that matter: interception, keys that move, expire, are loaded and replicated.
-SERVER_TESTS := $(wildcard $(addprefix tests/module/test_,$(addsuffix *.py,access channel cluster handoff index owners \
+SERVER_TESTS := $(wildcard $(addprefix tests/module/*/test_,$(addsuffix *.py,access channel cluster handoff index owners \
 	persistence replication history_append history_cluster history_lost session_server session_lifetime message_expiry \
 	wills))) tests/system/test_cluster_resharding.py
 test-matrix-server: ## the tests that depend on the server most, on those of MATRIX

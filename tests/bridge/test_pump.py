@@ -19,7 +19,7 @@ from holdmq_bridge.pump import Pump, Pumped
 from holdmq_bridge.settings import Settings
 from tests.bridge import packets
 from tests.bridge.talk import reset
-from tests.core.engine_talk import push, queued, record
+from tests.core.engine.engine_talk import push, queued, record
 
 if TYPE_CHECKING:
     from holdmq_bridge.client import Client

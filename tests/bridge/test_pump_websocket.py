@@ -8,7 +8,7 @@ import pytest
 from holdmq_bridge._pump import lib
 from tests.bridge import packets
 from tests.bridge.test_pump import HARD_LIMIT, LARGE, Harness, Member, Told, kinds
-from tests.core.test_websocket import BINARY, CLOSE, PING, close, frame, length_of, pong
+from tests.core.mqtt.test_websocket import BINARY, CLOSE, PING, close, frame, length_of, pong
 
 REQUEST = b"GET /mqtt HTTP/1.1\r\nhost: h\r\n\r\n"
 ANSWER = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"

@@ -16,7 +16,7 @@ from tests.bridge import packets
 from tests.bridge.certificates import Certificates, secured
 from tests.bridge.conftest import Connect
 from tests.bridge.test_upgrade import request
-from tests.core.test_websocket import BINARY, PING, PONG, close, frame
+from tests.core.mqtt.test_websocket import BINARY, PING, PONG, close, frame
 from tests.support import BridgeProcess, Server, eventually, reserve_port
 from tests.support.ports import Port
 from tests.support.servers import embedded_kinds

@@ -67,7 +67,7 @@ def test_the_extension_exports_its_entry_point_only() -> None:
 
 def test_every_function_of_the_core_is_called_by_a_test_or_by_what_is_tested() -> None:
     declared = {name for name in dir(_core.lib) if name.startswith("hmq_") and not name.startswith("hmq_python_")}
-    files = [*Path(__file__).parent.glob("*.py"), *Path(core.__file__).parent.glob("*.py")]
+    files = [*Path(__file__).parent.rglob("*.py"), *Path(core.__file__).parent.glob("*.py")]
     text = "\n".join(path.read_text() for path in files)
     assert declared - set(re.findall(r"\blib\.(hmq_\w+)", text)) == set()
 

@@ -26,7 +26,7 @@ RUN_BY = {
     ("README.md", "sh"): _SHELL,
     ("README.md", "python"): _SHELL,
     ("README.md", "text output"): _SHELL,
-    ("docs/access.md", "redis"): "tests/module/test_access_topics.py",
+    ("docs/access.md", "redis"): "tests/module/server/test_access_topics.py",
     ("docs/backup.md", "sh"): _SHELL,
     **{
         (f"docs/commands/{family}.md", "redis transcript"): _TRANSCRIPTS

@@ -20,7 +20,7 @@ SHARDS = 4
 FAILOVER_S = 6.0
 LOW = 32  # slots of the first node that the tool moves, one shard among them
 MakeCluster = Callable[..., Cluster]
-server_kinds = embedded_kinds  # what servers can differ in stands in tests/module/test_history_cluster.py
+server_kinds = embedded_kinds  # what servers can differ in stands in tests/module/history/test_history_cluster.py
 
 
 def made(cluster: Cluster, shards: int = SHARDS, name: str = "s") -> Store:

@@ -1,0 +1,183 @@
+"""The engine tells the server what clients acknowledged: behind what clients wait for, in turn, so much at a time."""
+
+import pytest
+
+from tests.core.engine.engine_talk import T0, Desk, identifiers, page, puback, push, queued, record
+
+# As in src/engine/acks.c.
+MOST_ACKING = 4000  # identifiers under way to the server, while a client is behind
+MOST_ACKS = 500  # in one command
+MOST_ACK_WAIT_MS = 100
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def deliver(desk: Desk, name: bytes, serials: range) -> None:
+    desk.answer(*(push(b"{%s}_inbox" % name, queued(serial, serial - 1, record(b"%d" % serial))) for serial in serials))
+
+
+def acknowledge(desk: Desk, conn: int, serials: range) -> None:
+    desk.look()
+    desk.send(conn, b"".join(map(puback, serials)))
+
+
+def let_somebody_be_behind(desk: Desk) -> int:
+    """A client whose queue is not fetched to its end."""
+    conn = desk.open(b"behind", resumed=True)
+    desk.engine.set_writable(conn, False)
+    assert desk.commands() == []
+    return conn
+
+
+def told(commands: list[list[bytes]]) -> list[tuple[bytes, int]]:
+    """Of each SESSION.ACK: whose, and of how many messages."""
+    return [(command[1], len(identifiers(command[4:]))) for command in commands if command[0] == b"SESSION.ACK"]
+
+
+def test_the_server_is_asked_for_a_page_before_it_is_told_what_was_acknowledged(desk: Desk) -> None:
+    conn = desk.open(resumed=True)
+    desk.commands()
+    desk.answer(page([(1, 1, 0, record(b"1"))], more=True))
+    acknowledge(desk, conn, range(1, 2))
+    assert [command[0] for command in desk.commands()] == [b"SESSION.FETCH", b"SESSION.ACK"]
+
+
+def test_identifiers_that_follow_one_another_are_named_as_a_range(desk: Desk) -> None:
+    conn = desk.open(window=65_535)
+    deliver(desk, b"c", range(1, 31))
+    acknowledged = [3, 4, 6, 9, 8, 7, 10, 11, 12, 30]
+    desk.look()
+    desk.send(conn, b"".join(map(puback, acknowledged)))
+    assert [command[4:] for command in desk.commands()] == [[b"3-4", b"6", b"9", b"8", b"7", b"10-12", b"30"]]
+
+
+def test_the_largest_identifier_and_the_smallest_are_no_range(desk: Desk) -> None:
+    conn = desk.open(resumed=True)
+    desk.commands()
+    desk.answer(page([(serial, (serial - 1) % 65_535 + 1, 0, record(b"1")) for serial in range(65_534, 65_538)]))
+    desk.look()
+    desk.send(conn, b"".join(map(puback, [65_534, 65_535, 1, 2])))
+    assert [command[4:] for command in desk.commands()] == [[b"65534-65535", b"1-2"]]
+
+
+def test_while_nobody_is_behind_all_acknowledgements_go_at_once(desk: Desk) -> None:
+    conn = desk.open(window=65_535)
+    everything = range(1, 2 * MOST_ACKING + 1)
+    deliver(desk, b"c", everything)
+    acknowledge(desk, conn, everything)
+    assert told(desk.commands()) == [(b"{c}", MOST_ACKS)] * (2 * MOST_ACKING // MOST_ACKS)
+
+
+def test_what_is_acknowledged_while_a_command_is_under_way_goes_with_the_next(desk: Desk) -> None:
+    conn, other = desk.open(window=65_535), desk.open(b"other")
+    deliver(desk, b"c", range(1, MOST_ACKS + 10))
+    deliver(desk, b"other", range(1, 2))
+    acknowledge(desk, conn, range(1, 2))
+    assert told(desk.commands()) == [(b"{c}", 1)]
+    acknowledge(desk, conn, range(2, 4))
+    acknowledge(desk, other, range(1, 2))
+    assert told(desk.commands()) == [(b"{other}", 1)]
+    acknowledge(desk, conn, range(4, 7))
+    assert desk.commands() == []
+    assert not desk.engine.waits
+    desk.answer(b":1\r\n")
+    assert told(desk.commands()) == [(b"{c}", 5)]
+    acknowledge(desk, conn, range(7, MOST_ACKS + 7))
+    assert told(desk.commands()) == [(b"{c}", MOST_ACKS)]  # a whole command waits for nothing
+
+
+def test_only_so_many_acknowledgements_are_under_way_and_the_rest_goes_with_the_replies(desk: Desk) -> None:
+    let_somebody_be_behind(desk)
+    conn = desk.open(window=65_535)
+    everything = range(1, MOST_ACKING + MOST_ACKS + 8)
+    deliver(desk, b"c", everything)
+    acknowledge(desk, conn, everything)
+    assert told(desk.commands()) == [(b"{c}", MOST_ACKS)] * (MOST_ACKING // MOST_ACKS)
+    assert desk.commands() == []
+    desk.answer(b":%d\r\n" % MOST_ACKS)
+    assert told(desk.commands()) == [(b"{c}", MOST_ACKS)]
+    desk.answer(b":%d\r\n" % MOST_ACKS)
+    assert told(desk.commands()) == [(b"{c}", 7)]
+    assert desk.engine.waits is False
+
+
+def test_who_acknowledges_little_does_not_stand_behind_all_of_who_acknowledges_much(desk: Desk) -> None:
+    let_somebody_be_behind(desk)
+    much, little = desk.open(b"much", window=65_535), desk.open(b"little")
+    everything = range(1, MOST_ACKING * 2 + 1)
+    deliver(desk, b"much", everything)
+    deliver(desk, b"little", range(1, 2))
+    acknowledge(desk, much, everything)
+    desk.commands()
+    acknowledge(desk, little, range(1, 2))
+    desk.answer(b":%d\r\n" % MOST_ACKS, b":%d\r\n" % MOST_ACKS)
+    assert told(desk.commands()) == [(b"{much}", MOST_ACKS), (b"{little}", 1), (b"{much}", MOST_ACKS)]
+
+
+def test_a_client_that_goes_has_all_told_that_it_acknowledged(desk: Desk) -> None:
+    let_somebody_be_behind(desk)
+    conn = desk.open(window=65_535)
+    everything = range(1, MOST_ACKING + MOST_ACKS + 1)
+    deliver(desk, b"c", everything)
+    acknowledge(desk, conn, everything)
+    desk.commands()
+    desk.engine.close(conn)
+    assert told(desk.commands()) == [(b"{c}", MOST_ACKS)]
+
+
+def test_replies_to_a_client_that_is_gone_make_room_for_others(desk: Desk) -> None:
+    let_somebody_be_behind(desk)
+    gone, here = desk.open(b"gone", window=65_535), desk.open(b"here")
+    everything = range(1, MOST_ACKING + 1)
+    deliver(desk, b"gone", everything)
+    deliver(desk, b"here", range(1, 2))
+    acknowledge(desk, gone, everything)
+    desk.commands()
+    desk.engine.close(gone)
+    acknowledge(desk, here, range(1, 2))
+    assert desk.commands() == []
+    desk.answer(b":%d\r\n" % MOST_ACKS)
+    assert told(desk.commands()) == [(b"{here}", 1)]
+
+
+def test_after_a_loss_of_the_server_nothing_is_under_way_any_more(desk: Desk) -> None:
+    let_somebody_be_behind(desk)
+    conn = desk.open(window=65_535)
+    everything = range(1, MOST_ACKING + MOST_ACKS + 1)
+    deliver(desk, b"c", everything)
+    acknowledge(desk, conn, everything)
+    desk.commands()
+    desk.engine.server_lost()
+    desk.engine.server_restored(desk.now_ms)
+    desk.commands()
+    desk.answer(page([(serial, serial, 1, record(b"%d" % serial)) for serial in everything]))
+    assert sum(count for _, count in told(desk.commands())) == MOST_ACKING
+
+
+def test_they_go_when_nobody_is_behind_any_more(desk: Desk) -> None:
+    behind, conn = let_somebody_be_behind(desk), desk.open(window=65_535)
+    everything = range(1, MOST_ACKING + 2)
+    deliver(desk, b"c", everything)
+    acknowledge(desk, conn, everything)
+    desk.commands()
+    desk.engine.close(behind)
+    assert told(desk.commands()) == [(b"{c}", 1)]
+
+
+@pytest.mark.parametrize("later_ms", [T0 + MOST_ACK_WAIT_MS, T0 - 1])
+def test_none_waits_long_also_if_the_clock_is_set_back(desk: Desk, later_ms: int) -> None:
+    let_somebody_be_behind(desk)
+    conn = desk.open(window=65_535)
+    everything = range(1, MOST_ACKING + 2 * MOST_ACKS + 1)
+    deliver(desk, b"c", everything)
+    acknowledge(desk, conn, everything)
+    desk.commands()
+    desk.now_ms = T0 + MOST_ACK_WAIT_MS - 1
+    assert desk.commands() == []
+    assert desk.engine.waits
+    desk.now_ms = later_ms
+    assert told(desk.commands()) == [(b"{c}", MOST_ACKS)] * 2
+    assert not desk.engine.waits

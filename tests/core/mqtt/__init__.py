@@ -1,0 +1,1 @@
+"""Tests of the MQTT codec and of WebSocket frames."""

@@ -1,0 +1,1 @@
+"""Tests of topics, tries, keys and records."""

@@ -1,0 +1,1 @@
+"""Tests of persistent pub/sub: channels, hand-off, interception."""

@@ -1,0 +1,1 @@
+"""Tests of the indexes in memory: they follow the keys."""

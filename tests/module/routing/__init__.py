@@ -1,0 +1,1 @@
+"""Tests of publishes: TOPIC.*, retained messages, shared subscriptions, quotas."""

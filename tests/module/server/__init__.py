@@ -1,0 +1,1 @@
+"""Tests of access rights, slots, replication and loading: what redis_module/server deals with."""

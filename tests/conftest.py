@@ -1,7 +1,7 @@
 """The fixtures: servers under test, bridges, raw connections; none outlives the test that asked for it.
 
 server          a running server with the module, shared by the tests of a file and emptied between them;
-                the test runs once for each server under test
+                the test runs once for each server under test, and afterwards the indexes equal a rebuild
 server_kind     which one it is
 fresh_server    makes servers of the test's own: fresh_server(aof=True), fresh_server(replica_of=primary) ...
 fresh_cluster   makes a cluster: fresh_cluster(3)
@@ -121,7 +121,7 @@ def shared_server(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def server(shared_server: Server) -> Iterator[Server]:
-    """A running server with the module and without any data."""
+    """A running server with the module and without any data; afterwards its indexes equal a rebuild."""
     if not shared_server.process.running:
         shared_server.restart()  # the test before killed it, and has failed for that
     _running.append(shared_server)
@@ -130,6 +130,7 @@ def server(shared_server: Server) -> Iterator[Server]:
         shared_server.check()
         if not shared_server.process.running:
             raise AssertionError("the test ended the shared server; fresh_server is for that")
+        shared_server.check_indexes()
         shared_server.reset()
     finally:
         _running.remove(shared_server)
@@ -214,10 +215,10 @@ def shared_cluster(server_kind: ServerKind, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """The same, empty; afterwards the module's indexes are right on each node."""
+    """The same, empty; afterwards the indexes of each node equal a rebuild."""
     yield shared_cluster
     for node in shared_cluster.nodes:
-        assert node.client().execute_command("HOLDMQ.CHECK") == []
+        node.check_indexes()
         node.client().flushall()
         node.check()
 

@@ -1,6 +1,6 @@
 """What a user may have in the server, through the bridge: what its clients are told, and that no other user notices."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
@@ -13,17 +13,11 @@ from holdmq_bridge.quota import NO_QUOTA, Quota
 from tests.bridge import packets, packets5
 from tests.bridge.talk import Talk, Talk5
 from tests.bridge.test_watching import scrape
-from tests.module.sessions_support import Session, assert_indexes_hold, retained_topics
+from tests.module.sessions_support import Session, retained_topics
 from tests.support import BridgeProcess, Port, Server, eventually
 
 MakeBridge = Callable[..., BridgeProcess]
 SECRET = b"secret"
-
-
-@pytest.fixture(autouse=True)
-def indexes(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 def users(client: redis.Redis, **quotas: Quota) -> None:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis
 
 from holdmq import core
@@ -20,14 +19,6 @@ MakeServer = Callable[..., Server]
 MakeRaw = Callable[..., RawClient]
 Part = str | bytes | int
 TTL_SLACK = 64  # a list may live this part of its ttl longer
-
-
-@pytest.fixture(autouse=True)
-def sound_index(server: Server) -> Iterator[None]:
-    """After each test the index of the held lists must equal one that is built anew from the keys."""
-    yield
-    with RawClient(server.port) as connection:
-        assert connection.call("HOLDMQ.CHECK") == []
 
 
 @contextmanager

@@ -221,6 +221,17 @@ class Server:
                 shown = new[max(0, at - 500) : at + MAX_LOG_SHOWN]
                 raise AssertionError(f"the log of {self.kind.name} on port {self.port} holds {mark!r}:\n{shown}")
 
+    def check_indexes(self) -> None:
+        """Fail if the module's indexes differ from those that are built anew from the keys, in any database."""
+        with connect(HOST, self.port, password=self.password, timeout_s=SOCKET_TIMEOUT_S) as admin:
+            databases = 1 if self.cluster else int(next(iter(admin.config_get("databases").values())))
+            for database in range(databases):
+                if databases > 1:
+                    admin.execute_command("SELECT", database)
+                differences = admin.execute_command("HOLDMQ.CHECK")
+                if differences:
+                    raise AssertionError(f"the indexes of database {database} differ from a rebuild: {differences}")
+
     def log_text(self) -> str:
         """What it printed, over all starts."""
         return self._process.log_text() if self._process is not None else ""

@@ -14,7 +14,6 @@ from tests.module.channels_support import (
     information,
     kept_last,
     set_policies,
-    sound_index,  # noqa: F401 (pytest finds it here)
     subscribe,
 )
 from tests.support import ReplyError, Server, ServerKind

@@ -16,7 +16,6 @@ from tests.module.channels_support import (
     information,
     knows_clients,
     set_policies,
-    sound_index,  # noqa: F401 (pytest finds it here)
     subscribe,
 )
 from tests.support import Server, eventually

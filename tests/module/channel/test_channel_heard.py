@@ -15,7 +15,6 @@ from tests.module.channels_support import (
     knows_clients,
     messages,
     set_policies,
-    sound_index,  # noqa: F401 (pytest finds it here)
     subscribe,
 )
 from tests.support import RawClient, Status, eventually

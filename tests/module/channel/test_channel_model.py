@@ -19,7 +19,6 @@ from tests.module.channels_support import (
     kept_last,
     serves_each,
     set_policies,
-    sound_index,  # noqa: F401 (pytest finds it here)
 )
 from tests.support import RawClient
 

@@ -16,7 +16,6 @@ from tests.module.channels_support import (
     information,
     messages,
     set_policies,
-    sound_index,  # noqa: F401 (pytest finds it here)
     subscribe,
 )
 from tests.support import Server, ServerKind

@@ -19,7 +19,6 @@ from tests.module.channels_support import (
     kept_last,
     last_key,
     set_policies,
-    sound_index,  # noqa: F401 (pytest finds it here)
     subscribe,
 )
 from tests.support import Push, RawClient, ReplyError, Server, Status, eventually

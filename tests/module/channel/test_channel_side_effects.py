@@ -14,7 +14,6 @@ from tests.module.channels_support import (
     answers,
     held_key,
     set_policies,
-    sound_index,  # noqa: F401 (pytest finds it here)
     subscribe,
 )
 from tests.support import RawClient, eventually

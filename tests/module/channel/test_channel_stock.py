@@ -14,7 +14,6 @@ from tests.module.channels_support import (
     information,
     knows_clients,
     set_policies,
-    sound_index,  # noqa: F401 (pytest finds it here)
     stock,
     subscribe,
 )

@@ -21,7 +21,6 @@ from tests.module.channels_support import (
     messages,
     serves_each,
     set_policies,
-    sound_index,  # noqa: F401 (pytest finds it here)
     subscribe,
 )
 from tests.support import RawClient, eventually, reserve_port

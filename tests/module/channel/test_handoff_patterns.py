@@ -20,7 +20,6 @@ from tests.module.channels_support import (
     last_key,
     serves_each,
     set_policies,
-    sound_index,  # noqa: F401 (pytest finds it here)
     subscribe,
 )
 from tests.support import eventually

@@ -1,7 +1,7 @@
 """What is published to a topic that a store selects is kept once, whole, in plain keys; producers repeat safely."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -21,12 +21,6 @@ from tests.module.sessions_support import (
     wait_for_replica,
 )
 from tests.support import Server
-
-
-@pytest.fixture(autouse=True)
-def indexes_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 def test_a_publish_is_kept_once_though_nobody_or_many_subscribe(client: redis.Redis) -> None:

@@ -1,7 +1,7 @@
 """HISTORY.IMPORT keeps many messages of a shard in one step: all or none, once for each chunk."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,12 +20,6 @@ from tests.module.sessions_support import (
     wait_for_replica,
 )
 from tests.support import Server
-
-
-@pytest.fixture(autouse=True)
-def indexes_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 def record(topic: str, payload: str, **facts: Any) -> bytes:

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,16 +12,10 @@ from hypothesis import strategies as st
 
 from holdmq import core
 from tests.module.history_support import COLUMNS, append, facts, read_range, read_ranges, replay_all, store
-from tests.module.sessions_support import assert_indexes_hold, digest, error_of, matches, publish, wait_for_replica
+from tests.module.sessions_support import digest, error_of, matches, publish, wait_for_replica
 from tests.support import Push, RawClient, ReplyError, Server, eventually
 
 DAY_MS = 86_400_000
-
-
-@pytest.fixture(autouse=True)
-def indexes_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 def learned(client: redis.Redis, name: str, text: str, shard: int = 0) -> None:

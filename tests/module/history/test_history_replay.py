@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from holdmq import core
 from tests.module.history_support import Entry, append, fill_tail, in_order, replay, replay_all, store
 from tests.module.sessions_support import (
-    assert_indexes_hold,
     digest,
     error_of,
     matches,
@@ -33,12 +32,6 @@ def filters(draw: st.DrawFn) -> str:
     levels = draw(st.lists(st.one_of(LEVEL, st.just("+")), min_size=0, max_size=4))
     levels += draw(st.sampled_from((["#"], ["a"], ["+"], ["b"])))
     return "/".join(levels)
-
-
-@pytest.fixture(autouse=True)
-def indexes_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 # --- The model --------------------------------------------------------------------------------------------------------

@@ -1,10 +1,9 @@
 """Retention: whole epochs go by age and size, in the background, and nothing that a reader holds goes unnoticed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 import redis
 
 from tests.module.history_support import (
@@ -30,12 +29,6 @@ from tests.support import Server, eventually
 LONG_AGO_US = 1_000_000_000_000_000
 HOUR_S = 3600
 ATTEMPTS = 5  # to see a removal on its way: it is over in a moment, and the test may not run just then
-
-
-@pytest.fixture(autouse=True)
-def indexes_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 def append_all(client: redis.Redis, count: int, payload_bytes: int = 100, name: str = "s") -> None:

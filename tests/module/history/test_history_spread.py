@@ -19,7 +19,6 @@ from tests.module.history_support import (
 )
 from tests.module.sessions_support import (
     Session,
-    assert_indexes_hold,
     digest,
     error_of,
     publish,
@@ -32,9 +31,8 @@ TEXT = "holdmq-patterns 1 levels=8\n#\nd/+/state\n"
 
 
 @pytest.fixture(autouse=True)
-def indexes_hold(client: redis.Redis) -> Iterator[None]:
+def posting_lists_hold(client: redis.Redis) -> Iterator[None]:
     yield
-    assert_indexes_hold(client)
     assert check_all(client) == []
 
 

@@ -1,7 +1,5 @@
 """HISTORY.STORE, HISTORY.STORES, HISTORY.UNSTORE: the policies, no two of which select the same topic."""
 
-from collections.abc import Iterator
-
 import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
@@ -13,12 +11,6 @@ from tests.support import Server
 
 LEVELS = ("a", "b", "", "$x", "ab")
 LEVEL = st.sampled_from(LEVELS)
-
-
-@pytest.fixture(autouse=True)
-def indexes_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 def policies(client: redis.Redis) -> dict[bytes, dict[bytes, object]]:

@@ -1,7 +1,7 @@
 """What posting lists lack yet is found, and written once, whatever happens to the server or to keys in between."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -13,12 +13,6 @@ from tests.support import Server
 FILTERS = ("#", "devices/7/#", "devices/+/temperature", "+/7/pressure", "devices/3/temperature", "devices/none/#")
 
 Pair = tuple[bytes, bytes]
-
-
-@pytest.fixture(autouse=True)
-def indexes_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 class Kept:

@@ -1,6 +1,6 @@
 """HISTORY.TRIM and HISTORY.HOLD: a reader gives away what it has read, and nobody takes what another has not."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -17,12 +17,6 @@ from tests.module.sessions_support import (
     wait_for_replica,
 )
 from tests.support import Server, eventually
-
-
-@pytest.fixture(autouse=True)
-def indexes_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 def fill(client: redis.Redis, count: int, *, epoch_bytes: int = 2000) -> None:

@@ -1,22 +1,14 @@
 """A long queue is dropped in one step, its messages some at a time: no step of the server is long."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import pytest
 import redis
 
-from tests.module.sessions_support import Session, assert_indexes_hold, names, publish, wait_for_replica
+from tests.module.sessions_support import Session, names, publish, wait_for_replica
 from tests.support import Server, eventually
 
 MESSAGES = 10_000
 MOST_AT_ONCE = 1000
-
-
-@pytest.fixture(autouse=True)
-def indexes(client: redis.Redis) -> Iterator[None]:
-    """After each test the indexes equal a rebuild."""
-    yield
-    assert_indexes_hold(client)
 
 
 def long_one(client: redis.Redis, name: str = "a") -> Session:

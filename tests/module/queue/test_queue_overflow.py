@@ -1,7 +1,7 @@
 """The bounds of a queue, and what happens to a message beyond them: holdmq.session-bytes, holdmq.session-overflow."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import redis
@@ -25,13 +25,6 @@ MakeServer = Callable[..., Server]
 
 KB = 1000
 MOST_SEARCHED = 2000  # references at once
-
-
-@pytest.fixture(autouse=True)
-def indexes(client: redis.Redis) -> Iterator[None]:
-    """After each test the indexes, and the bytes of queues, equal a rebuild."""
-    yield
-    assert_indexes_hold(client)
 
 
 def opened(

@@ -1,6 +1,6 @@
 """TOPIC.PUBLISH and CHANNEL.(S)PUBLISH … PRODUCER: what is sent again after a lost reply is not published again."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -8,7 +8,6 @@ import redis
 from tests.module.channels_support import MakeRaw, held, last_key, set_policies, subscribe
 from tests.module.sessions_support import (
     Session,
-    assert_indexes_hold,
     assert_same_keys,
     payloads,
     snapshot,
@@ -25,13 +24,6 @@ KEYS = {
     "CHANNEL.PUBLISH": "{t}_producer{job}",
     "CHANNEL.SPUBLISH": "{t}_producer{job}",
 }
-
-
-@pytest.fixture(autouse=True)
-def sound(client: redis.Redis) -> Iterator[None]:
-    """Indexes equal a rebuild afterwards."""
-    yield
-    assert_indexes_hold(client)
 
 
 def publish(client: redis.Redis, command: str, payload: str, epoch: int, chunk: int, producer: str = "job") -> int:

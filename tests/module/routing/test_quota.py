@@ -1,26 +1,16 @@
 """How many sessions and retained messages there may be: holdmq.max-sessions, holdmq.max-retained."""
 
-from collections.abc import Iterator
-
-import pytest
 import redis
 
 from holdmq import core
 from tests.module.sessions_support import (
     Session,
     Will,
-    assert_indexes_hold,
     error_of,
     publish,
     retained_topics,
     unchanged,
 )
-
-
-@pytest.fixture(autouse=True)
-def indexes(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 def test_a_session_too_many_is_refused_and_those_that_are_there_go_on(client: redis.Redis) -> None:

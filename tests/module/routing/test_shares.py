@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -28,13 +28,6 @@ MakeServer = Callable[..., Server]
 
 FILTER = "$share/g/t/#"
 GROUP = "{$share/g/t/#}"
-
-
-@pytest.fixture(autouse=True)
-def indexes(client: redis.Redis) -> Iterator[None]:
-    """After each test the indexes equal a rebuild."""
-    yield
-    assert_indexes_hold(client)
 
 
 def member(

@@ -1,7 +1,7 @@
 """TOPIC.MPUBLISH publishes many messages in one step: each as TOPIC.PUBLISH does, and once for each number."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +11,6 @@ from holdmq import core
 from tests.module.history_support import replay_all, store
 from tests.module.sessions_support import (
     Session,
-    assert_indexes_hold,
     assert_same_keys,
     payloads,
     snapshot,
@@ -19,13 +18,6 @@ from tests.module.sessions_support import (
     wait_for_replica,
 )
 from tests.support import Server
-
-
-@pytest.fixture(autouse=True)
-def sound(client: redis.Redis) -> Iterator[None]:
-    """Indexes equal a rebuild afterwards."""
-    yield
-    assert_indexes_hold(client)
 
 
 def record(topic: str, payload: str = "m", **facts: Any) -> bytes:

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -31,13 +31,6 @@ Word = str | bytes | int
 Publish = Sequence[Word]  # behind TOPIC.PUBLISH
 
 MOST = 1024
-
-
-@pytest.fixture(autouse=True)
-def sound(client: redis.Redis) -> Iterator[None]:
-    """Indexes equal a rebuild afterwards."""
-    yield
-    assert_indexes_hold(client)
 
 
 def packed(*publishes: Publish) -> bytes:

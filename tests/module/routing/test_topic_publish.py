@@ -1,7 +1,6 @@
 """TOPIC.PUBLISH: one step from a topic to the queues and inboxes of all sessions that match."""
 
 import random
-from collections.abc import Iterator
 
 import pytest
 import redis
@@ -11,7 +10,6 @@ from tests.module.sessions_support import (
     DEFAULT_TTL_S,
     Inbox,
     Session,
-    assert_indexes_hold,
     assert_routes_exactly,
     expected_qos,
     now_ms,
@@ -27,9 +25,8 @@ NEVER = 32  # no retained messages at SUBSCRIBE
 
 
 @pytest.fixture
-def session(client: redis.Redis) -> Iterator[Session]:
-    yield Session(client)
-    assert_indexes_hold(client)
+def session(client: redis.Redis) -> Session:
+    return Session(client)
 
 
 # --- What a session gets ----------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """TOPIC.PUBLISH … RETAIN and TOPIC.RETAINED: the last message of a topic, kept for those who come later."""
 
-from collections.abc import Iterator
-
 import pytest
 import redis
 
@@ -19,12 +17,6 @@ from tests.module.sessions_support import (
     unchanged,
 )
 from tests.support import Server
-
-
-@pytest.fixture(autouse=True)
-def indexes_hold(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 def handed_over(client: redis.Redis, topic_filter: str = "#") -> list[core.Record]:

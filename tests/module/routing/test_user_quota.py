@@ -1,7 +1,7 @@
 """What one user may have: sessions, retained messages, bytes in queues; and how all share the bytes of a database."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -24,12 +24,6 @@ MakeServer = Callable[..., Server]
 ALICE, BOB, ANONYMOUS = "user:alice", "user:bob", "anonymous"
 KB = "x" * 1000
 SPARE = 100  # bytes of a record beside its payload, at most
-
-
-@pytest.fixture(autouse=True)
-def indexes(client: redis.Redis) -> Iterator[None]:
-    yield
-    assert_indexes_hold(client)
 
 
 def opened(client: redis.Redis, name: str, user: str | None, *options: str | int, expiry: int = 60) -> Session:

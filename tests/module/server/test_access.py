@@ -23,7 +23,6 @@ from tests.module.channels_support import (
     messages,
     plain,
     set_policies,
-    sound_index,  # noqa: F401 (pytest finds it here)
     stock,
     subscribe,
 )

@@ -62,7 +62,7 @@ def moving(shared_cluster: Cluster) -> Iterator[Moving]:
     other = next(node for node in nodes if node not in (source, target))
     yield Moving(SlotMove(shared_cluster, source, target, SLOT), source.client(), target.client(), other.client())
     for node in nodes:
-        assert node.client().execute_command("HOLDMQ.CHECK") == []
+        node.check_indexes()
         node.client().execute_command("CLUSTER", "SETSLOT", SLOT, "STABLE")
         node.client().flushall()
         node.check()

@@ -1,7 +1,6 @@
 """Who comes and goes: holdmq.presence and SESSION.LIST."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import redis
 from holdmq import core
 from tests.module.sessions_support import (
     Session,
-    assert_indexes_hold,
     epoch_after,
     error_of,
     now_ms,
@@ -18,13 +16,6 @@ from tests.module.sessions_support import (
     unchanged,
 )
 from tests.support import RawClient, Server, eventually
-
-
-@pytest.fixture(autouse=True)
-def indexes(client: redis.Redis) -> Iterator[None]:
-    """After each test the indexes equal a rebuild."""
-    yield
-    assert_indexes_hold(client)
 
 
 @pytest.fixture

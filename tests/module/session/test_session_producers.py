@@ -1,11 +1,11 @@
 """SESSION.ADD … PRODUCER: a batch that is sent again after a lost reply is not stored again."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
 
-from tests.module.sessions_support import Session, assert_indexes_hold, unchanged
+from tests.module.sessions_support import Session, unchanged
 from tests.support import RawClient, ReplyError, Server
 
 MOST_PRODUCERS = 1024
@@ -13,9 +13,8 @@ LARGEST_BATCH = 1000
 
 
 @pytest.fixture
-def session(client: redis.Redis) -> Iterator[Session]:
-    yield Session(client)
-    assert_indexes_hold(client)
+def session(client: redis.Redis) -> Session:
+    return Session(client)
 
 
 def test_a_repeated_batch_is_answered_as_it_was_and_changes_nothing(session: Session, client: redis.Redis) -> None:

@@ -1,21 +1,18 @@
 """QoS 2 both ways: SESSION.RELEASE for what goes out, RECEIVE and COMPLETE for what comes in."""
 
-from collections.abc import Iterator
-
 import pytest
 import redis
 
 from holdmq import core
-from tests.module.sessions_support import Session, assert_indexes_hold, now_ms, publish, unchanged
+from tests.module.sessions_support import Session, now_ms, publish, unchanged
 from tests.support import eventually
 
 QUEUED, IN_FLIGHT, RELEASED = 0, 1, 2
 
 
 @pytest.fixture
-def session(client: redis.Redis) -> Iterator[Session]:
-    yield Session(client)
-    assert_indexes_hold(client)
+def session(client: redis.Redis) -> Session:
+    return Session(client)
 
 
 def test_a_released_message_keeps_its_place_identifier_and_time_and_loses_its_payload(

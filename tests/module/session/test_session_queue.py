@@ -1,7 +1,5 @@
 """SESSION.ADD, FETCH, ACK, LAST and INFO: the queue of one session."""
 
-from collections.abc import Iterator
-
 import pytest
 import redis
 
@@ -9,7 +7,6 @@ from tests.module.sessions_support import (
     DEFAULT_TTL_S,
     MAX_PACKET_ID,
     Session,
-    assert_indexes_hold,
     expire_now,
     now_ms,
     unchanged,
@@ -18,9 +15,8 @@ from tests.support import RawClient, Server, eventually
 
 
 @pytest.fixture
-def session(client: redis.Redis) -> Iterator[Session]:
-    yield Session(client)
-    assert_indexes_hold(client)
+def session(client: redis.Redis) -> Session:
+    return Session(client)
 
 
 # --- Adding -----------------------------------------------------------------------------------------------------------

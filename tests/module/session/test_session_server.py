@@ -1,7 +1,7 @@
 """SESSION.* and TOPIC.* among the server's own commands: transactions, scripts, events, access rights, memory."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -24,9 +24,8 @@ Command = tuple[str | bytes | int, ...]
 
 
 @pytest.fixture
-def session(client: redis.Redis) -> Iterator[Session]:
-    yield Session(client)
-    assert_indexes_hold(client)
+def session(client: redis.Redis) -> Session:
+    return Session(client)
 
 
 def writing_commands() -> list[Command]:

@@ -1,7 +1,5 @@
 """SESSION.SUBSCRIBE, UNSUBSCRIBE, SUBSCRIPTIONS, and the retained messages that a new subscription is handed."""
 
-from collections.abc import Iterator
-
 import pytest
 import redis
 
@@ -45,9 +43,8 @@ FILTERS = [
 
 
 @pytest.fixture
-def session(client: redis.Redis) -> Iterator[Session]:
-    yield Session(client)
-    assert_indexes_hold(client)
+def session(client: redis.Redis) -> Session:
+    return Session(client)
 
 
 def records(entries: list[Entry]) -> list[core.Record]:

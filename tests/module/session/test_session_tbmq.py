@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,16 +9,15 @@ import redis
 from redis.crc import key_slot
 
 from holdmq import core
-from tests.module.sessions_support import Entry, Session, assert_indexes_hold, publish, snapshot, unchanged
+from tests.module.sessions_support import Entry, Session, publish, snapshot, unchanged
 from tests.module.tbmq_scripts import TbmqSession, payload_of
 
 WEEK_S = 604800
 
 
 @pytest.fixture
-def session(client: redis.Redis) -> Iterator[Session]:
-    yield Session(client)
-    assert_indexes_hold(client)
+def session(client: redis.Redis) -> Session:
+    return Session(client)
 
 
 @pytest.fixture

@@ -1,20 +1,17 @@
 """What is in flight: FETCH … WINDOW and INFLIGHT, ACK … NEXT, SENT, and what a taken over session counts as sent."""
 
-from collections.abc import Iterator
-
 import pytest
 import redis
 
-from tests.module.sessions_support import Inbox, Session, assert_indexes_hold, payloads, publish, unchanged
+from tests.module.sessions_support import Inbox, Session, payloads, publish, unchanged
 from tests.support import Server
 
 QUEUED, IN_FLIGHT, RELEASED = 0, 1, 2
 
 
 @pytest.fixture
-def session(client: redis.Redis) -> Iterator[Session]:
-    yield Session(client)
-    assert_indexes_hold(client)
+def session(client: redis.Redis) -> Session:
+    return Session(client)
 
 
 def test_a_window_hands_out_what_follows_until_so_many_are_unacknowledged(session: Session) -> None:

@@ -1,7 +1,5 @@
 """Subscription identifiers, and no local, retain as published and retain handling once more, as MQTT 5.0 has them."""
 
-from collections.abc import Iterator
-
 import pytest
 import redis
 
@@ -24,9 +22,8 @@ LARGEST = 268435455
 
 
 @pytest.fixture
-def session(client: redis.Redis) -> Iterator[Session]:
-    yield Session(client)
-    assert_indexes_hold(client)
+def session(client: redis.Redis) -> Session:
+    return Session(client)
 
 
 def identifiers(properties: bytes) -> tuple[list[int], bytes]:

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from bench.machine import this_machine
 from bench.mqtt_brokers import HOST, Broker, BrokerError, Running, holdmq, mosquitto
+from tests.bridge import packets, packets5
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 60.0
@@ -59,25 +60,11 @@ class LostError(RuntimeError):
     """A message did not come, or not once."""
 
 
-def _mqtt(kind: int, body: bytes) -> bytes:
-    length, head = len(body), bytearray([kind])
-    while True:
-        length, low = length >> 7, length & 0x7F
-        head.append(low | (0x80 if length else 0))
-        if not length:
-            return bytes(head) + body
-
-
-def _text(value: bytes) -> bytes:
-    return len(value).to_bytes(2) + value
-
-
 @contextmanager
 def _connected(port: int, client_id: bytes, version: int) -> Iterator[socket]:
-    no_properties = b"\0" if version == 5 else b""
-    body = _text(b"MQTT") + bytes([version, 2, 0, 0]) + no_properties + _text(client_id)
+    builders = packets5 if version == 5 else packets
     with create_connection((HOST, port), timeout=TIMEOUT_S) as client:
-        client.sendall(_mqtt(0x10, body))
+        client.sendall(builders.connect(client_id, keep_alive=0))
         _take_until(client, lambda data: len(data) >= 2 and len(data) >= 2 + data[1])
         yield client
 
@@ -104,8 +91,8 @@ def _retain(port: int, count: int, payload: bytes) -> None:
     with _connected(port, b"retains", 4) as client:
         for first in range(0, count, CHUNK):
             part = range(first, min(first + CHUNK, count))
-            packets = [_mqtt(0x33, _text(TOPIC % n) + (n % 65535 + 1).to_bytes(2) + payload) for n in part]
-            client.sendall(b"".join(packets))
+            publishes = (packets.publish(TOPIC % n, payload, qos=1, pid=n % 65535 + 1, retain=True) for n in part)
+            client.sendall(b"".join(publishes))
             _take_until(client, partial(_has, 4 * len(part)))
 
 
@@ -155,9 +142,8 @@ class _Stream:
 def _receive(port: int, version: int, qos: int, count: int) -> tuple[float, int]:
     """Subscribes to everything; the seconds until all have come, and how many did."""
     with _connected(port, b"subscribes", version) as client:
-        no_properties = b"\0" if version == 5 else b""
         began = time.monotonic()
-        client.sendall(_mqtt(0x82, b"\0\1" + no_properties + _text(b"#") + bytes([qos])))
+        client.sendall((packets5 if version == 5 else packets).subscribe(1, ("#", qos)))
         suback = 6 if version == 5 else 5
         data = b""
         while len(data) < suback:

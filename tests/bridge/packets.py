@@ -1,5 +1,6 @@
 """MQTT 3.1.1 packets as bytes, built and taken apart by the tests' own code, not by the codec under test.
 
+The tests of bridge and engine (tests/core/engine) and the benchmarks build their packets here and in packets5.py.
 Also the binary forms of the module's values (src/topic/record.h), for tests that play the server.
 """
 
@@ -34,16 +35,17 @@ def packet(first: int, body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Will:
-    """A will of a CONNECT."""
+    """A will of a CONNECT; its properties count in MQTT 5.0 only."""
 
-    topic: str
+    topic: str | bytes
     payload: bytes = b""
     qos: int = 0
     retain: bool = False
+    properties: bytes = b""
 
 
 def connect(
-    client_id: str = "",
+    client_id: str | bytes = "",
     *,
     clean: bool = True,
     keep_alive: int = 60,
@@ -74,34 +76,39 @@ def connack(code: int = 0, *, present: bool = False) -> bytes:
 
 
 def publish(
-    topic: str, payload: bytes = b"", *, qos: int = 0, pid: int = 0, retain: bool = False, dup: bool = False
+    topic: str | bytes, payload: bytes = b"", *, qos: int = 0, pid: int = 0, retain: bool = False, dup: bool = False
 ) -> bytes:
     """PUBLISH; the identifier belongs to QoS 1 and 2 only."""
     first = 0x30 | (0x08 if dup else 0) | qos << 1 | retain
     return packet(first, text(topic) + (struct.pack(">H", pid) if qos else b"") + payload)
 
 
-def puback(pid: int) -> bytes:
+def acknowledgement(first: int, pid: int, reason: int | None = None) -> bytes:
+    """PUBACK (0x40), PUBREC (0x50), PUBREL (0x62) or PUBCOMP (0x70); a reason code exists in MQTT 5.0 only."""
+    return packet(first, struct.pack(">H", pid) + (b"" if reason is None else bytes([reason])))
+
+
+def puback(pid: int, reason: int | None = None) -> bytes:
     """PUBACK."""
-    return b"\x40\x02" + struct.pack(">H", pid)
+    return acknowledgement(0x40, pid, reason)
 
 
-def pubrec(pid: int) -> bytes:
+def pubrec(pid: int, reason: int | None = None) -> bytes:
     """PUBREC."""
-    return b"\x50\x02" + struct.pack(">H", pid)
+    return acknowledgement(0x50, pid, reason)
 
 
-def pubrel(pid: int) -> bytes:
+def pubrel(pid: int, reason: int | None = None) -> bytes:
     """PUBREL."""
-    return b"\x62\x02" + struct.pack(">H", pid)
+    return acknowledgement(0x62, pid, reason)
 
 
-def pubcomp(pid: int) -> bytes:
+def pubcomp(pid: int, reason: int | None = None) -> bytes:
     """PUBCOMP."""
-    return b"\x70\x02" + struct.pack(">H", pid)
+    return acknowledgement(0x70, pid, reason)
 
 
-def subscribe(pid: int, *filters: tuple[str, int]) -> bytes:
+def subscribe(pid: int, *filters: tuple[str | bytes, int]) -> bytes:
     """SUBSCRIBE to (filter, QoS) pairs."""
     return packet(0x82, struct.pack(">H", pid) + b"".join(text(name) + bytes([qos]) for name, qos in filters))
 

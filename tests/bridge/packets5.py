@@ -8,7 +8,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.bridge.packets import length, packet, text
+from tests.bridge import packets
+from tests.bridge.packets import Will, length, packet, text
 
 # Table 2-4
 PAYLOAD_FORMAT, MESSAGE_EXPIRY, CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION_DATA = 0x01, 0x02, 0x03, 0x08, 0x09
@@ -48,27 +49,17 @@ def pair(name: str, value: str) -> bytes:
     return bytes([USER_PROPERTY]) + text(name) + text(value)
 
 
-def _block(properties: bytes) -> bytes:
+def block(properties: bytes) -> bytes:
+    """Properties with their length."""
     return length(len(properties)) + properties
 
 
-@dataclass(frozen=True)
-class Will5:
-    """A will of a CONNECT."""
-
-    topic: str
-    payload: bytes = b""
-    qos: int = 0
-    retain: bool = False
-    properties: bytes = b""
-
-
 def connect(
-    client_id: str = "",
+    client_id: str | bytes = "",
     *,
     clean: bool = True,
     keep_alive: int = 60,
-    will: Will5 | None = None,
+    will: Will | None = None,
     username: str | None = None,
     password: bytes | None = None,
     properties: bytes = b"",
@@ -78,7 +69,7 @@ def connect(
     payload = text(client_id)
     if will is not None:
         flags |= 0x04 | will.qos << 3 | (0x20 if will.retain else 0)
-        payload += _block(will.properties) + text(will.topic) + text(will.payload)
+        payload += block(will.properties) + text(will.topic) + text(will.payload)
     if username is not None:
         flags |= 0x80
         payload += text(username)
@@ -86,11 +77,11 @@ def connect(
         flags |= 0x40
         payload += text(password)
     head = text("MQTT") + bytes([5, flags]) + struct.pack(">H", keep_alive)
-    return packet(0x10, head + _block(properties) + payload)
+    return packet(0x10, head + block(properties) + payload)
 
 
 def publish(
-    topic: str,
+    topic: str | bytes,
     payload: bytes = b"",
     *,
     qos: int = 0,
@@ -101,18 +92,18 @@ def publish(
 ) -> bytes:
     """PUBLISH."""
     first = 0x30 | (0x08 if dup else 0) | qos << 1 | retain
-    return packet(first, text(topic) + (struct.pack(">H", pid) if qos else b"") + _block(properties) + payload)
+    return packet(first, text(topic) + (struct.pack(">H", pid) if qos else b"") + block(properties) + payload)
 
 
 def acknowledgement(first: int, pid: int, code: int = 0) -> bytes:
-    """PUBACK (0x40), PUBREC (0x50), PUBREL (0x62) or PUBCOMP (0x70)."""
-    return packet(first, struct.pack(">H", pid) + (bytes([code]) if code else b""))
+    """PUBACK (0x40), PUBREC (0x50), PUBREL (0x62) or PUBCOMP (0x70) in its shortest form."""
+    return packets.acknowledgement(first, pid, code or None)
 
 
 def subscribe(pid: int, *filters: tuple[str, int], properties: bytes = b"") -> bytes:
     """SUBSCRIBE to (filter, options byte) pairs."""
     entries = b"".join(text(name) + bytes([options]) for name, options in filters)
-    return packet(0x82, struct.pack(">H", pid) + _block(properties) + entries)
+    return packet(0x82, struct.pack(">H", pid) + block(properties) + entries)
 
 
 def suback(pid: int, *codes: int) -> bytes:
@@ -132,12 +123,12 @@ def unsuback(pid: int, *codes: int) -> bytes:
 
 def disconnect(code: int = 0, properties: bytes = b"") -> bytes:
     """DISCONNECT."""
-    return packet(0xE0, bytes([code]) + _block(properties) if code or properties else b"")
+    return packet(0xE0, bytes([code]) + block(properties) if code or properties else b"")
 
 
 def auth(code: int = 0x18, properties: bytes = b"") -> bytes:
     """AUTH."""
-    return packet(0xF0, bytes([code]) + _block(properties))
+    return packet(0xF0, bytes([code]) + block(properties))
 
 
 # ---- taken apart -----------------------------------------------------------------------------------------------------
@@ -187,22 +178,22 @@ class _Bytes:
         return self.take(self.number(2))
 
     def properties(self) -> dict[int, Any]:
-        block = _Bytes(self.take(self.variable()))
+        listed = _Bytes(self.take(self.variable()))
         found: dict[int, Any] = {}
-        while block.data:
-            identifier = block.number(1)
+        while listed.data:
+            identifier = listed.number(1)
             if identifier == USER_PROPERTY:
-                found.setdefault(identifier, []).append((block.text().decode(), block.text().decode()))
+                found.setdefault(identifier, []).append((listed.text().decode(), listed.text().decode()))
             elif identifier == SUBSCRIPTION_ID:
-                found.setdefault(identifier, []).append(block.variable())
+                found.setdefault(identifier, []).append(listed.variable())
             elif identifier in _BYTES:
-                found[identifier] = block.number(1)
+                found[identifier] = listed.number(1)
             elif identifier in _TWO_BYTES:
-                found[identifier] = block.number(2)
+                found[identifier] = listed.number(2)
             elif identifier in _FOUR_BYTES:
-                found[identifier] = block.number(4)
+                found[identifier] = listed.number(4)
             else:
-                found[identifier] = block.text()
+                found[identifier] = listed.text()
         return found
 
 

@@ -93,7 +93,7 @@ def test_a_topic_that_the_bridge_may_not_use_is_refused_to_the_client_alone(
         assert other.granted(("#", 1), pid=2) == [NOT_AUTHORIZED]
         assert other.granted(("$share/g/u", 1), pid=3) == [NOT_AUTHORIZED]
         with Talk5(made.port) as will:
-            will.send(packets5.connect("c", will=packets5.Will5("w", b"gone", 1)))
+            will.send(packets5.connect("c", will=packets.Will("w", b"gone", 1)))
             refused = will.read()
             assert (refused.kind, refused.code) == (2, NOT_AUTHORIZED)
         assert one.told("v", b"m", pid=1) == NOT_AUTHORIZED

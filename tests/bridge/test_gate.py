@@ -66,7 +66,7 @@ def test_an_edit_is_one_line_in_the_log_however_many_it_concerns(
     store.add_user(user("allow all a/#"))
     with contextlib.ExitStack() as clients:
         for number in range(4):
-            will = p.Will5("a/b", b"x", 1) if number == 3 else None
+            will = packets.Will("a/b", b"x", 1) if number == 3 else None
             made_client = Talk5.open(made.port, f"c{number}", username="alice", password=PASSWORD, will=will)
             clients.enter_context(made_client)
         before = len(made.log_text().splitlines())
@@ -173,8 +173,8 @@ def test_a_will_that_is_no_longer_allowed_ends_the_connection_and_goes_nowhere(s
     store.add_user(user("allow all #"))
     watcher = login(talk5, "c2")
     watcher.granted(("will", 1))
-    client = login(talk5, will=p.Will5("will", b"gone", 1))
-    keeper = login(talk5, "c3", will=p.Will5("other", b"gone", 1))
+    client = login(talk5, will=packets.Will("will", b"gone", 1))
+    keeper = login(talk5, "c3", will=packets.Will("other", b"gone", 1))
     store.change_user("alice", lambda found: user("deny publish will", "allow all #", name=found.name))
     client.expect_end(0x87)
     assert keeper.told("a") == 0x10  # whose will is allowed stays
@@ -188,7 +188,7 @@ def test_who_has_no_rules_does_not_speak_for_the_server(broker: BridgeProcess, t
     watcher.granted(("$SYS/broker/version", 1), ("$SYS/clients/c1/connected", 1))
     assert client.told(topic, b"forged") == 0x87
     with Talk5(broker.port) as forger:
-        forger.send(p.connect("c3", will=p.Will5(topic)))
+        forger.send(p.connect("c3", will=packets.Will(topic)))
         assert forger.read(2).code == 0x87
     assert client.told("$SYS/broker/connection/other/state", b"1") == 0x10  # as Mosquitto's bridges tell
     assert client.told("$other", b"x") == 0x10
@@ -235,7 +235,7 @@ def test_a_user_who_is_disabled_is_disconnected_and_leaves_no_will(store: Store,
     store.add_user(user("allow all #", name="bob"))
     watcher = talk5("w", username="bob", password=PASSWORD)
     watcher.granted(("will", 1))
-    client = login(talk5, will=p.Will5("will", b"gone", 1))
+    client = login(talk5, will=packets.Will("will", b"gone", 1))
     store.change_user("alice", lambda found: user(name=found.name, enabled=False))
     client.expect_end(0x87)
     assert watcher.told("a") == 0x10

@@ -9,7 +9,8 @@ from holdmq_bridge.actions import Continue, End, Opened, Send
 from holdmq_bridge.reasons import Ending, Reason
 from holdmq_bridge.session import Session
 from tests.bridge import packets5 as p
-from tests.bridge.packets5 import Received, Will5
+from tests.bridge.packets import Will
+from tests.bridge.packets5 import Received
 from tests.bridge.test_session import CLAIM, EPOCH, Rules, ended, new_session, opened, opening, sent, the, told
 
 
@@ -163,7 +164,7 @@ def test_who_is_not_let_in_learns_the_reason_but_no_detail(reason: Reason) -> No
 def test_a_will_has_its_delay_its_expiry_and_the_properties_that_are_passed_on() -> None:
     passed = p.number(p.PAYLOAD_FORMAT, 1) + p.string(p.CONTENT_TYPE, "text/plain") + p.pair("a", "b")
     own = p.number(p.WILL_DELAY, 30) + p.number(p.MESSAGE_EXPIRY, 90)
-    command = opening(new_session(), p.connect("c1", will=Will5("w", b"x", 1, properties=own + passed)))
+    command = opening(new_session(), p.connect("c1", will=Will("w", b"x", 1, properties=own + passed)))
     assert command.arguments[-11:-2] == ("WILL", b"w", b"x", "WILLQOS", 1, "WILLDELAY", 30, "WILLTTL", 90)
     assert command.arguments[-2] == "WILLPROPERTIES"
     properties = command.arguments[-1]
@@ -190,7 +191,7 @@ def test_a_will_lives_no_longer_than_the_settings_allow(
     asked: int | None, settings: dict[str, int], given: int | None
 ) -> None:
     properties = b"" if asked is None else p.number(p.MESSAGE_EXPIRY, asked)
-    command = opening(new_session(**settings), p.connect("c1", will=Will5("w", b"x", 1, properties=properties)))
+    command = opening(new_session(**settings), p.connect("c1", will=Will("w", b"x", 1, properties=properties)))
     options = command.arguments[command.arguments.index("WILL") :]
     assert options[5:] == (() if given is None else ("WILLTTL", given))
 
@@ -248,7 +249,7 @@ def test_protocol_errors_end_the_connection_with_their_reason(packet: bytes) -> 
 
 
 def test_a_disconnect_may_leave_the_will_in_force() -> None:
-    session, _ = accepted(p.connect("c1", will=Will5("w")))
+    session, _ = accepted(p.connect("c1", will=Will("w")))
     actions = session.packet(p.disconnect(Reason.DISCONNECT_WITH_WILL))
     assert the(End, actions).ending is Ending.DISCONNECT_WITH_WILL
     (command,) = ended(session, actions)
@@ -263,7 +264,7 @@ def test_a_disconnect_may_change_the_session_expiry() -> None:
 
 
 def test_a_session_that_was_to_end_cannot_be_prolonged_by_a_disconnect() -> None:
-    session, _ = accepted(p.connect("c1", will=Will5("w")))
+    session, _ = accepted(p.connect("c1", will=Will("w")))
     actions = session.packet(p.disconnect(0, p.number(p.SESSION_EXPIRY, 1)))
     assert p.read(sent(actions)).code == Reason.PROTOCOL_ERROR
     (command,) = ended(session, actions)

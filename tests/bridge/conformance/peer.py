@@ -4,10 +4,10 @@ Its methods say what differs: properties and reason codes exist in 5.0 only and 
 """
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, Self
 
 from tests.bridge import packets, packets5
+from tests.bridge.packets import Will
 from tests.bridge.packets5 import Received
 from tests.bridge.talk import Talk
 
@@ -26,28 +26,13 @@ CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK, PINGRESP, D
 BARRIER = 65535
 
 
-@dataclass(frozen=True)
-class Will:
-    """A will; its properties count in 5.0 only."""
-
-    topic: str
-    payload: bytes = b""
-    qos: int = 0
-    retain: bool = False
-    properties: bytes = b""
-
-
 def connect(
     version: int, client_id: str = "", *, will: Will | None = None, properties: bytes = b"", **more: Any
 ) -> bytes:
     """CONNECT; options as of packets.connect."""
     if version == 5:
-        will5 = (
-            None if will is None else packets5.Will5(will.topic, will.payload, will.qos, will.retain, will.properties)
-        )
-        return packets5.connect(client_id, will=will5, properties=properties, **more)
-    will4 = None if will is None else packets.Will(will.topic, will.payload, will.qos, will.retain)
-    return packets.connect(client_id, will=will4, **more)
+        return packets5.connect(client_id, will=will, properties=properties, **more)
+    return packets.connect(client_id, will=will, **more)
 
 
 def read(version: int, data: bytes) -> Received:

@@ -9,7 +9,8 @@ import redis
 from tests.bridge import packets
 from tests.bridge import packets5 as p
 from tests.bridge.conformance.conftest import Connect
-from tests.bridge.conformance.peer import CONNACK, PINGRESP, PUBLISH, Peer, Will, connect
+from tests.bridge.conformance.peer import CONNACK, PINGRESP, PUBLISH, Peer, connect
+from tests.bridge.packets import Will
 from tests.bridge.talk import Talk
 from tests.support import BridgeProcess, Server, eventually
 from tests.support.servers import embedded_kinds

@@ -8,7 +8,8 @@ import pytest
 from tests.bridge import packets
 from tests.bridge import packets5 as p
 from tests.bridge.conformance.conftest import Connect
-from tests.bridge.conformance.peer import DISCONNECT, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, Peer, Will
+from tests.bridge.conformance.peer import DISCONNECT, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, Peer
+from tests.bridge.packets import Will
 from tests.support import BridgeProcess, Server
 from tests.support.servers import embedded_kinds
 

@@ -1,6 +1,7 @@
 """A desk between an engine and the test: clients that speak raw MQTT, and a server that the test answers for.
 
-Packets are built and read here by hand, so that the engine's codec is not tested against itself.
+Packets are built and read by the tests' own code (tests/bridge/packets.py), so that the engine's codec is not tested
+against itself.
 """
 
 import struct
@@ -12,27 +13,15 @@ import hiredis
 from holdmq.core import Delivery, DeliveryKind, Record, RecordType
 from holdmq.core._binding import lib
 from holdmq.core.engine import Engine, EngineSettings, Event, EventKind, OpenSession
+from tests.bridge import packets, packets5
 from tests.core.support import Books, text_of
 
 T0 = 1_760_000_000_000
 
 
-def text(value: bytes) -> bytes:
-    return len(value).to_bytes(2, "big") + value
-
-
-def packet(first: int, body: bytes) -> bytes:
-    size, length = len(body), b""
-    while True:
-        size, digit = divmod(size, 128)
-        length += bytes([digit | (0x80 if size else 0)])
-        if not size:
-            return bytes([first]) + length + body
-
-
 def connect(client_id: bytes = b"c", *, level: int = 4) -> bytes:
-    properties = b"\x00" if level == 5 else b""
-    return packet(0x10, text(b"MQTT") + bytes([level, 2]) + b"\0\0" + properties + text(client_id))
+    """CONNECT with a clean session, without keep alive."""
+    return (packets5 if level == 5 else packets).connect(client_id, keep_alive=0)
 
 
 def publish(
@@ -45,30 +34,10 @@ def publish(
     dup: bool = False,
     properties: bytes | None = None,
 ) -> bytes:
-    """`properties` makes it a packet of MQTT 5.0 (less than 128 bytes of them)."""
-    identifier = packet_id.to_bytes(2, "big") if qos else b""
-    listed = b"" if properties is None else bytes([len(properties)]) + properties
-    return packet(0x30 | dup << 3 | qos << 1 | retain, text(topic) + identifier + listed + payload)
-
-
-def acknowledgement(first: int, packet_id: int, reason: int | None = None) -> bytes:
-    return packet(first, packet_id.to_bytes(2, "big") + (b"" if reason is None else bytes([reason])))
-
-
-def puback(packet_id: int, reason: int | None = None) -> bytes:
-    return acknowledgement(0x40, packet_id, reason)
-
-
-def pubrec(packet_id: int, reason: int | None = None) -> bytes:
-    return acknowledgement(0x50, packet_id, reason)
-
-
-def pubrel(packet_id: int, reason: int | None = None) -> bytes:
-    return acknowledgement(0x62, packet_id, reason)
-
-
-def pubcomp(packet_id: int, reason: int | None = None) -> bytes:
-    return acknowledgement(0x70, packet_id, reason)
+    """PUBLISH; `properties` makes it a packet of MQTT 5.0."""
+    if properties is None:
+        return packets.publish(topic, payload, qos=qos, pid=packet_id, retain=retain, dup=dup)
+    return packets5.publish(topic, payload, qos=qos, pid=packet_id, retain=retain, dup=dup, properties=properties)
 
 
 def bulk(value: bytes) -> bytes:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.core.engine.engine_talk import acknowledgement, publish
+from tests.bridge.packets import acknowledgement
+from tests.core.engine.engine_talk import publish
 from tests.core.engine.engine_world_server import Mark, payload_of, topic_of, uid_of
 
 if TYPE_CHECKING:

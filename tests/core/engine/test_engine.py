@@ -7,22 +7,17 @@ import pytest
 
 from holdmq.core import Delivery, DeliveryKind
 from holdmq.core.engine import EngineSettings, EventKind, OpenSession, OutOfStepError
+from tests.bridge.packets import packet, puback, pubcomp, pubrec, pubrel, text
 from tests.core.engine.engine_talk import (
     PUBREL_RECORD,
     T0,
     Desk,
     connect,
-    packet,
     page,
-    puback,
-    pubcomp,
     publish,
-    pubrec,
-    pubrel,
     push,
     queued,
     record,
-    text,
     transient,
 )
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.core.engine.engine_talk import T0, Desk, identifiers, page, puback, push, queued, record
+from tests.bridge.packets import puback
+from tests.core.engine.engine_talk import T0, Desk, identifiers, page, push, queued, record
 
 # As in src/engine/acks.c.
 MOST_ACKING = 4000  # identifiers under way to the server, while a client is behind

@@ -7,23 +7,8 @@ import pytest
 
 from holdmq.core._binding import lib
 from holdmq.core.engine import Backlog, EngineSettings, EventKind, OpenSession, error_text
-from tests.core.engine.engine_talk import (
-    T0,
-    Desk,
-    connect,
-    packet,
-    page,
-    puback,
-    pubcomp,
-    publish,
-    pubrec,
-    pubrel,
-    push,
-    queued,
-    record,
-    text,
-    transient,
-)
+from tests.bridge.packets import packet, puback, pubcomp, pubrec, pubrel, text
+from tests.core.engine.engine_talk import T0, Desk, connect, page, publish, push, queued, record, transient
 
 LONG_QUEUE = lib.HMQ_LONG_QUEUE
 

@@ -3,7 +3,8 @@
 import pytest
 
 from holdmq.core.engine import EngineSettings, EventKind
-from tests.core.engine.engine_talk import Desk, page, puback, pubcomp, publish, pubrec, pubrel
+from tests.bridge.packets import puback, pubcomp, pubrec, pubrel
+from tests.core.engine.engine_talk import Desk, page, publish
 
 WAIT = [b"WAIT", b"2", b"100"]
 

@@ -6,7 +6,9 @@ import pytest
 
 from holdmq.core._binding import ffi, lib
 from holdmq.core.engine import EngineSettings, Event, EventKind, error_text
-from tests.core.engine.engine_talk import Desk, connect, packet, publish, text
+from tests.bridge import packets5
+from tests.bridge.packets import Will, packet, text
+from tests.core.engine.engine_talk import Desk, connect, publish
 
 QUOTA, TOO_LARGE, BUSY = 0x97, 0x95, 0x89
 LIMITS = EngineSettings(
@@ -27,14 +29,8 @@ def listed(first: int, filters: int, *, properties: bytes = b"\0", options: byte
 
 def connect5(properties: bytes, *, will_properties: bytes | None = None) -> bytes:
     """A CONNECT with these properties."""
-    will = b"" if will_properties is None else with_length(will_properties) + text(b"w") + text(b"")
-    flags = bytes([2 if will_properties is None else 6])
-    return packet(0x10, text(b"MQTT") + b"\5" + flags + b"\0\0" + with_length(properties) + text(b"c") + will)
-
-
-def with_length(properties: bytes) -> bytes:
-    size = len(properties)
-    return bytes([size]) + properties if size < 128 else bytes([size & 0x7F | 0x80, size >> 7]) + properties
+    will = None if will_properties is None else Will("w", properties=will_properties)
+    return packets5.connect("c", keep_alive=0, will=will, properties=properties)
 
 
 def faults(desk: Desk) -> list[int]:
@@ -61,7 +57,7 @@ def test_a_packet_with_more_filters_than_allowed_ends_the_connection(desk: Desk,
 
 @pytest.mark.parametrize("properties", [PAIR * 5, b"\x26" + text(b"n" * 25) + text(b"v" * 26)], ids=["many", "long"])
 def test_user_properties_are_bounded_in_every_packet(desk: Desk, properties: bytes) -> None:
-    block = with_length(properties)
+    block = packets5.block(properties)
     for data in (
         publish(b"t", properties=properties),
         listed(0x82, 1, properties=block, options=b"\0"),

@@ -5,19 +5,8 @@ from typing import Any
 import pytest
 
 from holdmq.core.engine import EngineSettings, EventKind
-from tests.core.engine.engine_talk import (
-    PUBREL_RECORD,
-    Desk,
-    page,
-    puback,
-    pubcomp,
-    publish,
-    pubrec,
-    pubrel,
-    push,
-    queued,
-    record,
-)
+from tests.bridge.packets import puback, pubcomp, pubrec, pubrel
+from tests.core.engine.engine_talk import PUBREL_RECORD, Desk, page, publish, push, queued, record
 
 INBOX = b"{c}_inbox"
 

@@ -5,23 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from holdmq.core.engine import EngineSettings, EventKind, OutOfStepError
-from tests.core.engine.engine_talk import (
-    Desk,
-    array,
-    packet,
-    page,
-    puback,
-    pubcomp,
-    publish,
-    publishes,
-    pubrec,
-    pubrel,
-    push,
-    queued,
-    record,
-    text,
-    transient,
-)
+from tests.bridge.packets import packet, puback, pubcomp, pubrec, pubrel, text
+from tests.core.engine.engine_talk import Desk, array, page, publish, publishes, push, queued, record, transient
 from tests.core.support import Books
 
 INBOX = b"{c}_inbox"

@@ -6,20 +6,8 @@ import pytest
 
 from holdmq.core._binding import lib
 from holdmq.core.engine import EngineSettings, EventKind, OutOfStepError
-from tests.core.engine.engine_talk import (
-    Desk,
-    array,
-    bulk,
-    puback,
-    publish,
-    publishes,
-    pubrec,
-    pubrel,
-    push,
-    queued,
-    record,
-    write_some,
-)
+from tests.bridge.packets import puback, pubrec, pubrel
+from tests.core.engine.engine_talk import Desk, array, bulk, publish, publishes, push, queued, record, write_some
 
 OOM = b"-OOM command not allowed\r\n"
 READONLY = b"-READONLY You can't write against a read only replica.\r\n"

@@ -3,7 +3,8 @@
 import pytest
 
 from holdmq.core import Delivery, DeliveryKind
-from tests.core.engine.engine_talk import Desk, page, puback, publish, push, queued, record, write_some
+from tests.bridge.packets import puback
+from tests.core.engine.engine_talk import Desk, page, publish, push, queued, record, write_some
 
 INBOX = b"{c}_inbox"
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from holdmq.core.engine import EngineSettings, EventKind
-from tests.core.engine.engine_talk import Desk, page, puback, pubcomp, publish, pubrec, pubrel, push, queued, record
+from tests.bridge.packets import puback, pubcomp, pubrec, pubrel
+from tests.core.engine.engine_talk import Desk, page, publish, push, queued, record
 
 INBOX = b"{c}_inbox"
 OOM = b"-OOM command not allowed\r\n"

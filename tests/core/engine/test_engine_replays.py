@@ -1,7 +1,8 @@
 """The engine and a session that reads history: when there is room for more, and what is backlog."""
 
 from holdmq.core.engine import EngineSettings, EventKind
-from tests.core.engine.engine_talk import Desk, page, puback, push, queued, record, transient
+from tests.bridge.packets import puback
+from tests.core.engine.engine_talk import Desk, page, push, queued, record, transient
 
 INBOX = b"{c}_inbox"
 MESSAGE = record(b"m")

@@ -6,6 +6,7 @@ import pytest
 
 from holdmq.core import Delivery, DeliveryKind
 from holdmq.core.engine import EngineSettings, EventKind, OpenSession, OutOfStepError
+from tests.bridge.packets import puback, pubrec, pubrel
 from tests.core.engine.engine_talk import (
     Desk,
     bulk,
@@ -13,10 +14,7 @@ from tests.core.engine.engine_talk import (
     identifiers,
     packed,
     page,
-    puback,
     publish,
-    pubrec,
-    pubrel,
     push,
     queued,
     record,

@@ -3,7 +3,8 @@
 import pytest
 
 from holdmq.core.engine import EventKind
-from tests.core.engine.engine_talk import Desk, array, page, puback, publish, publishes, pubrec
+from tests.bridge.packets import puback, pubrec
+from tests.core.engine.engine_talk import Desk, array, page, publish, publishes
 
 ATTEMPTS = 5
 

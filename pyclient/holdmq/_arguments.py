@@ -2,24 +2,18 @@
 
 The one place that knows what is of the right kind; `_durations` and `_history_times` do the same for times. Nothing is
 converted on the way: what passes is sent as it is. Numbers are never flags and flags never numbers, but 0 and 1 may
-stand for False and True. What earlier releases took by accident, as any value for a flag, is still taken, with a
-warning.
+stand for False and True.
 """
 
 import contextlib
 import math
 import operator
-import sys
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from holdmq.errors import ArgumentError, HoldMQWarning
+from holdmq.errors import ArgumentError
 
 T = TypeVar("T")
-
-REFUSED_FROM = "0.2"
-"""The release that refuses what is still taken with a warning."""
 
 MAX_WORDS = 100_000
 """Most payloads, filters or identifiers of one command: a server takes about a million words."""
@@ -55,15 +49,6 @@ def any_whole(what: str, value: Any, low: int, high: int) -> int:
     except TypeError:
         number = value
     return in_range(what, number, low, high)
-
-
-def warn_of(what: str, value: object, meaning: str, expected: str) -> None:
-    """Warns the caller of this package about a value that is still accepted."""
-    text = f"{what} is {shown(value)}, which counts as {meaning}; expected {expected}: release {REFUSED_FROM} refuses"
-    depth, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "holdmq":
-        depth, frame = depth + 1, frame.f_back
-    warnings.warn(f"{text} this value", HoldMQWarning, stacklevel=depth)
 
 
 def name(what: str, value: Any, most: int | None = None, *, least: int = 1) -> bytes:
@@ -119,15 +104,10 @@ def binary(what: str, value: Any, expected: str = "bytes") -> bytes | memoryview
 
 
 def flag(what: str, value: Any) -> bool:
-    """Returns True or False. Any other value counts by its truth, with a warning."""
+    """Returns True or False. Accepts 1 and 0 for them, and nothing else."""
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
-    try:
-        is_true = bool(value)
-    except Exception as error:
-        raise wrong(what, value, "True or False") from error
-    warn_of(what, value, str(is_true), "True or False")
-    return is_true
+    raise wrong(what, value, "True or False")
 
 
 def optional_flag(what: str, value: Any) -> bool | None:
@@ -145,13 +125,12 @@ def text(what: str, value: Any) -> str:
 def wait(what: str, value: Any, *, above: bool = False) -> float:
     """Returns a number of seconds to wait: 0 or more (with `above`, more than 0). Infinity is allowed."""
     seconds = math.nan
-    if isinstance(value, (int, float)) or hasattr(value, "__float__"):  # numbers of numpy, for one
+    is_number = isinstance(value, (int, float)) or hasattr(value, "__float__")  # numbers of numpy, for one
+    if is_number and not isinstance(value, bool):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             seconds = float(value)
     if math.isnan(seconds) or seconds < 0 or (above and seconds == 0):
         raise wrong(what, value, f"seconds {'above 0' if above else 'from 0 on'}, as int or float")
-    if isinstance(value, bool):
-        warn_of(what, value, f"{seconds} seconds", "a number")
     return seconds
 
 

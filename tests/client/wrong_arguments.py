@@ -1,7 +1,7 @@
 """Arguments of the wrong kind for any function of the client, found by its signature: a new one needs no new test.
 
 What an annotation does not allow is wrong. Three things are allowed beyond it: `bytes` for `str`, a whole number for a
-`float`, and anything for a `bool`. What is taken with a warning alone is in test_deprecated.py.
+`float`, and 0 and 1 for a `bool`.
 """
 
 import inspect
@@ -58,9 +58,9 @@ def fits(value: Any, annotation: Any) -> bool:
     if origin is Literal:
         return isinstance(value, str) and value in get_args(annotation)
     if annotation is bool:
-        return True
+        return isinstance(value, int) and value in (0, 1)
     if annotation is float:
-        return isinstance(value, (int, float)) and not math.isnan(value)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if annotation is str:

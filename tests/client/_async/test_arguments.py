@@ -23,7 +23,6 @@ from holdmq import (
     AsyncSession,
     AsyncSubscription,
     AsyncTopics,
-    HoldMQWarning,
     commands,
 )
 from tests.client.wrong_arguments import Arguments, wrong_calls
@@ -196,5 +195,5 @@ def test_a_client_is_made_from_an_address() -> None:
     for url in (None, 5, b"redis://127.0.0.1", [], object()):
         with pytest.raises(ArgumentError, match=r"url is .*; expected str"):
             AsyncHoldMQ.from_url(url)  # type: ignore[call-overload]
-    with pytest.warns(HoldMQWarning, match="cluster is None, which counts as False; expected True or False"):
+    with pytest.raises(ArgumentError, match="cluster is None; expected True or False"):
         AsyncHoldMQ.from_url("redis://127.0.0.1", cluster=None)  # type: ignore[call-overload]

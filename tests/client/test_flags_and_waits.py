@@ -1,4 +1,4 @@
-"""What earlier releases took by accident is still taken, with a warning that names the value and the release."""
+"""A flag is True, False, 1 or 0, and a wait is a number: what release 0.1 took by accident is refused."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,6 @@ import holdmq
 from holdmq import (
     ArgumentError,
     HoldMQ,
-    HoldMQWarning,
     Message,
     SubscriptionOptions,
     commands,
@@ -52,8 +51,10 @@ class NoTruth:
         raise ValueError("which one?")
 
 
-TRUE = (Truth(value=True), "yes", [0], 2, 1.5)
-FALSE: tuple[Any, ...] = (Truth(value=False), "", [], None, 0.0)
+NO_FLAGS: tuple[Any, ...] = (
+    *(Truth(value=True), "yes", "True", b"1", [0], 2, -1, 1.0),
+    *(Truth(value=False), "", [], None, 0.0, NoTruth(), Index(1)),
+)
 WITH_FLAG: list[Callable[[Any], Any]] = [
     lambda flag: commands.topic_publish("a", b"", retain=flag).words,
     lambda flag: commands.session_open("c", "o", clean=flag).words,
@@ -74,29 +75,22 @@ def hold(server: Server) -> Iterator[HoldMQ]:
 
 
 @pytest.mark.parametrize("build", WITH_FLAG)
-def test_a_flag_of_another_kind_counts_by_its_truth_and_warns(build: Callable[[Any], Any]) -> None:
-    for values, flag in ((TRUE, True), (FALSE, False)):
-        for value in values:
-            with pytest.warns(HoldMQWarning, match=r"expected True or False: release \d+\.\d+ refuses") as told:
-                assert build(value) == build(flag)
-            assert repr(value) in str(told[0].message)
-            assert told[0].filename == __file__, "of the caller's line"
+def test_a_flag_of_another_kind_is_refused(build: Callable[[Any], Any]) -> None:
+    for value in NO_FLAGS:
+        with pytest.raises(ArgumentError, match=r"expected True or False$") as refused:
+            build(value)
+        assert repr(value) in str(refused.value)
 
 
-def test_true_false_0_and_1_warn_of_nothing() -> None:
-    for build in WITH_FLAG:
-        assert build(1) == build(True)
-        assert build(0) == build(False)
+@pytest.mark.parametrize("build", WITH_FLAG)
+def test_1_and_0_are_accepted_as_flags(build: Callable[[Any], Any]) -> None:
+    assert build(1) == build(True)
+    assert build(0) == build(False)
+    assert build(1) != build(0)
 
 
-def test_what_has_no_truth_is_refused() -> None:
-    for build in WITH_FLAG:
-        with pytest.raises(ArgumentError, match="expected True or False"):
-            build(NoTruth())
-
-
-def test_a_warning_that_is_an_error_sends_nothing(hold: HoldMQ) -> None:
-    with pytest.raises(HoldMQWarning):  # as with python -W error
+def test_a_refused_flag_sends_nothing(hold: HoldMQ) -> None:
+    with pytest.raises(ArgumentError, match="retain is 'yes'; expected True or False"):
         hold.topics.publish("a", b"", retain="yes")  # type: ignore[arg-type]
     assert hold.topics.retained("#") == ()
 
@@ -110,11 +104,13 @@ def test_whole_numbers_of_other_libraries_are_taken_where_they_always_were() -> 
         SubscriptionOptions(Index(3))  # type: ignore[arg-type]
 
 
-def test_waits_are_numbers_of_any_library(hold: HoldMQ) -> None:
+def test_waits_are_numbers_of_any_library_and_no_flags(hold: HoldMQ) -> None:
     with hold.subscribe("x", timeout=Index(0), reconnect=Index(1)) as messages:  # type: ignore[arg-type]
         assert list(messages) == []
-        with pytest.warns(HoldMQWarning, match=r"timeout is False, which counts as 0\.0 seconds"):
-            assert messages.get(timeout=False) is None
+        for flag in (True, False):
+            with pytest.raises(ArgumentError, match=f"timeout is {flag}; expected seconds from 0 on, as int or float"):
+                messages.get(timeout=flag)
+        assert messages.get(timeout=0) is None
 
 
 def test_every_error_is_exported() -> None:

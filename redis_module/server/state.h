@@ -11,7 +11,7 @@
 
 #define HMQ_MODULE_NAME "holdmq"
 /* major * 10000 + minor * 100 + patch, as MODULE LIST shows it. */
-#define HMQ_MODULE_VERSION 100
+#define HMQ_MODULE_VERSION 200
 
 /* Settings, by their names in CONFIG GET holdmq.*; config.c has the defaults. */
 struct settings {

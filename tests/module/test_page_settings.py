@@ -5,6 +5,7 @@ names, defaults and ranges of CONFIG.
 """
 
 from collections.abc import Callable
+from importlib.metadata import version
 
 import pytest
 import redis
@@ -75,3 +76,8 @@ def test_a_policy_list_may_have_as_many_bytes_as_the_page_says(server: Server) -
     client.config_set("holdmq.policies", " " * 65536)
     with pytest.raises(redis.ResponseError, match="65536"):
         client.config_set("holdmq.policies", " " * 65537)
+
+
+def test_the_module_says_the_version_of_the_packages(server: Server) -> None:
+    major, minor, patch = map(int, version("holdmq").split("."))
+    assert server.client().info("holdmq")["holdmq_module_version"] == major * 10000 + minor * 100 + patch

@@ -20,12 +20,15 @@ AUDIT_EXAMPLE = (
 
 
 @click.group(cls=Refusing)
-@click.option("--master", help="As of spark-submit; default: all cores of this machine, or what spark-submit says.")
-@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
-@click.option("--password-file", type=click.Path(exists=True, dir_okay=False), help="Holds the server's password.")
+@click.option(
+    "--master",
+    help="Master of Spark, as for spark-submit.  [default: that of spark-submit, or all cores of this machine]",
+)
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of Spark. May be repeated.")
+@click.option("--password-file", type=click.Path(exists=True, dir_okay=False), help="File with the server's password.")
 @click.pass_context
 def pipeline(context: click.Context, master: str | None, conf: tuple[str, ...], password_file: str | None) -> None:
-    """Spark jobs over what HoldMQ keeps."""
+    """Run Spark jobs on the messages that HoldMQ keeps."""
     settings = {}
     for text in conf:
         name, equals, value = text.partition("=")
@@ -43,19 +46,35 @@ for command in (archive, compact, export, replay, migrate):
 
 
 @pipeline.command(epilog=LEARN_EXAMPLE)
-@click.option("--input", "path", help="An archive, or any table with a column topic (and count). Default: the store.")
-@click.option("--store", help="The store whose patterns are compared, and installed with --install.")
-@click.option("--filters", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="What readers ask for.")
-@click.option("--install", is_flag=True, help="Make the cheapest set the store's next generation.")
+@click.option("--input", "path", help="Archive, or table with the column topic (and count).  [default: the store]")
+@click.option("--store", help="Store whose pattern set is compared, and replaced with --install.")
 @click.option(
-    "--margin", type=click.IntRange(0, 100), default=10, show_default=True, help="Percent it has to be cheaper."
+    "--filters",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with the filters of readers, one per line, with an optional tab and count.",
 )
-@click.option("--levels", type=click.IntRange(1, 16), help="To be indexed: those of the store, or without one 8.")
-@click.option("--max-patterns", type=click.IntRange(1, 4096), default=256, show_default=True, help="Of a set.")
+@click.option("--install", is_flag=True, help="Make the cheapest set the next generation of the store.")
 @click.option(
-    "--sample", type=click.IntRange(1, 100_000), default=10_000, show_default=True, help="Topics to score on."
+    "--margin",
+    type=click.IntRange(0, 100),
+    default=10,
+    show_default=True,
+    help="Percent by which a new set must be cheaper.",
 )
-@click.option("--estimate", is_flag=True, help="Estimate how many different levels there are instead of counting.")
+@click.option(
+    "--levels", type=click.IntRange(1, 16), help="Topic levels to index.  [default: those of the store, or 8]"
+)
+@click.option(
+    "--max-patterns", type=click.IntRange(1, 4096), default=256, show_default=True, help="Most patterns of a set."
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(1, 100_000),
+    default=10_000,
+    show_default=True,
+    help="Topics on which the sets are scored.",
+)
+@click.option("--estimate", is_flag=True, help="Estimate the number of different levels instead of counting them.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the cheapest set to this file.")
 @click.pass_obj
 def learn(
@@ -69,7 +88,7 @@ def learn(
     output: Path | None,
     **how: Any,
 ) -> None:
-    """Learn topic patterns, compare them by what they cost readers, install the best."""
+    """Learn topic patterns, compare their cost for readers, and install the cheapest set."""
     from holdmq_pipeline.jobs import learn as job  # noqa: PLC0415
 
     if path is None and store is None:
@@ -113,19 +132,33 @@ def link(setting: Setting) -> Any:
 
 
 @pipeline.command(epilog=AUDIT_EXAMPLE)
-@click.option("--published", required=True, help="Table: message, publisher, topic, number, time [, bytes].")
-@click.option("--stored", help="An archive, with the columns shard, offset, topic and payload (or message).")
-@click.option("--store", help="Instead: what the server holds of this store.")
 @click.option(
-    "--message", default="cast(payload as string)", show_default=True, help="SQL that tells a stored message."
+    "--published",
+    required=True,
+    help="Table of what publishers sent: message, publisher, topic, number, time [, bytes].",
 )
-@click.option("--delivered", help="Table: message, client, position, time.")
-@click.option("--acknowledged", help="Table: message, client.")
-@click.option("--subscriptions", help="Table: client, filter.")
-@click.option("--sessions", is_flag=True, help="Look at the sessions of the server, too.")
-@click.option("--limit", type=click.IntRange(1, 65535), default=10_000, show_default=True, help="Of a session.")
 @click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder for page and tables."
+    "--stored", help="Archive of what was stored, with the columns shard, offset, topic and payload (or message)."
+)
+@click.option("--store", help="Store in the server, instead of an archive.")
+@click.option(
+    "--message",
+    default="cast(payload as string)",
+    show_default=True,
+    help="SQL expression that identifies a stored message.",
+)
+@click.option("--delivered", help="Table of deliveries: message, client, position, time.")
+@click.option("--acknowledged", help="Table of acknowledgements: message, client.")
+@click.option("--subscriptions", help="Table of subscriptions: client, filter.")
+@click.option("--sessions", is_flag=True, help="Include the sessions of the server.")
+@click.option(
+    "--limit", type=click.IntRange(1, 65535), default=10_000, show_default=True, help="Most messages of a session."
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder for the page and the tables.",
 )
 @click.pass_obj
 def audit(

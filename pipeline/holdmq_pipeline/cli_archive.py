@@ -24,11 +24,13 @@ REPLAY_EXAMPLE = (
 def range_options(command: Any) -> Any:
     """Which messages: the options that `history` and `replay` share."""
     for option in (
-        click.option("--to-time", "end", help="The first time that is not read; as for --from."),
-        click.option("--from", "start", help="From this time on: ISO 8601, ms since 1970, or how long ago: 24h, 7d."),
-        click.option("--filter", "topic_filter", multiple=True, help="An MQTT topic filter; may be repeated."),
-        click.option("--archive", "table", default="", help="The archive; without it only what the server has."),
-        click.option("--store", default="", help="The store; may be left out if there is only one."),
+        click.option("--to-time", "end", help="End of the range, not included, in the same forms as --from."),
+        click.option(
+            "--from", "start", help="Start of the range: ISO 8601, ms since 1970, or an age such as 24h or 7d."
+        ),
+        click.option("--filter", "topic_filter", multiple=True, help="MQTT topic filter. May be repeated."),
+        click.option("--archive", "table", default="", help="Archive.  [default: only the server is read]"),
+        click.option("--store", default="", help="Store. Needed only if there are several."),
     ):
         command = option(command)
     return command
@@ -36,19 +38,27 @@ def range_options(command: Any) -> Any:
 
 @click.command(epilog=ARCHIVE_EXAMPLE)
 @click.argument("table")
-@click.option("--store", default="", help="The store; may be left out if there is only one.")
-@click.option("--reader", default="archive", show_default=True, help="The name of the hold in the server.")
+@click.option("--store", default="", help="Store. Needed only if there are several.")
+@click.option("--reader", default="archive", show_default=True, help="Name of the hold in the server.")
 @click.option(
-    "--batch-rows", type=click.IntRange(1, MAX_ROWS), default=1_000_000, show_default=True, help="Of a commit."
+    "--batch-rows",
+    type=click.IntRange(1, MAX_ROWS),
+    default=1_000_000,
+    show_default=True,
+    help="Most rows of a commit.",
 )
 @click.option(
     "--trim-after",
     type=Seconds(),
-    help="How long the server keeps its copy, like 3600 or 24h; default: for ever. It waits for readers that hold "
-    "the store (a Spark stream with hold=true), not for others.",
+    help="How long the server keeps its copy, such as 3600 or 24h. Trimming waits only for readers that hold the store "
+    "(a Spark stream with hold=true).  [default: for ever]",
 )
-@click.option("--follow", type=Seconds(positive=True), help="Look again after so long, like 60 or 15m, for ever.")
-@click.option("--skip-lost", is_flag=True, help="Count messages that retention took before they were read; else fail.")
+@click.option(
+    "--follow", type=Seconds(positive=True), help="Repeat with this interval, such as 60 or 15m, until Ctrl-C."
+)
+@click.option(
+    "--skip-lost", is_flag=True, help="Count messages that retention removed before they were read, instead of failing."
+)
 @click.pass_obj
 def archive(
     setting: Setting,
@@ -61,7 +71,7 @@ def archive(
     follow: float | None,
     skip_lost: bool,
 ) -> None:
-    """Archive a store into TABLE: a Delta table, or parquet:PATH for plain Parquet; made if it is not there."""
+    """Archive a store into TABLE: a Delta table, or parquet:PATH for plain Parquet. Creates a missing table."""
     from holdmq_pipeline.figures import Progress  # noqa: PLC0415
     from holdmq_pipeline.jobs.archive import archive as job  # noqa: PLC0415
 
@@ -82,15 +92,21 @@ def archive(
 
 @click.command(epilog=COMPACT_EXAMPLE)
 @click.argument("table")
-@click.option("--store", required=True, help="The store whose messages it has.")
-@click.option("--file-rows", type=click.IntRange(1, MAX_ROWS), default=2_000_000, show_default=True, help="Of a file.")
+@click.option("--store", required=True, help="Store whose messages the archive has.")
 @click.option(
-    "--least-files", type=click.IntRange(2, MAX_ROWS), default=2, show_default=True, help="Fewer stay as they are."
+    "--file-rows", type=click.IntRange(1, MAX_ROWS), default=2_000_000, show_default=True, help="Rows of a new file."
 )
-@click.option("--before", help="Only days before this one (ISO 8601).")
+@click.option(
+    "--least-files",
+    type=click.IntRange(2, MAX_ROWS),
+    default=2,
+    show_default=True,
+    help="Least number of small files that are merged.",
+)
+@click.option("--before", help="Compact only days before this one (ISO 8601).")
 @click.pass_obj
 def compact(setting: Setting, /, table: str, store: str, **how: Any) -> None:
-    """Make few large files of the small ones of an archive."""
+    """Replace the small files of an archive by few large ones."""
     from holdmq_pipeline.figures import Progress  # noqa: PLC0415
     from holdmq_pipeline.jobs.archive import compact as job  # noqa: PLC0415
 
@@ -100,7 +116,7 @@ def compact(setting: Setting, /, table: str, store: str, **how: Any) -> None:
 
 @click.command("history", epilog=HISTORY_EXAMPLE)
 @range_options
-@click.option("--output", required=True, help="A folder, made anew: Parquet, or CSV or JSON if it ends like that.")
+@click.option("--output", required=True, help="New folder for the result: Parquet, or CSV or JSON if its name ends so.")
 @click.pass_obj
 def export(
     setting: Setting,
@@ -110,7 +126,7 @@ def export(
     output: str,
     **chosen: str | None,
 ) -> None:
-    """Write a range of the past, archive and server as one, to a folder."""
+    """Write messages of a time range, from archive and server together, to a folder."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     from holdmq_pipeline.figures import measured  # noqa: PLC0415
@@ -136,9 +152,11 @@ def export(
 @click.argument("name")
 @range_options
 @click.option("--into", type=click.Choice(["topics", "channels", "sessions"]), default="topics", show_default=True)
-@click.option("--to", default="", help="The channel or client that gets all; of topics: what stands before each.")
-@click.option("--target-url", default="", help="The server that they go to; default: the one that they are read from.")
-@click.option("--rate", type=click.IntRange(1, MAX_ROWS), help="At most so many messages a second.")
+@click.option("--to", default="", help="Channel or client that gets the messages, or a prefix for their topics.")
+@click.option(
+    "--target-url", default="", help="URL of the server that gets them.  [default: the server that they are read from]"
+)
+@click.option("--rate", type=click.IntRange(1, MAX_ROWS), help="Most messages per second.")
 @click.pass_obj
 def replay(
     setting: Setting,
@@ -152,7 +170,7 @@ def replay(
     rate: int | None,
     **chosen: Any,
 ) -> None:
-    """Replay a range of the past, in order and once; NAME run again goes on where it ended."""
+    """Replay messages of a time range, each once and in order. NAME, run again, continues where it ended."""
     from holdmq_pipeline.jobs.replay import Target  # noqa: PLC0415
     from holdmq_pipeline.jobs.replay import replay as job  # noqa: PLC0415
 

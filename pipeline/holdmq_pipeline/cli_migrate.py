@@ -22,26 +22,47 @@ KEYSPACE_EXAMPLE = "Example: holdmq --url redis://new:6379 pipeline migrate keys
 
 @click.group()
 def migrate() -> None:
-    """From TBMQ into sessions; without --execute it only reports."""
+    """Migrate sessions from TBMQ. Without --execute, only report what would be stored."""
 
 
 def migration_options(command: Any) -> Any:
     """The options that both sources share."""
     for option in (
-        click.option("--execute", is_flag=True, help="Write; otherwise only report."),
-        click.option("--run", default="tbmq", show_default=True, help="The migration's name: the same one goes on."),
-        click.option("--merge", is_flag=True, help="Put messages behind what sessions have already."),
-        click.option("--skip-conflicts", is_flag=True, help="Leave out clients whose session is in use."),
-        click.option("--skip-unfit", is_flag=True, help="Leave out oversized and unreadable messages."),
-        click.option("--limit", type=click.IntRange(1, 65535), default=65535, show_default=True, help="Of a session."),
+        click.option("--execute", is_flag=True, help="Store the messages instead of only reporting."),
         click.option(
-            "--max-bytes", type=click.IntRange(1), default=268_435_455, show_default=True, help="Of a message."
+            "--run", default="tbmq", show_default=True, help="Name of the migration. The same name continues it."
         ),
-        click.option("--expiry", type=click.IntRange(0, 2**32 - 1), default=2**32 - 1, help="Of sessions, in seconds."),
-        click.option("--subscriptions", help="A table with client_id, filter and qos."),
-        click.option("--prefix", default="", help="What stands before the session keys of the target."),
+        click.option("--merge", is_flag=True, help="Append messages to sessions that already have some."),
+        click.option("--skip-conflicts", is_flag=True, help="Skip clients whose session is in use."),
+        click.option("--skip-unfit", is_flag=True, help="Skip oversized and unreadable messages."),
         click.option(
-            "--partitions", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Tasks that read."
+            "--limit",
+            type=click.IntRange(1, 65535),
+            default=65535,
+            show_default=True,
+            help="Most messages of a session.",
+        ),
+        click.option(
+            "--max-bytes",
+            type=click.IntRange(1),
+            default=268_435_455,
+            show_default=True,
+            help="Most bytes of a message.",
+        ),
+        click.option(
+            "--expiry",
+            type=click.IntRange(0, 2**32 - 1),
+            default=2**32 - 1,
+            help="Expiry interval of new sessions, in seconds.  [default: never]",
+        ),
+        click.option("--subscriptions", help="Table of subscriptions: client_id, filter, qos."),
+        click.option("--prefix", default="", help="Prefix of the session keys in the target."),
+        click.option(
+            "--partitions",
+            type=click.IntRange(1, 10_000),
+            default=8,
+            show_default=True,
+            help="Number of reading tasks.",
         ),
     ):
         command = option(command)
@@ -50,10 +71,12 @@ def migration_options(command: Any) -> Any:
 
 @migrate.command("postgres", epilog=POSTGRES_EXAMPLE)
 @click.argument("jdbc_url")
-@click.option("--user", required=True, help="Who may read the tables.")
+@click.option("--user", required=True, help="User of the database who may read the tables.")
 @click.option("--user-password-file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--jar", help=f"PostgreSQL's driver; default: {', '.join(DRIVER_JARS)}.")
-@click.option("--ttl", type=click.IntRange(0), default=0, help="Of messages without an expiry, in seconds; 0: none.")
+@click.option("--jar", help=f"JDBC driver of PostgreSQL.  [default: {', '.join(DRIVER_JARS)}]")
+@click.option(
+    "--ttl", type=click.IntRange(0), default=0, help="Expiry interval of messages without one, in seconds. 0: none."
+)
 @migration_options
 @click.pass_obj
 def migrate_postgres(
@@ -67,7 +90,7 @@ def migrate_postgres(
     partitions: int,
     **how: Any,
 ) -> None:
-    """From the tables device_publish_msg and device_session_ctx."""
+    """Migrate from the tables device_publish_msg and device_session_ctx of TBMQ 1.x."""
     from holdmq_pipeline.tbmq import Postgres, from_postgres  # noqa: PLC0415
 
     driver = jar or next((place for place in DRIVER_JARS if Path(place).exists()), None)
@@ -83,7 +106,7 @@ def migrate_postgres(
 
 @migrate.command("keyspace", epilog=KEYSPACE_EXAMPLE)
 @click.argument("source_url")
-@click.option("--source-prefix", default="", help="TBMQ's cache prefix.")
+@click.option("--source-prefix", default="", help="Cache prefix of TBMQ.")
 @click.option("--source-password-file", type=click.Path(exists=True, dir_okay=False))
 @migration_options
 @click.pass_obj
@@ -96,7 +119,7 @@ def migrate_keyspace(
     partitions: int,
     **how: Any,
 ) -> None:
-    """From TBMQ's Redis keyspace at SOURCE_URL (one node of it, if it is a cluster)."""
+    """Migrate from the Redis keyspace of TBMQ 2.x at SOURCE_URL. Of a cluster, name one node."""
     from holdmq_pipeline.tbmq import from_keyspace  # noqa: PLC0415
 
     spark = setting.spark()

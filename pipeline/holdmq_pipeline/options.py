@@ -47,62 +47,73 @@ _EVERYWHERE = (READ, STREAM, WRITE)
 _READING = (READ, STREAM)
 
 OPTIONS = (
-    Option("url", _EVERYWHERE, "redis://127.0.0.1:6379", "The server, as redis-py takes it; one node of a cluster"),
-    Option("passwordFile", _EVERYWHERE, "", "A file that holds the password, on every machine that runs tasks"),
+    Option(
+        "url", _EVERYWHERE, "redis://127.0.0.1:6379", "URL of the server, as for redis-py, or of one node of a cluster"
+    ),
+    Option("passwordFile", _EVERYWHERE, "", "File with the password, on every machine that runs tasks"),
     Option("table", _EVERYWHERE, "history", f"Read: {', '.join(TABLES)}; write: {', '.join(SINKS)}"),
-    Option("store", _READING, "", "The history store; may be left out if there is only one"),
+    Option("store", _READING, "", "The history store. Needed only if there are several"),
     Option(
         "topicFilter",
         _READING,
         "",
-        "An MQTT topic filter, or a JSON array of up to 32: what any of them matches; the index finds it",
+        "MQTT topic filter, or a JSON array of up to 32: messages that any of them matches. The index finds them",
     ),
     Option(
         "startingOffsets",
         _READING,
         "earliest",
-        "`earliest`, `latest`, or JSON `{shard: next number to read}`, -2 earliest, -1 latest",
+        "`earliest`, `latest`, or JSON `{shard: next number to read}` with -2 for earliest and -1 for latest",
     ),
-    Option("endingOffsets", (READ,), "latest", "`latest`, or JSON `{shard: first number that is not read}`, -1 latest"),
+    Option(
+        "endingOffsets",
+        (READ,),
+        "latest",
+        "`latest`, or JSON `{shard: first number that is not read}` with -1 for latest",
+    ),
     Option(
         "startingTimestamp",
         _READING,
         "",
-        "Instead of startingOffsets: from the first message at this time or later. ISO 8601, ms since 1970, "
-        "or how long ago (`24h`, `7d`)",
+        "Instead of startingOffsets: the first message at this time or later. ISO 8601, ms since 1970, or an age "
+        "(`24h`, `7d`)",
     ),
-    Option("endingTimestamp", (READ,), "", "Instead of endingOffsets: the first time that is not read; the same forms"),
+    Option(
+        "endingTimestamp", (READ,), "", "Instead of endingOffsets: the first time that is not read, in the same forms"
+    ),
     Option(
         "maxOffsetsPerTrigger",
         (STREAM,),
         "",
-        "At most so many numbers in a batch, shared among the shards by what each has left",
+        "Most sequence numbers in a batch, divided among the shards by how many each has left",
     ),
-    Option("minPartitions", _READING, "", "At least so many tasks, if there is so much to read"),
-    Option("maxRecordsPerPartition", _READING, "250000", "At most so many numbers in a task"),
+    Option("minPartitions", _READING, "", "Least number of tasks, if there are enough messages"),
+    Option("maxRecordsPerPartition", _READING, "250000", "Most sequence numbers in a task"),
     Option(
         "failOnDataLoss",
         _READING,
         "true",
-        "Retention took what was to be read: true fails, false logs and counts it under groupId",
+        "What happens if retention removed messages before they were read: true fails, false logs and counts them "
+        "under groupId",
     ),
     Option(
         "groupId",
         (STREAM,),
         "",
-        "A name under which the server keeps where `latest` was, what was lost, and what the group holds",
+        "Name under which the server remembers where `latest` was, what was lost, and what the group holds",
     ),
     Option(
         "hold",
         (STREAM,),
         "false",
-        "true: neither trimming nor retention takes what the group `groupId` has not read, up to the store's HOLDBYTES",
+        "true: neither trimming nor retention removes what the group `groupId` has not read, up to the store's "
+        "HOLDBYTES",
     ),
     Option(
         "archive",
         (READ,),
         "",
-        "A table of the job `archive`: what was archived and trimmed meanwhile is read from there",
+        "Table of the job `archive`: archived messages that were trimmed meanwhile are read from it",
     ),
     Option(
         "includeHeaders",
@@ -114,39 +125,46 @@ OPTIONS = (
         "pushFilters",
         (READ,),
         "false",
-        "Comparisons of topic, timestamp, shard and offset in a query become bounds (if "
+        "Comparisons of topic, timestamp, shard and offset in a query limit what is read (if "
         "spark.sql.python.filterPushdown.enabled is on)",
     ),
-    Option("fetchRows", _READING, "10000", "Messages that one command reads, up to 100000"),
-    Option("clientIds", (READ,), "", "Tables sessions and session_info: a JSON array of client ids; without it all"),
-    Option("keyPrefix", (READ, WRITE), "", "What stands before a session key (TBMQ's cache prefix)"),
-    Option("channelPattern", (READ,), "*", "Table channels: a glob on their names"),
-    Option("idempotent", (WRITE,), "true", "A retried task repeats nothing; false: faster, and at least once"),
+    Option("fetchRows", _READING, "10000", "Messages that one command reads, at most 100000"),
+    Option("clientIds", (READ,), "", "Tables sessions and session_info: JSON array of client ids. Not set: all"),
+    Option("keyPrefix", (READ, WRITE), "", "Prefix of the session keys (the cache prefix of TBMQ)"),
+    Option("channelPattern", (READ,), "*", "Table channels: glob for their names"),
+    Option(
+        "idempotent",
+        (WRITE,),
+        "true",
+        "true: a retried task repeats nothing. false: faster, but rows may be stored twice",
+    ),
     Option(
         "idempotentBy",
         (WRITE,),
         "task",
-        "`task`: a task's rows by their order in it; `offset`: by the columns shard and offset",
+        "How a repeated row is recognized. `task`: by its place in the task, `offset`: by the columns shard and offset",
     ),
     Option(
         "writeId",
         (WRITE,),
         "",
-        "Batch writes: the same id again repeats nothing; without it each write has one of its own",
+        "Batch writes: a write with the same id repeats nothing. Not set: each write has its own id",
     ),
     Option(
         "chunkRows",
         (WRITE,),
         "300000",
-        "Messages that are packed and sent before their replies are read, up to 300000 (a task begins with fewer); at "
-        "most 10000 of topics and channels, where there is nothing to group, and fewer if they have 24 MiB. A write "
-        "that is repeated needs the same",
+        "Messages that are sent before their replies are read, at most 300000, or 10000 of topics and channels, or "
+        "24 MiB of them. A task begins with fewer. A repeated write needs the same value",
     ),
-    Option("maxRowsPerSecond", (WRITE,), "", "At most so many messages a second, of each task"),
+    Option("maxRowsPerSecond", (WRITE,), "", "Most messages per second of each task"),
     Option(
-        "ttl", (WRITE,), "", "How long messages live: seconds, or text like `15m`, `24h`; a column ttl (seconds) wins"
+        "ttl",
+        (WRITE,),
+        "",
+        "How long messages live: seconds, or an age such as `15m`, `24h`. The column ttl (seconds) wins",
     ),
-    Option("limit", (WRITE,), "", "Table sessions: the queue's limit"),
+    Option("limit", (WRITE,), "", "Table sessions: most messages of a queue"),
 )
 _PATHS = ("passwordFile", "archive")
 """Tasks run elsewhere than in the folder from which such a path may count."""
@@ -175,7 +193,7 @@ class Options:
                 raise OptionError(f"option {name!r} is unknown; expected some of {', '.join(o.name for o in OPTIONS)}")
             if used not in option.used:
                 where = " and ".join(option.used)
-                raise OptionError(f"option {option.name} is of no use for {used}; it belongs to {where}")
+                raise OptionError(f"option {option.name} does not apply to {used}; expected only for {where}")
             self._values[option.name] = whole_path(value) if option.name in _PATHS else value
 
     def __contains__(self, name: str) -> bool:

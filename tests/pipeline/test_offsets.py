@@ -109,7 +109,7 @@ def test_tasks_cover_the_ranges_exactly(sizes: dict[int, int], most: int, least:
 def test_an_option_belongs_where_it_is_of_use() -> None:
     assert Options({"TOPICFILTER": "a/+"}).topic_filters() == ("a/+",)
     assert Options({"topicFilter": '["a/+", "b", "a/+"]'}).topic_filters() == ("a/+", "b")
-    with pytest.raises(OptionError, match="chunkRows is of no use for read; it belongs to write"):
+    with pytest.raises(OptionError, match="chunkRows does not apply to read; expected only for write"):
         Options({"chunkRows": "5"})
     with pytest.raises(OptionError, match="option 'shards' is unknown"):
         Options({"shards": "5"})

@@ -332,7 +332,7 @@ class Settings(AuthSettings, BaseSettings):
     def _packet_fits_the_servers_output(cls, value: int) -> int:
         if value > MOST_PACKET_BYTES:
             raise ValueError(
-                f"max_packet_bytes {value}: at most {MOST_PACKET_BYTES} expected, because the server closes the "
+                f"max_packet_bytes {value}: expected at most {MOST_PACKET_BYTES}, because the server closes the "
                 "bridge's connection when more is unread (client-output-buffer-limit pubsub)"
             )
         return value

@@ -113,7 +113,7 @@ def rule_list(store: Store, whose: Target | None) -> None:
 
 def _place(number: int, count: int, whose: Target) -> int:
     if number > count:
-        raise StoreError(f"number {number}: {whose} has no such place, expected 1 to {count}")
+        raise StoreError(f"{whose} has no rule {number}; expected 1 to {count}")
     return number - 1
 
 

@@ -57,7 +57,7 @@ class Lookups:
         answer = self._waiting.get(name)
         if answer is None:
             if len(self._waiting) >= self._limit:
-                raise BusyError(f"{self._limit} users are being looked up")
+                raise BusyError(f"too many logins wait for the lookup of their user (maximum {self._limit})")
             answer = self._waiting[name] = asyncio.get_running_loop().create_future()
             if self._task is None:
                 self._task = asyncio.create_task(self._run())

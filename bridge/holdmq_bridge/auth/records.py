@@ -130,7 +130,7 @@ class User:
         for role in self.roles:
             check_role(role)
             if role in BUILT_IN_ROLES:
-                raise ArgumentError(f"role {role!r} cannot be given to a user: it holds by itself")
+                raise ArgumentError(f"role {role!r} cannot be given to a user: it applies without that")
         for pattern in self.clients:
             check_name(pattern, "client pattern")
         check_rules(f"user {self.name!r}", self.rules)
@@ -229,7 +229,7 @@ def _check_count(what: str, items: tuple[object, ...], limit: int) -> None:
     if len(items) > limit:
         raise ArgumentError(f"{what}: {len(items)}, expected at most {limit}")
     if len(set(items)) < len(items):
-        raise ArgumentError(f"{what}: one of them stands there twice")
+        raise ArgumentError(f"{what}: one of them is listed twice")
 
 
 def is_glob(pattern: str) -> bool:

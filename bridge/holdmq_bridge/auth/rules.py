@@ -75,10 +75,10 @@ class Rule:
             RuleError: one of them is wrong.
         """
         if verdict not in ("allow", "deny"):
-            raise RuleError(f"rule: {verdict!r} stands where allow or deny is expected")
+            raise RuleError(f"rule: {verdict!r} is not a verdict; expected allow or deny")
         actions = {one.word: one for one in (Action.PUBLISH, Action.SUBSCRIBE, Action.ALL)}
         if action not in actions:
-            raise RuleError(f"rule: {action!r} stands where publish, subscribe or all is expected")
+            raise RuleError(f"rule: {action!r} is not an action; expected publish, subscribe or all")
         _template(topic_filter)
         return cls(verdict == "allow", actions[action], topic_filter)
 
@@ -262,15 +262,15 @@ def _template(topic_filter: str) -> tuple[tuple[_Part, ...], ...]:
         RuleError: it is no filter, with the marks taken as ordinary letters.
     """
     if any(ord(letter) < 0x20 or 0x7F <= ord(letter) < 0xA0 for letter in topic_filter):
-        raise RuleError(f"rule: the filter {topic_filter!r} holds a control character")
+        raise RuleError(f"rule: the filter {topic_filter!r} contains a control character")
     levels = tuple(_parts(level, topic_filter) for level in topic_filter.split("/"))
     plain = "/".join("".join("x" if mark else literal for mark, literal in parts) for parts in levels)
     try:
         check_topic_filter(plain)
     except InvalidTopicError as error:
-        raise RuleError(f"rule: the filter {topic_filter!r} is none: {error}") from error
+        raise RuleError(f"rule: the filter {topic_filter!r} is invalid: {error}") from error
     if plain.startswith("$share/"):
-        raise RuleError(f"rule: {topic_filter!r}: a shared subscription is checked by its inner filter; write that")
+        raise RuleError(f"rule: {topic_filter!r} is a shared subscription; expected its inner filter")
     if plain.startswith("$") and not levels[0][0][0] and any(mark for mark, _ in levels[0]):
         raise RuleError(f"rule: {topic_filter!r}: %c and %u cannot complete a first level that begins with $")
     return levels
@@ -289,7 +289,7 @@ def _parts(level: str, topic_filter: str) -> tuple[_Part, ...]:
         mark = level[at + 1 : at + 2]
         if mark != "%" and mark not in _MARKS:
             raise RuleError(
-                f"rule: the filter {topic_filter!r} holds {'%' + mark!r}: expected %c (client id), %u (username) "
+                f"rule: the filter {topic_filter!r} contains {'%' + mark!r}; expected %c (client id), %u (username) "
                 "or %% (a percent sign)"
             )
         parts.append(("", "%") if mark == "%" else (mark, ""))

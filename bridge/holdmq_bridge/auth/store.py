@@ -184,7 +184,7 @@ class Store:
 
         def plan(read: Any, edit: Plan) -> None:
             if read.exists(user_key(user.name)):
-                raise StoreError(f"there is a user {user.name!r} already")
+                raise StoreError(f"user {user.name!r} already exists")
             _require_roles(read, user.roles)
             edit.write_user(user)
 
@@ -234,7 +234,7 @@ class Store:
 
         def plan(read: Any, edit: Plan) -> None:
             if name in BUILT_IN_ROLES or read.hexists(ROLES, name):
-                raise StoreError(f"there is a role {name!r} already")
+                raise StoreError(f"role {name!r} already exists")
             _write_rules(read, edit, Target("role", name), rules)
 
         self.edit(plan)
@@ -373,7 +373,7 @@ def _user(read: Any, name: str) -> User:
 def _require_roles(read: Any, roles: Iterable[str]) -> None:
     for role in roles:
         if not read.hexists(ROLES, role):
-            raise StoreError(f"there is no role {role!r}; `role add` makes it")
+            raise StoreError(f"there is no role {role!r}; `role add` creates it")
 
 
 def _rules(read: Any, target: Target) -> tuple[Rule, ...]:

@@ -154,6 +154,17 @@ test: ## all tests, on every server under test; goes on after a part that fails,
 test-rest: core module test-servers build/node/.installed build/libraries/.installed build/mqtt_load build/mosquitto.stamp build/jemalloc.stamp ## all tests but those of the pipeline, or those of TESTS
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore=tests/pipeline --ignore=tests/compose $(TESTS) $(ARGS)
 
+# All of the core and of what tests share, and of the module the files that meet most of its code.
+QUICK_TESTS := tests/core tests/support $(addprefix tests/module/,test_command_pages.py test_page_settings.py \
+	channel/test_channel_commands.py channel/test_channel_publish.py channel/test_channel_stock.py channel/test_handoff.py \
+	history/test_history_append.py history/test_history_range.py history/test_history_store.py index/test_index.py \
+	queue/test_queue_overflow.py routing/test_topic_publish.py routing/test_topic_retained.py routing/test_shares.py \
+	server/test_access_topics.py session/test_session_errors.py session/test_session_lifetime.py \
+	session/test_session_queue.py session/test_session_subscriptions.py session/test_wills.py)
+.PHONY: test-quick
+test-quick: core module ## core, support and the most telling tests of the module, on Valkey 9.1: two minutes on two cores
+	HOLDMQ_TEST_SERVERS=valkey-9.1 $(BIN)/pytest -n $(WORKERS) --dist worksteal $(QUICK_TESTS) $(ARGS)
+
 .PHONY: test-elsewhere test-as-user
 test-elsewhere: ## the demo and a test with PostgreSQL, in a copy whose path has a space, below a folder that others may not enter
 	bash tools/elsewhere.sh demo test-pipeline PIPELINE_TESTS=tests/pipeline/test_postgres.py

@@ -70,7 +70,7 @@ class Target:
         known = ("host", "port", "path", "username", "password", "db")
         unknown = sorted(set(options) - set(known))
         if unknown:
-            raise ValueError(f"server URL: unknown option {', '.join(unknown)}; expected address, user, database")
+            raise ValueError(f"server URL: unknown option {', '.join(unknown)}; only an address, user and database")
         unix = connection_class is UnixDomainSocketConnection
         return cls(
             host=options.get("host") or "127.0.0.1",
@@ -91,10 +91,10 @@ class Target:
         for host in hosts.split(","):
             name, _, port = host.rpartition(":")
             if not name or not port.isdigit():
-                raise ValueError(f"server URL: {host!r} is not the address of a Sentinel; expected host:port")
+                raise ValueError(f"server URL: {host!r} stands where host:port of a Sentinel is expected")
             sentinels.append((name.strip("[]"), int(port)))
         if not service or not (database or "0").isdigit():
-            raise ValueError(f"server URL: {path!r} is not the name of a service; expected service[/database]")
+            raise ValueError(f"server URL: {path!r} stands where service[/database] is expected")
         server = parse_url(f"redis://{credentials}@127.0.0.1") if credentials else {}
         return cls(
             host="",

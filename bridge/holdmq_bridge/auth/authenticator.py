@@ -211,7 +211,7 @@ class Authenticator:
     ) -> Verdict:
         name = username if certificate is None else certificate
         if name is not None and not _can_be_looked_up(name):
-            raise _RefusedError(Reason.BAD_CREDENTIALS, f"username longer than {MAX_NAME_BYTES} bytes, or not UTF-8")
+            raise _RefusedError(Reason.BAD_CREDENTIALS, f"a username of more than {MAX_NAME_BYTES} bytes, or no UTF-8")
         policy, found = await self._look(name)
         if certificate is not None:
             identity = Identity(Kind.CERTIFICATE, certificate)

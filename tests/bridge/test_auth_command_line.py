@@ -187,7 +187,7 @@ def test_everybody_anonymous_and_users_have_rules_too(auth: Auth) -> None:
         (("user", "add", "a", "--no-password", "--role", "everybody"), "everybody"),
         (("user", "add", "a"), "password of 0 bytes"),
         (("check", "c", "-", "publish", "a/+"), "wildcard"),
-        (("import", "-"), "not JSON"),
+        (("import", "-"), "no JSON"),
         (("nonsense",), "nonsense"),
     ],
 )

@@ -394,7 +394,7 @@ def document(**changes: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("nonsense", "not JSON"),
+        ("nonsense", "no JSON"),
         ("[]", "holdmq-auth"),
         ('{"format": "holdmq-auth", "version": 2}', "1"),
         (document(rolls={}), "'rolls'"),

@@ -115,7 +115,7 @@ def parse(text: str | bytes) -> Document:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ArgumentError(f"document: not JSON ({error})") from error
+        raise ArgumentError(f"document: no JSON ({error})") from error
     if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, FORMAT_VERSION):
         raise ArgumentError(f'document: expected "format": "{FORMAT}", "version": {FORMAT_VERSION}')
     _only(found, ("format", "version", "roles", "blocked", "users"), "document")
@@ -128,7 +128,7 @@ def parse(text: str | bytes) -> Document:
     for number, one in enumerate(_typed(found.get("users", []), list, "users"), 1):
         user = _user(_typed(one, dict, f"user number {number}"), f"user number {number}")
         if user.name in users:
-            raise ArgumentError(f"users: {user.name!r} is listed twice")
+            raise ArgumentError(f"users: {user.name!r} stands there twice")
         users[user.name] = user
     return Document(roles, _blocked(_typed(found.get("blocked", {}), dict, "blocked")), users)
 
@@ -158,7 +158,7 @@ def _plan_common(read: Any, edit: Plan, document: Document, replace_all: bool) -
     there = {*wanted} if replace_all else {*wanted, *texts}
     missing = {role for user in document.users.values() for role in user.roles} - there
     if missing:
-        raise StoreError(f"document: users have the role {min(missing)!r}, which does not exist")
+        raise StoreError(f"document: users have the role {min(missing)!r}, which is not there")
     merged = {**texts, **wanted}
     check_roles(len(merged), sum(len(text.encode()) for text in merged.values()))
     for name, text in wanted.items():

@@ -21,7 +21,9 @@ T0 = 1_760_000_000_000
 
 def connect(client_id: bytes = b"c", *, level: int = 4) -> bytes:
     """CONNECT with a clean session, without keep alive."""
-    return (packets5 if level == 5 else packets).connect(client_id, keep_alive=0)
+    if level == 5:
+        return packets5.connect(client_id, keep_alive=0)
+    return packets.connect(client_id, keep_alive=0, level=level)
 
 
 def publish(

@@ -25,8 +25,8 @@ from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
 from holdmq.cli import main as holdmq_command
+from holdmq_bridge.process.settings import MOST_PACKET_BYTES, Settings
 from holdmq_bridge.run import command as serve_command
-from holdmq_bridge.settings import MOST_PACKET_BYTES, Settings
 from holdmq_bridge.uplink.settings import ConnectionSettings, ProcessSettings
 
 REPOSITORY = Path(__file__).parents[1]

@@ -15,8 +15,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from holdmq_bridge.auth import AuthSettings
+from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.serve import main
-from holdmq_bridge.settings import Settings
 from holdmq_bridge.workers import run_workers
 
 
@@ -93,7 +93,7 @@ class _Group(click.Group):
         return found
 
 
-_SUBCOMMANDS = {"auth": "holdmq_bridge.auth.cli", "link": "holdmq_bridge.uplink.cli"}
+_SUBCOMMANDS = {"auth": "holdmq_bridge.admin.auth", "link": "holdmq_bridge.uplink.cli"}
 
 command = _Group(
     "holdmq_bridge",

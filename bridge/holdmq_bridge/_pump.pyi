@@ -1,5 +1,5 @@
 # holdmq_bridge._pump is compiled by bridge/native/pump_build.py: what pump.h declares between its cffi marks. Only
-# holdmq_bridge.pump and its tests import it.
+# holdmq_bridge.sockets and its tests import it.
 from collections.abc import Callable
 from typing import Any
 

@@ -9,13 +9,13 @@ from multiprocessing.connection import wait
 
 import uvloop
 
-from holdmq_bridge.bridge import Bridge
-from holdmq_bridge.listeners import Listeners
-from holdmq_bridge.logs import Log, configure
-from holdmq_bridge.report import Reporter
-from holdmq_bridge.settings import Settings
-from holdmq_bridge.sys_topics import SysTopics
-from holdmq_bridge.web import Web
+from holdmq_bridge.base.logs import Log, configure
+from holdmq_bridge.broker.bridge import Bridge
+from holdmq_bridge.monitoring.report import Reporter
+from holdmq_bridge.monitoring.sys_topics import SysTopics
+from holdmq_bridge.monitoring.web import Web
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.sockets.listeners import Listeners
 
 log = Log("serve")
 
@@ -34,7 +34,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
     """
     stopped = asyncio.Event()
     bridge = Bridge(settings)
-    listeners = Listeners(bridge)
+    listeners = Listeners(bridge.process, bridge.pump, bridge.new_client)
     web = Web(bridge)
     sys_topics = SysTopics(bridge, settings.sys_interval_s) if settings.sys_interval_s else None
     reporter = Reporter(bridge, settings.report_interval_s) if settings.report_interval_s else None

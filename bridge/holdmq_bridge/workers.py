@@ -21,12 +21,12 @@ from contextlib import ExitStack
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
-from holdmq_bridge.backoff import Backoff
-from holdmq_bridge.listeners import bound_socket, wanted
-from holdmq_bridge.logs import Log, configure
+from holdmq_bridge.base.backoff import Backoff
+from holdmq_bridge.base.logs import Log, configure
+from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.serve import main
-from holdmq_bridge.settings import Settings
-from holdmq_bridge.tls import tls_context
+from holdmq_bridge.sockets.listeners import bound_socket, wanted
+from holdmq_bridge.sockets.tls import tls_context
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess

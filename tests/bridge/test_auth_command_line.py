@@ -17,7 +17,7 @@ from argon2 import PasswordHasher
 from click.testing import CliRunner, Result
 
 from holdmq_bridge.__main__ import command
-from holdmq_bridge.auth.cli import auth as auth_group
+from holdmq_bridge.admin.auth import auth as auth_group
 from holdmq_bridge.auth.records import user_key
 from tests.support import Server, eventually
 from tests.support.pages import blocks

@@ -32,7 +32,7 @@ from holdmq_bridge.auth.records import (
 )
 from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import Store, StoreError, Target
-from holdmq_bridge.quota import Quota
+from holdmq_bridge.base.quota import Quota
 from tests.support import Cluster, Server
 
 HASH = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$m0pPCcM7V5CbsRePBiJTRDoHMGi4KfOr86ADSVYcPos"

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdmq_bridge.__main__ import command
-from holdmq_bridge.settings import Settings
+from holdmq_bridge.process.settings import Settings
 from tests.bridge.conftest import Connect
 from tests.support import BridgeProcess, Server, eventually
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdmq_bridge.settings import MOST_PACKET_BYTES, Settings
+from holdmq_bridge.process.settings import MOST_PACKET_BYTES, Settings
 from tests.bridge import packets
 from tests.bridge.conftest import Connect
 from tests.bridge.talk import Talk

@@ -11,7 +11,7 @@ from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import User
 from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import Store, Target
-from holdmq_bridge.gate import Rate, Rates
+from holdmq_bridge.broker.gate import Rate, Rates
 from tests.bridge import packets
 from tests.bridge import packets5 as p
 from tests.bridge.conftest import Connect

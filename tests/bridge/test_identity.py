@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from holdmq_bridge.access import Verdict
 from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import User
 from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import Store, Target
+from holdmq_bridge.session.access import Verdict
 from tests.bridge import packets
 from tests.bridge import packets5 as p
 from tests.bridge.talk import Talk, Talk5

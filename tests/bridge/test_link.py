@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdmq_bridge.link import Link
-from holdmq_bridge.settings import Settings
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.server.link import Link
 
 HELLO = b"%1\r\n$5\r\nproto\r\n:3\r\n"
 PRIMARY = b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
@@ -50,7 +50,7 @@ class Listener:
     def on_primary_moved(self) -> None:
         self._note("moved")
 
-    def ask(self) -> bool:
+    def ping(self) -> bool:
         assert self.link is not None
         self.link.write(PING)
         return True
@@ -184,7 +184,7 @@ def test_a_server_that_closes_the_connection_soon_is_asked_less_and_less_often()
 
 
 def test_after_a_connection_that_lasted_the_next_one_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdmq_bridge.link.STABLE_S", 0.0)
+    monkeypatch.setattr("holdmq_bridge.server.link.STABLE_S", 0.0)
 
     async def scene(_link: Link, listener: Listener, script: Script) -> None:
         assert max(await lose_some(listener, script, 3)) < TIMEOUT_S

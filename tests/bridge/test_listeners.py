@@ -26,10 +26,10 @@ from wsproto.events import (
     TextMessage,
 )
 
-from holdmq_bridge.bridge import Bridge
-from holdmq_bridge.listeners import Listeners
-from holdmq_bridge.proxy import Header, parse
-from holdmq_bridge.settings import Settings
+from holdmq_bridge.broker.bridge import Bridge
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.sockets.listeners import Listeners
+from holdmq_bridge.sockets.proxy import Header, parse
 from tests.bridge import packets
 from tests.bridge.certificates import Certificates, dial_tls, secured
 from tests.bridge.conftest import Connect
@@ -475,7 +475,7 @@ def test_workers_that_begin_while_their_parent_is_killed_never_listen(server: Se
 def test_an_address_on_which_somebody_listens_first_is_named(port: Port, name: str) -> None:
     async def scene() -> None:
         bridge = Bridge(Settings.model_validate({"port": 0, name: port.number}))
-        listeners = Listeners(bridge)
+        listeners = Listeners(bridge.process, bridge.pump, bridge.new_client)
         await listeners.open(reuse_port=False)
         with socket.socket() as other:  # as long as nobody listens both may be bound
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

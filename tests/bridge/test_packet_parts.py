@@ -6,12 +6,12 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from holdmq_bridge.access import Verdict
-from holdmq_bridge.actions import Actions, Authenticate, Continue, Later, Opened, Phase, Send, Tell
-from holdmq_bridge.command import Command
-from holdmq_bridge.session import Session
-from holdmq_bridge.settings import Settings
-from holdmq_bridge.subscriptions import MOST_AT_ONCE
+from holdmq_bridge.base.command import Command
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.session.access import Verdict
+from holdmq_bridge.session.actions import Actions, Authenticate, Continue, Later, Opened, Phase, Send, Tell
+from holdmq_bridge.session.session import Session
+from holdmq_bridge.session.subscriptions import MOST_AT_ONCE
 from tests.bridge import packets
 from tests.bridge import packets5 as p
 from tests.bridge.talk import Talk, Talk5

@@ -135,7 +135,7 @@ def without_name(body: str) -> dict[str, object]:
 
 
 def test_the_page_has_every_reason_of_readyz() -> None:
-    tree = ast.parse((REPOSITORY / "bridge" / "holdmq_bridge" / "readiness.py").read_text(encoding="utf-8"))
+    tree = ast.parse((REPOSITORY / "bridge" / "holdmq_bridge" / "server" / "readiness.py").read_text(encoding="utf-8"))
     there = {text for node in ast.walk(tree) for text in reasons_of(node)}
     part = PAGE[PAGE.index("| reason | meaning |") : PAGE.index("`holdmq health` checks")]
     of_page = re.findall(r"^\| `(.+?)` \|", part, re.MULTILINE)

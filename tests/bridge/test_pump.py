@@ -6,23 +6,22 @@ import os
 import select
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 
 from holdmq.core._binding import lib as core_lib
 from holdmq.core.engine import Engine, OpenSession
-from holdmq_bridge import pump as pump_module
 from holdmq_bridge._pump import ffi, lib
-from holdmq_bridge.bridge import Bridge
-from holdmq_bridge.pump import Pump, Pumped
-from holdmq_bridge.settings import Settings
+from holdmq_bridge.broker.bridge import Bridge
+from holdmq_bridge.process.process import Process
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.sockets import pump as pump_module
+from holdmq_bridge.sockets.pump import Pump
+from holdmq_bridge.sockets.stream import Pumped, Receiver
 from tests.bridge import packets
 from tests.bridge.talk import reset
 from tests.core.engine.engine_talk import push, queued, record
-
-if TYPE_CHECKING:
-    from holdmq_bridge.client import Client
 
 HIGH_WATER = 10_000
 HARD_LIMIT = 40_000
@@ -520,14 +519,14 @@ def test_a_descriptor_that_cannot_be_watched_is_not_taken(harness: Harness, size
 class Guest:
     """What the pump knows of a client."""
 
-    def __init__(self, owner: "Owner") -> None:
-        self.conn = owner.engine.attach()
+    def __init__(self, engine: Engine) -> None:
+        self.conn = engine.attach()
         self.heard = asyncio.Event()
 
     def begin(self, stream: Pumped, peer: str) -> None:
         """It has a socket."""
 
-    def trickled(self) -> None:
+    def received_part(self) -> None:
         """Bytes came that make no packet whole."""
         self.heard.set()
 
@@ -538,23 +537,18 @@ class Guest:
 class Owner:
     """What the pump knows of the bridge, with one client; its server owes as many replies as the test says."""
 
-    settings = Settings(read_ahead=2)
     congested = False
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.engine = Engine()
+        process = Process(Settings(read_ahead=2), self.flush)
+        self.engine = process.engine
         self.engine.server_restored(0)
         self.engine.server_output()
-        self.guest = Guest(self)
-        self.pump = Pump(cast("Bridge", self))
+        self.guest = Guest(self.engine)
+        self.pump = Pump(process, self)
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self.pump.listen(self._listening, 1, lambda: cast("Client", self.guest))
+        self.pump.listen(self._listening, 1, lambda: cast("Receiver", self.guest))
         self.peer = socket.create_connection(self._listening.getsockname(), 10)
-
-    def now_ms(self) -> int:
-        """The engine's clock."""
-        return 0
 
     def flush(self) -> None:
         """Nothing goes to a server."""
@@ -630,9 +624,9 @@ async def test_when_the_server_has_gone_sockets_are_read_at_once(owner: Owner, m
 
 async def test_when_a_bridge_has_ended_nothing_touches_its_pump_any_more() -> None:
     bridge = Bridge(Settings())
-    bridge.wake()
+    bridge.process.wake()
     await bridge.stop()
-    bridge.wake()
+    bridge.process.wake()
     bridge.on_down()  # the link's last word
     assert bridge.counted()["bytes_sent"] == 0  # for who asks for the metrics in the last moment
     await asyncio.sleep(0.01)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdmq_bridge.replay_start import StartError, parse_start, split_filter, start_of_properties
+from holdmq_bridge.session.replay_start import StartError, parse_start, split_filter, start_of_properties
 
 NOW_MS = 1_000_000_000_000
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from holdmq import HoldMQ
 from holdmq.cli import main
-from holdmq_bridge.report import PREFIX, ROWS
+from holdmq_bridge.monitoring.report import PREFIX, ROWS
 from tests.bridge.talk import Talk, Talk5
 from tests.support import BridgeProcess, Server, embedded_kinds, eventually
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 import redis
 
-from holdmq_bridge.settings import Settings
+from holdmq_bridge.process.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 # Numbers that bound nothing of what a client may do, each with what it is instead.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdmq_bridge.listeners import Listeners
+from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.serve import OTHER_FILES, serve
-from holdmq_bridge.settings import Settings
+from holdmq_bridge.sockets.listeners import Listeners
 from tests.bridge import packets
 from tests.bridge.conftest import Connect
 from tests.bridge.talk import Talk

@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 from hiredis import ReplyError
 
-from holdmq_bridge.access import Verdict
-from holdmq_bridge.actions import (
+from holdmq_bridge.base.command import Command
+from holdmq_bridge.base.reasons import TEMPORARY, Ending, Reason
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.session.access import Verdict
+from holdmq_bridge.session.actions import (
     Action,
     Actions,
     Authenticate,
@@ -20,11 +23,8 @@ from holdmq_bridge.actions import (
     Send,
     Tell,
 )
-from holdmq_bridge.command import Command
-from holdmq_bridge.reasons import TEMPORARY, Ending, Reason
-from holdmq_bridge.session import Session
-from holdmq_bridge.settings import Settings
-from holdmq_bridge.subscriptions import MOST_AT_ONCE
+from holdmq_bridge.session.session import Session
+from holdmq_bridge.session.subscriptions import MOST_AT_ONCE
 from tests.bridge import packets
 from tests.bridge.packets import Will
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdmq_bridge.access import Verdict
-from holdmq_bridge.actions import Continue, End, Opened, Send
-from holdmq_bridge.reasons import Ending, Reason
-from holdmq_bridge.session import Session
+from holdmq_bridge.base.reasons import Ending, Reason
+from holdmq_bridge.session.access import Verdict
+from holdmq_bridge.session.actions import Continue, End, Opened, Send
+from holdmq_bridge.session.session import Session
 from tests.bridge import packets5 as p
 from tests.bridge.packets import Will
 from tests.bridge.packets5 import Received

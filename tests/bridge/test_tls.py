@@ -12,8 +12,8 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from holdmq_bridge.settings import Settings
-from holdmq_bridge.tls import tls_context
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.sockets.tls import tls_context
 from tests.bridge import packets
 from tests.bridge.certificates import Certificates, crl, dial_tls, secured
 from tests.support import BridgeProcess, Server, eventually

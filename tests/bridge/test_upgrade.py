@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from holdmq.core.websocket import MAX_HEAD_BYTES
-from holdmq_bridge.settings import Settings
-from holdmq_bridge.upgrade import Upgrades
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.sockets.upgrade import Upgrades
 
 SAME_HOST = "same-host"
 

@@ -9,7 +9,7 @@ import redis
 from holdmq_bridge.auth.passwords import hash_password
 from holdmq_bridge.auth.records import User
 from holdmq_bridge.auth.store import Store
-from holdmq_bridge.quota import NO_QUOTA, Quota
+from holdmq_bridge.base.quota import NO_QUOTA, Quota
 from tests.bridge import packets, packets5
 from tests.bridge.talk import Talk, Talk5
 from tests.bridge.test_watching import scrape

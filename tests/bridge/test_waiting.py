@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdmq_bridge.waiting import Line
+from holdmq_bridge.broker.waiting import Line
 from tests.bridge import packets
 from tests.bridge import packets5 as p
 from tests.bridge.packets import Will

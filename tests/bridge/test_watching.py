@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdmq_bridge.metrics import parse_info
+from holdmq_bridge.monitoring.metrics import parse_info
 from tests.bridge import packets
 from tests.bridge.conftest import Connect
 from tests.bridge.packets import Will

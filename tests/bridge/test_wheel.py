@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 
-from holdmq_bridge.wheel import LOOKS_AT_ONCE, TICK_S, Wheel
+from holdmq_bridge.process.wheel import LOOKS_AT_ONCE, TICK_S, Wheel
 
 
 class Watched:

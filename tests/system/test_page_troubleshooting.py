@@ -9,8 +9,8 @@ import pytest
 from hiredis import ReplyError
 
 from holdmq.core.engine import Engine
-from holdmq_bridge.command import is_passing
-from holdmq_bridge.reasons import Reason, return_code
+from holdmq_bridge.base.command import is_passing
+from holdmq_bridge.base.reasons import Reason, return_code
 from tests.support.pages import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")

@@ -8,7 +8,10 @@ For the bridge:
     CompiledRules         what one client may do
     certificate_identity  the name in a client certificate
 
-`cli` is the command line, `store` and `transfer` are what it does; `records` says how everything lies in the server.
+`records` says how everything is stored in the server.  The command line (`holdmq_bridge.admin`) works with `store` and
+`transfer`.
+
+Uses `base` alone.
 """
 
 from holdmq_bridge.auth.authenticator import Authenticator

@@ -29,7 +29,7 @@ from holdmq_bridge.auth.settings import AuthSettings
 from holdmq_bridge.auth.throttle import AddressBudget, Known, Source, Throttle, source_of
 from holdmq_bridge.auth.verdict import ANONYMOUS, Change, Identity, Kind, Reason, Verdict
 from holdmq_bridge.auth.watcher import Watcher, log
-from holdmq_bridge.quota import NO_QUOTA
+from holdmq_bridge.base.quota import NO_QUOTA
 
 _SERVER_TIMEOUT_S = 5.0
 _MAX_LOOKS = 10

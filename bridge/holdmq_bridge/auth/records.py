@@ -25,7 +25,7 @@ from typing import Final, TypeVar
 from holdmq.core import glob_matches
 from holdmq.errors import ArgumentError
 from holdmq_bridge.auth.rules import Rule, RuleList
-from holdmq_bridge.quota import NO_QUOTA, Quota
+from holdmq_bridge.base.quota import NO_QUOTA, Quota
 
 T = TypeVar("T")
 

@@ -36,7 +36,7 @@ from holdmq_bridge.auth.records import (
 )
 from holdmq_bridge.auth.rules import Rule
 from holdmq_bridge.auth.store import PAGE, Plan, Store, StoreError, check_roles
-from holdmq_bridge.quota import Quota
+from holdmq_bridge.base.quota import Quota
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import enum
 from dataclasses import dataclass, field
 
 from holdmq_bridge.auth.rules import CompiledRules
-from holdmq_bridge.quota import NO_QUOTA, Quota
+from holdmq_bridge.base.quota import NO_QUOTA, Quota
 
 NO_RULES = CompiledRules((), default=False)
 _ADMINISTRATIVE_ACTION = 0x98

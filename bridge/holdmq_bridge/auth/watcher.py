@@ -33,8 +33,8 @@ from holdmq_bridge.auth.records import (
     read_version,
 )
 from holdmq_bridge.auth.verdict import Change
-from holdmq_bridge.backoff import Backoff
-from holdmq_bridge.logs import Log
+from holdmq_bridge.base.backoff import Backoff
+from holdmq_bridge.base.logs import Log
 
 T = TypeVar("T")
 

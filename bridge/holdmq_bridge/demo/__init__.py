@@ -1,1 +1,4 @@
-"""`make demo`: the tour of HoldMQ on real weather observations, each step checked."""
+"""`make demo`: the tour of HoldMQ on real weather observations, each step checked.
+
+Uses no other folder of the bridge: it runs the programs.
+"""

@@ -14,4 +14,6 @@
 
 The process holds nothing that cannot be lost: what waits, what is in flight and what was received is in the link's
 session `link:<name>` at the server.  So there is one way to begin, after a stop, a crash or a lost connection alike.
+
+Uses `base`, `process` and `sockets` (for TLS).  It is a client of the server like any other: no bridge has to run.
 """

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from holdmq import AsyncReply, commands, errors
 from holdmq.core import mqtt
-from holdmq_bridge.command import is_passing
-from holdmq_bridge.logs import Log
+from holdmq_bridge.base.command import is_passing
+from holdmq_bridge.base.logs import Log
 from holdmq_bridge.uplink.counters import Counters
 from holdmq_bridge.uplink.local import Local
 from holdmq_bridge.uplink.path import Path

@@ -30,9 +30,9 @@ from typing import Any, TypeVar
 from redis.exceptions import RedisError
 
 from holdmq.core import Delivery, mqtt
-from holdmq_bridge.backoff import Backoff
-from holdmq_bridge.logs import Log
-from holdmq_bridge.target import Target
+from holdmq_bridge.base.backoff import Backoff
+from holdmq_bridge.base.logs import Log
+from holdmq_bridge.base.target import Target
 from holdmq_bridge.uplink.counters import Counters
 from holdmq_bridge.uplink.inward import Inward
 from holdmq_bridge.uplink.local import Local, TakenOverError, end_tasks

@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 
 from holdmq import AsyncHoldMQ, AsyncReply, AsyncSubscription, Publisher, SubscriptionOptions, Will, commands, core
 from holdmq.core import Delivery, DeliveryKind, Suffix
-from holdmq_bridge.target import Target
+from holdmq_bridge.base.target import Target
 from holdmq_bridge.uplink.settings import ConnectionSettings
 
 if TYPE_CHECKING:

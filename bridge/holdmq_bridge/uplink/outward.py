@@ -27,7 +27,7 @@ from dataclasses import replace
 from holdmq import Entry, EntryState, Message, Page, commands
 from holdmq.core import Delivery, DeliveryKind, mqtt
 from holdmq.errors import ArgumentError
-from holdmq_bridge.logs import Log
+from holdmq_bridge.base.logs import Log
 from holdmq_bridge.uplink.counters import Counters
 from holdmq_bridge.uplink.local import Local
 from holdmq_bridge.uplink.path import Path

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, start_http_server
 
-from holdmq_bridge.logs import Log, configure
-from holdmq_bridge.target import Target
+from holdmq_bridge.base.logs import Log, configure
+from holdmq_bridge.base.target import Target
 from holdmq_bridge.uplink.counters import Collector
 from holdmq_bridge.uplink.link import Link
 from holdmq_bridge.uplink.local import TakenOverError

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, SecretStr, fie
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from holdmq import core
-from holdmq_bridge.settings import MOST_PACKET_BYTES
-from holdmq_bridge.target import Target
+from holdmq_bridge.base.target import Target
+from holdmq_bridge.process.settings import MOST_PACKET_BYTES
 from holdmq_bridge.uplink.rules import Direction, Rule, Rules
 
 MAX_CONFIG_BYTES = 1_048_576

@@ -22,8 +22,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from holdmq.core import mqtt
-from holdmq_bridge.logs import Log
-from holdmq_bridge.tls import load_authorities, load_certificate
+from holdmq_bridge.base.logs import Log
+from holdmq_bridge.sockets.tls import load_authorities, load_certificate
 from holdmq_bridge.uplink.client import Client
 from holdmq_bridge.uplink.settings import MAX_MQTT_PACKET_BYTES, ConnectionSettings
 

@@ -1,7 +1,7 @@
 """The MQTT bridges of a server and their clients, as the bridges report them.
 
-Bridges write a report every few seconds (holdmq_bridge/report.py has the keys) and answer questions that are pushed to
-their list. A bridge that does not answer within `PATIENCE_S` is an error.
+Bridges write a report every few seconds (its keys: holdmq_bridge/monitoring/report.py) and answer questions that are
+pushed to their list. A bridge that does not answer within `PATIENCE_S` is an error.
 """
 
 import json

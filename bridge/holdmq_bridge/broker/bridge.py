@@ -1,0 +1,446 @@
+"""One bridge process: its clients, and the engine between them and the link to the server.
+
+    sockets ── Client/Session ──┐                            ┌── Link ── server
+    sockets ── Client/Session ──┼── Bridge ── core.Engine ───┤
+    sockets ── Client/Session ──┘                            └── inbox channels
+
+Invariants
+ 1. While a client of this process needs an inbox, the link is subscribed to it.  What arrives there goes to the
+    connection that opened the session last (the engine knows which).
+ 2. A client stays in `clients` until its socket is closed and the server knows everything it has to know.
+ 3. Per iteration of the event loop, and per turn of the pump, there is one write to the server and one to each client
+    that has something to get.
+
+Not O(1): the loss and the return of the server, and the shutdown, visit every client.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import secrets
+import time
+from collections.abc import Callable
+from functools import partial
+
+from holdmq.core.engine import Event, EventKind, OutOfStepError
+from holdmq_bridge.base.command import Command, Kind, Reply
+from holdmq_bridge.base.logs import Log
+from holdmq_bridge.base.reasons import Ending
+from holdmq_bridge.broker.client import Client
+from holdmq_bridge.broker.gate import Gate
+from holdmq_bridge.broker.replays import Replays
+from holdmq_bridge.broker.unserved import Unserved
+from holdmq_bridge.process.process import Process
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.server.calls import Calls
+from holdmq_bridge.server.channels import Channels
+from holdmq_bridge.server.lease import Lease
+from holdmq_bridge.server.link import Link
+from holdmq_bridge.server.readiness import Readiness
+from holdmq_bridge.session.actions import Authenticate
+from holdmq_bridge.session.session import Session
+from holdmq_bridge.sockets.pump import Pump
+
+log = Log("bridge")
+
+_FULL_LOGGED_EVERY_S = 10.0
+_RESTORED_AT_ONCE = 64  # clients, between two looks of the loop at its sockets
+_WAIT_S = 0.02  # between two looks of the engine at what waits for time to pass
+
+# What ended a client whose command was refused for good.
+_ENDINGS = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE, "INVALIDTOPIC": Ending.PROTOCOL}
+
+# How WAIT is refused where there is no primary any more.
+_NO_PRIMARY = ("UNBLOCKED", "ERR WAIT cannot be used with replica")
+
+
+class Bridge:
+    """Create it inside a running event loop, then `start`, and in the end `stop`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.process = Process(settings, self.flush)
+        self.pump = Pump(self.process, self)
+        self.server_buffer = self.process.engine.server_buffer
+        self.link = Link(settings, self, self.process.name)
+        self.calls = Calls(self.process, self.link)
+        self._lease = Lease(self.process, self.link, self.calls)
+        self.readiness = Readiness(self.process, self.link, self._lease)
+        self.clients: set[Client] = set()
+        self._gate = Gate(self.process, self.link, self.clients)
+        self._replays = Replays(self.process, self.link, self.calls)
+        self._unserved = Unserved(self.process, self.link, self.clients)
+        self._inboxes = Channels(self.process.engine, self.link)
+        self._by_conn: dict[int, Client] = {}
+        self._attempts = itertools.count(1)
+        self._resting: set[Client] = set()
+        self._unrestored: set[Client] = set()  # the server is back, and has not got their pending commands yet
+        self._restoring: asyncio.Handle | None = None  # the next part of them
+        self._wait_timer: asyncio.TimerHandle | None = None
+        self._link_task: asyncio.Task[None] | None = None
+        self._pump_is_closed = False
+        self._full_logged_at = -_FULL_LOGGED_EVERY_S
+        self._progress = asyncio.Event()  # a reply arrived, or a client ended: the shutdown looks again
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begins to connect to the server."""
+        await self._gate.start()
+        self.process.wheel.start(self.process.loop)
+        self._link_task = self.process.loop.create_task(self.link.run())
+        self._lease.start()
+
+    async def run(self) -> None:
+        """Returns only by an error: that of the link's task, which otherwise never ends."""
+        assert self._link_task is not None
+        await asyncio.shield(self._link_task)
+
+    async def stop(self) -> None:
+        """Finishes what is under way, closes connections and sessions; also if the start failed.  Bounded in time."""
+        process = self.process
+        log.info("shutting down", clients=len(self.clients))
+        deadline = process.loop.time() + process.settings.shutdown_timeout_s
+        process.is_draining = True
+        self._unserved.stop()
+        for client in tuple(self.clients):
+            client.update_reading()
+        process.wake()
+        await self._until(lambda: not process.engine.outstanding, deadline)
+        for client in tuple(self.clients):
+            client.end(Ending.SHUTDOWN)
+        await self._until(lambda: not self.clients, deadline)
+        await self._end_lease(deadline)
+        self._lease.stop()
+        if self._wait_timer is not None:
+            self._wait_timer.cancel()
+        process.wheel.stop()
+        await self._gate.stop()
+        self.link.close()
+        if self._link_task is not None:
+            self._link_task.cancel()
+            await asyncio.wait([self._link_task])
+        log.info("stopped", clients_left=len(self.clients), **self.counted())
+        self._pump_is_closed = True
+        self.pump.close()
+
+    async def _end_lease(self, deadline: float) -> None:
+        replies: list[Reply] = []
+        if self.link.up:
+            self._lease.end(replies.append)
+            await self._until(lambda: bool(replies), deadline)
+
+    async def _until(self, condition: Callable[[], bool], deadline: float) -> None:
+        """Waits for a condition that replies of the server bring about.  Gives up when there is no server."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                while not condition() and self.link.up:
+                    self._progress.clear()
+                    await self._progress.wait()
+
+    # ---- facts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def congested(self) -> bool:
+        """Whether no client is to be read now."""
+        return self.process.is_draining or self.link.paused or self.process.engine.congested
+
+    def own_counters(self) -> dict[str, int]:
+        """What the engine does not count."""
+        own = self.process.counters.as_dict()
+        own["bytes_sent"] += self.pump.sent
+        own["server_connections"], own["server_losses"] = self.link.connections, self.link.losses
+        return own
+
+    def client_of(self, conn: int) -> Client | None:
+        """Whose a connection of the engine is; None: it is over."""
+        return self._by_conn.get(conn)
+
+    def counted(self) -> dict[str, int]:
+        """All counters, the engine's and the process's own; those by QoS summed up."""
+        counters = self.own_counters()
+        for name, value in self.process.engine.counters().items():
+            counters[name] = sum(value) if isinstance(value, tuple) else value
+        return counters
+
+    def levels(self) -> dict[str, float]:
+        """How much there is now, by the names of the metrics."""
+        return {
+            **self.process.engine.levels(),
+            "server_up": self.link.up,
+            "ready": self.readiness.is_ready,
+            "seconds_since_acknowledgement": self._since_acknowledgement(),
+            "clients": len(self.clients),
+            "connects_waiting": self._gate.waiting,
+            "inboxes": len(self._inboxes),
+            "clients_resting": len(self._resting),
+            "congested": self.congested,
+            "replaying": len(self._replays),
+            "commands_outstanding": self.process.engine.outstanding,
+            "start_time_seconds": self.process.started_at,
+        }
+
+    def _since_acknowledgement(self) -> float:
+        """In seconds; since the start if none was."""
+        last_ms = self.process.engine.counters()["acknowledged_ms"]
+        assert isinstance(last_ms, int)
+        return max(0.0, time.time() - (last_ms / 1000 or self.process.started_at))
+
+    # ---- clients ---------------------------------------------------------------------------------------------------
+
+    def new_session(self) -> Session:
+        """The protocol object for a socket just accepted."""
+        attempt = f"{self.process.name}:{next(self._attempts)}"
+        assigned_id = lambda: b"auto-" + secrets.token_hex(10).encode()  # noqa: E731
+        return Session(self.process.settings, self.process.name, attempt, assigned_id, self.process.now_ms)
+
+    def admit(self, client: Client) -> bool:
+        """Is there room for one more connection?"""
+        if len(self.clients) >= self.process.settings.max_connections or self.process.is_draining:
+            self.process.counters.connections_refused += 1
+            self._log_full()
+            return False
+        self.process.counters.connections_accepted += 1
+        self.clients.add(client)
+        client.conn = self.process.engine.attach()
+        self._by_conn[client.conn] = client
+        return True
+
+    def _log_full(self) -> None:
+        """Now and then: whoever is refused comes again at once."""
+        if not self.process.is_draining and self.process.loop.time() >= self._full_logged_at + _FULL_LOGGED_EVERY_S:
+            self._full_logged_at = self.process.loop.time()
+            limit, refused = self.process.settings.max_connections, self.process.counters.connections_refused
+            log.warning("connections are refused: max_connections is reached", max_connections=limit, refused=refused)
+
+    def new_client(self, peer: str = "") -> Client:
+        """The receiver of a connection; `peer`: the client's address, if a proxy named it."""
+        return Client(self.process, self, peer)
+
+    def authenticate(self, client: Client, connect: Authenticate) -> None:
+        """Finds out whether the client may connect, and calls its `authenticated`."""
+        self._gate.admit(client, connect)
+
+    def session_opened(self, client: Client, *, resumed: bool, former: int) -> None:
+        """The client has its session.  Whoever had the session in this process has lost it."""
+        self._gate.left(client)
+        self.process.counters.sessions_opened += 1
+        self.process.counters.sessions_resumed += resumed
+        if former and former in self._by_conn:
+            self.process.counters.sessions_taken_over += 1
+            self._by_conn[former].end(Ending.TAKEN_OVER)
+
+    def detach(self, client: Client) -> None:
+        """The connection has ended: the engine forgets it, and its inbox is left."""
+        self._gate.left(client)
+        self._replays.forget(client)
+        self.process.engine.close(client.conn)
+        del self._by_conn[client.conn]
+        client.detached()
+        if client.has_inbox:
+            self._inboxes.leave(client.session.inbox)
+
+    def read_history(self, client: Client) -> None:
+        """Reads history for the session: it has, or may have, subscriptions that need it."""
+        self._replays.begin(client)
+
+    def forget(self, client: Client) -> None:
+        """Nothing is left to do for it."""
+        self.clients.discard(client)
+        self._resting.discard(client)
+        self._unrestored.discard(client)
+        self._progress.set()
+
+    def add_resting(self, client: Client) -> None:
+        """It is not read now; tell it when the reason may be over."""
+        self._resting.add(client)
+
+    def _rouse(self) -> None:
+        """Looks again at all clients that rest."""
+        if self._resting and not self.congested:
+            resting, self._resting = self._resting, set()
+            for client in resting:
+                client.update_reading()
+
+    # ---- to the server ---------------------------------------------------------------------------------------------
+
+    def send_command(self, client: Client, command: Command) -> None:
+        """Sends a command of a client's session.
+
+        The session keeps the command until it is answered.  So nothing is sent while the server is away, or before the
+        client's turn after its return.
+        """
+        if not client.has_inbox and command.kind is Kind.OPEN:
+            client.has_inbox = True
+            self._inboxes.join(client.session.inbox)
+        if self.link.up and client not in self._unrestored:
+            self.calls.call(command.arguments, partial(self._receive_reply, client, command))
+
+    def _receive_reply(self, client: Client, command: Command, reply: Reply) -> None:
+        try:
+            client.replied(client.session.reply(command, reply))
+        except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)
+            log.defect("defect: the client is disconnected", error, client=client.client_id)
+            client.end(Ending.DEFECT)
+
+    def ping(self) -> bool:
+        """Sends a PING unless the server owes a reply; returns whether it was sent."""
+        return self.calls.ping()
+
+    # ---- the heart -------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Writes what there is for the server and for clients."""
+        self.process.flush_is_due = False
+        if self._pump_is_closed:
+            return  # it was due when the end came
+        process = self.process
+        engine = process.engine
+        engine.flush(process.now_ms())
+        for event in engine.events():
+            self._on_event(event)
+        if self.link.up and not self.link.paused:
+            commands = engine.server_output()
+            if commands:
+                self.link.write(commands)
+        self.write_outputs()
+        self._rouse()
+        if engine.wants_flush:
+            process.wake()  # messages of QoS 0 were handed out: the server is told, and sends the next ones
+        elif self._wait_timer is None and engine.waits:
+            self._wait_timer = process.loop.call_later(_WAIT_S, self._waited)
+
+    def _waited(self) -> None:
+        self._wait_timer = None
+        self.process.wake()
+
+    def write_outputs(self) -> None:
+        """The engine's bytes go to the clients' sockets, most of them in the pump."""
+        by_conn = self._by_conn
+        written = 0
+        for conn, data in self.pump.outputs():
+            by_conn[conn].write(data)
+            written += len(data)
+        self.process.counters.bytes_sent += written
+
+    def _on_event(self, event: Event) -> None:
+        if event.kind == EventKind.REPLY:
+            self.calls.receive(event.token, event.data)
+            return
+        if event.kind == EventKind.PUSH:
+            self._replays.pushed(event.data)
+            return
+        if event.kind in (EventKind.UNCONFIRMED, EventKind.CONFIRMED):
+            self._on_confirmation(event)
+            return
+        client = self._by_conn.get(event.conn)
+        if client is None:
+            return
+        try:
+            self._on_client_event(client, event)
+        except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)
+            log.defect("defect: the client is disconnected", error, client=client.client_id)
+            client.end(Ending.DEFECT)
+
+    def _on_confirmation(self, event: Event) -> None:
+        wanted = self.process.settings.wait_replicas
+        is_unconfirmed = event.kind == EventKind.UNCONFIRMED
+        self.readiness.unconfirmed = is_unconfirmed
+        if not is_unconfirmed:
+            self._unserved.stop()
+            log.info("replicas confirm writes again", replicas=event.token, wait_replicas=wanted)
+            return
+        self._unserved.begin()
+        error = event.data.decode(errors="backslashreplace")
+        facts = {"error": error} if error else {"replicas": event.token}
+        log.warning("acknowledgements are withheld: too few replicas confirm writes", wait_replicas=wanted, **facts)
+        if error.startswith(_NO_PRIMARY):
+            self.link.leave("it has become a replica")
+
+    def _on_client_event(self, client: Client, event: Event) -> None:
+        if event.kind == EventKind.RELIEF:
+            self._resting.discard(client)
+            client.update_reading()
+        elif event.kind == EventKind.ROOM:
+            self._replays.has_room(client)
+        elif event.kind == EventKind.TAKEN_OVER:
+            # Told by a notice, or by a refusal: who missed the notice does not know that the session was dropped.
+            refusal = event.data.partition(b" ")[0].decode(errors="backslashreplace")
+            ending = Ending.TAKEN_OVER if event.epoch else _ENDINGS.get(refusal, Ending.DROPPED)
+            self.process.counters.sessions_taken_over += ending is Ending.TAKEN_OVER
+            client.end(ending)
+        elif event.kind == EventKind.FAILED:
+            error = event.data.decode(errors="backslashreplace")
+            client.end(_ENDINGS.get(error.lstrip("-").partition(" ")[0], Ending.SERVER_ERROR), error)
+        elif event.kind == EventKind.CONFLICT:
+            client.end(Ending.GONE, "the server was restored from an older state")
+        elif event.kind == EventKind.WITHHELD:
+            client.withheld(event.data)
+        elif event.kind == EventKind.ABANDONED:
+            log.warning(
+                "a publish is refused: the connection to the server broke each time it was sent",
+                client=client.client_id,
+                topic=event.data,
+                bytes=event.token,
+            )
+        elif event.kind == EventKind.REFUSED:
+            error = event.data.decode(errors="backslashreplace")
+            self.readiness.publish_refused(error)
+            self.link.leave_replica(error)
+
+    # ---- from the link ---------------------------------------------------------------------------------------------
+
+    def on_bytes(self, count: int) -> bool:
+        """Replies and pushes."""
+        try:
+            for event in self.process.engine.replied(count, self.process.now_ms()):
+                self._on_event(event)
+        except OutOfStepError:
+            return False
+        self._progress.set()
+        self.process.wake()
+        self.pump.answered()
+        return True
+
+    def on_writable(self) -> None:
+        """The link takes bytes again."""
+        self.process.wake()
+
+    def on_up(self) -> None:
+        """Listens on all inboxes again, then lets everything go on."""
+        self._inboxes.join_all()
+        self._lease.renew()
+        self._unserved.stop()
+        self.process.engine.server_restored(self.process.now_ms())
+        self._unrestored = set(self.clients)
+        self._replays.server_restored()
+        self._restore_some()
+        self._gate.server_restored()
+        self.process.wake()
+
+    def _restore_some(self) -> None:
+        """A part of the clients goes on; the loop has its turn before the next part."""
+        self._restoring = None
+        for _ in range(min(_RESTORED_AT_ONCE, len(self._unrestored))):
+            self._unrestored.pop().server_restored()
+        if self._unrestored:
+            self._restoring = self.process.loop.call_soon(self._restore_some)
+
+    def on_primary_moved(self) -> None:
+        """Users and rules are another server's, too."""
+        self._gate.primary_moved()
+
+    def on_down(self) -> None:
+        """No reply will come any more."""
+        if self._restoring is not None:
+            self._restoring.cancel()
+        self._unrestored.clear()
+        self._progress.set()
+        self.calls.server_lost()
+        self.readiness.server_lost()
+        self._unserved.begin()
+        self.process.engine.server_lost()
+        self.pump.answered()
+        self._replays.server_lost()
+        for client in tuple(self.clients):
+            client.server_lost()
+        self.process.wake()

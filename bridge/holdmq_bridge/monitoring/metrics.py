@@ -1,0 +1,118 @@
+"""What the process counts, as Prometheus wants it: made from the counters at each scrape, nothing is counted twice.
+
+    engine's and bridge's counters ──► Collector ──► text      (help texts: meanings.py)
+    INFO holdmq of the server      ──┘
+
+Names: holdmq_bridge_<counter>_total for what only grows, holdmq_bridge_<what> for how much there is now,
+holdmq_server_<name> for what the module says.  Each worker has its own; sums are Prometheus's affair.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from holdmq.core.engine import Engine
+from holdmq_bridge.broker.bridge import Bridge
+from holdmq_bridge.monitoring.meanings import COUNTERS, LATENCY, LEVELS, SERVER
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_PREFIX = "holdmq_bridge_"
+_BY_QOS = {"publishes_received", "messages_sent"}
+_BY_CODE = "refusals"
+_LATENCY = ("latency_ms_sum", "latency_count", "latency_below_ms")
+_TOLD_OTHERWISE = {*_LATENCY, "acknowledged_ms"}
+_LATENCY_BOUNDS_S = ("0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1.0", "5.0", "+Inf")
+
+
+class BridgeCollector(Collector):
+    """What one process has to tell.
+
+    Args:
+        bridge: the process's.
+        server: what the module said last, by name.
+    """
+
+    def __init__(self, bridge: Bridge, server: "Mapping[str, Told]") -> None:
+        self._bridge = bridge
+        self._server = server
+
+    def collect(self) -> Iterable[Metric]:
+        """All of it, as of now."""
+        engine = self._bridge.process.engine.counters()
+        own = self._bridge.own_counters()
+        for name, value in {**engine, **own}.items():
+            if name not in _TOLD_OTHERWISE:
+                yield _counter(name, value)
+        yield _latency(engine)
+        for name, now in self._bridge.levels().items():
+            gauge = GaugeMetricFamily(_PREFIX + name, LEVELS[name])
+            gauge.add_metric([], now)
+            yield gauge
+        for name, told in self._server.items():
+            kind = CounterMetricFamily if told.only_grows else GaugeMetricFamily
+            family = kind(f"holdmq_server_{name}", SERVER.get(name, f"{name} of INFO holdmq."))  # of a newer module
+            family.add_metric([], told.number)
+            yield family
+
+
+def _counter(name: str, value: "int | tuple[int, ...]") -> Metric:
+    labels = ["qos"] if name in _BY_QOS else ["code"] if name == _BY_CODE else []
+    family = CounterMetricFamily(_PREFIX + name, COUNTERS[name], labels=labels)
+    if isinstance(value, tuple):
+        labelled = Engine.refusal_codes() if name == _BY_CODE else map(str, range(len(value)))
+        for label, count in zip(labelled, value, strict=True):
+            family.add_metric([label], count)
+    else:
+        family.add_metric([], value)
+    return family
+
+
+def _latency(engine: "Mapping[str, int | tuple[int, ...]]") -> Metric:
+    total, below = engine["latency_ms_sum"], engine["latency_below_ms"]
+    assert isinstance(total, int)
+    assert isinstance(below, tuple)
+    family = HistogramMetricFamily(_PREFIX + "latency_seconds", LATENCY)
+    family.add_metric([], list(zip(_LATENCY_BOUNDS_S, accumulate(below), strict=True)), total / 1000)
+    return family
+
+
+class Told(NamedTuple):
+    """A number of INFO."""
+
+    number: float
+    only_grows: bool
+
+
+def parse_info(text: str) -> Iterator[tuple[str, Told]]:
+    """The numbers of INFO holdmq, without the prefix of their names; those of its section "stats" only grow."""
+    counts = False
+    for line in text.splitlines():
+        if line.startswith("#"):
+            counts = line.endswith("stats")
+            continue
+        name, colon, value = line.partition(":")
+        try:
+            number = float(value) if colon else None
+        except ValueError:
+            continue
+        if number is not None:
+            yield name.removeprefix("holdmq_"), Told(number, counts)
+
+
+class Metrics:
+    """The text of a scrape."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self.server: dict[str, Told] = {}
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(BridgeCollector(bridge, self.server))
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """As of now."""
+        return generate_latest(self._registry)

@@ -1,0 +1,233 @@
+"""What this process tells about itself and its clients: a report every few seconds, and answers to questions.
+
+    {holdmq:bridges}:names               sorted set, process by the time of its last report
+    {holdmq:bridges}:<process>           hash, its report (REPORT below); expires after three intervals
+    {holdmq:bridges}:<process>:asked     list, questions to it, as JSON; whoever asks gives it an expiry
+    {holdmq:bridges}:answer:<token>      list, the answer; expires after ANSWER_S
+
+It speaks over a connection of its own, so that nothing here is between a publish and its acknowledgement.
+
+Invariants
+    1. The report is of bounded size, whatever the number of clients: sums, and the LOUDEST of them.
+    2. No step of the event loop looks at more than PLACES places of the engine's table, or describes more than ROWS.
+    3. A question writes no key but one for answers.
+"""
+
+import asyncio
+import contextlib
+import fnmatch
+import json
+import os
+import random
+import socket
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import redis
+
+from holdmq.core.engine import Loudest, Traffic
+from holdmq_bridge.base.backoff import Backoff
+from holdmq_bridge.base.logs import Log
+from holdmq_bridge.base.reasons import Ending, Reason
+from holdmq_bridge.broker.bridge import Bridge
+
+if TYPE_CHECKING:
+    from holdmq_bridge.broker.client import Client
+
+log = Log("report")
+
+PREFIX = "{holdmq:bridges}:"
+NAMES = PREFIX + "names"
+ANSWER = PREFIX + "answer:"
+ANSWER_S = 30
+INTERVALS = 3
+PLACES = 5000
+ROWS = 200
+_WAIT_S = 1.0  # for a question; below the time limit of the connection
+_CLOSE_STEP_S = 0.1
+_RETRY_FIRST_S, _RETRY_MAX_S = 0.1, 5.0
+_COUNTED = ("publishes_received", "messages_sent", "bytes_received", "bytes_sent")
+
+
+class Reporter:
+    """One for each process; `start` it inside its event loop, `stop` it in the end.
+
+    Args:
+        bridge: the process's.
+        interval_s: between two reports.
+    """
+
+    def __init__(self, bridge: Bridge, interval_s: float) -> None:
+        self._bridge = bridge
+        self._interval_s = interval_s
+        self._expires_s = max(1, round(interval_s * INTERVALS))
+        self._key = PREFIX + bridge.process.name
+        self._client: Any = bridge.link.client()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)
+        self._told_of_trouble = False
+        self._counted: dict[str, int] = {}
+        self._measured_at = time.monotonic()
+        self._seconds = interval_s  # between the last two measurements
+
+    def start(self) -> None:
+        """Begins to report, and to answer."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Reports no more, and is forgotten.  Cancelled again until it ends: redis-py loses some cancellations."""
+        self._closing = True
+        while self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=_CLOSE_STEP_S)
+        if self._bridge.link.up:
+            with contextlib.suppress(redis.RedisError, OSError, TimeoutError):
+                async with asyncio.timeout(_WAIT_S):
+                    await self._client.delete(self._key, f"{self._key}:asked")
+                    await self._client.zrem(NAMES, self._bridge.process.name)
+        await self._client.aclose()
+
+    async def _run(self) -> None:
+        while not self._closing:
+            try:
+                await self._serve()
+            except (redis.RedisError, OSError) as error:
+                pause = self._backoff.next()
+                if not self._told_of_trouble:
+                    log.warning("reports cannot be written", error=error)
+                self._told_of_trouble = True
+                await asyncio.sleep(pause)
+
+    async def _serve(self) -> None:
+        due = time.monotonic() + self._interval_s
+        while not self._closing:
+            if time.monotonic() >= due:
+                due = time.monotonic() + self._interval_s
+                await self._report()
+                self._backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)
+                self._told_of_trouble = False
+            wait_s = min(max(due - time.monotonic(), 0.01), _WAIT_S)
+            asked = await self._client.blpop([f"{self._key}:asked"], timeout=wait_s)
+            if asked is not None:
+                await self._answer(asked[1])
+
+    # ---- the report ------------------------------------------------------------------------------------------------
+
+    async def _report(self) -> None:
+        loudest = await self._measure()
+        counted = self._bridge.counted()
+        numbers = {name: int(counted[name]) for name in _COUNTED}
+        rates = {
+            f"{name}_rate": round((number - self._counted.get(name, number)) / self._seconds, 1)
+            for name, number in numbers.items()
+        }
+        self._counted = numbers
+        fields = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": _version(),
+            "started": round(self._bridge.process.started_at, 3),
+            "interval": self._interval_s,
+            "clients": len(self._bridge.clients),
+            **numbers,
+            **rates,
+            "loudest": json.dumps(loudest),
+        }
+        pipe = self._client.pipeline(transaction=False)
+        pipe.hset(self._key, mapping=fields)
+        pipe.expire(self._key, self._expires_s)
+        now = int(time.time())
+        pipe.zadd(NAMES, {self._bridge.process.name: now})
+        pipe.zremrangebyscore(NAMES, "-inf", now - max(60, self._expires_s))
+        pipe.expire(NAMES, max(60, self._expires_s))
+        await pipe.execute()
+
+    async def _measure(self) -> list[dict[str, Any]]:
+        """Measures all connections, some at a time, and describes the loudest."""
+        loudest = Loudest()
+        now = time.monotonic()
+        self._seconds, self._measured_at = max(now - self._measured_at, 0.001), now
+        place = self._bridge.process.engine.measure(0, PLACES, loudest)
+        while place:
+            await asyncio.sleep(0)
+            place = self._bridge.process.engine.measure(place, PLACES, loudest)
+        return [row for row in map(self._row, loudest.all()) if row is not None]
+
+    def _row(self, traffic: Traffic) -> dict[str, Any] | None:
+        """A client as a report and an answer have it; None: it is gone by now."""
+        client = self._bridge.client_of(traffic.conn)
+        if client is None:
+            return None
+        terms, identity = client.session.terms, client.identity
+        return {
+            "client_id": _text(client.session.client_id),
+            "bridge": self._bridge.process.name,
+            "user": None if identity is None or identity.username is None else _text(identity.username),
+            "address": client.peer,
+            "version": None if terms is None else terms.version,
+            "received": traffic.received,
+            "bytes_received": traffic.bytes_received,
+            "received_rate": round(traffic.received_lately / self._seconds, 1),
+            "sent": traffic.sent,
+            "bytes_sent": traffic.bytes_sent,
+            "sent_rate": round(traffic.sent_lately / self._seconds, 1),
+            "inflight": traffic.inflight,
+            "ready": traffic.ready,
+        }
+
+    # ---- questions -------------------------------------------------------------------------------------------------
+
+    async def _answer(self, asked: bytes) -> None:
+        try:
+            question = json.loads(asked)
+            key = _answer_key(question["answer"])
+            answer = self._replied(question["ask"], question)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            log.warning("a malformed question was ignored", error=repr(error))
+            return
+        pipe = self._client.pipeline(transaction=False)
+        pipe.rpush(key, json.dumps(answer))
+        pipe.expire(key, ANSWER_S)
+        await pipe.execute()
+
+    def _replied(self, what: str, question: dict[str, Any]) -> dict[str, Any]:
+        if what == "clients":
+            return self._clients(int(question.get("from", 0)), str(question.get("search", "")))
+        if what == "kick":
+            return {"kicked": self._kick(str(question["inbox"]).encode(), str(question.get("why", "")))}
+        raise ValueError(f"ask is {what!r}; expected clients or kick")
+
+    def _clients(self, start: int, search: str) -> dict[str, Any]:
+        following, found = self._bridge.process.engine.traffic(max(0, start), ROWS)
+        rows = [row for row in map(self._row, found) if row is not None]
+        if search:
+            rows = [row for row in rows if fnmatch.fnmatchcase(row["client_id"], search)]
+        return {"next": following, "clients": rows}
+
+    def _kick(self, inbox: bytes, why: str) -> bool:
+        traffic = self._bridge.process.engine.traffic_of(inbox)
+        client: Client | None = None if traffic is None else self._bridge.client_of(traffic.conn)
+        if client is None:
+            return False
+        log.info("a client is disconnected by an administrator", client=client.session.client_id, why=why)
+        client.end(Ending.KICKED, why, Reason.ADMINISTRATIVE)
+        return True
+
+
+def _answer_key(key: object) -> str:
+    if not isinstance(key, str) or not key.startswith(ANSWER):
+        raise ValueError(f"the answer would go to {key!r}; expected {ANSWER}<token>")
+    return key
+
+
+def _text(name: bytes | str) -> str:
+    return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
+
+
+def _version() -> str:
+    try:
+        return version("holdmq")
+    except PackageNotFoundError:
+        return "unknown"

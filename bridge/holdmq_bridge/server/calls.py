@@ -1,0 +1,56 @@
+"""Commands of this process for the server, each with the function that receives its reply.
+
+    call(arguments, on_reply) ──► engine ──► server
+    on_reply(reply)           ◄── receive ◄── engine's REPLY event
+
+The engine sends publishes, acknowledgements and fetches by itself: none of them comes here.
+"""
+
+import itertools
+from collections.abc import Callable
+
+import hiredis
+
+from holdmq_bridge.base.command import Argument, Reply
+from holdmq_bridge.process.process import Process
+from holdmq_bridge.server.link import Link, pack
+
+OnReply = Callable[[Reply], None]
+
+
+class Calls:
+    """One for each process."""
+
+    def __init__(self, process: Process, link: Link) -> None:
+        self._process = process
+        self._link = link
+        self._tokens = itertools.count(1)
+        self._on_reply: dict[int, OnReply] = {}
+
+    def call(self, arguments: tuple[Argument, ...], on_reply: OnReply) -> None:
+        """Sends a command.  Only while the link is up.  If the server is lost before the reply, nothing is called."""
+        token = next(self._tokens)
+        self._on_reply[token] = on_reply
+        self._process.engine.command(pack(arguments), token=token)
+        self._process.wake()
+
+    def receive(self, token: int, data: bytes) -> None:
+        """Hands a reply to the function that waits for it.  Leaves a server that has become a replica."""
+        on_reply = self._on_reply.pop(token)
+        reader = hiredis.Reader()
+        reader.feed(data)
+        reply = reader.gets()
+        if isinstance(reply, hiredis.ReplyError):
+            self._link.leave_replica(str(reply))
+        on_reply(reply)
+
+    def server_lost(self) -> None:
+        """No reply will arrive any more."""
+        self._on_reply.clear()
+
+    def ping(self) -> bool:
+        """Sends a PING unless the server owes a reply; returns whether it was sent."""
+        if self._process.engine.outstanding:
+            return False
+        self.call(("PING",), lambda _reply: None)
+        return True

@@ -1,0 +1,48 @@
+"""Two looks at a CONNECT: its will as the server takes it, and the level in the beginning of one that is faulty."""
+
+from dataclasses import replace
+from typing import Any
+
+from holdmq.core import mqtt
+from holdmq.core.mqtt import NO_PROPERTIES, WILL, encode_properties
+from holdmq_bridge.process.settings import Settings
+
+
+def will_options(packet: mqtt.Connect, settings: Settings) -> tuple[Any, ...]:
+    """Options of SESSION.OPEN, empty without a will."""
+    will = packet.will
+    if will is None:
+        return ()
+    options: tuple[Any, ...] = ("WILL", will.topic, will.payload, "WILLQOS", will.qos)
+    if will.retain:
+        options += ("WILLRETAIN",)
+    if will.properties.will_delay_interval:
+        options += ("WILLDELAY", will.properties.will_delay_interval)
+    expiry = _message_expiry(will.properties.message_expiry_interval, settings)
+    if expiry is not None:
+        options += ("WILLTTL", expiry)
+    passed = replace(will.properties, will_delay_interval=None, message_expiry_interval=None)
+    if passed != NO_PROPERTIES:
+        options += ("WILLPROPERTIES", encode_properties(passed, WILL))
+    return options
+
+
+def _message_expiry(asked: int | None, settings: Settings) -> int | None:
+    """What a message gets that asks for this interval; the engine does the same for publishes."""
+    expiry = asked if asked is not None else settings.message_expiry_s or None
+    most = settings.max_message_expiry_s
+    if most and (expiry is None or expiry > most):
+        return most
+    return expiry
+
+
+_BRIDGE = 0x80  # in the level: see mqtt.Connect
+
+
+def protocol_level(data: bytes) -> int:
+    """The level in the beginning of a CONNECT, 0 if it is not there."""
+    at = 1
+    while at < min(len(data), 5) and data[at] & 0x80:
+        at += 1
+    name = data[at + 1 : at + 7]
+    return data[at + 7] & ~_BRIDGE if name == b"\x00\x04MQTT" and len(data) > at + 7 else 0

@@ -1,0 +1,585 @@
+"""The rare half of one client's protocol, without socket and clock: CONNECT, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH.
+
+    packet(bytes) ──────┐                ┌──► Send          a packet for the client
+    authenticated(…) ───┤                ├──► Authenticate  who is this?  then authenticated()
+    reply(command, …) ──┼──►  Session ───┼──► Tell          a command for the server; then reply()
+    end(…), closed(…) ──┤                ├──► Opened        tell the engine; packets flow
+    again()         ────┤                ├──► Continue      the packet is dealt with: the next one
+    go_on()         ────┘                ├──► Later         more is to be computed: go_on() when others had their turn
+                                         ├──► Retry         refused for now: again() after a pause
+                                         └──► End           close the socket, then closed()
+
+All that comes often (publishes, acknowledgements, deliveries) is the engine's and never passes here.
+
+    NEW ──CONNECT──► ASKING ──verdict──► OPENING ──SESSION.OPEN answered──► OPEN ──► ENDED
+     └─────────────────┴───────────────────┴───────── fault, timeout, loss ──────────► ENDED
+
+Laws
+ 1. One packet at a time: the next one comes after Continue or Opened.  So a SUBACK leaves after the server's reply.
+ 2. Every command of the session carries its epoch.  FENCED or NOSESSION ends the connection: somebody else has the
+    session, or nobody.
+ 3. A command stays in `pending` until it was answered for good; `again` gives what has to be sent (again).
+ 4. After ENDED nothing goes to the client.  A session that is ours is closed all the same, even one whose OPEN is
+    answered later; `finished` tells when nothing is left to do.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from hiredis import ReplyError
+
+from holdmq.core import Suffix, mqtt, session_key, session_name
+from holdmq.core.mqtt import ANY_VERSION, PROTOCOL_LEVEL, PROTOCOL_LEVEL_5
+from holdmq_bridge.base.command import Argument, Command, Kind, Reply, error_code, is_passing
+from holdmq_bridge.base.reasons import TEMPORARY, Ending, Reason
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.session import answers, subscriptions
+from holdmq_bridge.session.access import EVERYTHING, Permissions, Verdict
+from holdmq_bridge.session.actions import (
+    Actions,
+    Authenticate,
+    Continue,
+    End,
+    Later,
+    Opened,
+    Phase,
+    ReadHistory,
+    Retry,
+    Send,
+    Tell,
+)
+from holdmq_bridge.session.connecting import protocol_level, will_options
+from holdmq_bridge.session.subscriptions import MOST_AT_ONCE, Judged, weight
+from holdmq_bridge.session.terms import NO_LIMIT, RefusedError, Terms, agree
+
+Work: TypeAlias = Generator[None, None, Actions]
+Result = TypeVar("Result")
+_SLICE_MS = 2  # so much is computed for one client before others have their turn
+
+
+@dataclass(slots=True)
+class Unsubscribing:
+    """An UNSUBSCRIBE under way.
+
+    Attributes:
+        packet_id: its identifier.
+        reasons: for each filter SUCCESS, or why the server is not asked.
+        left: filters that the server is to be asked for.
+        asked: filters that it is asked for now.
+        removed: what it said of those before, 1 or 0 each.
+    """
+
+    packet_id: int
+    reasons: list[int]
+    left: list[bytes]
+    asked: list[bytes] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
+
+    def outcomes(self) -> list[int]:
+        """The reason code of each filter."""
+        removed = iter(self.removed)
+        return [
+            Reason.NO_SUBSCRIPTION_EXISTED if reason == Reason.SUCCESS and not next(removed) else reason
+            for reason in self.reasons
+        ]
+
+
+class Session:
+    """One client, from its CONNECT to the reply to its SESSION.CLOSE.
+
+    Args:
+        settings: limits.
+        owner_name: of this process; the module closes the sessions of an owner that is silent.
+        attempt: a token that no other connection has: by it an OPEN that is sent again is known again.
+        assigned_id: makes an id for a client that has none.
+        now_ms: the clock, for subscriptions that begin so and so long ago.
+    """
+
+    __slots__ = (
+        "_assigned_id",
+        "_attempt",
+        "_count",
+        "_now_ms",
+        "_owner_name",
+        "_settings",
+        "_will",
+        "_will_topic",
+        "_works",
+        "application",
+        "ending",
+        "epoch",
+        "final_expiry_s",
+        "inbox",
+        "key",
+        "pending",
+        "permissions",
+        "phase",
+        "publishes_will",
+        "terms",
+    )
+
+    def __init__(
+        self,
+        settings: Settings,
+        owner_name: str,
+        attempt: str,
+        assigned_id: Callable[[], bytes],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._owner_name = owner_name
+        self._attempt = attempt
+        self._assigned_id = assigned_id
+        self._now_ms = now_ms
+        self._will: tuple[Any, ...] = ()  # options of SESSION.OPEN, until it is answered
+        self._will_topic = b""  # empty: there is no will
+        self._count: int | None = 0  # subscriptions, by weight; None: not known
+        self._works: deque[Work] = deque()  # what is computed in slices; the first goes on
+        self.phase = Phase.NEW
+        self.ending: Ending | None = None
+        self.terms: Terms | None = None
+        self.permissions: Permissions = EVERYTHING
+        self.application = False  # its subscriptions read history for ever
+        self.key = b""
+        self.inbox = b""
+        self.epoch = 0
+        self.pending: list[Command] = []
+        self.publishes_will = False  # when it ends: it has one, and no DISCONNECT has removed it
+        self.final_expiry_s: int | None = None  # what a DISCONNECT asked for
+
+    @property
+    def client_id(self) -> bytes:
+        """Empty before the CONNECT."""
+        return b"" if self.terms is None else self.terms.client_id
+
+    @property
+    def version(self) -> int:
+        """Protocol level, that of 3.1.1 before the CONNECT."""
+        return PROTOCOL_LEVEL if self.terms is None else self.terms.version
+
+    @property
+    def finished(self) -> bool:
+        """Ended, and nothing is left to tell the server."""
+        return self.phase is Phase.ENDED and not self.pending
+
+    # ---- from the client -------------------------------------------------------------------------------------------
+
+    def packet(self, data: bytes, code: int = 0) -> Actions:
+        """A whole packet; the engine has seen that it may come now.
+
+        Args:
+            data: its bytes.
+            code: 0x91 if its packet identifier is in use; 3.1.1 has no word for that, there it is served.
+        """
+        packets, _, error = mqtt.decode_many(data, version=ANY_VERSION if self.terms is None else self.terms.version)
+        if error is not None:
+            return self.fault(error.reason_code, str(error), data, error.connack_code)
+        if code and self.version == PROTOCOL_LEVEL_5:
+            return self._in_use(packets[0], code)
+        if isinstance(packets[0], mqtt.Connect):
+            return self._on_connect(packets[0], len(data))
+        handler = _HANDLERS.get(type(packets[0]))
+        if handler is None:
+            return self._protocol_error(f"a client must not send {type(packets[0]).__name__}")
+        return handler(self, packets[0])
+
+    def fault(self, reason: int, detail: str, data: bytes = b"", connack_code: int = 0) -> Actions:
+        """What the client sent is wrong.
+
+        Args:
+            reason: code of MQTT 5.0 for it.
+            detail: in words.
+            data: the packet, as far as known.
+            connack_code: of the CONNACK that 3.1.1 demands for a faulty CONNECT, 0: it is closed without one.
+        """
+        ending = Ending.MALFORMED if reason == Reason.MALFORMED else Ending.PROTOCOL
+        if self.phase is not Phase.NEW:
+            return self.end(ending, detail, reason)
+        if reason in TEMPORARY and self._settings.temporary_refusal == "close":
+            return self.end(Ending.UNAVAILABLE, detail)
+        answer: Actions = []
+        if protocol_level(data) >= PROTOCOL_LEVEL_5:
+            answer.append(Send(answers.refusal(PROTOCOL_LEVEL_5, reason, detail)))
+        elif connack_code:
+            answer.append(Send(mqtt.encode_connack(False, connack_code)))
+        return answer + self.end(ending, detail)
+
+    def _protocol_error(self, detail: str) -> Actions:
+        return self.end(Ending.PROTOCOL, detail)
+
+    def _on_connect(self, packet: mqtt.Connect, size: int) -> Actions:
+        try:
+            self.terms = agree(packet, self._settings, self._assigned_id)
+        except RefusedError as error:
+            max_packet = packet.properties.maximum_packet_size or NO_LIMIT
+            return self._refuse(packet.level, error.reason, str(error), max_packet=max_packet)
+        if self.terms.max_packet_out and not answers.connack(self.terms, self._settings, present=False):
+            detail = f"a maximum packet size of {self.terms.max_packet_out}: no CONNACK is that small"
+            return self._refuse(packet.level, Reason.PACKET_TOO_LARGE, detail)
+        self.key = session_key(self.terms.client_id)
+        self.inbox = session_name(self.key, Suffix.INBOX)
+        self._will = will_options(packet, self._settings)
+        self._will_topic = b"" if packet.will is None else packet.will.topic
+        self.phase = Phase.ASKING
+        return [Authenticate(self.terms.client_id, packet.username, packet.password, size)]
+
+    def _refuse(
+        self, version: int, reason: int, detail: str, *, told: bool = True, max_packet: int = NO_LIMIT
+    ) -> Actions:
+        """Answers the CONNECT, or closes the connection without a CONNACK if the reason is temporary.
+
+        Client libraries take a CONNACK with a code as final and never come back; they try again after a plain close.
+        """
+        limit = max_packet if self.terms is None else self.terms.max_packet_out
+        if reason in TEMPORARY and self._settings.temporary_refusal == "close":
+            self.phase = Phase.NEW
+            return self.end(Ending.UNAVAILABLE, detail)
+        refusal = answers.refusal(version, reason, detail if told else "", limit)
+        self.phase = Phase.NEW  # there is no session to end
+        return [*([Send(refusal)] if refusal else []), *self.end(Ending.REFUSED, detail)]
+
+    def authenticated(self, verdict: Verdict) -> Actions:
+        """The answer to Authenticate."""
+        if self.phase is not Phase.ASKING:
+            return []  # it did not wait
+        assert self.terms is not None
+        if not verdict.allowed:
+            return self._refuse(self.version, verdict.reason, verdict.detail, told=False)
+        self.permissions = verdict.rules
+        kind = verdict.session_kind or self.terms.session_kind or self._settings.session_kind
+        self.application = kind == "application"
+        if self._will_topic and not verdict.rules.may_publish(self._will_topic):
+            return self._refuse(self.version, Reason.NOT_AUTHORIZED, self._no_right_to_the_will)
+        self.phase = Phase.OPENING
+        arguments: tuple[Argument, ...] = ("SESSION.OPEN", self.key, "OWNER", self._owner_name)
+        if self.terms.clean:
+            arguments += ("CLEAN",)
+        if verdict.overflow:
+            arguments += ("OVERFLOW", verdict.overflow)
+        arguments += verdict.quota.words
+        arguments += ("EXPIRY", self.terms.expiry_s, "ATTEMPT", self._attempt)
+        arguments += self._claim(verdict) + self._will
+        return self._tell(Command(Kind.OPEN, arguments))
+
+    def _claim(self, verdict: Verdict) -> tuple[Argument, ...]:
+        """Options of SESSION.OPEN: whose session it has to be, and what becomes of somebody else's."""
+        claim: tuple[Argument, ...] = ("IDENTITY", verdict.identity)
+        if verdict.adopts:
+            claim += ("ADOPT", verdict.adopts)
+        return (*claim, "REPLACE") if self._settings.session_of_another_identity == "replace" else claim
+
+    @property
+    def _no_right_to_the_will(self) -> str:
+        return f"no right to a will on {self._will_topic.decode()!r}"
+
+    def not_opened(self) -> Actions:
+        """The time for opening the session is over."""
+        if self.phase not in (Phase.ASKING, Phase.OPENING):
+            return []
+        return self._refuse(self.version, Reason.SERVER_UNAVAILABLE, "the server did not open the session in time")
+
+    def _on_subscribe(self, packet: mqtt.Subscribe) -> Actions:
+        if self._count is None or not self._surely_has_room(packet):
+            return self._tell(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
+        return self._begin(self._subscribe(packet, ()))
+
+    def _surely_has_room(self, packet: mqtt.Subscribe) -> bool:
+        """Whatever of it is there already."""
+        room = self._settings.max_subscriptions - (self._count or 0)
+        return sum(weight(entry.topic_filter) for entry in packet.subscriptions) <= room
+
+    def _subscribe(self, packet: mqtt.Subscribe, present: Collection[bytes]) -> Work:
+        assert self.terms is not None
+        while True:
+            permissions = self.permissions
+            if self._count is None:
+                return self._tell(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
+            judging = subscriptions.judging(
+                packet,
+                permissions,
+                present,
+                self._settings.max_subscriptions - self._count,
+                application=self.application,
+                bridge=self.terms.bridge,
+                now_ms=self._now_ms(),
+            )
+            judged = yield from self._in_slices(judging)
+            if permissions is self.permissions:  # they may change while others have their turn
+                return self._subscribe_next(packet.packet_id, judged)
+
+    def _subscribe_next(self, packet_id: int, judged: Judged) -> Actions:
+        """Asks for the next part; answers the client when there is none."""
+        if judged.parts:
+            command = ("SESSION.SUBSCRIBE", self.key, "EPOCH", self.epoch, *judged.parts[0].arguments)
+            return self._tell(Command(Kind.SUBSCRIBE, command, (packet_id, judged)))
+        assert self.terms is not None
+        limit = self.terms.max_packet_out
+        detail = judged.detail if self.terms.explained else ""
+        answer = answers.suback(self.terms.version, packet_id, judged.reasons, detail, limit)
+        history = [ReadHistory()] if judged.reads else []
+        return [*judged.not_granted(), *self._answer(answer, *history)]
+
+    def _answer(self, data: bytes, *then: ReadHistory) -> Actions:
+        """The packet is dealt with; empty: its answer cannot be sent [MQTT-3.1.2-24]."""
+        return [Send(data), *then, Continue()] if data else self.end(Ending.UNANSWERABLE)
+
+    def _in_use(self, packet: mqtt.Packet, code: int) -> Actions:
+        """It is refused, as a whole: a reason for each filter."""
+        assert self.terms is not None
+        limit = self.terms.max_packet_out
+        if isinstance(packet, mqtt.Subscribe):
+            codes = [code] * len(packet.subscriptions)
+            return self._answer(answers.suback(self.version, packet.packet_id, codes, max_packet=limit))
+        assert isinstance(packet, mqtt.Unsubscribe)
+        codes = [code] * len(packet.topic_filters)
+        return self._answer(answers.unsuback(self.version, packet.packet_id, codes, limit))
+
+    def _on_unsubscribe(self, packet: mqtt.Unsubscribe) -> Actions:
+        return self._begin(self._unsubscribe(packet))
+
+    def _unsubscribe(self, packet: mqtt.Unsubscribe) -> Work:
+        meant = yield from self._in_slices(subscriptions.unsubscribing(packet.topic_filters))
+        known = [topic_filter for topic_filter, reason in meant if reason == Reason.SUCCESS]
+        return self._unsubscribe_next(Unsubscribing(packet.packet_id, [reason for _, reason in meant], known))
+
+    def _unsubscribe_next(self, under_way: Unsubscribing) -> Actions:
+        """Asks for the next part; answers the client when there is none."""
+        assert self.terms is not None
+        if under_way.left:
+            some, under_way.left = under_way.left[:MOST_AT_ONCE], under_way.left[MOST_AT_ONCE:]
+            under_way.asked = some
+            arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *some)
+            return self._tell(Command(Kind.UNSUBSCRIBE, arguments, under_way))
+        limit = self.terms.max_packet_out
+        return self._answer(answers.unsuback(self.version, under_way.packet_id, under_way.outcomes(), limit))
+
+    def _on_disconnect(self, packet: mqtt.Disconnect) -> Actions:
+        assert self.terms is not None
+        expiry_s = packet.properties.session_expiry_interval
+        if expiry_s is not None:
+            if expiry_s and not self.terms.expiry_s and not self.terms.expiry_changed:
+                return self._protocol_error("a session expiry interval, where CONNECT had none [MQTT 5.0, 3.14.2.2.2]")
+            self.final_expiry_s = min(expiry_s, self._settings.max_session_expiry_s)
+        if packet.reason_code == Reason.SUCCESS:
+            self.publishes_will = False  # [MQTT-3.14.4-3]
+            return self.end(Ending.DISCONNECT)
+        return self.end(Ending.DISCONNECT_WITH_WILL, f"reason code {packet.reason_code:#04x}")
+
+    def _on_auth(self, _packet: mqtt.Auth) -> Actions:
+        return self._protocol_error("an AUTH, though no authentication method was agreed [MQTT-4.12.0-7]")
+
+    # ---- what takes long -------------------------------------------------------------------------------------------
+
+    def _begin(self, work: Work) -> Actions:
+        """Does it, or as much as may be done at once; `go_on` does the rest, in the order in which it was begun."""
+        self._works.append(work)
+        return self.go_on() if len(self._works) == 1 else []
+
+    def go_on(self) -> Actions:
+        """The answer to Later."""
+        if self.phase is Phase.ENDED or not self._works:
+            self._works.clear()
+            return []
+        try:
+            next(self._works[0])
+        except StopIteration as done:
+            self._works.popleft()
+            actions: Actions = done.value
+            return [*actions, Later()] if self._works else actions
+        return [Later()]
+
+    def _in_slices(self, steps: Generator[None, None, Result]) -> Generator[None, None, Result]:
+        began = self._now_ms()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                result: Result = done.value
+                return result
+            if self._now_ms() - began >= _SLICE_MS:
+                yield
+                began = self._now_ms()
+
+    # ---- to the server and back ------------------------------------------------------------------------------------
+
+    def _tell(self, command: Command) -> Actions:
+        self.pending.append(command)
+        return [Tell(command)]
+
+    def again(self) -> Actions:
+        """Everything pending, for a server that is there (again)."""
+        return [Tell(command) for command in self.pending]
+
+    def reply(self, command: Command, reply: Reply) -> Actions:
+        """What the server answered; errors are values."""
+        if command not in self.pending:
+            return []
+        if isinstance(reply, ReplyError):
+            return self._failed(command, reply)
+        self.pending.remove(command)
+        if command.kind is Kind.OPEN:
+            return self._opened(*reply)
+        if self.phase is Phase.OPEN:
+            return self._answered(command, reply)
+        return []
+
+    def _answered(self, command: Command, reply: Reply) -> Actions:
+        if command.kind is Kind.LIST:
+            self._count = sum(map(weight, reply))
+            return self._begin(self._subscribe(command.detail, reply))
+        if command.kind is Kind.REVIEW:
+            return self._begin(self._reviewed(reply))
+        if command.kind is Kind.REVOKE:
+            self._count = None  # counted again at the next SUBSCRIBE
+            return []
+        if command.kind is Kind.SUBSCRIBE:
+            packet_id, judged = command.detail
+            return self._subscribed(packet_id, judged, reply)
+        return self._unsubscribed(command.detail, reply)
+
+    def _opened(self, epoch: int, present: int) -> Actions:
+        self.epoch = epoch
+        if self.phase is Phase.ENDED:  # the client did not wait
+            self.publishes_will = False
+            return self._close(0)
+        assert self.terms is not None
+        resumed = bool(present) and not self.terms.clean
+        self.phase = Phase.OPEN
+        self.publishes_will, self._will = bool(self._will), ()
+        self._count = None if resumed else 0
+        actions: Actions = [Opened(answers.connack(self.terms, self._settings, present=resumed), resumed)]
+        if resumed:
+            actions.append(ReadHistory())
+        if resumed and not self.permissions.subscribes_freely:
+            actions += self._review()  # what it may do may have changed while it was away
+        return actions
+
+    def _subscribed(self, packet_id: int, judged: Judged, new: list[int]) -> Actions:
+        if self._count is not None:  # else some were revoked meanwhile
+            self._count += _weight_of(judged.parts[0].arguments[::2], new)
+        judged.granted()
+        return self._subscribe_next(packet_id, judged)
+
+    def _unsubscribed(self, under_way: Unsubscribing, removed: list[int]) -> Actions:
+        if self._count is not None:
+            self._count -= _weight_of(under_way.asked, removed)
+        under_way.removed += removed
+        return self._unsubscribe_next(under_way)
+
+    def _failed(self, command: Command, error: ReplyError) -> Actions:
+        gone = _GONE.get(error_code(error))
+        wanted = self.phase is not Phase.ENDED or command.kind in (Kind.OPEN, Kind.CLOSE)
+        if gone is None and is_passing(error) and wanted:
+            return [Retry(error)]
+        self.pending.remove(command)
+        if self.phase is Phase.ENDED:
+            return []
+        if gone is not None:
+            return self.end(gone, str(error))
+        if command.kind is Kind.OPEN and error_code(error) == "IDENTITY":  # whose it is concerns the log alone
+            return self._refuse(self.version, Reason.NOT_AUTHORIZED, str(error), told=False)
+        if command.kind is Kind.OPEN:
+            return self._refuse(self.version, _REASONS.get(error_code(error), Reason.IMPLEMENTATION), str(error))
+        if command.kind is Kind.SUBSCRIBE:
+            packet_id, judged = command.detail
+            judged.refused(str(error), _REASONS.get(error_code(error)))
+            return self._subscribe_next(packet_id, judged)
+        return self.end(Ending.SERVER_ERROR, f"{command.arguments[0]!r}: {error}")
+
+    def permit(self, permissions: Permissions) -> Actions:
+        """What the client may do has changed; subscriptions that it may have no longer are taken away.
+
+        A will that it may have no longer ends the connection, and goes nowhere: as if it came with a CONNECT now.
+        """
+        self.permissions = permissions
+        if self._will_topic and not permissions.may_publish(self._will_topic):
+            return self.expel(self._no_right_to_the_will, Reason.NOT_AUTHORIZED)
+        return self._review() if self.phase is Phase.OPEN else []
+
+    def expel(self, detail: str, reason: int) -> Actions:
+        """The client may no longer be here, and so has no right to a will.
+
+        Args:
+            detail: why, in words.
+            reason: of the DISCONNECT.
+        """
+        self.publishes_will = False
+        if self.phase is Phase.OPENING:
+            return self._refuse(self.version, Reason.NOT_AUTHORIZED, detail, told=False)
+        return self.end(Ending.NOT_ALLOWED, detail, reason)
+
+    def _review(self) -> Actions:
+        return self._tell(Command(Kind.REVIEW, ("SESSION.SUBSCRIPTIONS", self.key)))
+
+    def _reviewed(self, present: Collection[bytes]) -> Work:
+        denied = yield from self._in_slices(subscriptions.denied(present, self.permissions))
+        actions: Actions = []
+        for at in range(0, len(denied), MOST_AT_ONCE):
+            some = denied[at : at + MOST_AT_ONCE]
+            arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *some)
+            actions += self._tell(Command(Kind.REVOKE, arguments))
+        return actions
+
+    def give_up(self) -> None:
+        """The server has refused for too long."""
+        self.pending.clear()
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def end(self, ending: Ending, detail: str = "", reason: int | None = None) -> Actions:
+        """Ends the connection; `reason`: of the DISCONNECT, if it is not that of the ending."""
+        if self.phase is Phase.ENDED:
+            return []
+        if self.phase in (Phase.ASKING, Phase.OPENING) and ending.reason is not None:
+            refusal = Reason.SERVER_UNAVAILABLE if ending is Ending.SHUTDOWN else ending.reason
+            return self._refuse(self.version, refusal, detail or ending.text)
+        actions: Actions = []
+        if self.phase is Phase.OPEN and ending.reason is not None:
+            assert self.terms is not None
+            reason = ending.reason if reason is None else reason
+            last = answers.disconnect(self.version, reason, detail or ending.text, self.terms.max_packet_out)
+            if last:
+                actions.append(Send(last))
+        self.phase = Phase.ENDED
+        self.ending = ending
+        self.pending = [command for command in self.pending if command.kind is Kind.OPEN]
+        return [*actions, End(ending, detail)]
+
+    def closed(self, sent_serial: int) -> Actions:
+        """The answer to End: the last serial that was sent to the client, 0 for none."""
+        if not self.epoch or self.ending is None or self.ending.loses_session:
+            return []
+        return self._close(sent_serial)
+
+    def _close(self, sent_serial: int) -> Actions:
+        assert self.terms is not None
+        arguments: tuple[Argument, ...] = ("SESSION.CLOSE", self.key, "EPOCH", self.epoch)
+        if self.final_expiry_s is not None:
+            arguments += ("EXPIRY", self.final_expiry_s)
+        if sent_serial:
+            arguments += ("SENT", sent_serial)
+        if self.publishes_will:
+            arguments += ("WILL",)
+        return self._tell(Command(Kind.CLOSE, arguments))
+
+
+# What a client is told about an error of the server.
+_REASONS = {"FULL": Reason.QUOTA_EXCEEDED, "QUOTA": Reason.QUOTA_EXCEEDED, "NOPERM": Reason.NOT_AUTHORIZED}
+
+_GONE = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE}
+
+
+_HANDLERS: dict[type, Callable[[Session, Any], Actions]] = {
+    mqtt.Subscribe: Session._on_subscribe,
+    mqtt.Unsubscribe: Session._on_unsubscribe,
+    mqtt.Disconnect: Session._on_disconnect,
+    mqtt.Auth: Session._on_auth,
+}
+
+
+def _weight_of(filters: Sequence[Argument], chosen: Sequence[int]) -> int:
+    """Of those with a 1."""
+    pairs = zip(filters, chosen, strict=True)
+    return sum(weight(name) for name, is_chosen in pairs if is_chosen and isinstance(name, bytes))

@@ -1,0 +1,224 @@
+"""The ports of a bridge: MQTT over TCP, TLS, WebSocket and WebSocket over TLS, each where the settings want it.
+
+TCP and WebSocket are the pump's (pump.py); those over TLS, and all behind the PROXY protocol, are servers of asyncio.
+
+Several processes may share a port (SO_REUSEPORT): the kernel spreads the connections.  Options that every connection
+is to have (TCP's own keep-alive probes, for peers that vanished) are set on the listening socket: the kernel hands them
+down.
+
+TLS begins anew with the files as they are when these change, or at a SIGHUP: a new server on the same listening socket
+takes the place of the former one, so that nobody is refused meanwhile, and those who are connected stay.  Files that
+cannot be used change nothing.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from holdmq_bridge.base.logs import Log
+from holdmq_bridge.process.process import Process
+from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.sockets.proxy import ProxyHeader, ProxyRefusals
+from holdmq_bridge.sockets.pump import Pump
+from holdmq_bridge.sockets.stream import Receiver
+from holdmq_bridge.sockets.tls import tls_context, tls_stamps
+from holdmq_bridge.sockets.upgrade import Upgrades
+from holdmq_bridge.sockets.websocket import WebSocketStream
+
+log = Log("listeners")
+
+_BACKLOG = 4096
+_PROBES, _PROBE_INTERVAL_S = 3, 30
+
+
+class Listener(NamedTuple):
+    """One port."""
+
+    name: str
+    port: int
+    tls: bool
+    websocket: bool
+
+
+def wanted(settings: Settings) -> list[Listener]:
+    """What the settings ask for."""
+    listeners = [
+        ("mqtt", settings.port, False, False),
+        ("mqtts", settings.tls_port, True, False),
+        ("ws", settings.ws_port, False, True),
+        ("wss", settings.wss_port, True, True),
+    ]
+    return [Listener(name, port, tls, ws) for name, port, tls, ws in listeners if port is not None]
+
+
+def bound_socket(host: str, port: int, *, reuse_port: bool) -> socket.socket:
+    """A socket on this address that does not listen yet.
+
+    Raises:
+        OSError: the address cannot be had; the text names it.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return made
+
+
+class Listeners:
+    """All ports of one process.
+
+    Args:
+        process: whose ports they are.
+        pump: takes the connections without TLS and PROXY protocol.
+        new_client: makes the receiver of a connection, given the client's address if a proxy named it, else "".
+
+    Attributes:
+        ports: by name (mqtt, mqtts, ws, wss).
+    """
+
+    def __init__(self, process: Process, pump: Pump, new_client: Callable[[str], Receiver]) -> None:
+        self._process = process
+        self._pump = pump
+        self._new_client = new_client
+        self._upgrades = Upgrades(process.settings)
+        self._proxy_refusals = ProxyRefusals(process)
+        self._servers: dict[Listener, asyncio.Server] = {}
+        self._sockets: dict[Listener, socket.socket] = {}
+        self._stamps = tls_stamps(process.settings)
+        self._renewing = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
+        self._poll: asyncio.TimerHandle | None = None
+        self.ports: dict[str, int] = {}
+
+    @property
+    def secured(self) -> bool:
+        """Is there a port with TLS?"""
+        return any(listener.tls for listener in wanted(self._process.settings))
+
+    async def open(self, *, reuse_port: bool) -> None:
+        """Takes the ports; nobody is accepted yet.
+
+        Raises:
+            OSError: an address cannot be had, or a file of TLS cannot be used.
+        """
+        settings = self._process.settings
+        listeners = wanted(settings)
+        context = tls_context(settings) if self.secured else None
+        for listener in listeners:
+            made = bound_socket(settings.host, listener.port, reuse_port=reuse_port)
+            _probe(made, settings.max_keep_alive_s)
+            self.ports[listener.name] = made.getsockname()[1]
+            self._sockets[listener] = made
+            if not self._pumped(listener):
+                self._servers[listener] = await self._server(listener, context)
+
+    def _pumped(self, listener: Listener) -> bool:
+        return not (listener.tls or self._process.settings.proxy_protocol)
+
+    async def _server(self, listener: Listener, context: ssl.SSLContext | None) -> asyncio.Server:
+        """It does not accept yet.  It owns its descriptor of the socket, and this object another."""
+        timeout_s = self._process.settings.connect_timeout_s if listener.tls else None
+        return await self._process.loop.create_server(
+            self._factory(listener),
+            sock=self._sockets[listener].dup(),
+            backlog=_BACKLOG,
+            start_serving=False,
+            ssl=context if listener.tls else None,
+            ssl_handshake_timeout=timeout_s,
+            ssl_shutdown_timeout=timeout_s,  # for who is closed and does not answer that
+        )
+
+    async def serve(self) -> None:
+        """Accepts connections.
+
+        Raises:
+            OSError: somebody else listens there since the port was taken; the text names the address.
+        """
+        settings = self._process.settings
+        for listener, server in self._servers.items():
+            self._listen(listener, self._sockets[listener].listen)  # uvloop's own would fail without a word
+            await server.start_serving()
+        for listener, made in self._sockets.items():
+            if self._pumped(listener):
+                make = partial(self._new_client, "")
+                self._listen(listener, partial(self._pump.listen, made, make=make, websocket=listener.websocket))
+        if self.secured and settings.tls_poll_s:
+            self._poll = self._process.loop.call_later(settings.tls_poll_s, self._look)
+        log.info("listening", host=settings.host, name=self._process.name, **self.ports)
+
+    def _listen(self, listener: Listener, listen: Callable[[int], object]) -> None:
+        try:
+            listen(_BACKLOG)
+        except OSError as error:
+            address = f"{self._process.settings.host}:{self.ports[listener.name]}"
+            raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from error
+
+    def _look(self) -> None:
+        """Have the files of TLS changed?"""
+        settings = self._process.settings
+        self._poll = self._process.loop.call_later(settings.tls_poll_s, self._look)
+        if tls_stamps(settings) != self._stamps:
+            self.renew()
+
+    def renew(self) -> None:
+        """Reads the files of TLS again; who connects from then on gets what is in them."""
+        self._renewal = self._process.loop.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        settings = self._process.settings
+        async with self._renewing:
+            self._stamps = tls_stamps(settings)
+            try:
+                context = tls_context(settings)
+            except OSError as error:
+                log.error("the TLS files cannot be used: the former ones stay in use", error=error)  # noqa: TRY400 (as a fact, without its stack)
+                return
+            for listener in [listener for listener in self._servers if listener.tls]:
+                server = await self._server(listener, context)
+                await server.start_serving()
+                self._servers[listener].close()
+                self._servers[listener] = server
+        log.info("the TLS files were read again")
+
+    def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
+        process, upgrades = self._process, self._upgrades
+
+        def make(peer: str = "") -> Receiver | WebSocketStream:
+            client = self._new_client(peer)
+            return WebSocketStream(process, upgrades, client, tls=listener.tls) if listener.websocket else client
+
+        if process.settings.proxy_protocol:
+            return lambda: ProxyHeader(process, make, self._proxy_refusals)
+        return make
+
+    def close(self) -> None:
+        """Accepts nothing more; connections go on."""
+        if self._poll is not None:
+            self._poll.cancel()
+        if self._renewal is not None:
+            self._renewal.cancel()
+        for server in self._servers.values():
+            server.close()
+        for made in self._sockets.values():
+            self._pump.unlisten(made)
+            made.close()
+
+
+def _probe(listening: socket.socket, idle_s: int) -> None:
+    """Every connection is probed when it was idle for so long, and lost when the peer does not answer."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(idle_s, 32767))
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_INTERVAL_S)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)

@@ -20,8 +20,7 @@ from pathlib import Path
 import click
 
 from bench.mqtt_load import Options, holding, run_load
-from holdmq._child import ChildProcess
-from holdmq.server import ServerProcess, configuration, find_module, find_server, next_free_port
+from holdmq.server import ChildProcess, ServerProcess, configuration, find_module, find_server, next_free_port
 
 REPOSITORY = Path(__file__).parents[1]
 HOST = "127.0.0.1"

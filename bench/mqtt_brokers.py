@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from holdmq._allocator import environment as added_environment
-from holdmq._child import ChildProcess
 from holdmq.server import (
     QUEUE_DIRECTIVES,
+    ChildProcess,
     PortTakenError,
     ServerProcess,
+    allocator_environment,
     configuration,
     find_module,
     find_server,
@@ -107,7 +107,7 @@ def holdmq(bridge_arguments: Sequence[str] = (), workers: int | None = None) -> 
             raise BrokerError("this bridge has no option --workers: it is one process")
         arguments += ["--workers", str(workers)]
     version = " ".join(_said([str(find_server()), "--version"]).split()[:3])
-    if "LD_PRELOAD" in added_environment() and not os.environ.get("HOLDMQ_SERVER"):
+    if "LD_PRELOAD" in allocator_environment() and not os.environ.get("HOLDMQ_SERVER"):
         version += " with jemalloc"
     return Broker("HoldMQ", lambda websocket=False: _run_holdmq(arguments, websocket=websocket), version, ours=True)
 

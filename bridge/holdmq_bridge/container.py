@@ -20,8 +20,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdmq._allocator import environment as allocator
-from holdmq.server import QUEUE_DIRECTIVES, configuration, find_module, find_server, quoted, write_configuration
+from holdmq.server import (
+    QUEUE_DIRECTIVES,
+    allocator_environment,
+    configuration,
+    find_module,
+    find_server,
+    quoted,
+    write_configuration,
+)
 
 USER = "holdmq"
 PORT = 6379
@@ -139,7 +146,7 @@ def start_server() -> None:
     os.umask(0o077)  # CONFIG REWRITE writes the password, too
     os.chdir(data)
     server = find_server()
-    os.execve(server, [str(server), str(path)], {**os.environ, **allocator()})  # noqa: S606 - no shell is wanted
+    os.execve(server, [str(server), str(path)], {**os.environ, **allocator_environment()})  # noqa: S606 - no shell is wanted
 
 
 def start_bridge(options: Sequence[str]) -> None:

@@ -25,11 +25,10 @@ from types import FrameType
 import click
 import redis
 
-from holdmq._child import ChildProcess
-from holdmq._password import VARIABLE as PASSWORD_FILE
-from holdmq._password import with_password
+from holdmq.password import PASSWORD_FILE, with_password
 from holdmq.server import (
     QUEUE_DIRECTIVES,
+    ChildProcess,
     PortTakenError,
     ServerError,
     ServerProcess,

@@ -19,9 +19,9 @@ from typing import Any
 from redis.exceptions import TryAgainError
 
 from holdmq import core
-from holdmq._sync.slots import gaps, node_at, overlaps, owners
 from holdmq.commands import SLOTS, SlotRange, for_slots, topic_commit
 from holdmq.replies import ProducerChunk
+from holdmq.slots import gaps, node_at, overlaps, owners
 from holdmq_pipeline.errors import PipelineError
 from holdmq_pipeline.wire import PASSING, Link, Patience, patiently, patiently_between, received, text_at
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdmq import ArgumentError, core
-from holdmq._durations import Duration, seconds
+from holdmq.durations import Duration, whole_seconds
 from holdmq.history_commands import Start, time_ms
 from holdmq_pipeline.errors import OptionError
 from holdmq_pipeline.places import whole_path
@@ -268,7 +268,7 @@ class Options:
     @staticmethod
     def _seconds(name: str, value: Duration, least: int, most: int) -> int:
         try:
-            return seconds(f"option {name}", value, least, most)
+            return whole_seconds(f"option {name}", value, least, most)
         except ArgumentError as error:
             raise OptionError(str(error)) from error
 

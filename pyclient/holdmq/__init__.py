@@ -3,9 +3,10 @@
 Start with `HoldMQ`, or with `AsyncHoldMQ`, which has the same methods for asyncio.
 
 Public are the names of this package and of these modules: `holdmq.replies` and `holdmq.history_replies` (results),
-`holdmq.errors`, `holdmq.commands` and `holdmq.history_commands` (commands without I/O, for pipelines), `holdmq.server`
-(a server as a child process), `holdmq.cli_output` (for packages that add commands to `holdmq`). All other modules may
-change in any release.
+`holdmq.errors`, `holdmq.commands` and `holdmq.history_commands` (commands without I/O, for pipelines),
+`holdmq.durations` (forms of durations and times), `holdmq.slots` (slots of a cluster), `holdmq.server` (a server as a
+child process), `holdmq.password` (a password from a file), `holdmq.cli_output` (for packages that add commands to
+`holdmq`). All other modules may change in any release.
 """
 
 from holdmq._async.channel import AsyncChannel

@@ -24,7 +24,7 @@ def jemalloc() -> str | None:
     return ctypes.util.find_library("jemalloc")
 
 
-def environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
+def allocator_environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables to be added for a server that was built with glibc's allocator.
 
     Args:

@@ -1,6 +1,6 @@
 """Checks of arguments: each raises `ArgumentError`, which names the argument, its value and what is accepted.
 
-The one place that knows what is of the right kind; `_durations` and `_history_times` do the same for times. Nothing is
+The one place that knows what is of the right kind; `durations` and `_history_times` do the same for times. Nothing is
 converted on the way: what passes is sent as it is. Numbers are never flags and flags never numbers, but 0 and 1 may
 stand for False and True.
 """

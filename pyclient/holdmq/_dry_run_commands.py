@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from holdmq import _arguments as arguments
 from holdmq import _wire as wire
 from holdmq._command import Command
-from holdmq._durations import Duration, seconds
+from holdmq.durations import Duration, whole_seconds
 from holdmq.replies import DryRunChannel, DryRunSummary, Hold, Text
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class DryRunPage:
 
 def channel_dryrun_start(*, lasting: Duration, policies: Text | None = None) -> Command[None]:
     """`CHANNEL.DRYRUN START`: starts to count what a policy list would hold."""
-    words: list[Word] = ["CHANNEL.DRYRUN", "START", "SECONDS", seconds("seconds", lasting, 1, MAX_DRY_RUN_S)]
+    words: list[Word] = ["CHANNEL.DRYRUN", "START", "SECONDS", whole_seconds("seconds", lasting, 1, MAX_DRY_RUN_S)]
     if policies is not None:
         words += ["POLICIES", arguments.name("policies", policies)]
     return Command(tuple(words), wire.ok)

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdmq import _arguments as arguments
 from holdmq._command import Command
-from holdmq._durations import Start
+from holdmq.durations import Start
 from holdmq.errors import ArgumentError
 
 MAX_MS = 2**48 - 1

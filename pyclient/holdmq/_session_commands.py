@@ -9,8 +9,8 @@ from holdmq import _session_parsing as parsing
 from holdmq import _wire as wire
 from holdmq import core
 from holdmq._command import Command, Scope
-from holdmq._durations import Duration, seconds
 from holdmq._wire import Word
+from holdmq.durations import Duration, whole_seconds
 from holdmq.errors import ArgumentError
 from holdmq.replies import (
     AckResult,
@@ -89,7 +89,7 @@ def session_add_expiring(
     most = arguments.MAX_WORDS if producer is None else MAX_BATCH
     for message in arguments.some("messages", messages, most):
         payload, own = arguments.pair("a message", message, "payload and time to live")
-        words.append("" if own is None else seconds("ttl of a message", own, 1, MAX_TTL_S))
+        words.append("" if own is None else whole_seconds("ttl of a message", own, 1, MAX_TTL_S))
         words.append(arguments.payload("payload", payload))
     return Command(tuple(words), parsing.added)
 
@@ -221,9 +221,9 @@ def session_open(  # noqa: PLR0913 - the options of the command
     if arguments.flag("clean", clean):
         words.append("CLEAN")
     if expiry is not None:
-        words += ["EXPIRY", seconds("expiry", expiry, 0, MAX_EXPIRY_S)]
+        words += ["EXPIRY", whole_seconds("expiry", expiry, 0, MAX_EXPIRY_S)]
     if lease is not None:
-        words += ["LEASE", seconds("lease", lease, 1, MAX_EXPIRY_S)]
+        words += ["LEASE", whole_seconds("lease", lease, 1, MAX_EXPIRY_S)]
     if bounds is not None:
         words += _bounds(arguments.instance("bounds", bounds, QueueBounds))
     if user_bounds is not None:
@@ -271,7 +271,7 @@ def session_list(
 
 def session_owner(name: Text, lease: Duration) -> Command[None]:
     """`SESSION.OWNER`: the heartbeat of an owner of sessions. A lease of 0 means that the owner is gone."""
-    words = ("SESSION.OWNER", _owner(name), "LEASE", seconds("lease", lease, 0, MAX_EXPIRY_S))
+    words = ("SESSION.OWNER", _owner(name), "LEASE", whole_seconds("lease", lease, 0, MAX_EXPIRY_S))
     return Command(words, wire.ok, scope=Scope.FIRST)
 
 
@@ -292,7 +292,7 @@ def session_close(
     """`SESSION.CLOSE`: ends the client's connection. With `will`, the will is published; otherwise it is discarded."""
     words = [*_session("SESSION.CLOSE", client_id, prefix), *_epoch(epoch)]
     if expiry is not None:
-        words += ["EXPIRY", seconds("expiry", expiry, 0, MAX_EXPIRY_S)]
+        words += ["EXPIRY", whole_seconds("expiry", expiry, 0, MAX_EXPIRY_S)]
     if sent is not None:
         words += ["SENT", arguments.in_range("sent", sent, 0, wire.MAX_NUMBER)]
     if arguments.flag("will", will):
@@ -383,7 +383,7 @@ def _add_options(limit: int | None, ttl: Duration | None, producer: tuple[Text, 
     if limit is not None:
         words += ["LIMIT", arguments.in_range("limit", limit, 1, MAX_LIMIT)]
     if ttl is not None:
-        words += ["TTL", seconds("ttl", ttl, 1, MAX_TTL_S)]
+        words += ["TTL", whole_seconds("ttl", ttl, 1, MAX_TTL_S)]
     if producer is not None:
         name, sequence = arguments.pair("producer", producer, "name and number")
         words += [
@@ -408,11 +408,11 @@ def _will(will: Will) -> list[Word]:
     words += ["WILLQOS", arguments.in_range("qos of the will", will.qos, 0, 2)]
     if arguments.flag("retain of the will", will.retain):
         words.append("WILLRETAIN")
-    delay = seconds("delay of the will", will.delay, 0, MAX_EXPIRY_S)
+    delay = whole_seconds("delay of the will", will.delay, 0, MAX_EXPIRY_S)
     if delay:
         words += ["WILLDELAY", delay]
     if will.ttl is not None:
-        words += ["WILLTTL", seconds("ttl of the will", will.ttl, 0, MAX_EXPIRY_S)]
+        words += ["WILLTTL", whole_seconds("ttl of the will", will.ttl, 0, MAX_EXPIRY_S)]
     if arguments.binary("properties of the will", will.properties):
         words += ["WILLPROPERTIES", will.properties]
     return words

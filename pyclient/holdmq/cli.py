@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from holdmq._password import with_password
 from holdmq._sync.client import HoldMQ
 from holdmq._sync.session import Session
 from holdmq.cli_clients import COMMANDS
@@ -21,6 +20,7 @@ from holdmq.cli_history import history
 from holdmq.cli_output import Group, Output, Seconds, content, limited, output
 from holdmq.errors import ArgumentError
 from holdmq.health import UnhealthyError, check_bridge, check_server
+from holdmq.password import with_password
 from holdmq.replies import Entry
 from holdmq.server import ServerNotFoundError, find_module
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from holdmq._durations import seconds as whole_seconds
 from holdmq._sync.client import HoldMQ
 from holdmq.cli_output import Seconds, output
+from holdmq.durations import whole_seconds
 from holdmq.replies import DryRunReport, DryRunSummary
 
 MAX_S = 30 * 86400

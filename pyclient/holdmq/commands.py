@@ -23,7 +23,6 @@ from holdmq import _wire as wire
 from holdmq import core
 from holdmq._command import Command, Scope, Served, for_slots
 from holdmq._dry_run_commands import DryRunPage, channel_dryrun_report, channel_dryrun_start, channel_dryrun_stop
-from holdmq._durations import Duration, seconds
 from holdmq._session_commands import (
     MAX_BATCH,
     MAX_CLIENT_ID_BYTES,
@@ -59,6 +58,7 @@ from holdmq._session_commands import (
 )
 from holdmq._slot_range import SLOTS, SlotRange
 from holdmq._wire import Word
+from holdmq.durations import Duration, whole_seconds
 from holdmq.errors import ArgumentError, translate
 from holdmq.replies import ChannelPolicy, Deliver, Hold, Message, Payload, ProducerChunk, Publisher, Text
 
@@ -214,7 +214,7 @@ def topic_publish(
     if arguments.flag("retain", retain):
         words.append("RETAIN")
     if ttl is not None:
-        words += ["TTL", seconds("ttl", ttl, 0, MAX_TTL_S)]
+        words += ["TTL", whole_seconds("ttl", ttl, 0, MAX_TTL_S)]
     if publisher is not None:
         words += _publisher(publisher if isinstance(publisher, Publisher) else Publisher(publisher), qos)
     if arguments.binary("properties", properties):

@@ -15,7 +15,6 @@ from typing import Any
 from holdmq import _arguments as arguments
 from holdmq import _history_parsing as parsing
 from holdmq import _wire as wire
-from holdmq._durations import Duration, Start, seconds
 from holdmq._history_layout import (
     MAX_IMPORT,
     MAX_SHARDS,
@@ -31,6 +30,7 @@ from holdmq._history_layout import (
 from holdmq._history_times import MAX_MS, end_ms, needs_clock, server_time_ms, time_ms
 from holdmq._wire import Word
 from holdmq.commands import MAX_CLIENT_ID_BYTES, MAX_EXPIRY_S, Command, Scope
+from holdmq.durations import Duration, Start, whole_seconds
 from holdmq.errors import ArgumentError
 from holdmq.history_replies import (
     COLUMNS,
@@ -163,7 +163,9 @@ def _store_words(store: Text, filters: Sequence[str], settings: Mapping[str, Dur
         word, low, high = SETTINGS[name]
         if value is not None:
             in_limits = (
-                seconds(name, value, low, high) if name in DURATIONS else arguments.in_range(name, value, low, high)
+                whole_seconds(name, value, low, high)
+                if name in DURATIONS
+                else arguments.in_range(name, value, low, high)
             )
             words += [word, in_limits]
     return tuple(words)
@@ -233,7 +235,7 @@ def history_append(
     words += ["QOS", arguments.in_range("qos", message.qos, 0, 2)]
     if arguments.flag("retain", message.retain):
         words.append("RETAIN")
-    words += [] if ttl is None else ["TTL", seconds("ttl", ttl, 1, MAX_EXPIRY_S)]
+    words += [] if ttl is None else ["TTL", whole_seconds("ttl", ttl, 1, MAX_EXPIRY_S)]
     if message.publisher != "":
         words += ["FROM", arguments.name("publisher", message.publisher, MAX_CLIENT_ID_BYTES)]
     if arguments.binary("properties", message.properties):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, 
 
 from holdmq import _arguments as arguments
 from holdmq import core
-from holdmq._durations import Duration, Start
+from holdmq.durations import Duration, Start
 from holdmq.errors import ArgumentError
 
 __all__ = [

@@ -34,14 +34,16 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdmq._allocator import environment as allocator
+from holdmq._allocator import allocator_environment
 from holdmq._child import ChildProcess
 
 __all__ = [
+    "ChildProcess",
     "PortTakenError",
     "ServerError",
     "ServerNotFoundError",
     "ServerProcess",
+    "allocator_environment",
     "check_module",
     "configuration",
     "connect",
@@ -271,7 +273,7 @@ class ServerProcess(ChildProcess):
         environment: Mapping[str, str] | None = None,
     ) -> None:
         given = dict(environment or {})
-        added = allocator(os.environ | given) if _is_embedded(command[0]) else {}
+        added = allocator_environment(os.environ | given) if _is_embedded(command[0]) else {}
         super().__init__([*command, config], log=log, environment=added | given)
         self.config = config
         self.port = port

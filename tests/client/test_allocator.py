@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdmq._allocator import environment, jemalloc
+from holdmq._allocator import allocator_environment, jemalloc
 from tests.support import Server, ServerKind
 
 
@@ -17,10 +17,10 @@ def test_a_server_allocates_with_jemalloc(fresh_server: Callable[..., Server], s
 
 
 def test_what_is_preloaded_already_stays() -> None:
-    assert "LD_PRELOAD" not in environment({"LD_PRELOAD": "/lib/other.so"})
+    assert "LD_PRELOAD" not in allocator_environment({"LD_PRELOAD": "/lib/other.so"})
 
 
 def test_without_jemalloc_that_of_glibc_is_set_up_but_for_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdmq._allocator.jemalloc", lambda: None)
-    assert environment({}).keys() == {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_"}
-    assert "MALLOC_TOP_PAD_" not in environment(os.environ | {"MALLOC_TOP_PAD_": "0"})
+    assert allocator_environment({}).keys() == {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_"}
+    assert "MALLOC_TOP_PAD_" not in allocator_environment(os.environ | {"MALLOC_TOP_PAD_": "0"})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdmq._password import with_password
+from holdmq.password import with_password
 
 
 @pytest.fixture(autouse=True)

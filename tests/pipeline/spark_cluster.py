@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from holdmq._child import ChildProcess
+from holdmq.server import ChildProcess
 from holdmq_pipeline.java import find_java
 from tests.support.eventually import eventually
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from holdmq._child import ChildProcess
 from holdmq.core import Record, session_key
+from holdmq.server import ChildProcess
 from holdmq_pipeline.archive_table import open_table
 from tests.pipeline.history_support import Message, append, fleet, matching, store
 from tests.pipeline.spark_cluster import END_S, SparkCluster

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdmq._child import ChildProcess
+from holdmq.server import ChildProcess
 from tests.support.eventually import eventually
 from tests.support.ports import Port, reserve_port
 

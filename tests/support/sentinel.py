@@ -5,7 +5,7 @@ from pathlib import Path
 
 import redis
 
-from holdmq._child import ChildProcess
+from holdmq.server import ChildProcess
 from tests.support.eventually import eventually
 from tests.support.ports import reserve_port
 from tests.support.server import Server

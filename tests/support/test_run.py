@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from holdmq._child import ChildProcess
-from holdmq.server import ServerError, connect
+from holdmq.server import ChildProcess, ServerError, connect
 from holdmq_bridge.run import check_installed, command
 from tests.support import Port, Server, ServerKind, eventually, reserve_port
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from holdmq._child import ChildProcess
+from holdmq.server import ChildProcess
 from tests.bridge import packets5
 from tests.bridge.talk import Talk5
 from tests.support import Port, SentinelProcess, Server, embedded_kinds, eventually, reserve_port

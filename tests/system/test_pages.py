@@ -20,8 +20,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from holdmq._child import ChildProcess
-from holdmq.server import connect, find_server
+from holdmq.server import ChildProcess, connect, find_server
 from tests.support import Port, embedded_kinds, eventually, reserve_port
 from tests.support.pages import Block, blocks
 

@@ -14,9 +14,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdmq._password import with_password
 from holdmq.cli_output import Group, Output
 from holdmq.core import InvalidTopicError
+from holdmq.password import with_password
 from holdmq_bridge.admin.common import OUTPUT, output, pass_store
 from holdmq_bridge.admin.rules import block_group, role_group, rule_group
 from holdmq_bridge.admin.users import user_group

@@ -18,7 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 
-from holdmq._password import with_password
+from holdmq.password import with_password
 
 _SENTINEL = "sentinel://"
 _CLIENT_TIMEOUT_S = 5.0

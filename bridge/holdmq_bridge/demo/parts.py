@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdmq._child import ChildProcess
 from holdmq.server import (
     QUEUE_DIRECTIVES,
+    ChildProcess,
     ServerProcess,
     configuration,
     find_module,

@@ -20,7 +20,6 @@ from holdmq._async.pipeline import AsyncPipeline
 from holdmq._async.session import AsyncSession
 from holdmq._async.subscription import AsyncSubscription
 from holdmq._async.topics import AsyncTopics
-from holdmq._durations import Duration
 from holdmq._guard import NotPickled
 from holdmq._io import (
     AsyncClient,
@@ -29,6 +28,7 @@ from holdmq._io import (
     async_connect_cluster,
 )
 from holdmq.commands import Command
+from holdmq.durations import Duration
 from holdmq.errors import (
     ModuleMissingError,
 )

@@ -8,7 +8,7 @@ from holdmq._async.executor import AsyncExecutor
 from holdmq._async.history_cluster import AsyncHistoryCluster
 from holdmq._async.history_store import AsyncHistoryStore
 from holdmq._async.replay import AsyncReplay, ReplayOptions
-from holdmq._durations import Duration
+from holdmq.durations import Duration
 from holdmq.errors import ArgumentError, HoldMQWarning, library_of
 from holdmq.history_commands import Start
 from holdmq.history_replies import HistoryPolicy

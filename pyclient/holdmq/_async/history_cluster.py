@@ -17,8 +17,8 @@ from typing import Any, TypeVar, cast
 from holdmq import history_commands as commands
 from holdmq._async.executor import AsyncExecutor
 from holdmq._async.patience import AsyncPatience
-from holdmq._durations import Duration
 from holdmq.commands import Command, SlotRange
+from holdmq.durations import Duration
 from holdmq.errors import CommandError, MovingError, NoStoreError
 from holdmq.history_replies import HistoryInfo
 from holdmq.replies import Text

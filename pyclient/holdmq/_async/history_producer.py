@@ -4,10 +4,10 @@ import time
 
 from holdmq import history_commands as commands
 from holdmq._async.executor import AsyncExecutor
-from holdmq._durations import Duration
 from holdmq._guard import AsyncGuard, NotCopied
 from holdmq._wire import chunk_words
 from holdmq.commands import Command
+from holdmq.durations import Duration
 from holdmq.errors import HoldMQError, ProducerError, library_of
 from holdmq.history_replies import HistoryPlace
 from holdmq.replies import Payload, ProducerChunk, Text

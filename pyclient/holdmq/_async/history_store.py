@@ -9,8 +9,8 @@ from holdmq._async.history_cluster import AsyncHistoryCluster
 from holdmq._async.history_patterns import AsyncHistoryPatterns
 from holdmq._async.history_producer import AsyncHistoryProducer
 from holdmq._async.replay import AsyncReplay, ReplayOptions
-from holdmq._durations import Duration
 from holdmq._wire import chunk_words
+from holdmq.durations import Duration
 from holdmq.history_commands import Start
 from holdmq.history_replies import COLUMNS, HistoryColumns, HistoryImport, HistoryInfo, HistoryPlace
 from holdmq.replies import Message, Payload, ProducerChunk, Text

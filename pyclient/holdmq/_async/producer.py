@@ -4,9 +4,9 @@ import time
 
 from holdmq import commands
 from holdmq._async.executor import AsyncExecutor
-from holdmq._durations import Duration
 from holdmq._guard import AsyncGuard, NotCopied
 from holdmq.commands import Command
+from holdmq.durations import Duration
 from holdmq.errors import HoldMQError, ProducerError, library_of
 from holdmq.replies import AddResult, Payload, Text
 

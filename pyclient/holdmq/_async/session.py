@@ -7,9 +7,9 @@ from holdmq import _arguments as arguments
 from holdmq import commands
 from holdmq._async.executor import AsyncExecutor
 from holdmq._async.producer import AsyncProducer
-from holdmq._durations import Duration, Start
 from holdmq._guard import Owner
 from holdmq._history_times import replay_needs_clock, replay_text, server_time_ms
+from holdmq.durations import Duration, Start
 from holdmq.errors import NoSessionError, UnexpectedReplyError
 from holdmq.replies import (
     AckResult,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from holdmq import commands
 from holdmq._async.executor import AsyncExecutor
-from holdmq._durations import Duration
+from holdmq.durations import Duration
 from holdmq.errors import ArgumentError
 from holdmq.replies import Message, Payload, ProducerChunk, Publisher, Text
 

@@ -12,7 +12,6 @@ from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 
 from holdmq import _arguments as arguments
 from holdmq import commands, core
-from holdmq._durations import Duration
 from holdmq._guard import NotPickled
 from holdmq._io import (
     Client,
@@ -30,6 +29,7 @@ from holdmq._sync.session import Session
 from holdmq._sync.subscription import Subscription
 from holdmq._sync.topics import Topics
 from holdmq.commands import Command
+from holdmq.durations import Duration
 from holdmq.errors import (
     ModuleMissingError,
 )

@@ -4,9 +4,9 @@
 from typing import Any, TypeVar
 
 from holdmq import _dry_run_commands as commands
-from holdmq._durations import Duration
 from holdmq._sync.executor import Executor
 from holdmq.commands import Command
+from holdmq.durations import Duration
 from holdmq.replies import DryRunChannel, DryRunReport, Text
 
 T = TypeVar("T")

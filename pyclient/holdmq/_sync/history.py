@@ -5,11 +5,11 @@ import warnings
 
 from holdmq import _arguments as arguments
 from holdmq import history_commands as commands
-from holdmq._durations import Duration
 from holdmq._sync.executor import Executor
 from holdmq._sync.history_cluster import HistoryCluster
 from holdmq._sync.history_store import HistoryStore
 from holdmq._sync.replay import Replay, ReplayOptions
+from holdmq.durations import Duration
 from holdmq.errors import ArgumentError, HoldMQWarning, library_of
 from holdmq.history_commands import Start
 from holdmq.history_replies import HistoryPolicy

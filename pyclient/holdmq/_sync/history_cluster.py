@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from holdmq import history_commands as commands
-from holdmq._durations import Duration
 from holdmq._sync.executor import Executor
 from holdmq._sync.patience import Patience
 from holdmq.commands import Command, SlotRange
+from holdmq.durations import Duration
 from holdmq.errors import CommandError, MovingError, NoStoreError
 from holdmq.history_replies import HistoryInfo
 from holdmq.replies import Text

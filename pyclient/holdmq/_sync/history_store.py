@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdmq import _arguments as arguments
 from holdmq import history_commands as commands
-from holdmq._durations import Duration
 from holdmq._sync.executor import Executor
 from holdmq._sync.history_cluster import HistoryCluster
 from holdmq._sync.history_patterns import HistoryPatterns
 from holdmq._sync.history_producer import HistoryProducer
 from holdmq._sync.replay import Replay, ReplayOptions
 from holdmq._wire import chunk_words
+from holdmq.durations import Duration
 from holdmq.history_commands import Start
 from holdmq.history_replies import COLUMNS, HistoryColumns, HistoryImport, HistoryInfo, HistoryPlace
 from holdmq.replies import Message, Payload, ProducerChunk, Text

@@ -4,10 +4,10 @@
 import time
 
 from holdmq import commands
-from holdmq._durations import Duration
 from holdmq._guard import Guard, NotCopied
 from holdmq._sync.executor import Executor
 from holdmq.commands import Command
+from holdmq.durations import Duration
 from holdmq.errors import HoldMQError, ProducerError, library_of
 from holdmq.replies import AddResult, Payload, Text
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from holdmq import _arguments as arguments
 from holdmq import commands
-from holdmq._durations import Duration, Start
 from holdmq._guard import Owner
 from holdmq._history_times import replay_needs_clock, replay_text, server_time_ms
 from holdmq._sync.executor import Executor
 from holdmq._sync.producer import Producer
+from holdmq.durations import Duration, Start
 from holdmq.errors import NoSessionError, UnexpectedReplyError
 from holdmq.replies import (
     AckResult,

@@ -9,7 +9,7 @@ asked for again, elsewhere or later. Invariants:
 2. No node is asked for ever: when the time is over, `MovingError` names the slots that are left.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from holdmq import commands
@@ -17,6 +17,7 @@ from holdmq._sync.link import Link
 from holdmq._sync.patience import Patience
 from holdmq.commands import Command, SlotRange
 from holdmq.errors import MovingError, is_demoted
+from holdmq.slots import gaps, node_at, overlaps, owners
 
 T = TypeVar("T")
 
@@ -78,45 +79,3 @@ class Slots:
                 by_node.setdefault(node.name, (node, []))[1].append(piece)
             nobody += gaps(part, [piece for piece, _node in pieces])
         return list(by_node.values()), nobody
-
-
-def node_at(cluster: Any, address: str) -> Any:
-    """The node at `host:port`. None if the client does not know it."""
-    host, _, port = address.rpartition(":")
-    return cluster.get_node(host=host, port=int(port)) if host and port.isdigit() else None
-
-
-def owners(table: dict[int, Sequence[Any]]) -> Iterator[tuple[SlotRange, Any]]:
-    """The ranges of slots with their primaries. O(slots)."""
-    first, last, owner = 0, -1, None
-    for slot in range(commands.SLOTS):
-        nodes = table.get(slot)
-        node = nodes[0] if nodes else None
-        if node is not owner or node is None:
-            if owner is not None:
-                yield SlotRange(first, last), owner
-            first, owner = slot, node
-        last = slot
-    if owner is not None:
-        yield SlotRange(first, last), owner
-
-
-def overlaps(part: SlotRange, known: Iterable[tuple[SlotRange, Any]]) -> list[tuple[SlotRange, Any]]:
-    """The parts of a range that are in known ranges."""
-    return [
-        (SlotRange(max(part.first, own.first), min(part.last, own.last)), node)
-        for own, node in known
-        if own.first <= part.last and own.last >= part.first
-    ]
-
-
-def gaps(part: SlotRange, pieces: Iterable[SlotRange]) -> list[SlotRange]:
-    """The parts of a range that are in none of its ordered pieces."""
-    left, first = [], part.first
-    for piece in pieces:
-        if piece.first > first:
-            left.append(SlotRange(first, piece.first - 1))
-        first = piece.last + 1
-    if first <= part.last:
-        left.append(SlotRange(first, part.last))
-    return left

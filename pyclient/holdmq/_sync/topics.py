@@ -4,8 +4,8 @@
 from dataclasses import replace
 
 from holdmq import commands
-from holdmq._durations import Duration
 from holdmq._sync.executor import Executor
+from holdmq.durations import Duration
 from holdmq.errors import ArgumentError
 from holdmq.replies import Message, Payload, ProducerChunk, Publisher, Text
 

@@ -22,8 +22,8 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from holdmq import HoldMQ, Message
-from holdmq._child import ChildProcess
 from holdmq.core import Delivery, DeliveryKind
+from holdmq.server import ChildProcess
 from tests.support import Server, eventually
 from tests.support.ports import reserve_port
 

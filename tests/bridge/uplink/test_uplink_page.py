@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdmq._child import ChildProcess
+from holdmq.server import ChildProcess
 from tests.bridge.certificates import Certificates
 from tests.bridge.uplink.support import HOST, TIMEOUT_S, Local, Mosquitto, Remote, payloads
 from tests.support import Port, eventually, reserve_port

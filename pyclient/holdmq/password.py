@@ -8,8 +8,13 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-VARIABLE = "HOLDMQ_PASSWORD_FILE"
-NONE_ALLOWED = "HOLDMQ_ALLOW_NO_PASSWORD"
+__all__ = ["ALLOW_NO_PASSWORD", "PASSWORD_FILE", "with_password"]
+
+PASSWORD_FILE = "HOLDMQ_PASSWORD_FILE"  # noqa: S105 - the name of a variable
+"""The environment variable that names the file."""
+
+ALLOW_NO_PASSWORD = "HOLDMQ_ALLOW_NO_PASSWORD"  # noqa: S105 - the name of a variable
+"""The environment variable that allows the file to be missing, by the value `yes`."""
 
 
 def with_password(url: str) -> str:
@@ -18,7 +23,7 @@ def with_password(url: str) -> str:
     Raises:
         ValueError: the file cannot be read; the text names it.
     """
-    path = os.environ.get(VARIABLE)
+    path = os.environ.get(PASSWORD_FILE)
     scheme, separator, rest = url.partition("://")
     if not path or not separator:
         return url
@@ -26,10 +31,10 @@ def with_password(url: str) -> str:
     user, at, address = authority.rpartition("@")
     if ":" in user:
         return url
-    if os.environ.get(NONE_ALLOWED) == "yes" and not Path(path).exists():
+    if os.environ.get(ALLOW_NO_PASSWORD) == "yes" and not Path(path).exists():
         return url
     try:
         password = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{VARIABLE} names {path!r}, which cannot be read: {error}") from error
+        raise ValueError(f"{PASSWORD_FILE} names {path!r}, which cannot be read: {error}") from error
     return f"{scheme}://{user}:{quote(password, safe='')}@{address if at else authority}{slash}{tail}"

@@ -1,4 +1,4 @@
-"""Durations in all forms that callers may use, and the type of a time (`_history_times`)."""
+"""The forms of durations and times that the client accepts."""
 
 import math
 import re
@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 from holdmq import _arguments as arguments
 from holdmq.errors import ArgumentError
+
+__all__ = ["Duration", "Start", "whole_seconds"]
 
 Duration: TypeAlias = int | float | timedelta | str
 """A duration: seconds (`60`, `1.5`), a `timedelta`, or a text like `90s`, `15m`, `24h`, `7d`."""
@@ -19,8 +21,14 @@ _TEXT = re.compile(r"(\d{1,18})([smhd])", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def seconds(name: str, value: Duration, low: int, high: int) -> int:
+def whole_seconds(name: str, value: Duration, low: int, high: int) -> int:
     """Converts a duration to whole seconds, rounded up, so that nothing ends too early.
+
+    Args:
+        name: of the argument, for the error.
+        value: the duration.
+        low: the smallest number of seconds that is accepted.
+        high: the largest.
 
     Raises:
         ArgumentError: the value is not a duration, or out of range.

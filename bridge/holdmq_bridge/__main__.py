@@ -5,9 +5,8 @@ Each field of Settings is an option of the same name; what is not given comes fr
 """
 
 import sys
-from enum import StrEnum
 from importlib import import_module
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import click
 from pydantic import ValidationError
@@ -15,25 +14,16 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from holdmq_bridge.auth import AuthSettings
+from holdmq_bridge.base.options import option_type
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.serve import main
 from holdmq_bridge.workers import run_workers
 
 
-def _kind(annotation: Any) -> Any:
-    """What click makes of a value: a number, a choice ... ; `int | None` is an int."""
-    if get_origin(annotation) is Literal:
-        return click.Choice(get_args(annotation))
-    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
-        return click.Choice([choice.value for choice in annotation])
-    kinds = [_kind(inner) for inner in get_args(annotation)]
-    return next((kind for kind in (annotation, *kinds) if kind in (bool, int, float)), click.STRING)
-
-
 def _option(name: str, field: FieldInfo) -> click.Option:
     return click.Option(
         [f"--{name.replace('_', '-')}", name],
-        type=_kind(field.annotation),
+        type=option_type(field.annotation),
         default=None,
         help=f"{field.description}  [{_default(field)}environment: HOLDMQ_BRIDGE_{name.upper()}]",
     )

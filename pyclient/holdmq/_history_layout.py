@@ -128,23 +128,3 @@ def _copy(fields: Mapping[str, Any]) -> StoreCopy:
         )
     except KeyError as error:
         raise wire.wrong(fields, f"a field {error}") from error
-
-
-def filters_overlap(one: str, other: str) -> bool:
-    """Tells whether some topic matches both topic filters.
-
-    Examples:
-        >>> filters_overlap("a/+/c", "+/b/#"), filters_overlap("a/#", "a"), filters_overlap("#", "$SYS/x")
-        (True, True, False)
-    """
-    first, second = one.split("/"), other.split("/")
-    for at, (mine, theirs) in enumerate(zip(first, second, strict=False)):
-        wild = [level in ("+", "#") for level in (mine, theirs)]
-        if not any(wild) and mine != theirs:
-            return False
-        if wild[0] != wild[1] and at == 0 and (theirs if wild[0] else mine).startswith("$"):
-            return False
-        if "#" in (mine, theirs):
-            return True
-    rest = first[len(second) :] or second[len(first) :]
-    return rest in ([], ["#"])

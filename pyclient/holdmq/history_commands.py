@@ -20,7 +20,6 @@ from holdmq._history_layout import (
     MAX_SHARDS,
     StoreCopy,
     StoreLayout,
-    filters_overlap,
     history_copies,
     shard_key,
     shard_slot,
@@ -30,6 +29,7 @@ from holdmq._history_layout import (
 from holdmq._history_times import MAX_MS, end_ms, needs_clock, server_time_ms, time_ms
 from holdmq._wire import Word
 from holdmq.commands import MAX_CLIENT_ID_BYTES, MAX_EXPIRY_S, Command, Scope
+from holdmq.core import filters_overlap
 from holdmq.durations import Duration, Start, whole_seconds
 from holdmq.errors import ArgumentError
 from holdmq.history_replies import (

@@ -23,9 +23,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Self
 
-from holdmq.core import MAX_TOPIC_BYTES, InvalidTopicError, check_topic_filter, check_topic_name, split_share
+from holdmq.core import (
+    MAX_TOPIC_BYTES,
+    InvalidTopicError,
+    check_topic_filter,
+    check_topic_name,
+    filter_covers,
+    filters_overlap,
+    is_topic_filter,
+    split_share,
+)
 from holdmq.errors import ArgumentError
-from holdmq_bridge.auth.filters import covers, overlaps
 
 _MARKS = {"c": "the client id", "u": "the username"}
 
@@ -149,7 +157,7 @@ class CompiledRules:
         check_topic_name(topic)
         for entry in self.entries:
             # A topic is a filter that matches itself alone: one that covers it matches it.
-            if entry.action is not Action.SUBSCRIBE and covers(entry.topic_filter, topic):
+            if entry.action is not Action.SUBSCRIBE and filter_covers(entry.topic_filter, topic):
                 return Decision(entry.allow, entry)
         return Decision(self.default, None)
 
@@ -158,7 +166,7 @@ class CompiledRules:
         shared = split_share(topic_filter)
         wanted = topic_filter if shared is None else shared[1]
         for entry in self.entries:
-            applies = covers if entry.allow else overlaps
+            applies = filter_covers if entry.allow else filters_overlap
             if entry.action is not Action.PUBLISH and applies(entry.topic_filter, wanted):
                 return Decision(entry.allow, entry)
         return Decision(self.default, None)
@@ -218,7 +226,7 @@ def _expand(rule: Rule, values: Mapping[str, tuple[bytes, bool]]) -> Sequence[by
         levels.append(text)
     plain = b"/".join(levels)
     # Names that stand in a level leave a filter a filter, unless it becomes too long or a `$share` one.
-    if (len(plain) <= MAX_TOPIC_BYTES and not plain.startswith(b"$")) or _is_filter(plain):
+    if (len(plain) <= MAX_TOPIC_BYTES and not plain.startswith(b"$")) or is_topic_filter(plain):
         return (plain,)
     marked = next(index for index, parts in enumerate(template) if any(mark for mark, _ in parts))
     return () if rule.allow else _everything_below(levels[:marked], levels[marked])
@@ -228,7 +236,7 @@ def _everything_below(levels: Sequence[bytes], text: bytes) -> Sequence[bytes]:
     """Filters for all topics under these levels, those included that `#` hides because `text` begins with a `$`."""
     found = [b"/".join([*levels, b"#"])]
     first = text.split(b"/", 1)[0]
-    if not levels and first.startswith(b"$") and _is_filter(first + b"/#"):
+    if not levels and first.startswith(b"$") and is_topic_filter(first + b"/#"):
         found.append(first + b"/#")
     return found
 
@@ -238,14 +246,6 @@ def _stands_in_a_level(value: bytes) -> bool:
         return False
     try:
         check_topic_name(value)
-    except InvalidTopicError:
-        return False
-    return True
-
-
-def _is_filter(text: bytes) -> bool:
-    try:
-        check_topic_filter(text)
     except InvalidTopicError:
         return False
     return True

@@ -180,7 +180,7 @@ class Store:
             StoreError: there is one of that name, or a role of it is not there.
             ArgumentError: it cannot be stored.
         """
-        _check_user(user)
+        check_user(user)
 
         def plan(read: Any, edit: Plan) -> None:
             if read.exists(user_key(user.name)):
@@ -200,7 +200,7 @@ class Store:
 
         def plan(read: Any, edit: Plan) -> None:
             before = _user(read, name)
-            after = _check_user(change(before))
+            after = check_user(change(before))
             if after != before:
                 _require_roles(read, [role for role in after.roles if role not in before.roles])
                 edit.write_user(after)
@@ -353,7 +353,12 @@ class Store:
         raise StoreError(f"somebody else edited each of {MAX_TRIES} times; nothing was changed")
 
 
-def _check_user(user: User) -> User:
+def check_user(user: User) -> User:
+    """Returns the user if it may be stored.
+
+    Raises:
+        ArgumentError: it may not; the text says why.
+    """
     user.check()
     if user.password:
         try:

@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdmq.errors import ArgumentError
-from holdmq_bridge.auth.passwords import BadHashError, check_hash
 from holdmq_bridge.auth.records import (
     BLOCKED,
     MAX_BLOCKED,
@@ -35,7 +34,7 @@ from holdmq_bridge.auth.records import (
     user_key,
 )
 from holdmq_bridge.auth.rules import Rule
-from holdmq_bridge.auth.store import PAGE, Plan, Store, StoreError, check_roles
+from holdmq_bridge.auth.store import PAGE, Plan, Store, StoreError, check_roles, check_user
 from holdmq_bridge.base.quota import Quota
 
 T = TypeVar("T")
@@ -219,13 +218,8 @@ def _user(found: dict[str, Any], what: str) -> User:
         session_kind=_typed(found.get("session_kind", ""), str, f"{what}: session_kind"),
         overflow=_typed(found.get("overflow", ""), str, f"{what}: overflow"),
         quota=_quota(_typed(found.get("quota", ""), str, f"{what}: quota"), what),
-    ).check()
-    if user.password:
-        try:
-            check_hash(user.password)
-        except BadHashError as error:
-            raise ArgumentError(f"{what}: {error}") from error
-    return user
+    )
+    return check_user(user)
 
 
 def _quota(text: str, what: str) -> Quota:

@@ -51,8 +51,8 @@ _PASSING = frozenset(
 )
 
 
-def error_code(error: ReplyError) -> str:
-    """The upper-case word that an error reply begins with."""
+def error_code(error: ReplyError | str) -> str:
+    """The upper-case word that an error begins with."""
     return str(error).partition(" ")[0]
 
 

@@ -27,10 +27,11 @@ class JsonLines(logging.Formatter):
         line.update(facts)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=_readable)
+        return json.dumps(line, default=readable)
 
 
-def _readable(value: object) -> str:
+def readable(value: object) -> str:
+    """Text for people, also of bytes that are not UTF-8."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 

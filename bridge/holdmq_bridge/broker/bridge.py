@@ -23,8 +23,8 @@ from collections.abc import Callable
 from functools import partial
 
 from holdmq.core.engine import Event, EventKind, OutOfStepError
-from holdmq_bridge.base.command import Command, Kind, Reply
-from holdmq_bridge.base.logs import Log
+from holdmq_bridge.base.command import Command, Kind, Reply, error_code
+from holdmq_bridge.base.logs import Log, readable
 from holdmq_bridge.base.reasons import Ending
 from holdmq_bridge.broker.client import Client
 from holdmq_bridge.broker.gate import Gate
@@ -350,7 +350,7 @@ class Bridge:
             log.info("replicas confirm writes again", replicas=event.token, wait_replicas=wanted)
             return
         self._unserved.begin()
-        error = event.data.decode(errors="backslashreplace")
+        error = readable(event.data)
         facts = {"error": error} if error else {"replicas": event.token}
         log.warning("acknowledgements are withheld: too few replicas confirm writes", wait_replicas=wanted, **facts)
         if error.startswith(_NO_PRIMARY):
@@ -364,13 +364,13 @@ class Bridge:
             self._replays.has_room(client)
         elif event.kind == EventKind.TAKEN_OVER:
             # Told by a notice, or by a refusal: who missed the notice does not know that the session was dropped.
-            refusal = event.data.partition(b" ")[0].decode(errors="backslashreplace")
+            refusal = error_code(readable(event.data))
             ending = Ending.TAKEN_OVER if event.epoch else _ENDINGS.get(refusal, Ending.DROPPED)
             self.process.counters.sessions_taken_over += ending is Ending.TAKEN_OVER
             client.end(ending)
         elif event.kind == EventKind.FAILED:
-            error = event.data.decode(errors="backslashreplace")
-            client.end(_ENDINGS.get(error.lstrip("-").partition(" ")[0], Ending.SERVER_ERROR), error)
+            error = readable(event.data)
+            client.end(_ENDINGS.get(error_code(error.lstrip("-")), Ending.SERVER_ERROR), error)
         elif event.kind == EventKind.CONFLICT:
             client.end(Ending.GONE, "the server was restored from an older state")
         elif event.kind == EventKind.WITHHELD:
@@ -383,7 +383,7 @@ class Bridge:
                 bytes=event.token,
             )
         elif event.kind == EventKind.REFUSED:
-            error = event.data.decode(errors="backslashreplace")
+            error = readable(event.data)
             self.readiness.publish_refused(error)
             self.link.leave_replica(error)
 

@@ -21,15 +21,15 @@ import os
 import random
 import socket
 import time
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import redis
 
 from holdmq.core.engine import Loudest, Traffic
 from holdmq_bridge.base.backoff import Backoff
-from holdmq_bridge.base.logs import Log
+from holdmq_bridge.base.logs import Log, readable
 from holdmq_bridge.base.reasons import Ending, Reason
+from holdmq_bridge.base.version import installed_version
 from holdmq_bridge.broker.bridge import Bridge
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Reporter:
         fields = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "version": _version(),
+            "version": installed_version(),
             "started": round(self._bridge.process.started_at, 3),
             "interval": self._interval_s,
             "clients": len(self._bridge.clients),
@@ -162,9 +162,9 @@ class Reporter:
             return None
         terms, identity = client.session.terms, client.identity
         return {
-            "client_id": _text(client.session.client_id),
+            "client_id": readable(client.session.client_id),
             "bridge": self._bridge.process.name,
-            "user": None if identity is None or identity.username is None else _text(identity.username),
+            "user": None if identity is None or identity.username is None else readable(identity.username),
             "address": client.peer,
             "version": None if terms is None else terms.version,
             "received": traffic.received,
@@ -220,14 +220,3 @@ def _answer_key(key: object) -> str:
     if not isinstance(key, str) or not key.startswith(ANSWER):
         raise ValueError(f"the answer would go to {key!r}; expected {ANSWER}<token>")
     return key
-
-
-def _text(name: bytes | str) -> str:
-    return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
-
-
-def _version() -> str:
-    try:
-        return version("holdmq")
-    except PackageNotFoundError:
-        return "unknown"

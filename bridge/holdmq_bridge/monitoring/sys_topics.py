@@ -16,13 +16,13 @@ reported, and what was counted then comes with the next report.
 
 import json
 import time
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import hiredis
 
 from holdmq_bridge.base.command import Reply
 from holdmq_bridge.base.logs import Log
+from holdmq_bridge.base.version import installed_version
 from holdmq_bridge.broker.bridge import Bridge
 from holdmq_bridge.monitoring.metrics import parse_info
 
@@ -145,7 +145,7 @@ def _figures(total: dict[str, int], levels: list[dict[str, int]], info: str) -> 
     told = {name: value.number for name, value in parse_info(info)}
     connected = sum(process["connected"] for process in levels)
     figures: dict[str, Any] = {
-        "version": f"HoldMQ {_version()}",
+        "version": f"HoldMQ {installed_version()}",
         "uptime": f"{max(process['uptime_s'] for process in levels)} seconds" if levels else "0 seconds",
         "clients/connected": connected,
         "clients/total": max(connected, int(told.get("sessions_subscribed", 0))),
@@ -162,13 +162,6 @@ def _figures(total: dict[str, int], levels: list[dict[str, int]], info: str) -> 
         "retained messages/count": int(told.get("retained_topics", 0)),
     }
     return {topic: str(value) for topic, value in figures.items()}
-
-
-def _version() -> str:
-    try:
-        return version("holdmq")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _noted(reply: Reply) -> None:

@@ -30,7 +30,7 @@ from holdmq_bridge.base.command import Argument, Reply, error_code
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.base.target import Target
 from holdmq_bridge.process.settings import Settings
-from holdmq_bridge.server.sentinels import Sentinels
+from holdmq_bridge.server.sentinels import Sentinels, shown_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -236,7 +236,7 @@ class Link:
     def _check_news(self) -> None:
         """Raises _RefusedError, if what Sentinels told since this connection was begun forbids to use it."""
         if self._moved_to not in (None, self._address):
-            raise _RefusedError(f"the primary is {_shown(self._moved_to)} now")
+            raise _RefusedError(f"the primary is {shown_address(self._moved_to)} now")
         if self._is_announced:
             raise _RefusedError("a failover was announced")
 
@@ -287,7 +287,7 @@ class Link:
 
     def leave_replica(self, error: str) -> None:
         """Leaves a server that refused a write because it is a replica."""
-        if error.partition(" ")[0] == "READONLY":
+        if error_code(error) == "READONLY":
             self.leave("it has become a replica")
 
     # ---- failovers -------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ class Link:
         self._moved_to = address
         if address != self._address:
             self._listener.on_primary_moved()
-            self.leave(f"the primary is {_shown(address)} now")
+            self.leave(f"the primary is {shown_address(address)} now")
 
     # ---- bytes -----------------------------------------------------------------------------------------------------
 
@@ -345,10 +345,6 @@ class Link:
             log.warning("the server sent an unexpected reply", server=self._target)
             if wire.transport is not None:
                 wire.transport.abort()
-
-
-def _shown(address: tuple[str, int] | None) -> str:
-    return "unknown" if address is None else f"{address[0]}:{address[1]}"
 
 
 class _RefusedError(Exception):

@@ -14,7 +14,7 @@ import contextlib
 
 import hiredis
 
-from holdmq_bridge.base.command import Reply
+from holdmq_bridge.base.command import Reply, error_code
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.server.lease import Lease
@@ -48,8 +48,8 @@ class Readiness:
 
     def publish_refused(self, error: str) -> None:
         """The server refused a publish for now.  One line in the log for a time of refusals, whatever their number."""
-        now, code = self._process.loop.time(), error.partition(" ")[0]
-        if now >= self._refused_at + _REFUSED_S or code != self._refused.partition(" ")[0]:
+        now, code = self._process.loop.time(), error_code(error)
+        if now >= self._refused_at + _REFUSED_S or code != error_code(self._refused):
             log.warning("the server temporarily refuses publishes", error=error)
         self._refused, self._refused_at = error, now
 

@@ -135,7 +135,7 @@ class Sentinels:
             async with asyncio.timeout(_ANSWER_S), self._client(address) as client:
                 answer = await client.execute_command(f"SENTINEL {question}", self._service)
         except (RedisError, OSError, TimeoutError) as error:
-            log.debug("a Sentinel did not answer", sentinel=_shown(address), question=question, error=error)
+            log.debug("a Sentinel did not answer", sentinel=shown_address(address), question=question, error=error)
             return None
         return answer
 
@@ -161,14 +161,14 @@ class Sentinels:
                     async for message in pubsub.listen():
                         if message["type"] != "pmessage":
                             if lost:
-                                log.info("a Sentinel is followed again", sentinel=_shown(address))
+                                log.info("a Sentinel is followed again", sentinel=shown_address(address))
                             lost = False
                             backoff.reset()
                             continue
                         self._heard(str(message["channel"]), str(message["data"]).split())
             except (RedisError, OSError) as error:
                 if not lost:
-                    log.warning("a Sentinel cannot be followed", sentinel=_shown(address), error=error)
+                    log.warning("a Sentinel cannot be followed", sentinel=shown_address(address), error=error)
                 lost = True
             await asyncio.sleep(backoff.next())
 
@@ -192,7 +192,7 @@ class Sentinels:
         self._listener.primary_moved(address)
         self._set_doubt(doubt=False)
         if not known:
-            log.info("the primary has moved", service=self._service, primary=_shown(address))
+            log.info("the primary has moved", service=self._service, primary=shown_address(address))
 
     def _set_doubt(self, *, doubt: bool) -> None:
         if self._doubt is not None:
@@ -213,5 +213,6 @@ def _number(state: dict[str, Any], name: str) -> int:
     return int(state.get(name) or 0)
 
 
-def _shown(address: Address) -> str:
-    return f"{address[0]}:{address[1]}"
+def shown_address(address: Address | None) -> str:
+    """An address for the logs."""
+    return "unknown" if address is None else f"{address[0]}:{address[1]}"

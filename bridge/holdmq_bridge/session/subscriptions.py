@@ -9,7 +9,7 @@ its own, behind the one for all others.
 from collections.abc import Container, Generator, Iterable
 from dataclasses import dataclass, field
 
-from holdmq.core import InvalidTopicError, check_topic_filter, mqtt
+from holdmq.core import is_topic_filter, mqtt
 from holdmq_bridge.base.command import Argument
 from holdmq_bridge.base.reasons import Reason
 from holdmq_bridge.session.access import Permissions
@@ -185,21 +185,13 @@ def _meant(entry: mqtt.Subscription, asked: bytes | None, now_ms: int) -> tuple[
 
 
 def _reason(entry: mqtt.Subscription, topic_filter: bytes, permissions: Permissions, *, has_room: bool) -> int:
-    if not entry.valid or not _is_filter(topic_filter):
+    if not entry.valid or not is_topic_filter(topic_filter):
         return Reason.BAD_TOPIC_FILTER
     if not permissions.may_subscribe(topic_filter):
         return Reason.NOT_AUTHORIZED
     if not has_room:
         return Reason.QUOTA_EXCEEDED
     return entry.qos
-
-
-def _is_filter(topic_filter: bytes) -> bool:
-    try:
-        check_topic_filter(topic_filter)
-    except InvalidTopicError:
-        return False
-    return True
 
 
 def unsubscribing(topic_filters: Iterable[bytes]) -> Generator[None, None, list[tuple[bytes, int]]]:
@@ -227,4 +219,4 @@ def unsubscribed_filter(topic_filter: bytes) -> tuple[bytes, int]:
         meant, _ = split_filter(topic_filter)
     except StartError:
         return topic_filter, Reason.BAD_TOPIC_FILTER
-    return meant, Reason.SUCCESS if _is_filter(meant) else Reason.BAD_TOPIC_FILTER
+    return meant, Reason.SUCCESS if is_topic_filter(meant) else Reason.BAD_TOPIC_FILTER

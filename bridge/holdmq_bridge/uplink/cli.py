@@ -7,25 +7,19 @@ used; 2: the words or the file were wrong; 3: another process has taken a link o
 
 import sys
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import click
 from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from holdmq_bridge.base.options import option_type
 from holdmq_bridge.uplink.run import main
 from holdmq_bridge.uplink.settings import ConnectionSettings, ProcessSettings, read_file
 
 _TOPICS = "topics"
 _PROCESS = [name for name in ProcessSettings.model_fields if name != "connection"]
-
-
-def _kind(annotation: Any) -> Any:
-    if get_origin(annotation) is Literal:
-        return click.Choice(get_args(annotation))
-    kinds = [_kind(inner) for inner in get_args(annotation)]
-    return next((kind for kind in (annotation, *kinds) if kind in (bool, int, float)), click.STRING)
 
 
 def _option(name: str, field: FieldInfo, *, environment: bool = False) -> click.Option:
@@ -35,7 +29,7 @@ def _option(name: str, field: FieldInfo, *, environment: bool = False) -> click.
     if name == _TOPICS:
         return click.Option(["--topic", _TOPICS], multiple=True, help=help_text)
     return click.Option(
-        [f"--{name.replace('_', '-')}", name], type=_kind(field.annotation), default=None, help=help_text
+        [f"--{name.replace('_', '-')}", name], type=option_type(field.annotation), default=None, help=help_text
     )
 
 

@@ -142,7 +142,7 @@ class Rules:
         inward = [rule for rule in rules if rule.goes_in]
         for index, rule in enumerate(inward):
             for other in inward[index + 1 :]:
-                if filters_overlap(rule.remote_filter, other.remote_filter):
+                if core.filters_overlap(rule.remote_filter, other.remote_filter):
                     raise ValueError(
                         f"the topic lines {str(rule)!r} and {str(other)!r} may match the same topic of the other "
                         "broker; expected each message to come in by one line"
@@ -179,27 +179,6 @@ def _first_echo(rules: Sequence[Rule]) -> tuple[Rule, Rule] | None:
     """Two lines (or one and itself) by which the other broker would send back what it got from us, if it may."""
     for out in (rule for rule in rules if rule.goes_out):
         for back in (rule for rule in rules if rule.goes_in):
-            if filters_overlap(out.remote_filter, back.remote_filter):
+            if core.filters_overlap(out.remote_filter, back.remote_filter):
                 return out, back
     return None
-
-
-def filters_overlap(one: str, other: str) -> bool:
-    """Is there a topic that both filters match?  O(levels)."""
-    left, right = one.split("/"), other.split("/")
-    if left[0] != right[0] and (_is_hidden(left[0], right[0]) or _is_hidden(right[0], left[0])):
-        return False
-    for a, b in zip(left, right, strict=False):
-        if "#" in (a, b):
-            return True
-        if a != b and "+" not in (a, b):
-            return False
-    if len(left) == len(right):
-        return True
-    longer = left if len(left) > len(right) else right
-    return longer[min(len(left), len(right))] == "#"  # a/# matches a
-
-
-def _is_hidden(name: str, wildcard: str) -> bool:
-    """A wildcard in the first level matches no name that begins with $ [MQTT-4.7.2-1]."""
-    return name.startswith("$") and wildcard in {"+", "#"}

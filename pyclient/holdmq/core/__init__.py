@@ -7,6 +7,7 @@ Three parts have a module of their own: the MQTT packet codec, `holdmq.core.mqtt
 `holdmq.core.engine`, and the encoder of columns for writers in bulk, `holdmq.core.batch`.
 """
 
+from holdmq.core.filters import filter_covers, filters_overlap
 from holdmq.core.history import (
     MARKS_EVERY,
     MAX_CURSOR_BYTES,
@@ -93,6 +94,7 @@ from holdmq.core.topics import (
     check_topic_filter,
     check_topic_name,
     glob_matches,
+    is_topic_filter,
     matches,
     split_share,
 )
@@ -157,7 +159,9 @@ __all__ = [
     "check_topic_name",
     "client_id",
     "encode_mark",
+    "filter_covers",
     "filter_plan",
+    "filters_overlap",
     "find_mark",
     "glob_matches",
     "index_page",
@@ -165,6 +169,7 @@ __all__ = [
     "is_mark_due",
     "is_record",
     "is_session_key",
+    "is_topic_filter",
     "level_hash",
     "matches",
     "message_key",

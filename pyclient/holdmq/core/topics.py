@@ -12,6 +12,7 @@ __all__ = [
     "check_topic_filter",
     "check_topic_name",
     "glob_matches",
+    "is_topic_filter",
     "matches",
     "split_share",
 ]
@@ -57,6 +58,12 @@ def check_topic_filter(topic_filter: Text) -> None:
     error = lib.hmq_topic_check_filter(data, len(data))
     if error:
         raise InvalidTopicError(error)
+
+
+def is_topic_filter(text: Text) -> bool:
+    """Whether `check_topic_filter` accepts the text."""
+    data = to_bytes(text)
+    return not lib.hmq_topic_check_filter(data, len(data))
 
 
 def matches(topic_filter: Text, name: Text) -> bool:

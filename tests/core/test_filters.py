@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdmq.core import InvalidTopicError, check_topic_filter, check_topic_name, matches
-from holdmq_bridge.auth.filters import covers, overlaps
+from holdmq.core import InvalidTopicError, check_topic_filter, check_topic_name, filter_covers, filters_overlap, matches
 
 MAX_LEVELS = 3
 # "z" stands in no filter: it is all the levels that a filter does not name.
@@ -50,13 +49,13 @@ def matched() -> dict[str, int]:
 
 def test_covers_agrees_with_every_topic(matched: dict[str, int]) -> None:
     encoded = [(one.encode(), matched[one]) for one in FILTERS]
-    wrong = [(a, b) for a, of_a in encoded for b, of_b in encoded if covers(a, b) != (of_b & ~of_a == 0)]
+    wrong = [(a, b) for a, of_a in encoded for b, of_b in encoded if filter_covers(a, b) != (of_b & ~of_a == 0)]
     assert wrong == []
 
 
 def test_overlaps_agrees_with_every_topic(matched: dict[str, int]) -> None:
     encoded = [(one.encode(), matched[one]) for one in FILTERS]
-    wrong = [(a, b) for a, of_a in encoded for b, of_b in encoded if overlaps(a, b) != (of_a & of_b != 0)]
+    wrong = [(a, b) for a, of_a in encoded for b, of_b in encoded if filters_overlap(a, b) != (of_a & of_b != 0)]
     assert wrong == []
 
 
@@ -81,7 +80,7 @@ topics = (
 @given(filters, filters, topics)
 @settings(max_examples=200)
 def test_a_covered_filter_matches_nothing_more(wide: str, narrow: str, topic: str) -> None:
-    if covers(wide.encode(), narrow.encode()) and matches(narrow, topic):
+    if filter_covers(wide.encode(), narrow.encode()) and matches(narrow, topic):
         assert matches(wide, topic)
 
 
@@ -89,10 +88,14 @@ def test_a_covered_filter_matches_nothing_more(wide: str, narrow: str, topic: st
 @settings(max_examples=200)
 def test_a_topic_that_both_match_is_an_overlap(one: str, other: str, topic: str) -> None:
     if matches(one, topic) and matches(other, topic):
-        assert overlaps(one.encode(), other.encode())
-        assert overlaps(other.encode(), one.encode())
+        assert filters_overlap(one.encode(), other.encode())
+        assert filters_overlap(other.encode(), one.encode())
 
 
 @given(filters, topics)
 def test_a_topic_is_a_filter_that_is_covered_if_it_matches(one: str, topic: str) -> None:
-    assert covers(one.encode(), topic.encode()) == matches(one, topic) == overlaps(one.encode(), topic.encode())
+    assert (
+        filter_covers(one.encode(), topic.encode())
+        == matches(one, topic)
+        == filters_overlap(one.encode(), topic.encode())
+    )

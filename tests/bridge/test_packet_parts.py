@@ -9,7 +9,7 @@ import redis
 from holdmq_bridge.base.command import Command
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.session.access import Verdict
-from holdmq_bridge.session.actions import Actions, Authenticate, Continue, Later, Opened, Phase, Send, Tell
+from holdmq_bridge.session.actions import Actions, Authenticate, Continue, MoreWork, Opened, Phase, Send, SendCommand
 from holdmq_bridge.session.session import Session
 from holdmq_bridge.session.subscriptions import MOST_AT_ONCE
 from tests.bridge import packets
@@ -114,10 +114,10 @@ def finish(session: Session, actions: Actions) -> tuple[list[Command], Actions, 
     commands: list[Command] = []
     turns = 0
     while True:
-        if actions and isinstance(actions[-1], Later):
+        if actions and isinstance(actions[-1], MoreWork):
             turns += 1
-            actions = session.go_on()
-        elif actions and isinstance(actions[0], Tell):
+            actions = session.continue_work()
+        elif actions and isinstance(actions[0], SendCommand):
             commands.append(actions[0].command)
             asked = len(actions[0].command.arguments) - 4
             actions = session.reply(
@@ -153,9 +153,9 @@ def test_many_filters_are_unsubscribed_in_slices(session: Session) -> None:
 def test_rights_that_change_between_two_slices_count_for_the_whole_packet(session: Session) -> None:
     actions = session.packet(many(40))
     for _ in range(5):
-        assert isinstance(actions[-1], Later)
-        actions = session.go_on()
-    review = told(session.permit(Rules(b"t/1")))
+        assert isinstance(actions[-1], MoreWork)
+        actions = session.continue_work()
+    review = told(session.change_permissions(Rules(b"t/1")))
     assert review.arguments[0] == "SESSION.SUBSCRIPTIONS"
     commands, actions, _ = finish(session, actions)
     assert [command.arguments[4:] for command in commands] == [(b"t/1", 1)]
@@ -163,22 +163,22 @@ def test_rights_that_change_between_two_slices_count_for_the_whole_packet(sessio
 
 
 def test_a_review_of_many_subscriptions_is_done_in_slices_behind_the_packet_under_way(session: Session) -> None:
-    review = told(session.permit(Rules()))
+    review = told(session.change_permissions(Rules()))
     actions = session.packet(many(40))
-    assert isinstance(actions[-1], Later)
+    assert isinstance(actions[-1], MoreWork)
     assert session.reply(review, {b"u/%d" % number: b"1" for number in range(450)}) == []
     revoked: list[Command] = []
     answered = b""
-    while any(isinstance(action, Later) for action in actions):
-        actions = session.go_on()
+    while any(isinstance(action, MoreWork) for action in actions):
+        actions = session.continue_work()
         answered += sent(actions)
-        revoked += [action.command for action in actions if isinstance(action, Tell)]
+        revoked += [action.command for action in actions if isinstance(action, SendCommand)]
     assert answered == packets.suback(1, *[0x80] * 40)
     assert [len(command.arguments) - 4 for command in revoked] == [200, 200, 50]
 
 
 def test_a_session_that_ends_between_two_slices_computes_no_more(session: Session) -> None:
-    assert isinstance(session.packet(many(40))[-1], Later)
+    assert isinstance(session.packet(many(40))[-1], MoreWork)
     session.packet(packets.DISCONNECT)
     assert session.phase is Phase.ENDED
-    assert session.go_on() == []
+    assert session.continue_work() == []

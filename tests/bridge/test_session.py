@@ -21,7 +21,7 @@ from holdmq_bridge.session.actions import (
     ReadHistory,
     Retry,
     Send,
-    Tell,
+    SendCommand,
 )
 from holdmq_bridge.session.session import Session
 from holdmq_bridge.session.subscriptions import MOST_AT_ONCE
@@ -62,7 +62,7 @@ def new_session(**settings: Any) -> Session:
 
 def told(actions: Actions) -> Command:
     """The one command among the actions."""
-    (command,) = (action.command for action in actions if isinstance(action, Tell))
+    (command,) = (action.command for action in actions if isinstance(action, SendCommand))
     return command
 
 
@@ -93,7 +93,7 @@ def opened(session: Session, connect: bytes, *, present: int = 0, rules: Rules |
 def ended(session: Session, actions: Actions, sent_serial: int = 0) -> list[Command]:
     """What the server is told at the end: the will and the SESSION.CLOSE, if there are any."""
     assert isinstance(actions[-1], End)
-    return [action.command for action in session.closed(sent_serial) if isinstance(action, Tell)]
+    return [action.command for action in session.closed(sent_serial) if isinstance(action, SendCommand)]
 
 
 # ---- CONNECT ---------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_who_is_not_let_in_is_told_why_and_no_session_is_opened(reason: Reason, 
     assert sent(actions) == packets.connack(code)
     assert the(End, actions).ending is Ending.REFUSED
     assert session.closed(0) == []
-    assert session.finished
+    assert session.is_finished
 
 
 @pytest.mark.parametrize("reason", sorted(TEMPORARY))
@@ -171,7 +171,7 @@ def test_what_is_temporary_closes_the_connection_without_a_connack(reason: Reaso
     actions = session.authenticated(Verdict(False, reason))
     assert sent(actions) == b""
     assert the(End, actions).ending is Ending.UNAVAILABLE
-    assert session.finished
+    assert session.is_finished
 
 
 def test_a_will_without_the_right_to_publish_it_is_refused() -> None:
@@ -183,7 +183,7 @@ def test_a_will_without_the_right_to_publish_it_is_refused() -> None:
 def test_a_will_whose_right_is_taken_away_while_the_session_opens_is_refused_and_goes_nowhere() -> None:
     session = new_session()
     command = opening(session, packets.connect("c1", will=Will("secret")))
-    assert sent(session.permit(Rules(b"mine"))) == packets.connack(5)
+    assert sent(session.change_permissions(Rules(b"mine"))) == packets.connack(5)
     close = told(session.reply(command, [EPOCH, 0]))
     assert close.arguments == ("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH)  # without WILL
 
@@ -198,7 +198,7 @@ def test_who_is_expelled_while_the_session_opens_is_refused() -> None:
 def test_rights_that_change_while_the_session_opens_are_those_that_it_begins_with() -> None:
     session = new_session()
     command = opening(session, packets.connect("c1", clean=False))
-    assert session.permit(Rules(b"mine")) == []
+    assert session.change_permissions(Rules(b"mine")) == []
     review = told(session.reply(command, [EPOCH, 1]))
     assert review.arguments == ("SESSION.SUBSCRIPTIONS", b"{c1}")
     assert told(session.reply(review, [b"mine", b"other"])).arguments[-1] == b"other"
@@ -226,7 +226,7 @@ def test_what_the_server_refuses_for_now_is_asked_again() -> None:
     command = opening(session, packets.connect("c1"))
     error = ReplyError("OOM command not allowed")
     assert session.reply(command, error) == [Retry(error)]
-    assert session.again() == [Tell(command)]
+    assert session.resend() == [SendCommand(command)]
     the(Opened, session.reply(command, [EPOCH, 0]))
 
 
@@ -241,20 +241,20 @@ def test_a_session_that_the_server_refuses_for_good_is_answered_as_unavailable()
 def test_who_waits_too_long_for_its_session_is_told_so_and_a_late_session_is_closed() -> None:
     session = new_session(temporary_refusal="reason_code")
     command = opening(session, packets.connect("c1", will=Will("w")))
-    assert sent(session.not_opened()) == packets.connack(3)
+    assert sent(session.time_out()) == packets.connack(3)
     assert session.closed(0) == []
-    assert not session.finished
+    assert not session.is_finished
     closing = told(session.reply(command, [EPOCH, 0]))
     assert closing.arguments == ("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH)  # it was never accepted: no will
     assert session.reply(closing, "OK") == []
-    assert session.finished
+    assert session.is_finished
 
 
 @pytest.mark.parametrize("present", [0, 1])
 def test_an_opening_without_a_reply_is_repeated_as_the_same_attempt(present: int) -> None:
     session = new_session()
     first = opening(session, packets.connect("c1", clean=False))
-    assert [action.command for action in session.again() if isinstance(action, Tell)] == [first]
+    assert [action.command for action in session.resend() if isinstance(action, SendCommand)] == [first]
     assert first.arguments[-4:] == ("ATTEMPT", "attempt-1", *CLAIM)
     assert the(Opened, session.reply(first, [EPOCH, present])).resumed is bool(present)
 
@@ -359,7 +359,7 @@ def test_a_command_without_a_reply_is_sent_again_when_the_server_is_back() -> No
     session = new_session()
     opened(session, packets.connect("c1"))
     command = told(session.packet(packets.subscribe(9, ("a", 1))))
-    assert session.again() == [Tell(command)]
+    assert session.resend() == [SendCommand(command)]
     assert sent(session.reply(command, [1])) == packets.suback(9, 1)
 
 
@@ -372,7 +372,7 @@ def test_a_disconnect_removes_the_will_and_closes_the_session() -> None:
     (command,) = ended(session, session.packet(packets.DISCONNECT), sent_serial=5)
     assert command.arguments == ("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH, "SENT", 5)
     session.reply(command, "OK")
-    assert session.finished
+    assert session.is_finished
 
 
 @pytest.mark.parametrize("ending", [Ending.LOST, Ending.SILENT, Ending.SHUTDOWN, Ending.MALFORMED, Ending.SLOW])
@@ -388,7 +388,7 @@ def test_a_session_that_is_lost_is_not_closed(ending: Ending) -> None:
     session = new_session()
     opened(session, packets.connect("c1", will=Will("w")))
     assert ended(session, session.end(ending)) == []
-    assert session.finished
+    assert session.is_finished
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_a_client_that_is_lost_while_its_session_opens_leaves_none_behind() -> N
     session = new_session()
     command = opening(session, packets.connect("c1", will=Will("w")))
     assert ended(session, session.end(Ending.LOST)) == []
-    assert not session.finished
+    assert not session.is_finished
     assert told(session.reply(command, [EPOCH, 0])).arguments == ("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH)
 
 
@@ -416,9 +416,9 @@ def test_a_close_that_is_refused_for_now_is_not_forgotten() -> None:
     opened(session, packets.connect("c1"))
     (command,) = ended(session, session.end(Ending.LOST))
     the(Retry, session.reply(command, ReplyError("READONLY no")))
-    assert session.again() == [Tell(command)]
-    session.give_up()
-    assert session.finished
+    assert session.resend() == [SendCommand(command)]
+    session.drop_pending()
+    assert session.is_finished
 
 
 def test_a_reply_to_what_is_no_longer_wanted_is_nothing() -> None:

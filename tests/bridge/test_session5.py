@@ -148,7 +148,7 @@ def test_a_refusal_says_no_more_than_the_client_can_take() -> None:
     session = new_session(temporary_refusal="reason_code", max_client_id_bytes=23)
     properties = p.number(p.MAXIMUM_PACKET, 20)
     session.packet(p.connect("c1", properties=properties))
-    connack = p.read(sent(session.not_opened()))
+    connack = p.read(sent(session.time_out()))
     assert (connack.code, connack.properties) == (Reason.SERVER_UNAVAILABLE, {})
     assert refused(p.connect("c" * 24, properties=properties), max_client_id_bytes=23).properties == {}
 

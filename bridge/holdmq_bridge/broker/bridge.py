@@ -73,8 +73,8 @@ class Bridge:
         self._by_conn: dict[int, Client] = {}
         self._attempts = itertools.count(1)
         self._resting: set[Client] = set()
-        self._unrestored: set[Client] = set()  # the server is back, and has not got their pending commands yet
-        self._restoring: asyncio.Handle | None = None  # the next part of them
+        self._unrestored: set[Client] = set()  # their pending commands are not sent yet to a server that is back
+        self._restoring: asyncio.Handle | None = None  # of the next clients
         self._wait_timer: asyncio.TimerHandle | None = None
         self._link_task: asyncio.Task[None] | None = None
         self._pump_is_closed = False
@@ -145,25 +145,25 @@ class Bridge:
         return self.process.is_draining or self.link.paused or self.process.engine.congested
 
     def own_counters(self) -> dict[str, int]:
-        """What the engine does not count."""
+        """Counters of everything outside the engine."""
         own = self.process.counters.as_dict()
         own["bytes_sent"] += self.pump.sent
         own["server_connections"], own["server_losses"] = self.link.connections, self.link.losses
         return own
 
     def client_of(self, conn: int) -> Client | None:
-        """Whose a connection of the engine is; None: it is over."""
+        """The client of a connection of the engine; None: it has ended."""
         return self._by_conn.get(conn)
 
     def counted(self) -> dict[str, int]:
-        """All counters, the engine's and the process's own; those by QoS summed up."""
+        """All counters, of the engine and of the process.  Counters by QoS are summed up."""
         counters = self.own_counters()
         for name, value in self.process.engine.counters().items():
             counters[name] = sum(value) if isinstance(value, tuple) else value
         return counters
 
     def levels(self) -> dict[str, float]:
-        """How much there is now, by the names of the metrics."""
+        """Present levels, by the names of the metrics."""
         return {
             **self.process.engine.levels(),
             "server_up": self.link.up,
@@ -180,7 +180,7 @@ class Bridge:
         }
 
     def _since_acknowledgement(self) -> float:
-        """In seconds; since the start if none was."""
+        """Seconds; since the start if nothing was acknowledged."""
         last_ms = self.process.engine.counters()["acknowledged_ms"]
         assert isinstance(last_ms, int)
         return max(0.0, time.time() - (last_ms / 1000 or self.process.started_at))
@@ -188,13 +188,13 @@ class Bridge:
     # ---- clients ---------------------------------------------------------------------------------------------------
 
     def new_session(self) -> Session:
-        """The protocol object for a socket just accepted."""
+        """Makes the session of a connection."""
         attempt = f"{self.process.name}:{next(self._attempts)}"
         assigned_id = lambda: b"auto-" + secrets.token_hex(10).encode()  # noqa: E731
         return Session(self.process.settings, self.process.name, attempt, assigned_id, self.process.now_ms)
 
     def admit(self, client: Client) -> bool:
-        """Is there room for one more connection?"""
+        """Takes a connection in and gives it a `conn`; False: there is no room for it."""
         if len(self.clients) >= self.process.settings.max_connections or self.process.is_draining:
             self.process.counters.connections_refused += 1
             self._log_full()
@@ -206,7 +206,7 @@ class Bridge:
         return True
 
     def _log_full(self) -> None:
-        """Now and then: whoever is refused comes again at once."""
+        """Logs at most one line in `_FULL_LOGGED_EVERY_S`: refused clients retry at once."""
         if not self.process.is_draining and self.process.loop.time() >= self._full_logged_at + _FULL_LOGGED_EVERY_S:
             self._full_logged_at = self.process.loop.time()
             limit, refused = self.process.settings.max_connections, self.process.counters.connections_refused
@@ -218,11 +218,11 @@ class Bridge:
 
     def authenticate(self, client: Client, connect: Authenticate) -> None:
         """Finds out whether the client may connect, and calls its `authenticated`."""
-        self._gate.admit(client, connect)
+        self._gate.authenticate(client, connect)
 
     def session_opened(self, client: Client, *, resumed: bool, former: int) -> None:
         """The client has its session.  Whoever had the session in this process has lost it."""
-        self._gate.left(client)
+        self._gate.connect_answered(client)
         self.process.counters.sessions_opened += 1
         self.process.counters.sessions_resumed += resumed
         if former and former in self._by_conn:
@@ -231,11 +231,11 @@ class Bridge:
 
     def detach(self, client: Client) -> None:
         """The connection has ended: the engine forgets it, and its inbox is left."""
-        self._gate.left(client)
+        self._gate.connect_answered(client)
         self._replays.forget(client)
         self.process.engine.close(client.conn)
         del self._by_conn[client.conn]
-        client.detached()
+        client.engine_detached()
         if client.has_inbox:
             self._inboxes.leave(client.session.inbox)
 
@@ -244,18 +244,18 @@ class Bridge:
         self._replays.begin(client)
 
     def forget(self, client: Client) -> None:
-        """Nothing is left to do for it."""
+        """Nothing is left to do for the client."""
         self.clients.discard(client)
         self._resting.discard(client)
         self._unrestored.discard(client)
         self._progress.set()
 
     def add_resting(self, client: Client) -> None:
-        """It is not read now; tell it when the reason may be over."""
+        """The client is not read now.  Calls its `update_reading` when the reason may be over."""
         self._resting.add(client)
 
-    def _rouse(self) -> None:
-        """Looks again at all clients that rest."""
+    def _update_resting(self) -> None:
+        """Lets resting clients check whether they are read again."""
         if self._resting and not self.congested:
             resting, self._resting = self._resting, set()
             for client in resting:
@@ -277,7 +277,7 @@ class Bridge:
 
     def _receive_reply(self, client: Client, command: Command, reply: Reply) -> None:
         try:
-            client.replied(client.session.reply(command, reply))
+            client.apply(client.session.reply(command, reply))
         except Exception as error:  # noqa: BLE001 (a defect of ours must not end the others' connections)
             log.defect("defect: the client is disconnected", error, client=client.client_id)
             client.end(Ending.DEFECT)
@@ -286,10 +286,10 @@ class Bridge:
         """Sends a PING unless the server owes a reply; returns whether it was sent."""
         return self.calls.ping()
 
-    # ---- the heart -------------------------------------------------------------------------------------------------
+    # ---- flush -----------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Writes what there is for the server and for clients."""
+        """Writes the engine's output to the server and to clients."""
         self.process.flush_is_due = False
         if self._pump_is_closed:
             return  # it was due when the end came
@@ -303,18 +303,18 @@ class Bridge:
             if commands:
                 self.link.write(commands)
         self.write_outputs()
-        self._rouse()
+        self._update_resting()
         if engine.wants_flush:
-            process.wake()  # messages of QoS 0 were handed out: the server is told, and sends the next ones
+            process.wake()  # messages of QoS 0 were sent: acknowledge them, and fetch more
         elif self._wait_timer is None and engine.waits:
-            self._wait_timer = process.loop.call_later(_WAIT_S, self._waited)
+            self._wait_timer = process.loop.call_later(_WAIT_S, self._flush_after_wait)
 
-    def _waited(self) -> None:
+    def _flush_after_wait(self) -> None:
         self._wait_timer = None
         self.process.wake()
 
     def write_outputs(self) -> None:
-        """The engine's bytes go to the clients' sockets, most of them in the pump."""
+        """Sends the engine's output for all clients, mostly in the pump."""
         by_conn = self._by_conn
         written = 0
         for conn, data in self.pump.outputs():
@@ -363,7 +363,7 @@ class Bridge:
         elif event.kind == EventKind.ROOM:
             self._replays.has_room(client)
         elif event.kind == EventKind.TAKEN_OVER:
-            # Told by a notice, or by a refusal: who missed the notice does not know that the session was dropped.
+            # Known from a notice, or from a refusal if the notice was lost.
             refusal = error_code(readable(event.data))
             ending = Ending.TAKEN_OVER if event.epoch else _ENDINGS.get(refusal, Ending.DROPPED)
             self.process.counters.sessions_taken_over += ending is Ending.TAKEN_OVER
@@ -390,7 +390,7 @@ class Bridge:
     # ---- from the link ---------------------------------------------------------------------------------------------
 
     def on_bytes(self, count: int) -> bool:
-        """Replies and pushes."""
+        """Takes replies and pushes from `server_buffer`."""
         try:
             for event in self.process.engine.replied(count, self.process.now_ms()):
                 self._on_event(event)
@@ -402,11 +402,11 @@ class Bridge:
         return True
 
     def on_writable(self) -> None:
-        """The link takes bytes again."""
+        """The link may be written again."""
         self.process.wake()
 
     def on_up(self) -> None:
-        """Listens on all inboxes again, then lets everything go on."""
+        """The server is there: subscribes to all inboxes again, then everything continues."""
         self._inboxes.join_all()
         self._lease.renew()
         self._unserved.stop()
@@ -418,7 +418,7 @@ class Bridge:
         self.process.wake()
 
     def _restore_some(self) -> None:
-        """A part of the clients goes on; the loop has its turn before the next part."""
+        """Lets some clients continue.  The loop handles sockets before the next ones."""
         self._restoring = None
         for _ in range(min(_RESTORED_AT_ONCE, len(self._unrestored))):
             self._unrestored.pop().server_restored()
@@ -426,11 +426,11 @@ class Bridge:
             self._restoring = self.process.loop.call_soon(self._restore_some)
 
     def on_primary_moved(self) -> None:
-        """Users and rules are another server's, too."""
+        """Users and rules are read from the new primary, too."""
         self._gate.primary_moved()
 
     def on_down(self) -> None:
-        """No reply will come any more."""
+        """The server is lost: no reply will arrive any more."""
         if self._restoring is not None:
             self._restoring.cancel()
         self._unrestored.clear()

@@ -3,13 +3,14 @@
     socket ──► pump, or engine's buffer ──► engine ──► (rare packets) Session ──► actions: done here
     socket ◄── pump, or host ◄── engine's outputs
 
-Sockets without TLS are the pump's (pump.py), which says only what is rare; others come as asyncio's protocols do.
-No task per client or packet, no timer per client (see wheel.py), one read buffer for all of them.
+The pump reads and writes sockets without TLS, and calls the client only for rare events.  For all other sockets the
+client is a protocol of asyncio.  There is no task per client or packet, no timer per client (wheel.py has one for all)
+and one read buffer for all.
 
 Flow control
-    not reading     the engine wants rest for this client or is congested, or so much is unsent that the client cannot
-                    be reading: TCP then slows it down
-    not delivering  the socket's buffer is above its high-water mark; messages stay in the queue at the server
+    not reading     the engine asks for a pause or is congested, or so much is unsent that the client cannot be
+                    reading: TCP then slows the client down
+    not delivering  the socket's buffer is above its high-water mark: messages stay in the queue at the server
 """
 
 import asyncio
@@ -29,14 +30,14 @@ from holdmq_bridge.session.actions import (
     Authenticate,
     Continue,
     End,
-    Later,
+    MoreWork,
     NotGranted,
     Opened,
     Phase,
     ReadHistory,
     Retry,
     Send,
-    Tell,
+    SendCommand,
 )
 from holdmq_bridge.session.session import Session
 from holdmq_bridge.sockets.paced import TURN_BYTES, Paced
@@ -47,10 +48,10 @@ if TYPE_CHECKING:
 
 log = Log("client")
 
-_GONE_LOOK_S = 1.0  # between two looks whether a client has closed whose CONNECT waits
+_GONE_LOOK_S = 1.0  # between two checks whether a client whose CONNECT waits has closed
 _KEEP_ALIVE_FACTOR = 1.5  # [MQTT-3.1.2-24; 5.0: 3.1.2-22]
 
-# Of a connection that never had a session: its device does something that does not work.
+# Endings that are logged as a refusal, if the connection never had a session.
 _REFUSALS = (Ending.REFUSED, Ending.UNAVAILABLE, Ending.MALFORMED, Ending.PROTOCOL, Ending.NO_CONNECT)
 
 
@@ -108,18 +109,18 @@ class Client(Receiver):
 
     __slots__ = (
         "_backoff",
-        "_begun",
+        "_blocked_since",
         "_heard_at",
         "_host",
-        "_in_line",
+        "_is_in_line",
+        "_is_read",
         "_limit_s",
+        "_packet_is_begun",
         "_process",
-        "_reading",
         "_refusal_is_logged",
         "_retry_timer",
         "_stalled_s",
         "_stream",
-        "_stuck_at",
         "certificate",
         "conn",
         "due",
@@ -135,11 +136,11 @@ class Client(Receiver):
         self.peer = peer
         self._stream: Writable | Pumped | None = None
         self._heard_at = 0.0
-        self._limit_s = process.settings.connect_timeout_s  # of silence; before CONNECT and CONNACK: of waiting
-        self._stuck_at = 0.0  # since when the socket takes nothing, or is being closed
-        self._reading = True
-        self._begun = False  # a packet, by a client without a keep-alive
-        self._in_line = False  # for its next packets
+        self._limit_s = process.settings.connect_timeout_s  # of silence; before the CONNACK: of waiting; 0: none
+        self._blocked_since = 0.0  # the socket takes nothing, or is being closed; 0: neither
+        self._is_read = True
+        self._packet_is_begun = False  # by a client without a keep-alive
+        self._is_in_line = False  # for a turn with its next packets
         self._refusal_is_logged = False
         self._backoff: Backoff | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
@@ -166,7 +167,7 @@ class Client(Receiver):
         self.begin(stream, readable_peer(transport.get_extra_info("peername")))
 
     def begin(self, stream: Writable | Pumped, peer: str) -> None:
-        """A client is there; it has connect_timeout_s for its CONNECT."""
+        """The connection has begun: the client has connect_timeout_s for its CONNECT."""
         self.peer = self.peer or peer
         if not self._host.admit(self):
             stream.abort()
@@ -176,74 +177,74 @@ class Client(Receiver):
         self._process.wheel.at(self, self._heard_at + self._limit_s)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The one that all clients share: what is in it is taken before anybody else's bytes come."""
+        """The buffer that all clients share.  Its bytes are taken before another client is read."""
         return self._process.engine.buffer[:TURN_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes are in the buffer."""
+        """Takes bytes from the buffer."""
         if isinstance(self._stream, Paced):
             self._stream.took(nbytes)
         if self.conn:
             self.received(self._process.engine.received(self.conn, nbytes, self._process.now_ms()))
 
     def upgrade_refused(self, why: str) -> None:
-        """Its request for a WebSocket was, and it has been told."""
+        """The request for a WebSocket was refused, and the refusal is sent."""
         self._process.counters.websockets_refused += 1
         self.end(Ending.REFUSED, why)
 
     def feed(self, data: bytes) -> None:
-        """The same for bytes that came in other ways."""
+        """Takes bytes that are not in the engine's buffer."""
         if self.conn:
             self.received(self._process.engine.receive(self.conn, data, self._process.now_ms()))
 
     def received(self, event: Event | None) -> None:
-        """What the engine makes of bytes that it got."""
-        whole = event is not None or self._process.engine.took
+        """The engine has taken bytes; `event`: what they led to."""
+        is_whole = event is not None or self._process.engine.took
         if event is not None:
             self._take(event)
         if self.session.phase is Phase.OPEN:
-            self._heard(whole=whole)
-        self._read_on()
+            self._note_bytes(is_whole=is_whole)
+        self._adjust_reading()
         self._process.wake()
 
     def received_part(self) -> None:
         """From the pump: bytes arrived, but they completed no packet."""
         if self.session.phase is Phase.OPEN:
-            self._catch_up()
-            self._heard(whole=False)
+            self._update_heard_at()
+            self._note_bytes(is_whole=False)
 
     def reading_paused(self) -> None:
         """From the pump: it has stopped reading the socket."""
-        self._reading = False
+        self._is_read = False
         self._host.add_resting(self)
 
-    def _catch_up(self) -> None:
-        """With what the pump has heard of it."""
+    def _update_heard_at(self) -> None:
+        """The pump notes whole packets by itself."""
         if isinstance(self._stream, Pumped) and self.session.phase is Phase.OPEN:
             heard_at = self._stream.heard_at()
             if heard_at > self._heard_at:
                 self._heard_at = heard_at
-                self._begun = False
+                self._packet_is_begun = False
 
-    def _heard(self, *, whole: bool) -> None:
-        """Only whole packets are signs of life: who sends one bit by bit has the time of a keep-alive for it."""
-        if whole:
+    def _note_bytes(self, *, is_whole: bool) -> None:
+        """Notes a sign of life.  Only whole packets count: a packet may take no longer than the keep-alive."""
+        if is_whole:
             self._heard_at = self._process.loop.time()
-            self._begun = False
-        elif not self._limit_s and not self._begun:  # without a keep-alive the longest counts, for this packet
-            self._begun = True
+            self._packet_is_begun = False
+        elif not self._limit_s and not self._packet_is_begun:  # the longest keep-alive counts for it
+            self._packet_is_begun = True
             self._heard_at = self._process.loop.time()
             self._process.wheel.at(self, self._heard_at + self._patience_s)
 
     @property
     def _patience_s(self) -> float:
         """How long may pass without a whole packet; 0: for ever."""
-        if self._limit_s or not self._begun:
+        if self._limit_s or not self._packet_is_begun:
             return self._limit_s
         return self._process.settings.max_keep_alive_s * _KEEP_ALIVE_FACTOR
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed, by whomever."""
+        """The socket is closed, by either side."""
         if self._stream is None:
             return
         self._stream = None
@@ -252,68 +253,68 @@ class Client(Receiver):
         self._forget_if_finished()
 
     def pause_writing(self) -> None:
-        """The client does not take what it is sent."""
-        self._stuck_at = self._process.loop.time()
-        self._process.wheel.at(self, self._stuck_at + self._process.settings.write_timeout_s)
+        """The socket takes no more bytes."""
+        self._blocked_since = self._process.loop.time()
+        self._process.wheel.at(self, self._blocked_since + self._process.settings.write_timeout_s)
         if self.conn:
             self._process.engine.set_writable(self.conn, False)
 
     def resume_writing(self) -> None:
-        """It takes it again."""
+        """The socket takes bytes again."""
         if self.conn:
-            self._stuck_at = 0.0
+            self._blocked_since = 0.0
             self._process.engine.set_writable(self.conn, True)
-            self._read_on()
+            self._adjust_reading()
             self._process.wake()
 
     # ---- events and actions ----------------------------------------------------------------------------------------
 
     def _take(self, event: Event | None) -> None:
-        """What the engine found in the client's bytes, packet after packet."""
+        """Handles an event of the engine, and those of the packets after it."""
         while event is not None and self.conn:
             if event.kind == EventKind.PACKET:
-                goes_on = self._do(self.session.packet(event.data, event.code))
+                is_done = self._do(self.session.packet(event.data, event.code))
             elif event.kind == EventKind.DENIED:
                 self._publish_denied(event.data)
-                goes_on = True
+                is_done = True
             else:
-                goes_on = self._do(self._faulty(event))
-            event = self._process.engine.proceed(self.conn, self._process.now_ms()) if goes_on and self.conn else None
+                is_done = self._do(self._report_fault(event))
+            event = self._process.engine.proceed(self.conn, self._process.now_ms()) if is_done and self.conn else None
 
-    def _faulty(self, event: Event) -> Actions:
+    def _report_fault(self, event: Event) -> Actions:
         connack_code = ProtocolError(event.error).connack_code
         return self.session.fault(event.code, error_text(event.error), event.data, connack_code)
 
     def act(self, actions: Actions) -> None:
-        """Does what the session wants, then looks at what the client sent meanwhile."""
+        """Does what the session asks for, then takes the packets that arrived meanwhile."""
         if self._do(actions) and self.conn:
             self._take(self._process.engine.proceed(self.conn, self._process.now_ms()))
-            self._read_on()
+            self._adjust_reading()
         self._process.wake()
 
     def _do(self, actions: Actions) -> bool:
-        """True: the packet is dealt with, the next one may come."""
-        goes_on = False
+        """Returns True if the packet is done and the next one may come."""
+        is_done = False
         for action in actions:
             if isinstance(action, Send):
                 if self.conn:
                     self._process.engine.send(self.conn, action.data)
             elif isinstance(action, Continue):
-                goes_on = True
+                is_done = True
             else:
-                goes_on |= self._perform(action)
-        return goes_on
+                is_done |= self._perform(action)
+        return is_done
 
     def _perform(self, action: Action) -> bool:
-        if isinstance(action, Tell):
+        if isinstance(action, SendCommand):
             self._host.send_command(self, action.command)
         elif isinstance(action, Opened):
             self._opened(action)
             return True
         elif isinstance(action, ReadHistory):
             self._host.read_history(self)
-        elif isinstance(action, Later):
-            self._process.loop.call_soon(self._go_on)
+        elif isinstance(action, MoreWork):
+            self._process.loop.call_soon(self._continue_work)
         elif isinstance(action, Authenticate):
             self._wait_for_the_answer()
             self._host.authenticate(self, action)
@@ -326,13 +327,13 @@ class Client(Receiver):
         return False
 
     def _wait_for_the_answer(self) -> None:
-        """Its CONNECT is whole: from now on it is the server that is waited for."""
+        """The CONNECT is whole: the server has connect_wait_s to open the session."""
         self._limit_s = self._process.settings.connect_wait_s
         self._heard_at = self._process.loop.time()
         self._process.wheel.at(self, self._heard_at + min(self._limit_s, _GONE_LOOK_S))
 
     def _is_gone(self) -> bool:
-        """Has it closed while its CONNECT waits?  It is not read then, so nobody tells.
+        """Whether the client has closed while its CONNECT waits.  It is not read then, so no event says so.
 
         A client that has sent more after its CONNECT stays: it need not wait for the CONNACK.
         """
@@ -341,21 +342,21 @@ class Client(Receiver):
         )
 
     def authenticated(self, verdict: Verdict, identity: Identity | None) -> None:
-        """Whether it may come in, and who it is."""
+        """Takes the answer to its CONNECT, and the identity."""
         self.certificate = None
         self.identity = identity
-        self.replied(self.session.authenticated(verdict))
+        self.apply(self.session.authenticated(verdict))
 
-    def permit(self, permissions: Permissions) -> None:
-        """What it may do has changed."""
-        if self.session.phase is Phase.OPEN:  # else the engine learns it when it is
+    def change_permissions(self, permissions: Permissions) -> None:
+        """Applies new permissions to an open connection."""
+        if self.session.phase is Phase.OPEN:  # else the engine gets the rules when the session opens
             entries, default = permissions.publish_entries()
             self._process.engine.rules(self.conn, entries, denied_otherwise=not default)
-            self._judge_deliveries(permissions)
-        self.replied(self.session.permit(permissions))
+            self._set_receive_rules(permissions)
+        self.apply(self.session.change_permissions(permissions))
 
-    def _judge_deliveries(self, permissions: Permissions) -> None:
-        """Messages may wait in its queue from before a change of its rights."""
+    def _set_receive_rules(self, permissions: Permissions) -> None:
+        """The queue may hold messages from before a change of the rights."""
         entries, default = permissions.receive_entries()
         self._process.engine.receive_rules(self.conn, entries, denied_otherwise=not default)
 
@@ -388,7 +389,7 @@ class Client(Receiver):
         if entries:
             engine.rules(self.conn, entries, denied_otherwise=not default)
         if not session.permissions.subscribes_freely:
-            self._judge_deliveries(session.permissions)
+            self._set_receive_rules(session.permissions)
         self._stalled_s = 0.0
         self._limit_s = terms.keep_alive_s * _KEEP_ALIVE_FACTOR
         self._heard_at = self._process.loop.time()
@@ -401,14 +402,14 @@ class Client(Receiver):
             user=None if self.identity is None else self.identity.username,
             peer=self.peer,
             version=terms.version,
-            bridge=terms.bridge,
+            bridge=terms.is_bridge,
             clean=terms.clean,
             epoch=session.epoch,
             keep_alive_s=terms.keep_alive_s,
         )
 
     def _not_granted(self, refused: NotGranted) -> None:
-        """Counts all of them; one line for a connection, however often its client asks again."""
+        """Counts refused filters.  Logs one line for each connection."""
         self._process.counters.subscriptions_refused += refused.filters
         if not self._refusal_is_logged:
             self._refusal_is_logged = True
@@ -417,12 +418,12 @@ class Client(Receiver):
             log.info("a subscription is refused", client=self.client_id, peer=self.peer, **facts)
 
     def _publish_denied(self, topic: bytes) -> None:
-        """The engine counts all of them, and tells of a connection's first."""
+        """The engine counts all of them, and reports the first of a connection."""
         user = None if self.identity is None else self.identity.username
         log.info("a publish is denied", client=self.client_id, user=user, peer=self.peer, topic=topic)
 
     def withheld(self, topic: bytes) -> None:
-        """The same for messages of its queue."""
+        """A queued message was withheld: the engine reports the first of a connection."""
         user = None if self.identity is None else self.identity.username
         facts = {"user": user, "peer": self.peer, "topic": topic}
         log.info("a queued message is withheld: rules deny its topic to the client", client=self.client_id, **facts)
@@ -442,71 +443,70 @@ class Client(Receiver):
             log.info("client disconnected", client=session.client_id, **facts)
         elif refused:
             log.info("connection refused", **facts)
-        else:  # somebody looked whether the port is open
+        else:  # a port scan, for example
             log.debug("connection ended", **facts)
         self._close(at_once=ending is Ending.SLOW)
         self._forget_if_finished()
 
     def _close(self, *, at_once: bool) -> None:
-        """Closes the socket; a client that does not read gets no more time for what is unsent."""
+        """Closes the socket, at once or when everything is sent."""
         if self._stream is None:
             return
-        if not self._reading:
-            self._reading = True
+        if not self._is_read:
+            self._is_read = True
             self._stream.resume_reading()
         if at_once:
             self._stream.abort()
             return
         self._stream.close()
-        self._stuck_at = self._stuck_at or self._process.loop.time()
-        self._process.wheel.at(self, self._stuck_at + self._process.settings.write_timeout_s)
+        self._blocked_since = self._blocked_since or self._process.loop.time()
+        self._process.wheel.at(self, self._blocked_since + self._process.settings.write_timeout_s)
 
     def _forget_if_finished(self) -> None:
-        if self._stream is None and self.session.finished:
+        if self._stream is None and self.session.is_finished:
             self._host.forget(self)
 
     # ---- from the host ---------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """The engine's output, which a pump's client never gets here."""
+        """Sends the engine's output.  The pump sends to its clients by itself."""
         stream = self._stream
         if stream is not None and not isinstance(stream, Pumped) and not stream.is_closing():
             stream.write(data)
 
-    def detached(self) -> None:
-        """The engine knows its connection no more."""
+    def engine_detached(self) -> None:
+        """The engine has forgotten the connection."""
         self.conn = 0
         if isinstance(self._stream, Pumped):
             self._stream.detach()
 
-    def replied(self, actions: Actions) -> None:
-        """What the session makes of a reply."""
+    def apply(self, actions: Actions) -> None:
+        """Does what the session asks for after a reply or a change."""
         self.act(actions)
         self._forget_if_finished()
 
-    def _go_on(self) -> None:
-        """Others have had their turn."""
-        self.replied(self.session.go_on())
+    def _continue_work(self) -> None:
+        self.apply(self.session.continue_work())
 
     def end(self, ending: Ending, detail: str = "", reason: int | None = None) -> None:
-        """Ends the connection; `reason`: of the DISCONNECT, if it is not that of the ending."""
+        """Ends the connection; `reason`: of the DISCONNECT, if it differs from that of the ending."""
         self.act(self.session.end(ending, detail, reason))
         self._forget_if_finished()
 
     def server_lost(self) -> None:
-        """No reply will come any more."""
+        """No reply will arrive any more."""
         if self._retry_timer is not None:
             self._retry_timer.cancel()
             self._retry_timer = None
 
     def server_restored(self) -> None:
-        """The server is there."""
+        """The server is back: sends pending commands again."""
         self._backoff, self._stalled_s = None, 0.0
         if self.session.pending:
-            self.act(self.session.again())
+            self.act(self.session.resend())
 
     def _pause(self, error: str) -> None:
-        """The server refuses for now: asks again later, for retry_total_s."""
+        """The server refuses for now: retries after a pause, for retry_total_s in all."""
         settings = self._process.settings
         if self._backoff is None:
             self._backoff = self._process.new_backoff()
@@ -522,17 +522,17 @@ class Client(Receiver):
             client=self.client_id,
             error=error,
         )
-        self.session.give_up()
+        self.session.drop_pending()
         self.end(Ending.SERVER_ERROR, error)
 
     def _retry(self) -> None:
         self._retry_timer = None
-        self.replied(self.session.again())
+        self.apply(self.session.resend())
 
     # ---- reading and deadlines -------------------------------------------------------------------------------------
 
-    def _read_on(self) -> None:
-        """Stops or goes on reading, as flow control wants it."""
+    def _adjust_reading(self) -> None:
+        """Pauses or resumes reading, by the rules of flow control."""
         stream = self._stream
         if stream is None or not self.conn or stream.is_closing():
             return
@@ -541,49 +541,49 @@ class Client(Receiver):
         if has_more:
             self._line_up(stream)
         congested = self._host.congested
-        rest = (
+        should_pause = (
             congested
             or process.engine.rests(self.conn)
             or (has_more and not isinstance(stream, Pumped))
             or (
-                self._stuck_at != 0.0
+                self._blocked_since != 0.0
                 and stream.get_write_buffer_size() > process.settings.write_buffer_bytes * HARD_LIMIT_FACTOR
             )
         )
-        if rest and self._reading:
-            self._reading = False
+        if should_pause and self._is_read:
+            self._is_read = False
             stream.pause_reading()
             self._host.add_resting(self)
-        elif rest and congested:  # its own reason may be over: nobody tells it again
+        elif should_pause and congested:  # its own reason may be over, and would not be reported again
             self._host.add_resting(self)
-        elif not rest and not self._reading:
-            self._reading = True
-            self._heard_at = process.loop.time()  # while it was not read it could not be heard
+        elif not should_pause and not self._is_read:
+            self._is_read = True
+            self._heard_at = process.loop.time()  # unread time is not silence
             stream.resume_reading()
 
     def _line_up(self, stream: Writable | Pumped) -> None:
-        """It has sent more packets than are taken at once: the others come first."""
+        """It has sent more packets than one turn takes: other clients come first."""
         if isinstance(stream, Pumped):
             stream.line_up()
-        elif not self._in_line:
-            self._in_line = True
+        elif not self._is_in_line:
+            self._is_in_line = True
             self._process.loop.call_soon(self._take_more)
 
     def _take_more(self) -> None:
-        self._in_line = False
+        self._is_in_line = False
         engine = self._process.engine
         if self.conn and engine.has_more(self.conn) and not engine.rests(self.conn):
             self.feed(b"")
 
     def update_reading(self) -> None:
-        """The reason for resting may be over."""
-        self._read_on()
+        """The reason for a pause may be over."""
+        self._adjust_reading()
 
     def check(self, now: float) -> float:
-        """The wheel's look: what is overdue?"""
+        """For the wheel: does what is overdue, and returns when to look again; 0: never."""
         settings = self._process.settings
-        if self._stuck_at:
-            limit = self._stuck_at + settings.write_timeout_s
+        if self._blocked_since:
+            limit = self._blocked_since + settings.write_timeout_s
             if now < limit:
                 return limit
             if self.conn:
@@ -592,13 +592,13 @@ class Client(Receiver):
             elif self._stream is not None:
                 self._stream.abort()
             return 0.0
-        self._catch_up()
+        self._update_heard_at()
         patience_s = self._patience_s
         if not self.conn or not patience_s:
             return 0.0
-        if not self._reading and self.session.phase is Phase.OPEN:
+        if not self._is_read and self.session.phase is Phase.OPEN:
             self._heard_at = now
-        if self.session.phase in (Phase.ASKING, Phase.OPENING):
+        if self.session.phase in (Phase.AUTHENTICATING, Phase.OPENING):
             return self._check_waiting(now, self._heard_at + patience_s)
         if now < self._heard_at + patience_s:
             return self._heard_at + patience_s
@@ -610,11 +610,11 @@ class Client(Receiver):
         return 0.0
 
     def _check_waiting(self, now: float, deadline: float) -> float:
-        """Its CONNECT waits for an answer."""
+        """Checks a client whose CONNECT waits for an answer."""
         if self._is_gone():
             self.end(Ending.LOST)
         elif now >= deadline:
-            self.act(self.session.not_opened())
+            self.act(self.session.time_out())
         else:
             return min(deadline, now + _GONE_LOOK_S)
         return 0.0

@@ -1,17 +1,16 @@
-"""Who is let in, and what becomes of those inside when users or rules change: the bridge's side of holdmq_bridge.auth.
+"""Authenticates clients, and reviews connected clients when users or rules change.
 
-    CONNECT ──► admit ──► rate, or its Line ──► is the server there? else held ──► Authenticator ──► Verdict
-    a change ──► review of whom it concerns ──► new rules for the client, subscriptions that it may keep, or its end
+    CONNECT ──► authenticate ──► rate, or wait in line ──► server up? else held ──► Authenticator ──► Verdict
+    a change ──► review of the clients that it concerns ──► new permissions for a client, or its end
 
 Invariants
- 1. A client that is connected is reviewed after every change that concerns it; what cannot be read leaves it as it is
-    and is tried again.
- 2. A CONNECT above connection_rate waits for its turn before anything is computed for it; its address's turn comes
-    as often as that of any other address.
- 3. While the server is away CONNECTs are held.  They are answered when it is back, a bounded number per turn of the
+ 1. A connected client is reviewed after every change that concerns it.  If the records cannot be read, the client
+    stays as it is and the review is retried.
+ 2. A CONNECT above connection_rate waits for its turn before anything is computed for it.  All addresses take turns.
+ 3. While the server is away, CONNECTs are held.  They are answered when it is back, a bounded number per turn of the
     event loop.
- 4. Who waits is closed after connect_wait_s (client.py), and at once where a bound in number or bytes is reached.  A
-    client that has gone leaves nothing here.
+ 4. A CONNECT that waits for connect_wait_s is refused (client.py).  Above a bound in number or bytes it is refused at
+    once.  Nothing is kept of a client that has gone.
 """
 
 import asyncio
@@ -52,14 +51,14 @@ from holdmq_bridge.session.actions import Authenticate, Phase
 log = Log("gate")
 
 _REVIEWED_AT_ONCE = 256
-_LET_IN_AT_ONCE = 64  # between two looks of the loop at its sockets
-_LOOKS_AT_ONCE = 256  # at addresses whose turn it is, and whose rate is used up
+_STARTED_AT_ONCE = 64  # authentications, before the loop handles sockets again
+_LOOKS_AT_ONCE = 256  # at addresses whose rate is used up
 _PACE_S = 0.01  # between two looks at the line
-_SMALL_CONNECT = 1024  # bytes; such a CONNECT is held, however many bytes wait
+_SMALL_CONNECT = 1024  # bytes; a smaller CONNECT is held even above the bound in bytes
 
 
 class Rate:
-    """So many a second, and as many at once; 0: no bound.  Times are the caller's, in seconds."""
+    """A rate per second, with a burst of the same size; 0: no bound.  Times are the caller's, in seconds."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -67,7 +66,7 @@ class Rate:
         self._at = 0.0
 
     def has_room(self, now: float, reserved: float = 0.0) -> bool:
-        """Is there room for one more, beside what is reserved?"""
+        """Whether there is room for one more, beside what is reserved."""
         if not self._per_second:
             return True
         self._left = min(self._left + (now - self._at) * self._per_second, float(self._per_second))
@@ -75,11 +74,11 @@ class Rate:
         return self._left >= 1.0 + reserved
 
     def spend(self) -> None:
-        """One comes, where there is room."""
+        """Uses up room for one."""
         self._left -= 1.0
 
     def take(self, now: float) -> bool:
-        """Both in one: is there room for one more, who comes?"""
+        """Uses up room for one if there is any; returns whether."""
         has_room = self.has_room(now)
         if has_room:
             self.spend()
@@ -87,15 +86,14 @@ class Rate:
 
 
 class Rates:
-    """How many connects a second this process takes, in all and from each address.
+    """Connects per second of this process, in all and from each address.
 
-    An address that connects much leaves a quarter of the rate to others: it cannot use up what all have, and may use
-    most of it while nobody else comes.
+    A quarter of the rate is reserved for addresses that connect rarely.  A busy address may use the rest.
 
     Args:
         per_second: in all; 0: no bound.
-        per_address: from each address; 0: no bound of its own.
-        max_addresses: remembered; the one that came longest ago is forgotten first.
+        per_address: from each address; 0: no bound.
+        max_addresses: most addresses that are remembered; the least recently seen is forgotten first.
     """
 
     def __init__(self, per_second: int, per_address: int, max_addresses: int = 10_000) -> None:
@@ -107,7 +105,7 @@ class Rates:
         self._addresses: OrderedDict[str, tuple[Rate, Rate]] = OrderedDict()
 
     def take(self, address: str, now: float) -> bool:
-        """Is there room for one more from there?  If not, nothing is spent: it may ask again."""
+        """Uses up room for one connect if there is any; returns whether.  A refused connect uses up nothing."""
         own, modest = self._of(address)
         is_modest = modest.has_room(now)
         if not own.has_room(now) or not self._all.has_room(now, reserved=0.0 if is_modest else self._reserved):
@@ -127,7 +125,7 @@ class Rates:
 
 
 class Gate:
-    """One for each process; `start` and `stop` it inside its event loop."""
+    """One for each process.  `start` and `stop` it inside the event loop."""
 
     def __init__(self, process: Process, link: Link, clients: AbstractSet[Client]) -> None:
         settings = process.settings
@@ -136,12 +134,12 @@ class Gate:
         self._clients = clients
         self._rates = Rates(settings.connection_rate, settings.connection_rate_per_address)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._line: Line[Client, Authenticate] = Line(*_places(settings))
-        self._held: dict[Client, Authenticate] = {}  # until the server is there
-        self._unanswered: dict[Client, int] = {}  # bytes of each CONNECT that has no answer
+        self._line: Line[Client, Authenticate] = Line(*_line_limits(settings))
+        self._held: dict[Client, Authenticate] = {}  # until the server is back
+        self._unanswered: dict[Client, int] = {}  # bytes of each CONNECT
         self._unanswered_bytes = 0
         self._turn: asyncio.Handle | None = None  # the next look at the line
-        self._release: asyncio.Handle | None = None  # the next part of those who were held
+        self._release: asyncio.Handle | None = None  # of the next held clients
         self.authenticator = Authenticator(
             link.client,
             settings,
@@ -158,7 +156,7 @@ class Gate:
         self._start(self.authenticator.reconnect())
 
     async def stop(self) -> None:
-        """Ends everything."""
+        """Ends all authentications and reviews."""
         for handle in (self._turn, self._release):
             if handle is not None:
                 handle.cancel()
@@ -166,29 +164,29 @@ class Gate:
             task.cancel()
         await self.authenticator.stop()
 
-    # ---- who comes in ----------------------------------------------------------------------------------------------
+    # ---- authentication --------------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
         """CONNECTs without an answer."""
         return len(self._unanswered)
 
-    def admit(self, client: Client, who: Authenticate) -> None:
-        """Finds out whether it may come in, now or when it can be known, and tells it."""
-        self._unanswered[client] = who.size
-        self._unanswered_bytes += who.size
+    def authenticate(self, client: Client, connect: Authenticate) -> None:
+        """Finds out whether the client may connect, now or later, and calls its `authenticated`."""
+        self._unanswered[client] = connect.size
+        self._unanswered_bytes += connect.size
         address = source_of("", _address(client))[1]
-        if who.size > _SMALL_CONNECT and self._unanswered_bytes > self._process.settings.max_unanswered_connects:
+        if connect.size > _SMALL_CONNECT and self._unanswered_bytes > self._process.settings.max_unanswered_connects:
             self._refuse(client, Reason.SERVER_BUSY, "too many bytes of CONNECTs wait for the server")
         elif not self._line and self._rates.take(address, self._process.loop.time()):
-            self._let_in(client, who)
-        elif not self._line.put(address, client, who):
+            self._start_authentication(client, connect)
+        elif not self._line.put(address, client, connect):
             self._refuse(client, Reason.CONNECTION_RATE_EXCEEDED, "too many connects a second")
         elif self._turn is None:
             self._turn = self._process.loop.call_later(_PACE_S, self._serve_line)
 
-    def left(self, client: Client) -> None:
-        """It has its answer, or has gone: nothing waits here for it."""
+    def connect_answered(self, client: Client) -> None:
+        """The client has its answer or has gone: forgets its CONNECT."""
         size = self._unanswered.pop(client, None)
         if size is not None:
             self._unanswered_bytes -= size
@@ -196,7 +194,7 @@ class Gate:
             self._held.pop(client, None)
 
     def server_restored(self) -> None:
-        """The server is there: whoever was held is let in."""
+        """The server is back: authenticates the clients that were held."""
         if self._release is not None:
             self._release.cancel()
         self._release_some()
@@ -206,79 +204,79 @@ class Gate:
         client.authenticated(Verdict(False, reason, detail=detail), None)
 
     def _serve_line(self) -> None:
-        """Lets in as many as the rate allows now, each address in its turn."""
+        """Authenticates as many as the rate allows now.  The addresses take turns."""
         self._turn = None
         now = self._process.loop.time()
         passed = looks = 0
-        while self._line and passed < _LET_IN_AT_ONCE and looks < min(self._line.addresses, _LOOKS_AT_ONCE):
+        while self._line and passed < _STARTED_AT_ONCE and looks < min(self._line.addresses, _LOOKS_AT_ONCE):
             address = self._line.turn()
             if self._rates.take(address, now):
                 passed += 1
-                self._let_in(*self._line.pop(address))
+                self._start_authentication(*self._line.pop(address))
             else:
                 looks += 1
         if self._line:
-            pause = 0.0 if passed == _LET_IN_AT_ONCE else _PACE_S
+            pause = 0.0 if passed == _STARTED_AT_ONCE else _PACE_S
             self._turn = self._process.loop.call_later(pause, self._serve_line)
 
-    def _let_in(self, client: Client, who: Authenticate) -> None:
+    def _start_authentication(self, client: Client, connect: Authenticate) -> None:
         if self._link.up:
-            self._start(self._admit(client, who))
+            self._start(self._authenticate(client, connect))
         else:
-            self._held[client] = who
+            self._held[client] = connect
 
     def _release_some(self) -> None:
         self._release = None
-        for client in list(itertools.islice(self._held, _LET_IN_AT_ONCE)):
-            self._let_in(client, self._held.pop(client))
+        for client in list(itertools.islice(self._held, _STARTED_AT_ONCE)):
+            self._start_authentication(client, self._held.pop(client))
         if self._held and self._link.up:
             self._release = self._process.loop.call_soon(self._release_some)
 
-    async def _admit(self, client: Client, who: Authenticate) -> None:
-        username = None if who.username is None else who.username.decode()
+    async def _authenticate(self, client: Client, connect: Authenticate) -> None:
+        username = None if connect.username is None else connect.username.decode()
         name = self._certificate_name(client)
         backoff = self._process.new_backoff()
         while client.conn:
-            found = await self.authenticator.authenticate(
-                who.client_id,
+            verdict = await self.authenticator.authenticate(
+                connect.client_id,
                 username,
-                who.password,
+                connect.password,
                 name,
                 peer=_address(client),
                 wanted=lambda: bool(client.conn),
             )
-            if found.reason is not AuthReason.SERVER_UNAVAILABLE:
-                self._decided(client, found)
+            if verdict.reason is not AuthReason.SERVER_UNAVAILABLE:
+                self._answer(client, verdict)
                 return
             if not self._link.up and client.conn:
-                self._held[client] = who
+                self._held[client] = connect
                 return
-            await asyncio.sleep(backoff.next())  # it waits, at most connect_wait_s
+            await asyncio.sleep(backoff.next())  # the client waits, at most connect_wait_s
 
-    def _decided(self, client: Client, found: AuthVerdict) -> None:
-        if not found.allowed:
+    def _answer(self, client: Client, verdict: AuthVerdict) -> None:
+        if not verdict.allowed:
             self._process.counters.connects_denied += 1
-            log.warning("a client was refused", client=client.session.client_id, peer=client.peer, reason=found.detail)
-        client.authenticated(self._verdict(found), found.identity)
+            log.warning("a client was refused", client=client.client_id, peer=client.peer, reason=verdict.detail)
+        client.authenticated(self._verdict(verdict), verdict.identity)
 
-    def _verdict(self, found: AuthVerdict) -> Verdict:
-        """For the session.
+    def _verdict(self, verdict: AuthVerdict) -> Verdict:
+        """Converts a verdict for the session.
 
-        A certificate's name is a username, and its rules are that user's: so one name is one identity, however it was
-        proved.  Where anonymous clients are no longer admitted nobody else can claim the sessions that they left.
+        The name in a certificate is a username: one name is one identity, however it was proved.  Where anonymous
+        clients are not admitted, named users may take over sessions of anonymous clients.
         """
-        username = found.identity.username
+        username = verdict.identity.username
         known = username is not None
         return Verdict(
-            found.allowed,
-            found.reason.reason_code,
-            found.rules,
-            found.detail,
-            found.session_kind,
-            found.overflow,
+            verdict.allowed,
+            verdict.reason.reason_code,
+            verdict.rules,
+            verdict.detail,
+            verdict.session_kind,
+            verdict.overflow,
             f"user:{username}" if known else ANONYMOUS_SESSIONS,
             ANONYMOUS_SESSIONS if known and not self.authenticator.admits_anonymous else "",
-            found.quota,
+            verdict.quota,
         )
 
     def _certificate_name(self, client: Client) -> str | None:
@@ -288,7 +286,7 @@ class Gate:
             log.warning("a client's certificate names no user", peer=client.peer, error=error)
             return None
 
-    # ---- who is inside ---------------------------------------------------------------------------------------------
+    # ---- reviews ---------------------------------------------------------------------------------------------------
 
     def _changed(self, change: Change) -> None:
         concerned = [
@@ -301,9 +299,9 @@ class Gate:
         outcomes: Counter[str] = Counter(changed=0, expelled=0)
         for start in range(0, len(clients), _REVIEWED_AT_ONCE):
             some = clients[start : start + _REVIEWED_AT_ONCE]
-            about = [(client.identity or ANONYMOUS, client.session.client_id) for client in some]
-            for client, found in zip(some, await self._verdicts(about), strict=True):
-                outcomes[self._apply(client, found)] += 1
+            about = [(client.identity or ANONYMOUS, client.client_id) for client in some]
+            for client, verdict in zip(some, await self._verdicts(about), strict=True):
+                outcomes[self._apply(client, verdict)] += 1
         changed, expelled = outcomes["changed"], outcomes["expelled"]
         log.info("users or rules have changed", reviewed=len(clients), changed=changed, expelled=expelled)
 
@@ -321,18 +319,18 @@ class Gate:
                 )
                 await asyncio.sleep(pause)
 
-    def _apply(self, client: Client, found: AuthVerdict) -> str:
-        """Returns what became of it, in a word."""
+    def _apply(self, client: Client, verdict: AuthVerdict) -> str:
+        """Returns the outcome in a word."""
         if not client.conn:
             return "gone"
-        if not found.allowed:
-            client.replied(client.session.expel(found.detail, found.reason.disconnect_code))
+        if not verdict.allowed:
+            client.apply(client.session.expel(verdict.detail, verdict.reason.disconnect_code))
             return "expelled"
-        if client.session.phase not in (Phase.OPENING, Phase.OPEN) or found.rules == client.session.permissions:
+        if client.session.phase not in (Phase.OPENING, Phase.OPEN) or verdict.rules == client.session.permissions:
             return "unchanged"
-        log.debug("the rights of a client have changed", client=client.session.client_id)
-        client.permit(found.rules)
-        return "changed" if client.conn else "expelled"  # for its will
+        log.debug("the rights of a client have changed", client=client.client_id)
+        client.change_permissions(verdict.rules)
+        return "changed" if client.conn else "expelled"  # because of its will
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._process.loop.create_task(work)
@@ -340,13 +338,13 @@ class Gate:
         task.add_done_callback(self._tasks.discard)
 
 
-def _places(settings: Settings) -> tuple[int, int]:
-    """In the line: for as many as the rate serves within connect_wait_s, in all and of one address."""
+def _line_limits(settings: Settings) -> tuple[int, int]:
+    """How many CONNECTs the rate serves within connect_wait_s, in all and of one address."""
     rates = settings.connection_rate, settings.connection_rate_per_address
     most, of_one = (math.ceil(rate * settings.connect_wait_s) for rate in rates)
     return min(most or settings.max_connections, settings.max_connections), of_one
 
 
 def _address(client: Client) -> str:
-    """Without the port; empty for a Unix socket."""
+    """The address without the port; empty for a Unix socket."""
     return client.peer.rpartition(":")[0].strip("[]")

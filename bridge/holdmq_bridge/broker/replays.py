@@ -1,19 +1,18 @@
-"""Feeds the sessions of this process whose subscriptions read history: SESSION.REPLAY, a page at a time.
+"""Reads history for sessions whose subscriptions need it: SESSION.REPLAY, a page at a time.
 
-    begin ──► ASKED ──reply: more──────► ROOM ──engine: half of the ready line is free──► ASKED
-                │ ├───reply: full──────► PAUSED ──a moment later──► ROOM
-                │ └───reply: all read──► END ──the store has news──► ASKED, or PAUSED if it was asked a moment ago
-                └─────reply: no store──► forgotten: everything is live
+    begin ──► REQUESTED ──reply: more──────► ROOM ──engine: half of the ready line is free──► REQUESTED
+                  │ ├─────reply: full──────► PAUSED ──a moment later──► ROOM
+                  │ └─────reply: all read──► END ──news of a store──► PAUSED ──a moment later──► REQUESTED
+                  └───────reply: no store──► forgotten: everything is live
 
-Where each subscription is stands in the server; here is only whom to ask for, and when.  So a bridge may be killed at
-any moment, and another one goes on.
+The server stores each subscription's place in history.  Here is only which session to read for, and when.  So a bridge
+may be killed at any moment, and another one continues.
 
 Bounds
- 1. A page fits into what the engine keeps ready for the client behind the half that may be full: it never has to fetch
-    what it was just pushed.
- 2. At most max_fetches pages are under way in the process; who comes later waits in line.
- 3. A session that has read everything is asked for at most every _FIRST_S of news, and less often, down to every
-    _MOST_S, while the news are not for it.
+ 1. A page fits into the free half of the client's ready line: the engine never fetches again what was just pushed.
+ 2. At most max_fetches pages are requested at the same time.  Further readers wait in line.
+ 3. After news of a store, a session that has read everything waits for _FIRST_S before it reads again, and for up to
+    _MOST_S while its pages are empty.
 """
 
 from collections import deque
@@ -42,29 +41,29 @@ _MOST_S = 0.16
 _FULL_S = 0.05
 _REFUSED_S = 1.0
 _PAGES_A_SECOND = 10  # with a replay rate
-_READ, _BEHIND, _FULL = range(3)  # second number of the reply
-_GONE = ("FENCED", "NOSESSION")  # the connection is about to end, by whoever took the session
+_READ, _BEHIND, _FULL = range(3)  # the second number of the reply
+_GONE = ("FENCED", "NOSESSION")  # the connection is about to end
 
 
 class _State(Enum):
-    WAITS = 1  # in line, or for the server
-    ASKED = 2
+    WAITING = 1  # in line, or for the server
+    REQUESTED = 2
     ROOM = 3
     PAUSED = 4
     END = 5
 
 
 class _Reader:
-    """One client."""
+    """A client whose session reads history."""
 
-    __slots__ = ("again", "client", "fruitless", "state", "stores", "timer")
+    __slots__ = ("again", "client", "empty_pages", "state", "stores", "timer")
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.state = _State.WAITS
+        self.state = _State.WAITING
         self.stores: frozenset[bytes] = frozenset()
-        self.again = False  # something was added while a page was under way
-        self.fruitless = 0  # news that were not for it, one after the other
+        self.again = False  # a subscription was added while a page was requested
+        self.empty_pages = 0  # in succession
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -90,7 +89,7 @@ class Replays:
     def __len__(self) -> int:
         return len(self._readers)
 
-    # ---- who reads -------------------------------------------------------------------------------------------------
+    # ---- readers ---------------------------------------------------------------------------------------------------
 
     def begin(self, client: Client) -> None:
         """The session has, or may have, subscriptions that read history."""
@@ -98,36 +97,36 @@ class Replays:
         if reader is None:
             reader = self._readers[client] = _Reader(client)
             self._process.engine.replays(client.conn, True)
-            self._ask(reader)
-        elif reader.state is _State.ASKED:
+            self._request_page(reader)
+        elif reader.state is _State.REQUESTED:
             reader.again = True
         elif reader.state in (_State.END, _State.PAUSED):
-            self._ask(reader)
+            self._request_page(reader)
 
     def forget(self, client: Client) -> None:
-        """Its connection is over."""
+        """The connection has ended."""
         reader = self._readers.pop(client, None)
         if reader is not None:
             self._stop_timer(reader)
-            self._reads(reader, frozenset())
+            self._set_stores(reader, frozenset())
 
     def server_lost(self) -> None:
-        """Nothing that was asked will be answered."""
+        """No reply will arrive any more."""
         self._under_way = 0
         self._line.clear()
         for reader in self._readers.values():
             self._stop_timer(reader)
-            reader.state = _State.WAITS
+            reader.state = _State.WAITING
 
     def server_restored(self) -> None:
-        """All go on.  O(readers)."""
+        """All readers continue.  O(readers)."""
         self._channels.join_all()
         for reader in self._readers.values():
             self._process.engine.replays(reader.client.conn, True)
-            self._ask(reader)
+            self._request_page(reader)
 
-    def _reads(self, reader: _Reader, stores: frozenset[bytes]) -> bool:
-        """Listens for news of these stores; True if one is new."""
+    def _set_stores(self, reader: _Reader, stores: frozenset[bytes]) -> bool:
+        """Subscribes to news of these stores.  Returns True if one of them is new."""
         if stores == reader.stores:
             return False
         added, removed = stores - reader.stores, reader.stores - stores
@@ -144,16 +143,16 @@ class Replays:
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, reader: _Reader) -> None:
-        """For a page; in line, if too many are under way."""
+    def _request_page(self, reader: _Reader) -> None:
+        """Requests a page, or waits in line if too many are requested."""
         self._stop_timer(reader)
-        reader.state = _State.WAITS
+        reader.state = _State.WAITING
         if not self._link.up:
             return
         if self._under_way >= self._process.settings.max_fetches:
             self._line.append(reader)
             return
-        reader.state = _State.ASKED
+        reader.state = _State.REQUESTED
         reader.again = False
         self._under_way += 1
         session = reader.client.session
@@ -161,74 +160,76 @@ class Replays:
         queue = session.terms.window + self._process.settings.max_ready
         arguments: tuple[Argument, ...] = ("SESSION.REPLAY", session.key, "EPOCH", session.epoch)
         arguments += ("COUNT", min(self._count, 10_000), "BYTES", self._bytes, "QUEUE", min(queue, 65_535))
-        self._calls.call(arguments, lambda reply: self._answered(reader, reply))
+        self._calls.call(arguments, lambda reply: self._on_reply(reader, reply))
 
-    def _answered(self, reader: _Reader, reply: Reply) -> None:
+    def _on_reply(self, reader: _Reader, reply: Reply) -> None:
         self._under_way -= 1
         if reader.client.conn and self._readers.get(reader.client) is reader:
             if isinstance(reply, hiredis.ReplyError):
-                self._failed(reader, reply)
+                self._on_error(reader, reply)
             else:
-                self._read(reader, *reply)
+                self._on_page(reader, *reply)
         while self._line and self._under_way < self._process.settings.max_fetches:
             waiting = self._line.popleft()
-            if waiting.state is _State.WAITS and self._readers.get(waiting.client) is waiting:
-                self._ask(waiting)
+            if waiting.state is _State.WAITING and self._readers.get(waiting.client) is waiting:
+                self._request_page(waiting)
 
-    def _failed(self, reader: _Reader, error: hiredis.ReplyError) -> None:
+    def _on_error(self, reader: _Reader, error: hiredis.ReplyError) -> None:
         if error_code(error) in _GONE:
             self._process.engine.replays(reader.client.conn, False)
             self.forget(reader.client)
             return
         if not is_passing(error):
-            log.warning("history cannot be read for now", client=reader.client.session.client_id, error=error)
-        self._pause(reader, _REFUSED_S, self._ask)
+            log.warning("history cannot be read for now", client=reader.client.client_id, error=error)
+        self._pause(reader, _REFUSED_S, self._request_page)
 
-    def _read(self, reader: _Reader, delivered: int, behind: int, _live: int, missed: int, stores: list[bytes]) -> None:
+    def _on_page(
+        self, reader: _Reader, delivered: int, behind: int, _live: int, missed: int, stores: list[bytes]
+    ) -> None:
         counters, client = self._process.counters, reader.client
         counters.replayed += delivered
         if missed:
             log.warning(
                 "retention dropped messages before the client had read them",
-                client=client.session.client_id,
+                client=client.client_id,
                 count=missed,
             )
-        is_new = self._reads(reader, frozenset(stores))
-        reader.fruitless = 0 if delivered else reader.fruitless + 1
+        is_new = self._set_stores(reader, frozenset(stores))
+        reader.empty_pages = 0 if delivered else reader.empty_pages + 1
         if reader.again:
-            self._ask(reader)
+            self._request_page(reader)
         elif not stores:
             self._process.engine.replays(client.conn, False)
             self.forget(client)
-        elif is_new or behind == _BEHIND:  # news may have come before it was listened for them
-            self._go_on(reader, delivered)
+        elif is_new or behind == _BEHIND:  # news may have been missed before the subscription
+            self._continue_work(reader, delivered)
         elif behind == _FULL:
-            self._pause(reader, 0.0 if delivered else _FULL_S, self._want_room)
+            self._pause(reader, 0.0 if delivered else _FULL_S, self._request_room)
         else:
             reader.state = _State.END
 
-    def _go_on(self, reader: _Reader, delivered: int) -> None:
+    def _continue_work(self, reader: _Reader, delivered: int) -> None:
         if self._rate and delivered:
-            self._pause(reader, delivered / self._rate, self._want_room)
+            self._pause(reader, delivered / self._rate, self._request_room)
         else:
-            self._want_room(reader)
+            self._request_room(reader)
 
-    def _want_room(self, reader: _Reader) -> None:
+    def _request_room(self, reader: _Reader) -> None:
         self._stop_timer(reader)
         reader.state = _State.ROOM
         self._process.engine.replays(reader.client.conn, True, wants_room=True)
         self._process.wake()
 
     def has_room(self, client: Client) -> None:
-        """The engine takes more for this client."""
+        """The engine has room for more messages of this client."""
         reader = self._readers.get(client)
         if reader is not None and reader.state is _State.ROOM:
-            self._ask(reader)
+            self._request_page(reader)
 
     # ---- news ------------------------------------------------------------------------------------------------------
 
     def pushed(self, data: bytes) -> None:
-        """A push of the server: news of a store, or nothing of ours."""
+        """Takes a push of the server.  Ignores all but news of stores."""
         if _CHANNEL not in data:
             return
         parser = hiredis.Reader()
@@ -238,7 +239,7 @@ class Replays:
             return
         for reader in tuple(self._by_store.get(push[1].removeprefix(_CHANNEL), ())):
             if reader.state is _State.END:
-                self._pause(reader, min(_MOST_S, _FIRST_S * 2 ** min(reader.fruitless, 8)), self._ask)
+                self._pause(reader, min(_MOST_S, _FIRST_S * 2 ** min(reader.empty_pages, 8)), self._request_page)
 
     def _pause(self, reader: _Reader, seconds: float, then: Callable[[_Reader], None]) -> None:
         self._stop_timer(reader)

@@ -1,7 +1,7 @@
-"""Clients whose publishes wait for a server that stays away, or for replicas, are told so: their connections end.
+"""Ends the connections of clients whose publishes wait too long, for an absent server or for replicas.
 
-A client that waits without a word cannot tell a slow broker from a dead one.  After `retry_total_s` its connection
-ends: it can raise an alarm, store its messages, or try another broker.  Clients without a waiting publish stay.
+A client cannot tell a slow broker from a dead one.  After `retry_total_s` its connection ends, so that it can raise an
+alarm, store its messages, or try another broker.  Clients without a pending publish stay.
 """
 
 from collections.abc import Set as AbstractSet
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 log = Log("unserved")
 
-_PART = 500  # clients that are looked at in one turn of the event loop
+_PART = 500  # clients that are examined in one turn of the event loop
 _AGAIN_S = 5.0  # from one look to the next, while the server stays away
 
 
 class Unserved:
-    """The looks at all clients.  The bridge tells when they begin to wait, and when that is over."""
+    """Examines all clients from time to time, between `begin` and `stop`."""
 
     def __init__(self, process: Process, link: Link, clients: AbstractSet[Client]) -> None:
         self._process = process
@@ -32,10 +32,10 @@ class Unserved:
         self._timer: asyncio.Handle | None = None
 
     def begin(self) -> None:
-        """Looks for the first time in `retry_total_s`; what begins meanwhile changes nothing."""
+        """Publishes cannot be acknowledged: examines clients after `retry_total_s`."""
         settings = self._process.settings
         if self._timer is None and settings.unserved_publisher == "disconnect":
-            self._timer = self._process.loop.call_later(settings.retry_total_s, self._look)
+            self._timer = self._process.loop.call_later(settings.retry_total_s, self._examine_all)
 
     def stop(self) -> None:
         """The server is back, replicas confirm again, or the bridge stops."""
@@ -43,21 +43,21 @@ class Unserved:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
-        self._look_at(list(self._clients), 0)
+    def _examine_all(self) -> None:
+        self._examine(list(self._clients), 0)
 
-    def _look_at(self, rest: list[Client], ended: int) -> None:
+    def _examine(self, rest: list[Client], ended: int) -> None:
         for client in rest[-_PART:]:
             if client.conn and self._process.engine.unanswered(client.conn) > 0:
                 client.end(Ending.UNSERVED)
                 ended += 1
         del rest[-_PART:]
         if rest:
-            self._timer = self._process.loop.call_soon(self._look_at, rest, ended)
+            self._timer = self._process.loop.call_soon(self._examine, rest, ended)
             return
         if ended > 0:
             if self._link.up:
                 log.warning("replicas do not confirm: clients with waiting publishes were disconnected", clients=ended)
             else:
                 log.warning("the server is still away: clients with waiting publishes were disconnected", clients=ended)
-        self._timer = self._process.loop.call_later(_AGAIN_S, self._look)
+        self._timer = self._process.loop.call_later(_AGAIN_S, self._examine_all)

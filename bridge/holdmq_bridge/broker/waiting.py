@@ -1,12 +1,12 @@
-"""A line of those who came too fast: addresses take turns, and no address takes all places.
+"""A line of clients that connect too fast: their addresses take turns, and no address takes all places.
 
-    put(address, who, what) ──► address ─► who, who …   ──► turn() says whose turn it is, pop(address) takes its first
+    put(address, who, what) ──► address ─► who, who …   ──► turn() names an address, pop(address) takes its first client
                                 address ─► who …
 
 Invariants
  1. Every operation is O(1), however many wait.
  2. An address that has more than a twentieth of all places leaves a quarter of them to others.
- 3. Who gives up is forgotten at once (`drop`): the line holds nothing of anybody who has gone.
+ 3. `drop` removes a client at once: the line keeps nothing of a client that has gone.
 """
 
 from collections import OrderedDict
@@ -21,8 +21,8 @@ class Line(Generic[Who, What]):
     """Waiting clients by address.
 
     Args:
-        limit: how many may wait, at least 1.
-        per_address: how many of one address; 0: no bound of its own.
+        limit: most clients that wait, at least 1.
+        per_address: most clients of one address; 0: no bound.
     """
 
     def __init__(self, limit: int, per_address: int = 0) -> None:
@@ -38,11 +38,11 @@ class Line(Generic[Who, What]):
 
     @property
     def addresses(self) -> int:
-        """How many addresses have somebody here."""
+        """The number of addresses with waiting clients."""
         return len(self._lanes)
 
     def put(self, address: str, who: Who, what: What) -> bool:
-        """Gives a place; False: there is none."""
+        """Adds a client; False: there is no place for it."""
         own, free = len(self._lanes.get(address, ())), self._limit - len(self)
         if free <= (0 if own < self._modest else self._reserved) or (self._per_address and own >= self._per_address):
             return False
@@ -51,19 +51,19 @@ class Line(Generic[Who, What]):
         return True
 
     def turn(self) -> str:
-        """The address whose turn it is; the next call names the next one.  Only while somebody waits."""
+        """The address whose turn it is.  Each call moves on to the next one.  Only while the line is not empty."""
         address = next(iter(self._lanes))
         self._lanes.move_to_end(address)
         return address
 
     def pop(self, address: str) -> tuple[Who, What]:
-        """Takes the first of an address that has one."""
+        """Takes the first client of an address that has one."""
         who, what = self._lanes[address].popitem(last=False)
         self._forget(address, who)
         return who, what
 
     def drop(self, who: Who) -> None:
-        """Gives up a place; nothing if there is none."""
+        """Removes a client, if it is in line."""
         address = self._address_of.get(who)
         if address is not None:
             del self._lanes[address][who]

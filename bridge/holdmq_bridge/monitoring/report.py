@@ -162,7 +162,7 @@ class Reporter:
             return None
         terms, identity = client.session.terms, client.identity
         return {
-            "client_id": readable(client.session.client_id),
+            "client_id": readable(client.client_id),
             "bridge": self._bridge.process.name,
             "user": None if identity is None or identity.username is None else readable(identity.username),
             "address": client.peer,
@@ -211,7 +211,7 @@ class Reporter:
         client: Client | None = None if traffic is None else self._bridge.client_of(traffic.conn)
         if client is None:
             return False
-        log.info("a client is disconnected by an administrator", client=client.session.client_id, why=why)
+        log.info("a client is disconnected by an administrator", client=client.client_id, why=why)
         client.end(Ending.KICKED, why, Reason.ADMINISTRATIVE)
         return True
 

@@ -1,6 +1,6 @@
-"""What the bridge has to know about a client's rights; who has which is the affair of holdmq_bridge.auth.
+"""The rights of a client, as its session uses them.  holdmq_bridge.auth decides who has which.
 
-`Permissions` is what one client may do; it does not change (a change is a new one).
+A `Permissions` object never changes: new rights are a new object.
 """
 
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ class Permissions(Protocol):
     """What one client may do."""
 
     def may_publish(self, topic: bytes) -> bool:
-        """To this topic, a will included."""
+        """Whether it may publish to this topic, also by a will."""
 
     def may_subscribe(self, topic_filter: bytes) -> bool:
-        """To this filter, `$share/<group>/<filter>` included."""
+        """Whether it may subscribe to this filter, also to `$share/<group>/<filter>`."""
 
     @property
     def subscribes_freely(self) -> bool:
-        """To whatever there is: no subscription has to be looked at."""
+        """Whether it may subscribe to everything: no subscription needs a check."""
 
     def publish_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
-        """(allow, filter) in order, the first that matches decides; and the verdict if none does."""
+        """Pairs (allow, filter), of which the first match decides; and the verdict if none matches."""
 
     def receive_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
-        """The same for topics that may be sent to the client."""
+        """The same for messages to the client."""
 
 
 class _Everything:
@@ -56,18 +56,18 @@ ANONYMOUS = "anonymous"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a client is let in.
+    """Whether a client may connect, and with which rights.
 
     Attributes:
-        allowed: or not, then `reason` says why.
-        reason: a reason code of MQTT 5.0, 0x86 (bad user name or password) for one; SUCCESS if allowed.
-        rules: what it may do.
-        detail: why not, in words, for the log; the client is not told.
-        session_kind: application or device, if its user has to have one; else empty.
-        overflow: what happens to messages for its full queue, if its user's record says; else empty.
-        identity: to whom its session belongs.
-        adopts: whose sessions it may have as well; empty: nobody's.
-        quota: what its user may have in the server, as far as the user's record says.
+        allowed: whether it may.
+        reason: reason code of MQTT 5.0, such as 0x86 (bad user name or password); SUCCESS if allowed.
+        rules: its rights.
+        detail: why it may not, in words: for the log, not for the client.
+        session_kind: application or device, if the user's record fixes it; else empty.
+        overflow: what happens to messages for a full queue, if the user's record says; else empty.
+        identity: the owner of its session.
+        adopts: another identity whose sessions it may take over; empty: none.
+        quota: bounds of the user's record.
     """
 
     allowed: bool

@@ -1,6 +1,6 @@
-"""What a Session wants done: plain values, in the order in which they are to be done.
+"""What a Session asks its owner to do: plain values, in order.
 
-Whoever owns the socket does them (client.py) and answers where an answer is due; tests compare them.
+The Client does them, and calls the session where an answer is due.  Tests compare them.
 """
 
 from enum import Enum
@@ -13,10 +13,10 @@ from holdmq_bridge.base.reasons import Ending
 
 
 class Phase(Enum):
-    """Where the connection is in its life."""
+    """Phases of a connection; session.py has the transitions."""
 
     NEW = 1
-    ASKING = 2
+    AUTHENTICATING = 2
     OPENING = 3
     OPEN = 4
     ENDED = 5
@@ -29,10 +29,10 @@ class Send(NamedTuple):
 
 
 class Authenticate(NamedTuple):
-    """Who says what; the answer goes to `authenticated`.
+    """Credentials to check; the answer goes to `authenticated`.
 
     Attributes:
-        size: of the CONNECT in bytes, all of which may be held until it is answered.
+        size: bytes of the CONNECT, which are held until the answer.
     """
 
     client_id: bytes
@@ -41,31 +41,31 @@ class Authenticate(NamedTuple):
     size: int
 
 
-class Tell(NamedTuple):
-    """A command for the server; the answer goes to `reply`."""
+class SendCommand(NamedTuple):
+    """A command for the server; its reply goes to `reply`."""
 
     command: Command
 
 
 class Opened(NamedTuple):
-    """The session is open: the engine may begin, behind the CONNACK."""
+    """The session is open: the engine takes over after the CONNACK."""
 
     connack: bytes
     resumed: bool
 
 
 class ReadHistory(NamedTuple):
-    """The session has, or may have, subscriptions that read history: it is to be read on for them."""
+    """The session has, or may have, subscriptions that read history: read more for them."""
 
 
 class NotGranted(NamedTuple):
-    """Filters of a SUBSCRIBE that are refused: for the operator, the client is told in the SUBACK.
+    """Refused filters of a SUBSCRIBE, for log and counters.  The SUBACK informs the client.
 
     Attributes:
         filters: how many.
         topic_filter: the first of them.
-        reason: for it, a code of MQTT 5.0.
-        detail: what the server said, or nothing.
+        reason: of the first, a code of MQTT 5.0.
+        detail: the server's words, if any.
     """
 
     filters: int
@@ -74,26 +74,28 @@ class NotGranted(NamedTuple):
     detail: str
 
 
-class Later(NamedTuple):
-    """There is more to be computed: `go_on` is to be called once others have had their turn."""
+class MoreWork(NamedTuple):
+    """Work is left: call `continue_work` when other clients had their turn."""
 
 
 class Continue(NamedTuple):
-    """The packet is dealt with."""
+    """The packet is done: the next one may come."""
 
 
 class Retry(NamedTuple):
-    """The server refuses for now."""
+    """The server refuses for now: call `resend` after a pause."""
 
     error: ReplyError
 
 
 class End(NamedTuple):
-    """The connection is over, once everything that was to be sent is written."""
+    """Close the connection when everything is written, then call `closed`."""
 
     ending: Ending
     detail: str
 
 
-Action: TypeAlias = Send | Authenticate | Tell | Opened | ReadHistory | NotGranted | Later | Continue | Retry | End
+Action: TypeAlias = (
+    Send | Authenticate | SendCommand | Opened | ReadHistory | NotGranted | MoreWork | Continue | Retry | End
+)
 Actions: TypeAlias = list[Action]

@@ -1,8 +1,8 @@
-"""The rare packets that a server sends: CONNACK, SUBACK, UNSUBACK, DISCONNECT, in both versions of the protocol.
+"""Encodes CONNACK, SUBACK, UNSUBACK and DISCONNECT in both versions of the protocol.
 
-3.1.1 knows no DISCONNECT from a server and no codes in an UNSUBACK; there the first is nothing, the second only an
-identifier.  What a client can do without is left out where it would make the packet larger than the client takes
-[MQTT-3.2.2-19]; a packet that is too large all the same is empty: none that large may be sent [MQTT-3.1.2-24].
+3.1.1 has no DISCONNECT from a server and no codes in an UNSUBACK: there the former is empty, the latter an identifier.
+Optional properties are left out if the packet would exceed the client's maximum packet size [MQTT-3.2.2-19].  If it is
+still too large, the result is empty: it may not be sent [MQTT-3.1.2-24].
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,27 +19,27 @@ _MAX_REASON_BYTES = 1024
 
 
 def connack(terms: Terms, settings: Settings, *, present: bool) -> bytes:
-    """The session is open; in 5.0 with everything that the client has to know about this server.
+    """A CONNACK that accepts; in 5.0 with the properties of this server.
 
-    To a client that takes small packets only what it could not know otherwise is told; empty if not even that fits.
+    For a client that takes only small packets, properties that state a default are left out.
     """
     if terms.version != PROTOCOL_LEVEL_5:
         return mqtt.encode_connack(present, ACCEPTED)
-    for properties in _told(terms, settings):
+    for properties in _connack_properties(terms, settings):
         packet = mqtt.encode_connack(present, ACCEPTED, properties, version=PROTOCOL_LEVEL_5)
         if _fits(packet, terms.max_packet_out):
             return packet
     return b""
 
 
-def _told(terms: Terms, settings: Settings) -> Iterator[Properties]:
-    """All, then what has to be told: that something is served is what a client takes for granted."""
+def _connack_properties(terms: Terms, settings: Settings) -> Iterator[Properties]:
+    """All properties, then only those that differ from what a client assumes."""
     properties = Properties(
         session_expiry_interval=terms.expiry_s if terms.expiry_changed else None,
         receive_maximum=settings.receive_maximum,
         retain_available=1,
         maximum_packet_size=settings.max_packet_bytes,
-        assigned_client_identifier=terms.client_id if terms.assigned else None,
+        assigned_client_identifier=terms.client_id if terms.is_assigned else None,
         topic_alias_maximum=settings.max_topic_alias or None,
         wildcard_subscription_available=1,
         subscription_identifiers_available=1,
@@ -64,21 +64,18 @@ def _fits(packet: bytes, max_packet: int) -> bool:
 
 
 def refusal(version: int, reason: int, detail: str, max_packet: int = 0) -> bytes:
-    """A CONNACK that refuses; `max_packet` is what the client takes, 0: anything."""
+    """A CONNACK that refuses; `max_packet`: the client's limit, 0 for none."""
     if version < PROTOCOL_LEVEL_5:
         return mqtt.encode_connack(False, return_code(reason))
-    return _explained(
+    return _with_reason(
         lambda properties: mqtt.encode_connack(False, reason, properties, version=PROTOCOL_LEVEL_5), detail, max_packet
     )
 
 
 def suback(version: int, packet_id: int, reasons: Sequence[int], detail: str = "", max_packet: int = 0) -> bytes:
-    """One reason for each filter: the granted QoS or why not; in words, if there is something to say.
-
-    Empty if the client does not take so many.
-    """
+    """A SUBACK with the granted QoS or a reason code for each filter."""
     if version == PROTOCOL_LEVEL_5:
-        return _explained(
+        return _with_reason(
             lambda properties: mqtt.encode_suback(packet_id, reasons, properties, version=PROTOCOL_LEVEL_5),
             detail,
             max_packet,
@@ -87,23 +84,23 @@ def suback(version: int, packet_id: int, reasons: Sequence[int], detail: str = "
 
 
 def unsuback(version: int, packet_id: int, reasons: Sequence[int], max_packet: int = 0) -> bytes:
-    """One reason for each filter, empty if the client does not take so many; in 3.1.1 none."""
+    """An UNSUBACK with a reason code for each filter; none in 3.1.1."""
     codes = reasons if version == PROTOCOL_LEVEL_5 else ()
     packet = mqtt.encode_unsuback(packet_id, codes, version=version)
     return packet if _fits(packet, max_packet) else b""
 
 
 def disconnect(version: int, reason: int, detail: str, max_packet: int = 0) -> bytes:
-    """Why the connection is about to be closed; empty in 3.1.1."""
+    """A DISCONNECT that says why; empty in 3.1.1."""
     if version == PROTOCOL_LEVEL:
         return b""
-    return _explained(
+    return _with_reason(
         lambda properties: mqtt.encode_disconnect(reason, properties, version=PROTOCOL_LEVEL_5), detail, max_packet
     )
 
 
-def _explained(encode: Callable[[Properties], bytes], detail: str, max_packet: int) -> bytes:
-    """With a reason string, if there is one and it fits; empty if the packet does not fit without it."""
+def _with_reason(encode: Callable[[Properties], bytes], detail: str, max_packet: int) -> bytes:
+    """Encodes with a reason string if it fits, else without; empty if neither fits."""
     text = detail.replace("\0", "").encode("utf-8", "replace")[:_MAX_REASON_BYTES].decode("utf-8", "ignore").encode()
     for properties in (Properties(reason_string=text), NO_PROPERTIES) if text else (NO_PROPERTIES,):
         packet = encode(properties)

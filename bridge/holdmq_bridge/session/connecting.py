@@ -1,4 +1,4 @@
-"""Two looks at a CONNECT: its will as the server takes it, and the level in the beginning of one that is faulty."""
+"""Parts of a CONNECT: its will as options of SESSION.OPEN, and the protocol level of a faulty packet."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,7 @@ from holdmq_bridge.process.settings import Settings
 
 
 def will_options(packet: mqtt.Connect, settings: Settings) -> tuple[Any, ...]:
-    """Options of SESSION.OPEN, empty without a will."""
+    """The will as options of SESSION.OPEN; empty without a will."""
     will = packet.will
     if will is None:
         return ()
@@ -28,7 +28,7 @@ def will_options(packet: mqtt.Connect, settings: Settings) -> tuple[Any, ...]:
 
 
 def _message_expiry(asked: int | None, settings: Settings) -> int | None:
-    """What a message gets that asks for this interval; the engine does the same for publishes."""
+    """The expiry of a message that asks for this interval.  The engine applies the same rule to publishes."""
     expiry = asked if asked is not None else settings.message_expiry_s or None
     most = settings.max_message_expiry_s
     if most and (expiry is None or expiry > most):
@@ -36,11 +36,11 @@ def _message_expiry(asked: int | None, settings: Settings) -> int | None:
     return expiry
 
 
-_BRIDGE = 0x80  # in the level: see mqtt.Connect
+_BRIDGE = 0x80  # a bit of the level: see mqtt.Connect
 
 
 def protocol_level(data: bytes) -> int:
-    """The level in the beginning of a CONNECT, 0 if it is not there."""
+    """The level at the beginning of a CONNECT, which may be cut off or faulty; 0 if it is not there."""
     at = 1
     while at < min(len(data), 5) and data[at] & 0x80:
         at += 1

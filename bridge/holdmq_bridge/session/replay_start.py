@@ -1,4 +1,4 @@
-"""Where a subscription begins to read history: what clients write, and what the server takes.
+"""The start of a subscription that reads history: what clients write, and what the server takes.
 
     user property of SUBSCRIBE   replay-from (or stream-offset)      of all its filters
     topic filter                 $replay/<start>/<filter>            also within $share/<group>/...
@@ -22,14 +22,14 @@ _MOST_MS_DIGITS: Final = 15
 
 
 class StartError(ValueError):
-    """No start; says what is expected."""
+    """A text that is no start; the message says what is expected."""
 
 
 def parse_start(text: bytes, now_ms: int) -> str:
-    """What SESSION.SUBSCRIBE takes: `earliest`, `now`, or milliseconds since 1970.
+    """Converts a start to what SESSION.SUBSCRIBE takes: `earliest`, `now`, or milliseconds since 1970.
 
     Raises:
-        StartError: the text says nothing of the kind.
+        StartError: the text is no start.
     """
     word = text.decode(errors="backslashreplace")
     if word in ("earliest", "now"):
@@ -53,7 +53,7 @@ def parse_start(text: bytes, now_ms: int) -> str:
 
 
 def start_of_properties(properties: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """The start among user properties, None if there is none; the last counts."""
+    """The start among user properties, or None.  The last one counts."""
     found = None
     for name, value in properties:
         if name in PROPERTIES:
@@ -62,10 +62,10 @@ def start_of_properties(properties: Iterable[tuple[bytes, bytes]]) -> bytes | No
 
 
 def split_filter(topic_filter: bytes) -> tuple[bytes, bytes | None]:
-    """The filter that is meant, and the start that it names (None: none).
+    """Splits `$replay/<start>/<filter>` into the inner filter and the start; the start of another filter is None.
 
     Raises:
-        StartError: it begins like a replay and has no filter behind the start.
+        StartError: it begins with `$replay/`, but no filter follows the start.
     """
     shared = split_share(topic_filter)
     group, inner = (b"", topic_filter) if shared is None else (shared[0], shared[1])

@@ -1,26 +1,26 @@
-"""The rare half of one client's protocol, without socket and clock: CONNECT, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH.
+"""The rare packets of one client, without socket and clock: CONNECT, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH.
 
     packet(bytes) ──────┐                ┌──► Send          a packet for the client
-    authenticated(…) ───┤                ├──► Authenticate  who is this?  then authenticated()
-    reply(command, …) ──┼──►  Session ───┼──► Tell          a command for the server; then reply()
-    end(…), closed(…) ──┤                ├──► Opened        tell the engine; packets flow
-    again()         ────┤                ├──► Continue      the packet is dealt with: the next one
-    go_on()         ────┘                ├──► Later         more is to be computed: go_on() when others had their turn
-                                         ├──► Retry         refused for now: again() after a pause
-                                         └──► End           close the socket, then closed()
+    authenticated(…) ───┤                ├──► Authenticate  find out who this is, then call authenticated()
+    reply(command, …) ──┼──►  Session ───┼──► SendCommand   a command for the server, then call reply()
+    end(…), closed(…) ──┤                ├──► Opened        the engine takes over: packets flow
+    resend()        ────┤                ├──► Continue      the packet is done: the next one may come
+    continue_work() ────┘                ├──► MoreWork      call continue_work() when other clients had their turn
+                                         ├──► Retry         refused for now: call resend() after a pause
+                                         └──► End           close the socket, then call closed()
 
-All that comes often (publishes, acknowledgements, deliveries) is the engine's and never passes here.
+The engine handles everything frequent (publishes, acknowledgements, deliveries) by itself.
 
-    NEW ──CONNECT──► ASKING ──verdict──► OPENING ──SESSION.OPEN answered──► OPEN ──► ENDED
-     └─────────────────┴───────────────────┴───────── fault, timeout, loss ──────────► ENDED
+    NEW ──CONNECT──► AUTHENTICATING ──verdict──► OPENING ──reply to SESSION.OPEN──► OPEN ──► ENDED
+     └─────────────────────┴───────────────────────┴─────── fault, timeout, loss ──────────► ENDED
 
 Laws
- 1. One packet at a time: the next one comes after Continue or Opened.  So a SUBACK leaves after the server's reply.
- 2. Every command of the session carries its epoch.  FENCED or NOSESSION ends the connection: somebody else has the
-    session, or nobody.
- 3. A command stays in `pending` until it was answered for good; `again` gives what has to be sent (again).
- 4. After ENDED nothing goes to the client.  A session that is ours is closed all the same, even one whose OPEN is
-    answered later; `finished` tells when nothing is left to do.
+ 1. One packet at a time: the next one comes after Continue or Opened.  So a SUBACK follows the server's reply.
+ 2. Every command of the session carries its epoch.  FENCED or NOSESSION ends the connection: another connection has
+    the session, or the session is gone.
+ 3. A command stays in `pending` until its final reply.  `resend` returns all that are pending.
+ 4. After ENDED nothing goes to the client.  A session that this connection owns is closed at the server, even if the
+    reply to its OPEN arrives later.  `is_finished` tells when nothing is left to do.
 """
 
 from collections import deque
@@ -42,33 +42,33 @@ from holdmq_bridge.session.actions import (
     Authenticate,
     Continue,
     End,
-    Later,
+    MoreWork,
     Opened,
     Phase,
     ReadHistory,
     Retry,
     Send,
-    Tell,
+    SendCommand,
 )
 from holdmq_bridge.session.connecting import protocol_level, will_options
-from holdmq_bridge.session.subscriptions import MOST_AT_ONCE, Judged, weight
+from holdmq_bridge.session.subscriptions import MOST_AT_ONCE, Judgement, weight
 from holdmq_bridge.session.terms import NO_LIMIT, RefusedError, Terms, agree
 
 Work: TypeAlias = Generator[None, None, Actions]
 Result = TypeVar("Result")
-_SLICE_MS = 2  # so much is computed for one client before others have their turn
+_SLICE_MS = 2  # of computing for one client, before other clients have their turn
 
 
 @dataclass(slots=True)
-class Unsubscribing:
-    """An UNSUBSCRIBE under way.
+class PendingUnsubscribe:
+    """An UNSUBSCRIBE without an answer.
 
     Attributes:
         packet_id: its identifier.
-        reasons: for each filter SUCCESS, or why the server is not asked.
-        left: filters that the server is to be asked for.
-        asked: filters that it is asked for now.
-        removed: what it said of those before, 1 or 0 each.
+        reasons: for each filter SUCCESS, or why it is not sent to the server.
+        left: filters to be sent to the server.
+        asked: filters of the command that is pending.
+        removed: the replies to earlier commands: 1 for each filter that was removed, else 0.
     """
 
     packet_id: int
@@ -78,7 +78,7 @@ class Unsubscribing:
     removed: list[int] = field(default_factory=list)
 
     def outcomes(self) -> list[int]:
-        """The reason code of each filter."""
+        """Reason codes for the UNSUBACK."""
         removed = iter(self.removed)
         return [
             Reason.NO_SUBSCRIPTION_EXISTED if reason == Reason.SUCCESS and not next(removed) else reason
@@ -91,10 +91,16 @@ class Session:
 
     Args:
         settings: limits.
-        owner_name: of this process; the module closes the sessions of an owner that is silent.
-        attempt: a token that no other connection has: by it an OPEN that is sent again is known again.
-        assigned_id: makes an id for a client that has none.
-        now_ms: the clock, for subscriptions that begin so and so long ago.
+        owner_name: of this process.  The module closes the sessions of an owner whose lease ends.
+        attempt: a token that no other connection has.  The module recognises a repeated OPEN by it.
+        assigned_id: makes an id for a client without one.
+        now_ms: the clock, for subscriptions that begin at an age.
+
+    Attributes:
+        is_application: its subscriptions keep their place in history for ever.
+        pending: commands without a final reply.
+        publishes_will: at the end: there is a will, and no DISCONNECT has removed it.
+        final_expiry_s: the expiry that a DISCONNECT asked for.
     """
 
     __slots__ = (
@@ -107,11 +113,11 @@ class Session:
         "_will",
         "_will_topic",
         "_works",
-        "application",
         "ending",
         "epoch",
         "final_expiry_s",
         "inbox",
+        "is_application",
         "key",
         "pending",
         "permissions",
@@ -134,20 +140,20 @@ class Session:
         self._assigned_id = assigned_id
         self._now_ms = now_ms
         self._will: tuple[Any, ...] = ()  # options of SESSION.OPEN, until it is answered
-        self._will_topic = b""  # empty: there is no will
-        self._count: int | None = 0  # subscriptions, by weight; None: not known
-        self._works: deque[Work] = deque()  # what is computed in slices; the first goes on
+        self._will_topic = b""  # empty without a will
+        self._count: int | None = 0  # subscriptions, by weight; None if unknown
+        self._works: deque[Work] = deque()  # computed in slices, one after the other
         self.phase = Phase.NEW
         self.ending: Ending | None = None
         self.terms: Terms | None = None
         self.permissions: Permissions = EVERYTHING
-        self.application = False  # its subscriptions read history for ever
+        self.is_application = False
         self.key = b""
         self.inbox = b""
         self.epoch = 0
         self.pending: list[Command] = []
-        self.publishes_will = False  # when it ends: it has one, and no DISCONNECT has removed it
-        self.final_expiry_s: int | None = None  # what a DISCONNECT asked for
+        self.publishes_will = False
+        self.final_expiry_s: int | None = None
 
     @property
     def client_id(self) -> bytes:
@@ -156,28 +162,28 @@ class Session:
 
     @property
     def version(self) -> int:
-        """Protocol level, that of 3.1.1 before the CONNECT."""
+        """Protocol level; that of 3.1.1 before the CONNECT."""
         return PROTOCOL_LEVEL if self.terms is None else self.terms.version
 
     @property
-    def finished(self) -> bool:
-        """Ended, and nothing is left to tell the server."""
+    def is_finished(self) -> bool:
+        """Whether it has ended and no command is pending."""
         return self.phase is Phase.ENDED and not self.pending
 
     # ---- from the client -------------------------------------------------------------------------------------------
 
     def packet(self, data: bytes, code: int = 0) -> Actions:
-        """A whole packet; the engine has seen that it may come now.
+        """Takes a whole packet, which the engine allows in this phase.
 
         Args:
             data: its bytes.
-            code: 0x91 if its packet identifier is in use; 3.1.1 has no word for that, there it is served.
+            code: 0x91 if its packet identifier is in use.  3.1.1 has no such code, so the packet is served there.
         """
         packets, _, error = mqtt.decode_many(data, version=ANY_VERSION if self.terms is None else self.terms.version)
         if error is not None:
             return self.fault(error.reason_code, str(error), data, error.connack_code)
         if code and self.version == PROTOCOL_LEVEL_5:
-            return self._in_use(packets[0], code)
+            return self._refuse_packet_id(packets[0], code)
         if isinstance(packets[0], mqtt.Connect):
             return self._on_connect(packets[0], len(data))
         handler = _HANDLERS.get(type(packets[0]))
@@ -186,13 +192,13 @@ class Session:
         return handler(self, packets[0])
 
     def fault(self, reason: int, detail: str, data: bytes = b"", connack_code: int = 0) -> Actions:
-        """What the client sent is wrong.
+        """Ends the connection because of a faulty packet.
 
         Args:
-            reason: code of MQTT 5.0 for it.
+            reason: code of MQTT 5.0.
             detail: in words.
             data: the packet, as far as known.
-            connack_code: of the CONNACK that 3.1.1 demands for a faulty CONNECT, 0: it is closed without one.
+            connack_code: of the CONNACK that 3.1.1 demands for this fault; 0: close without a CONNACK.
         """
         ending = Ending.MALFORMED if reason == Reason.MALFORMED else Ending.PROTOCOL
         if self.phase is not Phase.NEW:
@@ -222,34 +228,34 @@ class Session:
         self.inbox = session_name(self.key, Suffix.INBOX)
         self._will = will_options(packet, self._settings)
         self._will_topic = b"" if packet.will is None else packet.will.topic
-        self.phase = Phase.ASKING
+        self.phase = Phase.AUTHENTICATING
         return [Authenticate(self.terms.client_id, packet.username, packet.password, size)]
 
     def _refuse(
-        self, version: int, reason: int, detail: str, *, told: bool = True, max_packet: int = NO_LIMIT
+        self, version: int, reason: int, detail: str, *, explain: bool = True, max_packet: int = NO_LIMIT
     ) -> Actions:
         """Answers the CONNECT, or closes the connection without a CONNACK if the reason is temporary.
 
-        Client libraries take a CONNACK with a code as final and never come back; they try again after a plain close.
+        Client libraries take a CONNACK with a code as final and never retry.  They retry after a plain close.
         """
         limit = max_packet if self.terms is None else self.terms.max_packet_out
         if reason in TEMPORARY and self._settings.temporary_refusal == "close":
             self.phase = Phase.NEW
             return self.end(Ending.UNAVAILABLE, detail)
-        refusal = answers.refusal(version, reason, detail if told else "", limit)
+        refusal = answers.refusal(version, reason, detail if explain else "", limit)
         self.phase = Phase.NEW  # there is no session to end
         return [*([Send(refusal)] if refusal else []), *self.end(Ending.REFUSED, detail)]
 
     def authenticated(self, verdict: Verdict) -> Actions:
-        """The answer to Authenticate."""
-        if self.phase is not Phase.ASKING:
-            return []  # it did not wait
+        """Takes the answer to Authenticate."""
+        if self.phase is not Phase.AUTHENTICATING:
+            return []  # the client has gone
         assert self.terms is not None
         if not verdict.allowed:
-            return self._refuse(self.version, verdict.reason, verdict.detail, told=False)
+            return self._refuse(self.version, verdict.reason, verdict.detail, explain=False)
         self.permissions = verdict.rules
         kind = verdict.session_kind or self.terms.session_kind or self._settings.session_kind
-        self.application = kind == "application"
+        self.is_application = kind == "application"
         if self._will_topic and not verdict.rules.may_publish(self._will_topic):
             return self._refuse(self.version, Reason.NOT_AUTHORIZED, self._no_right_to_the_will)
         self.phase = Phase.OPENING
@@ -261,10 +267,10 @@ class Session:
         arguments += verdict.quota.words
         arguments += ("EXPIRY", self.terms.expiry_s, "ATTEMPT", self._attempt)
         arguments += self._claim(verdict) + self._will
-        return self._tell(Command(Kind.OPEN, arguments))
+        return self._send_command(Command(Kind.OPEN, arguments))
 
     def _claim(self, verdict: Verdict) -> tuple[Argument, ...]:
-        """Options of SESSION.OPEN: whose session it has to be, and what becomes of somebody else's."""
+        """Options of SESSION.OPEN: the identity that must own the session, and what happens to another identity's."""
         claim: tuple[Argument, ...] = ("IDENTITY", verdict.identity)
         if verdict.adopts:
             claim += ("ADOPT", verdict.adopts)
@@ -274,19 +280,19 @@ class Session:
     def _no_right_to_the_will(self) -> str:
         return f"no right to a will on {self._will_topic.decode()!r}"
 
-    def not_opened(self) -> Actions:
-        """The time for opening the session is over."""
-        if self.phase not in (Phase.ASKING, Phase.OPENING):
+    def time_out(self) -> Actions:
+        """Refuses a CONNECT that waited too long."""
+        if self.phase not in (Phase.AUTHENTICATING, Phase.OPENING):
             return []
         return self._refuse(self.version, Reason.SERVER_UNAVAILABLE, "the server did not open the session in time")
 
     def _on_subscribe(self, packet: mqtt.Subscribe) -> Actions:
         if self._count is None or not self._surely_has_room(packet):
-            return self._tell(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
-        return self._begin(self._subscribe(packet, ()))
+            return self._send_command(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
+        return self._start_work(self._subscribe(packet, ()))
 
     def _surely_has_room(self, packet: mqtt.Subscribe) -> bool:
-        """Whatever of it is there already."""
+        """Whether all filters fit even if none of them is subscribed already."""
         room = self._settings.max_subscriptions - (self._count or 0)
         return sum(weight(entry.topic_filter) for entry in packet.subscriptions) <= room
 
@@ -295,38 +301,38 @@ class Session:
         while True:
             permissions = self.permissions
             if self._count is None:
-                return self._tell(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
-            judging = subscriptions.judging(
+                return self._send_command(Command(Kind.LIST, ("SESSION.SUBSCRIPTIONS", self.key), packet))
+            steps = subscriptions.judge(
                 packet,
                 permissions,
                 present,
                 self._settings.max_subscriptions - self._count,
-                application=self.application,
-                bridge=self.terms.bridge,
+                is_application=self.is_application,
+                is_bridge=self.terms.is_bridge,
                 now_ms=self._now_ms(),
             )
-            judged = yield from self._in_slices(judging)
-            if permissions is self.permissions:  # they may change while others have their turn
+            judged = yield from self._in_slices(steps)
+            if permissions is self.permissions:  # they may change between two slices
                 return self._subscribe_next(packet.packet_id, judged)
 
-    def _subscribe_next(self, packet_id: int, judged: Judged) -> Actions:
-        """Asks for the next part; answers the client when there is none."""
+    def _subscribe_next(self, packet_id: int, judged: Judgement) -> Actions:
+        """Sends the next part to the server, or answers the client when there is none."""
         if judged.parts:
             command = ("SESSION.SUBSCRIBE", self.key, "EPOCH", self.epoch, *judged.parts[0].arguments)
-            return self._tell(Command(Kind.SUBSCRIBE, command, (packet_id, judged)))
+            return self._send_command(Command(Kind.SUBSCRIBE, command, (packet_id, judged)))
         assert self.terms is not None
         limit = self.terms.max_packet_out
-        detail = judged.detail if self.terms.explained else ""
+        detail = judged.detail if self.terms.may_explain else ""
         answer = answers.suback(self.terms.version, packet_id, judged.reasons, detail, limit)
-        history = [ReadHistory()] if judged.reads else []
-        return [*judged.not_granted(), *self._answer(answer, *history)]
+        history = [ReadHistory()] if judged.reads_history else []
+        return [*judged.refusals(), *self._answer(answer, *history)]
 
     def _answer(self, data: bytes, *then: ReadHistory) -> Actions:
-        """The packet is dealt with; empty: its answer cannot be sent [MQTT-3.1.2-24]."""
+        """Answers the packet.  Empty `data`: the answer is too large for the client [MQTT-3.1.2-24]."""
         return [Send(data), *then, Continue()] if data else self.end(Ending.UNANSWERABLE)
 
-    def _in_use(self, packet: mqtt.Packet, code: int) -> Actions:
-        """It is refused, as a whole: a reason for each filter."""
+    def _refuse_packet_id(self, packet: mqtt.Packet, code: int) -> Actions:
+        """Refuses all filters of a packet whose identifier is in use."""
         assert self.terms is not None
         limit = self.terms.max_packet_out
         if isinstance(packet, mqtt.Subscribe):
@@ -337,21 +343,21 @@ class Session:
         return self._answer(answers.unsuback(self.version, packet.packet_id, codes, limit))
 
     def _on_unsubscribe(self, packet: mqtt.Unsubscribe) -> Actions:
-        return self._begin(self._unsubscribe(packet))
+        return self._start_work(self._unsubscribe(packet))
 
     def _unsubscribe(self, packet: mqtt.Unsubscribe) -> Work:
-        meant = yield from self._in_slices(subscriptions.unsubscribing(packet.topic_filters))
+        meant = yield from self._in_slices(subscriptions.filters_to_unsubscribe(packet.topic_filters))
         known = [topic_filter for topic_filter, reason in meant if reason == Reason.SUCCESS]
-        return self._unsubscribe_next(Unsubscribing(packet.packet_id, [reason for _, reason in meant], known))
+        return self._unsubscribe_next(PendingUnsubscribe(packet.packet_id, [reason for _, reason in meant], known))
 
-    def _unsubscribe_next(self, under_way: Unsubscribing) -> Actions:
-        """Asks for the next part; answers the client when there is none."""
+    def _unsubscribe_next(self, under_way: PendingUnsubscribe) -> Actions:
+        """Sends the next part to the server, or answers the client when there is none."""
         assert self.terms is not None
         if under_way.left:
             some, under_way.left = under_way.left[:MOST_AT_ONCE], under_way.left[MOST_AT_ONCE:]
             under_way.asked = some
             arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *some)
-            return self._tell(Command(Kind.UNSUBSCRIBE, arguments, under_way))
+            return self._send_command(Command(Kind.UNSUBSCRIBE, arguments, under_way))
         limit = self.terms.max_packet_out
         return self._answer(answers.unsuback(self.version, under_way.packet_id, under_way.outcomes(), limit))
 
@@ -370,15 +376,15 @@ class Session:
     def _on_auth(self, _packet: mqtt.Auth) -> Actions:
         return self._protocol_error("an AUTH, though no authentication method was agreed [MQTT-4.12.0-7]")
 
-    # ---- what takes long -------------------------------------------------------------------------------------------
+    # ---- work in slices --------------------------------------------------------------------------------------------
 
-    def _begin(self, work: Work) -> Actions:
-        """Does it, or as much as may be done at once; `go_on` does the rest, in the order in which it was begun."""
+    def _start_work(self, work: Work) -> Actions:
+        """Does the first slice, unless earlier work is unfinished.  `continue_work` does the rest, in order."""
         self._works.append(work)
-        return self.go_on() if len(self._works) == 1 else []
+        return self.continue_work() if len(self._works) == 1 else []
 
-    def go_on(self) -> Actions:
-        """The answer to Later."""
+    def continue_work(self) -> Actions:
+        """Does the next slice: the answer to MoreWork."""
         if self.phase is Phase.ENDED or not self._works:
             self._works.clear()
             return []
@@ -387,8 +393,8 @@ class Session:
         except StopIteration as done:
             self._works.popleft()
             actions: Actions = done.value
-            return [*actions, Later()] if self._works else actions
-        return [Later()]
+            return [*actions, MoreWork()] if self._works else actions
+        return [MoreWork()]
 
     def _in_slices(self, steps: Generator[None, None, Result]) -> Generator[None, None, Result]:
         began = self._now_ms()
@@ -404,16 +410,16 @@ class Session:
 
     # ---- to the server and back ------------------------------------------------------------------------------------
 
-    def _tell(self, command: Command) -> Actions:
+    def _send_command(self, command: Command) -> Actions:
         self.pending.append(command)
-        return [Tell(command)]
+        return [SendCommand(command)]
 
-    def again(self) -> Actions:
-        """Everything pending, for a server that is there (again)."""
-        return [Tell(command) for command in self.pending]
+    def resend(self) -> Actions:
+        """Sends all pending commands again."""
+        return [SendCommand(command) for command in self.pending]
 
     def reply(self, command: Command, reply: Reply) -> Actions:
-        """What the server answered; errors are values."""
+        """Takes the reply to a command.  Errors are values."""
         if command not in self.pending:
             return []
         if isinstance(reply, ReplyError):
@@ -428,11 +434,11 @@ class Session:
     def _answered(self, command: Command, reply: Reply) -> Actions:
         if command.kind is Kind.LIST:
             self._count = sum(map(weight, reply))
-            return self._begin(self._subscribe(command.detail, reply))
+            return self._start_work(self._subscribe(command.detail, reply))
         if command.kind is Kind.REVIEW:
-            return self._begin(self._reviewed(reply))
+            return self._start_work(self._reviewed(reply))
         if command.kind is Kind.REVOKE:
-            self._count = None  # counted again at the next SUBSCRIBE
+            self._count = None  # the next SUBSCRIBE counts again
             return []
         if command.kind is Kind.SUBSCRIBE:
             packet_id, judged = command.detail
@@ -441,7 +447,7 @@ class Session:
 
     def _opened(self, epoch: int, present: int) -> Actions:
         self.epoch = epoch
-        if self.phase is Phase.ENDED:  # the client did not wait
+        if self.phase is Phase.ENDED:  # the client has gone
             self.publishes_will = False
             return self._close(0)
         assert self.terms is not None
@@ -453,45 +459,45 @@ class Session:
         if resumed:
             actions.append(ReadHistory())
         if resumed and not self.permissions.subscribes_freely:
-            actions += self._review()  # what it may do may have changed while it was away
+            actions += self._review()  # permissions may have changed while it was away
         return actions
 
-    def _subscribed(self, packet_id: int, judged: Judged, new: list[int]) -> Actions:
+    def _subscribed(self, packet_id: int, judged: Judgement, new: list[int]) -> Actions:
         if self._count is not None:  # else some were revoked meanwhile
             self._count += _weight_of(judged.parts[0].arguments[::2], new)
-        judged.granted()
+        judged.accept_part()
         return self._subscribe_next(packet_id, judged)
 
-    def _unsubscribed(self, under_way: Unsubscribing, removed: list[int]) -> Actions:
+    def _unsubscribed(self, under_way: PendingUnsubscribe, removed: list[int]) -> Actions:
         if self._count is not None:
             self._count -= _weight_of(under_way.asked, removed)
         under_way.removed += removed
         return self._unsubscribe_next(under_way)
 
     def _failed(self, command: Command, error: ReplyError) -> Actions:
-        gone = _GONE.get(error_code(error))
+        lost = _LOST.get(error_code(error))
         wanted = self.phase is not Phase.ENDED or command.kind in (Kind.OPEN, Kind.CLOSE)
-        if gone is None and is_passing(error) and wanted:
+        if lost is None and is_passing(error) and wanted:
             return [Retry(error)]
         self.pending.remove(command)
         if self.phase is Phase.ENDED:
             return []
-        if gone is not None:
-            return self.end(gone, str(error))
-        if command.kind is Kind.OPEN and error_code(error) == "IDENTITY":  # whose it is concerns the log alone
-            return self._refuse(self.version, Reason.NOT_AUTHORIZED, str(error), told=False)
+        if lost is not None:
+            return self.end(lost, str(error))
+        if command.kind is Kind.OPEN and error_code(error) == "IDENTITY":  # only the log names the owner
+            return self._refuse(self.version, Reason.NOT_AUTHORIZED, str(error), explain=False)
         if command.kind is Kind.OPEN:
             return self._refuse(self.version, _REASONS.get(error_code(error), Reason.IMPLEMENTATION), str(error))
         if command.kind is Kind.SUBSCRIBE:
             packet_id, judged = command.detail
-            judged.refused(str(error), _REASONS.get(error_code(error)))
+            judged.refuse_part(str(error), _REASONS.get(error_code(error)))
             return self._subscribe_next(packet_id, judged)
         return self.end(Ending.SERVER_ERROR, f"{command.arguments[0]!r}: {error}")
 
-    def permit(self, permissions: Permissions) -> Actions:
-        """What the client may do has changed; subscriptions that it may have no longer are taken away.
+    def change_permissions(self, permissions: Permissions) -> Actions:
+        """Takes new permissions, and removes subscriptions that they do not allow.
 
-        A will that it may have no longer ends the connection, and goes nowhere: as if it came with a CONNECT now.
+        A will that they do not allow ends the connection and is not published: a CONNECT with it would be refused.
         """
         self.permissions = permissions
         if self._will_topic and not permissions.may_publish(self._will_topic):
@@ -499,7 +505,7 @@ class Session:
         return self._review() if self.phase is Phase.OPEN else []
 
     def expel(self, detail: str, reason: int) -> Actions:
-        """The client may no longer be here, and so has no right to a will.
+        """Ends the connection of a client that may no longer connect.  Its will is not published.
 
         Args:
             detail: why, in words.
@@ -507,32 +513,32 @@ class Session:
         """
         self.publishes_will = False
         if self.phase is Phase.OPENING:
-            return self._refuse(self.version, Reason.NOT_AUTHORIZED, detail, told=False)
+            return self._refuse(self.version, Reason.NOT_AUTHORIZED, detail, explain=False)
         return self.end(Ending.NOT_ALLOWED, detail, reason)
 
     def _review(self) -> Actions:
-        return self._tell(Command(Kind.REVIEW, ("SESSION.SUBSCRIPTIONS", self.key)))
+        return self._send_command(Command(Kind.REVIEW, ("SESSION.SUBSCRIPTIONS", self.key)))
 
     def _reviewed(self, present: Collection[bytes]) -> Work:
-        denied = yield from self._in_slices(subscriptions.denied(present, self.permissions))
+        denied = yield from self._in_slices(subscriptions.denied_filters(present, self.permissions))
         actions: Actions = []
         for at in range(0, len(denied), MOST_AT_ONCE):
             some = denied[at : at + MOST_AT_ONCE]
             arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *some)
-            actions += self._tell(Command(Kind.REVOKE, arguments))
+            actions += self._send_command(Command(Kind.REVOKE, arguments))
         return actions
 
-    def give_up(self) -> None:
-        """The server has refused for too long."""
+    def drop_pending(self) -> None:
+        """Forgets all pending commands: the server has refused them for too long."""
         self.pending.clear()
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def end(self, ending: Ending, detail: str = "", reason: int | None = None) -> Actions:
-        """Ends the connection; `reason`: of the DISCONNECT, if it is not that of the ending."""
+        """Ends the connection; `reason`: of the DISCONNECT, if it differs from that of the ending."""
         if self.phase is Phase.ENDED:
             return []
-        if self.phase in (Phase.ASKING, Phase.OPENING) and ending.reason is not None:
+        if self.phase in (Phase.AUTHENTICATING, Phase.OPENING) and ending.reason is not None:
             refusal = Reason.SERVER_UNAVAILABLE if ending is Ending.SHUTDOWN else ending.reason
             return self._refuse(self.version, refusal, detail or ending.text)
         actions: Actions = []
@@ -548,7 +554,7 @@ class Session:
         return [*actions, End(ending, detail)]
 
     def closed(self, sent_serial: int) -> Actions:
-        """The answer to End: the last serial that was sent to the client, 0 for none."""
+        """The answer to End; `sent_serial`: of the last message sent to the client, 0 for none."""
         if not self.epoch or self.ending is None or self.ending.loses_session:
             return []
         return self._close(sent_serial)
@@ -562,13 +568,13 @@ class Session:
             arguments += ("SENT", sent_serial)
         if self.publishes_will:
             arguments += ("WILL",)
-        return self._tell(Command(Kind.CLOSE, arguments))
+        return self._send_command(Command(Kind.CLOSE, arguments))
 
 
-# What a client is told about an error of the server.
+# Reason codes for errors of the server.
 _REASONS = {"FULL": Reason.QUOTA_EXCEEDED, "QUOTA": Reason.QUOTA_EXCEEDED, "NOPERM": Reason.NOT_AUTHORIZED}
 
-_GONE = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE}
+_LOST = {"FENCED": Ending.TAKEN_OVER, "NOSESSION": Ending.GONE}
 
 
 _HANDLERS: dict[type, Callable[[Session, Any], Actions]] = {
@@ -580,6 +586,6 @@ _HANDLERS: dict[type, Callable[[Session, Any], Actions]] = {
 
 
 def _weight_of(filters: Sequence[Argument], chosen: Sequence[int]) -> int:
-    """Of those with a 1."""
+    """The weight of the filters that are marked with 1."""
     pairs = zip(filters, chosen, strict=True)
     return sum(weight(name) for name, is_chosen in pairs if is_chosen and isinstance(name, bytes))

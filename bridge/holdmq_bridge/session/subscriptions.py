@@ -1,9 +1,9 @@
-"""A SUBSCRIBE or UNSUBSCRIBE judged filter by filter: what the server is asked for, and what the client is told.
+"""Judges a SUBSCRIBE or UNSUBSCRIBE filter by filter: what to send to the server, and what to answer the client.
 
-Pure functions.  A filter that cannot be served is refused by itself, the others are granted [MQTT-3.8.4-6].
+Pure functions.  A filter that cannot be served is refused alone [MQTT-3.8.4-6].
 
-The server takes or refuses a command as a whole, and may refuse a replay; so each that reads history is a command of
-its own, behind the one for all others.
+The server accepts or refuses a whole command, and may refuse a replay.  So each filter that reads history is a command
+of its own, after the command for all others.
 """
 
 from collections.abc import Container, Generator, Iterable
@@ -32,8 +32,8 @@ _SHARE = b"$share/"
 def weight(topic_filter: bytes) -> int:
     """As how many subscriptions a filter counts.
 
-    What it costs the server grows with its levels (each publish may have to go down all of them), with its bytes (they
-    are taken out in one step when the session ends), and most for a share, which gets its own copy of each message.
+    The server's cost grows with the levels (a publish may visit all of them) and with the bytes (removed in one step
+    when the session ends).  A share costs most: it gets its own copy of each message.
     """
     levels = topic_filter.count(b"/") + 1
     most = max(-(-levels // _LEVELS_OF_ONE), -(-len(topic_filter) // _BYTES_OF_ONE))
@@ -42,92 +42,93 @@ def weight(topic_filter: bytes) -> int:
 
 @dataclass(slots=True)
 class Part:
-    """What one command asks for.
+    """Filters for one command to the server.
 
     Attributes:
         arguments: pairs `filter options`.
-        places: of its filters in the packet.
-        reads: whether history is read for it.
-        otherwise: asked for if the server refuses it; empty: nothing.
+        places: positions of the filters in the packet.
+        reads_history: whether they read history.
+        fallback: arguments to send if the server refuses these; empty: none.
     """
 
     arguments: list[Argument]
     places: list[int]
-    reads: bool = False
-    otherwise: list[Argument] = field(default_factory=list)
+    reads_history: bool = False
+    fallback: list[Argument] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Judged:
-    """A SUBSCRIBE, judged.
+class Judgement:
+    """The outcome for a SUBSCRIBE, so far.
 
     Attributes:
-        reasons: for each filter the QoS granted, or why not.
-        parts: what the server is asked for, in order.
-        filters: the packet's.
-        detail: why a filter was refused, in words; empty if there is nothing to say.
-        same: places of filters that the packet names again; the server is asked for the last one.
+        reasons: for each filter the granted QoS, or a reason code.
+        parts: still to be sent to the server, in order.
+        filters: of the packet.
+        detail: why a filter was refused, in words; may be empty.
+        reads_history: a filter that reads history was granted.
+        repeated: (again, first), positions of a filter that the packet repeats.  The last options count.
     """
 
     reasons: list[int]
     parts: list[Part]
     filters: list[bytes]
     detail: str = ""
-    reads: bool = False  # something that reads history was granted
-    same: list[tuple[int, int]] = field(default_factory=list)  # (again, first)
+    reads_history: bool = False
+    repeated: list[tuple[int, int]] = field(default_factory=list)
 
-    def granted(self) -> None:
-        """The server has taken the first part."""
-        self.reads = self.parts.pop(0).reads or self.reads
+    def accept_part(self) -> None:
+        """The server accepted the first part."""
+        self.reads_history = self.parts.pop(0).reads_history or self.reads_history
 
-    def not_granted(self) -> list[NotGranted]:
-        """What is refused for good, in one action; none if there is nothing."""
+    def refusals(self) -> list[NotGranted]:
+        """All refused filters in one action, for the operator."""
         refused = [place for place, reason in enumerate(self.reasons) if reason > _QOS]
         if not refused:
             return []
         first = refused[0]
         return [NotGranted(len(refused), self.filters[first], self.reasons[first], self.detail)]
 
-    def refused(self, detail: str, reason: int | None) -> None:
-        """The server refuses the first part; `reason` for it, if there is a better one than that it cannot be."""
+    def refuse_part(self, detail: str, reason: int | None) -> None:
+        """The server refused the first part; `reason`: its reason code, if the error has one."""
         part = self.parts.pop(0)
-        if part.otherwise:
-            self.parts.insert(0, Part(part.otherwise, part.places))
+        if part.fallback:
+            self.parts.insert(0, Part(part.fallback, part.places))
             return
         self.detail = detail
         asked = set(part.places)
-        is_denied = reason == Reason.NOT_AUTHORIZED  # to the bridge's own user, whatever was asked for
-        told = (reason or Reason.IMPLEMENTATION) if part.reads or is_denied else Reason.UNSPECIFIED
-        for place in [*part.places, *(again for again, first in self.same if first in asked)]:
-            self.reasons[place] = told
+        is_denied = reason == Reason.NOT_AUTHORIZED  # the bridge's own user may not subscribe
+        answer = (reason or Reason.IMPLEMENTATION) if part.reads_history or is_denied else Reason.UNSPECIFIED
+        for place in [*part.places, *(again for again, first in self.repeated if first in asked)]:
+            self.reasons[place] = answer
 
 
-def judging(
+def judge(
     packet: mqtt.Subscribe,
     permissions: Permissions,
     present: Container[bytes],
     room: int,
     *,
-    application: bool = False,
-    bridge: bool = False,
+    is_application: bool = False,
+    is_bridge: bool = False,
     now_ms: int = 0,
-) -> Generator[None, None, Judged]:
-    """What becomes of each filter; a step for each, because many filters under many rules take long.
+) -> Generator[None, None, Judgement]:
+    """Decides on each filter, one in each step: many filters under many rules take long.
 
     Args:
         packet: the SUBSCRIBE.
-        permissions: what the client may do.
-        present: filters that it has already, as far as known.
+        permissions: of the client.
+        present: filters that the session has already, as far as known.
         room: how many more it may have, by `weight`.
-        application: its subscriptions read history for ever.
-        bridge: it is another broker's and has no word for the options that it needs.
+        is_application: its subscriptions keep their place in history for ever.
+        is_bridge: the client is another broker, which cannot ask for the options that it needs.
         now_ms: the time, for starts that are ages.
     """
     (identifier,) = packet.properties.subscription_identifiers or (0,)
     asked = start_of_properties(packet.properties.user_properties)
-    judged = Judged([], [], [entry.topic_filter for entry in packet.subscriptions])
+    judged = Judgement([], [], [entry.topic_filter for entry in packet.subscriptions])
     live = Part([], [])
-    at: dict[bytes, int] = {}  # in live
+    at: dict[bytes, int] = {}  # index in live.places
     for place, entry in enumerate(packet.subscriptions):
         yield
         try:
@@ -143,28 +144,28 @@ def judging(
         if reason > _QOS:
             continue
         room -= counts
-        bits = entry.options | (_of_a_bridge(topic_filter) if bridge else 0)
+        bits = entry.options | (_of_a_bridge(topic_filter) if is_bridge else 0)
         options: str | int = f"{bits}:{identifier}" if identifier else bits
-        is_cursor = application and not topic_filter.startswith(_SHARE)
+        is_cursor = is_application and not topic_filter.startswith(_SHARE)
         if start is None and not is_cursor:
-            if topic_filter in at:  # one subscription, which gets the retained messages once
+            if topic_filter in at:  # one subscription gets the retained messages once
                 live.arguments[2 * at[topic_filter] + 1] = options
-                judged.same.append((place, live.places[at[topic_filter]]))
+                judged.repeated.append((place, live.places[at[topic_filter]]))
                 continue
             at[topic_filter] = len(live.places)
             live.arguments += [topic_filter, options]
             live.places.append(place)
             continue
-        part = Part([topic_filter, f"{options}@{start or ''}{'!' if is_cursor else ''}"], [place], reads=True)
-        if start is None:  # what no store keeps comes to it as to others
-            part.otherwise = [topic_filter, options]
+        part = Part([topic_filter, f"{options}@{start or ''}{'!' if is_cursor else ''}"], [place], reads_history=True)
+        if start is None:  # topics that no store keeps are delivered live
+            part.fallback = [topic_filter, options]
         judged.parts.append(part)
     judged.parts[:0] = _in_pieces(live)
     return judged
 
 
 def _in_pieces(part: Part) -> list[Part]:
-    """Commands that keep the server for a moment only."""
+    """Cuts it into commands that occupy the server only briefly."""
     return [
         Part(part.arguments[2 * at : 2 * (at + MOST_AT_ONCE)], part.places[at : at + MOST_AT_ONCE])
         for at in range(0, len(part.places), MOST_AT_ONCE)
@@ -172,7 +173,7 @@ def _in_pieces(part: Part) -> list[Part]:
 
 
 def _of_a_bridge(topic_filter: bytes) -> int:
-    """No local is not for shared subscriptions [MQTT-3.8.3-4]."""
+    """Options for a bridge's filter.  A shared subscription may not have No Local [MQTT-3.8.3-4]."""
     return _RETAIN_AS_PUBLISHED if topic_filter.startswith(_SHARE) else _RETAIN_AS_PUBLISHED | _NO_LOCAL
 
 
@@ -194,8 +195,8 @@ def _reason(entry: mqtt.Subscription, topic_filter: bytes, permissions: Permissi
     return entry.qos
 
 
-def unsubscribing(topic_filters: Iterable[bytes]) -> Generator[None, None, list[tuple[bytes, int]]]:
-    """`unsubscribed_filter` of each, in steps as `judging`."""
+def filters_to_unsubscribe(topic_filters: Iterable[bytes]) -> Generator[None, None, list[tuple[bytes, int]]]:
+    """The `unsubscribed_filter` of each, one in each step."""
     meant = []
     for topic_filter in topic_filters:
         yield
@@ -203,8 +204,8 @@ def unsubscribing(topic_filters: Iterable[bytes]) -> Generator[None, None, list[
     return meant
 
 
-def denied(topic_filters: Iterable[bytes], permissions: Permissions) -> Generator[None, None, list[bytes]]:
-    """Those that the client may not subscribe to, in steps as `judging`."""
+def denied_filters(topic_filters: Iterable[bytes], permissions: Permissions) -> Generator[None, None, list[bytes]]:
+    """Filters that the client may not subscribe to; examines one in each step."""
     found = []
     for topic_filter in topic_filters:
         yield
@@ -214,7 +215,7 @@ def denied(topic_filters: Iterable[bytes], permissions: Permissions) -> Generato
 
 
 def unsubscribed_filter(topic_filter: bytes) -> tuple[bytes, int]:
-    """The filter that is meant, and SUCCESS if the server can be asked."""
+    """The filter without a replay's start, and SUCCESS if it is valid."""
     try:
         meant, _ = split_filter(topic_filter)
     except StartError:

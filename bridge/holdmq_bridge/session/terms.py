@@ -1,9 +1,9 @@
-"""What client and server agree upon with a CONNECT: the client's wishes, cut to the bridge's settings.
+"""What client and server agree on with a CONNECT: the client's requests, limited by the bridge's settings.
 
     mqtt.Connect, Settings ──► agree ──► Terms, or RefusedError with the reason code of the CONNACK
 
-A pure function: no clock, no randomness (an id for a client that has none comes in as an argument).  The numbers are
-MQTT 5.0's (section 3.1.2.11); a client of 3.1.1 gets the terms that its version implies.
+A pure function: no clock, no randomness.  The terms are those of MQTT 5.0 (section 3.1.2.11).  A client of 3.1.1 gets
+the terms that its version implies.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,12 +15,12 @@ from holdmq_bridge.base.reasons import Reason
 from holdmq_bridge.process.settings import Settings
 
 NO_LIMIT = 0
-# The beginnings of client ids that are taken, and by whom.
+# Reserved prefixes of client ids, with their uses.
 _RESERVED = {b"$share/": "queues of groups", b"link:": "sessions of links to other brokers"}
 
 
 class RefusedError(Exception):
-    """The CONNECT is refused."""
+    """A CONNECT that is refused, with the reason code."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         self.reason = reason
@@ -29,30 +29,30 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What was agreed.
+    """The terms of a connection.
 
     Attributes:
         version: protocol level, 4 or 5.
-        client_id: of the client, or the one that it was given.
-        assigned: it was given.
+        client_id: of the client, or assigned to it.
+        is_assigned: the client id was assigned.
         clean: begin with a new session.
         expiry_s: how long the session outlives the connection.
-        expiry_changed: not what the client asked for.
-        keep_alive_s: of the client, or the server's; 0: none.
-        keep_alive_changed: not what the client asked for.
-        window: messages to the client without an acknowledgement.
-        alias_maximum_out: topic aliases that may be used towards it.
-        max_packet_out: size of a packet to the client; NO_LIMIT: none.
-        bridge: it is another broker's (3.1.1 only): its subscriptions are without its own messages, and retained ones
-            keep their flag, as 5.0 has options for.
-        response_information: what it asked for, to make response topics of; empty: it did not.
-        session_kind: application or device, if it said so; else empty.
-        explained: reason strings may stand on any packet that can have one [MQTT-3.1.2-29].
+        expiry_changed: the client asked for another expiry.
+        keep_alive_s: of the client, or of the server; 0: none.
+        keep_alive_changed: the client asked for another keep-alive.
+        window: most unacknowledged messages to the client.
+        alias_maximum_out: most topic aliases towards the client.
+        max_packet_out: largest packet to the client; NO_LIMIT: any.
+        is_bridge: the client is another broker (3.1.1 only).  Its subscriptions get No Local and Retain As Published,
+            which it cannot ask for.
+        response_information: prefix for response topics, if the client asked for it; else empty.
+        session_kind: application or device, if the client named one; else empty.
+        may_explain: any packet may have a reason string [MQTT-3.1.2-29].
     """
 
     version: int
     client_id: bytes
-    assigned: bool
+    is_assigned: bool
     clean: bool
     expiry_s: int
     expiry_changed: bool
@@ -62,16 +62,21 @@ class Terms:
     alias_maximum_out: int = 0
     max_packet_out: int = NO_LIMIT
     response_information: bytes = b""
-    bridge: bool = False
+    is_bridge: bool = False
     session_kind: str = ""
-    explained: bool = True
+    may_explain: bool = True
 
 
 def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], bytes]) -> Terms:
-    """The terms of this connection.
+    """Agrees on terms, or refuses the CONNECT.
+
+    Args:
+        connect: the packet.
+        settings: limits.
+        assigned_id: makes an id for a client without one.
 
     Raises:
-        RefusedError: there are none.
+        RefusedError: the CONNECT asks for something that is not served.
     """
     if len(connect.client_id) > settings.max_client_id_bytes:
         size = len(connect.client_id)
@@ -81,25 +86,25 @@ def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], b
             detail = f"a client id that begins with {beginning.decode()}: {whose} are named so"
             raise RefusedError(Reason.BAD_CLIENT_ID, detail)
     client_id = connect.client_id or assigned_id()
-    assigned = not connect.client_id
+    is_assigned = not connect.client_id
     if connect.level == PROTOCOL_LEVEL_5:
-        return _agree_5(connect, settings, client_id, assigned)
+        return _agree_5(connect, settings, client_id, is_assigned)
     expiry_s = 0 if connect.clean else settings.session_expiry_s
     return Terms(
         version=connect.level,
         client_id=client_id,
-        assigned=assigned,
+        is_assigned=is_assigned,
         clean=connect.clean,
         expiry_s=expiry_s,
         expiry_changed=False,
         keep_alive_s=connect.keep_alive_s,
         keep_alive_changed=False,
         window=settings.max_inflight,
-        bridge=connect.bridge,
+        is_bridge=connect.bridge,
     )
 
 
-def _agree_5(connect: mqtt.Connect, settings: Settings, client_id: bytes, assigned: bool) -> Terms:
+def _agree_5(connect: mqtt.Connect, settings: Settings, client_id: bytes, is_assigned: bool) -> Terms:
     asked = connect.properties
     if asked.authentication_method is not None:
         raise RefusedError(Reason.BAD_AUTH_METHOD, "extended authentication is not supported")
@@ -111,7 +116,7 @@ def _agree_5(connect: mqtt.Connect, settings: Settings, client_id: bytes, assign
     return Terms(
         version=connect.level,
         client_id=client_id,
-        assigned=assigned,
+        is_assigned=is_assigned,
         clean=connect.clean,
         expiry_s=expiry_s,
         expiry_changed=expiry_s != asked_s,
@@ -122,12 +127,12 @@ def _agree_5(connect: mqtt.Connect, settings: Settings, client_id: bytes, assign
         max_packet_out=asked.maximum_packet_size or NO_LIMIT,
         response_information=_response_information(client_id) if asked.request_response_information else b"",
         session_kind=_session_kind(asked.user_properties),
-        explained=asked.request_problem_information != 0,
+        may_explain=asked.request_problem_information != 0,
     )
 
 
 def _session_kind(properties: Iterable[tuple[bytes, bytes]]) -> str:
-    """What the user property session-kind says; the last counts."""
+    """The value of the user property session-kind; the last one counts."""
     kind = b""
     for name, value in properties:
         if name == b"session-kind":
@@ -141,5 +146,5 @@ _NOT_IN_A_LEVEL = {ord("/"): b"%2F", ord("+"): b"%2B", ord("#"): b"%23", ord("%"
 
 
 def _response_information(client_id: bytes) -> bytes:
-    """What the client may put its response topics under: its id, made one level, behind `response/`."""
+    """`response/<client id>`, with the id escaped to be one level."""
     return b"response/" + b"".join(_NOT_IN_A_LEVEL.get(byte, bytes([byte])) for byte in client_id)

@@ -48,8 +48,8 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
             sys_topics.start()
         if reporter is not None:
             reporter.start()
-        renew = listeners.renew if listeners.secured else _nothing_to_read_again
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, renew)
+        reload = listeners.reload if listeners.has_tls else _nothing_to_read_again
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # a worker's that came while it began (workers.py)
         if stopped.is_set() or _is_orphan():  # whoever has the ports after this parent must not find them taken
             return

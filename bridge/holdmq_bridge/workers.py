@@ -25,7 +25,7 @@ from holdmq_bridge.base.backoff import Backoff
 from holdmq_bridge.base.logs import Log, configure
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.serve import main
-from holdmq_bridge.sockets.listeners import bound_socket, wanted
+from holdmq_bridge.sockets.listeners import bound_socket, configured_listeners
 from holdmq_bridge.sockets.tls import tls_context
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def run_workers(settings: Settings) -> None:
 def _reserve(settings: Settings, stack: ExitStack) -> Settings:
     """Takes the ports, and returns the settings with those that the kernel chose."""
     ports = {}
-    for listener in wanted(settings):
+    for listener in configured_listeners(settings):
         made = stack.enter_context(bound_socket(settings.host, listener.port, reuse_port=True))
         ports[_PORTS[listener.name]] = made.getsockname()[1]
         if listener.tls:

@@ -562,7 +562,7 @@ class Owner:
     def answer(self, replies: int) -> None:
         """So many fewer."""
         assert len(list(self.engine.replies(b"+PONG\r\n" * replies, 0))) == replies
-        self.pump.answered()
+        self.pump.server_answered()
 
     async def reads(self, timeout_s: float = 10) -> bool:
         """Is one byte more read within this time?"""
@@ -597,7 +597,7 @@ async def owner() -> AsyncIterator[Owner]:
 async def test_while_the_server_owes_more_replies_than_read_ahead_no_socket_is_read(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pump_module, "_LONGEST_REST_S", 600.0)
+    monkeypatch.setattr(pump_module, "_LONGEST_PAUSE_S", 600.0)
     owner.ask(3)
     assert await owner.reads()  # in the turn that finds so many owed
     assert not await owner.reads(0.1)
@@ -614,11 +614,11 @@ async def test_a_server_that_does_not_answer_keeps_sockets_unread_for_a_moment_o
 
 
 async def test_when_the_server_has_gone_sockets_are_read_at_once(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pump_module, "_LONGEST_REST_S", 600.0)
+    monkeypatch.setattr(pump_module, "_LONGEST_PAUSE_S", 600.0)
     owner.ask(3)
     assert await owner.reads()
     owner.engine.server_lost()
-    owner.pump.answered()
+    owner.pump.server_answered()
     assert await owner.reads()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 
-from holdmq_bridge.process.wheel import LOOKS_AT_ONCE, TICK_S, Wheel
+from holdmq_bridge.process.wheel import CHECKS_AT_ONCE, TICK_S, Wheel
 
 
 class Watched:
@@ -70,7 +70,7 @@ def test_after_a_long_halt_everything_due_is_looked_at_at_once() -> None:
 
 async def test_many_that_are_due_at_once_leave_the_loop_its_turn() -> None:
     wheel, loop = Wheel(), asyncio.get_running_loop()
-    many = [Watched() for _ in range(10 * LOOKS_AT_ONCE)]
+    many = [Watched() for _ in range(10 * CHECKS_AT_ONCE)]
     wheel.start(loop)
     for watched in many:
         wheel.at(watched, loop.time())
@@ -80,4 +80,4 @@ async def test_many_that_are_due_at_once_leave_the_loop_its_turn() -> None:
             await asyncio.sleep(0)
             looked_at.append(sum(map(bool, (watched.looks for watched in many))))
     wheel.stop()
-    assert max(after - before for before, after in itertools.pairwise(looked_at)) <= LOOKS_AT_ONCE
+    assert max(after - before for before, after in itertools.pairwise(looked_at)) <= CHECKS_AT_ONCE

@@ -9,7 +9,7 @@ import pytest
 from hiredis import ReplyError
 
 from holdmq.core.engine import Engine
-from holdmq_bridge.base.command import is_passing
+from holdmq_bridge.base.command import is_temporary
 from holdmq_bridge.base.reasons import Reason, return_code
 from tests.support.pages import REPOSITORY
 
@@ -68,7 +68,7 @@ def test_every_code_that_the_bridge_retries_has_an_entry() -> None:
     own, of_server = codes("### Codes of HoldMQ"), codes("### Codes of the server")
     assert len({*own, *of_server}) == len([*own, *of_server])
     assert set(Engine.refusal_codes()) - {"other"} <= {*own, *of_server}
-    assert [code for code in of_server if is_passing(ReplyError(code))] == of_server[:6]
+    assert [code for code in of_server if is_temporary(ReplyError(code))] == of_server[:6]
     assert of_server[6:] == ["NOAUTH", "WRONGPASS"]
 
 

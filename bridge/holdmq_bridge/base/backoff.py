@@ -1,10 +1,10 @@
-"""Pauses between attempts: doubled each time up to a bound, with jitter so that nobody marches in step."""
+"""Pauses between attempts: they double up to a bound, with jitter, so that processes do not retry in step."""
 
 from collections.abc import Callable
 
 
 class Backoff:
-    """`uniform` is random.uniform or a test's own; times in seconds."""
+    """Times in seconds.  `uniform` is random.uniform, or a replacement in tests."""
 
     __slots__ = ("_first", "_max", "_next", "_uniform")
 
@@ -15,11 +15,11 @@ class Backoff:
         self._uniform = uniform
 
     def next(self) -> float:
-        """The pause before the next attempt: between half of the present step and all of it."""
+        """The pause before the next attempt: between half the present step and the whole."""
         step = self._next
         self._next = min(step * 2, self._max)
         return self._uniform(step / 2, step)
 
     def reset(self) -> None:
-        """An attempt succeeded: begin with the first step again."""
+        """An attempt succeeded: the next pause is the first step again."""
         self._next = self._first

@@ -1,4 +1,4 @@
-"""A command for the server on behalf of one session, and what its error replies mean."""
+"""Commands of a session for the server, and the meaning of error replies."""
 
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -6,12 +6,12 @@ from typing import Any, TypeAlias
 from hiredis import ReplyError
 
 Argument: TypeAlias = bytes | str | int
-# What the server answered: a value of hiredis, or the error as an object.
+# A value of hiredis, or an error as an object.
 Reply: TypeAlias = Any
 
 
 class Kind(IntEnum):
-    """What a command is for."""
+    """The purpose of a command."""
 
     OPEN = 1
     LIST = 2
@@ -23,12 +23,12 @@ class Kind(IntEnum):
 
 
 class Command:
-    """Compared by identity: two that look the same are two.
+    """A command, compared by identity.
 
     Attributes:
-        kind: what it is for.
-        arguments: as they go to the server.
-        detail: what whoever made it has to remember until it is answered.
+        kind: its purpose.
+        arguments: as sent to the server.
+        detail: what its maker needs when the reply arrives.
     """
 
     __slots__ = ("arguments", "detail", "kind")
@@ -42,8 +42,8 @@ class Command:
         return f"<Command {self.kind.name} {self.arguments[:2]!r}>"
 
 
-# Errors that pass: the server or a queue is full, or the server is read-only, starting, out of replicas or busy.
-_PASSING = frozenset(
+# Temporary errors: the server or a queue is full, or the server is read-only, starting, out of replicas or busy.
+_TEMPORARY = frozenset(
     (
         *("OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY"),
         "QUEUEFULL",
@@ -52,10 +52,10 @@ _PASSING = frozenset(
 
 
 def error_code(error: ReplyError | str) -> str:
-    """The upper-case word that an error begins with."""
+    """The upper-case word at the beginning of an error."""
     return str(error).partition(" ")[0]
 
 
-def is_passing(error: ReplyError) -> bool:
-    """Is it worth sending the same command again a little later?"""
-    return error_code(error) in _PASSING
+def is_temporary(error: ReplyError) -> bool:
+    """Whether the same command may succeed a little later."""
+    return error_code(error) in _TEMPORARY

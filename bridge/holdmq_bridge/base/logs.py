@@ -1,6 +1,6 @@
-"""Logs as JSON lines on standard error: one object per event, so that machines can read them and people can too.
+"""Logs as JSON lines on standard error, an object for each event.
 
-Whoever logs gives a short fixed sentence and the facts as keywords:  log.info("client connected", client="c1").
+An event is a short fixed sentence, with facts as keywords:  log.info("client connected", client="c1").
 """
 
 import json
@@ -13,10 +13,10 @@ _ROOT = "holdmq.bridge"
 
 
 class JsonLines(logging.Formatter):
-    """time (UTC, ms), level, event, then the facts of the event."""
+    """Formats time (UTC, ms), level and event, then the facts."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Makes the line of an event."""
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
             "time": f"{seconds}.{int(record.msecs):03d}Z",
@@ -36,7 +36,7 @@ def readable(value: object) -> str:
 
 
 class Log:
-    """Thin face of a logger whose keywords become facts of the line."""
+    """A logger whose keywords become facts of the line."""
 
     __slots__ = ("_logger",)
 
@@ -44,30 +44,30 @@ class Log:
         self._logger = logging.getLogger(f"{_ROOT}.{name}" if name else _ROOT)
 
     def debug(self, event: str, **facts: object) -> None:
-        """What helps to follow a single connection."""
+        """For following a single connection."""
         if self._logger.isEnabledFor(logging.DEBUG):
             self._logger.debug(event, extra={"facts": facts})
 
     def info(self, event: str, **facts: object) -> None:
-        """What an operator may want to know."""
+        """For what an operator may want to know."""
         if self._logger.isEnabledFor(logging.INFO):
             self._logger.info(event, extra={"facts": facts})
 
     def warning(self, event: str, **facts: object) -> None:
-        """What may need attention."""
+        """For what may need attention."""
         self._logger.warning(event, extra={"facts": facts})
 
     def error(self, event: str, **facts: object) -> None:
-        """What does."""
+        """For what needs attention."""
         self._logger.error(event, extra={"facts": facts})
 
     def defect(self, event: str, error: Exception, **facts: object) -> None:
-        """An exception that nobody foresaw, with its traceback."""
+        """For an unexpected exception, with its traceback."""
         self._logger.error(event, extra={"facts": facts}, exc_info=error)
 
 
 def configure(level: str) -> None:
-    """Sends the bridge's logs to standard error.  `level` is a name that logging knows."""
+    """Sends the bridge's logs to standard error; `level`: a name of the logging module."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logger = logging.getLogger(_ROOT)

@@ -1,4 +1,4 @@
-"""What one user may have in the server, as the user's record says and SESSION.OPEN takes it."""
+"""Bounds of one user in the server: from the user's record, for SESSION.OPEN."""
 
 from dataclasses import dataclass, fields
 from typing import Final, Self
@@ -10,12 +10,12 @@ _WORDS: Final = {"sessions": "USERSESSIONS", "queue_bytes": "USERBYTES", "retain
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Bounds of one user; 0: none, None: what the server's setting says.
+    """Bounds of one user.  0: no bound; None: the bound of the server's setting.
 
     Attributes:
-        sessions: that are there at a time (`holdmq.max-sessions-per-user`).
-        queue_bytes: of messages in the queues of all of them (`holdmq.max-queue-bytes-per-user`).
-        retained: retained messages (`holdmq.max-retained-per-user`).
+        sessions: most sessions at a time (`holdmq.max-sessions-per-user`).
+        queue_bytes: most bytes of messages in all their queues (`holdmq.max-queue-bytes-per-user`).
+        retained: most retained messages (`holdmq.max-retained-per-user`).
     """
 
     sessions: int | None = None
@@ -25,25 +25,25 @@ class Quota:
     @property
     def words(self) -> tuple[str | int, ...]:
         """Options of SESSION.OPEN."""
-        return tuple(part for name, bound in self._given() for part in (_WORDS[name], bound))
+        return tuple(part for name, bound in self._bounds() for part in (_WORDS[name], bound))
 
     def check(self) -> Self:
-        """Return it if the server takes it.
+        """Returns it if the server accepts it.
 
         Raises:
-            ValueError: names what it does not take.
+            ValueError: the text names the bound that the server does not accept.
         """
-        for name, bound in self._given():
+        for name, bound in self._bounds():
             if not 0 <= bound <= MOST:
                 raise ValueError(f"{_name(name)} is {bound}: expected a whole number from 0 to {MOST}")
         return self
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From what str() makes of it.
+        """Parses the text that str() makes.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is another text.
         """
         bounds: dict[str, int] = {}
         for part in text.split():
@@ -57,9 +57,9 @@ class Quota:
         return cls(**bounds).check()
 
     def __str__(self) -> str:
-        return " ".join(f"{_name(name)}={bound}" for name, bound in self._given())
+        return " ".join(f"{_name(name)}={bound}" for name, bound in self._bounds())
 
-    def _given(self) -> list[tuple[str, int]]:
+    def _bounds(self) -> list[tuple[str, int]]:
         found = [(field.name, getattr(self, field.name)) for field in fields(self)]
         return [(name, bound) for name, bound in found if bound is not None]
 

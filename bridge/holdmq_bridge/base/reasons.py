@@ -1,14 +1,14 @@
-"""Reason codes of MQTT 5.0, what they are in 3.1.1, and why connections end.
+"""Reason codes of MQTT 5.0, the return codes of 3.1.1 for them, and the reasons why connections end.
 
-A code is a number on the wire (MQTT 5.0 table 2-6).  To a client of 3.1.1 a refused CONNECT is one of five return codes
-(3.1.1 table 3.1), and everything else is a closed connection.
+MQTT 5.0 table 2-6 has the codes.  In 3.1.1 a refused CONNECT has one of five return codes (3.1.1 table 3.1), and every
+other refusal closes the connection.
 """
 
 from enum import Enum, IntEnum
 
 
 class Reason(IntEnum):
-    """Reason codes that this server sends or acts upon."""
+    """Reason codes that this server sends or acts on."""
 
     SUCCESS = 0x00
     DISCONNECT_WITH_WILL = 0x04
@@ -39,7 +39,7 @@ class Reason(IntEnum):
     CONNECTION_RATE_EXCEEDED = 0x9F
 
 
-# The same CONNECT may be let in a moment later.
+# The same CONNECT may be accepted a moment later.
 TEMPORARY = frozenset({Reason.SERVER_UNAVAILABLE, Reason.SERVER_BUSY, Reason.CONNECTION_RATE_EXCEEDED})
 
 # MQTT 3.1.1 table 3.1
@@ -58,14 +58,14 @@ _RETURN_CODES = {
 
 
 def return_code(reason: int) -> int:
-    """The return code of a 3.1.1 CONNACK that says the same, server unavailable (3) for what it has no word for."""
+    """The return code of 3.1.1 for a reason code; server unavailable (3) if there is no better one."""
     return _RETURN_CODES.get(Reason(reason), RETURN_UNAVAILABLE) if reason else 0
 
 
 class Ending(Enum):
-    """Why a connection ended: a text for the logs, and the reason of the DISCONNECT for it, None for none.
+    """Why a connection ended: a text for the logs, and the reason code of the DISCONNECT (None: no DISCONNECT).
 
-    Only DISCONNECT keeps the will back [MQTT-3.14.4-3].
+    Only DISCONNECT removes the will [MQTT-3.14.4-3].
     """
 
     DISCONNECT = ("the client disconnected", None)
@@ -95,5 +95,5 @@ class Ending(Enum):
 
     @property
     def loses_session(self) -> bool:
-        """Is the session no longer ours to close?"""
+        """Whether this connection no longer owns the session, and so may not close it."""
         return self in (Ending.TAKEN_OVER, Ending.GONE, Ending.DROPPED)

@@ -1,9 +1,9 @@
-"""Where the server is: a redis://, rediss:// or unix:// URL, or a service that Sentinels know, taken apart once.
+"""The address of the server: parses a redis://, rediss:// or unix:// URL, or the name of a service of Sentinels.
 
     redis://[user:password@]host:port/database
     sentinel://[user:password@]host:port,host:port/service[/database]     user and password are the server's
 
-redis-py reads the URLs and asks the Sentinels, so that the bridge understands exactly what the Python client does.
+redis-py parses the URLs and asks the Sentinels, so that the bridge accepts exactly what the Python client accepts.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ FindPrimary = Callable[[], Awaitable[tuple[str, int]]]
 
 
 class _FoundElsewhere(Sentinel):
-    """Asks no Sentinel itself: somebody follows them all."""
+    """Finds the primary by a function, in place of asking Sentinels."""
 
     def __init__(self, find: FindPrimary) -> None:
         super().__init__([])  # type: ignore[no-untyped-call]
         self._find = find
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
-        """As redis-py's; whoever asks takes a MasterNotFoundError for a connection that failed."""
+        """As in redis-py, where a MasterNotFoundError counts as a failed connection."""
         try:
             return await self._find()
         except OSError as error:
@@ -47,20 +47,20 @@ class Target:
 
     host: str
     port: int
-    path: str | None  # of a Unix socket, then host and port do not count
+    path: str | None  # of a Unix socket, in place of host and port
     tls: bool
     username: str | None
     password: str | None
     database: int
-    service: str = ""  # the name by which `sentinels` know the server, then they tell host and port
+    service: str = ""  # a name that `sentinels` know, in place of host and port
     sentinels: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def parse(cls, url: str) -> "Target":
-        """Takes a URL apart; the password may be in a file (HOLDMQ_PASSWORD_FILE).
+        """Parses a URL.  The password may be in a file (HOLDMQ_PASSWORD_FILE).
 
         Raises:
-            ValueError: the URL is none, or the file cannot be read; the text says what was wrong.
+            ValueError: it is not a valid URL, or the file cannot be read.
         """
         url = with_password(url)
         if url.startswith(_SENTINEL):
@@ -109,14 +109,14 @@ class Target:
         )
 
     async def connect(self, factory: Callable[[], asyncio.BufferedProtocol], address: tuple[str, int] | None) -> None:
-        """Opens a connection whose events go to a protocol that `factory` makes.
+        """Opens a connection.
 
         Args:
             factory: makes the protocol.
-            address: where the primary is, if Sentinels told; else None.
+            address: of the primary, if Sentinels named it; else None.
 
         Raises:
-            OSError: there is no connection.
+            OSError: the connection failed.
         """
         loop = asyncio.get_running_loop()
         if self.path is not None:
@@ -126,10 +126,10 @@ class Target:
         await loop.create_connection(factory, host, port, ssl=ssl.create_default_context() if self.tls else None)
 
     def client(self, find: FindPrimary | None = None) -> Redis:
-        """An ordinary asyncio client of this server; its replies are bytes.
+        """An ordinary asyncio client of this server, whose replies are bytes.
 
         Args:
-            find: tells where the primary is, in place of the Sentinels of the URL; may raise OSError.
+            find: finds the primary, in place of the Sentinels of the URL.  It may raise OSError.
         """
         options: dict[str, Any] = {
             "username": self.username,

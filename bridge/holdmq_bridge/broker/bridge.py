@@ -398,7 +398,7 @@ class Bridge:
             return False
         self._progress.set()
         self.process.wake()
-        self.pump.answered()
+        self.pump.server_answered()
         return True
 
     def on_writable(self) -> None:
@@ -439,7 +439,7 @@ class Bridge:
         self.readiness.server_lost()
         self._unserved.begin()
         self.process.engine.server_lost()
-        self.pump.answered()
+        self.pump.server_answered()
         self._replays.server_lost()
         for client in tuple(self.clients):
             client.server_lost()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import hiredis
 
-from holdmq_bridge.base.command import Argument, Reply, error_code, is_passing
+from holdmq_bridge.base.command import Argument, Reply, error_code, is_temporary
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.broker.client import Client
 from holdmq_bridge.process.process import Process
@@ -179,7 +179,7 @@ class Replays:
             self._process.engine.replays(reader.client.conn, False)
             self.forget(reader.client)
             return
-        if not is_passing(error):
+        if not is_temporary(error):
             log.warning("history cannot be read for now", client=reader.client.client_id, error=error)
         self._pause(reader, _REFUSED_S, self._request_page)
 

@@ -1,10 +1,10 @@
-"""What the process counts, as Prometheus wants it: made from the counters at each scrape, nothing is counted twice.
+"""The metrics of a process for Prometheus, made from its counters at each scrape.
 
     engine's and bridge's counters ──► Collector ──► text      (help texts: meanings.py)
     INFO holdmq of the server      ──┘
 
-Names: holdmq_bridge_<counter>_total for what only grows, holdmq_bridge_<what> for how much there is now,
-holdmq_server_<name> for what the module says.  Each worker has its own; sums are Prometheus's affair.
+Names: holdmq_bridge_<counter>_total for counters, holdmq_bridge_<level> for present levels, holdmq_server_<name> for
+numbers of the module.  Each worker has metrics of its own.  Prometheus sums them up.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,38 +25,38 @@ _PREFIX = "holdmq_bridge_"
 _BY_QOS = {"publishes_received", "messages_sent"}
 _BY_CODE = "refusals"
 _LATENCY = ("latency_ms_sum", "latency_count", "latency_below_ms")
-_TOLD_OTHERWISE = {*_LATENCY, "acknowledged_ms"}
+_NO_COUNTERS = {*_LATENCY, "acknowledged_ms"}
 _LATENCY_BOUNDS_S = ("0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1.0", "5.0", "+Inf")
 
 
 class BridgeCollector(Collector):
-    """What one process has to tell.
+    """Collects the metrics of one process.
 
     Args:
-        bridge: the process's.
-        server: what the module said last, by name.
+        bridge: of the process.
+        server: the most recent numbers of the module, by name.
     """
 
-    def __init__(self, bridge: Bridge, server: "Mapping[str, Told]") -> None:
+    def __init__(self, bridge: Bridge, server: "Mapping[str, InfoNumber]") -> None:
         self._bridge = bridge
         self._server = server
 
     def collect(self) -> Iterable[Metric]:
-        """All of it, as of now."""
+        """All metrics, as of now."""
         engine = self._bridge.process.engine.counters()
         own = self._bridge.own_counters()
         for name, value in {**engine, **own}.items():
-            if name not in _TOLD_OTHERWISE:
+            if name not in _NO_COUNTERS:
                 yield _counter(name, value)
         yield _latency(engine)
         for name, now in self._bridge.levels().items():
             gauge = GaugeMetricFamily(_PREFIX + name, LEVELS[name])
             gauge.add_metric([], now)
             yield gauge
-        for name, told in self._server.items():
-            kind = CounterMetricFamily if told.only_grows else GaugeMetricFamily
+        for name, info in self._server.items():
+            kind = CounterMetricFamily if info.only_grows else GaugeMetricFamily
             family = kind(f"holdmq_server_{name}", SERVER.get(name, f"{name} of INFO holdmq."))  # of a newer module
-            family.add_metric([], told.number)
+            family.add_metric([], info.number)
             yield family
 
 
@@ -81,15 +81,15 @@ def _latency(engine: "Mapping[str, int | tuple[int, ...]]") -> Metric:
     return family
 
 
-class Told(NamedTuple):
-    """A number of INFO."""
+class InfoNumber(NamedTuple):
+    """A number of INFO holdmq."""
 
     number: float
     only_grows: bool
 
 
-def parse_info(text: str) -> Iterator[tuple[str, Told]]:
-    """The numbers of INFO holdmq, without the prefix of their names; those of its section "stats" only grow."""
+def parse_info(text: str) -> Iterator[tuple[str, InfoNumber]]:
+    """The numbers of INFO holdmq by name, without the prefix.  Those of its section "stats" only grow."""
     counts = False
     for line in text.splitlines():
         if line.startswith("#"):
@@ -101,18 +101,18 @@ def parse_info(text: str) -> Iterator[tuple[str, Told]]:
         except ValueError:
             continue
         if number is not None:
-            yield name.removeprefix("holdmq_"), Told(number, counts)
+            yield name.removeprefix("holdmq_"), InfoNumber(number, counts)
 
 
 class Metrics:
-    """The text of a scrape."""
+    """Makes the text of a scrape."""
 
     def __init__(self, bridge: Bridge) -> None:
-        self.server: dict[str, Told] = {}
+        self.server: dict[str, InfoNumber] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(BridgeCollector(bridge, self.server))
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
-        """As of now."""
+        """The metrics as of now."""
         return generate_latest(self._registry)

@@ -1,16 +1,16 @@
-"""What this process tells about itself and its clients: a report every few seconds, and answers to questions.
+"""Reports about this process and its clients, every few seconds, and answers to questions of administrators.
 
-    {holdmq:bridges}:names               sorted set, process by the time of its last report
-    {holdmq:bridges}:<process>           hash, its report (REPORT below); expires after three intervals
-    {holdmq:bridges}:<process>:asked     list, questions to it, as JSON; whoever asks gives it an expiry
+    {holdmq:bridges}:names               sorted set, processes by the time of their last report
+    {holdmq:bridges}:<process>           hash, its report; expires after three intervals
+    {holdmq:bridges}:<process>:asked     list, questions to it, as JSON; the client that asks sets an expiry
     {holdmq:bridges}:answer:<token>      list, the answer; expires after ANSWER_S
 
-It speaks over a connection of its own, so that nothing here is between a publish and its acknowledgement.
+The connection is separate, so that nothing here delays a publish or its acknowledgement.
 
 Invariants
-    1. The report is of bounded size, whatever the number of clients: sums, and the LOUDEST of them.
-    2. No step of the event loop looks at more than PLACES places of the engine's table, or describes more than ROWS.
-    3. A question writes no key but one for answers.
+    1. A report has a bounded size, for any number of clients: sums, and the loudest clients.
+    2. A step of the event loop visits at most PLACES places of the engine's table, and describes at most ROWS clients.
+    3. The answer to a question goes only to a key for answers.
 """
 
 import asyncio
@@ -44,17 +44,17 @@ ANSWER_S = 30
 INTERVALS = 3
 PLACES = 5000
 ROWS = 200
-_WAIT_S = 1.0  # for a question; below the time limit of the connection
+_WAIT_S = 1.0  # for a question; less than the timeout of the connection
 _CLOSE_STEP_S = 0.1
 _RETRY_FIRST_S, _RETRY_MAX_S = 0.1, 5.0
 _COUNTED = ("publishes_received", "messages_sent", "bytes_received", "bytes_sent")
 
 
 class Reporter:
-    """One for each process; `start` it inside its event loop, `stop` it in the end.
+    """One for each process.  `start` it inside the event loop, and `stop` it in the end.
 
     Args:
-        bridge: the process's.
+        bridge: of the process.
         interval_s: between two reports.
     """
 
@@ -67,7 +67,7 @@ class Reporter:
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)
-        self._told_of_trouble = False
+        self._trouble_is_logged = False
         self._counted: dict[str, int] = {}
         self._measured_at = time.monotonic()
         self._seconds = interval_s  # between the last two measurements
@@ -77,7 +77,7 @@ class Reporter:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Reports no more, and is forgotten.  Cancelled again until it ends: redis-py loses some cancellations."""
+        """Reports no more, and deletes the report.  Cancels until the task ends: redis-py loses some cancellations."""
         self._closing = True
         while self._task is not None and not self._task.done():
             self._task.cancel()
@@ -95,9 +95,9 @@ class Reporter:
                 await self._serve()
             except (redis.RedisError, OSError) as error:
                 pause = self._backoff.next()
-                if not self._told_of_trouble:
+                if not self._trouble_is_logged:
                     log.warning("reports cannot be written", error=error)
-                self._told_of_trouble = True
+                self._trouble_is_logged = True
                 await asyncio.sleep(pause)
 
     async def _serve(self) -> None:
@@ -107,11 +107,11 @@ class Reporter:
                 due = time.monotonic() + self._interval_s
                 await self._report()
                 self._backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)
-                self._told_of_trouble = False
+                self._trouble_is_logged = False
             wait_s = min(max(due - time.monotonic(), 0.01), _WAIT_S)
-            asked = await self._client.blpop([f"{self._key}:asked"], timeout=wait_s)
-            if asked is not None:
-                await self._answer(asked[1])
+            found = await self._client.blpop([f"{self._key}:asked"], timeout=wait_s)
+            if found is not None:
+                await self._answer(found[1])
 
     # ---- the report ------------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Reporter:
         await pipe.execute()
 
     async def _measure(self) -> list[dict[str, Any]]:
-        """Measures all connections, some at a time, and describes the loudest."""
+        """Measures all connections, some at a time.  Returns the loudest."""
         loudest = Loudest()
         now = time.monotonic()
         self._seconds, self._measured_at = max(now - self._measured_at, 0.001), now
@@ -156,7 +156,7 @@ class Reporter:
         return [row for row in map(self._row, loudest.all()) if row is not None]
 
     def _row(self, traffic: Traffic) -> dict[str, Any] | None:
-        """A client as a report and an answer have it; None: it is gone by now."""
+        """Describes a client; None if it has gone."""
         client = self._bridge.client_of(traffic.conn)
         if client is None:
             return None
@@ -179,11 +179,11 @@ class Reporter:
 
     # ---- questions -------------------------------------------------------------------------------------------------
 
-    async def _answer(self, asked: bytes) -> None:
+    async def _answer(self, question_json: bytes) -> None:
         try:
-            question = json.loads(asked)
+            question = json.loads(question_json)
             key = _answer_key(question["answer"])
-            answer = self._replied(question["ask"], question)
+            answer = self._answer_to(question["ask"], question)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             log.warning("a malformed question was ignored", error=repr(error))
             return
@@ -192,7 +192,7 @@ class Reporter:
         pipe.expire(key, ANSWER_S)
         await pipe.execute()
 
-    def _replied(self, what: str, question: dict[str, Any]) -> dict[str, Any]:
+    def _answer_to(self, what: str, question: dict[str, Any]) -> dict[str, Any]:
         if what == "clients":
             return self._clients(int(question.get("from", 0)), str(question.get("search", "")))
         if what == "kick":

@@ -1,17 +1,17 @@
-"""$SYS/broker/...: what all processes together did and hold, published by one of them as retained messages.
+"""The $SYS/broker topics: sums over all processes, which one process publishes as retained messages.
 
-    every process    HINCRBY what it counted since the last time; its own levels in a string that expires
-    one of them      whoever holds the lease reads both and publishes the sums
+    every process      HINCRBY by what it counted since its last report; its own levels in a string that expires
+    the lease's owner  reads both and publishes the sums
 
-Keys (one slot of a cluster; nothing in them is needed for anything else)
+Keys (in one slot of a cluster; used for nothing else)
 
-    {holdmq:sys}:totals       hash, counters of all processes that ever were; `maximum`: most clients at the same time
-    {holdmq:sys}:names        sorted set, process by the time of its last report
+    {holdmq:sys}:totals       hash, counters of all processes ever; `maximum`: most clients at the same time
+    {holdmq:sys}:names        sorted set, processes by the time of their last report
     {holdmq:sys}:<process>    string, its levels as JSON, expires after three intervals
-    {holdmq:sys}:lease        string, who publishes, expires after three intervals
+    {holdmq:sys}:lease        string, the process that publishes, expires after three intervals
 
-Topics and their meaning are Mosquitto's.  The reports are commands like all others; while the server is away nothing is
-reported, and what was counted then comes with the next report.
+The topics are Mosquitto's, with the same meaning.  While the server is away nothing is reported.  The next report
+includes what was counted then.
 """
 
 import json
@@ -35,7 +35,7 @@ _PREFIX = "{holdmq:sys}:"
 _TOTALS, _NAMES, _LEASE = _PREFIX + "totals", _PREFIX + "names", _PREFIX + "lease"
 _INTERVALS = 3
 
-# Counters that are summed up, by their name in the totals.
+# Counters to sum up, by their name in the totals.
 _COUNTED = {
     "messages_received": ("publishes_received",),
     "messages_sent": ("messages_sent",),
@@ -55,7 +55,7 @@ _COUNTED = {
 
 
 class SysTopics:
-    """One for each process; `start` it inside its event loop, `stop` it in the end."""
+    """One for each process.  `start` it inside the event loop, and `stop` it in the end."""
 
     def __init__(self, bridge: Bridge, interval_s: float) -> None:
         self._bridge = bridge
@@ -69,15 +69,15 @@ class SysTopics:
         self._timer = self._bridge.process.loop.call_later(self._interval_s, self._report)
 
     def stop(self) -> None:
-        """Reports no more; the last figures of this process are forgotten."""
+        """Reports no more, and deletes the levels of this process."""
         if self._timer is not None:
             self._timer.cancel()
         if self._bridge.link.up:
-            self._tell("DEL", _PREFIX + self._bridge.process.name)
-            self._tell("ZREM", _NAMES, self._bridge.process.name)
+            self._send("DEL", _PREFIX + self._bridge.process.name)
+            self._send("ZREM", _NAMES, self._bridge.process.name)
 
-    def _tell(self, *arguments: str | int | bytes) -> None:
-        self._bridge.calls.call(arguments, _noted)
+    def _send(self, *arguments: str | int | bytes) -> None:
+        self._bridge.calls.call(arguments, _log_error)
 
     # ---- every process ---------------------------------------------------------------------------------------------
 
@@ -90,25 +90,25 @@ class SysTopics:
         for name, sources in _COUNTED.items():
             now = sum(counted[source] for source in sources)
             if now > self._reported[name]:
-                self._tell("HINCRBY", _TOTALS, name, now - self._reported[name])
+                self._send("HINCRBY", _TOTALS, name, now - self._reported[name])
                 self._reported[name] = now
         levels = {"connected": len(bridge.clients), "uptime_s": int(time.time() - bridge.process.started_at)}
-        self._tell("SET", _PREFIX + bridge.process.name, json.dumps(levels), "EX", self._expires_s)
-        self._tell("ZADD", _NAMES, int(time.time()), bridge.process.name)
-        bridge.calls.call(("SET", _LEASE, bridge.process.name, "NX", "GET", "EX", self._expires_s), self._leased)
+        self._send("SET", _PREFIX + bridge.process.name, json.dumps(levels), "EX", self._expires_s)
+        self._send("ZADD", _NAMES, int(time.time()), bridge.process.name)
+        bridge.calls.call(("SET", _LEASE, bridge.process.name, "NX", "GET", "EX", self._expires_s), self._on_lease)
 
     # ---- one of them -----------------------------------------------------------------------------------------------
 
-    def _leased(self, holder: Reply) -> None:
+    def _on_lease(self, holder: Reply) -> None:
         if holder is not None and holder != self._bridge.process.name.encode():
             return
-        self._tell("EXPIRE", _LEASE, self._expires_s)
-        self._tell("ZREMRANGEBYSCORE", _NAMES, "-inf", int(time.time()) - self._expires_s)
-        self._bridge.calls.call(("ZRANGE", _NAMES, 0, -1), self._named)
+        self._send("EXPIRE", _LEASE, self._expires_s)
+        self._send("ZREMRANGEBYSCORE", _NAMES, "-inf", int(time.time()) - self._expires_s)
+        self._bridge.calls.call(("ZRANGE", _NAMES, 0, -1), self._on_names)
 
-    def _named(self, names: Reply) -> None:
+    def _on_names(self, names: Reply) -> None:
         if isinstance(names, hiredis.ReplyError) or not names:
-            _noted(names)
+            _log_error(names)
             return
         gathered: list[Reply] = []
 
@@ -127,28 +127,28 @@ class SysTopics:
 
     def _publish(self, totals: Reply, processes: Reply, info: Reply) -> None:
         if any(isinstance(reply, hiredis.ReplyError) for reply in (totals, processes, info)):
-            _noted(next(reply for reply in (totals, processes, info) if isinstance(reply, hiredis.ReplyError)))
+            _log_error(next(reply for reply in (totals, processes, info) if isinstance(reply, hiredis.ReplyError)))
             return
         levels = [json.loads(process) for process in processes if process is not None]
         total = {name: int(totals.get(name.encode(), 0)) for name in _COUNTED}
         most, connected = int(totals.get(b"maximum", 0)), sum(process["connected"] for process in levels)
         if connected > most:
             most = connected
-            self._tell("HSET", _TOTALS, "maximum", most)
+            self._send("HSET", _TOTALS, "maximum", most)
         text = info.decode() if isinstance(info, bytes) else str(info)
         for topic, value in {**_figures(total, levels, text), "clients/maximum": str(most)}.items():
-            self._tell("TOPIC.PUBLISH", f"$SYS/broker/{topic}", value, "QOS", 0, "RETAIN", "TTL", self._expires_s)
+            self._send("TOPIC.PUBLISH", f"$SYS/broker/{topic}", value, "QOS", 0, "RETAIN", "TTL", self._expires_s)
 
 
 def _figures(total: dict[str, int], levels: list[dict[str, int]], info: str) -> dict[str, str]:
     """Topic behind $SYS/broker/ to value, by Mosquitto's names."""
-    told = {name: value.number for name, value in parse_info(info)}
+    server = {name: value.number for name, value in parse_info(info)}
     connected = sum(process["connected"] for process in levels)
     figures: dict[str, Any] = {
         "version": f"HoldMQ {installed_version()}",
         "uptime": f"{max(process['uptime_s'] for process in levels)} seconds" if levels else "0 seconds",
         "clients/connected": connected,
-        "clients/total": max(connected, int(told.get("sessions_subscribed", 0))),
+        "clients/total": max(connected, int(server.get("sessions_subscribed", 0))),
         "processes": len(levels),
         "connections/total": total["connections"],
         "messages/received": total["packets_received"],
@@ -158,12 +158,12 @@ def _figures(total: dict[str, int], levels: list[dict[str, int]], info: str) -> 
         "publish/messages/dropped": total["messages_dropped"],
         "bytes/received": total["bytes_received"],
         "bytes/sent": total["bytes_sent"],
-        "subscriptions/count": int(told.get("filters", 0)),
-        "retained messages/count": int(told.get("retained_topics", 0)),
+        "subscriptions/count": int(server.get("filters", 0)),
+        "retained messages/count": int(server.get("retained_topics", 0)),
     }
     return {topic: str(value) for topic, value in figures.items()}
 
 
-def _noted(reply: Reply) -> None:
+def _log_error(reply: Reply) -> None:
     if isinstance(reply, hiredis.ReplyError):
         log.warning("$SYS topics cannot be published", error=reply)

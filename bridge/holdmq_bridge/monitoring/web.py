@@ -1,10 +1,10 @@
-"""/metrics, /readyz and /livez over HTTP/1.1: one small server in the process's own event loop.
+"""/metrics, /readyz and /livez over HTTP/1.1, served in the event loop of the process.
 
-    /livez    200: the process runs its event loop.  Restart it if this is not answered.
-    /readyz   200 if a publish could be stored now, else 503 with the reason.  Ask it before sending clients here.
+    /livez    200: the event loop runs.  Restart the process if there is no answer.
+    /readyz   200 if a publish could be stored now, else 503 with the reason.  For load balancers.
     /healthz  the same as /readyz
 
-A scrape asks the server for INFO holdmq, and does without it if that takes long.
+A scrape asks the server for INFO holdmq, and uses the last answer if that takes too long.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Web:
         """Listens.
 
         Raises:
-            OSError: the address cannot be had; the text names it.
+            OSError: the address is not available; the text names it.
         """
         try:
             self._server = await asyncio.start_server(self._serve, host, port)
@@ -95,7 +95,7 @@ class Web:
         return 503 if reason else 200, _JSON, _body(state)
 
     async def _ask_server(self) -> None:
-        """INFO holdmq; an old answer stays if there is no new one in time."""
+        """Reads INFO holdmq.  The last answer stays if there is no new one in time."""
         if not self._bridge.link.up:
             return
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -106,7 +106,7 @@ class Web:
             reply = await asyncio.wait_for(answered, _INFO_TIMEOUT_S)
             if not isinstance(reply, hiredis.ReplyError):
                 text = reply.decode() if isinstance(reply, bytes) else str(reply)
-                self._metrics.server.clear()  # what the server tells no more is not told here
+                self._metrics.server.clear()  # drops names that the server no longer has
                 self._metrics.server.update(parse_info(text))
 
 
@@ -115,7 +115,7 @@ def _body(state: dict[str, object]) -> bytes:
 
 
 async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
-    """The head of the request, None if the client has gone."""
+    """The head of the request; None if the client has gone."""
     while True:
         event = connection.next_event()
         if isinstance(event, h11.Request):

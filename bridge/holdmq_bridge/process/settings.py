@@ -1,7 +1,7 @@
-"""Every limit and address of the bridge, with its default, its unit and where it can be set.
+"""Every limit and address of the bridge, with its default and unit.
 
-One table: the command line, the environment (prefix HOLDMQ_BRIDGE_, e.g. HOLDMQ_BRIDGE_MAX_INFLIGHT) and the tests read
-it, nothing else holds a default.  The object is frozen: what runs does not change under anybody's feet.
+The only table of defaults.  The command line, the environment (prefix HOLDMQ_BRIDGE_, as in HOLDMQ_BRIDGE_MAX_INFLIGHT)
+and the tests use it.  The object is frozen: settings do not change while a process runs.
 """
 
 import ipaddress
@@ -15,8 +15,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from holdmq_bridge.auth import AuthSettings
 from holdmq_bridge.base.target import Target
 
-# A message goes to the bridge as one reply, which has to stay below the server's bound on what a client may have unread
-# (client-output-buffer-limit pubsub 32mb), together with what is pushed meanwhile.
+# The bridge gets a message in one reply.  Together with what is pushed meanwhile, it must stay below the server's bound
+# on unread output of a client (client-output-buffer-limit pubsub 32mb).
 MOST_PACKET_BYTES = 16_777_216
 MAX_PACKET_ID = 65535
 MAX_EXPIRY_S = 4_294_967_295
@@ -354,7 +354,7 @@ class Settings(AuthSettings, BaseSettings):
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Those of ws_origins, as browsers write them."""
+        """The origins of ws_origins, as browsers write them."""
         return tuple(_listed(self.ws_origins))
 
     @field_validator("proxy_networks")
@@ -366,7 +366,7 @@ class Settings(AuthSettings, BaseSettings):
 
     @property
     def proxies(self) -> tuple[Network, ...]:
-        """Those of proxy_networks."""
+        """The networks of proxy_networks."""
         return tuple(map(_network, _listed(self.proxy_networks)))
 
     @field_validator("log_level")

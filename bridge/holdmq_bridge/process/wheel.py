@@ -1,14 +1,14 @@
-"""One timer for the deadlines of all clients: a wheel of slots, each with those who want to be looked at in that tick.
+"""One timer for the deadlines of all clients: a wheel of slots, each with the clients to check in that tick.
 
         tick   41   42   43   44   45 ...
-               {a}       {b c}     {d}           check(now) of each says when it wants to be looked at next
+               {a}       {b c}     {d}           check(now) of each returns the time of its next check
 
-A client stands in one slot at most and is looked at there, not at every packet: a keep-alive costs one look per period,
-however much the client says.  A look too early is harmless (it answers with the right time), so only a nearer deadline
-moves a client.
+A client is in one slot at most, and packets do not move it: a keep-alive costs one check per period, however much the
+client sends.  A check that comes too early does no harm (it returns the right time).  So only an earlier deadline moves
+a client.
 
-Everything is O(1) per client; a turn visits the clients of the ticks that passed, in parts: thousands that are closed
-for the same silence delay nobody else.
+Everything is O(1) per client.  A turn checks the clients of the ticks that have passed, in parts: thousands of clients
+with the same deadline delay nobody else.
 """
 
 import asyncio
@@ -16,27 +16,27 @@ from collections import deque
 from typing import Protocol
 
 TICK_S = 0.25
-LOOKS_AT_ONCE = 64  # between two looks of the loop at its sockets
+CHECKS_AT_ONCE = 64  # before the loop handles sockets again
 
 
 class Watched(Protocol):
-    """Something with deadlines."""
+    """An object with deadlines."""
 
-    due: int  # the wheel's: the tick of its slot, 0 for none
+    due: int  # for the wheel: the tick of its slot, 0 for none
 
     def check(self, now: float) -> float:
-        """Does what is due at this time; returns when to look again, 0 for never.  Times are the loop's, in seconds."""
+        """Does what is due; returns the time of the next check, 0 for never.  Times are the loop's, in seconds."""
 
 
 class Wheel:
-    """`start` it inside a running loop, `stop` it in the end."""
+    """`start` it inside a running event loop, and `stop` it in the end."""
 
     def __init__(self) -> None:
         self._slots: dict[int, set[Watched]] = {}
         self._next = 0
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._overdue: deque[Watched] = deque()  # taken out of their slots, and not looked at yet
+        self._overdue: deque[Watched] = deque()  # taken out of their slots, and not checked yet
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begins to turn."""
@@ -52,7 +52,7 @@ class Wheel:
         self._overdue.clear()
 
     def at(self, watched: Watched, when: float) -> None:
-        """Looks at it soon after this time, or earlier."""
+        """Checks the object soon after this time, or earlier."""
         tick = max(int(when / TICK_S) + 1, self._next)
         if watched.due:
             if watched.due <= tick:
@@ -62,16 +62,16 @@ class Wheel:
         self._slots.setdefault(tick, set()).add(watched)
 
     def forget(self, watched: Watched) -> None:
-        """It has no deadlines any more."""
+        """The object has no deadlines any more."""
         slot = self._slots.get(watched.due)
         if slot is not None:
             slot.discard(watched)
         watched.due = 0
 
     def turn(self, now: float) -> None:
-        """Looks at everything that is due."""
+        """Checks everything that is due."""
         self._collect(now)
-        self._look_at(now, len(self._overdue))
+        self._check_some(now, len(self._overdue))
 
     def _collect(self, now: float) -> None:
         current = int(now / TICK_S)
@@ -81,7 +81,7 @@ class Wheel:
                 self._overdue.append(watched)
             self._next += 1
 
-    def _look_at(self, now: float, most: int) -> None:
+    def _check_some(self, now: float, most: int) -> None:
         for _ in range(min(most, len(self._overdue))):
             watched = self._overdue.popleft()
             again = watched.check(now)
@@ -91,21 +91,21 @@ class Wheel:
     def _turn(self) -> None:
         assert self._loop is not None
         self._timer = self._loop.call_later(TICK_S, self._turn)
-        # If the process was kept from running, what clients said meanwhile is still unread, and the timer may come
-        # first.  What is called soon by what is called soon comes after a look at the sockets.
-        self._loop.call_soon(self._loop.call_soon, self._look)
+        # After a stop of the process, packets of clients may still be unread when the timer fires.  Two nested calls of
+        # call_soon let the loop read its sockets first.
+        self._loop.call_soon(self._loop.call_soon, self._start_checks)
 
-    def _look(self) -> None:
-        """A part of what is due; the loop has its turn before the next part, however many there are."""
+    def _start_checks(self) -> None:
+        """Checks a part of what is due.  The loop handles sockets before the next part."""
         assert self._loop is not None
         now = self._loop.time()
-        goes_on = bool(self._overdue)  # the next part will be looked at anyway
+        is_scheduled = bool(self._overdue)  # the next part is scheduled already
         self._collect(now)
-        if not goes_on:
-            self._look_on()
+        if not is_scheduled:
+            self._check_next()
 
-    def _look_on(self) -> None:
+    def _check_next(self) -> None:
         assert self._loop is not None
-        self._look_at(self._loop.time(), LOOKS_AT_ONCE)
+        self._check_some(self._loop.time(), CHECKS_AT_ONCE)
         if self._overdue:
-            self._loop.call_soon(self._look_on)
+            self._loop.call_soon(self._check_next)

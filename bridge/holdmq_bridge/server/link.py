@@ -1,19 +1,19 @@
-"""The one connection of a bridge process to the server: made, greeted, watched, made again.
+"""The one connection of a bridge process to the server: connects, greets, watches, and reconnects.
 
     engine's commands ──► write ──► socket ──► server
     engine ◄── listener.on_bytes ◄── socket ◄── replies and pushes
 
-What the bytes mean is the engine's affair; only the greeting (HELLO, a password, the database, a probe of the module)
-is spoken here, before the engine gets its first byte.
+The engine reads and writes the protocol.  Only the greeting is done here, before the engine gets its first byte:
+HELLO, a password, the database, and a probe of the module.
 
 Invariants
- 1. `up` is true from the end of the greeting until the connection is lost; the listener hears of both.
- 2. While up, every byte that comes goes to the engine, in order, and only what the engine made is written.
- 3. A server that is silent for server_timeout_s is given up: it is asked (PING) when there is nothing else to answer.
- 4. The server is a primary: its ROLE is checked before the link is up, and one that turns out to be a replica is left.
- 5. While a failover is in doubt (sentinels.py) nothing is read or written.  What the old primary replied meanwhile is
-    never seen, so it is not acknowledged to any client, and it is sent again to the new one.  A link comes up neither
-    while a failover is in doubt nor with a server that was the primary when the connection was begun.
+ 1. `up` is true from the end of the greeting until the connection is lost.  The listener is called at both.
+ 2. While up, every byte goes to the engine, in order, and only the engine's output is written.
+ 3. A server that is silent for server_timeout_s is given up.  It gets a PING when it owes no other reply.
+ 4. The server is a primary: its ROLE is checked before the link is up, and a server that becomes a replica is left.
+ 5. While a failover is in doubt (sentinels.py) nothing is read or written.  Replies of the old primary from that time
+    are never seen, so no client gets an acknowledgement for them, and the commands are sent again to the new primary.
+    The link does not come up while a failover is in doubt, or if the primary has moved since it began to connect.
  6. A connection that the server closes soon counts as a failed attempt: the pauses grow until one lasts STABLE_S.
 """
 
@@ -35,9 +35,9 @@ from holdmq_bridge.server.sentinels import Sentinels, shown_address
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STABLE_S = 5.0  # a connection that lasted so long was no failed attempt
+STABLE_S = 5.0  # a shorter connection counts as a failed attempt
 _NOTHING = object()
-# Any session command that creates nothing: it fails if the module is missing or the data is still being loaded.
+# A command of the module that creates nothing: it fails if the module is missing or data is being loaded.
 _PROBE = ("SESSION.LAST", "{holdmq-bridge-probe}")
 
 log = Log("link")
@@ -47,21 +47,21 @@ pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
 
 
 class LinkListener(Protocol):
-    """Who hears from the link.  All are called in the event loop, none may block."""
+    """The owner of the link.  Its methods are called in the event loop and may not block."""
 
     server_buffer: memoryview
 
     def on_bytes(self, count: int) -> bool:
-        """So many bytes from the server lie in `server_buffer`; False: they make no sense."""
+        """Takes bytes from `server_buffer`; returns False if they are no reply to what was sent."""
 
     def on_up(self) -> None:
-        """The server is there and has loaded its data.  Nothing is subscribed yet."""
+        """The server is there and has loaded its data.  No channel is subscribed yet."""
 
     def on_down(self) -> None:
-        """The connection is lost, and all replies with it."""
+        """The connection is lost: no pending reply will arrive."""
 
     def on_primary_moved(self) -> None:
-        """Sentinels told of another primary.  The link leaves the old one by itself."""
+        """Sentinels announced another primary.  The link leaves the old one by itself."""
 
     def on_writable(self) -> None:
         """`write` may be called again."""
@@ -71,7 +71,7 @@ class LinkListener(Protocol):
 
 
 class _Wire(asyncio.BufferedProtocol):
-    """The asyncio side of one connection: hands everything to the link."""
+    """The protocol of one connection: hands everything to the link."""
 
     def __init__(self, link: "Link") -> None:
         self._link = link
@@ -99,7 +99,7 @@ class _Wire(asyncio.BufferedProtocol):
 
 
 class _Greeting:
-    """The replies to the first commands.  The reply to the one at `role_at` (0 is the last) says what the server is."""
+    """Takes the replies to the greeting; `role_at`: the place of ROLE, counted from the last command, which is 0."""
 
     def __init__(self, count: int, role_at: int) -> None:
         self._left = count
@@ -108,7 +108,7 @@ class _Greeting:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def feed(self, data: bytes) -> None:
-        """Bytes; the last reply or an error among them sets `over`."""
+        """Takes bytes.  The last reply, or an error, completes `over`."""
         self._reader.feed(data)
         try:
             while not self.over.done() and (reply := self._reader.gets()) is not _NOTHING:
@@ -122,7 +122,7 @@ class _Greeting:
         if is_role and isinstance(reply, hiredis.ReplyError) and error_code(reply) == "NOPERM":
             log.warning("no right to call ROLE: a replica is noticed only when it refuses a write", error=reply)
         elif isinstance(reply, hiredis.ReplyError):
-            self.over.set_exception(_RefusedError(_explain(reply)))
+            self.over.set_exception(_RefusedError(_explained(reply)))
         elif is_role and reply[0] != b"master":
             self.over.set_exception(_ReplicaError("it is a replica"))
         elif not self._left:
@@ -130,7 +130,7 @@ class _Greeting:
 
 
 class Link:
-    """Keeps one RESP3 connection to the server up.  `run` connects, and connects again whenever it is lost."""
+    """Keeps a RESP3 connection to the server.  `run` connects, and reconnects whenever the connection is lost."""
 
     def __init__(self, settings: Settings, listener: LinkListener, name: str) -> None:
         self._settings = settings
@@ -140,14 +140,14 @@ class Link:
         self._backoff = Backoff(settings.retry_first_s, settings.retry_max_s, random.uniform)
         self._wire: _Wire | None = None
         self._greeting: _Greeting | None = None
-        self._heard = False  # since the last quarter of server_timeout_s began
+        self._heard = False  # bytes, in this quarter of server_timeout_s
         self._closing = False
-        self._address: tuple[str, int] | None = None  # of the primary that Sentinels named last
+        self._address: tuple[str, int] | None = None  # of the primary, by Sentinels
         self._socket_full = False
-        self.in_doubt = False  # a failover was announced while the link was up: nothing is read or written
-        self._is_announced = False  # a failover, whether the link is up or not
-        self._moved_to: tuple[str, int] | None = None  # of the primary, while a connection is being made
-        self._news = asyncio.Event()  # about the primary: no pause is waited for
+        self.in_doubt = False  # a failover is announced: nothing is read or written
+        self._is_announced = False  # a failover, also while the link is down
+        self._moved_to: tuple[str, int] | None = None  # of the new primary, if it moves while the link connects
+        self._announced = asyncio.Event()  # news about the primary: ends a pause
         self._sentinels = (
             Sentinels(self._target.sentinels, self._target.service, self) if self._target.sentinels else None
         )
@@ -157,7 +157,7 @@ class Link:
         self.losses = 0
 
     def client(self) -> Redis:
-        """An ordinary client of the server; of all the Sentinels that are followed one is enough for it."""
+        """An ordinary client of the server.  It finds the primary by the Sentinels that are followed."""
         return self._target.client(None if self._sentinels is None else self._sentinels.primary)
 
     # ---- life ------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Link:
 
     async def _run(self) -> None:
         while not self._closing:
-            self._news.clear()
+            self._announced.clear()
             try:
                 await self._connect()
             except (OSError, TimeoutError, hiredis.HiredisError, _RefusedError) as error:
@@ -186,20 +186,20 @@ class Link:
                     "cannot connect to the server", server=self._target, error=error, again_in_s=round(pause, 3)
                 )
                 self._drop()
-                await self._rest(pause)
+                await self._pause(pause)
                 continue
             began_at = asyncio.get_running_loop().time()
             await self._watch()
             lasted_s = asyncio.get_running_loop().time() - began_at
             if lasted_s >= STABLE_S:
                 self._backoff.reset()
-            self._lost(lasted_s)
+            self._on_lost(lasted_s)
             if lasted_s < STABLE_S and not self._closing:
-                await self._rest(self._backoff.next())
+                await self._pause(self._backoff.next())
 
-    async def _rest(self, pause_s: float) -> None:
+    async def _pause(self, pause_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), pause_s)
+            await asyncio.wait_for(self._announced.wait(), pause_s)
 
     async def _connect(self) -> None:
         wire = _Wire(self)
@@ -209,7 +209,7 @@ class Link:
             await self._target.connect(lambda: wire, self._address)
             self._wire = wire
             await self._greet(wire)
-        self._check_news()
+        self._check_announcements()
         self.up = True
         self.connections += 1
         log.info("connected to the server", server=self._target)
@@ -233,20 +233,20 @@ class Link:
         self._greeting.over.result()
         self._greeting = None
 
-    def _check_news(self) -> None:
-        """Raises _RefusedError, if what Sentinels told since this connection was begun forbids to use it."""
+    def _check_announcements(self) -> None:
+        """Raises _RefusedError if Sentinels announced a change since this connection was begun."""
         if self._moved_to not in (None, self._address):
             raise _RefusedError(f"the primary is {shown_address(self._moved_to)} now")
         if self._is_announced:
             raise _RefusedError("a failover was announced")
 
     async def _watch(self) -> None:
-        """Until the connection is lost; gives it up when the server owes an answer for too long."""
+        """Waits until the connection is lost, or the server is silent for too long."""
         wire = self._wire
         assert wire is not None
         limit = self._settings.server_timeout_s
-        # Quarters of the limit in succession in which nothing came. They are counted and not read from the clock: a
-        # process that was itself kept from running has asked nothing meanwhile, or has the answer in its socket.
+        # Quarters of the limit in succession without a byte.  They are counted, not measured: a process that was itself
+        # stopped has sent no PING meanwhile, or has the answer in its socket.
         silent = 0
         while silent < 4:
             self._heard = False
@@ -257,7 +257,7 @@ class Link:
             self._listener.ping()
         log.warning("the server does not answer", server=self._target, seconds=limit)
 
-    def _lost(self, lasted_s: float) -> None:
+    def _on_lost(self, lasted_s: float) -> None:
         self.losses += 1
         self._drop()
         if self._closing:
@@ -274,13 +274,13 @@ class Link:
         self._wire = None
 
     def close(self) -> None:
-        """Ends the connection and `run`.  What has no reply yet is given up."""
+        """Ends the connection and `run`.  Pending replies are given up."""
         self._closing = True
         if self._wire is not None and self._wire.transport is not None:
             self._wire.transport.close()
 
     def leave(self, reason: str) -> None:
-        """Gives the connection up and makes another one; nothing that is not acknowledged is lost."""
+        """Drops the connection and connects again.  Pending commands are sent again."""
         if self.up and self._wire is not None and self._wire.transport is not None:
             log.warning("leaving the server", server=self._target, reason=reason)
             self._wire.transport.abort()
@@ -293,10 +293,10 @@ class Link:
     # ---- failovers -------------------------------------------------------------------------------------------------
 
     def primary_in_doubt(self, *, doubt: bool) -> None:
-        """Holds replies and commands, or lets them go on.  A link that is not up stays so until the doubt is over."""
+        """Holds replies and commands during a doubt.  A link that is down stays down until the doubt is over."""
         self._is_announced = doubt
         if not doubt and not self.up:
-            self._news.set()
+            self._announced.set()
         if not self.up or doubt == self.in_doubt or self._wire is None or self._wire.transport is None:
             return
         self.in_doubt = doubt
@@ -310,7 +310,7 @@ class Link:
 
     def primary_moved(self, address: tuple[str, int]) -> None:
         """Leaves the old primary at once."""
-        self._news.set()
+        self._announced.set()
         self._moved_to = address
         if address != self._address:
             self._listener.on_primary_moved()
@@ -320,13 +320,13 @@ class Link:
 
     @property
     def paused(self) -> bool:
-        """Nothing can be written for now."""
+        """Whether nothing can be written now."""
         return self._socket_full or self.in_doubt
 
     def write(self, data: bytes) -> None:
-        """Commands, in their order.  Only while `up` and not `paused`."""
+        """Writes commands.  Only while `up` and not `paused`."""
         if self._wire is not None and self._wire.transport is not None and not self._wire.transport.is_closing():
-            self._wire.transport.write(data)  # if it is closing, it is about to be lost with all that is owed
+            self._wire.transport.write(data)  # a closing connection is about to be lost
 
     def write_paused(self, paused: bool) -> None:
         """The socket's buffer is full, or has room again."""
@@ -335,7 +335,7 @@ class Link:
             self._listener.on_writable()
 
     def received(self, wire: _Wire, count: int) -> None:
-        """One read from the socket."""
+        """Takes bytes from the socket."""
         if wire is not self._wire:
             return
         self._heard = True
@@ -355,7 +355,7 @@ class _ReplicaError(_RefusedError):
     """It is no primary."""
 
 
-def _explain(error: Reply) -> str:
+def _explained(error: Reply) -> str:
     if error_code(error) == "ERR" and "unknown command" in str(error):
         return f"the module holdmq is not loaded there ({error})"
     return str(error)

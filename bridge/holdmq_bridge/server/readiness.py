@@ -1,12 +1,12 @@
-"""Whether a publish could be stored now, and if not, why: what /readyz, /healthz and the metrics tell.
+"""Whether a publish could be stored now, and if not, why: for /readyz, /healthz and the metrics.
 
-The server itself is asked: SESSION.OWNER is a write, so it is refused for every reason for which a publish would be
-(a full disk, a replica, too few replicas, data that is being loaded).  A server short of memory refuses publishes only:
-the last refusal of one counts for a moment.
+The server itself is asked, by SESSION.OWNER.  It is a write, so the server refuses it for the same reasons as a publish:
+a full disk, a replica, too few replicas, data that is being loaded.  A server short of memory refuses publishes only: so
+the last refusal of a publish counts for _REFUSED_S.
 
 Invariants
  1. An answer is at most _FRESH_S old.
- 2. However many ask, one command is under way.
+ 2. At most one command is pending, however many callers wait.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = Log("readiness")
 
 _FRESH_S = 1.0
 _ANSWER_S = 2.0
-_REFUSED_S = 5.0  # how long a refused publish counts
+_REFUSED_S = 5.0
 
 
 class Readiness:
@@ -39,69 +39,69 @@ class Readiness:
         self._link = link
         self._lease = lease
         self.unconfirmed = False
-        self._asked: asyncio.Future[None] | None = None
+        self._query: asyncio.Future[None] | None = None
         self._reason = "the server has not been asked yet"
         self._at = 0.0
         self._refused = ""
         self._refused_at = -_REFUSED_S
-        self._told = self._reason  # found out last, and in the log
+        self._logged_reason = self._reason
 
     def publish_refused(self, error: str) -> None:
-        """The server refused a publish for now.  One line in the log for a time of refusals, whatever their number."""
+        """The server refused a publish for now.  Logs one line for a series of refusals."""
         now, code = self._process.loop.time(), error_code(error)
         if now >= self._refused_at + _REFUSED_S or code != error_code(self._refused):
             log.warning("the server temporarily refuses publishes", error=error)
         self._refused, self._refused_at = error, now
 
     async def reason(self) -> str:
-        """Why nothing can be stored now; empty: something can."""
+        """Why no publish can be stored now; empty if it can."""
         loop = self._process.loop
         if self._process.is_draining:
-            return self._tell("the bridge is shutting down")
+            return self._report("the bridge is shutting down")
         if not self._link.up:
-            return self._tell("there is no connection to the server")
+            return self._report("there is no connection to the server")
         if self._link.in_doubt:
-            return self._tell("a failover is under way")
+            return self._report("a failover is under way")
         if self.unconfirmed:
-            return self._tell("too few replicas confirm writes (wait_replicas)")
+            return self._report("too few replicas confirm writes (wait_replicas)")
         if loop.time() > self._at + _FRESH_S:
-            await self._ask()
+            await self._query_server()
         recent = loop.time() < self._refused_at + _REFUSED_S
-        return self._tell(self._reason or (f"the server refuses publishes: {self._refused}" if recent else ""))
+        return self._report(self._reason or (f"the server refuses publishes: {self._refused}" if recent else ""))
 
-    async def _ask(self) -> None:
-        if self._asked is None:
-            self._asked = self._process.loop.create_future()
-            self._lease.renew(self._answered)
+    async def _query_server(self) -> None:
+        if self._query is None:
+            self._query = self._process.loop.create_future()
+            self._lease.renew(self._on_reply)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
-                await asyncio.shield(self._asked)
+                await asyncio.shield(self._query)
                 return
         self._reason = f"the server did not answer within {_ANSWER_S:g} s"
 
     @property
     def is_ready(self) -> bool:
-        """What was found out last."""
-        return not self._told
+        """Whether the last answer was yes."""
+        return not self._logged_reason
 
     def server_lost(self) -> None:
-        """No reply will come any more."""
+        """No reply will arrive any more."""
         self.unconfirmed = False
         self._done("the connection to the server was lost")
 
-    def _answered(self, reply: Reply) -> None:
+    def _on_reply(self, reply: Reply) -> None:
         self._done(f"the server refuses writes: {reply}" if isinstance(reply, hiredis.ReplyError) else "")
 
     def _done(self, reason: str) -> None:
         self._reason, self._at = reason, self._process.loop.time()
-        asked, self._asked = self._asked, None
+        asked, self._query = self._query, None
         if asked is not None and not asked.done():
             asked.set_result(None)
 
-    def _tell(self, reason: str) -> str:
-        """One line in the log for each change."""
-        if reason != self._told:
-            self._told = reason
+    def _report(self, reason: str) -> str:
+        """Logs a change of the reason; returns the reason."""
+        if reason != self._logged_reason:
+            self._logged_reason = reason
             if reason:
                 log.warning("not ready", reason=reason)
             else:

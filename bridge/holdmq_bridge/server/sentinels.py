@@ -1,16 +1,16 @@
-"""Where the primary of a service is, by all of its Sentinels: asked for each connection, and followed while it lasts.
+"""Finds the primary of a service by its Sentinels: asks them before each connection, and follows them meanwhile.
 
     every Sentinel ── +selected-slave ──────────────────► in doubt: replies and commands are held
                    ── +promoted-slave, +switch-master ──► the primary has moved: leave the old one at once
                    ── -failover-abort-* ────────────────► no longer in doubt
 
-A Sentinel announces the replica that it selected about a tenth of a second before it promotes it.  After the promotion
-the old primary still takes writes, for ten seconds or more, and loses them when it becomes a replica.
+A Sentinel announces the selected replica about a tenth of a second before it promotes it.  After the promotion the old
+primary still accepts writes, for ten seconds or more, and loses them when it becomes a replica.
 
 Invariants
- 1. Every Sentinel that any of them knows is followed, so that the death of those in the URL is not the end.
- 2. Doubt ends: by a promotion, by an abort, or after _DOUBT_S, when the Sentinels are asked again.
- 3. Of two Sentinels that disagree, the one with the later configuration epoch is right.
+ 1. Every Sentinel that any other one knows is followed: those in the URL may die.
+ 2. A doubt ends by a promotion, by an abort, or after _DOUBT_S, when the Sentinels are asked again.
+ 3. If Sentinels disagree, the later configuration epoch is right.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ Address = tuple[str, int]
 
 _ANSWER_S = 1.0  # for one question to one Sentinel
 _DOUBT_S = 10.0
-_LISTED_EVERY_S = 10.0  # which Sentinels there are
+_LISTED_EVERY_S = 10.0  # a query for other Sentinels
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 2.0
-_PROMOTED_S = 30.0  # how long an announced promotion counts more than what the Sentinels answer
+_PROMOTED_S = 30.0  # how long an announced promotion overrides the Sentinels' answers
 
 log = Log("sentinels")
 
@@ -65,16 +65,16 @@ class Sentinels:
         self._followers: dict[Address, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
         self._doubt: asyncio.TimerHandle | None = None
-        self._promoted: tuple[Address, float] | None = None  # and until when this counts
+        self._promoted: tuple[Address, float] | None = None  # and until when it counts
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to follow.  Inside the event loop."""
+        """Begins to follow the Sentinels.  Call it inside the event loop."""
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Ends all of it."""
+        """Follows the Sentinels no more."""
         self._set_doubt(doubt=False)
         tasks = [*self._followers.values(), *([self._task] if self._task is not None else [])]
         self._followers.clear()
@@ -85,17 +85,17 @@ class Sentinels:
 
     async def _run(self) -> None:
         while True:
-            for address in await self._list():
+            for address in await self._other_sentinels():
                 self._known.setdefault(address)
             for address in self._known:
                 if address not in self._followers:
                     self._followers[address] = asyncio.create_task(self._follow(address))
             await asyncio.sleep(_LISTED_EVERY_S)
 
-    # ---- asking ----------------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     async def primary(self) -> Address:
-        """Where the primary is.
+        """The address of the primary.
 
         Raises:
             OSError: no Sentinel knows.
@@ -104,7 +104,7 @@ class Sentinels:
             address, until = self._promoted
             if asyncio.get_running_loop().time() < until:
                 return address
-        states = [state for state in await self._ask_all("MASTER") if isinstance(state, dict)]
+        states = [state for state in await self._query_all("MASTER") if isinstance(state, dict)]
         if not states:
             raise OSError(f"none of {len(self._known)} Sentinels knows the service {self._service}")
         latest = max(_number(state, "config-epoch") for state in states)
@@ -114,23 +114,23 @@ class Sentinels:
         return votes.most_common(1)[0][0]
 
     def refused(self, address: Address) -> None:
-        """The server at this address is no primary: what was announced no longer counts."""
+        """The server at this address is no primary: forgets an announcement of it."""
         if self._promoted is not None and self._promoted[0] == address:
             self._promoted = None
 
-    async def _list(self) -> set[Address]:
+    async def _other_sentinels(self) -> set[Address]:
         found: set[Address] = set()
-        for others in await self._ask_all("SENTINELS"):
+        for others in await self._query_all("SENTINELS"):
             for state in others or []:
                 with contextlib.suppress(KeyError, ValueError):
                     found.add((str(state["ip"]), int(state["port"])))
         return found
 
-    async def _ask_all(self, question: str) -> list[Any]:
-        return list(await asyncio.gather(*(self._ask(address, question) for address in self._known)))
+    async def _query_all(self, question: str) -> list[Any]:
+        return list(await asyncio.gather(*(self._query(address, question) for address in self._known)))
 
-    async def _ask(self, address: Address, question: str) -> Any:
-        """The answer as dictionaries of text; None if there is none."""
+    async def _query(self, address: Address, question: str) -> Any:
+        """The answer, decoded; None if there is none."""
         try:
             async with asyncio.timeout(_ANSWER_S), self._client(address) as client:
                 answer = await client.execute_command(f"SENTINEL {question}", self._service)
@@ -165,28 +165,28 @@ class Sentinels:
                             lost = False
                             backoff.reset()
                             continue
-                        self._heard(str(message["channel"]), str(message["data"]).split())
+                        self._on_message(str(message["channel"]), str(message["data"]).split())
             except (RedisError, OSError) as error:
                 if not lost:
                     log.warning("a Sentinel cannot be followed", sentinel=shown_address(address), error=error)
                 lost = True
             await asyncio.sleep(backoff.next())
 
-    def _heard(self, event: str, words: list[str]) -> None:
+    def _on_message(self, event: str, words: list[str]) -> None:
         if event == "+switch-master":
             if len(words) == 5 and words[0] == self._service:
-                self._moved((words[3], int(words[4])))
+                self._on_promotion((words[3], int(words[4])))
             return
         if self._service not in words:
             return
         if event == "+selected-slave":
             self._set_doubt(doubt=True)
         elif event == "+promoted-slave" and len(words) >= 4:
-            self._moved((words[2], int(words[3])))
+            self._on_promotion((words[2], int(words[3])))
         elif "failover-abort" in event:
             self._set_doubt(doubt=False)
 
-    def _moved(self, address: Address) -> None:
+    def _on_promotion(self, address: Address) -> None:
         known = self._promoted is not None and self._promoted[0] == address
         self._promoted = address, asyncio.get_running_loop().time() + _PROMOTED_S
         self._listener.primary_moved(address)

@@ -32,7 +32,7 @@ from hiredis import ReplyError
 
 from holdmq.core import Suffix, mqtt, session_key, session_name
 from holdmq.core.mqtt import ANY_VERSION, PROTOCOL_LEVEL, PROTOCOL_LEVEL_5
-from holdmq_bridge.base.command import Argument, Command, Kind, Reply, error_code, is_passing
+from holdmq_bridge.base.command import Argument, Command, Kind, Reply, error_code, is_temporary
 from holdmq_bridge.base.reasons import TEMPORARY, Ending, Reason
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.session import answers, subscriptions
@@ -477,7 +477,7 @@ class Session:
     def _failed(self, command: Command, error: ReplyError) -> Actions:
         lost = _LOST.get(error_code(error))
         wanted = self.phase is not Phase.ENDED or command.kind in (Kind.OPEN, Kind.CLOSE)
-        if lost is None and is_passing(error) and wanted:
+        if lost is None and is_temporary(error) and wanted:
             return [Retry(error)]
         self.pending.remove(command)
         if self.phase is Phase.ENDED:

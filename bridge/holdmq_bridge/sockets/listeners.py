@@ -1,14 +1,14 @@
-"""The ports of a bridge: MQTT over TCP, TLS, WebSocket and WebSocket over TLS, each where the settings want it.
+"""The ports of a bridge: MQTT over TCP, TLS, WebSocket and WebSocket over TLS.
 
-TCP and WebSocket are the pump's (pump.py); those over TLS, and all behind the PROXY protocol, are servers of asyncio.
+The pump accepts connections over TCP and WebSocket.  Ports with TLS, and all ports with the PROXY protocol, are servers
+of asyncio.
 
-Several processes may share a port (SO_REUSEPORT): the kernel spreads the connections.  Options that every connection
-is to have (TCP's own keep-alive probes, for peers that vanished) are set on the listening socket: the kernel hands them
-down.
+Several processes may share a port (SO_REUSEPORT): the kernel distributes the connections.  Options for all connections
+(TCP keep-alive probes, which find vanished peers) are set on the listening socket: accepted sockets inherit them.
 
-TLS begins anew with the files as they are when these change, or at a SIGHUP: a new server on the same listening socket
-takes the place of the former one, so that nobody is refused meanwhile, and those who are connected stay.  Files that
-cannot be used change nothing.
+When the TLS files change, or at a SIGHUP, the files are read again.  A new server on the same listening socket replaces
+the former one: no connection is refused meanwhile, and existing connections stay.  Files that cannot be used change
+nothing.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _PROBES, _PROBE_INTERVAL_S = 3, 30
 
 
 class Listener(NamedTuple):
-    """One port."""
+    """A port and its protocols."""
 
     name: str
     port: int
@@ -43,8 +43,8 @@ class Listener(NamedTuple):
     websocket: bool
 
 
-def wanted(settings: Settings) -> list[Listener]:
-    """What the settings ask for."""
+def configured_listeners(settings: Settings) -> list[Listener]:
+    """The listeners that the settings ask for."""
     listeners = [
         ("mqtt", settings.port, False, False),
         ("mqtts", settings.tls_port, True, False),
@@ -55,10 +55,10 @@ def wanted(settings: Settings) -> list[Listener]:
 
 
 def bound_socket(host: str, port: int, *, reuse_port: bool) -> socket.socket:
-    """A socket on this address that does not listen yet.
+    """Binds a socket to the address.  It does not listen yet.
 
     Raises:
-        OSError: the address cannot be had; the text names it.
+        OSError: the address is not available; the text names it.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -97,38 +97,38 @@ class Listeners:
         self._servers: dict[Listener, asyncio.Server] = {}
         self._sockets: dict[Listener, socket.socket] = {}
         self._stamps = tls_stamps(process.settings)
-        self._renewing = asyncio.Lock()
-        self._renewal: asyncio.Task[None] | None = None
+        self._reloading = asyncio.Lock()
+        self._reload_task: asyncio.Task[None] | None = None
         self._poll: asyncio.TimerHandle | None = None
         self.ports: dict[str, int] = {}
 
     @property
-    def secured(self) -> bool:
-        """Is there a port with TLS?"""
-        return any(listener.tls for listener in wanted(self._process.settings))
+    def has_tls(self) -> bool:
+        """Whether there is a port with TLS."""
+        return any(listener.tls for listener in configured_listeners(self._process.settings))
 
     async def open(self, *, reuse_port: bool) -> None:
-        """Takes the ports; nobody is accepted yet.
+        """Binds the ports.  Accepts no connections yet.
 
         Raises:
-            OSError: an address cannot be had, or a file of TLS cannot be used.
+            OSError: an address is not available, or a TLS file cannot be used.
         """
         settings = self._process.settings
-        listeners = wanted(settings)
-        context = tls_context(settings) if self.secured else None
+        listeners = configured_listeners(settings)
+        context = tls_context(settings) if self.has_tls else None
         for listener in listeners:
             made = bound_socket(settings.host, listener.port, reuse_port=reuse_port)
-            _probe(made, settings.max_keep_alive_s)
+            _enable_keep_alive(made, settings.max_keep_alive_s)
             self.ports[listener.name] = made.getsockname()[1]
             self._sockets[listener] = made
-            if not self._pumped(listener):
+            if not self._is_pumped(listener):
                 self._servers[listener] = await self._server(listener, context)
 
-    def _pumped(self, listener: Listener) -> bool:
+    def _is_pumped(self, listener: Listener) -> bool:
         return not (listener.tls or self._process.settings.proxy_protocol)
 
     async def _server(self, listener: Listener, context: ssl.SSLContext | None) -> asyncio.Server:
-        """It does not accept yet.  It owns its descriptor of the socket, and this object another."""
+        """Makes a server that does not accept yet.  It owns a duplicate of the socket."""
         timeout_s = self._process.settings.connect_timeout_s if listener.tls else None
         return await self._process.loop.create_server(
             self._factory(listener),
@@ -137,25 +137,25 @@ class Listeners:
             start_serving=False,
             ssl=context if listener.tls else None,
             ssl_handshake_timeout=timeout_s,
-            ssl_shutdown_timeout=timeout_s,  # for who is closed and does not answer that
+            ssl_shutdown_timeout=timeout_s,  # for clients that do not answer the close
         )
 
     async def serve(self) -> None:
         """Accepts connections.
 
         Raises:
-            OSError: somebody else listens there since the port was taken; the text names the address.
+            OSError: another process listens there since the port was bound; the text names the address.
         """
         settings = self._process.settings
         for listener, server in self._servers.items():
-            self._listen(listener, self._sockets[listener].listen)  # uvloop's own would fail without a word
+            self._listen(listener, self._sockets[listener].listen)  # uvloop's own listen fails silently
             await server.start_serving()
         for listener, made in self._sockets.items():
-            if self._pumped(listener):
+            if self._is_pumped(listener):
                 make = partial(self._new_client, "")
                 self._listen(listener, partial(self._pump.listen, made, make=make, websocket=listener.websocket))
-        if self.secured and settings.tls_poll_s:
-            self._poll = self._process.loop.call_later(settings.tls_poll_s, self._look)
+        if self.has_tls and settings.tls_poll_s:
+            self._poll = self._process.loop.call_later(settings.tls_poll_s, self._check_files)
         log.info("listening", host=settings.host, name=self._process.name, **self.ports)
 
     def _listen(self, listener: Listener, listen: Callable[[int], object]) -> None:
@@ -165,20 +165,20 @@ class Listeners:
             address = f"{self._process.settings.host}:{self.ports[listener.name]}"
             raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from error
 
-    def _look(self) -> None:
-        """Have the files of TLS changed?"""
+    def _check_files(self) -> None:
+        """Reads the TLS files again if they have changed."""
         settings = self._process.settings
-        self._poll = self._process.loop.call_later(settings.tls_poll_s, self._look)
+        self._poll = self._process.loop.call_later(settings.tls_poll_s, self._check_files)
         if tls_stamps(settings) != self._stamps:
-            self.renew()
+            self.reload()
 
-    def renew(self) -> None:
-        """Reads the files of TLS again; who connects from then on gets what is in them."""
-        self._renewal = self._process.loop.create_task(self._renew())
+    def reload(self) -> None:
+        """Reads the TLS files again, for connections from then on."""
+        self._reload_task = self._process.loop.create_task(self._reload())
 
-    async def _renew(self) -> None:
+    async def _reload(self) -> None:
         settings = self._process.settings
-        async with self._renewing:
+        async with self._reloading:
             self._stamps = tls_stamps(settings)
             try:
                 context = tls_context(settings)
@@ -204,11 +204,11 @@ class Listeners:
         return make
 
     def close(self) -> None:
-        """Accepts nothing more; connections go on."""
+        """Accepts no further connections.  Existing ones stay."""
         if self._poll is not None:
             self._poll.cancel()
-        if self._renewal is not None:
-            self._renewal.cancel()
+        if self._reload_task is not None:
+            self._reload_task.cancel()
         for server in self._servers.values():
             server.close()
         for made in self._sockets.values():
@@ -216,8 +216,8 @@ class Listeners:
             made.close()
 
 
-def _probe(listening: socket.socket, idle_s: int) -> None:
-    """Every connection is probed when it was idle for so long, and lost when the peer does not answer."""
+def _enable_keep_alive(listening: socket.socket, idle_s: int) -> None:
+    """Probes every connection that is idle for so long.  It is lost when the peer does not answer."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(idle_s, 32767))
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_INTERVAL_S)

@@ -1,7 +1,7 @@
-"""A transport of asyncio that is read a bounded number of bytes in each iteration of the event loop, like the pump's.
+"""A transport of asyncio that reads a bounded number of bytes in each iteration of the event loop, like the pump.
 
-By itself a transport is read until its socket is empty: a peer that sends faster than its bytes are handled would keep
-the loop busy, and a CONNECT, which needs several iterations, would wait for it each time.
+By itself, a transport reads until its socket is empty.  A client that sends faster than its bytes are handled would
+keep the loop busy, and a CONNECT, which needs several iterations, would wait for it each time.
 
 Invariant: the transport is read unless its owner has paused it or it has had its turn.
 """
@@ -12,7 +12,7 @@ TURN_BYTES = 65_536  # as much as the pump reads
 
 
 class Paced:
-    """A Stream.  Whoever gets the transport's bytes tells `took`."""
+    """A Stream.  Its owner calls `took` for all bytes that it gets."""
 
     __slots__ = ("_had_its_turn", "_loop", "_paused", "_taken", "_transport")
 
@@ -24,7 +24,7 @@ class Paced:
         self._taken = 0  # bytes
 
     def took(self, nbytes: int) -> None:
-        """So many bytes came."""
+        """Counts bytes that arrived; pauses reading after a turn's share."""
         self._taken += nbytes
         if self._taken >= TURN_BYTES and not self._had_its_turn and not self._transport.is_closing():
             self._had_its_turn = True
@@ -39,33 +39,33 @@ class Paced:
             self._transport.resume_reading()
 
     def pause_reading(self) -> None:
-        """Nothing more from the socket."""
+        """Stops reading the socket."""
         if not self._paused:
             self._paused = True
             if not self._had_its_turn:
                 self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Reads the socket again."""
         if self._paused:
             self._paused = False
             if not self._had_its_turn:
                 self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
-        """Bytes for the client."""
+        """Sends bytes to the client."""
         self._transport.write(data)
 
     def close(self) -> None:
-        """When all of them are written."""
+        """Closes it when everything is sent."""
         self._transport.close()
 
     def abort(self) -> None:
-        """At once."""
+        """Closes it at once."""
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """No more can be written."""
+        """Whether nothing more can be written."""
         return self._transport.is_closing()
 
     def get_write_buffer_size(self) -> int:

@@ -1,10 +1,10 @@
-"""The PROXY protocol (haproxy's, versions 1 and 2): the first bytes of a connection say whose it really is.
+"""The PROXY protocol (versions 1 and 2): a header at the start of a connection has the client's real address.
 
-Whoever may say that can take any address, and with it the place of another in bans and limits: only proxies that are
-named (proxy_networks) may.
+A sender of headers can claim any address, and so evade bans and limits.  Only the proxies in proxy_networks are
+believed.
 
-parse(bytes) ──► Header (address, bytes used), None while it is not whole, ValueError if it is none
-ProxyHeader  ──► reads it from a socket, then hands the socket to the protocol behind it
+parse(bytes) ──► Header (address, bytes used); None while it is incomplete; ValueError if it is no header
+ProxyHeader  ──► reads the header from a socket, then hands the socket to the next protocol
 """
 
 import asyncio
@@ -32,17 +32,17 @@ _V2_TCP4, _V2_TCP6 = 0x11, 0x21
 
 
 class Header(NamedTuple):
-    """`peer` is empty where the header names nobody (health checks of the proxy itself)."""
+    """`peer` is empty where the header names no client (health checks of the proxy itself)."""
 
     peer: str
     size: int
 
 
 def parse(data: bytes) -> Header | None:
-    """The header at the beginning of the bytes, None if more of them are needed.
+    """Parses the header at the beginning of the bytes.  Returns None if more bytes are needed.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no valid header.
     """
     if data[: len(_V2)] == _V2[: len(data)]:
         return _parse_v2(data)
@@ -85,7 +85,7 @@ def _parse_v2(data: bytes) -> Header | None:
 
 
 class ProxyHeader(asyncio.Protocol):
-    """The protocol of a new connection until its header is whole.
+    """The protocol of a new connection until its header is complete.
 
     Args:
         process: which accepted it.
@@ -104,7 +104,7 @@ class ProxyHeader(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A socket was accepted; whoever it is, its header is believed only if it is a proxy that was named."""
+        """A socket was accepted: refuses it unless it is from a proxy in proxy_networks."""
         self._transport = cast("asyncio.Transport", transport)
         peername = transport.get_extra_info("peername")
         if not _is_named(peername, self._process.settings.proxies):
@@ -116,14 +116,14 @@ class ProxyHeader(asyncio.Protocol):
         self._timer = self._process.loop.call_later(timeout_s, self._refuse, f"no PROXY header within {timeout_s:g} s")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It was closed before it said anything useful."""
+        """The socket was closed before the header was complete."""
         if self._timer is not None:
             self._timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """A part of the header, and perhaps more."""
+        """Takes a part of the header, and perhaps the client's first bytes."""
         if self._timer is None:
-            return  # it was refused
+            return  # it is refused
         assert self._transport is not None
         self._unread += data
         try:

@@ -4,24 +4,24 @@
                                                         │ ▲
                        rare packets, deadlines, ends ◄──┘ └── the engine's output
 
-What comes often never becomes a Python object: a turn reads up to 64 sockets into the engine, and the bridge's flush
-sends what the engine has for them.  A WebSocket's request comes here once, to be answered; its frames do not.  TLS and
-the PROXY protocol stay on asyncio's transports; their output comes back from here as foreign.
+Frequent packets never become Python objects: a turn reads up to 64 sockets into the engine, and the host's flush sends
+the engine's output.  Of a WebSocket, only its request comes here, to be answered.  Connections with TLS or the PROXY
+protocol use asyncio's transports; `outputs` returns what the engine has for them.
 
-While the server owes replies to more than `read_ahead` commands, publishers' sockets are not read: everybody waits for
-the server then, more commands would only queue there, and one later turn over the same sockets finds more on each, for
-a fraction of the processor time.  It lasts until the server has answered, and at most 20 ms, so that a server that
-hangs or is far away changes neither deadlines nor what `max_outstanding` bounds.  A turn ends when the server owes
-four times as many.  A command counts once more for each KiB, and several times while publishes go to many sessions.
+While the server owes replies to more than `read_ahead` commands, publishers' sockets are not read: more commands would
+only queue at the server, and a later turn reads more from each socket for a fraction of the processor time.  The pause
+lasts until the server has answered, and at most 20 ms.  So a server that hangs or is far away changes neither deadlines
+nor the bound of `max_outstanding`.  A turn ends when the server owes four times `read_ahead`.  A command counts once
+more for each KiB, and several times while publishes go to many sessions.
 
-Receivers come first: a client whose acknowledgements further messages wait for is read at any time.  If the backlog of
-one grows although it acknowledges quickly (3,000 messages a second or more), publishers are slowed until it has caught
-up, so that nothing is dropped from its queue.  Clients that bring little are then read every 2 ms, the others every 20,
-all together a quarter as many publishes as were acknowledged: no receiver can stop publishers.
+Receivers come first: a client whose acknowledgements hold back further messages is always read.  If its backlog grows
+although it acknowledges quickly (3,000 messages a second or more), publishers are slowed until it has caught up, so
+that its queue does not overflow.  Clients that send little are then read every 2 ms, the others every 20 ms, in all a
+quarter as many publishes as were acknowledged: no receiver can stop publishers.
 
 Invariants
- 1. A Client of this pump has its Pumped as stream until `connection_lost`, which it hears once.
- 2. Nothing that a client does to itself (an error in our handling of it included) ends a turn for the others.
+ 1. A client has its Pumped as stream until `connection_lost`, which is called once.
+ 2. Nothing that a client does, and no defect in its handling, ends a turn for the other clients.
 """
 
 import errno
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 log = Log("pump")
 
 _ACCEPTS_AT_ONCE = 64
-_PAUSE_S = 1.0  # when nobody can be accepted
-_LONGEST_REST_S = 0.02  # while the server owes replies
-_TURN_REPLIES = 4  # times read_ahead: what the server may owe when a turn reads one more socket
+_ACCEPT_PAUSE_S = 1.0  # after accepting has failed
+_LONGEST_PAUSE_S = 0.02  # while the server owes replies
+_TURN_REPLIES = 4  # times read_ahead: a turn ends when the server owes so many replies
 
-# While publishers are slowed for receivers: a pause, then a turn that takes a few publishes of clients that bring
-# little; every tenth turn takes some of the others, too.
+# While publishers are slowed for receivers: a pause, then a turn that takes a few publishes of clients that send
+# little.  Every tenth turn takes some of the other clients, too.
 _PRESSED_PAUSE_S = 0.002
 _PRESSED_BULK = 10
-_PRESSED_SHARE = 4  # of what those receivers have acknowledged: a quarter, for either
+_PRESSED_SHARE = 4  # a quarter of the messages that those receivers have acknowledged
 _PRESSED_LEAST = 4  # publishes
 
 _RECEIVERS, _OTHERS, _BULK = 1, 2, 4  # 1 << hmq_pump_class
@@ -115,30 +115,30 @@ class Pump:
         self._members: dict[int, tuple[Receiver, Pumped]] = {}
         self._listening: dict[int, socket.socket] = {}
         self._read_ahead = process.settings.read_ahead
-        self._most = self._read_ahead * _TURN_REPLIES
-        self._rest: TimerHandle | None = None  # its end
+        self._max_owed = self._read_ahead * _TURN_REPLIES
+        self._pause: TimerHandle | None = None  # of publishers
         self._slow_turns = 0
         self._relieved = 0
-        self._watched = False  # publishers' sockets
-        self._comes_soon = False  # another turn
-        self._sent_in_all: int | None = None  # when the pump is gone
+        self._watched = False  # whether publishers' sockets are read
+        self._next_turn_is_due = False
+        self._sent_in_all: int | None = None  # known when the pump is closed
         self._loop.add_reader(lib.hmq_pump_fd(self.handle, lib.HMQ_PUMP_RECEIVERS), self._receivers_turn)
-        self._go_on()
+        self._resume()
 
-    # ---- life of a socket ------------------------------------------------------------------------------------------
+    # ---- sockets ---------------------------------------------------------------------------------------------------
 
     def listen(
         self, listening: socket.socket, backlog: int, make: Callable[[], Receiver], *, websocket: bool = False
     ) -> None:
-        """Accepts connections from now on.  The socket stays the caller's, who ends it by `unlisten`."""
+        """Accepts connections from now on.  The caller owns the socket, and calls `unlisten` before closing it."""
         listening.setblocking(False)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # whoever is accepted has it, too
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
         listening.listen(backlog)
         self._listening[listening.fileno()] = listening
         self._loop.add_reader(listening.fileno(), self._accept, listening, make, websocket)
 
     def unlisten(self, listening: socket.socket) -> None:
-        """Accepts nobody more."""
+        """Accepts no further connections."""
         if self._listening.pop(listening.fileno(), None) is not None:
             self._loop.remove_reader(listening.fileno())
 
@@ -153,7 +153,7 @@ class Pump:
                     raise
                 log.error("no connection can be accepted for now", error=error)  # noqa: TRY400 (as a fact, without its stack)
                 self._loop.remove_reader(listening.fileno())
-                self._loop.call_later(_PAUSE_S, self._accept_again, listening, make, websocket)
+                self._loop.call_later(_ACCEPT_PAUSE_S, self._accept_again, listening, make, websocket)
                 return
             self._add(accepted, readable_peer(address), make(), websocket=websocket)
 
@@ -179,17 +179,17 @@ class Pump:
         self._members[number] = client, stream
 
     def close_socket(self, number: int, *, at_once: bool) -> None:
-        """For Pumped; its client hears of the end a little later."""
+        """Closes a socket.  Its client learns of the end a little later."""
         if lib.hmq_pump_close(self.handle, number, at_once):
             client, stream = self._members.pop(number)
             stream.gone()
             self._loop.call_soon(client.connection_lost, None)
 
     def close(self) -> None:
-        """Ends all that is left, and the pump itself."""
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+        """Closes all sockets, and the pump itself."""
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
         self._watch(watched=False)
         self._loop.remove_reader(lib.hmq_pump_fd(self.handle, lib.HMQ_PUMP_RECEIVERS))
         for _, stream in self._members.values():
@@ -201,21 +201,21 @@ class Pump:
     # ---- a turn ----------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Sockets are ready: reads them, then lets the bridge send what became of it."""
-        self._read(_ALL, self._most)
+        """Reads all sockets that are ready, then flushes."""
+        self._read(_ALL, self._max_owed)
 
     def _receivers_turn(self) -> None:
-        """The same for receivers alone."""
-        self._read(_RECEIVERS, self._most)
+        """Reads receivers' sockets only."""
+        self._read(_RECEIVERS, self._max_owed)
 
     def _slow_turn(self) -> None:
-        """While publishers are slowed they bring a little now and then, those who bring little four times as often."""
+        """A turn while publishers are slowed: takes a few publishes, mostly of clients that send little."""
         self._slow_turns += 1
         relieved = int(lib.hmq_pump_relieved(self.handle))
         allowed = max(_PRESSED_LEAST, (relieved - self._relieved) // _PRESSED_SHARE)
         self._relieved = relieved
         classes = _RECEIVERS | _OTHERS if self._slow_turns % _PRESSED_BULK else _ALL
-        self._read(classes, min(self._process.engine.owed + allowed, self._most))
+        self._read(classes, min(self._process.engine.owed + allowed, self._max_owed))
 
     def _read(self, classes: int, most: int) -> None:
         process, host, event = self._process, self._host, self._event
@@ -226,47 +226,47 @@ class Pump:
             while lib.hmq_pump_next(self.handle, event, self._engine_event):
                 self._dispatch(event.kind, event.number)
             host.flush()
-        self._rest_or_go_on()
+        self._pause_or_resume()
 
-    def _rest_or_go_on(self) -> None:
-        """Publishers rest while the server owes replies, or while a receiver's backlog grows that acknowledges."""
+    def _pause_or_resume(self) -> None:
+        """Pauses publishers while the server owes replies, or while the backlog of a quick receiver grows."""
         pressed = lib.hmq_pump_is_pressed(self.handle, self._loop.time())
         if pressed or self._process.engine.owed > self._read_ahead:
-            if self._rest is None:
+            if self._pause is None:
                 self._watch(watched=False)
-                pause_s = _PRESSED_PAUSE_S if pressed else _LONGEST_REST_S
-                self._rest = self._loop.call_later(pause_s, self._rested)
+                pause_s = _PRESSED_PAUSE_S if pressed else _LONGEST_PAUSE_S
+                self._pause = self._loop.call_later(pause_s, self._end_pause)
         elif not self._watched:
-            self._go_on()
-        elif lib.hmq_pump_has_more(self.handle) and not self._comes_soon:
-            self._comes_soon = True
+            self._resume()
+        elif lib.hmq_pump_has_more(self.handle) and not self._next_turn_is_due:
+            self._next_turn_is_due = True
             self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        """Clients have sent more than a turn takes of them."""
-        self._comes_soon = False
+        """Takes more of clients that had sent more than one turn takes."""
+        self._next_turn_is_due = False
         if self._watched:
             self._turn()
 
-    def _rested(self) -> None:
-        """The rest has lasted long enough."""
+    def _end_pause(self) -> None:
+        """The pause has lasted long enough."""
         if lib.hmq_pump_is_pressed(self.handle, self._loop.time()):
-            self._rest = None
+            self._pause = None
             self._slow_turn()
         else:
-            self._go_on()
+            self._resume()
 
-    def _go_on(self) -> None:
-        """All sockets are read from now on."""
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+    def _resume(self) -> None:
+        """Reads all sockets from now on."""
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
         self._watch(watched=True)
         if lib.hmq_pump_has_more(self.handle):
-            self._rest_or_go_on()
+            self._pause_or_resume()
 
     def _watch(self, *, watched: bool) -> None:
-        """Whether publishers' sockets are read when they are ready; those of receivers always are."""
+        """Watches publishers' sockets, or not.  Those of receivers are always watched."""
         if watched == self._watched:
             return
         self._watched = watched
@@ -277,17 +277,17 @@ class Pump:
                 self._loop.remove_reader(lib.hmq_pump_fd(self.handle, which))
 
     def line_up(self, number: int) -> None:
-        """For Pumped: there may be more behind a packet that was dealt with."""
+        """Gives a client a turn: the engine may have more packets of it."""
         lib.hmq_pump_line_up(self.handle, number)
-        self._rest_or_go_on()
+        self._pause_or_resume()
 
-    def answered(self) -> None:
-        """The server has answered something, or has gone: the reason for resting may be over."""
-        if self._rest is not None:
-            self._rest_or_go_on()
+    def server_answered(self) -> None:
+        """The server has answered, or is lost: the reason for a pause may be over."""
+        if self._pause is not None:
+            self._pause_or_resume()
 
     def outputs(self) -> Iterator[tuple[int, bytes]]:
-        """Sends what the engine has for clients; what is for others, as (connection, bytes)."""
+        """Sends the engine's output for sockets here.  Yields output for other connections, as (connection, bytes)."""
         event = self._event
         while lib.hmq_pump_write(self.handle, event):
             if event.kind == lib.HMQ_PUMP_FOREIGN:
@@ -297,7 +297,7 @@ class Pump:
 
     @property
     def sent(self) -> int:
-        """Bytes, ever; also after the end."""
+        """All bytes sent so far; also after `close`."""
         return int(lib.hmq_pump_sent(self.handle)) if self._sent_in_all is None else self._sent_in_all
 
     def _dispatch(self, kind: int, number: int) -> None:
@@ -306,7 +306,7 @@ class Pump:
             if kind == lib.HMQ_PUMP_CLOSED:
                 del self._members[number]
                 stream.gone()
-                client.connection_lost(self._why())
+                client.connection_lost(self._close_reason())
             elif client.conn and kind == lib.HMQ_PUMP_UPGRADE:
                 self._upgrade(client, number)
             elif client.conn:
@@ -315,8 +315,8 @@ class Pump:
             log.defect("defect: the client is disconnected", error, client=client.client_id)
             client.end(Ending.DEFECT)
 
-    def _why(self) -> OSError | None:
-        """Of the end that was told."""
+    def _close_reason(self) -> OSError | None:
+        """Why the socket of the event was closed; None: the client closed it in order."""
         error, fault = self._event.error, self._event.fault
         if fault:
             self._process.counters.websocket_faults += 1
@@ -324,7 +324,7 @@ class Pump:
         return OSError(error, os.strerror(error)) if error else None
 
     def _upgrade(self, client: Receiver, number: int) -> None:
-        """A WebSocket's request."""
+        """Answers the request for a WebSocket."""
         request = ffi.buffer(self._event.bytes.data, self._event.bytes.len)[:]
         answer = self._upgrades.answer(request, tls=False)
         lib.hmq_pump_upgrade(self.handle, number, answer.data, len(answer.data), not answer.refusal)

@@ -1,11 +1,10 @@
-"""What the files of TLS make: the context of the ports with TLS, or an error that names the file and what is wrong.
+"""Loads the TLS files into a context.  An error names the file and what is wrong with it.
 
-A link to another broker loads its files here, too.  Knows neither sockets nor the event loop.  A context never changes
-once it is made: files that changed make a new one.  So a TLS session that was begun under the former files cannot be
-resumed past the new ones (each context has ticket keys of its own), and the former context, its revocation lists too,
-is freed when the last connection made with it is gone.
+A link to another broker loads its files here, too.  A context never changes: changed files make a new one, with ticket
+keys of its own.  So a client cannot resume a TLS session that began under the former files.  The former context and its
+revocation lists are freed with their last connection.
 
-Not O(1): making a context reads all files; each handshake verifies the signatures of the revocation lists it needs.
+Not O(1): making a context reads all files.  Each handshake verifies the signatures of the revocation lists it needs.
 """
 
 import re
@@ -25,14 +24,14 @@ _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl
 
 
 class _Handshake(ssl.SSLObject):
-    """The server's side of a connection.  asyncio drops it silently when its handshake fails: here it is logged.
+    """The server's side of a connection.  Logs a handshake that fails, which asyncio drops silently.
 
-    Without the client's address, which nothing that is called here knows.  `start_tls` on an accepted transport would,
-    but uvloop begins to read right after connection_made, whatever that pauses: a hello that is quick is lost.
+    The client's address is not known here.  It would be with `start_tls` on an accepted transport, but uvloop reads
+    right after connection_made even if that pauses reading: an early hello would be lost.
     """
 
     def do_handshake(self) -> None:
-        """Raises what ssl.SSLObject does."""
+        """Raises what ssl.SSLObject raises."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -46,7 +45,7 @@ class _Handshake(ssl.SSLObject):
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext:
-    """For the server's side.
+    """The context of the ports with TLS.
 
     Raises:
         OSError: a file cannot be read, or does not hold what its setting expects; the text says which and what.
@@ -56,7 +55,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     assert settings.tls_certificate is not None
     load_certificate(context, settings.tls_certificate, settings.tls_key)
-    if settings.tls_crl is not None:  # before the CAs: what is in the store then came from this file
+    if settings.tls_crl is not None:  # before the CAs, so that everything in the store is from this file
         _load_crl(context, settings.tls_crl)
     if settings.tls_client_ca is not None:
         load_authorities(context, "tls_client_ca", settings.tls_client_ca)
@@ -65,7 +64,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
 
 
 def tls_stamps(settings: Settings) -> list[tuple[int, int, int] | None]:
-    """By which changed files of TLS are known; None for one that cannot be looked at."""
+    """Time, size and inode of each TLS file, by which a change is noticed; None for an unreadable one."""
     stamps: list[tuple[int, int, int] | None] = []
     for name in (settings.tls_certificate, settings.tls_key, settings.tls_client_ca, settings.tls_crl):
         try:
@@ -77,14 +76,14 @@ def tls_stamps(settings: Settings) -> list[tuple[int, int, int] | None]:
 
 
 def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
-    """Takes the own certificate, and its key (None: it is in the same file).  Raises OSError as tls_context does."""
+    """Loads the own certificate and its key (None: from the same file).  Raises OSError like `tls_context`."""
     _expect("tls_certificate", certificate, _CERTIFICATE, "certificate")
     if key is not None:
         _expect("tls_key", key, _KEY, "private key")
     elif _KEY.search(_read("tls_certificate", certificate)) is None:
         raise OSError(f"tls_key is missing: {certificate} holds the certificate without its private key")
 
-    def encrypted() -> NoReturn:  # OpenSSL would ask at the terminal, and everybody would wait for the answer
+    def encrypted() -> NoReturn:  # OpenSSL would ask at the terminal, and block the process
         where = "tls_key" if key is not None else "tls_certificate"
         name = key or certificate
         raise OSError(f"{where}: the private key in {name} is encrypted; expected one without a passphrase")
@@ -100,7 +99,7 @@ def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | Non
 
 
 def load_authorities(context: ssl.SSLContext, setting: str, name: Path) -> None:
-    """Trusts the certificates of a file that the setting names.  Raises OSError as tls_context does."""
+    """Trusts the certificates in the file that the setting names.  Raises OSError like `tls_context`."""
     _expect(setting, name, _CERTIFICATE, "certificate")
     try:
         context.load_verify_locations(name)
@@ -109,7 +108,7 @@ def load_authorities(context: ssl.SSLContext, setting: str, name: Path) -> None:
 
 
 def _load_crl(context: ssl.SSLContext, name: Path) -> None:
-    """The whole chain is checked, not the leaf alone: else an intermediate CA that was revoked would go on vouching."""
+    """Checks the whole chain: a revoked intermediate CA must not vouch any more."""
     _expect("tls_crl", name, _CRL, "certificate revocation list")
     try:
         context.load_verify_locations(name)

@@ -1,9 +1,10 @@
-"""The HTTP request that a WebSocket begins with: is it one of MQTT, may this web page connect, what is answered?
+"""Answers the HTTP request that begins a WebSocket: checks path, subprotocol and origin.
 
 Without I/O: a request in, an answer out (RFC 6455, section 4.2; MQTT section 6).
 
-A browser lets any web page open a WebSocket to any address that its user can reach, and says in `Origin` which page it
-is (RFC 6455, section 10.2).  Programs send no Origin.  So who sends one is a page, and has to be on the list.
+A browser lets any web page open a WebSocket to any address that its user can reach, and names the page in `Origin`
+(RFC 6455, section 10.2).  Other programs send no Origin.  So a request with an Origin is from a page, which has to be
+in ws_origins.
 """
 
 import ipaddress
@@ -27,7 +28,7 @@ _MAX_SHOWN = 100  # characters of what a client sent, in logs and answers
 
 
 class Answer(NamedTuple):
-    """What is sent; `refusal` says why the connection is to be closed then, and is empty if it is accepted."""
+    """An answer to send.  `refusal`: why the connection is then closed; empty: it is accepted."""
 
     data: bytes
     refusal: str
@@ -40,10 +41,10 @@ class _Refused(Exception):  # noqa: N818 (an outcome)
 
 
 class Upgrades:
-    """Answers requests as the settings want it.
+    """Answers requests, by the settings.
 
     Args:
-        settings: ws_path and ws_origins of them.
+        settings: ws_path and ws_origins are used.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -51,7 +52,7 @@ class Upgrades:
         self._origins = frozenset(settings.origins)
 
     def answer(self, request: bytes, *, tls: bool) -> Answer:
-        """`request`: up to the end of its head, or as much of it as there may be; `tls`: whether it came over TLS."""
+        """Answers a request; `request`: up to the end of its head, or as much as is accepted of a longer one."""
         connection = WSConnection(ConnectionType.SERVER)
         try:
             self._check(_parsed(connection, request), tls=tls)
@@ -99,10 +100,10 @@ def _parsed(connection: WSConnection, request: bytes) -> Request:
 
 
 def _is_same_host(origin: str, host: str, *, tls: bool) -> bool:
-    """Does the page come from the host that it connects to, whatever the ports?
+    """Whether the page comes from the host that it connects to, on any port.
 
-    A name counts only with TLS, whose certificate is of that name: without it whoever owns any name can let it point
-    to this address after the page was loaded (DNS rebinding), and then page and bridge have the same name.
+    A name counts only with TLS, whose certificate is for that name.  Otherwise the owner of any name could let it point
+    to this address after the page was loaded (DNS rebinding): page and bridge would have the same name.
     """
     try:
         page, ours = urlsplit(origin).hostname, urlsplit(f"//{host.lower()}").hostname
@@ -120,7 +121,7 @@ def _is_address(host: str) -> bool:
 
 
 def _rejection(status: int, why: str) -> bytes:
-    """An answer of our own: wsproto has one only to a request that it has understood."""
+    """A refusal.  wsproto can only answer a request that it has understood."""
     body = why.encode("ascii", "backslashreplace") + b"\n"
     head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
     return f"{head}Connection: close\r\n\r\n".encode() + body

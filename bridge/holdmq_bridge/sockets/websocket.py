@@ -16,7 +16,7 @@ from holdmq_bridge.sockets.paced import TURN_BYTES, Paced
 from holdmq_bridge.sockets.stream import Receiver, readable_peer
 from holdmq_bridge.sockets.upgrade import Upgrades
 
-_MAX_UNSENT_BYTES = 4096  # beyond it no pong is sent: one is owed, for the most recent ping (RFC 6455, section 5.5.3)
+_MAX_UNSENT_BYTES = 4096  # above it, a pong waits: only the most recent ping needs one (RFC 6455, section 5.5.3)
 
 
 class WebSocketStream(asyncio.BufferedProtocol):
@@ -40,7 +40,7 @@ class WebSocketStream(asyncio.BufferedProtocol):
     # ---- asyncio ---------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A socket was accepted; the client's time for its CONNECT begins."""
+        """A socket was accepted: the client's time for its CONNECT begins."""
         made = cast("asyncio.Transport", transport)
         made.set_write_buffer_limits(high=self._process.settings.write_buffer_bytes)
         self._transport = Paced(made, self._process.loop)
@@ -48,11 +48,11 @@ class WebSocketStream(asyncio.BufferedProtocol):
         self._client.begin(self, readable_peer(transport.get_extra_info("peername")))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The one that all clients share: what is in it is taken before anybody else's bytes come."""
+        """The buffer that all clients share.  Its bytes are taken before another client is read."""
         return self._process.engine.buffer[:TURN_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes are in the buffer."""
+        """Takes bytes from the buffer."""
         if self._transport is not None:
             self._transport.took(nbytes)
         frames = self._frames
@@ -66,7 +66,7 @@ class WebSocketStream(asyncio.BufferedProtocol):
             self._over()
 
     def feed(self, data: bytes) -> None:
-        """The same for bytes that came in other ways."""
+        """Takes bytes that are not in the engine's buffer."""
         buffer = self._process.engine.buffer
         for at in range(0, len(data), len(buffer)):
             part = data[at : at + len(buffer)]
@@ -79,11 +79,11 @@ class WebSocketStream(asyncio.BufferedProtocol):
         self._client.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client takes nothing."""
+        """The socket takes no more bytes."""
         self._client.pause_writing()
 
     def resume_writing(self) -> None:
-        """It takes it again."""
+        """The socket takes bytes again."""
         self._send_owed()
         self._client.resume_writing()
 
@@ -102,7 +102,7 @@ class WebSocketStream(asyncio.BufferedProtocol):
             self._send(frames.answer())
 
     def _over(self) -> None:
-        """The client has closed the WebSocket, or has to."""
+        """The client has closed the WebSocket, or has broken its rules."""
         fault = self._frames.fault
         self._process.counters.websocket_faults += fault > 0
         self._client.end(Ending.LOST, fault_text(fault) if fault else "")
@@ -118,34 +118,34 @@ class WebSocketStream(asyncio.BufferedProtocol):
     # ---- the client's transport --------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """One binary message."""
+        """Sends one binary message."""
         if self._frames.phase is Phase.OPEN:
             self._send(self._frames.header(len(data)) + data)
 
     def close(self) -> None:
-        """Says so in a frame, and closes."""
+        """Sends a close frame, and closes the connection."""
         self._send(self._frames.close())
         self._end()
 
     def abort(self) -> None:
-        """Closes at once."""
+        """Closes the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
     def is_closing(self) -> bool:
-        """No more can be written."""
+        """Whether nothing more can be written."""
         return self._transport is None or self._transport.is_closing()
 
     def pause_reading(self) -> None:
-        """Nothing more from the socket."""
+        """Stops reading the socket."""
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Reads the socket again."""
         if self._transport is not None:
             self._transport.resume_reading()
 
     def get_write_buffer_size(self) -> int:
-        """Unsent bytes."""
+        """Bytes that the socket has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()

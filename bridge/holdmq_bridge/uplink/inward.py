@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from holdmq import AsyncReply, commands, errors
 from holdmq.core import mqtt
-from holdmq_bridge.base.command import is_passing
+from holdmq_bridge.base.command import is_temporary
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.uplink.counters import Counters
 from holdmq_bridge.uplink.local import Local
@@ -173,7 +173,7 @@ class Inward:
             return 0
         if isinstance(error, errors.FencedError | errors.NoSessionError):
             raise error
-        permanent = isinstance(error, errors.CommandError) and not is_passing(cast("ReplyError", error))
+        permanent = isinstance(error, errors.CommandError) and not is_temporary(cast("ReplyError", error))
         if not permanent or not isinstance(packet, mqtt.Publish):
             if isinstance(packet, mqtt.Publish) and packet.qos == 0:
                 self._counters.dropped += 1

@@ -1,8 +1,8 @@
 """Whether a publish could be stored now, and if not, why: for /readyz, /healthz and the metrics.
 
-The server itself is asked, by SESSION.OWNER.  It is a write, so the server refuses it for the same reasons as a publish:
-a full disk, a replica, too few replicas, data that is being loaded.  A server short of memory refuses publishes only: so
-the last refusal of a publish counts for _REFUSED_S.
+The server itself is asked, by SESSION.OWNER.  It is a write, so the server refuses it for the same reasons as a
+publish: a full disk, a replica, too few replicas, data that is being loaded.  A server short of memory refuses
+publishes only: so the last refusal of a publish counts for _REFUSED_S.
 
 Invariants
  1. An answer is at most _FRESH_S old.

@@ -176,10 +176,10 @@ async def test_a_full_queue_makes_room_at_the_cost_of_the_source_that_has_most(v
 async def test_what_nobody_waits_for_any_more_is_not_computed(verifier: MakeVerifier) -> None:
     one, slow = verifier(), hash_password(b"right")
     first = asyncio.ensure_future(one.matches("u", b"0", slow))
-    gone = [asyncio.ensure_future(one.matches("u", b"%d" % i, slow, wanted=lambda: False)) for i in range(1, 9)]
+    gone = [asyncio.ensure_future(one.matches("u", b"%d" % i, slow, is_wanted=lambda: False)) for i in range(1, 9)]
     shared = [
-        asyncio.ensure_future(one.matches("u", b"right", slow, wanted=wanted))
-        for wanted in (lambda: False, lambda: True)
+        asyncio.ensure_future(one.matches("u", b"right", slow, is_wanted=is_wanted))
+        for is_wanted in (lambda: False, lambda: True)
     ]
     assert await asyncio.gather(*shared) == [True, True]
     outcomes = await asyncio.gather(*gone, return_exceptions=True)

@@ -1,12 +1,12 @@
-"""Decides who may connect and what they may do; the one part of this package that the bridge talks to.
+"""Decides which clients may connect, and what they may do: the part of this folder that the bridge calls.
 
     authenticate ──► throttle ──► lookup (user, version) ──► watcher (roles) ──► passwords ──► Verdict
-    on_change ◄── watcher                    review: the same without the password, for those who are connected
+    on_change ◄── watcher                    review: the same without the password, for connected clients
 
 Invariants
- 1. Whatever cannot be read or understood refuses: an unreachable server, a broken record, a role that is missing.
- 2. A login sees every edit that was finished before it; who is connected is reported within auth_poll_s at the latest,
-    usually at once.
+ 1. What cannot be read is refused: an unreachable server, a broken record, a missing role.
+ 2. A login sees every edit that was finished before it. A change that concerns connected clients is reported usually at
+    once, and within auth_poll_s at the latest.
  3. Nothing here blocks the event loop: argon2 runs in threads. Everything that waits or is remembered has a bound.
 """
 
@@ -32,19 +32,19 @@ from holdmq_bridge.auth.watcher import Watcher, log
 from holdmq_bridge.base.quota import NO_QUOTA
 
 _SERVER_TIMEOUT_S = 5.0
-_MAX_LOOKS = 10
-_ALLOWING_ALL = CompiledRules((), default=True)
+_MAX_READS = 10
+_ALLOW_ALL = CompiledRules((), default=True)
 
 
 class Origin(NamedTuple):
-    """Where a login comes from: its address, and whether somebody still waits for the answer."""
+    """Where a login comes from: its address, and whether the client still waits."""
 
     peer: str
-    wanted: Callable[[], bool]
+    is_wanted: Callable[[], bool]
 
 
 class _RefusedError(Exception):
-    """A client that may not connect; becomes a verdict."""
+    """A client may not connect. Becomes a verdict."""
 
     def __init__(self, reason: Reason, detail: str, identity: Identity = ANONYMOUS) -> None:
         super().__init__(detail)
@@ -55,14 +55,14 @@ class Authenticator:
     """Users and rules of one bridge process. All methods belong to one event loop.
 
     Args:
-        server: a redis:// URL, or what makes an asyncio client whose replies are bytes; it is closed by `stop`.
-        settings: see there.
-        local_only: whether clients can come from this machine alone (`is_loopback` of every address listened on).
-        on_change: called in the event loop when stored users or rules changed, after they are in force; must not
-            block. Whoever is concerned is then to be put through `review`.
+        server: a redis:// URL, or a function that makes an asyncio client whose replies are bytes. `stop` closes it.
+        settings: of logins.
+        local_only: whether clients can only come from this machine (`is_loopback` of every address listened on).
+        on_change: called in the event loop when changed users or rules are in force. It must not block. The clients
+            that the change concerns then need a `review`.
 
     Attributes:
-        verdicts: how many logins ended with each reason.
+        verdicts: logins by reason.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Authenticator:
         self.verdicts: Counter[Reason] = Counter()
         self._settings = settings
         self._local_only = local_only
-        self._make = server if callable(server) else _client_maker(server)
+        self._make_client = server if callable(server) else _client_maker(server)
         self._client: Redis | None = None
         self._lookups = Lookups(self._connected, settings.auth_max_lookups)
         self._watcher = Watcher(self._connected, on_change, settings.auth_poll_s)
@@ -101,7 +101,7 @@ class Authenticator:
 
     @property
     def version(self) -> int:
-        """Of the rules in force. A verdict whose `rules.version` is another one has been overtaken by a change."""
+        """Version of the rules in force. A verdict with another `rules.version` is outdated."""
         return self._watcher.policy.version if self._watcher.policy is not None else 0
 
     @property
@@ -111,17 +111,17 @@ class Authenticator:
 
     @property
     def passwords_checked(self) -> int:
-        """How often argon2 ran."""
+        """Number of passwords that argon2 has checked."""
         return self._verifier.checked
 
     @property
     def passwords_remembered(self) -> int:
-        """How often it did not have to."""
+        """Number of logins whose password was remembered."""
         return self._verifier.cached
 
     async def start(self) -> None:
-        """Begin to follow what is stored. A server that is not there yet is waited for in the background."""
-        self._client = self._make()
+        """Begins to follow users and rules. Retries in the background while the server is away."""
+        self._client = self._make_client()
         try:
             policy = await self._watcher.refresh()
         except (redis.RedisError, OSError, RecordError) as error:
@@ -132,12 +132,12 @@ class Authenticator:
         self._watcher.start()
 
     async def reconnect(self) -> None:
-        """Leave all connections, because the primary is another server now: changes are announced there."""
+        """Closes all connections, because another server is the primary now."""
         if self._client is not None:
             await self._client.connection_pool.disconnect()
 
     async def stop(self) -> None:
-        """End everything; logins under way are refused."""
+        """Ends everything. Pending logins are refused."""
         await self._watcher.close()
         await self._lookups.close()
         self._verifier.close()
@@ -153,23 +153,23 @@ class Authenticator:
         certificate_identity: str | None = None,
         *,
         peer: str = "",
-        wanted: Callable[[], bool] = lambda: True,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> Verdict:
-        """May this client connect?
+        """Decides whether a client may connect.
 
-        A certificate decides alone: username and password beside it are not looked at.
+        A certificate decides alone: username and password are then ignored.
 
         Args:
-            client_id: as in CONNECT, or as assigned; well-formed UTF-8.
-            username: as in CONNECT.
-            password: as in CONNECT.
-            certificate_identity: the name of the client's certificate, if it has one that counts.
-            peer: its address, as the socket tells it; empty for a Unix socket.
-            wanted: whether the client is still there, asked before its password is computed.
+            client_id: of the CONNECT, or assigned. Valid UTF-8.
+            username: of the CONNECT.
+            password: of the CONNECT.
+            certificate_identity: the name in the client's certificate, if certificates count.
+            peer: the client's address; empty for a Unix socket.
+            is_wanted: whether the client still waits. Called before its password is checked.
         """
         try:
             verdict = await self._authenticate(
-                client_id, username, password, certificate_identity, Origin(peer, wanted)
+                client_id, username, password, certificate_identity, Origin(peer, is_wanted)
             )
         except _RefusedError as refused:
             verdict = refused.verdict
@@ -181,22 +181,22 @@ class Authenticator:
         return verdict
 
     async def rules_for(self, identity: Identity, client_id: bytes) -> Verdict:
-        """What a client that is connected may do now, or that it may no longer be; as `review` for one.
+        """Decides again on a connected client: its present rules, or that it may no longer be connected.
 
         Raises:
-            RedisError, OSError, RecordError: it cannot be read; what the client had is still the best that is known.
-            BusyError: too many are waiting.
+            RedisError, OSError, RecordError: the records cannot be read. The client's former rules stay valid.
+            BusyError: too many lookups are waiting.
         """
         try:
-            return self._reviewed(*await self._look(identity.username), identity, client_id)
+            return self._verdict(*await self._read_user_and_roles(identity.username), identity, client_id)
         except _RefusedError as refused:
             return refused.verdict
 
     async def review(self, clients: Sequence[tuple[Identity, bytes]]) -> list[Verdict]:
-        """The same for many, in their order; a round trip for each 256.
+        """Does the same as `rules_for` for many clients, in one round trip for each 256.
 
         Raises:
-            RedisError, OSError, RecordError, BusyError: as of `rules_for`; then for none.
+            RedisError, OSError, RecordError, BusyError: as `rules_for`. Then there is no verdict for any client.
         """
         verdicts: list[Verdict] = []
         for start in range(0, len(clients), BATCH):
@@ -212,43 +212,43 @@ class Authenticator:
         name = username if certificate is None else certificate
         if name is not None and not _can_be_looked_up(name):
             raise _RefusedError(Reason.BAD_CREDENTIALS, f"a username of more than {MAX_NAME_BYTES} bytes, or no UTF-8")
-        policy, found = await self._look(name)
+        policy, found = await self._read_user_and_roles(name)
         if certificate is not None:
             identity = Identity(Kind.CERTIFICATE, certificate)
-            return self._reviewed(policy, found, identity, client_id)
+            return self._verdict(policy, found, identity, client_id)
         if (name is None and password is None) or (not policy.users and self._admits_anonymous(policy)):
-            return self._reviewed(policy, Found(found.version, None), ANONYMOUS, client_id)
-        identity = await self._checked(policy, found, name or "", password or b"", client_id, origin)
-        if self._watcher.policy is not policy:  # it changed meanwhile, and was told before this client counted
-            policy, found = await self._look(name)
-        return self._reviewed(policy, found, identity, client_id)
+            return self._verdict(policy, Found(found.version, None), ANONYMOUS, client_id)
+        identity = await self._check_password(policy, found, name or "", password or b"", client_id, origin)
+        if self._watcher.policy is not policy:  # a change meanwhile, which was reported before this client counted
+            policy, found = await self._read_user_and_roles(name)
+        return self._verdict(policy, found, identity, client_id)
 
-    async def _look(self, name: str | None) -> tuple[Policy, Found]:
-        """User and roles of one version."""
-        for _ in range(_MAX_LOOKS):
+    async def _read_user_and_roles(self, name: str | None) -> tuple[Policy, Found]:
+        """Reads user and roles of the same version."""
+        for _ in range(_MAX_READS):
             found = await self._lookups.find(name)
             policy = await self._watcher.at(found.version)
             if policy.version == found.version:
                 return policy, found
-        raise BusyError(f"users and rules changed {_MAX_LOOKS} times while they were read")
+        raise BusyError(f"users and rules changed {_MAX_READS} times while they were read")
 
-    async def _checked(
+    async def _check_password(
         self, policy: Policy, found: Found, name: str, password: bytes, client_id: bytes, origin: Origin
     ) -> Identity:
-        """Who it is by its password; asked before and after, so that guesses made side by side count one by one."""
-        if policy.blocks(client_id):  # before anything is computed
+        """Identifies a client by its password. Asks the throttle before and after, so that parallel guesses count."""
+        if policy.blocks(client_id):  # before a password is computed
             raise _RefusedError(Reason.BANNED, "the client id is blocked")
         source = source_of(name, origin.peer)
         self._refuse_guessing(source)
         stored = found.user.password if found.user is not None else ""
         try:
-            right = await self._verifier.matches(
+            is_right = await self._verifier.matches(
                 name,
                 password,
                 stored,
                 source=source[1],
                 known=source in self._known,
-                wanted=lambda: origin.wanted() and not self._is_refused_for(source),
+                is_wanted=lambda: origin.is_wanted() and not self._is_refused_for(source),
             )
         except UnwantedError as error:
             self._refuse_guessing(source)
@@ -259,7 +259,7 @@ class Authenticator:
         self._refuse_guessing(source)
         if found.broken:
             raise _RefusedError(Reason.NOT_AUTHORIZED, found.broken)
-        if not right or not stored:
+        if not is_right or not stored:
             self._throttle.failed(source)
             self._budget.failed(source[1])
             raise _RefusedError(Reason.BAD_CREDENTIALS, f"user {name!r} is unknown or has another password")
@@ -273,13 +273,13 @@ class Authenticator:
             raise _RefusedError(Reason.BANNED, f"too many wrong passwords, refused for {seconds:.0f} s more")
 
     def _is_refused_for(self, source: Source) -> float:
-        """Seconds; 0: it is not. An address that fails too often concerns who never logged in from there."""
+        """Seconds; 0: it is not refused. The budget of an address does not bind users who have logged in from there."""
         of_address = 0.0 if source in self._known else self._budget.refused_for(source[1])
         return max(self._throttle.refused_for(source), of_address)
 
-    # ---- after the login, and again at every change ----------------------------------------------------------------
+    # ---- reviews, after the login and after every change -----------------------------------------------------------
 
-    def _reviewed(self, policy: Policy, found: Found, identity: Identity, client_id: bytes) -> Verdict:
+    def _verdict(self, policy: Policy, found: Found, identity: Identity, client_id: bytes) -> Verdict:
         if policy.blocks(client_id):
             raise _RefusedError(Reason.BANNED, "the client id is blocked", identity)
         if identity.kind is Kind.ANONYMOUS:
@@ -321,11 +321,11 @@ class Authenticator:
 
 
 def _rules(policy: Policy, user: User | None, identity: Identity, client_id: bytes) -> CompiledRules:
-    """What the client may do; next to everything as long as there are neither users nor rules."""
+    """The rules of the client. Almost everything is allowed while there are neither users nor rules."""
     if policy.is_empty:
         return without_rules(policy.version)
     if user is not None and user.superuser:
-        return CompiledRules(_ALLOWING_ALL.entries, _ALLOWING_ALL.default, policy.version)
+        return CompiledRules(_ALLOW_ALL.entries, _ALLOW_ALL.default, policy.version)
     try:
         lists = policy.rule_lists(user, anonymous=identity.kind is Kind.ANONYMOUS)
     except RecordError as error:

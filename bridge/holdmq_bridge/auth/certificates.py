@@ -1,8 +1,7 @@
-"""Who a client certificate is: a name from its subject or its alternative names, as the settings say.
+"""The username in a client certificate: from its subject or its alternative names, by the settings.
 
-Takes what `ssl.SSLSocket.getpeercert()` returns for a certificate that TLS has verified; verifying is TLS's work, not
-ours. Invariant: a name that is ambiguous is no name: two common names, or two alternative names of the kind asked for,
-identify nobody, because one of them could have been slipped in.
+Takes the result of `ssl.SSLSocket.getpeercert()` for a certificate that TLS has verified. Invariant: an ambiguous name
+is no name. Two common names, or two alternative names of the same kind, identify nobody: one of them may be forged.
 """
 
 import enum
@@ -14,9 +13,9 @@ from holdmq_bridge.auth.records import check_name
 
 
 class CertificateName(enum.StrEnum):
-    """Which part of a certificate is the username."""
+    """The part of a certificate that is the username."""
 
-    NONE = "none"  # certificates identify nobody: username and password do
+    NONE = "none"  # username and password identify a client
     CN = "cn"
     SAN_DNS = "san-dns"
     SAN_EMAIL = "san-email"
@@ -31,18 +30,18 @@ _ALTERNATIVE = {
 
 
 class CertificateError(ValueError):
-    """The certificate has no usable name; says why."""
+    """The certificate has no usable name. The text says why."""
 
 
 def certificate_identity(certificate: Mapping[str, Any] | None, name: CertificateName) -> str | None:
-    """The username that a certificate stands for; None if there is no certificate or it is not asked.
+    """The username of a certificate; None without a certificate, or if certificates do not count.
 
     Args:
         certificate: as `getpeercert()` returns it.
-        name: which part to take.
+        name: the part to take.
 
     Raises:
-        CertificateError: it does not have exactly one such name, or one that no user can have.
+        CertificateError: it does not have exactly one such name, or the name is not a valid username.
     """
     if name is CertificateName.NONE or not certificate:
         return None

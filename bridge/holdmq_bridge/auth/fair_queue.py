@@ -1,12 +1,12 @@
-"""A bounded queue whose places are shared fairly: each source has its turn, whatever the others have waiting.
+"""A bounded queue in which sources take turns, however many jobs each of them has.
 
     put(source, job) ──► known sources:  source ─► jobs, source ─► jobs …   served first ──┐
                      └─► other sources:  source ─► jobs, source ─► jobs …   then these ────┴──► pop()
 
 Invariants
- 1. Sources of a lane take turns: who waits alone waits for one job of each other source at most.
- 2. A full queue displaces the last job of the source that has most, if the newcomer's source has fewer by two; a known
-    source displaces others' first, and is never displaced by them.
+ 1. Sources of a lane take turns: a single job waits for at most one job of each other source.
+ 2. A full queue displaces the last job of the source with the most jobs, if the new job's source has at least two fewer.
+    A known source displaces jobs of unknown sources first, and is never displaced by them.
 """
 
 from collections import OrderedDict, deque
@@ -21,7 +21,7 @@ class FairQueue(Generic[Job]):
     """Jobs by source. O(1), and O(sources) where a full queue displaces one.
 
     Args:
-        limit: jobs that may wait.
+        limit: most jobs that wait.
     """
 
     def __init__(self, limit: int) -> None:
@@ -34,7 +34,7 @@ class FairQueue(Generic[Job]):
         return self._count
 
     def put(self, source: str, job: Job, *, known: bool) -> Job | None:
-        """Adds a job; returns the one that is displaced for it, the job itself if it gets no place."""
+        """Adds a job. Returns the job that it displaced, or the job itself if it gets no place."""
         lane = self._known if known else self._others
         displaced = None
         if self._count >= self._limit:
@@ -46,7 +46,7 @@ class FairQueue(Generic[Job]):
         return displaced
 
     def pop(self) -> Job | None:
-        """The next job; None: there is none."""
+        """Takes the next job; None if there is none."""
         lane = self._known or self._others
         if not lane:
             return None

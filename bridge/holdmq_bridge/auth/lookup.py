@@ -1,9 +1,9 @@
-"""Reads users for logins, many in one round trip: what is asked while a batch is under way goes with the next one.
+"""Reads users for logins, many in one round trip. Requests during a batch go with the next batch.
 
 Invariants
- 1. An answer was read after it was asked for: a login sees every edit that was finished before it.
- 2. The version comes in the same batch, read first: if it is the one whose roles are known, the user is no older.
- 3. At most `limit` names wait; one batch of at most BATCH is under way, on one connection.
+ 1. An answer is read after its request: a login sees every edit that was finished before it.
+ 2. The version is read first in the same batch: if it is that of the known roles, the user is no older.
+ 3. At most `limit` names wait. One batch of at most BATCH is pending, on one connection.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ BATCH = 256
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the server said: the version, and the user or why it cannot be read."""
+    """The version, and the user or the reason why its record cannot be read."""
 
     version: int
     user: User | None
@@ -33,8 +33,8 @@ class Lookups:
     """Reads users in batches. All methods belong to one event loop.
 
     Args:
-        client: gives the client of the server; its replies have to be bytes.
-        limit: names that may wait.
+        client: returns the client of the server, whose replies are bytes.
+        limit: most names that wait.
     """
 
     def __init__(self, client: Callable[[], Redis], limit: int) -> None:
@@ -45,10 +45,10 @@ class Lookups:
         self._closed = False
 
     async def find(self, name: str | None) -> Found:
-        """The user of that name and the version; with None, the version alone.
+        """Reads a user and the version. With None, reads the version alone.
 
         Raises:
-            BusyError: too many are waiting.
+            BusyError: too many names are waiting.
             RedisError, OSError: the server did not answer.
             RecordError: the stored version is no number.
         """
@@ -61,12 +61,12 @@ class Lookups:
             answer = self._waiting[name] = asyncio.get_running_loop().create_future()
             if self._task is None:
                 self._task = asyncio.create_task(self._run())
-        return await asyncio.shield(answer)  # others may wait for the same answer
+        return await asyncio.shield(answer)  # other logins may wait for the same answer
 
     async def close(self) -> None:
-        """Give up what waits; a batch under way is awaited, the time limits of the client bound that."""
+        """Fails all waiting requests. Waits for the pending batch, which the timeouts of the client bound."""
         self._closed = True
-        self._give_up()
+        self._fail_waiting()
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -75,7 +75,7 @@ class Lookups:
             await self._answer({name: self._waiting.pop(name) for name in list(self._waiting)[:BATCH]})
         self._task = None
 
-    def _give_up(self) -> None:
+    def _fail_waiting(self) -> None:
         for answer in self._waiting.values():
             _fail(answer, redis.ConnectionError("the authenticator was stopped"))
         self._waiting.clear()
@@ -84,7 +84,7 @@ class Lookups:
         try:
             replies = await self._read([name for name in batch if name is not None])
             version = read_version(replies[0])
-        except Exception as error:  # noqa: BLE001 (it goes to everybody who asked)
+        except Exception as error:  # noqa: BLE001 (it goes to every caller)
             for answer in batch.values():
                 _fail(answer, error)
             return
@@ -117,4 +117,4 @@ def _found(version: int, name: str, reply: Any) -> Found:
 def _fail(answer: asyncio.Future[Found], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
-        answer.exception()  # whoever asked may have gone meanwhile
+        answer.exception()  # the caller may have gone meanwhile

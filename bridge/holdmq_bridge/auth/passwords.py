@@ -1,15 +1,15 @@
-"""Passwords: argon2 hashes, and checking them without holding up the event loop or paying twice.
+"""Passwords: argon2 hashes, checked without blocking the event loop, and not twice.
 
-    matches() ──► cache ──► the same check under way? ──► fair queue ──► threads (argon2 lets go of the GIL)
+    matches() ──► cache ──► joins the same check if it is pending ──► fair queue ──► threads (argon2 releases the GIL)
 
 Invariants
- 1. A password is never kept: the cache holds HMACs under a key of this process, over user, password and stored hash,
-    each with its length. A changed hash is another entry.
- 2. Only right passwords are cached. Cache and queue are bounded; a full queue is an error, not a wait, and for the
-    source that has most in it. A check that nobody waits for any more is not computed.
- 3. A user who does not exist costs as much as a wrong password, so that time does not tell who does.
+ 1. No password is stored. The cache holds HMACs of user, password and stored hash, each with its length, under a key of
+    this process. A changed hash is another entry.
+ 2. Only right passwords are cached. Cache and queue are bounded. When the queue is full, a check of the source with the
+    most checks in it is refused. A check that nobody waits for any more is not computed.
+ 3. An unknown user costs as much time as a wrong password, so that the time does not reveal which users exist.
 
-Memory: one check needs what its hash says, by default 19 MiB a thread; hashes that ask for more than MAX_MEMORY_KIB are
+Memory: a check needs as much as its hash says, by default 19 MiB. Hashes that ask for more than MAX_MEMORY_KIB are
 refused when they are stored and when they are checked.
 """
 
@@ -33,7 +33,7 @@ from argon2.low_level import Type
 from holdmq.errors import ArgumentError
 from holdmq_bridge.auth.fair_queue import FairQueue
 
-# OWASP's password storage cheat sheet, argon2id with little memory: a fleet logs in all at once.
+# OWASP's password storage cheat sheet, argon2id with little memory: many devices log in at the same time.
 TIME_COST = 2
 MEMORY_KIB = 19_456
 PARALLELISM = 1
@@ -48,22 +48,22 @@ _hasher = PasswordHasher(time_cost=TIME_COST, memory_cost=MEMORY_KIB, parallelis
 
 
 class BusyError(Exception):
-    """Too much is waiting already; nothing was done."""
+    """Too many requests are waiting. Nothing was done."""
 
 
 class UnwantedError(Exception):
-    """When its turn came nobody wanted the check any more; nothing was computed."""
+    """Nobody waited for the check any more at its turn. Nothing was computed."""
 
 
 class BadHashError(ValueError):
-    """The stored hash is none, or asks for more than is granted."""
+    """The stored hash is invalid, or asks for too much memory or time."""
 
 
 def hash_password(password: bytes) -> str:
-    """The hash to store; takes some 30 ms.
+    """Hashes a password for storage. Takes some 30 ms.
 
     Raises:
-        ArgumentError: it is empty or longer than MQTT can carry.
+        ArgumentError: it is empty, or longer than MQTT can carry.
     """
     if not 0 < len(password) <= MAX_PASSWORD_BYTES:
         raise ArgumentError(f"password of {len(password)} bytes: expected 1 to {MAX_PASSWORD_BYTES}")
@@ -71,7 +71,7 @@ def hash_password(password: bytes) -> str:
 
 
 def check_hash(stored: str) -> None:
-    """Is it an argon2id hash whose check is affordable?
+    """Checks that this is an argon2id hash whose check is affordable.
 
     Raises:
         BadHashError: it is not.
@@ -97,7 +97,7 @@ def _verify(stored: str, password: bytes) -> bool:
 
 
 def _unmatchable_hash() -> str:
-    """A well-formed hash that belongs to no password that anybody knows."""
+    """A well-formed hash of an unknown password."""
     salt, digest = (base64.b64encode(os.urandom(size)).rstrip(b"=").decode() for size in (_SALT_BYTES, _HASH_BYTES))
     return f"$argon2id$v=19$m={MEMORY_KIB},t={TIME_COST},p={PARALLELISM}${salt}${digest}"
 
@@ -108,33 +108,33 @@ def _always() -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Check:
-    """One that waits or is under way; `wanted`: of all who wait for it."""
+    """A check that waits or runs; `still_wanted`: of all callers."""
 
     digest: bytes
     password: bytes
     stored: str
     answer: asyncio.Future[bool]
-    wanted: list[Callable[[], bool]]
+    still_wanted: list[Callable[[], bool]]
 
     def refuse(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
-            self.answer.exception()  # whoever asked may have gone meanwhile
+            self.answer.exception()  # the caller may have gone meanwhile
 
 
 class Verifier:
     """Checks passwords in threads of its own. All methods belong to one event loop.
 
     Args:
-        threads: how many checks run at the same time.
-        max_waiting: checks under way or waiting; more are refused.
-        max_cached: right passwords remembered.
-        cached_s: how long.
-        clock: seconds, growing.
+        threads: checks that run at the same time.
+        max_waiting: most checks that run or wait. Further ones are refused.
+        max_cached: most right passwords that are remembered.
+        cached_s: how long they are remembered.
+        clock: monotonic seconds.
 
     Attributes:
-        checked: argon2 runs so far.
-        cached: answers that needed none.
+        checked: runs of argon2.
+        cached: answers without a run.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Verifier:
         self._queue: FairQueue[_Check] = FairQueue(max(1, max_waiting - threads))
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="holdmq-argon2")
         self._key = secrets.token_bytes(32)
-        self._right: OrderedDict[bytes, float] = OrderedDict()  # digest -> until when; oldest first
+        self._right: OrderedDict[bytes, float] = OrderedDict()  # digest -> expiry; oldest first
         self._checks: dict[bytes, _Check] = {}
         self._unmatchable = _unmatchable_hash()
 
@@ -170,23 +170,22 @@ class Verifier:
         *,
         source: str = "",
         known: bool = False,
-        wanted: Callable[[], bool] = _always,
+        is_wanted: Callable[[], bool] = _always,
     ) -> bool:
-        """Is this the user's password?
+        """Whether this is the user's password.
 
         Args:
             user: the name.
-            password: what the client sent.
-            stored: the user's hash; empty if there is no such user or no password: then the answer is no, after as
-                much time.
-            source: whose turn it takes while it waits.
-            known: the user has logged in from there: it is served before others.
-            wanted: asked when its turn comes.
+            password: as the client sent it.
+            stored: the user's hash; empty without such a user or password. The answer is then no, after the same time.
+            source: sources take turns while checks wait.
+            known: the user has logged in from the source before. Its checks come first.
+            is_wanted: whether the caller still needs the answer. Called at the turn of the check.
 
         Raises:
             BusyError: too many checks are waiting.
-            UnwantedError: nobody wanted it when its turn came.
-            BadHashError: the stored hash is none.
+            UnwantedError: no caller needed the answer any more.
+            BadHashError: the stored hash is invalid.
         """
         digest = self._digest(user.encode("utf-8", "surrogatepass"), password, stored.encode())
         if self._is_remembered(digest):
@@ -195,11 +194,11 @@ class Verifier:
         check = self._checks.get(digest)
         if check is None:
             answer = asyncio.get_running_loop().create_future()
-            check = _Check(digest, password, stored or self._unmatchable, answer, [wanted])
+            check = _Check(digest, password, stored or self._unmatchable, answer, [is_wanted])
             self._wait(check, source, known=known)
         else:
-            check.wanted.append(wanted)
-        # Whoever gives up waiting does not take the answer from the others.
+            check.still_wanted.append(is_wanted)
+        # A caller that is cancelled does not cancel the check for other callers.
         try:
             return await asyncio.shield(check.answer)
         except asyncio.CancelledError:
@@ -208,7 +207,7 @@ class Verifier:
             raise
 
     def close(self) -> None:
-        """End the threads; checks that wait are given up."""
+        """Ends the threads, and gives up waiting checks."""
         self._closed = True
         self._executor.shutdown(wait=False, cancel_futures=True)
         while (check := self._queue.pop()) is not None:
@@ -228,7 +227,7 @@ class Verifier:
 
     def _compute(self) -> None:
         while self._computing < self._threads and (check := self._queue.pop()) is not None:
-            if not any(wanted() for wanted in check.wanted):
+            if not any(is_wanted() for is_wanted in check.still_wanted):
                 del self._checks[check.digest]
                 check.refuse(UnwantedError("nobody waits for the check of this password any more"))
                 continue

@@ -1,19 +1,19 @@
-"""How users, roles and blocked clients lie in the server: the keys, the fields, their limits.
+"""The records of users, roles and blocked clients in the server: keys, fields and limits.
 
     {holdmq:auth}:version       STRING  grows with every change
-    {holdmq:auth}:users         ZSET    the names of all users, score 0 (so: sorted, and read in pages)
+    {holdmq:auth}:users         ZSET    the names of all users, score 0 (sorted, so that they can be read in pages)
     {holdmq:auth}:user:<name>   HASH    password, enabled, superuser, roles, clients, rules, session_kind, overflow,
                                         quota
     {holdmq:auth}:roles         HASH    role -> its rules, one a line
     {holdmq:auth}:blocked       HASH    client id or glob -> why
     __holdmq__:auth             channel {"version": 7, "after": 6, "users": ["alice"] or null for everything}
 
-The hash tag keeps all in one slot of a cluster, so that an edit is one transaction there, too. No key is a list: a list
-is what a channel of its name keeps, and whoever publishes to that channel would write rules. The channel's name is one
-that the default policies never hold.
+The hash tag keeps all keys in one slot of a cluster, so that an edit is one transaction there, too. No key is a list: a
+persistent channel keeps its messages in a list of its name, so publishers could write rules. The default policies never
+keep messages of the channel `__holdmq__:auth`.
 
-Invariant: what is read is checked like what is typed. A record that cannot be read raises RecordError; it is never
-taken for a weaker one.
+Invariant: records are checked like input. A record that cannot be read raises RecordError. It is never taken for a
+weaker one.
 """
 
 import json
@@ -51,7 +51,7 @@ MAX_ROLES_BYTES = 1_048_576  # the rules of all roles: every bridge reads them a
 MAX_USER_ROLES = 32
 MAX_USER_CLIENTS = 100
 MAX_BLOCKED = 10_000
-MAX_BLOCKED_GLOBS = 1000  # each is tried at each login
+MAX_BLOCKED_GLOBS = 1000  # each login tries all of them
 MAX_CHANGED = 1000  # users named in one message; more: everything
 
 _GLOB_SIGNS = "*?[\\"
@@ -59,7 +59,7 @@ _FLAGS = {"0": False, "1": True}
 
 
 class RecordError(ValueError):
-    """What lies in the server is no record of this package; says which one and what is wrong."""
+    """A record in the server is invalid. The text says which one, and what is wrong."""
 
 
 def user_key(name: str) -> str:
@@ -68,7 +68,7 @@ def user_key(name: str) -> str:
 
 
 def check_name(name: str, what: str) -> str:
-    """Return the name of a user, role or client if it can be one.
+    """Returns the name of a user, role or client if it is valid.
 
     Raises:
         ArgumentError: it is empty, too long, or holds a control character.
@@ -82,29 +82,29 @@ def check_name(name: str, what: str) -> str:
 
 
 def check_role(name: str) -> str:
-    """Return the name of a role if it can be one.
+    """Returns the name of a role if it is valid.
 
     Raises:
-        ArgumentError: it cannot.
+        ArgumentError: it is not.
     """
     return check_name(name, "role")
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user as it is stored.
+    """A stored user.
 
     Attributes:
-        name: the MQTT username, or the identity of a certificate.
+        name: the MQTT username, or the name in a certificate.
         password: an argon2 hash; empty: no password is right.
-        enabled: whether it may connect.
-        superuser: whether everything is allowed to it, whatever the rules say.
-        roles: asked in this order, behind its own rules.
-        clients: globs of client ids, one of which has to match; none: any client id.
-        rules: its own.
-        session_kind: application or device, whatever its clients ask for; empty: what they ask for.
-        overflow: what happens to messages for full queues of its sessions; empty: what the server's setting says.
-        quota: what it may have in the server.
+        enabled: whether the user may connect.
+        superuser: whether the user may do everything, whatever the rules say.
+        roles: their rules apply in this order, after the user's own.
+        clients: globs, one of which must match the client id; none: any client id.
+        rules: the user's own.
+        session_kind: application or device, whatever its clients ask for; empty: the clients decide.
+        overflow: what happens to messages for full queues of its sessions; empty: the server's setting decides.
+        quota: bounds in the server.
     """
 
     name: str
@@ -119,10 +119,10 @@ class User:
     quota: Quota = NO_QUOTA
 
     def check(self) -> "User":
-        """Return it if it can be stored.
+        """Returns the user if it can be stored.
 
         Raises:
-            ArgumentError: names what cannot.
+            ArgumentError: it cannot. The text says why.
         """
         check_name(self.name, "username")
         _check_count(f"roles of user {self.name!r}", self.roles, MAX_USER_ROLES)
@@ -145,11 +145,11 @@ class User:
         return self
 
     def may_be_client(self, client_id: bytes) -> bool:
-        """May the user connect with this client id?"""
+        """Whether the user may connect with this client id."""
         return not self.clients or any(glob_matches(pattern, client_id) for pattern in self.clients)
 
     def fields(self) -> dict[str, str]:
-        """As the hash has it."""
+        """The fields of the hash."""
         return {
             "password": self.password,
             "enabled": "01"[self.enabled],
@@ -164,10 +164,10 @@ class User:
 
     @classmethod
     def read(cls, name: str, fields: Mapping[bytes, bytes]) -> "User | None":
-        """From the fields of the hash; None if there are none.
+        """Reads a user from the fields of the hash; None if there are none.
 
         Raises:
-            RecordError: a field holds what it cannot hold.
+            RecordError: a field is invalid.
         """
         if not fields:
             return None
@@ -199,7 +199,7 @@ def _lines(text: str) -> tuple[str, ...]:
 
 
 def format_rules(rules: Iterable[Rule]) -> str:
-    """As they are stored, one a line."""
+    """The rules as they are stored, one per line."""
     return "\n".join(map(str, rules))
 
 
@@ -208,16 +208,16 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
     """The inverse of `format_rules`.
 
     Raises:
-        RuleError: a line is no rule.
+        RuleError: a line is not a valid rule.
     """
     return tuple(map(Rule.parse, _lines(text)))
 
 
 def check_rules(owner: str, rules: tuple[Rule, ...]) -> None:
-    """Is this list small enough to be asked for each message?
+    """Checks the size of a list of rules, which every message may walk.
 
     Raises:
-        ArgumentError: it is not.
+        ArgumentError: it is too long.
     """
     _check_count(f"rules of {owner}", rules, MAX_RULES)
     size = len(format_rules(rules).encode())
@@ -233,21 +233,21 @@ def _check_count(what: str, items: tuple[object, ...], limit: int) -> None:
 
 
 def is_glob(pattern: str) -> bool:
-    """Is it more than the name of one client?"""
+    """Whether it is a glob, not the name of one client."""
     return any(sign in pattern for sign in _GLOB_SIGNS)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything but the users: what one version of the stored rules says.
+    """One version of the stored rules, without the users.
 
     Attributes:
         version: 0 if nothing was ever stored.
-        users: how many there are.
-        roles: their rules.
-        broken: roles whose text in the server is no list of rules, and why: who has one is refused.
+        users: the number of users.
+        roles: rules by role.
+        broken: roles whose stored rules are invalid, with the reason. Users with such a role are refused.
         blocked: client ids that may not connect.
-        blocked_globs: the same as globs.
+        blocked_globs: globs of further ones.
     """
 
     version: int = 0
@@ -261,10 +261,10 @@ class Policy:
     def read(
         cls, version: bytes | None, users: int, roles: Mapping[bytes, bytes], blocked: Iterable[bytes]
     ) -> "Policy":
-        """From what the keys hold.
+        """Reads a policy from the values of the keys.
 
         Raises:
-            RecordError: the version is no number.
+            RecordError: the version is not a number.
         """
         known: dict[str, tuple[Rule, ...]] = {}
         broken: dict[str, str] = {}
@@ -280,18 +280,18 @@ class Policy:
 
     @property
     def is_empty(self) -> bool:
-        """Is there neither a user nor a rule?"""
+        """Whether there is neither a user nor a rule."""
         return not self.users and not self.broken and not any(self.roles.values())
 
     def blocks(self, client_id: bytes) -> bool:
-        """May no client of this id connect?"""
+        """Whether clients of this id may not connect."""
         return client_id in self.blocked or any(glob_matches(glob, client_id) for glob in self.blocked_globs)
 
     def rule_lists(self, user: User | None, *, anonymous: bool = False) -> list[RuleList]:
-        """The rules for a user, or for a client without one, in the order in which they are asked.
+        """The rules for a user, or for a client without one, in the order in which they apply.
 
         Raises:
-            RecordError: a role of the user is broken or missing: it may have denied something.
+            RecordError: a role of the user is broken or missing, and may have denied something.
         """
         lists = [RuleList(f"user {user.name}", user.rules)] if user is not None else []
         names = [*(user.roles if user is not None else ()), *((ANONYMOUS_ROLE,) if anonymous else ()), EVERYBODY]
@@ -305,16 +305,16 @@ class Policy:
 
 
 def read_version(raw: bytes | None) -> int:
-    """The stored version, 0 if there is none.
+    """The stored version; 0 if there is none.
 
     Raises:
-        RecordError: it is no number.
+        RecordError: it is not a number.
     """
     return 0 if raw is None else _parsed(VERSION, raw, int)
 
 
 def format_change(version: int, after: int, users: Iterable[str] | None) -> str:
-    """The message on the channel that tells of a change."""
+    """The notice of a change on the channel."""
     names = None if users is None else sorted(users)
     if names is not None and len(names) > MAX_CHANGED:
         names = None
@@ -323,7 +323,7 @@ def format_change(version: int, after: int, users: Iterable[str] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The same message, read: version, the version before, the users concerned (None: everything)."""
+    """A notice of a change: version, the version before, and the users concerned (None: everything)."""
 
     version: int
     after: int
@@ -331,7 +331,7 @@ class Announcement:
 
 
 def parse_change(data: bytes) -> Announcement | None:
-    """Read a message of the channel; None if it is none, which is as good as "look for yourself"."""
+    """Parses a notice. None if it is invalid: then everything has to be read."""
     try:
         found = json.loads(data)
         users = None if found["users"] is None else frozenset(map(str, found["users"]))

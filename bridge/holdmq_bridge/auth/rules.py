@@ -1,18 +1,18 @@
-"""Rules about topics: their text, what `%c` and `%u` make of them, and the decision for one client.
+"""Rules about topics: their text, the substitution of `%c` and `%u`, and the decision for one client.
 
     Rule            allow|deny publish|subscribe|all <filter>, as it is stored
     compile_rules   rules and a client's names ──► CompiledRules: plain filters, in order
-    CompiledRules   may this client publish to a topic, subscribe to a filter
+    CompiledRules   whether this client may publish to a topic or subscribe to a filter
 
 Invariants
- 1. The first rule that applies decides. To a publish applies a rule whose filter matches the topic. To a subscription
-    applies an allowing rule whose filter *covers* the requested one, and a denying rule whose filter *overlaps* it:
-    what a client may subscribe to contains no topic that the same rules deny. Deliveries are checked all the same:
-    a message may have been queued under other rules.
- 2. A client's own names never widen what a rule gives. `%c` or `%u` stands for exactly one level, or a part of one: if
-    the name has a `/`, `+`, `#` or U+0000, is missing or empty, or begins the first level with a `$`, an allowing rule
-    does not apply, and a denying one denies everything from that level down.
- 3. A shared subscription is checked by its inner filter; a will is a publish.
+ 1. The first rule that applies decides. A rule applies to a publish if its filter matches the topic. For a
+    subscription, an allowing rule applies if its filter *covers* the requested one, and a denying rule if its filter
+    *overlaps* it. So an allowed subscription contains no topic that the same rules deny. Deliveries are checked all the
+    same: a message may have been queued under other rules.
+ 2. A client's names never widen a rule. `%c` or `%u` stands for exactly one level, or a part of one. If the name has a
+    `/`, `+`, `#` or U+0000, is missing or empty, or begins the first level with a `$`, an allowing rule does not apply,
+    and a denying one denies everything from that level down.
+ 3. A shared subscription is checked by its inner filter. A will is a publish.
 
 Pure: no I/O, no clock. A decision walks the list: O(rules x levels).
 """
@@ -39,11 +39,11 @@ _MARKS = {"c": "the client id", "u": "the username"}
 
 
 class RuleError(ArgumentError):
-    """A text that is no rule; says what was wrong and what is expected."""
+    """A text that is not a rule. The message says what is wrong, and what is expected."""
 
 
 class Action(enum.Flag):
-    """What a rule is about."""
+    """The operations that a rule is about."""
 
     PUBLISH = 1
     SUBSCRIBE = 2
@@ -51,13 +51,13 @@ class Action(enum.Flag):
 
     @property
     def word(self) -> str:
-        """As it is written in a rule."""
+        """The word for it in a rule."""
         return str(self.name).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; its filter may hold `%c` (client id), `%u` (username) and `%%` (a percent sign)."""
+    """A rule. Its filter may have `%c` (client id), `%u` (username) and `%%` (a percent sign)."""
 
     allow: bool
     action: Action
@@ -65,10 +65,10 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `allow|deny publish|subscribe|all <filter>`; the filter is all that follows the second space.
+        """Parses `allow|deny publish|subscribe|all <filter>`. The filter is everything after the second space.
 
         Raises:
-            RuleError: it is something else.
+            RuleError: it is another text.
         """
         words = text.split(" ", 2)
         if len(words) != 3:
@@ -77,7 +77,7 @@ class Rule:
 
     @classmethod
     def of(cls, verdict: str, action: str, topic_filter: str) -> Self:
-        """A rule from its three words.
+        """Makes a rule from its three words.
 
         Raises:
             RuleError: one of them is wrong.
@@ -96,7 +96,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleList:
-    """Rules with the name of what they belong to: `user alice`, `role sensors`, `role everybody`."""
+    """Rules with the name of their owner: `user alice`, `role sensors`, `role everybody`."""
 
     name: str
     rules: tuple[Rule, ...]
@@ -104,7 +104,7 @@ class RuleList:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A rule made plain for one client, and where it came from."""
+    """A rule with the names of one client filled in, and its origin."""
 
     allow: bool
     action: Action
@@ -116,7 +116,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict and the entry that gave it; None: none applied."""
+    """A verdict, and the entry that decided; None: none applied."""
 
     allowed: bool
     entry: Entry | None
@@ -124,12 +124,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class CompiledRules:
-    """The rules of one client, in order. Two are equal if they decide alike, whatever their version.
+    """The rules of one client. Two are equal if they decide alike, also of different versions.
 
     Attributes:
-        entries: in the order in which they are asked.
+        entries: in the order in which they apply.
         default: the verdict if none applies.
-        version: of the stored rules that they were made from.
+        version: of the stored rules.
     """
 
     entries: tuple[Entry, ...]
@@ -137,32 +137,32 @@ class CompiledRules:
     version: int = field(default=0, compare=False)
 
     def may_publish(self, topic: bytes) -> bool:
-        """May the client publish to this topic, or leave a will there?
+        """Whether the client may publish to this topic, also by a will.
 
         Raises:
-            InvalidTopicError: it is no topic name.
+            InvalidTopicError: it is not a valid topic name.
         """
         return self.decide_publish(topic).allowed
 
     def may_subscribe(self, topic_filter: bytes) -> bool:
-        """May the client subscribe to this filter, `$share/<group>/<filter>` included?
+        """Whether the client may subscribe to this filter, also to `$share/<group>/<filter>`.
 
         Raises:
-            InvalidTopicError: it is no topic filter.
+            InvalidTopicError: it is not a valid topic filter.
         """
         return self.decide_subscribe(topic_filter).allowed
 
     def decide_publish(self, topic: bytes) -> Decision:
-        """The same as `may_publish`, with the entry that decides."""
+        """Decides as `may_publish`, with the entry that applies."""
         check_topic_name(topic)
         for entry in self.entries:
-            # A topic is a filter that matches itself alone: one that covers it matches it.
+            # A topic is a filter that matches only itself. So a filter that covers it matches it.
             if entry.action is not Action.SUBSCRIBE and filter_covers(entry.topic_filter, topic):
                 return Decision(entry.allow, entry)
         return Decision(self.default, None)
 
     def decide_subscribe(self, topic_filter: bytes) -> Decision:
-        """The same as `may_subscribe`, with the entry that decides."""
+        """Decides as `may_subscribe`, with the entry that applies."""
         shared = split_share(topic_filter)
         wanted = topic_filter if shared is None else shared[1]
         for entry in self.entries:
@@ -172,35 +172,35 @@ class CompiledRules:
         return Decision(self.default, None)
 
     def publish_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
-        """What decides a publish, to be copied: (allow, filter), the first that matches decides; and the default."""
+        """Pairs (allow, filter) for publishes, of which the first match decides; and the default."""
         entries = [(entry.allow, entry.topic_filter) for entry in self.entries if entry.action is not Action.SUBSCRIBE]
         return entries, self.default
 
     def receive_entries(self) -> tuple[list[tuple[bool, bytes]], bool]:
-        """The same for a message to the client: it may receive the topics that it may subscribe to, each by itself."""
+        """The same for messages to the client: it may receive the topics that it may subscribe to."""
         entries = [(entry.allow, entry.topic_filter) for entry in self.entries if entry.action is not Action.PUBLISH]
         return entries, self.default
 
     @property
     def subscribes_freely(self) -> bool:
-        """May the client subscribe to whatever there is?"""
+        """Whether the client may subscribe to everything."""
         return self.default and all(entry.action is Action.PUBLISH for entry in self.entries)
 
 
 def compile_rules(
     lists: Iterable[RuleList], client_id: bytes, username: str | None, *, default: bool, version: int = 0
 ) -> CompiledRules:
-    """Make the rules of one client.
+    """Makes the rules of one client.
 
     Args:
-        lists: in the order in which they are asked.
+        lists: in the order in which they apply.
         client_id: what `%c` stands for.
-        username: what `%u` stands for; None: the client has none.
+        username: what `%u` stands for; None: there is none.
         default: the verdict if no rule applies.
         version: of the stored rules.
     """
     name = b"" if username is None else username.encode("utf-8", "surrogatepass")
-    values = {mark: (value, _stands_in_a_level(value)) for mark, value in (("c", client_id), ("u", name))}
+    values = {mark: (value, _fits_in_a_level(value)) for mark, value in (("c", client_id), ("u", name))}
     entries = tuple(
         Entry(rule.allow, rule.action, topic_filter, rules.name, number, rule)
         for rules in lists
@@ -211,7 +211,7 @@ def compile_rules(
 
 
 def _expand(rule: Rule, values: Mapping[str, tuple[bytes, bool]]) -> Sequence[bytes]:
-    """The plain filters of the rule: one; if a name cannot stand in it none, or those that deny more."""
+    """The filter with the names filled in. If a name does not fit: none, or filters that deny more."""
     if "%" not in rule.topic_filter:
         return (rule.topic_filter.encode(),)
     levels: list[bytes] = []
@@ -225,7 +225,7 @@ def _expand(rule: Rule, values: Mapping[str, tuple[bytes, bool]]) -> Sequence[by
             return () if rule.allow else _everything_below(levels, text)
         levels.append(text)
     plain = b"/".join(levels)
-    # Names that stand in a level leave a filter a filter, unless it becomes too long or a `$share` one.
+    # Names that fit in a level keep the filter valid, unless it becomes too long or a `$share` one.
     if (len(plain) <= MAX_TOPIC_BYTES and not plain.startswith(b"$")) or is_topic_filter(plain):
         return (plain,)
     marked = next(index for index, parts in enumerate(template) if any(mark for mark, _ in parts))
@@ -233,7 +233,7 @@ def _expand(rule: Rule, values: Mapping[str, tuple[bytes, bool]]) -> Sequence[by
 
 
 def _everything_below(levels: Sequence[bytes], text: bytes) -> Sequence[bytes]:
-    """Filters for all topics under these levels, those included that `#` hides because `text` begins with a `$`."""
+    """Filters for all topics below these levels, including topics that begin with `$`, which `#` does not match."""
     found = [b"/".join([*levels, b"#"])]
     first = text.split(b"/", 1)[0]
     if not levels and first.startswith(b"$") and is_topic_filter(first + b"/#"):
@@ -241,7 +241,7 @@ def _everything_below(levels: Sequence[bytes], text: bytes) -> Sequence[bytes]:
     return found
 
 
-def _stands_in_a_level(value: bytes) -> bool:
+def _fits_in_a_level(value: bytes) -> bool:
     if b"/" in value:
         return False
     try:
@@ -259,7 +259,7 @@ def _template(topic_filter: str) -> tuple[tuple[_Part, ...], ...]:
     """The levels of a rule's filter, each as literal texts and marks.
 
     Raises:
-        RuleError: it is no filter, with the marks taken as ordinary letters.
+        RuleError: it is not a valid filter, with the marks taken as ordinary letters.
     """
     if any(ord(letter) < 0x20 or 0x7F <= ord(letter) < 0xA0 for letter in topic_filter):
         raise RuleError(f"rule: the filter {topic_filter!r} contains a control character")
@@ -297,8 +297,8 @@ def _parts(level: str, topic_filter: str) -> tuple[_Part, ...]:
     return tuple(parts) or (("", ""),)
 
 
-# As long as nobody has written a rule everything is allowed, but to speak for the server: what stands below $SYS is its
-# own, save what other brokers tell of their links to this one.
+# Without users and rules everything is allowed, but not to speak for the server: topics below $SYS are its own, except
+# the states of links to this broker.
 _BUILT_IN = RuleList(
     "the built-in ones",
     (Rule.parse("allow publish $SYS/broker/connection/#"), Rule.parse("deny publish $SYS/#")),
@@ -306,10 +306,10 @@ _BUILT_IN = RuleList(
 
 
 def without_rules(version: int = 0) -> CompiledRules:
-    """What everybody may do where there are neither users nor rules.
+    """The rules of every client while there are neither users nor rules.
 
     Args:
-        version: of the stored rules, which are none.
+        version: of the stored rules.
     """
     return CompiledRules(_WITHOUT_RULES.entries, _WITHOUT_RULES.default, version)
 

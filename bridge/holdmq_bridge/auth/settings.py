@@ -1,7 +1,4 @@
-"""The settings of logins: meant to be a base of the bridge's table of settings, so that they become its options.
-
-Every limit of this package that an operator may want to move stands here, with its default and unit.
-"""
+"""The settings of logins, with defaults and units: a base class of the bridge's settings."""
 
 import ipaddress
 from typing import Annotated
@@ -12,7 +9,7 @@ from holdmq_bridge.auth.certificates import CertificateName
 
 
 class AuthSettings(BaseModel):
-    """Who may connect, and what a login may cost."""
+    """Who may connect, and the cost of logins."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -75,7 +72,7 @@ class AuthSettings(BaseModel):
 
 
 def is_loopback(host: str) -> bool:
-    """Is an address to listen on reachable from this machine alone? A path is (a Unix socket)."""
+    """Whether an address to listen on can only be reached from this machine. A path is a Unix socket."""
     if host == "localhost" or host.startswith("/"):
         return True
     try:

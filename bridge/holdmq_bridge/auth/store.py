@@ -1,17 +1,17 @@
-"""Edits users, roles, rules and blocked clients in the server; what the command line uses.
+"""Edits users, roles, rules and blocked clients in the server, for the command line.
 
-Each edit is one optimistic transaction:
+Each edit is an optimistic transaction:
 
-    WATCH version ─► read ─► check, plan ─► MULTI, writes, new version, notice, EXEC ─► somebody was faster: again
+    WATCH version ─► read ─► check, plan ─► MULTI, writes, new version, notice, EXEC ─► another edit was faster: retry
 
 Invariants
- 1. Every edit takes the version, so that two edits never overlap: the second one sees what the first one did.
- 2. An edit that is refused, or that changes nothing, writes nothing and tells nobody.
- 3. Versions never repeat, also not after FLUSHALL: the larger of the last one + 1 and the clock in µs, which is less
-    than an edit takes.
- 4. Nothing is sent twice on its own: the client has to be one that does not retry.
+ 1. Every edit watches the version. So edits never overlap: the second one sees the result of the first.
+ 2. An edit that is refused, or that changes nothing, writes nothing and sends no notice.
+ 3. Versions never repeat, even after FLUSHALL: the new one is the larger of the last one + 1 and the clock in µs. An
+    edit takes longer than a µs.
+ 4. No command is repeated by itself: the client must not retry.
 
-`delete_role` looks at all users, in pages; everything else costs what it touches.
+`delete_role` reads all users, in pages. Everything else is O(what it changes).
 """
 
 import random
@@ -57,34 +57,34 @@ _SHOWN = 5
 
 
 class StoreError(ValueError):
-    """The edit does not fit what is stored; says what, and nothing was changed."""
+    """The edit contradicts what is stored. Nothing was changed."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What an edit writes.
+    """The commands of an edit.
 
     Attributes:
         commands: in this order.
-        users: whom it concerns; None: everybody.
+        users: the users that it concerns; None: all clients.
     """
 
     commands: list[tuple[str | int, ...]] = field(default_factory=list)
     users: set[str] | None = field(default_factory=set)
 
     def write(self, *command: str | int) -> None:
-        """Add a command that concerns everybody."""
+        """Adds a command that concerns all clients."""
         self.commands.append(command)
         self.users = None
 
     def write_user(self, user: User) -> None:
-        """Store a user."""
+        """Stores a user."""
         pairs = [text for pair in user.check().fields().items() for text in pair]
         self.commands += [("ZADD", USERS, 0, user.name), ("HSET", user_key(user.name), *pairs)]
         self._concerns(user.name)
 
     def drop_user(self, name: str) -> None:
-        """Remove a user."""
+        """Removes a user."""
         self.commands += [("ZREM", USERS, name), ("DEL", user_key(name))]
         self._concerns(name)
 
@@ -95,17 +95,17 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whose rules: those of a role or of a user."""
+    """The owner of rules: a role or a user."""
 
     kind: str  # "role" or "user"
     name: str
 
     @classmethod
     def parse(cls, text: str) -> "Target":
-        """Read `role:<name>`, `user:<name>`, `everybody` or `anonymous`.
+        """Parses `role:<name>`, `user:<name>`, `everybody` or `anonymous`.
 
         Raises:
-            ArgumentError: it is something else.
+            ArgumentError: it is another text.
         """
         if text in BUILT_IN_ROLES:
             return cls("role", text)
@@ -119,7 +119,7 @@ class Target:
 
 
 class Store:
-    """Reads and edits through a synchronous client that does not retry and whose replies are bytes."""
+    """Reads and edits by a synchronous client that does not retry, and whose replies are bytes."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client: Any = client
@@ -127,11 +127,11 @@ class Store:
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def version(self) -> int:
-        """The version of what is stored, 0 if there is nothing."""
+        """The stored version; 0 if nothing is stored."""
         return read_version(self._client.get(VERSION))
 
     def policy(self) -> Policy:
-        """Roles, blocked clients and the number of users, as of one moment."""
+        """Roles, blocked clients and the number of users, of the same moment."""
         with self._client.pipeline(transaction=True) as pipe:
             pipe.get(VERSION).zcard(USERS).hgetall(ROLES).hkeys(BLOCKED)
             return Policy.read(*pipe.execute())
@@ -152,7 +152,7 @@ class Store:
                 for raw in names:
                     pipe.hgetall(user_key(raw.decode()))
                 for raw, fields in zip(names, pipe.execute(), strict=True):
-                    if (found := User.read(raw.decode(), fields)) is not None:  # else removed meanwhile
+                    if (found := User.read(raw.decode(), fields)) is not None:  # else it was removed meanwhile
                         yield found
             start = b"(" + names[-1]
 
@@ -174,10 +174,10 @@ class Store:
     # ---- users -----------------------------------------------------------------------------------------------------
 
     def add_user(self, user: User) -> None:
-        """Store a new user.
+        """Stores a new user.
 
         Raises:
-            StoreError: there is one of that name, or a role of it is not there.
+            StoreError: the user exists, or one of its roles does not.
             ArgumentError: it cannot be stored.
         """
         check_user(user)
@@ -191,11 +191,11 @@ class Store:
         self.edit(plan)
 
     def change_user(self, name: str, change: Callable[[User], User]) -> None:
-        """Store what `change` makes of the user; may be called several times.
+        """Replaces a user by the result of `change`, which may be called several times.
 
         Raises:
-            StoreError: there is no such user, or a new role of it is not there.
-            ArgumentError: what it makes cannot be stored.
+            StoreError: there is no such user, or a new role does not exist.
+            ArgumentError: the result cannot be stored.
         """
 
         def plan(read: Any, edit: Plan) -> None:
@@ -208,7 +208,7 @@ class Store:
         self.edit(plan)
 
     def delete_user(self, name: str) -> None:
-        """Remove a user.
+        """Removes a user.
 
         Raises:
             StoreError: there is none.
@@ -224,11 +224,11 @@ class Store:
     # ---- roles and rules -------------------------------------------------------------------------------------------
 
     def add_role(self, name: str, rules: tuple[Rule, ...] = ()) -> None:
-        """Store a new role.
+        """Stores a new role.
 
         Raises:
-            StoreError: there is one of that name.
-            ArgumentError: the name or the rules cannot be stored, or there are too many.
+            StoreError: the role exists.
+            ArgumentError: name or rules cannot be stored, or there are too many.
         """
         check_role(name)
 
@@ -240,7 +240,7 @@ class Store:
         self.edit(plan)
 
     def delete_role(self, name: str) -> None:
-        """Remove a role that nobody has.
+        """Removes a role that no user has.
 
         Raises:
             StoreError: there is none, or users have it.
@@ -258,11 +258,11 @@ class Store:
         self.edit(plan)
 
     def change_rules(self, target: Target, change: Callable[[tuple[Rule, ...]], Sequence[Rule]]) -> None:
-        """Store what `change` makes of the rules; may be called several times.
+        """Replaces rules by the result of `change`, which may be called several times.
 
         Raises:
             StoreError: there is no such role or user.
-            ArgumentError: what it makes cannot be stored.
+            ArgumentError: the result cannot be stored.
         """
 
         def plan(read: Any, edit: Plan) -> None:
@@ -276,11 +276,11 @@ class Store:
     # ---- blocked clients -------------------------------------------------------------------------------------------
 
     def block(self, pattern: str, why: str = "") -> None:
-        """Let no client connect whose id is this, or matches this glob.
+        """Blocks clients with this id, or with ids that match this glob.
 
         Raises:
             ArgumentError: the pattern cannot be stored.
-            StoreError: there are too many.
+            StoreError: too many patterns are blocked.
         """
         check_name(pattern, "client pattern")
 
@@ -297,7 +297,7 @@ class Store:
         self.edit(plan)
 
     def unblock(self, pattern: str) -> None:
-        """The inverse of `block`.
+        """Removes a pattern that `block` stored.
 
         Raises:
             StoreError: it is not blocked.
@@ -313,7 +313,7 @@ class Store:
     # ---- the transaction -------------------------------------------------------------------------------------------
 
     def announce(self) -> None:
-        """Let every bridge read everything again: for edits that were made by other means."""
+        """Makes every bridge read everything again, after edits by other means."""
 
         def plan(_read: Any, edit: Plan) -> None:
             edit.users = None
@@ -321,14 +321,14 @@ class Store:
         self.edit(plan)
 
     def edit(self, plan: Callable[[Any, Plan], None]) -> None:
-        """Carry out an edit.
+        """Carries out an edit.
 
         Args:
-            plan: reads with the first argument (a client whose commands run at once), and writes into the second.
-                Called again if somebody else edited meanwhile.
+            plan: reads by the first argument (a client whose commands run at once), and adds commands to the second.
+                Called again after another edit.
 
         Raises:
-            StoreError: others edit all the time.
+            StoreError: other edits came first each time.
         """
         for _ in range(MAX_TRIES):
             with self._client.pipeline(transaction=True) as pipe:
@@ -347,7 +347,7 @@ class Store:
                 try:
                     pipe.execute()
                 except redis.WatchError:
-                    time.sleep(random.uniform(0, _PAUSE_S))  # noqa: S311 (so that two do not meet again)
+                    time.sleep(random.uniform(0, _PAUSE_S))  # noqa: S311 (so that two edits do not collide again)
                     continue
                 return
         raise StoreError(f"somebody else edited each of {MAX_TRIES} times; nothing was changed")
@@ -407,10 +407,10 @@ def _write_rules(read: Any, edit: Plan, target: Target, rules: tuple[Rule, ...])
 
 
 def check_roles(count: int, size: int) -> None:
-    """Are all roles together small enough for every bridge to hold them?
+    """Checks the size of all roles together, which every bridge keeps in memory.
 
     Raises:
-        ArgumentError: they are not.
+        ArgumentError: they are too large.
     """
     if count > MAX_ROLES or size > MAX_ROLES_BYTES:
         raise ArgumentError(

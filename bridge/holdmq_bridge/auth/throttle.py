@@ -1,14 +1,14 @@
-"""Guessing passwords is slowed down: a source that fails too often is refused for a while, right password or not.
+"""Slows down the guessing of passwords: a source that fails too often is refused for a while, even if it is right then.
 
-A source is a username together with the address that tries it (an IPv6 address counts as its /64), so that nobody can
-lock a user out from elsewhere. The first `free` failures cost nothing; each further one doubles the time in which the
-source is refused. A success, or a pause of twice the longest ban, forgets everything.
+A source is a username and the address that tries it (an IPv6 address counts as its /64), so that nobody can lock a user
+out from elsewhere. The first `free` failures have no consequence. Each further one doubles the time for which the
+source is refused. A success, or a pause of twice the longest ban, forgets the failures.
 
-An address has a budget of failures, whatever usernames it tries: it is refused while the budget is spent, and gets it
-back at a steady rate. Who has logged in from there before is not concerned: behind one address there may be many
-devices. The remembered password of somebody who has not is no way around it: that would make guesses free.
+An address has a budget of failures for all usernames: it is refused while the budget is used up, and gets it back at a
+steady rate. Users who have logged in from there before are not refused: many devices may share one address. For other
+users a remembered password does not help, or guesses would be free.
 
-Bounded: `max_sources` are remembered, the one that failed longest ago is forgotten first. O(1) each.
+Bounded: at most `max_sources` are remembered. The one that failed longest ago is forgotten first. O(1) each.
 """
 
 import ipaddress
@@ -24,7 +24,7 @@ Source = tuple[str, str]
 
 
 def source_of(username: str, address: str) -> Source:
-    """The source of a login; the address as the socket tells it, empty for a Unix socket."""
+    """The source of a login; `address`: of the socket, empty for a Unix socket."""
     try:
         found = ipaddress.ip_address(address.split("%", 1)[0])
     except ValueError:
@@ -44,7 +44,7 @@ class _Failures:
 
 
 class Known:
-    """Users and the addresses from which they have logged in; the ones that did so longest ago are forgotten first."""
+    """Users, with the addresses from which they have logged in. The oldest logins are forgotten first."""
 
     def __init__(self, max_sources: int) -> None:
         self._max_sources = max_sources
@@ -54,7 +54,7 @@ class Known:
         return source in self._sources
 
     def add(self, source: Source) -> None:
-        """It has logged in."""
+        """The source has logged in."""
         self._sources[source] = None
         self._sources.move_to_end(source)
         if len(self._sources) > self._max_sources:
@@ -68,7 +68,7 @@ class AddressBudget:
         most: at once; 0: no bound.
         per_second: how many it gets back.
         max_sources: addresses remembered; the one that failed longest ago is forgotten first.
-        clock: seconds, growing.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class AddressBudget:
         self._per_second = per_second
         self._max_sources = max_sources
         self._clock = clock
-        self._spent: OrderedDict[str, tuple[float, float]] = OrderedDict()  # failures that count, and as of when
+        self._spent: OrderedDict[str, tuple[float, float]] = OrderedDict()  # failures that count, as of when
 
     def refused_for(self, address: str) -> float:
-        """For how many seconds the address is refused; 0: it is not. Addresses that are not known are not."""
+        """For how many seconds the address is refused; 0: it is not. An empty address never is."""
         spent = self._now_spent(address)
         return (spent - self._most + 1) / self._per_second if self._most and address and spent > self._most - 1 else 0.0
 
     def failed(self, address: str) -> None:
-        """A login from there was wrong."""
+        """A login from the address has failed."""
         self._spent[address] = (self._now_spent(address) + 1.0, self._clock())
         self._spent.move_to_end(address)
         if len(self._spent) > self._max_sources:
@@ -102,10 +102,10 @@ class Throttle:
 
     Args:
         free: failures without a consequence.
-        first_s: how long the next one is refused.
+        first_s: the first ban.
         longest_s: the longest ban.
-        max_sources: how many are remembered.
-        clock: seconds, growing.
+        max_sources: most sources that are remembered.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -125,12 +125,12 @@ class Throttle:
         self._sources: OrderedDict[Source, _Failures] = OrderedDict()
 
     def refused_for(self, source: Source) -> float:
-        """For how many seconds the source is still refused; 0: it is not."""
+        """For how many seconds the source is refused; 0: it is not."""
         known = self._sources.get(source)
         return max(0.0, known.refused_until - self._clock()) if known is not None else 0.0
 
     def failed(self, source: Source) -> None:
-        """A login was wrong."""
+        """A login has failed."""
         now = self._clock()
         known = self._sources.pop(source, None)
         if known is None or now - known.at > 2 * self._longest_s:
@@ -145,5 +145,5 @@ class Throttle:
         self._sources[source] = known
 
     def succeeded(self, source: Source) -> None:
-        """A login was right."""
+        """A login has succeeded."""
         self._sources.pop(source, None)

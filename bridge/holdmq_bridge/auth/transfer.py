@@ -1,4 +1,4 @@
-"""Users, roles and blocked clients as one JSON document: export, and import that checks everything before it writes.
+"""Exports and imports users, roles and blocked clients as a JSON document. An import checks everything first.
 
     {"format": "holdmq-auth", "version": 1,
      "roles": {"sensors": ["allow publish sensors/%c/#"]},
@@ -7,9 +7,9 @@
                 "roles": ["sensors"], "clients": ["alice-*"], "rules": []}]}
 
 Invariants
- 1. A document with a fault changes nothing.
- 2. Roles are written before the users who have them, and removed after; so nobody ever has a role that is not there.
- 3. Users are written in pages, each one edit: readers may see the document half applied, never a half user.
+ 1. An invalid document changes nothing.
+ 2. Roles are written before the users who have them, and removed after them. So no user ever has a missing role.
+ 3. Users are written in pages, each in one edit: readers may see a part of the document, but never a part of a user.
 """
 
 import json
@@ -67,10 +67,10 @@ class Document:
 
 
 def export(store: Store) -> dict[str, Any]:
-    """Everything that is stored, password hashes included.
+    """Exports everything that is stored, including password hashes.
 
     Raises:
-        StoreError: it changed while it was read, several times.
+        StoreError: it changed during each of several reads.
     """
     for _ in range(_MAX_EXPORTS):
         policy = store.policy()
@@ -104,10 +104,10 @@ def _user_as_json(user: User) -> dict[str, Any]:
 
 
 def parse(text: str | bytes) -> Document:
-    """Read and check a document.
+    """Parses and checks a document.
 
     Raises:
-        ArgumentError: names what is wrong in it.
+        ArgumentError: it is invalid. The text says where.
     """
     if len(text) > MAX_DOCUMENT_BYTES:
         raise ArgumentError(f"document of {len(text)} bytes: expected at most {MAX_DOCUMENT_BYTES}")
@@ -133,15 +133,15 @@ def parse(text: str | bytes) -> Document:
 
 
 def load(store: Store, document: Document, *, replace_all: bool = False) -> None:
-    """Write a document: what it names is stored as it says.
+    """Stores the content of a document.
 
     Args:
-        store: where.
-        document: what.
-        replace_all: whether what it does not name is removed.
+        store: to write to.
+        document: to store.
+        replace_all: whether everything else is removed.
 
     Raises:
-        StoreError, ArgumentError: it does not fit what is stored; then nothing was changed.
+        StoreError, ArgumentError: it contradicts what is stored. Nothing was changed.
     """
     store.edit(lambda read, edit: _plan_common(read, edit, document, replace_all))
     for page in _pages(list(document.users.values())):
@@ -151,7 +151,7 @@ def load(store: Store, document: Document, *, replace_all: bool = False) -> None
 
 
 def _plan_common(read: Any, edit: Plan, document: Document, replace_all: bool) -> None:
-    """Roles and blocked clients; roles that are to go stay until no user has them."""
+    """Writes roles and blocked clients. Roles to be removed stay until no user has them."""
     texts = {name.decode(): text.decode() for name, text in read.hgetall(ROLES).items()}
     wanted = {name: format_rules(rules) for name, rules in document.roles.items()}
     there = {*wanted} if replace_all else {*wanted, *texts}
@@ -180,7 +180,7 @@ def _plan_users(read: Any, edit: Plan, *, users: Sequence[User]) -> None:
 
 
 def _remove_others(store: Store, document: Document) -> None:
-    """Users that the document does not name, in pages, then such roles."""
+    """Removes users that the document does not name, in pages, then such roles."""
     for page in _pages([user.name for user in store.users() if user.name not in document.users]):
         store.edit(partial(_plan_removal, names=page))
 

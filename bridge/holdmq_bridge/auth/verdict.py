@@ -1,7 +1,4 @@
-"""What the authenticator answers: a verdict, its reason with the codes of both protocol versions, and who it is about.
-
-Plain values, shared by the bridge and the parts of this package.
-"""
+"""The answers of the authenticator: verdicts, reasons with the codes of both protocol versions, identities, changes."""
 
 import enum
 from dataclasses import dataclass, field
@@ -15,15 +12,15 @@ _SERVER_UNAVAILABLE_V3 = 3
 
 
 class Reason(enum.Enum):
-    """Why a client may or may not connect: (return code of MQTT 3.1.1, reason code of MQTT 5.0) of the CONNACK.
+    """Why a client may or may not connect: return code of MQTT 3.1.1, and reason code of MQTT 5.0.
 
     Sources: MQTT 3.1.1 table 3.1, MQTT 5.0 table 3-1.
     """
 
     ACCEPTED = (0, 0x00)
     BAD_CREDENTIALS = (4, 0x86)  # unknown user, wrong or missing password
-    NOT_AUTHORIZED = (5, 0x87)  # known but not allowed; anonymous where that is off
-    SERVER_UNAVAILABLE = (_SERVER_UNAVAILABLE_V3, 0x88)  # users and rules cannot be read now
+    NOT_AUTHORIZED = (5, 0x87)  # known but not allowed, or anonymous where that is not allowed
+    SERVER_UNAVAILABLE = (_SERVER_UNAVAILABLE_V3, 0x88)  # users and rules cannot be read
     SERVER_BUSY = (_SERVER_UNAVAILABLE_V3, 0x89)  # too many logins are waiting
     BANNED = (5, 0x8A)  # a blocked client id, or too many failures
 
@@ -39,14 +36,14 @@ class Reason(enum.Enum):
 
     @property
     def disconnect_code(self) -> int:
-        """For the DISCONNECT (MQTT 5.0, table 3-13) of a client that was connected and may no longer be."""
+        """For the DISCONNECT of a connected client (MQTT 5.0, table 3-13)."""
         if self in (Reason.NOT_AUTHORIZED, Reason.SERVER_BUSY):
             return self.reason_code
         return _ADMINISTRATIVE_ACTION
 
 
 class Kind(enum.Enum):
-    """How a client showed who it is."""
+    """How a client proved its identity."""
 
     ANONYMOUS = "anonymous"
     PASSWORD = "password"  # noqa: S105 (the name of a kind)
@@ -58,10 +55,10 @@ class Identity:
     """Who a client is.
 
     Attributes:
-        kind: how it showed that.
-        username: the user, None if it is anonymous. A name that nobody verified is never here.
-        credential: says which password it was, without telling it; a client with another one than its user has now is
-            no longer allowed.
+        kind: how it proved that.
+        username: the user; None if anonymous. The name is always verified.
+        credential: a digest of the stored password hash. If the user's password has changed since, the client is no
+            longer allowed.
     """
 
     kind: Kind
@@ -74,17 +71,17 @@ ANONYMOUS = Identity(Kind.ANONYMOUS)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """May a client connect, and what may it do then.
+    """Whether a client may connect, and with which rights.
 
     Attributes:
         allowed: whether it may connect.
-        reason: for the CONNACK, or the DISCONNECT if it was connected.
-        identity: who it is.
-        rules: what it may do; if it is not allowed, nothing.
-        detail: the reason in words, for the log; never to be told to the client.
-        session_kind: application or device, if its user has to have one; else empty.
-        overflow: what happens to messages for its full queue, if its user's record says; else empty.
-        quota: what its user may have in the server, as far as the user's record says.
+        reason: for the CONNACK, or the DISCONNECT of a connected client.
+        identity: of the client.
+        rules: its rights; none if it is not allowed.
+        detail: the reason in words: for the log, never for the client.
+        session_kind: application or device, if the user's record fixes it; else empty.
+        overflow: what happens to messages for a full queue, if the user's record says; else empty.
+        quota: bounds of the user's record.
     """
 
     allowed: bool
@@ -99,16 +96,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Stored users or rules were changed: whoever is concerned is to be reviewed.
+    """A change of stored users or rules. The clients that it concerns need a review.
 
     Attributes:
-        version: what the rules are now.
-        users: the users concerned; None: everybody is, anonymous clients too.
+        version: of the rules now.
+        users: the users concerned; None: all clients, also anonymous ones.
     """
 
     version: int
     users: frozenset[str] | None = None
 
     def concerns(self, identity: Identity) -> bool:
-        """Is this client to be reviewed?"""
+        """Whether a client of this identity needs a review."""
         return self.users is None or identity.username in self.users

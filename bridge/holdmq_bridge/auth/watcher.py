@@ -1,13 +1,13 @@
-"""Keeps the stored roles at hand, and says when anything changed.
+"""Keeps a copy of the stored roles, and reports changes of users and rules.
 
     channel ──► notice ──► is it the next version? ──► yes: only these users changed
-                                                   └─► no: read everything, everybody is concerned
-    every few seconds, and whenever the link comes back: the version is read and compared
+                                                   └─► no: read everything; the change concerns everybody
+    every few seconds, and after each reconnection: read and compare the version
 
 Invariants
- 1. The notice is only a hint: what is in force was read from the server.
- 2. The channel is subscribed to, confirmed, before the version is read: no change falls between.
- 3. A change is reported after what it changed is in force, and once.
+ 1. A notice is only a hint: the rules in force were read from the server.
+ 2. The subscription to the channel is confirmed before the version is read: no change is missed.
+ 3. A change is reported once, when it is in force.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ log = Log("auth")
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
-_MAX_NOTICES = 1000  # taken together
+_MAX_NOTICES = 1000  # applied together
 _CLOSE_STEP_S = 0.02
 _TROUBLE = (redis.RedisError, OSError, RecordError)
 
@@ -51,12 +51,12 @@ class Watcher:
     """Follows the stored rules. All methods belong to one event loop.
 
     Args:
-        client: gives the client of the server.
-        on_change: called in the event loop, must not block.
-        poll_s: how often the version is read if nothing is heard.
+        client: returns the client of the server.
+        on_change: called in the event loop. It must not block.
+        poll_s: interval between two reads of the version.
 
     Attributes:
-        policy: what is in force; None until it was read for the first time.
+        policy: in force; None before the first read.
     """
 
     def __init__(self, client: Callable[[], Redis], on_change: Callable[[Change], None], poll_s: float) -> None:
@@ -67,23 +67,23 @@ class Watcher:
         self._reading = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
-        self._lost = False  # and it was logged
-        self._resting = False  # at a place where it can be cancelled
+        self._lost = False  # the server, which is logged
+        self._may_be_cancelled = False
         self._backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S, random.uniform)
 
     def start(self) -> None:
-        """Begin to follow; a lost server is tried again with growing pauses."""
+        """Begins to follow changes. A lost server is retried with growing pauses."""
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """End the following.
+        """Follows changes no more.
 
-        redis-py loses some cancellations, and connections that are being made when it is cancelled. So the task is
-        cancelled only while it rests, and again until it ends; the time limits of the client bound the rest.
+        redis-py loses some cancellations, and leaks connections that are being made. So the task is cancelled only
+        where that is safe, again and again until it ends. The timeouts of the client bound everything else.
         """
         self._closing = True
         while self._task is not None and not self._task.done():
-            if self._resting:
+            if self._may_be_cancelled:
                 self._task.cancel()
             await asyncio.wait([self._task], timeout=_CLOSE_STEP_S)
 
@@ -96,21 +96,21 @@ class Watcher:
                 self._lost = True
                 pause = self._backoff.next()
                 log.warning("changes of users and rules cannot be followed", error=error, again_in_s=round(pause, 3))
-                await self._rest(asyncio.sleep(pause))
-            except Exception as error:  # noqa: BLE001 (whatever it was: who stops following no longer hears of a ban)
+                await self._cancellable(asyncio.sleep(pause))
+            except Exception as error:  # noqa: BLE001 (the task must go on, or bans would be missed)
                 self._lost = True
                 log.defect("defect while following changes of users and rules", error)
-                await self._rest(asyncio.sleep(self._backoff.next()))
+                await self._cancellable(asyncio.sleep(self._backoff.next()))
 
-    async def _rest(self, waiting: Awaitable[T]) -> T:
-        self._resting = True
+    async def _cancellable(self, waiting: Awaitable[T]) -> T:
+        self._may_be_cancelled = True
         try:
             return await waiting
         finally:
-            self._resting = False
+            self._may_be_cancelled = False
 
     async def at(self, version: int) -> Policy:
-        """What is in force, read again if it is of another version than this one, which the server just told.
+        """The policy of this version, which the server has just named. Reads it again if another one is in force.
 
         Raises:
             RedisError, OSError, RecordError: it cannot be read.
@@ -122,7 +122,7 @@ class Watcher:
             return self.policy
 
     async def refresh(self) -> Policy:
-        """Read the version, and everything if it is another one.
+        """Reads the version, and everything if the version has changed.
 
         Raises:
             RedisError, OSError, RecordError: it cannot be read.
@@ -140,11 +140,11 @@ class Watcher:
             log.info("changes of users and rules are followed again")
         while not self._closing:
             notices: list[Announcement | None] = []
-            message = await self._rest(pubsub.get_message(timeout=self._poll_s))
+            message = await self._cancellable(pubsub.get_message(timeout=self._poll_s))
             while message is not None and len(notices) < _MAX_NOTICES:
                 notices.append(_notice(message))
                 message = await pubsub.get_message(timeout=0)
-            await self._apply(notices)  # none: the poll
+            await self._apply(notices)  # without notices: compares the version
 
     async def _apply(self, notices: list[Announcement | None]) -> None:
         async with self._reading:
@@ -160,8 +160,8 @@ class Watcher:
             assert self.policy is not None
             before = self.policy
             self.policy = replace(before, version=version, users=await self._client().zcard(USERS))
-            # The first user and the last one change what anonymous clients may.
-            self._tell(Change(version, users if before.users and self.policy.users else None))
+            # The first user and the last one change the rights of anonymous clients.
+            self._report(Change(version, users if before.users and self.policy.users else None))
 
     async def _read_all(self) -> None:
         async with self._client().pipeline(transaction=True) as pipe:
@@ -171,22 +171,22 @@ class Watcher:
         for error in self.policy.broken.values():
             log.error("a role is invalid: users with this role are refused", error=error)
         if before is not None and before != self.policy:
-            self._tell(Change(self.policy.version))
+            self._report(Change(self.policy.version))
 
-    def _tell(self, change: Change) -> None:
+    def _report(self, change: Change) -> None:
         try:
             self._on_change(change)
-        except Exception as error:  # noqa: BLE001 (the listener's defect must not end the following)
+        except Exception as error:  # noqa: BLE001 (a defect of the listener must not end this task)
             log.defect("defect while applying a change of users or rules", error)
 
 
 def _notice(message: dict[str, Any]) -> Announcement | None:
-    """A notice; None for what is none, such as the confirmation of a subscription that was lost and made anew."""
+    """Parses a notice. None for another message, such as the confirmation of a repeated subscription."""
     return parse_change(message["data"]) if message["type"] == "message" else None
 
 
 def _joined(policy: Policy | None, notices: list[Announcement | None]) -> tuple[int, frozenset[str]] | None:
-    """Version and users after notices that follow one another from what is in force; None if they do not."""
+    """Version and users after these notices; None unless each follows the one before, from the policy in force."""
     if policy is None:
         return None
     version, users = policy.version, frozenset[str]()
@@ -194,7 +194,7 @@ def _joined(policy: Policy | None, notices: list[Announcement | None]) -> tuple[
         if notice is None:
             return None
         if notice.version == version and not users:
-            continue  # read before it was heard of
+            continue  # read before the notice arrived
         if notice.after != version or notice.users is None:
             return None
         version = notice.version

@@ -243,7 +243,7 @@ class Gate:
                 connect.password,
                 name,
                 peer=_address(client),
-                wanted=lambda: bool(client.conn),
+                is_wanted=lambda: bool(client.conn),
             )
             if verdict.reason is not AuthReason.SERVER_UNAVAILABLE:
                 self._answer(client, verdict)

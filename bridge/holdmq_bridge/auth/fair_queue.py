@@ -5,7 +5,7 @@
 
 Invariants
  1. Sources of a lane take turns: a single job waits for at most one job of each other source.
- 2. A full queue displaces the last job of the source with the most jobs, if the new job's source has at least two fewer.
+ 2. A full queue displaces the last job of the source with the most jobs, if the new source has at least two fewer.
     A known source displaces jobs of unknown sources first, and is never displaced by them.
 """
 

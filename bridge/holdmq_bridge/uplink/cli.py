@@ -1,8 +1,10 @@
-"""`holdmq-bridge link`: links to other brokers, told by a file or, for a single one, by options.
+"""`holdmq-bridge link`: links to other brokers, configured by a file or, for a single link, by options.
 
-Each field of ProcessSettings and ConnectionSettings is an option of the same name.  What is given as an option goes
-before the file, the file before the environment.  Exit status 0: stopped by a signal; 1: an address or file cannot be
-used; 2: the words or the file were wrong; 3: another process has taken a link over.
+Each field of ProcessSettings and ConnectionSettings is an option of the same name.  An option overrides the file, and
+the file overrides the environment.
+
+Exit status 0: stopped by a signal; 1: an address or file cannot be used; 2: invalid options or file; 3: another process
+has taken over a link.
 """
 
 import sys
@@ -38,7 +40,7 @@ def _params() -> list[click.Parameter]:
     options += [
         _option(name, field)
         for name, field in ConnectionSettings.model_fields.items()
-        if field.annotation not in (SecretStr, SecretStr | None)  # what stands in the words is seen by everybody
+        if field.annotation not in (SecretStr, SecretStr | None)  # other users can see the options of a process
     ]
     config = click.Option(
         ["--config", "config"], type=click.Path(dir_okay=False, path_type=Path), help="TOML file with the links."
@@ -46,25 +48,25 @@ def _params() -> list[click.Parameter]:
     return [config, *options]
 
 
-def _given(context: click.Context, config: Path | None, options: dict[str, Any]) -> dict[str, Any]:
-    """What was said, in one document."""
-    said = {name: value for name, value in options.items() if value is not None and value != ()}
+def _merged(context: click.Context, config: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Options and file in one document."""
+    given = {name: value for name, value in options.items() if value is not None and value != ()}
     document: dict[str, Any] = {} if config is None else read_file(config)
     outer = context.parent.params.get("redis") if context.parent is not None else None
     if outer is not None and "redis" not in document:
         document["redis"] = outer
-    document |= {name: said.pop(name) for name in _PROCESS if name in said}
-    if said and config is not None:
-        raise click.UsageError(f"--{next(iter(said)).replace('_', '-')} and --config: links stand in one of them")
-    if said:
-        document["connection"] = [said]
+    document |= {name: given.pop(name) for name in _PROCESS if name in given}
+    if given and config is not None:
+        raise click.UsageError(f"--{next(iter(given)).replace('_', '-')} and --config: links stand in one of them")
+    if given:
+        document["connection"] = [given]
     return document
 
 
 @click.pass_context
 def _link(context: click.Context, /, config: Path | None, **options: Any) -> None:
     try:
-        settings = ProcessSettings(**_given(context, config, options))
+        settings = ProcessSettings(**_merged(context, config, options))
     except ValidationError as error:
         for problem in error.errors():
             where = ".".join(str(part) for part in problem["loc"])

@@ -1,13 +1,13 @@
-"""paho's client without its own QoS 1 and 2: it keeps CONNECT, TLS, WebSocket, keep-alive and framing.
+"""paho's client without its QoS 1 and 2: only its CONNECT, TLS, WebSocket, keep-alive and framing are used.
 
-paho-mqtt holds the state of its exchanges in memory, gives out packet identifiers itself and answers a PUBLISH of
-QoS 2 with PUBREC before anybody has stored it: a process that is killed then loses the message, or doubles it.  A link
-must not, so PUBLISH and all that acknowledges it is taken out here as it came, and what is sent is made by the core's
-codec.  (Rejected: filling paho's `_out_messages` from the server, which needs more of its inner life and leaves PUBREC
-too early; a client of our own, which would write TLS, WebSocket, proxies and CONNECT again.)
+paho-mqtt keeps the state of its exchanges in memory, assigns packet identifiers, and answers a PUBLISH of QoS 2 with
+PUBREC before it is stored.  A killed process would lose or duplicate messages.  So publishes and acknowledgements are
+intercepted here as raw bytes, and outgoing packets are made by the core's codec.  (Rejected: filling paho's
+`_out_messages` from the server, which uses more of its private names and leaves PUBREC too early; a client of our own,
+which would repeat TLS, WebSocket, proxies and CONNECT.)
 
-The seam is three private names of paho's, `_packet_handle`, `_in_packet` and `_packet_queue`; pyproject.toml bounds the
-version, and tests/bridge/test_uplink_paho.py fails if they change.
+Three private names of paho are used: `_packet_handle`, `_in_packet` and `_packet_queue`.  pyproject.toml bounds the
+version, and tests/bridge/uplink/test_uplink_paho.py fails if they change.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 
 from holdmq.core import mqtt
 
-# What paho does not get to see.
+# Packets that paho does not handle.
 _OURS = frozenset(
     [
         mqtt.PacketType.PUBLISH,
@@ -30,16 +30,16 @@ _OURS = frozenset(
     ]
 )
 _CONNACK = int(mqtt.PacketType.CONNACK)
-_AS_WRITTEN = 0x40  # a type that paho does nothing about when it is written
+_AS_WRITTEN = 0x40  # a type that paho writes without further action
 
 
 class Client(paho.Client):
     """Collects packets instead of handling them.
 
     Attributes:
-        packets_read: how many packets of any type were read.
-        connack_code: of the CONNACK, None before it came.
-        collected: the packets that are ours, byte for byte.
+        packets_read: packets of any type so far.
+        connack_code: of the CONNACK; None before it arrives.
+        collected: intercepted packets, byte for byte.
     """
 
     def __init__(self, client_id: str, protocol: MQTTProtocolVersion, **options: Any) -> None:
@@ -68,11 +68,11 @@ class Client(paho.Client):
         return MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def send(self, packets: bytes) -> None:
-        """Hands over whole packets to be written as they are."""
+        """Writes whole packets as they are."""
         self._packet_queue(_AS_WRITTEN, packets, 0, 0)
 
     def take(self) -> bytes:
-        """What was collected since the last call."""
+        """Returns the packets that were intercepted since the last call."""
         taken = bytes(self.collected)
         self.collected.clear()
         return taken

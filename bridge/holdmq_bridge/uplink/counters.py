@@ -1,6 +1,6 @@
-"""What one link counted: plain integers that only grow, and what it is like now; shown as Prometheus metrics.
+"""Counters and levels of a link, as Prometheus metrics.
 
-Nobody but the event loop's thread writes them; the thread that answers /metrics reads whole integers.
+Only the thread of the event loop writes them.  The thread that answers /metrics reads whole integers.
 """
 
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ class Counters:
     published: int = 0  # ... published at HoldMQ
     sent: int = 0  # messages to the other broker, repetitions included
     acknowledged: int = 0  # ... of QoS 1 and 2 that it has now
-    looped: int = 0  # left out because they had been here before
+    looped: int = 0  # dropped because they had passed this broker before
     dropped: int = 0  # QoS 0, because a side was too slow or in trouble
-    refused: int = 0  # what one of the sides will never take
+    refused: int = 0  # refused for good by one of the sides
     connections: int = 0  # made to the other broker
     losses: int = 0  # and lost
     takeovers: int = 0  # another process has the link's name
 
-    # What it is like now (gauges).
+    # Present levels (gauges).
     connected: int = 0
     inflight: int = 0  # messages to the other broker not acknowledged yet
     pending: int = 0  # packets from the other broker not answered yet
@@ -58,7 +58,7 @@ class Collector:
         self._links = links
 
     def collect(self) -> Iterable[Metric]:
-        """One family for each number."""
+        """One family for each counter or level."""
         for field in fields(Counters):
             name = f"holdmq_link_{field.name}"
             family = GaugeMetricFamily if field.name in _GAUGES else CounterMetricFamily

@@ -1,19 +1,19 @@
-"""From the other broker to HoldMQ: what it sent is answered only after the server has it.
+"""From the other broker to HoldMQ: a packet is answered only after the server has stored it.
 
     PUBLISH QoS 0   TOPIC.PUBLISH
     PUBLISH QoS 1   TOPIC.PUBLISH                 then PUBACK
-    PUBLISH QoS 2   TOPIC.PUBLISH … PACKET pid    then PUBREC: the server notes the identifier in the step that
-                                                  publishes, and a repetition publishes nothing
+    PUBLISH QoS 2   TOPIC.PUBLISH … PACKET pid    then PUBREC: the server stores the identifier in the same step,
+                                                  and a repetition publishes nothing
     PUBREL          SESSION.COMPLETE pid          then PUBCOMP
 
-A process may be killed between any two of these: what was not answered comes again, and the server knows what it has
-seen.  So QoS 2 stays exactly once, QoS 1 at least once.
+A process may be killed between any two steps: the other broker repeats unanswered packets, and the server recognises
+repetitions.  So QoS 2 stays exactly once, and QoS 1 at least once.
 
 Invariants
- 1. Packets are carried out and answered in the order in which they came (a batch of commands is one pipeline).
- 2. At most max_pending packets or max_pending_bytes wait (and what one read brings); beyond that nothing is read.
- 3. An error that passes (no memory, a demoted server ...) ends the connection: the other broker sends it all again.
-    One that does not is answered, counted and logged, or it would stand in the way for ever.
+ 1. Packets are carried out and answered in the order in which they arrived (a batch of commands is one pipeline).
+ 2. At most max_pending packets or max_pending_bytes wait, and the packets of one read more.  Then nothing is read.
+ 3. A temporary error (no memory, a demoted server ...) ends the connection: the other broker sends everything again.
+    A permanent error is answered, counted and logged: otherwise the message would block all others for ever.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ Command: TypeAlias = commands.Command[int]
 
 
 class Inward:
-    """One direction of one connection.  `take` is called by the connection, `run` is a task."""
+    """The incoming direction of a connection.  The connection calls `take`; `run` is a task."""
 
     def __init__(
         self,
@@ -67,33 +67,33 @@ class Inward:
         self._counters = counters
         self._waiting: deque[Incoming] = deque()
         self._waiting_bytes = 0
-        self._there_is_some = asyncio.Event()
+        self._has_packets = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_five = upstream.version == mqtt.PROTOCOL_LEVEL_5
 
     def take(self, packet: Incoming) -> None:
-        """A packet from the other broker."""
+        """Takes a packet of the other broker."""
         self._waiting.append(packet)
         self._waiting_bytes += _size(packet)
-        self._there_is_some.set()
+        self._has_packets.set()
         self._idle.clear()
         self._counters.pending = len(self._waiting)
         if len(self._waiting) >= self._settings.max_pending or self._waiting_bytes >= self._settings.max_pending_bytes:
             self._upstream.pause()
 
     async def run(self) -> None:
-        """Carries out what comes, until it is cancelled.
+        """Carries out packets until it is cancelled.
 
         Raises:
-            LostError: the server cannot take it now.
-            redis.RedisError: the server is gone.
+            LostError: the server refuses a message for now.
+            redis.RedisError: the server is lost.
         """
         while True:
-            await self._there_is_some.wait()
-            await self._turn(self._next_batch())
+            await self._has_packets.wait()
+            await self._carry_out(self._next_batch())
             if not self._waiting:
-                self._there_is_some.clear()
+                self._has_packets.clear()
                 self._idle.set()
             self._counters.pending = len(self._waiting)
             if (
@@ -103,7 +103,7 @@ class Inward:
                 self._upstream.resume()
 
     async def drain(self) -> None:
-        """Until all that was read is answered."""
+        """Waits until all packets that were read are answered."""
         await self._idle.wait()
 
     def _next_batch(self) -> list[Incoming]:
@@ -115,7 +115,7 @@ class Inward:
         self._waiting_bytes -= size
         return batch
 
-    async def _turn(self, batch: list[Incoming]) -> None:
+    async def _carry_out(self, batch: list[Incoming]) -> None:
         asked = [(packet, self._command_for(packet)) for packet in batch]
         replies = iter(
             await self._local.run([command for _, command in asked if isinstance(command, commands.Command)])
@@ -123,7 +123,7 @@ class Inward:
         answers = bytearray()
         try:
             for packet, command in asked:
-                code = command if isinstance(command, int) else self._judge(packet, next(replies))
+                code = command if isinstance(command, int) else self._reason_code(packet, next(replies))
                 answers += self._answer(packet, code)
         finally:
             self._upstream.write(bytes(answers))
@@ -131,14 +131,14 @@ class Inward:
     # ---- one packet ------------------------------------------------------------------------------------------------
 
     def _command_for(self, packet: Incoming) -> Command | int:
-        """What is to be done; or, if there is nothing to do, the reason code of the answer."""
+        """The command for a packet; or the reason code of the answer if there is no command."""
         if isinstance(packet, mqtt.Pubrel):
             session = self._local.session
             return commands.session_complete(session.client_id, [packet.packet_id], epoch=session.epoch)
         self._counters.received += 1
         topic = packet.topic.decode()
         mapped = self._rules.inward(topic)
-        if mapped is None:  # by a subscription of former days that is not gone yet
+        if mapped is None:  # by an old subscription that is not removed yet
             return self._refuse(topic, "no topic line matches it")
         properties = self._path.inward(packet.properties) if self._is_five else mqtt.NO_PROPERTIES
         if properties is None:
@@ -164,8 +164,8 @@ class Inward:
             properties=mqtt.encode_properties(kept, mqtt.PacketType.PUBLISH),
         )
 
-    def _judge(self, packet: Incoming, reply: AsyncReply[int]) -> int:
-        """The reason code for what the server replied."""
+    def _reason_code(self, packet: Incoming, reply: AsyncReply[int]) -> int:
+        """The reason code for the server's reply."""
         error = reply.error
         if error is None:
             if isinstance(packet, mqtt.Publish):

@@ -1,22 +1,22 @@
-"""One link from its start to its end: both sides connected, and connected again whenever one of them is lost.
+"""One link: connects both sides, and reconnects whenever one of them is lost.
 
-    run ──► Local (the session is ours) ──► Upstream (connected) ──► Inward, Outward
-     ▲          │ lost: pause, again           │ lost: pause, again; the session stays ours
-     └──────────┘                              │
+    run ──► Local (owns the session) ──► Upstream (connected) ──► Inward, Outward
+     ▲          │ lost: pause, retry        │ lost: pause, retry; the session stays open
+     └──────────┘                           │
 
-There is one way to begin, after a start, a crash or a loss: open the session, connect, agree on what both sides still
-know, subscribe, resume.  What both sides know:
+After a start, a crash or a loss the steps are the same: open the session, connect, compare states, subscribe, resume.
+The comparison:
 
-    the link's state is of this broker and client id  ──► ask for the session there
-        it is there     ──► resume: identifiers in flight are sent again, those received are known
-        it is not       ──► identifiers received are forgotten, what was in flight is sent as new
-    it is not (a new link, another address, the session at HoldMQ was lost)
-        ──► begin with a clean session there, as who has no state must (MQTT 5.0, [MQTT-3.2.2-4])
+    the stored state is of this broker and client id  ──► ask for the session there
+        it exists       ──► resume: messages in flight are sent again, received identifiers are known
+        it does not     ──► received identifiers are forgotten, messages in flight are sent as new
+    the state is of another one (a new link, another address, or the session at HoldMQ was lost)
+        ──► begin with a clean session there, as a client without state must (MQTT 5.0, [MQTT-3.2.2-4])
 
 Invariants
- 1. A link ends only when it is told to (`stop`) or when another process has its session.
- 2. While the other broker is away, what goes out waits in the session; while the server is away nothing is read from
-    the other broker, so that it keeps what comes in.
+ 1. A link ends only by `stop`, or when another process has its session.
+ 2. While the other broker is away, outgoing messages wait in the session.  While the server is away, nothing is read
+    from the other broker, so that it keeps incoming messages.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ from holdmq_bridge.uplink.rules import Rules
 from holdmq_bridge.uplink.settings import MAX_PACKET_ID, ConnectionSettings
 from holdmq_bridge.uplink.upstream import Accepted, Hello, LostError, RefusedError, Upstream
 
-FILTERS_AT_ONCE = 50  # of one SUBSCRIBE
+FILTERS_AT_ONCE = 50  # in one SUBSCRIBE
 FAILURE = 0x80
 STOP_S = 5.0
-STEADY_S = 5.0  # a connection that held so long was a good one: the pauses begin anew
+STEADY_S = 5.0  # a longer connection resets the pauses
 
 T = TypeVar("T")
 
 log = Log("uplink")
 
-# What is wrong with the other side.
-_OVER_THERE = (LostError, RefusedError, OSError)
+# Errors of the other broker.
+_UPSTREAM_ERRORS = (LostError, RefusedError, OSError)
 
 
 class Link:
@@ -61,7 +61,7 @@ class Link:
     Args:
         settings: of the link.
         target: the server.
-        broker_id: of this broker; empty: the one that the server keeps.
+        broker_id: of this broker; empty: the one that is stored in the server.
     """
 
     def __init__(self, settings: ConnectionSettings, target: Target, broker_id: str = "") -> None:
@@ -72,8 +72,8 @@ class Link:
         self._rules = Rules(settings.topics)
         self._owner = f"link-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         host, port = settings.host_and_port()
-        self._at = f"{settings.remote_client_id()} {host}:{port}"
-        self._had = False  # the session was ours before
+        self._upstream_identity = f"{settings.remote_client_id()} {host}:{port}"
+        self._had_session = False  # this process has opened it before
         self._bridge_mode = settings.try_private and settings.protocol == "3.1.1"
         self._outward: Outward | None = None
         self._inward: Inward | None = None
@@ -83,13 +83,13 @@ class Link:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Asks `run` to end in order."""
+        """Makes `run` end in order."""
         self._stopping.set()
 
     # ---- this side -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until it is stopped.
+        """Runs the link until `stop`.
 
         Raises:
             TakenOverError: another process has the link.
@@ -99,10 +99,14 @@ class Link:
             began = asyncio.get_running_loop().time()
             try:
                 async with Local(
-                    self._settings, self._target, self._owner, had=self._had, on_delivery=self._on_delivery
+                    self._settings,
+                    self._target,
+                    self._owner,
+                    had_session=self._had_session,
+                    on_delivery=self._on_delivery,
                 ) as local:
-                    self._had = True
-                    await self._hold(local)
+                    self._had_session = True
+                    await self._keep_connected(local)
             except TakenOverError:
                 self.counters.takeovers += 1
                 raise
@@ -113,25 +117,25 @@ class Link:
                 )
                 await self._pause(pause)
 
-    async def _hold(self, local: Local) -> None:
-        """While the session is ours: connects to the other broker, again and again."""
+    async def _keep_connected(self, local: Local) -> None:
+        """Connects to the other broker, again and again, while this process owns the session."""
         path = Path(self._broker_id or await local.broker_id(), self._settings.max_hops)
         backoff = self._new_backoff()
         while not self._stopping.is_set():
             began = asyncio.get_running_loop().time()
             try:
                 await self._connection(local, path)
-            except _OVER_THERE as error:
+            except _UPSTREAM_ERRORS as error:
                 pause = self._next_pause(backoff, began)
                 log.warning(
                     "no connection to the other broker", error=error, again_in_s=round(pause, 3), **self._facts()
                 )
-                await local.tell_state(b"0")
-                await self._while(local, self._pause(pause))
+                await local.publish_state(b"0")
+                await self._while_owned(local, self._pause(pause))
         await local.close()
 
-    async def _while(self, local: Local, work: Coroutine[Any, Any, None]) -> None:
-        """Does the work as long as the session is ours."""
+    async def _while_owned(self, local: Local, work: Coroutine[Any, Any, None]) -> None:
+        """Does the work while this process owns the session."""
         task = asyncio.create_task(work)
         try:
             await asyncio.wait([task, *local.tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -165,18 +169,18 @@ class Link:
     # ---- the other side --------------------------------------------------------------------------------------------
 
     async def _connection(self, local: Local, path: Path) -> None:
-        """One connection to the other broker."""
+        """Makes and uses one connection to the other broker."""
         if self._settings.clean_session:
             await local.begin_clean()
-        known = await local.upstream_filters(self._at)
+        known = await local.upstream_filters(self._upstream_identity)
         await local.subscribe(self._rules.local_filters)
         upstream, accepted = await self._connect(known is None)
         try:
             self._inward = Inward(self._settings, self._rules, path, local, upstream, self.counters)
             early, self._early = self._early, []
             self._on_packets(early)
-            await self._while(local, self._agree(local, upstream, accepted, known or {}))
-            await self._carry(local, upstream, accepted, path)
+            await self._while_owned(local, self._agree(local, upstream, accepted, known or {}))
+            await self._exchange(local, upstream, accepted, path)
         finally:
             self._outward = self._inward = None
             self._early = []
@@ -185,8 +189,8 @@ class Link:
     async def _connect(self, clean: bool) -> tuple[Upstream, Accepted]:
         keep = not self._settings.clean_session
         if clean and keep:
-            # By a connection of its own: in 3.1.1 a session that is kept cannot begin clean, and Mosquitto (2.0) saves
-            # no session to disk whose connection began so.
+            # A separate connection removes the old session: in 3.1.1 a session cannot both begin clean and be kept, and
+            # Mosquitto (2.0) does not save a session that began clean.
             former, _ = await self._dial(clean=True, keep=False)
             await former.close()
         return await self._dial(clean=not keep, keep=keep)
@@ -218,43 +222,43 @@ class Link:
         )
 
     async def _agree(self, local: Local, upstream: Upstream, accepted: Accepted, known: dict[str, int]) -> None:
-        """What both sides know of each other from now on: exchanges under way, subscriptions."""
+        """Brings both sides to the same state: pending exchanges, subscriptions."""
         if not accepted.session_present:
             await local.forget_received()
             known = {}
-        await local.remember_upstream(self._at, known)
+        await local.remember_upstream(self._upstream_identity, known)
         wanted = self._rules.remote_filters
-        gone = [name for name in known if name not in wanted]
+        obsolete = [name for name in known if name not in wanted]
         new = {name: qos for name, qos in wanted.items() if known.get(name) != qos}
         packet_id = (
             (await local.session.last()) + MAX_PACKET_ID // 2
-        ) % MAX_PACKET_ID + 1  # far from what is in flight
-        for some in batched(gone, FILTERS_AT_ONCE):
-            await self._ask(upstream, packet_id, mqtt.Unsubscribe(packet_id, [name.encode() for name in some]))
+        ) % MAX_PACKET_ID + 1  # far from identifiers in flight
+        for some in batched(obsolete, FILTERS_AT_ONCE):
+            await self._request(upstream, packet_id, mqtt.Unsubscribe(packet_id, [name.encode() for name in some]))
         for some in batched(list(new), FILTERS_AT_ONCE):
             entries = [self._subscription(name, new[name], upstream.version) for name in some]
-            codes = await self._ask(upstream, packet_id, mqtt.Subscribe(packet_id, entries))
+            codes = await self._request(upstream, packet_id, mqtt.Subscribe(packet_id, entries))
             for name, code in zip(some, codes, strict=False):
-                self._judge(name, code, new)
-        if gone or new:
+                self._take_code(name, code, new)
+        if obsolete or new:
             kept = {name: qos for name, qos in known.items() if name in wanted}
-            await local.remember_upstream(self._at, kept | new)
+            await local.remember_upstream(self._upstream_identity, kept | new)
 
     def _subscription(self, name: str, qos: int, version: int) -> mqtt.Subscription:
         if version != mqtt.PROTOCOL_LEVEL_5:
             return mqtt.Subscription(name.encode(), qos)
         return mqtt.Subscription(name.encode(), qos, no_local=True, retain_as_published=True, retain_handling=1)
 
-    def _judge(self, name: str, code: int, new: dict[str, int]) -> None:
+    def _take_code(self, name: str, code: int, new: dict[str, int]) -> None:
         if code >= FAILURE:
             log.error("a subscription was refused", filter=name, code=f"0x{code:02X}", **self._facts())
-            del new[name]  # to be asked for again with the next connection
+            del new[name]  # the next connection subscribes again
         elif code < new[name]:
             log.warning(
                 "a subscription was granted a lower QoS", filter=name, asked=new[name], got=code, **self._facts()
             )
 
-    async def _ask(self, upstream: Upstream, packet_id: int, packet: mqtt.Packet) -> list[int]:
+    async def _request(self, upstream: Upstream, packet_id: int, packet: mqtt.Packet) -> list[int]:
         answer = self._answer = asyncio.get_running_loop().create_future()
         self._answer_id = packet_id
         upstream.write(mqtt.encode(packet, version=upstream.version))
@@ -267,8 +271,8 @@ class Link:
         codes: list[int] = answer.result()
         return codes
 
-    async def _carry(self, local: Local, upstream: Upstream, accepted: Accepted, path: Path) -> None:
-        """Until one of the sides is lost, or the link is to stop."""
+    async def _exchange(self, local: Local, upstream: Upstream, accepted: Accepted, path: Path) -> None:
+        """Exchanges messages until a side is lost, or the link stops."""
         inward = self._inward
         assert inward is not None
         outward = Outward(self._settings, self._rules, path, local, upstream, self.counters, accepted)
@@ -280,8 +284,8 @@ class Link:
         stopping = asyncio.create_task(self._stopping.wait())
         ends: list[asyncio.Future[Any]] = [*pumps, stopping, upstream.lost, *local.tasks]
         try:
-            self._tell(upstream, b"1")
-            await local.tell_state(b"1")
+            self._publish_state(upstream, b"1")
+            await local.publish_state(b"1")
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             local.check()
             for pump in pumps:
@@ -289,25 +293,25 @@ class Link:
                     pump.result()
             if upstream.lost.done():
                 raise LostError(upstream.lost.result())
-            await self._part(upstream, inward)
-            await local.tell_state(b"0")
+            await self._end_in_order(upstream, inward)
+            await local.publish_state(b"0")
         finally:
             self.counters.losses += 1
             self.counters.connected = self.counters.inflight = self.counters.pending = 0
             await end_tasks([*pumps, stopping])
 
-    async def _part(self, upstream: Upstream, inward: Inward) -> None:
-        """The link is to stop: what was read is still answered."""
+    async def _end_in_order(self, upstream: Upstream, inward: Inward) -> None:
+        """Stops: everything that was read is still answered."""
         upstream.pause()
         try:
             async with asyncio.timeout(STOP_S):
                 await inward.drain()
         except TimeoutError:
             log.warning("stopped with unfinished messages, which the next start continues", **self._facts())
-        self._tell(upstream, b"0")
+        self._publish_state(upstream, b"0")
         await upstream.close()
 
-    def _tell(self, upstream: Upstream, state: bytes) -> None:
+    def _publish_state(self, upstream: Upstream, state: bytes) -> None:
         topic = self._remote_state_topic
         if topic:
             upstream.write(mqtt.encode_publish(topic, state, retain=True, version=upstream.version))
@@ -320,7 +324,7 @@ class Link:
         return settings.notification_topic or f"$SYS/broker/connection/{settings.remote_client_id()}/state"
 
     def _on_packets(self, packets: list[mqtt.Packet]) -> None:
-        if self._inward is None:  # came right behind the CONNACK
+        if self._inward is None:  # directly after the CONNACK
             self._early += packets
             return
         for packet in packets:
@@ -346,6 +350,6 @@ class Link:
 
 
 def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The items in lists of at most `size`."""
+    """Splits items into lists of at most `size`."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

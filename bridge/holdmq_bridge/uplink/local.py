@@ -1,16 +1,15 @@
-"""The link's own session at the HoldMQ server, `link:<name>`: opened, kept, watched.
+"""The link's own session at the HoldMQ server, `link:<name>`.
 
-    {link:<name>}_...        the session: what waits to go out, what is in flight, QoS 2 received from the other broker
-    {link:<name>}_upstream   HASH  `at`: whose state that is (client id and address); `filters`: what the link has
-                             subscribed to there, a JSON list
-    holdmq_broker_id         STRING  what the links of this server call it (path.py)
+    {link:<name>}_...        the session: messages to go out, messages in flight, identifiers received with QoS 2
+    {link:<name>}_upstream   HASH  `at`: the broker of this state (client id and address); `filters`: the link's
+                             subscriptions there, a JSON object
+    holdmq_broker_id         STRING  the id of this broker for its links (path.py)
 
 Invariants
- 1. Every write to the session carries the epoch.  A process that had the session and finds another owner in it is not
-    the link any more (TakenOverError).
- 2. A connection that is lost ends the Local: everything in memory is thrown away, and the next one begins from what is
-    stored.
- 3. `{link:<name>}_upstream` never outlives the session that it speaks of: it is removed before a new one is made.
+ 1. Every write to the session carries the epoch.  If a process that had the session finds another owner, it is no
+    longer the link (TakenOverError).
+ 2. The loss of the connection ends the Local.  The next one starts from the stored state.
+ 3. `{link:<name>}_upstream` never outlives its session: it is removed before a new session is made.
 """
 
 import asyncio
@@ -43,19 +42,19 @@ class TakenOverError(Exception):
 
 
 class Local:
-    """One opening of the session; an asynchronous context manager.
+    """The open session: an asynchronous context manager.
 
     Args:
         settings: of the link.
         target: the server.
-        owner: a name that no other process has.
-        had: this process has opened the session before.
-        on_delivery: gets what the inbox brings; None for each turn of the clock.
+        owner: a unique name of this process.
+        had_session: this process has opened the session before.
+        on_delivery: called with each delivery of the inbox, and with None whenever the lease is renewed.
 
     Attributes:
         client_id: of the session.
         session: the session.
-        tasks: run as long as it is open; one that ends has failed, and the Local with it.
+        tasks: run while the session is open.  If one ends, the Local has failed.
     """
 
     def __init__(
@@ -64,13 +63,13 @@ class Local:
         target: Target,
         owner: str,
         *,
-        had: bool,
+        had_session: bool,
         on_delivery: Callable[[Delivery | None], None],
     ) -> None:
         self.client_id = f"link:{settings.name}"
         self._settings = settings
         self._owner = owner
-        self._had = had
+        self._had_session = had_session
         self._on_delivery = on_delivery
         self._redis: Redis = target.client()
         self._hold = AsyncHoldMQ(self._redis)
@@ -94,7 +93,7 @@ class Local:
             )
             self.tasks.append(asyncio.create_task(self._listen(await inbox.__aenter__())))
             await self._open()
-            self.tasks.append(asyncio.create_task(self._touch()))
+            self.tasks.append(asyncio.create_task(self._renew_lease()))
         except BaseException:
             await self.__aexit__()
             raise
@@ -106,7 +105,7 @@ class Local:
 
     async def _open(self) -> None:
         info = await self.session.info()
-        if self._had and info.exists:
+        if self._had_session and info.exists:
             self._check_owner(info.owner)
         if not info.exists:
             await self._redis.delete(self._key + FACTS_SUFFIX)
@@ -115,7 +114,7 @@ class Local:
             await self._redis.delete(self._key + FACTS_SUFFIX)
 
     async def begin_clean(self) -> None:
-        """Throws away what the session has."""
+        """Replaces the session by a new one."""
         self._check_owner((await self.session.info()).owner)
         await self._redis.delete(self._key + FACTS_SUFFIX)
         await self.session.open(self._owner, clean=True, **self._terms())
@@ -134,11 +133,11 @@ class Local:
             raise TakenOverError(f"{owner} has the session {self.client_id} now")
 
     async def close(self) -> None:
-        """The link ends in order: the session waits for the next one."""
+        """Closes the session in order.  It stays for the next start."""
         await self.session.close()
 
     def check(self) -> None:
-        """Raises what has ended one of the tasks, if one has ended.
+        """Raises the error of a task that has ended.
 
         Raises:
             TakenOverError: another process has the session.
@@ -158,15 +157,15 @@ class Local:
             async for message in inbox:
                 delivery = Delivery.decode(message.data)
                 if delivery.kind is DeliveryKind.DROPPED:
-                    continue  # the next command is told NOSESSION
+                    continue  # the next command gets NOSESSION
                 if delivery.kind is not DeliveryKind.TAKEN_OVER:
                     self._on_delivery(delivery)
-                elif delivery.serial > self.session.epoch:  # this process's own OPEN may be heard before its reply
+                elif delivery.serial > self.session.epoch:  # the notice of this process's own OPEN may come first
                     self._check_owner((await self.session.info()).owner)
         finally:
             await inbox.aclose()
 
-    async def _touch(self) -> None:
+    async def _renew_lease(self) -> None:
         while True:
             await asyncio.sleep(self._settings.lease_s / TOUCHES_PER_LEASE)
             await self.session.touch()
@@ -175,10 +174,10 @@ class Local:
     # ---- commands --------------------------------------------------------------------------------------------------
 
     async def run(self, several: Sequence[commands.Command[Any]]) -> list[AsyncReply[Any]]:
-        """Sends commands together; each reply keeps its own error.
+        """Sends commands together.  Each reply has its own error.
 
         Raises:
-            redis.RedisError: the connection was lost; nobody knows which were carried out.
+            redis.RedisError: the connection was lost.  It is unknown which commands were carried out.
         """
         pipeline = self._hold.pipeline()
         for command in several:
@@ -186,11 +185,11 @@ class Local:
         return await pipeline.execute(raise_on_error=False)
 
     def publisher(self, packet_id: int | None = None) -> Publisher:
-        """On whose behalf the link publishes."""
+        """The publisher of the link's messages."""
         return Publisher(self.client_id, epoch=self.session.epoch, packet_id=packet_id)
 
     async def subscribe(self, filters: Mapping[str, int]) -> None:
-        """Brings the session's subscriptions to these filters with their QoS."""
+        """Changes the session's subscriptions to these filters with their QoS."""
         options = {
             topic_filter: SubscriptionOptions(qos, no_local=True, retain_as_published=True, retain_handling=1)
             for topic_filter, qos in filters.items()
@@ -203,51 +202,51 @@ class Local:
         if changed:
             await self.session.subscribe_each(changed)
 
-    async def tell_state(self, state: bytes) -> None:
+    async def publish_state(self, state: bytes) -> None:
         """Publishes the state of the link, 1 or 0."""
         if self.state_topic:
             await self._hold.topics.publish(self.state_topic, state, qos=1, retain=True, publisher=self.publisher())
 
     @property
     def state_topic(self) -> str:
-        """Where the state of the link is published here; empty: nowhere."""
+        """The topic of the link's state at this server; empty: it is not published."""
         if not self._settings.notifications:
             return ""
         return self._settings.notification_topic or f"$SYS/broker/connection/{self._settings.name}/state"
 
-    # ---- what is remembered of the other broker --------------------------------------------------------------------
+    # ---- stored state of the other broker --------------------------------------------------------------------------
 
     async def upstream_filters(self, at: str) -> dict[str, int] | None:
-        """What the link has subscribed to there, with the QoS; None: the state is not of that broker and client id."""
-        facts = await _of(self._redis.hgetall(cast("str", self._key + FACTS_SUFFIX)))
+        """The link's subscriptions there, with their QoS; None: the state is of another broker or client id."""
+        facts = await _awaited(self._redis.hgetall(cast("str", self._key + FACTS_SUFFIX)))
         if facts.get(b"at") != at.encode():
             return None
         return {name: int(qos) for name, qos in json.loads(facts.get(b"filters", b"{}")).items()}
 
     async def remember_upstream(self, at: str, filters: Mapping[str, int]) -> None:
-        """From now on the state is of that broker and client id, with these subscriptions."""
+        """Stores that the state is of this broker and client id, with these subscriptions."""
         facts: Any = {"at": at, "filters": json.dumps(dict(filters))}
-        await _of(self._redis.hset(cast("str", self._key + FACTS_SUFFIX), mapping=facts))
+        await _awaited(self._redis.hset(cast("str", self._key + FACTS_SUFFIX), mapping=facts))
 
     async def forget_received(self) -> None:
-        """The other broker has no session: identifiers of QoS 2 that it used belong to messages of the past."""
+        """Forgets received identifiers of QoS 2: the other broker has no session, and uses them anew."""
         received = core.session_name(self._key, Suffix.RECEIVED)
-        while ids := await _of(self._redis.zrange(received, 0, COMPLETED_AT_ONCE - 1)):
+        while ids := await _awaited(self._redis.zrange(received, 0, COMPLETED_AT_ONCE - 1)):
             if not await self.session.complete(*[int(packet_id) for packet_id in ids]):
                 return
 
     async def broker_id(self) -> str:
-        """What the links of this server call it; made up when first asked for."""
+        """The id of this broker for its links.  Generates it at the first call."""
         await self._redis.set(BROKER_ID_KEY, secrets.token_hex(BROKER_ID_BYTES), nx=True)
-        found: bytes = await _of(self._redis.get(BROKER_ID_KEY))
+        found: bytes = await _awaited(self._redis.get(BROKER_ID_KEY))
         return found.decode("ascii", "backslashreplace")
 
 
 async def end_tasks(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Cancels tasks until they have ended; what they raise is nobody's any more.
+    """Cancels tasks until they have ended.  Ignores their errors.
 
-    Again and again: redis-py sends through `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that comes
-    together with the result.
+    One cancellation may not be enough: redis-py uses `asyncio.wait_for`, which in Python 3.11 loses a cancellation that
+    arrives together with the result.
     """
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
@@ -258,6 +257,6 @@ async def end_tasks(tasks: Sequence[asyncio.Task[Any]]) -> None:
             task.exception()
 
 
-async def _of(reply: Awaitable[Any] | Any) -> Any:
-    """redis-py declares one type for its synchronous and its asynchronous client."""
+async def _awaited(reply: Awaitable[Any] | Any) -> Any:
+    """Awaits a reply.  redis-py declares one type for its synchronous and its asynchronous client."""
     return await reply

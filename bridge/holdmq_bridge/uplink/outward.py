@@ -1,23 +1,22 @@
 """From HoldMQ to the other broker: a message leaves the link's queue only when the other broker has it.
 
-    FETCH WINDOW     hands out and notes as in flight, in one step     then PUBLISH, with the queue's packet identifier
+    FETCH WINDOW     returns messages and marks them as in flight      then PUBLISH, with the queue's packet identifier
     PUBACK           SESSION.ACK pid
     PUBREC           SESSION.RELEASE pid                               then PUBREL
     PUBCOMP          SESSION.ACK pid
 
-The packet identifier and how far its exchange has come are in the session.  After a lost connection or a crash the
-entries in flight are sent again under the same identifiers (PUBLISH with DUP, or PUBREL), which is what keeps QoS 2
-exactly once; only then come new ones.  A session that was taken over from a process that died counts all of its queue
-as in flight; it is resumed page by page, however long it is.
+The session stores the packet identifier and the state of each exchange.  After a lost connection or a crash, entries in
+flight are sent again with the same identifiers (PUBLISH with DUP, or PUBREL), before new ones.  That keeps QoS 2
+exactly once.  When the session is taken over from a dead process, its whole queue counts as in flight.  It is resumed
+page by page, however long it is.
 
-Messages of QoS 0 are stored nowhere: they come through the inbox, and go out if there is room.
+Messages of QoS 0 are not stored: they come through the inbox, and go out if there is room.
 
 Invariants
  1. Never more messages in flight than the window: the smaller of max_inflight and the other broker's receive maximum.
  2. Entries go out in the order of the queue.
- 3. What the other broker will never take (too large, refused for good) is acknowledged, counted and logged; else it
-    would stand in the way for ever.  A quota that is used up is no such refusal: the connection ends, later it is tried
-    again.
+ 3. A message that the other broker refuses for good (too large, for example) is acknowledged, counted and logged:
+    otherwise it would block all others for ever.  An exceeded quota is temporary: the connection ends, and is retried.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ from holdmq_bridge.uplink.settings import ConnectionSettings
 from holdmq_bridge.uplink.upstream import Accepted, Upstream
 
 PAGE_BYTES = 1_048_576
-FAILURE = 0x80  # reason codes from here on
+FAILURE = 0x80  # and reason codes above
 QUOTA_EXCEEDED = 0x97
 QOS_BITS = 0x06  # of the first byte of a PUBLISH
 
@@ -44,10 +43,16 @@ log = Log("uplink")
 
 
 class Outward:
-    """One direction of one connection.  The connection calls `on_...`, `run` is a task.
+    """The outgoing direction of a connection.  The connection calls `on_...`; `run` is a task.
 
     Args:
-        accepted: what the other broker said of itself; without a session it has forgotten the exchanges under way.
+        settings: of the link.
+        rules: topic lines.
+        path: marks messages.
+        local: the session.
+        upstream: the connection.
+        counters: of the link.
+        accepted: the CONNACK.  Without a session the other broker has forgotten pending exchanges.
     """
 
     def __init__(
@@ -71,41 +76,41 @@ class Outward:
         self._window = min(settings.max_inflight, accepted.receive_maximum)
         self._inflight: set[int] = set()
         self._resuming = True
-        self._after = 0  # serial up to which the queue was resumed
-        self._more = True  # there may be something to fetch
+        self._after = 0  # serial up to which the queue is resumed
+        self._may_have_more = True
         self._done: list[int] = []  # to be acknowledged at the server
-        self._received: list[int] = []  # PUBREC came
+        self._received: list[int] = []  # by a PUBREC
         self._awake = asyncio.Event()
         self._awake.set()
 
-    # ---- what comes from outside -----------------------------------------------------------------------------------
+    # ---- events ----------------------------------------------------------------------------------------------------
 
     def on_delivery(self, delivery: Delivery | None) -> None:
-        """Something came to the inbox; or it is time to look anyway."""
+        """A delivery of the inbox; or None: fetch in case a notice was lost."""
         if delivery is not None and delivery.kind is DeliveryKind.TRANSIENT:
             self._send_transient(delivery)
             return
-        self._more = True
+        self._may_have_more = True
         self._awake.set()
 
     def on_puback(self, packet: mqtt.Puback) -> None:
-        """QoS 1: the other broker has it, or will not."""
+        """QoS 1: the other broker has the message, or refuses it."""
         if packet.packet_id in self._inflight:
             self._settle(packet.packet_id, packet.reason_code)
 
     def on_pubrec(self, packet: mqtt.Pubrec) -> None:
-        """QoS 2: the other broker has it, or will not."""
+        """QoS 2: the other broker has the message, or refuses it."""
         if packet.packet_id in self._inflight:
             if packet.reason_code >= FAILURE:
                 self._settle(packet.packet_id, packet.reason_code)
             else:
                 self._received.append(packet.packet_id)
                 self._awake.set()
-        elif not self._resuming:  # of an exchange that is over for us; while resuming: of one that will be sent again
+        elif not self._resuming:  # of an exchange that has ended here
             self._upstream.write(mqtt.encode_pubrel(packet.packet_id))
 
     def on_pubcomp(self, packet: mqtt.Pubcomp) -> None:
-        """QoS 2: the exchange is over; that the identifier was not known (0x92) ends it as well."""
+        """QoS 2: the exchange has ended, also if the identifier was unknown (0x92)."""
         if packet.packet_id in self._inflight:
             self._settle(packet.packet_id, 0)
 
@@ -132,10 +137,10 @@ class Outward:
     # ---- the queue -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keeps the window full, until it is cancelled.
+        """Keeps the window full until it is cancelled.
 
         Raises:
-            redis.RedisError: the server is gone, or somebody else has the session.
+            redis.RedisError: the server is lost, or another process has the session.
         """
         while True:
             await self._awake.wait()
@@ -144,7 +149,7 @@ class Outward:
             self._counters.inflight = len(self._inflight)
 
     async def _turn(self) -> None:
-        """One round trip: what was acknowledged leaves the queue, what follows is fetched."""
+        """One round trip: removes acknowledged messages from the queue, and fetches the next ones."""
         received, self._received = self._received, []
         done, self._done = self._done, []
         session = self._local.session
@@ -168,7 +173,7 @@ class Outward:
 
     def _fetch(self) -> commands.Command[Page] | None:
         room = self._window - len(self._inflight)
-        if room <= 0 or not self._more:
+        if room <= 0 or not self._may_have_more:
             return None
         session = self._local.session
         after, window = (self._after, None) if self._resuming else (0, self._window)
@@ -177,22 +182,22 @@ class Outward:
         )
 
     def _take(self, page: Page) -> None:
-        self._more = page.more
+        self._may_have_more = page.more
         for entry in page.entries:
             if self._resuming and entry.state is EntryState.QUEUED:
-                self._hand_out()
+                self._end_resuming()
                 return
             self._after = entry.serial
             self._send(entry)
         if self._resuming and not page.more:
-            self._hand_out()
+            self._end_resuming()
         elif page.more and (page.entries or page.expired):
             self._awake.set()
 
-    def _hand_out(self) -> None:
-        """What was in flight is sent again; from here on the server hands out."""
+    def _end_resuming(self) -> None:
+        """All messages in flight are sent again: fetches new ones from now on."""
         self._resuming = False
-        self._more = True
+        self._may_have_more = True
         self._awake.set()
 
     # ---- one message -----------------------------------------------------------------------------------------------
@@ -208,10 +213,10 @@ class Outward:
         if message is None:  # released
             if self._accepted.session_present:
                 self._upstream.write(mqtt.encode_pubrel(pid))
-            else:  # with its session the other broker has forgotten the exchange; the message it has had
+            else:  # the other broker has the message, and has lost the exchange with its session
                 self._finish(pid)
             return
-        packet = self._packet(message, pid, started=self._resuming)
+        packet = self._packet(message, pid, was_sent=self._resuming)
         if isinstance(packet, str):
             self._give_up(pid, packet)
         elif packet is None:
@@ -219,28 +224,28 @@ class Outward:
         else:
             self._counters.sent += 1
             self._upstream.write(packet)
-            if not packet[0] & QOS_BITS:  # the other broker takes no more than QoS 0
+            if not packet[0] & QOS_BITS:  # sent with QoS 0
                 self._finish(pid)
 
     def _send_transient(self, delivery: Delivery) -> None:
         if self._upstream.backlog > self._settings.max_pending_bytes:
             self._counters.dropped += 1
             return
-        packet = self._packet(Message.from_record(delivery.record), 0, started=False)
+        packet = self._packet(Message.from_record(delivery.record), 0, was_sent=False)
         if isinstance(packet, bytes):
             self._counters.sent += 1
             self._upstream.write(packet)
 
-    def _packet(self, message: Message, packet_id: int, *, started: bool) -> bytes | str | None:
-        """The PUBLISH; why it cannot go out; or None if it is not to.
+    def _packet(self, message: Message, packet_id: int, *, was_sent: bool) -> bytes | str | None:
+        """The PUBLISH; or a text that says why the message is refused; or None if it is dropped.
 
-        `started`: it may have been sent before, and is to be finished whatever its expiry says.
+        `was_sent`: it may have been sent before, and so is sent again even if it has expired.
         """
         mapped = self._rules.outward(message.topic)
         if mapped is None:
-            return f"no topic line matches {message.topic}"  # any more
+            return f"no topic line matches {message.topic}"
         left_s = _seconds_left(message)
-        if left_s is not None and left_s <= 0 and not started:
+        if left_s is not None and left_s <= 0 and not was_sent:
             return None
         properties = self._properties(message, left_s)
         if properties is None:
@@ -253,7 +258,7 @@ class Outward:
                 message.payload,
                 qos,
                 message.retain and self._accepted.retain_available,
-                qos > 0 and started and self._accepted.session_present,
+                qos > 0 and was_sent and self._accepted.session_present,
                 packet_id if qos else 0,
                 properties,
                 version=self._upstream.version,
@@ -274,7 +279,7 @@ class Outward:
 
 
 def _seconds_left(message: Message) -> int | None:
-    """Until it expires, rounded up; None: it does not."""
+    """Seconds until it expires, rounded up; None: it does not expire."""
     if message.expires_ms is None:
         return None
     return (message.expires_ms - int(time.time() * 1000) + 999) // 1000

@@ -1,16 +1,16 @@
-"""How a message that has been here before is known: the brokers it has passed stand in a user property (MQTT 5.0).
+"""Stops messages that circulate between brokers: a user property lists the brokers that each has passed (MQTT 5.0).
 
-    user property  holdmq-path = "<id> <id> ..."      the oldest first; an id is the broker's own, kept in the server
+    user property  holdmq-path = "<id> <id> ..."      the oldest first; each broker has an id, stored in its server
 
-Links that stand in a ring, or two brokers with links to each other, would carry a message round for ever.  What the
-single link can do against that is done elsewhere (no local on both sides); this is for what comes back by another way.
+Links in a ring, or two brokers with links to each other, would carry a message round for ever.  A single link prevents
+an echo by No Local on both sides.  The path stops messages that come back by another way.
 
-    in     a message whose path names this broker is not let in; else this broker is appended
-    out    a message whose path names this broker before its end came back by somebody else's link: it stays;
-           if this broker is not at the end it is appended; a path as long as the bound allows goes no further
+    in     a message whose path has this broker is dropped; else this broker is appended
+    out    a message whose path has this broker before the end came back by another link: it is dropped;
+           if this broker is not at the end, it is appended; a path of the largest length is dropped
 
-So each message passes each broker's links at most once, and at most `most` brokers.  MQTT 3.1.1 has no such property:
-a ring of which one link speaks 3.1.1 is not seen.
+So a message passes the links of each broker at most once, and at most `most` brokers.  MQTT 3.1.1 has no user
+properties: a ring with a link of 3.1.1 is not detected.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from dataclasses import replace
 from holdmq.core import mqtt
 
 NAME = b"holdmq-path"
-_MOST_BYTES = 4096  # of a path; a longer one is somebody's mischief
+_MOST_BYTES = 4096  # of a path; the rest of a longer one is ignored
 
 
 class Path:
@@ -26,7 +26,7 @@ class Path:
 
     Args:
         broker: the id of this broker: printable, without spaces.
-        most: brokers that a message may have passed, this one included.
+        most: brokers that a message may pass, including this one.
     """
 
     def __init__(self, broker: str, most: int) -> None:
@@ -35,14 +35,14 @@ class Path:
         self._alone = mqtt.Properties(user_properties=((NAME, self._own),))
 
     def inward(self, properties: mqtt.Properties) -> mqtt.Properties | None:
-        """The properties of a message that came in, marked; None: it has been here."""
+        """The properties of an incoming message, with this broker in its path; None: drop the message."""
         before = _path(properties)
         if self._own in before or len(before) >= self._most:
             return None
         return self._marked(properties, before)
 
     def outward(self, properties: mqtt.Properties) -> mqtt.Properties | None:
-        """The properties of a message that is to go out, marked; None: it has been here before, or far enough."""
+        """The properties of an outgoing message, with this broker in its path; None: drop the message."""
         before = _path(properties)
         if not before:
             return self._marked(properties, before)

@@ -1,16 +1,16 @@
-"""Topic lines: which messages go which way, and what they are called on the other side.
+"""Topic lines: the direction of messages, and their topics on the other side.
 
-A line reads as in Mosquitto's configuration, `<pattern> [in|out|both [<qos> [<local prefix> [<remote prefix>]]]]`, and
-a prefix is put before the pattern as it stands:
+A line is written as in Mosquitto's configuration, `<pattern> [in|out|both [<qos> [<local prefix> [<remote prefix>]]]]`.
+A prefix is put before the pattern unchanged:
 
     sensors/#  out  1  ""      plant-7/       local  sensors/a   ──►  remote  plant-7/sensors/a
     jobs/+     in   2  todo/   plant-7/       remote plant-7/jobs/a  ──►  local  todo/jobs/a
 
 Invariants
- 1. The first line that matches decides name and QoS.
- 2. Remote filters of two `in` lines never match the same topic: other brokers may send such a message once for each.
+ 1. The first line that matches decides topic and QoS.
+ 2. Remote filters of two `in` lines never match the same topic: another broker may send such a message once for each.
 
-Mapping is O(lines) for a topic not seen lately, else O(1).
+Mapping is O(lines) for a new topic, and O(1) for a recent one.
 """
 
 import shlex
@@ -22,13 +22,13 @@ from functools import lru_cache
 from holdmq import core
 
 MAX_RULES = 1000
-_REMEMBERED = 4096  # topics whose mapping is kept
+_REMEMBERED = 4096  # topics with a cached mapping
 _MOST_WORDS = 5
 _EMPTY = '""'
 
 
 class Direction(StrEnum):
-    """Seen from HoldMQ: `out` is to the other broker."""
+    """Directions as seen from HoldMQ: `out` is to the other broker."""
 
     IN = "in"
     OUT = "out"
@@ -41,10 +41,10 @@ class Rule:
 
     Attributes:
         pattern: the part of the filter that both sides have in common; may be empty.
-        direction: which way.
-        qos: the largest QoS of what goes this way.
-        local_prefix: stands before the pattern at HoldMQ.
-        remote_prefix: stands before it at the other broker.
+        direction: of the messages.
+        qos: the largest QoS of the messages.
+        local_prefix: before the pattern at HoldMQ.
+        remote_prefix: before the pattern at the other broker.
 
     Raises:
         ValueError: a QoS outside of 0..2, or a filter that MQTT forbids.
@@ -78,14 +78,14 @@ class Rule:
 
     @classmethod
     def parse(cls, line: str) -> "Rule":
-        """The rule that a topic line stands for; `""` is an empty word.
+        """Parses a topic line; `""` is an empty word.
 
         Raises:
-            ValueError: with what was wrong.
+            ValueError: it is not a valid line.
         """
         words = shlex.split(line)
         if words[:1] == ["topic"] and len(words) > 1 and words[1] not in tuple(Direction):
-            words = words[1:]  # the line as it stands in mosquitto.conf
+            words = words[1:]  # a whole line of mosquitto.conf
         if not 1 <= len(words) <= _MOST_WORDS:
             raise ValueError(
                 f"topic {line!r}: {len(words)} words; expected <pattern> [in|out|both [<qos> [<local prefix> "
@@ -102,28 +102,28 @@ class Rule:
 
     @property
     def local_filter(self) -> str:
-        """What the link subscribes to at HoldMQ if the line goes out."""
+        """The link's subscription at HoldMQ, if messages go out."""
         return self.local_prefix + self.pattern
 
     @property
     def remote_filter(self) -> str:
-        """What the link subscribes to at the other broker if the line goes in."""
+        """The link's subscription at the other broker, if messages come in."""
         return self.remote_prefix + self.pattern
 
     @property
     def goes_in(self) -> bool:
-        """Does it bring messages to HoldMQ?"""
+        """Whether it brings messages to HoldMQ."""
         return self.direction is not Direction.OUT
 
     @property
     def goes_out(self) -> bool:
-        """Does it take messages to the other broker?"""
+        """Whether it takes messages to the other broker."""
         return self.direction is not Direction.IN
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What a topic is called on the other side, and the largest QoS that it has there."""
+    """The topic of a message on the other side, and its largest QoS there."""
 
     topic: str
     qos: int
@@ -162,7 +162,7 @@ def _largest_qos(filters: Sequence[tuple[str, int]]) -> dict[str, int]:
 
 
 def _mapper(lines: Sequence[tuple[str, str, Rule]], outward: bool) -> Callable[[str], Mapped | None]:
-    """A function from a topic of one side to that of the other; None if no line matches."""
+    """Makes the function from a topic of one side to that of the other side; None if no line matches."""
 
     @lru_cache(maxsize=_REMEMBERED)
     def mapped(topic: str) -> Mapped | None:
@@ -176,7 +176,7 @@ def _mapper(lines: Sequence[tuple[str, str, Rule]], outward: bool) -> Callable[[
 
 
 def _first_echo(rules: Sequence[Rule]) -> tuple[Rule, Rule] | None:
-    """Two lines (or one and itself) by which the other broker would send back what it got from us, if it may."""
+    """Two lines (or one line twice) by which the other broker could send our messages back."""
     for out in (rule for rule in rules if rule.goes_out):
         for back in (rule for rule in rules if rule.goes_in):
             if core.filters_overlap(out.remote_filter, back.remote_filter):

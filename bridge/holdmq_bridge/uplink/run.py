@@ -1,4 +1,4 @@
-"""A process with its links: the event loop, the signals, the metrics, the exit status."""
+"""Runs a process with links: event loop, signals, metrics, exit status."""
 
 import asyncio
 import signal
@@ -14,13 +14,13 @@ from holdmq_bridge.uplink.link import Link
 from holdmq_bridge.uplink.local import TakenOverError
 from holdmq_bridge.uplink.settings import ProcessSettings
 
-TAKEN_OVER = 3  # exit status: another process has all links, or at least one of them
+TAKEN_OVER = 3  # exit status: another process has taken over at least one link
 
 log = Log("uplink")
 
 
 async def carry(settings: ProcessSettings) -> int:
-    """Runs all links until a signal comes or none is left; returns the exit status."""
+    """Runs all links until a signal, or until none is left; returns the exit status."""
     target = Target.parse(settings.redis)
     links = {each.name: Link(each, target, settings.broker_id) for each in settings.connection}
     loop = asyncio.get_running_loop()
@@ -41,7 +41,7 @@ async def _run(name: str, link: Link) -> int:
     try:
         await link.run()
     except TakenOverError as error:
-        log.error(  # noqa: TRY400 - no defect: its traceback would tell nothing
+        log.error(  # noqa: TRY400 - no defect: a traceback would not help
             "another process has taken the link over", link=name, error=error
         )
         return TAKEN_OVER

@@ -1,4 +1,4 @@
-r"""What a configuration file (TOML) or the command line says about the links of a process, checked, with its defaults.
+r"""The settings of links, from a configuration file (TOML) or the command line, with their defaults.
 
     redis = "redis://127.0.0.1:6379/0"
 
@@ -8,8 +8,8 @@ r"""What a configuration file (TOML) or the command line says about the links of
     tls = true
     topics = ["sensors/# out 1 \"\" plant-7/", "commands/# in 2 \"\" plant-7/"]
 
-One table: file, options and environment (HOLDMQ_LINK_<NAME>, of the process's settings only) read it, nothing else
-holds a default.  The objects are frozen.
+The only table of defaults.  File, options and environment (HOLDMQ_LINK_<NAME>, only for settings of the process) use
+it.  The objects are frozen.
 """
 
 import os
@@ -255,11 +255,11 @@ def _rule(line: object) -> Rule:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The settings that a TOML file holds, not checked yet.
+    """Reads settings from a TOML file, without checking them.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is too large, or no TOML.
+        ValueError: it is too large, or not TOML.
     """
     with path.open("rb") as opened:
         if os.fstat(opened.fileno()).st_size > MAX_CONFIG_BYTES:

@@ -1,13 +1,13 @@
-"""The connection to the other broker under asyncio: made once, read, written, lost once.
+"""A connection to the other broker, for asyncio.
 
     listener.on_packets ◄── decode_many ◄── Client (paho) ◄── socket
     write ──► unsent ──► Client (paho) ──► socket
 
 Invariants
- 1. An Upstream is connected at most once; `lost` has a result when the connection is over, and nothing comes any more
-    but what was read before.
- 2. Packets reach the listener in the order in which they came, and go out in the order of `write`.
- 3. While `pause`d nothing is read; what is unsent is counted (`backlog`), whoever may make it grow has to look.
+ 1. An Upstream connects at most once.  `lost` has a result when the connection has ended.  After that, only packets
+    that were read before still arrive.
+ 2. Packets reach the listener in the order in which they arrived, and go out in the order of `write`.
+ 3. While reading is paused, nothing is read.  Callers of `write` that could exceed the memory check `backlog` first.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from holdmq_bridge.sockets.tls import load_authorities, load_certificate
 from holdmq_bridge.uplink.client import Client
 from holdmq_bridge.uplink.settings import MAX_MQTT_PACKET_BYTES, ConnectionSettings
 
-READS_AT_ONCE = 256  # packets, then others in the event loop have their turn
-CHUNK_BYTES = 262_144  # given to paho at once: it copies what is left with each write
+READS_AT_ONCE = 256  # packets, before the event loop continues
+CHUNK_BYTES = 262_144  # for paho at once: with each write it copies the rest
 TICK_S = 1.0
 GOODBYE_S = 2.0
-UNKNOWN_LEVEL = frozenset([1, 0x84])  # CONNACK of 3.1.1, and of 5.0, which some answer to what they do not know
+UNKNOWN_LEVEL = frozenset([1, 0x84])  # the code of 3.1.1, and that of 5.0, which some brokers send instead
 
 log = Log("uplink")
 
@@ -40,7 +40,7 @@ class RefusedError(Exception):
     """The other broker refused the CONNECT.
 
     Attributes:
-        unknown_level: because of its protocol level (3.1.1).
+        unknown_level: the broker does not know the protocol level (3.1.1).
     """
 
     def __init__(self, why: str, *, unknown_level: bool = False) -> None:
@@ -49,12 +49,12 @@ class RefusedError(Exception):
 
 
 class LostError(Exception):
-    """The connection to the other broker was lost; the text says how."""
+    """The connection to the other broker was lost. The text says how."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What the CONNACK said; what it left out has the standard's default (MQTT 5.0, section 3.2.2.3)."""
+    """The content of a CONNACK, with the defaults of the standard (MQTT 5.0, section 3.2.2.3)."""
 
     session_present: bool
     receive_maximum: int = 65535
@@ -69,10 +69,10 @@ class Hello:
     """How to connect.
 
     Attributes:
-        clean: without the session that may be there.
+        clean: discard a former session.
         keep: the session outlives the connection.
         bridge: ask to be treated as a bridge (3.1.1).
-        state_topic: where the will says 0; empty: no will.
+        state_topic: of the will, which says 0; empty: no will.
     """
 
     clean: bool
@@ -82,7 +82,7 @@ class Hello:
 
 
 class Upstream:
-    """One connection.  `on_packets` gets what is the link's business, a list at a time."""
+    """One connection.  `on_packets` gets lists of packets, without those that paho handles."""
 
     def __init__(self, settings: ConnectionSettings, on_packets: Callable[[list[mqtt.Packet]], None]) -> None:
         self._settings = settings
@@ -106,7 +106,7 @@ class Upstream:
 
         Raises:
             OSError: the broker cannot be reached, or does not answer in time.
-            RefusedError: it answered no.
+            RefusedError: it refused the CONNECT.
             LostError: it closed the connection instead.
         """
         client = self._client = self._make_client(hello)
@@ -115,7 +115,7 @@ class Upstream:
         if self.version == mqtt.PROTOCOL_LEVEL_5:
             more = {"clean_start": hello.clean, "properties": self._connect_properties(hello)}
         dial = functools.partial(client.connect, host, port, self._settings.keepalive_s, **more)
-        dialling = self._loop.run_in_executor(None, dial)  # it blocks while it connects and shakes hands
+        dialling = self._loop.run_in_executor(None, dial)  # it blocks during the handshakes
         try:
             async with asyncio.timeout(2 * self._settings.connect_timeout_s):
                 await asyncio.shield(dialling)
@@ -123,7 +123,7 @@ class Upstream:
                 outcomes: list[asyncio.Future[Any]] = [self._connack, self.lost]
                 await asyncio.wait(outcomes, return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
-            dialling.add_done_callback(self._dialled_in_vain)
+            dialling.add_done_callback(self._abort_late_connection)
             raise
         if not self._connack.done():
             why = self.lost.result()
@@ -132,7 +132,7 @@ class Upstream:
             raise LostError(why)
         return self._connack.result()
 
-    def _dialled_in_vain(self, dialling: asyncio.Future[Any]) -> None:
+    def _abort_late_connection(self, dialling: asyncio.Future[Any]) -> None:
         if not dialling.cancelled() and dialling.exception() is None:
             self.abort()
 
@@ -141,14 +141,14 @@ class Upstream:
         if self._socket is None:
             raise OSError("the connection was lost at once")
         self._loop.add_reader(self._socket, self._read)
-        self._want_flush()
+        self._schedule_flush()
         self._loop.call_later(TICK_S, self._tick)
 
     async def close(self) -> None:
-        """Says goodbye: the will is not published.  What is unsent goes first, if it goes soon."""
+        """Disconnects, so that the will is not published.  Sends everything unsent first, for at most GOODBYE_S."""
         if self._client is None or self.lost.done():
             return
-        self._want_flush()
+        self._schedule_flush()
         try:
             async with asyncio.timeout(GOODBYE_S):
                 await self._written.wait()
@@ -158,7 +158,7 @@ class Upstream:
             self.abort()
 
     def abort(self) -> None:
-        """Ends the connection without a word."""
+        """Ends the connection without a DISCONNECT."""
         self._lose("given up")
 
     def _lose(self, why: str) -> None:
@@ -167,7 +167,7 @@ class Upstream:
         self.lost.set_result(why)
         self._written.set()
         if self._connack.done() and not self._connack.cancelled():
-            self._connack.exception()  # whoever waits for `lost` has heard enough
+            self._connack.exception()  # callers learn of the error by `lost`
         self._unwatch()
         client = self._client
         if client is not None:
@@ -185,7 +185,7 @@ class Upstream:
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Reads nothing until `resume`."""
+        """Stops reading until `resume`."""
         if not self._paused and self._socket is not None:
             self._loop.remove_reader(self._socket)
         self._paused = True
@@ -194,7 +194,7 @@ class Upstream:
         """Reads again."""
         if self._paused and self._socket is not None:
             self._loop.add_reader(self._socket, self._read)
-            self._loop.call_soon(self._read)  # TLS may hold what the socket has no more
+            self._loop.call_soon(self._read)  # TLS may have bytes that the socket no longer has
         self._paused = False
 
     def _read(self) -> None:
@@ -234,16 +234,16 @@ class Upstream:
 
     @property
     def backlog(self) -> int:
-        """Bytes that are not written yet, but for what paho holds (at most one chunk)."""
+        """Bytes that are not written yet, without those in paho (at most one chunk)."""
         return len(self._unsent)
 
     def write(self, packets: bytes) -> None:
-        """Whole packets.  When the connection is lost they are gone with it."""
+        """Sends whole packets.  Unsent packets are lost with the connection."""
         self._unsent += packets
         self._written.clear()
-        self._want_flush()
+        self._schedule_flush()
 
-    def _want_flush(self) -> None:
+    def _schedule_flush(self) -> None:
         if not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
@@ -314,7 +314,7 @@ class Upstream:
         return properties
 
     def _on_register_write(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._want_flush)  # in the thread that dials, too
+        self._loop.call_soon_threadsafe(self._schedule_flush)  # also from the thread that connects
 
     def _on_connect(self, _client: object, _data: object, flags: Any, reason: Any, properties: Any) -> None:
         if self._connack.done():

@@ -1,7 +1,7 @@
 """`python -m holdmq_bridge`: the command line, generated from the table of settings.
 
-Each field of Settings is an option of the same name; what is not given comes from the environment
-(HOLDMQ_BRIDGE_<NAME>), else from the table.
+Each field of Settings is an option of the same name.  An option that is not given comes from the environment
+(HOLDMQ_BRIDGE_<NAME>), or else from the table.
 """
 
 import sys
@@ -34,13 +34,13 @@ def _default(field: FieldInfo) -> str:
 
 
 def _fields() -> dict[str, FieldInfo]:
-    """In the order of the documentation: what is about users and rules comes behind the bridge's own."""
+    """The fields in the order of the documentation: settings of logins come last."""
     own = {name: field for name, field in Settings.model_fields.items() if name not in AuthSettings.model_fields}
     return own | Settings.model_fields
 
 
 def _wrong(problem: ErrorDetails) -> str:
-    """What is wrong with a setting, or with some of them together."""
+    """The error of a setting, or of several settings together."""
     text = problem["msg"].removeprefix("Value error, ")
     if problem["loc"]:
         return f"{'.'.join(str(part) for part in problem['loc'])}: {text} (given: {problem['input']!r})"
@@ -69,14 +69,14 @@ def _run(context: click.Context, /, **given: Any) -> None:
 
 
 class _Group(click.Group):
-    """Loads a subcommand when it is asked for: a bridge starts a seventh sooner without them."""
+    """Loads subcommands lazily: a bridge starts a seventh faster without them."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        """Their names."""
+        """The names of the subcommands."""
         return sorted(_SUBCOMMANDS)
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        """One of them; None: there is none of that name."""
+        """The subcommand of this name, or None."""
         if name not in _SUBCOMMANDS:
             return None
         found: click.Command = getattr(import_module(_SUBCOMMANDS[name]), name)

@@ -1,16 +1,16 @@
-"""The image's entry point: `server` and `bridge` begin as root and serve as the user holdmq.
+"""The entry point of the image: `server` and `bridge` start as root and serve as the user holdmq.
 
     holdmq-container server                  the server with the module, data and configuration in HOLDMQ_DATA
     holdmq-container bridge OPTION...        holdmq-bridge OPTION...
-    holdmq-container PROGRAM ARGUMENT...     anything else, as it is
+    holdmq-container PROGRAM ARGUMENT...     any other program
 
-The server's configuration is HOLDMQ_DATA/server.conf, where CONFIG REWRITE writes.  What is set at each start wins over
-it: the lines of HOLDMQ_CONFIG, before them those of the file HOLDMQ_CONFIG_FILE.
+The server's configuration is HOLDMQ_DATA/server.conf, where CONFIG REWRITE writes.  The lines of HOLDMQ_CONFIG and of
+the file HOLDMQ_CONFIG_FILE override it at each start.  HOLDMQ_CONFIG overrides the file.
 
 Invariants
     1. Nothing serves without a password, unless HOLDMQ_ALLOW_NO_PASSWORD=yes.
     2. The password is in no command line, and in no file that others can read.
-    3. What serves is the process that was started here: signals of the container reach it.
+    3. The program replaces this process: signals of the container reach it.
 """
 
 import os
@@ -43,7 +43,7 @@ FIRST = ("appendonly yes", "appendfsync always", *QUEUE_DIRECTIVES)
 
 
 class RefusedError(Exception):
-    """The container does not start; the text says why and what to do."""
+    """The container does not start. The text says why, and what to do."""
 
 
 def password_of(environment: Mapping[str, str]) -> str | None:
@@ -117,7 +117,7 @@ def write_server_configuration(data: Path, environment: Mapping[str, str]) -> Pa
 
 
 def become(user: str) -> None:
-    """Gives up root's rights; nothing is done if this is somebody else already."""
+    """Gives up the rights of root. Does nothing for another user."""
     if os.geteuid() != 0:
         return
     entry = pwd.getpwnam(user)
@@ -128,7 +128,7 @@ def become(user: str) -> None:
 
 
 def hand_over(path: Path) -> None:
-    """Makes a file or a folder with all that is in it the user's."""
+    """Makes the user the owner of a file, or of a folder with its content."""
     if os.geteuid() != 0:
         return
     for one in (path, *path.rglob("*")):
@@ -137,7 +137,7 @@ def hand_over(path: Path) -> None:
 
 
 def start_server() -> None:
-    """Becomes the server."""
+    """Replaces this process by the server."""
     data = Path(os.environ.get("HOLDMQ_DATA", "/data"))
     data.mkdir(parents=True, exist_ok=True)
     path = write_server_configuration(data, os.environ)
@@ -150,7 +150,7 @@ def start_server() -> None:
 
 
 def start_bridge(options: Sequence[str]) -> None:
-    """Becomes the bridge, with the password in a file of its own: a secret is often readable for root alone."""
+    """Replaces this process by the bridge. Copies the password to a file, as often only root can read a secret."""
     password = password_of(os.environ)
     if password is not None and os.geteuid() == 0:
         OWN_SECRET_FILE.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def start_bridge(options: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Starts what the words say."""
+    """Starts the program that the arguments name."""
     words = sys.argv[1:] or ["server"]
     try:
         if words == ["server"]:

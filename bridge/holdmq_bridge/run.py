@@ -1,10 +1,10 @@
-"""`make run` and `holdmq serve`: a server with the module and the bridge before it, in the foreground until Ctrl-C.
+"""`make run` and `holdmq serve`: a server with the module, and a bridge, in the foreground until Ctrl-C.
 
-Starts the parts as child processes, tells how to connect, waits, and stops them in order: the bridge first, so that
-its clients' last messages still reach the server.  It holds no data itself.
+Starts both as child processes, prints how to connect, waits, and stops the bridge first, so that its clients' last
+messages still reach the server.  It holds no data itself.
 
 Invariants
-    1. One data folder belongs to one run: a lock on it is held as long as the server lives.
+    1. A data folder belongs to one run: it is locked while the server runs.
     2. If a part ends by itself, the others are stopped and the exit status is not 0.
     3. A second Ctrl-C ends everything at once.
 """
@@ -45,7 +45,7 @@ SERVER_READY_TIMEOUT_S = 3600.0  # an append-only file of many gigabytes is load
 POLL_S = 0.2
 START_TRIES = 10
 LOG_LINES_SHOWN = 20
-INTERRUPTED = 128 + signal.SIGINT  # the exit status that a shell gives
+INTERRUPTED = 128 + signal.SIGINT  # the exit status as in a shell
 BRIDGE_PACKAGES = ("argon2", "h11", "prometheus_client", "pydantic_settings", "uvloop", "wsproto")  # the extra "bridge"
 PORT = click.IntRange(1, 65535)
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what to connect to when it listens everywhere)
@@ -53,7 +53,7 @@ ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what to conne
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line said.
+    """The options of the command line.
 
     Attributes:
         host: the address that server and bridge listen on.
@@ -129,7 +129,7 @@ def start_server(options: Options) -> ServerProcess:
         write_configuration(server.config, lines, first=QUEUE_DIRECTIVES)
         try:
             server.start(SERVER_READY_TIMEOUT_S)
-        except PortTakenError:  # between the look and the start
+        except PortTakenError:  # taken after the check
             first = port + 1
             continue
         if port != options.redis_port:

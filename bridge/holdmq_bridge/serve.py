@@ -1,4 +1,4 @@
-"""Runs one bridge process until it is told to stop: the event loop, the signals, the logs."""
+"""Runs one bridge process: event loop, signals, logs."""
 
 import asyncio
 import resource
@@ -19,18 +19,18 @@ from holdmq_bridge.sockets.listeners import Listeners
 
 log = Log("serve")
 
-OTHER_FILES = 256  # beside the clients' sockets: server, listeners, metrics, users and rules, links, logs
+OTHER_FILES = 256  # open files without the clients' sockets: server, listeners, metrics, users and rules, logs
 
 
 async def serve(settings: Settings, *, worker: int | None = None) -> None:
-    """Serves until a signal comes, or the parent is gone.
+    """Serves until a signal comes or the parent process ends.
 
     Args:
         settings: of the bridge.
-        worker: its number if it is one of several on the same ports; None: it is alone.
+        worker: the number of this process if several share the ports; else None.
 
     Raises:
-        OSError: an address cannot be had, or a file of TLS cannot be used.
+        OSError: an address is not available, or a TLS file cannot be used.
     """
     stopped = asyncio.Event()
     bridge = Bridge(settings)
@@ -50,12 +50,12 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
             reporter.start()
         reload = listeners.reload if listeners.has_tls else _nothing_to_read_again
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # a worker's that came while it began (workers.py)
-        if stopped.is_set() or _is_orphan():  # whoever has the ports after this parent must not find them taken
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # one that came while a worker started (workers.py)
+        if stopped.is_set() or _is_orphan():  # the next owner of the ports must find them free
             return
         await listeners.serve()
         await _either(bridge.run(), stopped.wait())
-    finally:  # whatever began goes on by itself else: its tasks may take a cancellation for a lost server
+    finally:  # without a stop, tasks might go on: some take a cancellation for a lost server
         listeners.close()
         if sys_topics is not None:
             sys_topics.stop()
@@ -66,7 +66,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
 
 
 def _nothing_to_read_again() -> None:
-    """A SIGHUP, as tools that turn logs over or reload services send it, ends nobody's connection."""
+    """Log rotation and service managers send SIGHUP: it must not end the process."""
     log.info("nothing to read again at a SIGHUP: settings are read when a process starts, users and rules at once")
 
 
@@ -79,20 +79,20 @@ def _stop_by_signal_or_parent(stopped: asyncio.Event) -> None:
         return
 
     def orphaned() -> None:
-        loop.remove_reader(parent.sentinel)  # it stays readable
+        loop.remove_reader(parent.sentinel)  # the sentinel stays readable
         stopped.set()
 
     loop.add_reader(parent.sentinel, orphaned)
 
 
 def _is_orphan() -> bool:
-    """Is this a worker whose parent is gone, though the loop may not have seen it yet?"""
+    """Whether the parent has ended, even if the loop has not noticed yet."""
     parent = parent_process()
     return parent is not None and bool(wait([parent.sentinel], 0))
 
 
 async def _either(*waits: Coroutine[object, object, object]) -> None:
-    """Waits until one of them ends, and raises what it raises."""
+    """Waits until one of them ends, and raises its error."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
@@ -101,14 +101,14 @@ async def _either(*waits: Coroutine[object, object, object]) -> None:
         task.result()
 
 
-def with_files(settings: Settings) -> Settings:
-    """Raises this process's limit of open files to what max_connections needs, as far as it may.
+def fit_open_files(settings: Settings) -> Settings:
+    """Raises this process's limit of open files to what max_connections needs, or else lowers max_connections.
 
-    Where it may not, max_connections is lowered, so that the descriptors for the server, the listeners and the logs
-    are always there: a client that is one too many is refused, and the link to the server stays.
+    So descriptors for the server, the listeners and the logs are always left: a surplus client is refused, and the link
+    to the server stays.
 
     Raises:
-        OSError: not even one client could be served.
+        OSError: the limit is too low for a single client.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = settings.max_connections + OTHER_FILES
@@ -133,4 +133,4 @@ def with_files(settings: Settings) -> Settings:
 def main(settings: Settings, worker: int | None = None) -> None:
     """Configures the logs and runs `serve` on uvloop."""
     configure(settings.log_level)
-    uvloop.run(serve(with_files(settings), worker=worker))
+    uvloop.run(serve(fit_open_files(settings), worker=worker))

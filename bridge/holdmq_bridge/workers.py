@@ -1,15 +1,16 @@
-"""Several bridge processes on the same ports: starts them, starts again who ended, stops all.
+"""Several bridge processes on the same ports: starts them, restarts those that end, and stops all.
 
                   ┌── worker 0 ── event loop, engine, link ──┐
     parent ───────┼── worker 1 ── event loop, engine, link ──┼── server
                   └── worker 2 ── ...                      ──┘
 
-The kernel spreads new connections over the workers (SO_REUSEPORT).  The parent holds a socket on each port that never
-listens: so it knows at once that an address cannot be had, and a port that the kernel chose stays the same for all.
+The kernel distributes new connections over the workers (SO_REUSEPORT).  The parent binds a socket to each port, and
+never listens on it.  So an address that is not available is noticed at once, and all workers share a port that the
+kernel chose.
 
 Invariants
- 1. A worker that ends by itself is started again, after a pause that grows while it keeps ending at once.
- 2. A worker whose parent is gone stops in order, by itself.
+ 1. A worker that ends by itself is restarted, after a pause that grows while it keeps ending soon.
+ 2. A worker whose parent has ended stops by itself, in order.
 """
 
 import multiprocessing
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 log = Log("workers")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
-_STABLE_S = 30.0  # a worker that lived so long begins with the first pause again
+_STABLE_S = 30.0  # a worker that ran longer resets the pauses
 _SIGNALS_AT_ONCE = 64
-_GRACE_S = 5.0  # for what a worker does beside its shutdown_timeout_s
+_GRACE_S = 5.0  # for a worker, in addition to shutdown_timeout_s
 _PORTS = {"mqtt": "port", "mqtts": "tls_port", "ws": "ws_port", "wss": "wss_port"}
 
 
 class _Worker:
-    """One place for a process, whoever fills it."""
+    """A numbered place for a process, also between two processes."""
 
     def __init__(self, number: int, settings: Settings) -> None:
         self.number = number
@@ -52,19 +53,19 @@ class _Worker:
         self.start_at = 0.0
 
     def start(self) -> None:
-        """Fills the place."""
+        """Starts a process."""
         context = multiprocessing.get_context("spawn")
         self.process = context.Process(
             target=main, args=(self._settings, self.number), name=f"holdmq-bridge-{self.number}"
         )
         self._started_at = time.monotonic()
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # the worker inherits it, and lets it in
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # the worker inherits the block, and removes it
         self.process.start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
         log.info("worker started", worker=self.number, pid=self.process.pid)
 
     def ended(self) -> None:
-        """Its process has ended; decides when the next one begins."""
+        """The process has ended: decides when the next one starts."""
         assert self.process is not None
         self.process.join()
         if time.monotonic() - self._started_at > _STABLE_S:
@@ -76,10 +77,10 @@ class _Worker:
 
 
 def run_workers(settings: Settings) -> None:
-    """Runs as many processes as the settings want, until SIGTERM or SIGINT.
+    """Runs `workers` processes until SIGTERM or SIGINT.
 
     Raises:
-        OSError: an address cannot be had, or a file of TLS cannot be used.
+        OSError: an address is not available, or a TLS file cannot be used.
     """
     configure(settings.log_level)
     with ExitStack() as stack:
@@ -89,7 +90,7 @@ def run_workers(settings: Settings) -> None:
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(woken)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: None)  # the wakeup pipe tells
+            signal.signal(number, lambda *_: None)  # the pipe reports it
         shared = _reserve(settings, stack)
         workers = [_Worker(number, shared) for number in range(settings.workers)]
         _watch(workers, wake)
@@ -97,7 +98,7 @@ def run_workers(settings: Settings) -> None:
 
 
 def _reserve(settings: Settings, stack: ExitStack) -> Settings:
-    """Takes the ports, and returns the settings with those that the kernel chose."""
+    """Binds the ports.  Returns the settings with the ports that the kernel chose."""
     ports = {}
     for listener in configured_listeners(settings):
         made = stack.enter_context(bound_socket(settings.host, listener.port, reuse_port=True))
@@ -108,7 +109,7 @@ def _reserve(settings: Settings, stack: ExitStack) -> Settings:
 
 
 def _watch(workers: list[_Worker], wake: int) -> None:
-    """Until a signal comes that ends it; SIGHUP is passed on."""
+    """Restarts workers until a signal ends the process.  Passes SIGHUP on."""
     while True:
         now = time.monotonic()
         for worker in workers:

@@ -1,4 +1,4 @@
-"""`holdmq-bridge auth`: the commands that edit users, roles and rules, and say which rule decides.
+"""`holdmq-bridge auth`: edits users, roles and rules, and shows which rule decides.
 
 A thin layer over Store: it reads words, calls one method, prints the result; for a person, or with `--json` one JSON
 document a line. Exit status 0: done (or: allowed); 1: it does not fit what is stored, the server refused or could not
@@ -92,7 +92,7 @@ def check(store: Store, client_id: str, user: str, action: str, topic: str) -> N
 
 
 def _refused(policy: Policy, user: User | None, client_id: str) -> str:
-    """Why the client could not even connect."""
+    """Why the client could not connect at all; empty if it could."""
     if policy.blocks(client_id.encode()):
         return "the client id is blocked"
     if user is not None and not user.enabled:

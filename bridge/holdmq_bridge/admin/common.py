@@ -1,4 +1,4 @@
-"""What the commands of `holdmq-bridge auth` share: the store that they work on, and where results go."""
+"""Common parts of the commands of `holdmq-bridge auth`."""
 
 from typing import Any
 
@@ -14,18 +14,18 @@ pass_store = click.make_pass_decorator(Store)
 
 
 def output() -> Output:
-    """Where results go."""
+    """The output of a command."""
     found: Output = click.get_current_context().meta[OUTPUT]
     return found
 
 
 class Whose(click.ParamType[Target]):
-    """Whose rules: role:NAME, user:NAME, everybody or anonymous."""
+    """An argument that names the owner of rules: role:NAME, user:NAME, everybody or anonymous."""
 
     name = "whose"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        """The word as a target; a usage error if it is none."""
+        """Converts the argument, or fails with a usage error."""
         if isinstance(value, Target):
             return value
         try:

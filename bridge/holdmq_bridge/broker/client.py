@@ -162,12 +162,13 @@ class Client(Receiver):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A socket was accepted."""
         transport.set_write_buffer_limits(high=self._process.settings.write_buffer_bytes)  # type: ignore[attr-defined] # uvloop's do not inherit
-        self.certificate = transport.get_extra_info("peercert")
         stream = Paced(cast("asyncio.Transport", transport), self._process.loop)
-        self.begin(stream, readable_peer(transport.get_extra_info("peername")))
+        peer, certificate = readable_peer(transport.get_extra_info("peername")), transport.get_extra_info("peercert")
+        self.begin(stream, peer, certificate)
 
-    def begin(self, stream: Writable | Pumped, peer: str) -> None:
+    def begin(self, stream: Writable | Pumped, peer: str, certificate: dict[str, Any] | None = None) -> None:
         """The connection has begun: the client has connect_timeout_s for its CONNECT."""
+        self.certificate = certificate
         self.peer = self.peer or peer
         if not self._host.admit(self):
             stream.abort()

@@ -50,13 +50,11 @@ class Receiver(asyncio.BufferedProtocol, ABC):
 
     Attributes:
         conn: the engine's handle; 0: it has none yet, or none any more.
-        certificate: of the client, verified by TLS.
     """
 
     __slots__ = ()
 
     conn: int
-    certificate: dict[str, Any] | None
 
     @property
     @abstractmethod
@@ -64,8 +62,8 @@ class Receiver(asyncio.BufferedProtocol, ABC):
         """For the logs; empty before the CONNECT."""
 
     @abstractmethod
-    def begin(self, stream: "Writable | Pumped", peer: str) -> None:
-        """The connection has begun.  Aborts the stream if there is no room for it."""
+    def begin(self, stream: "Writable | Pumped", peer: str, certificate: dict[str, Any] | None = None) -> None:
+        """The connection has begun; `certificate`: verified by TLS.  Aborts the stream if there is no room for it."""
 
     @abstractmethod
     def feed(self, data: bytes) -> None:

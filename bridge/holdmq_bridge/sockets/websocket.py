@@ -44,8 +44,8 @@ class WebSocketStream(asyncio.BufferedProtocol):
         made = cast("asyncio.Transport", transport)
         made.set_write_buffer_limits(high=self._process.settings.write_buffer_bytes)
         self._transport = Paced(made, self._process.loop)
-        self._client.certificate = transport.get_extra_info("peercert")
-        self._client.begin(self, readable_peer(transport.get_extra_info("peername")))
+        peer, certificate = readable_peer(transport.get_extra_info("peername")), transport.get_extra_info("peercert")
+        self._client.begin(self, peer, certificate)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer that all clients share.  Its bytes are taken before another client is read."""

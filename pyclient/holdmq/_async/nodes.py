@@ -14,13 +14,13 @@ from typing import Any, TypeVar, cast
 from holdmq import history_commands
 from holdmq._async.link import AsyncLink
 from holdmq._async.patience import AsyncPatience
-from holdmq._async.slots import node_at
 from holdmq._io import async_ask
 from holdmq.commands import Command
 from holdmq.errors import HoldMQError, NoStoreError, library_of, lost_of, translation
 from holdmq.history_commands import StoreLayout
 from holdmq.history_replies import HistoryPlace
 from holdmq.replies import Text
+from holdmq.slots import node_at
 
 T = TypeVar("T")
 

@@ -16,12 +16,12 @@ from holdmq import history_commands
 from holdmq._io import ask
 from holdmq._sync.link import Link
 from holdmq._sync.patience import Patience
-from holdmq._sync.slots import node_at
 from holdmq.commands import Command
 from holdmq.errors import HoldMQError, NoStoreError, library_of, lost_of, translation
 from holdmq.history_commands import StoreLayout
 from holdmq.history_replies import HistoryPlace
 from holdmq.replies import Text
+from holdmq.slots import node_at
 
 T = TypeVar("T")
 

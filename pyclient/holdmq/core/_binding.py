@@ -1,7 +1,7 @@
-"""The door to the compiled core: checks that it fits the sources, and turns Python's texts into bytes.
+"""Access to the compiled core: checks that it was built from these sources, and converts texts to bytes.
 
-Only files of holdmq.core come through here. Memory: what C keeps is freed by the Python object that wraps it; what C
-only looks at during a call is held alive by the caller's own reference.
+Only files of holdmq.core use this. Memory that C keeps is freed by the Python object that wraps it. Memory that C only
+reads during a call is kept alive by the caller's reference.
 """
 
 import runpy
@@ -19,11 +19,11 @@ except ImportError as error:
 
 Text: TypeAlias = str | bytes
 BytesLike: TypeAlias = bytes | bytearray | memoryview
-CData: TypeAlias = Any  # what cffi returns has no useful static type
+CData: TypeAlias = Any  # values of cffi have no useful static type
 
 
 def _check_fits_sources(checkout: Path) -> None:
-    """In a source checkout, refuses an extension that was built from other sources than those that lie there."""
+    """In a source checkout, refuses an extension that was built from other sources."""
     script = checkout / "src" / "core_digest.py"
     if not script.exists():
         return  # installed, not checked out
@@ -39,19 +39,19 @@ def _check_fits_sources(checkout: Path) -> None:
 _check_fits_sources(Path(__file__).resolve().parents[3])
 
 
-# A copy: to cffi, a const struct is a value without an address.
+# A copy, because for cffi a const struct has no address.
 LIBC_ALLOCATOR: CData = ffi.new("hmq_allocator *", lib.hmq_libc_allocator)
 
 
 def to_bytes(value: Text | BytesLike) -> bytes:
-    """Bytes as they are; a str as UTF-8, a lone surrogate as the three bytes that no UTF-8 check lets pass."""
+    """Converts a str to UTF-8. A lone surrogate becomes three bytes that every UTF-8 check refuses."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     return bytes(value)
 
 
 def freer(free: Callable[[CData], None], allocator: CData) -> Callable[[CData], None]:
-    """A destructor for `ffi.gc` that keeps the allocator alive until it has run."""
+    """Makes a destructor for `ffi.gc` that keeps the allocator alive."""
 
     def run(cdata: CData, _outlives_it: CData = allocator) -> None:
         free(cdata)
@@ -60,10 +60,10 @@ def freer(free: Callable[[CData], None], allocator: CData) -> Callable[[CData], 
 
 
 def layout(type_name: str) -> struct.Struct:
-    """How to unpack a whole C struct (nested ones flattened, pointers as numbers) at once.
+    """Makes a format that unpacks a whole C struct at once (nested structs flattened, pointers as numbers).
 
-    Reading a field through cffi costs as much as unpacking ten; the format comes from what cffi knows of the type, so
-    that it cannot differ from the header.
+    Reading one field by cffi costs as much as unpacking ten. cffi knows the type, so the format cannot differ from the
+    header.
     """
     ctype = ffi.typeof(type_name)
     return struct.Struct("=" + _format(ctype))

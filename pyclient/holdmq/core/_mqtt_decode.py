@@ -42,9 +42,9 @@ _BATCH = 256  # packets that one call into C decodes
 
 
 class Decoded(NamedTuple):
-    """What `decode_many` found: the packets, their bytes in all, and the fault behind them, None if there is none.
+    """The result of `decode_many`: packets, the number of their bytes, and the fault after them, if any.
 
-    The bytes from `consumed` on are the beginning of a packet that is still to come (or, after a fault, rubbish).
+    The bytes from `consumed` on are the beginning of an incomplete packet, or faulty.
     """
 
     packets: list[Packet]
@@ -53,7 +53,7 @@ class Decoded(NamedTuple):
 
 
 class _Scratch(threading.local):
-    """What C writes to, one for each thread: calls into C give up the interpreter's lock.
+    """Memory for results of C, separate in each thread: calls of C release the interpreter's lock.
 
     `raw` is the memory of `packets`.
     """

@@ -1,4 +1,4 @@
-"""What is wrong with a packet: one that came (ProtocolError), one that cannot be made (InvalidPacketError)."""
+"""Errors of packets: one that arrived (ProtocolError), or one that cannot be encoded (InvalidPacketError)."""
 
 from holdmq.core._binding import ffi, lib
 
@@ -10,15 +10,15 @@ class InvalidPacketError(ValueError):
 
 
 class ProtocolError(ValueError):
-    """The other side sent bytes that MQTT forbids; the text names the statement of the standard that they violate.
+    """The other side sent bytes that MQTT forbids. The text names the statement of the standard.
 
     Attributes:
         code: the core's number for the fault (`hmq_mqtt_error` in src/mqtt/mqtt.h).
         connack_code: 3.1.1: return code of the CONNACK that a server must send before it closes the connection (1:
             protocol level, 2: client id), 0: close without one.
         reason_code: 5.0: reason code of the CONNACK or DISCONNECT that a server sends before it closes the connection.
-        level: the protocol level of the CONNECT that is refused; 0 if it is another packet, or no MQTT at all. From 5
-            on the client is answered as MQTT 5.0 has it.
+        level: the protocol level of a refused CONNECT; 0 for another packet, or no MQTT. From 5 on the answer is
+            that of MQTT 5.0.
     """
 
     def __init__(self, code: int, level: int = 0) -> None:

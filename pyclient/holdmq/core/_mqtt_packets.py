@@ -1,6 +1,6 @@
-"""MQTT packets as Python values: one small class for each type, of 3.1.1 and of 5.0.
+"""MQTT packets of 3.1.1 and 5.0 as Python values, a class for each type.
 
-What only 5.0 has (properties, most reason codes, subscription options) has a default that means "not there".
+Fields of 5.0 only (properties, most reason codes, subscription options) have a default that means "absent".
 """
 
 import enum
@@ -62,7 +62,7 @@ class PacketType(enum.IntEnum):
 
 @dataclass(slots=True)
 class Will:
-    """What the server publishes when the client vanishes (section 3.1.2.5)."""
+    """The message that the server publishes when the client vanishes (section 3.1.2.5)."""
 
     topic: bytes
     payload: bytes
@@ -73,7 +73,7 @@ class Will:
 
 @dataclass(slots=True)
 class Connect:
-    """CONNECT (section 3.1); `keep_alive_s` 0 switches the keep-alive off; an empty client id asks for one.
+    """CONNECT (section 3.1). `keep_alive_s` 0: no keep-alive. Empty `client_id`: the server assigns one.
 
     `level` is the protocol level: 4 (3.1.1) or 5 (5.0). `bridge`: with 3.1.1, another broker connects as a bridge (bit
     0x80 of the level, as Mosquitto sets it).
@@ -101,7 +101,7 @@ class Connack:
 
 @dataclass(slots=True)
 class Publish:
-    """PUBLISH (section 3.3); `packet_id` 0 with QoS 0; in 5.0 the topic is empty if a topic alias stands for it."""
+    """PUBLISH (section 3.3). `packet_id`: 0 with QoS 0. `topic`: in 5.0 empty if a topic alias replaces it."""
 
     topic: bytes
     payload: bytes
@@ -150,10 +150,10 @@ class Pubcomp:
 
 @dataclass(slots=True)
 class Subscription:
-    """One entry of a SUBSCRIBE; one that is not `valid` breaks a limit of ours and is to be refused.
+    """An entry of a SUBSCRIBE. If it is not `valid`, it exceeds one of our limits and must be refused.
 
-    The code that refuses it is 0x80 in 3.1.1, 0x8F in 5.0. `retain_handling`: retained messages are sent at the
-    subscribe (0), only if the subscription is new (1), not at all (2).
+    The code for that is 0x80 in 3.1.1, and 0x8F in 5.0. `retain_handling`: retained messages are sent always (0), only
+    for a new subscription (1), or never (2).
     """
 
     topic_filter: bytes
@@ -165,7 +165,7 @@ class Subscription:
 
     @property
     def options(self) -> int:
-        """The byte behind the filter (5.0, section 3.8.3.1); in 3.1.1 it is the QoS."""
+        """The byte after the filter (5.0, section 3.8.3.1). In 3.1.1 it is the QoS."""
         flags = self.no_local << 2 | self.retain_as_published << 3
         return self.qos | flags | self.retain_handling << _RETAIN_HANDLING_SHIFT
 

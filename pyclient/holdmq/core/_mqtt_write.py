@@ -1,6 +1,6 @@
-"""Writes a packet of C's from Python's fields; the memory that C writes to.
+"""Encodes a packet from fields; and the memory for it.
 
-What 3.1.1 does not have (properties, most reason codes) is left out when a packet is written for it.
+Packets for 3.1.1 are written without properties, and without most reason codes.
 """
 
 import threading
@@ -16,7 +16,7 @@ _SCRATCH_BYTES = 4096  # packets up to this size are encoded without an allocati
 
 
 class _Scratch(threading.local):
-    """What C writes to, one for each thread; `text` is the memory of `out`."""
+    """Memory for results of C, separate in each thread; `text` is the memory of `out`."""
 
     def __init__(self) -> None:
         self.text = ffi.new("char[]", _SCRATCH_BYTES)
@@ -28,7 +28,7 @@ scratch = _Scratch()
 
 
 def out_of(size: int) -> tuple[CData, CData]:
-    """Memory for so many bytes, to be written as `uint8_t *` and read as `char *`."""
+    """Memory of `size` bytes, to write as `uint8_t *` and to read as `char *`."""
     if size <= _SCRATCH_BYTES:
         return scratch.out, scratch.text
     text = ffi.new("char[]", size)

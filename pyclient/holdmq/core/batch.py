@@ -1,7 +1,7 @@
-"""Columns of messages, written as the commands that store them: a whole batch by one call (src/topic/batch.h).
+"""Encodes columns of messages as the commands that store them, a whole batch in one call (src/topic/batch.h).
 
-Columns are buffers as Arrow lays them out; nothing of them is copied but into the commands. A batch keeps its columns
-alive, and the commands are a buffer of their own.
+Columns are buffers in the layout of Arrow. They are copied only into the commands, which are a separate buffer. A batch
+keeps its columns alive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ from holdmq.core._binding import CData, ffi, lib
 __all__ = ["Buffer", "Groups", "InvalidRowError", "MessageBatch", "Packed", "Texts"]
 
 Buffer = Any
-"""Whatever has the buffer protocol."""
+"""Any object with the buffer protocol."""
 
 _uncleared = ffi.new_allocator(should_clear_after_alloc=False)  # type: ignore[attr-defined]
 
 
 class InvalidRowError(ValueError):
-    """A row that makes no command: without client id or topic, or with a field out of its range.
+    """A row cannot be encoded: it has no client id or topic, or a field is out of its range.
 
     Attributes:
-        row: which, 0 is the first of the batch.
+        row: its number in the batch, from 0.
     """
 
     def __init__(self, row: int) -> None:
@@ -36,8 +36,8 @@ class Texts:
 
     Attributes:
         data: all bytes.
-        offsets: int32, where each row begins, and where the last one ends.
-        valid: a bit for each row, 0 if it is null; None: no row is.
+        offsets: int32, the start of each row, and the end of the last one.
+        valid: a bit for each row, 0 if it is null; None: no row is null.
         first: the first row in `offsets` and `valid`.
     """
 
@@ -49,12 +49,12 @@ class Texts:
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows that go into one command each.
+    """Groups of rows. Each group becomes one command.
 
     Attributes:
         order: uint32, rows, group by group.
         groups: hmq_batch_group.
-        count: of groups.
+        count: number of groups.
     """
 
     order: CData
@@ -72,7 +72,7 @@ class Groups:
 
     @property
     def places(self) -> memoryview:
-        """Where each group begins in `rows`, and how many it has, one behind the other."""
+        """For each group in turn, its start in `rows` and its size."""
         return memoryview(ffi.buffer(self.groups, self.count * ffi.sizeof("hmq_batch_group"))).cast("I")
 
 
@@ -81,10 +81,10 @@ class Packed:
     """Commands.
 
     Attributes:
-        data: all of them, one behind the other.
-        ends: where each ends.
-        rows: how many messages each has.
-        groups: of which group each is made.
+        data: all commands in succession.
+        ends: the end of each.
+        rows: the number of messages in each.
+        groups: the group of each.
     """
 
     data: memoryview
@@ -97,12 +97,12 @@ class MessageBatch:
     """Columns of the same number of rows.
 
     Args:
-        rows: how many.
+        rows: number of rows.
         texts: some of client, topic, payload, publisher, properties.
-        numbers: some of qos, retain, time_ms, expires_ms (0: never), life_s (-1: not said, 0: the row is left out),
-            number (a producer's): int64 for each row.
-        first_number: the producer's number of the first row, if there is no column; they go on by 1.
-        now_ms: the time of messages that have none, ms since 1970.
+        numbers: some of qos, retain, time_ms, expires_ms (0: never), life_s (-1: not given, 0: the row is left out),
+            number (of a producer): int64 for each row.
+        first_number: the producer's number of the first row, if there is no such column. Further rows count up.
+        now_ms: the time of messages without one, in ms since 1970.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class MessageBatch:
             self._keep.append(valid)
 
     def group(self, codes: Buffer, distinct: int, most: int) -> Groups:
-        """Groups rows of one code (int32, 0 <= code < distinct), in order, at most so many in a group."""
+        """Groups rows of the same code (int32, 0 <= code < distinct), in order, at most `most` in a group."""
         order = _uncleared("uint32_t[]", max(self._rows, 1))
         groups = _uncleared("hmq_batch_group[]", max(self._rows, 1))
         places = _uncleared("uint32_t[]", distinct + 1)
@@ -151,7 +151,7 @@ class MessageBatch:
         return Groups(order, groups, lib.hmq_batch_group_rows(code, self._rows, distinct, most, order, groups, places))
 
     def each(self) -> Groups:
-        """Each row a group of its own."""
+        """Makes a group of each row."""
         order = ffi.new("uint32_t[]", list(range(self._rows)))
         return Groups(order, ffi.new("hmq_batch_group[]", [(at, 1) for at in range(self._rows)]), self._rows)
 
@@ -164,14 +164,14 @@ class MessageBatch:
         limit: int = 0,
         after: Buffer | None = None,
     ) -> Packed:
-        """`SESSION.ADD` for each group; a row with a topic becomes a record, another its payload.
+        """`SESSION.ADD` for each group. A row with a topic becomes a record, another row its payload.
 
         Args:
             groups: of rows of the same client.
-            runs: producer (empty: none) of the groups from .. to, the second not included.
+            runs: producer (empty: none), first group, and end (not included).
             prefix: before the session keys.
-            limit: the queue's; 0: the server's.
-            after: int64, of each group: the producer's number that has to be there before it (AFTER); 0: none.
+            limit: of the queue; 0: the server's.
+            after: int64 for each group: the number of the producer that must come before it (AFTER); 0: none.
 
         Raises:
             InvalidRowError: a row without a client id, or out of range.
@@ -217,13 +217,13 @@ class MessageBatch:
     def topic_publishes(
         self, parts: Sequence[tuple[int, int]], producers: Sequence[bytes], epoch: int, after: dict[bytes, int]
     ) -> Packed:
-        """`TOPIC.MPUBLISH` of the rows from .. to of each part, the second not included.
+        """`TOPIC.MPUBLISH` for each part.
 
         Args:
-            parts: rows that go into a command.
+            parts: for each command its first row, and the end (not included).
             producers: of each part; empty: none.
-            epoch: theirs.
-            after: the last number of each producer so far; moves with what is written.
+            epoch: of the producers.
+            after: the last number of each producer so far. It is updated.
 
         Raises:
             InvalidRowError: a row without a topic, or out of range.
@@ -257,7 +257,7 @@ class MessageBatch:
 
 
 def _packed(out: CData, used: int, ends: Sequence[int], rows: Sequence[int]) -> Packed:
-    """The commands that have rows."""
+    """The commands without those that have no rows."""
     there = [at for at, count in enumerate(rows) if count > 0]
     data = memoryview(ffi.buffer(out, used))
     return Packed(data, [ends[at] for at in there], [rows[at] for at in there], there)

@@ -1,10 +1,10 @@
 """The engine of an MQTT front end: bytes of clients and of the server in, bytes for both out (src/engine/engine.h).
 
-One engine per process and event loop.  What comes often never becomes a Python object; what comes seldom comes as an
-`Event`.  All times are milliseconds since 1970.  Nothing here is thread-safe.
+One engine per process and event loop.  Frequent packets never become Python objects.  Rare ones become an `Event`.  All
+times are milliseconds since 1970.  Nothing here is thread-safe.
 
-The two buffers are for `asyncio.BufferedProtocol`: one read buffer for all clients and one for the server, so that no
-bytes object is made per read.
+The two buffers are for `asyncio.BufferedProtocol`, one for all clients and one for the server, so that no bytes object
+is made per read.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ __all__ = [
 
 BUFFER_BYTES = 262_144
 
-# What the core was built from: C that was compiled with its headers has to be of the same.
+# Of the core's sources: other C code that uses its headers must be built from the same.
 CORE_DIGEST = str(ffi.string(lib.HMQ_SOURCES_DIGEST).decode())
 
 # Names in the order of the C structure; its arrays become tuples.
@@ -38,11 +38,11 @@ Counters = dict[str, "int | tuple[int, ...]"]
 
 
 class OutOfStepError(Exception):
-    """The server's bytes do not fit what was asked: the connection to it has to be made anew."""
+    """The server's bytes are no replies to what was sent: connect to it again."""
 
 
 class Backlog(IntEnum):
-    """Messages that wait for acknowledgements of one client; hmq_engine_backlog."""
+    """The backlog of a client: messages that wait for its acknowledgements; hmq_engine_backlog."""
 
     NONE = 0
     WAITS = 1
@@ -50,27 +50,27 @@ class Backlog(IntEnum):
 
 
 class EventKind(IntEnum):
-    """What happened; hmq_engine_event_kind."""
+    """The kind of an event; hmq_engine_event_kind."""
 
-    PACKET = 1  # a whole packet for the owner; then `proceed`
-    ERROR = 2  # the client did something wrong: `error`, and in `code` the reason code of MQTT 5.0
-    REPLY = 3  # to the command with `token`: `data` is RESP
-    PUSH = 4  # of the server, and no delivery: `data` is RESP
+    PACKET = 1  # a whole packet for the owner, who then calls `proceed`
+    ERROR = 2  # a fault of the client: `error`, and in `code` the reason code of MQTT 5.0
+    REPLY = 3  # the reply to the command with `token`: `data` is RESP
+    PUSH = 4  # a push of the server that is not a delivery: `data` is RESP
     TAKEN_OVER = 5  # the session has a new owner, or is gone
     FAILED = 6  # the server refused a command of this client for good: `data` is the error
-    CONFLICT = 7  # the server was restored from an older state: the client has to come back
+    CONFLICT = 7  # the server was restored from an older state: the client has to reconnect
     RELIEF = 8  # the client may be read again
-    REFUSED = 9  # the server refuses for now; it is tried again
-    ROOM = 10  # there is room for more of the client's backlog: asked for by `replays`
-    DENIED = 11  # the client's first publish that its rules deny: `data` is the topic; then `proceed`
+    REFUSED = 9  # the server refuses for now: the engine retries
+    ROOM = 10  # there is room for more of the client's backlog; requested by `replays`
+    DENIED = 11  # the client's first publish that its rules deny: `data` is the topic; then call `proceed`
     WITHHELD = 12  # the first message for the client whose topic its rules deny: `data` is the topic
-    ABANDONED = 13  # a publish is refused: the server was lost each time; `data` is its topic, `token` its size
+    ABANDONED = 13  # a publish is refused: it broke each connection; `data` is its topic, `token` its size
     UNCONFIRMED = 14  # acknowledgements are withheld: `token` replicas confirmed, or `data` is the server's error
-    CONFIRMED = 15  # they go out: `token` replicas confirmed
+    CONFIRMED = 15  # acknowledgements are sent again: `token` replicas confirmed
 
 
 class Traffic(NamedTuple):
-    """What one connection published and was sent; hmq_engine_traffic."""
+    """The traffic of a connection; hmq_engine_traffic."""
 
     conn: int
     received: int
@@ -88,7 +88,7 @@ def _traffic(row: CData) -> Traffic:
 
 
 class Loudest:
-    """The connections with the most messages of a pass of measurements, the loudest first."""
+    """The connections with the most messages in a measurement, the loudest first."""
 
     MOST = 20
 
@@ -102,7 +102,7 @@ class Loudest:
 
 
 class Event(NamedTuple):
-    """One event.  `conn` is 0 where there is none."""
+    """An event.  `conn` is 0 if it is about no connection."""
 
     kind: int
     conn: int
@@ -115,7 +115,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Bounds; hmq_engine_settings has their meaning.  Bytes, milliseconds, numbers."""
+    """Bounds of the engine, explained at hmq_engine_settings."""
 
     max_packet_bytes: int = 1_048_576
     max_connect_bytes: int = 0
@@ -145,7 +145,7 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class OpenSession:
-    """What was agreed with a client; hmq_engine_session."""
+    """The terms of a session; hmq_engine_session."""
 
     version: int
     client_id: bytes
@@ -163,7 +163,7 @@ class OpenSession:
 
 
 def error_text(error: int) -> str:
-    """What an ERROR event means."""
+    """The text for the error of an ERROR event."""
     return str(ffi.string(lib.hmq_engine_error_text(error)).decode())
 
 
@@ -188,12 +188,12 @@ class Engine:
 
     @property
     def handle(self) -> CData:
-        """The hmq_engine itself, for C that calls its functions."""
+        """The hmq_engine, for other C code."""
         return self._engine
 
     @staticmethod
     def function(name: str) -> CData:
-        """The C function hmq_engine_<name> as a pointer, for the same."""
+        """A pointer to the C function hmq_engine_<name>, for other C code."""
         return ffi.addressof(lib, f"hmq_engine_{name}")
 
     @property
@@ -202,7 +202,7 @@ class Engine:
         return self._event
 
     def counters(self) -> Counters:
-        """All counters since the engine was made."""
+        """All counters."""
         counted = lib.hmq_engine_count(self._engine)
         result: Counters = {}
         for name, field in ffi.typeof("hmq_engine_counters").fields:
@@ -219,7 +219,7 @@ class Engine:
         return tuple(codes)
 
     def taken(self) -> Event:
-        """The event that a call of the engine has set."""
+        """The event that the last call of the engine has set."""
         event = self._event
         data = event.bytes
         return Event(
@@ -235,37 +235,37 @@ class Engine:
     # ---- clients ---------------------------------------------------------------------------------------------------
 
     def attach(self) -> int:
-        """A client was accepted; its handle.  Raises MemoryError."""
+        """Adds a connection; returns its handle.  Raises MemoryError."""
         conn = int(lib.hmq_engine_attach(self._engine))
         if conn == 0:
             raise MemoryError("a connection")
         return conn
 
     def receive(self, conn: int, data: bytes, now_ms: int) -> Event | None:
-        """Bytes of a client.  An event has to be dealt with before `proceed` is called for what follows it."""
+        """Takes bytes of a client.  After an event, call `proceed` for the packets after it."""
         if lib.hmq_engine_receive(self._engine, conn, data, len(data), now_ms, self._event):
             return self.taken()
         return None
 
     def received(self, conn: int, count: int, now_ms: int) -> Event | None:
-        """The same for so many bytes at the beginning of `buffer`."""
+        """Takes `count` bytes of a client from `buffer`."""
         if lib.hmq_engine_receive(self._engine, conn, self._buffer, count, now_ms, self._event):
             return self.taken()
         return None
 
     @property
     def took(self) -> bool:
-        """Did the bytes received last make a packet whole (or is one being dealt with)?"""
+        """Whether the last bytes completed a packet, or a packet waits for `proceed`."""
         return bool(lib.hmq_engine_took(self._engine))
 
     def proceed(self, conn: int, now_ms: int) -> Event | None:
-        """What the client sent behind the packet that was dealt with."""
+        """Takes the packets after one that is done."""
         if lib.hmq_engine_continue(self._engine, conn, now_ms, self._event):
             return self.taken()
         return None
 
     def open(self, conn: int, session: OpenSession, now_ms: int) -> int:
-        """The session is open.  Returns the connection that had it in this process (0: none).  Raises MemoryError."""
+        """Opens the session.  Returns the connection that had it in this process (0: none).  Raises MemoryError."""
         client_id, key = ffi.from_buffer("uint8_t[]", session.client_id), ffi.from_buffer("uint8_t[]", session.key)
         agreed = ffi.new(
             "hmq_engine_session *",
@@ -291,67 +291,67 @@ class Engine:
         return former
 
     def rules(self, conn: int, rules: Sequence[tuple[bool, bytes]], *, denied_otherwise: bool) -> None:
-        """What the client may publish to: (allow, filter), the first that matches decides.  Raises MemoryError."""
+        """Sets the rules for publishes: (allow, filter), the first match decides.  Raises MemoryError."""
         listed, _kept = _listed(rules)
         if not lib.hmq_engine_rules(self._engine, conn, listed, len(rules), denied_otherwise):
             raise MemoryError("rules")
 
     def receive_rules(self, conn: int, rules: Sequence[tuple[bool, bytes]], *, denied_otherwise: bool) -> None:
-        """Which topics may be sent to the client; the same."""
+        """Sets the rules for messages to the client, in the same form.  Raises MemoryError."""
         listed, _kept = _listed(rules)
         if not lib.hmq_engine_receive_rules(self._engine, conn, listed, len(rules), denied_otherwise):
             raise MemoryError("rules")
 
     def send(self, conn: int, packet: bytes) -> None:
-        """A packet of the owner's, behind all that is to be sent to the client.  Raises MemoryError."""
+        """Queues a packet of the owner after all other output of the client.  Raises MemoryError."""
         if not lib.hmq_engine_send(self._engine, conn, packet, len(packet)):
             raise MemoryError("a packet")
 
     def set_writable(self, conn: int, writable: bool) -> None:
-        """The client's socket takes no more, or takes it again."""
+        """Says whether the client's socket takes more bytes."""
         lib.hmq_engine_writable(self._engine, conn, writable)
 
     def replays(self, conn: int, replaying: bool, *, wants_room: bool = False) -> None:
-        """Whether the session reads history (what is pushed is backlog); ROOM is to tell, once, when more may come."""
+        """Says whether the session reads history; `wants_room`: raise ROOM, once, when there is room for more."""
         lib.hmq_engine_replays(self._engine, conn, replaying, wants_room)
 
     def has_more(self, conn: int) -> bool:
-        """Did the client send more packets than one call takes?  `receive` without bytes takes more of them."""
+        """Whether the client has sent more packets than one call takes.  `receive` without bytes takes more."""
         return bool(lib.hmq_engine_has_more(self._engine, conn))
 
     def unread(self, conn: int) -> int:
-        """Bytes of the client that wait for an earlier packet of it to be dealt with."""
+        """Bytes of the client that wait for `proceed`."""
         return int(lib.hmq_engine_unread(self._engine, conn))
 
     def backlog(self, conn: int) -> Backlog:
-        """What waits for the client's acknowledgements."""
+        """The backlog of the client."""
         return Backlog(lib.hmq_engine_backlog_of(self._engine, conn))
 
     def rests(self, conn: int) -> bool:
-        """Should the client not be read now?  RELIEF tells when that is over."""
+        """Whether the client should not be read now.  RELIEF ends that."""
         return bool(lib.hmq_engine_rests(self._engine, conn))
 
     def sent_serial(self, conn: int) -> int:
-        """The serial of the last message sent, for SESSION.CLOSE ... SENT; 0 if none."""
+        """The serial of the last message that was sent, for SESSION.CLOSE ... SENT; 0 if none."""
         return int(lib.hmq_engine_sent_serial(self._engine, conn))
 
     def close(self, conn: int) -> None:
-        """The connection is over.  Take its outputs first; send its SESSION.CLOSE afterwards."""
+        """Removes a connection.  Take its output first, and send its SESSION.CLOSE afterwards."""
         lib.hmq_engine_close(self._engine, conn)
 
     # ---- the server ------------------------------------------------------------------------------------------------
 
     def command(self, command: bytes, *, conn: int = 0, token: int = 0, replies: bool = True) -> None:
-        """A command of the owner's as RESP.  `replies` is false for (UN)SUBSCRIBE only.  Raises MemoryError."""
+        """Queues a command of the owner, as RESP.  `replies`: False for (UN)SUBSCRIBE only.  Raises MemoryError."""
         if not lib.hmq_engine_command(self._engine, conn, token, replies, command, len(command)):
             raise MemoryError("a command")
 
     def replies(self, data: bytes, now_ms: int) -> Iterator[Event]:
-        """Bytes of the server.  Raises OutOfStepError."""
+        """Takes bytes of the server.  Raises OutOfStepError."""
         return self._events(data, len(data), now_ms)
 
     def replied(self, count: int, now_ms: int) -> Iterator[Event]:
-        """The same for so many bytes at the beginning of `server_buffer`."""
+        """Takes `count` bytes of the server from `server_buffer`.  Raises OutOfStepError."""
         return self._events(self._server_buffer, count, now_ms)
 
     def _events(self, data: "bytes | CData", count: int, now_ms: int) -> Iterator[Event]:
@@ -363,16 +363,16 @@ class Engine:
             raise OutOfStepError("the server's bytes are no RESP, or nothing asked for them")
 
     def flush(self, now_ms: int) -> None:
-        """Acknowledgements and fetches become commands; retries that are due are sent."""
+        """Makes commands of acknowledgements and fetches, and repeats commands that are due for a retry."""
         lib.hmq_engine_flush(self._engine, now_ms)
 
     def events(self) -> Iterable[Event]:
-        """Events that flush, the server's loss and other calls left behind."""
+        """Takes the events of `flush`, `server_lost` and other calls."""
         while lib.hmq_engine_next_event(self._engine, self._event):
             yield self.taken()
 
     def server_output(self) -> bytes:
-        """Commands to be written now; they count as written."""
+        """Takes the commands to be written now.  They count as written."""
         output = lib.hmq_engine_server_output(self._engine)
         if output.len == 0:
             return b""
@@ -381,16 +381,16 @@ class Engine:
         return data
 
     def server_lost(self) -> None:
-        """No reply will come to anything; the owner's commands are forgotten."""
+        """The server is lost: no reply will arrive, and the owner's commands are forgotten."""
         lib.hmq_engine_server_lost(self._engine)
 
     def server_restored(self, now_ms: int) -> None:
-        """The server is there; SUBSCRIBE commands were sent before."""
+        """The server is back.  Queue SUBSCRIBE commands first."""
         lib.hmq_engine_server_restored(self._engine, now_ms)
 
     @property
     def congested(self) -> bool:
-        """Nobody should be read now."""
+        """Whether no client should be read now."""
         return bool(lib.hmq_engine_congested(self._engine))
 
     @property
@@ -400,56 +400,56 @@ class Engine:
 
     @property
     def owed(self) -> int:
-        """The same as work of the server: large commands, and publishes to many sessions, count more than once."""
+        """The outstanding commands as work: large commands, and publishes to many sessions, count more than once."""
         return int(lib.hmq_engine_owed(self._engine))
 
     def levels(self) -> dict[str, int]:
-        """What waits for clients now, by name (engine.h).  O(connections)."""
+        """Present levels by name (engine.h).  O(connections)."""
         levels = ffi.new("hmq_engine_levels *")
         lib.hmq_engine_look(self._engine, levels)
         return {name: int(getattr(levels, name)) for name, _ in ffi.typeof("hmq_engine_levels").fields}
 
     def measure(self, start: int, places: int, loudest: "Loudest") -> int:
-        """Measures the connections of some places and keeps the loudest; returns where to go on, 0 at the end."""
+        """Measures the connections of some places, and keeps the loudest.  Returns the next place; 0 at the end."""
         return int(lib.hmq_engine_measure(self._engine, start, places, loudest.rows, loudest.count, Loudest.MOST))
 
     def traffic(self, start: int, most: int) -> tuple[int, list[Traffic]]:
-        """What some open connections sent and received; and where to go on, 0 at the end."""
+        """The next place (0 at the end), and the traffic of some open connections."""
         rows, count = ffi.new("hmq_engine_traffic[]", most), ffi.new("uint32_t *")
         following = int(lib.hmq_engine_list(self._engine, start, rows, count, most))
         return following, [_traffic(rows[at]) for at in range(count[0])]
 
     def traffic_of(self, inbox: bytes) -> Traffic | None:
-        """That of the open connection that has an inbox."""
+        """The traffic of the open connection with this inbox; None if there is none."""
         row, held = ffi.new("hmq_engine_traffic *"), ffi.from_buffer("uint8_t[]", inbox)
         found = lib.hmq_engine_traffic_of(self._engine, ffi.new("hmq_slice *", (held, len(inbox)))[0], row)
         return _traffic(row) if found else None
 
     @property
     def waits(self) -> bool:
-        """Does something wait for time to pass, so that `flush` has to be called a little later?"""
+        """Whether something waits for time to pass: call `flush` a little later."""
         return bool(lib.hmq_engine_waits(self._engine))
 
     def unanswered(self, conn: int) -> int:
-        """Publishes of this client that the server has not answered."""
+        """Publishes of this client without a reply of the server."""
         return int(lib.hmq_engine_unanswered(self._engine, conn))
 
     @property
     def wants_flush(self) -> bool:
-        """Would `flush` do something at once?"""
+        """Whether `flush` has work to do now."""
         return bool(lib.hmq_engine_wants_flush_now(self._engine))
 
     # ---- bytes for clients -----------------------------------------------------------------------------------------
 
     def outputs(self) -> Iterator[tuple[int, bytes]]:
-        """(connection, bytes) of everybody who has something to be sent."""
+        """Takes the output for clients, as (connection, bytes)."""
         conn, output = self._conn, self._slice
         while lib.hmq_engine_next_output(self._engine, conn, output):
             yield conn[0], ffi.buffer(output.data, output.len)[:]
 
 
 def _listed(rules: Sequence[tuple[bool, bytes]]) -> tuple[CData, list[CData]]:
-    """As C reads them, and what has to be kept as long as it does."""
+    """The rules for C, and objects that must live as long."""
     kept = [ffi.from_buffer("uint8_t[]", topic_filter) for _allow, topic_filter in rules]
     listed = ffi.new("hmq_engine_rule[]", len(rules))
     for i, (allow, topic_filter) in enumerate(rules):

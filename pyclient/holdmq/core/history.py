@@ -44,7 +44,7 @@ MAX_POSTING_NUMBER: int = lib.HMQ_POSTINGS_MAX_NUMBER
 
 
 def _seed(seed: int) -> CData:
-    """128 bits as C wants them.
+    """Converts 128 bits for C.
 
     Raises:
         OverflowError: if the seed is not within 0 .. 2**128-1.
@@ -79,12 +79,12 @@ def topic_shard(topic: Text, shards: int, *, seed: int = 0) -> int:
 
 
 def index_page(messages: int) -> int:
-    """The page of the next message of a pattern that has so many in this epoch."""
+    """The page of the next message of a pattern that has `messages` in this epoch."""
     return int(lib.hmq_index_page(messages))
 
 
 class IndexPlace(NamedTuple):
-    """Which list of a page a hash belongs to, and what is left of it to be written into the entry."""
+    """The list of a page that a hash belongs to, and the rest of the hash for the entry."""
 
     group: int
     fragment: int
@@ -93,7 +93,7 @@ class IndexPlace(NamedTuple):
 
 
 def index_place(level_hash: int, bits: int, page: int) -> IndexPlace:
-    """Where a hash of so many bits stands in a page.
+    """The place of a hash of `bits` bits in a page.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -105,7 +105,7 @@ def index_place(level_hash: int, bits: int, page: int) -> IndexPlace:
 
 
 class CorruptPostingsError(ValueError):
-    """Bytes that no writer of posting lists can have made."""
+    """Bytes are not a valid posting list."""
 
 
 class PostingList:
@@ -123,10 +123,10 @@ class PostingList:
     """
 
     def __init__(self, data: BytesLike = b"", *, fragment_bits: int) -> None:
-        """Takes what is stored.
+        """Takes a stored list.
 
         Raises:
-            CorruptPostingsError: if it is no list with so many fragment bits.
+            CorruptPostingsError: if it is not a list of this number of fragment bits.
             ValueError: if fragment_bits is not within 0..24.
         """
         if not 0 <= fragment_bits <= lib.HMQ_POSTINGS_MAX_FRAGMENT_BITS:
@@ -140,7 +140,7 @@ class PostingList:
         self.last: int = last[0]
 
     def append(self, number: int, fragment: int) -> bytes:
-        """Adds a posting; returns the bytes that the stored string grows by.
+        """Adds a posting. Returns the bytes to append to the stored string.
 
         Raises:
             ValueError: if the number is not above the last one, or one of them is out of range.
@@ -161,7 +161,7 @@ class PostingList:
         """Postings of any fragment.
 
         Raises:
-            CorruptPostingsError: if there are bytes that no writer can have made.
+            CorruptPostingsError: if the bytes are invalid.
         """
         entries = ffi.new("uint64_t *")
         held = bytes(self.data)
@@ -170,10 +170,10 @@ class PostingList:
         return int(entries[0])
 
     def numbers(self, fragment: int, at_least: int = 0) -> list[int]:
-        """All numbers from `at_least` on that have this fragment.
+        """All numbers from `at_least` on with this fragment.
 
         Raises:
-            CorruptPostingsError: if there are bytes that no writer can have made.
+            CorruptPostingsError: if the bytes are invalid.
             ValueError: if the fragment is out of range.
         """
         held = ffi.from_buffer("uint8_t[]", bytes(self.data))
@@ -194,7 +194,7 @@ class PostingList:
 
 
 class PlanSlot(NamedTuple):
-    """A slot whose level a filter fixes: where, the level's hash, and how many bits that has."""
+    """A slot whose level a filter fixes: its number, the level's hash, and the bits of the hash."""
 
     slot: int
     hash: int
@@ -202,14 +202,14 @@ class PlanSlot(NamedTuple):
 
 
 class PlanPattern(NamedTuple):
-    """A pattern that can have topics which match, and the slots that the filter fixes in it."""
+    """A pattern that may have matching topics, and the slots that the filter fixes in it."""
 
     pattern: int
     slots: tuple[PlanSlot, ...]
 
 
 def filter_plan(patterns: PatternSet, topic_filter: Text, *, seed: int = 0) -> list[PlanPattern]:
-    r"""The patterns that can have a topic which the filter matches.
+    r"""The patterns that may have topics which the filter matches.
 
     Args:
         patterns: the set.
@@ -240,7 +240,7 @@ def filter_plan(patterns: PatternSet, topic_filter: Text, *, seed: int = 0) -> l
 
 
 class ScanResult(enum.Enum):
-    """What a step of a scan came to."""
+    """The result of a step of a scan."""
 
     FOUND = lib.HMQ_POSTINGS_FOUND
     END = lib.HMQ_POSTINGS_END
@@ -251,9 +251,9 @@ class ScanStep(NamedTuple):
     """One step of a scan.
 
     Attributes:
-        result: FOUND, END, or LIMIT: so many entries were looked at.
-        number: FOUND: the candidate. LIMIT: where to go on. END: 0.
-        visited: entries that were looked at.
+        result: FOUND, END, or LIMIT (the budget is used up).
+        number: FOUND: the candidate. LIMIT: where to continue. END: 0.
+        visited: entries that were examined.
     """
 
     result: ScanResult
@@ -262,13 +262,13 @@ class ScanStep(NamedTuple):
 
 
 class Scan:
-    """The numbers that stand in the lists of all fixed slots."""
+    """Finds the numbers that are in the lists of all fixed slots."""
 
     def __init__(self, lists: Iterable[tuple[PlanSlot, int, bytes]]) -> None:
         """Begins a scan.
 
         Args:
-            lists: (fixed slot, page, stored string), those of one slot side by side; at least one for each.
+            lists: (fixed slot, page, stored string), at least one for each slot, those of a slot in succession.
 
         Raises:
             ValueError: if there is none, or of more slots than a pattern has.
@@ -284,7 +284,7 @@ class Scan:
             raise ValueError(f"{len(given)} lists, expected those of 1 to {lib.HMQ_PATTERNS_MAX_SLOTS} slots")
 
     def next(self, at_least: int, budget: int = 2**62) -> ScanStep:
-        """The first candidate that is not below `at_least`, which must not go down from call to call.
+        """The first candidate from `at_least` on, which may not decrease between calls.
 
         Raises:
             CorruptPostingsError: if a list has bytes that no writer can have made.
@@ -301,23 +301,23 @@ class Scan:
 
 
 class InvalidCursorError(ValueError):
-    """A text that is no cursor."""
+    """A text is not a cursor."""
 
 
 class Cursor(NamedTuple):
-    """Where a reader of history is, in one shard of a store (src/history/cursor.h).
+    """The place of a reader in one shard of a store (src/history/cursor.h).
 
     Attributes:
         generation: the reader's pattern set, 0 .. 2**32-1.
-        epoch: the same range.
+        epoch: 0 .. 2**32-1.
         shard: 0 .. 65535.
         sequence: of the next message, 1 is the first.
-        time_us: id of the last message that was given, 0 if none was.
-        writer: who wrote the number before it, 0 .. 2**32-1 (0: not known).
-        before: who wrote what comes before that writer's.
-        begun: the number with which that writer began.
-        store_id: tells stores of one name apart, 0 .. 2**32-1.
-        store: the store's name, at most 64 bytes; empty in a cursor of an earlier release, which does not say it.
+        time_us: id of the last message that was returned; 0 if none was.
+        writer: the writer of the number before `sequence`, 0 .. 2**32-1 (0: unknown).
+        before: the writer before that one.
+        begun: the first number of `writer`.
+        store_id: distinguishes stores of the same name, 0 .. 2**32-1.
+        store: the store's name, at most 64 bytes; empty in a cursor of an earlier release.
 
     Examples:
         >>> text = Cursor(1, 7, 3, sequence=1000, time_us=1, store_id=42, store=b"weather").encode()
@@ -351,7 +351,7 @@ class Cursor(NamedTuple):
 
     @classmethod
     def decode(cls, text: Text) -> "Cursor":
-        """Reads what `encode` wrote.
+        """Parses the text of `encode`.
 
         Raises:
             InvalidCursorError: if it is no cursor.
@@ -379,7 +379,7 @@ class MessageId(NamedTuple):
 
 
 def next_message_id(last: MessageId, now_us: int) -> MessageId:
-    """The id after `last` (`MessageId(0, 0)` before the first) when the clock says `now_us`.
+    """The id after `last` (`MessageId(0, 0)` before the first) at the time `now_us`.
 
     Raises:
         OverflowError: if there is none left, or an argument is out of range.
@@ -391,12 +391,12 @@ def next_message_id(last: MessageId, now_us: int) -> MessageId:
 
 
 def is_mark_due(first: int, sequence: int) -> bool:
-    """Is this message, of an epoch whose first sequence number is `first`, to be marked?"""
+    """Whether this message gets a mark, in an epoch whose first sequence number is `first`."""
     return bool(lib.hmq_mark_due(first, sequence))
 
 
 def encode_mark(message_id: MessageId) -> bytes:
-    """What the string of marks grows by."""
+    """The bytes to append to the string of marks."""
     out = ffi.new("uint8_t[]", lib.HMQ_MARK_BYTES)
     lib.hmq_mark_encode(message_id, out)
     return bytes(ffi.buffer(out))

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Suffix(enum.Enum):
-    """What stands behind a session key."""
+    """What follows a session key in the name of a part of the session."""
 
     MESSAGES = lib.HMQ_SUFFIX_MESSAGES
     LAST_PACKET_ID = lib.HMQ_SUFFIX_LAST_PACKET_ID
@@ -63,7 +63,7 @@ def session_key(client_id: Text) -> bytes:
 
 
 def client_id(key: Text) -> bytes:
-    """The client id of a session key, a prefix before the brace left out.
+    """The client id of a session key, without a prefix before the brace.
 
     Raises:
         ValueError: if it is no session key.
@@ -77,13 +77,13 @@ def client_id(key: Text) -> bytes:
 
 
 def is_session_key(key: Text) -> bool:
-    """Has it the form of a session key: [prefix without `{`] `{` one or more bytes without braces `}`?"""
+    """Whether it has the form of a session key: [prefix without `{`] `{` one or more bytes without braces `}`."""
     data = to_bytes(key)
     return bool(lib.hmq_session_key_check(data, len(data)))
 
 
 def session_name(key: Text, suffix: Suffix) -> bytes:
-    """The name of a part of the session, `{sensor-42}_inbox` for one.
+    """The name of a part of the session, such as `{sensor-42}_inbox`.
 
     Raises:
         ValueError: if it is no session key.
@@ -95,14 +95,14 @@ def session_name(key: Text, suffix: Suffix) -> bytes:
 
 
 def session_key_of(name: Text, suffix: Suffix) -> bytes | None:
-    """The session key at the beginning of the name of such a part, None if the name is none."""
+    """The session key at the beginning of such a name; None for another name."""
     data = to_bytes(name)
     size = lib.hmq_session_key_of(data, len(data), suffix.value)
     return data[:size] if size else None
 
 
 def message_key(key: Text, packet_id: int) -> bytes:
-    """The key of a stored message, `{sensor-42}_messages_7` for one.
+    """The key of a stored message, such as `{sensor-42}_messages_7`.
 
     Raises:
         ValueError: if it is no session key, or the packet identifier is not within 1..65535.
@@ -118,7 +118,7 @@ def message_key(key: Text, packet_id: int) -> bytes:
 
 
 def message_packet_id(key: Text, name: Text) -> int | None:
-    """The packet identifier at the end of a message key of this session, None if the name is no such key."""
+    """The packet identifier at the end of a message key of this session; None for another name."""
     data, text = to_bytes(key), to_bytes(name)
     return int(lib.hmq_message_key_packet_id(data, len(data), text, len(text))) or None
 
@@ -138,7 +138,7 @@ def retained_key(topic: Text) -> bytes:
 
 
 def retained_topic(key: Text) -> bytes:
-    """The topic of such a key, a prefix before the brace left out.
+    """The topic of such a key, without a prefix before the brace.
 
     Raises:
         ValueError: if it is no key of a retained message.
@@ -165,7 +165,7 @@ class ChannelKey(enum.Enum):
 
 
 def channel_key(channel: Text, kind: ChannelKey = ChannelKey.HELD) -> bytes:
-    """The key of a channel; all are lists.
+    """A key of a channel. All are lists.
 
     Examples:
         >>> channel_key("news")
@@ -178,7 +178,7 @@ def channel_key(channel: Text, kind: ChannelKey = ChannelKey.HELD) -> bytes:
 
 
 def channel_of_key(key: Text) -> tuple[bytes, ChannelKey] | None:
-    """The channel and the kind of such a key, None if it is none."""
+    """The channel and the kind of such a key; None for another key."""
     data = to_bytes(key)
     out = ffi.new("char[]", max(len(data), 1))
     kind = ffi.new("hmq_channel_key_kind *")

@@ -1,4 +1,4 @@
-"""MQTT packets from Python: bytes to objects and back, MQTT 3.1.1 and 5.0, both directions of all types.
+"""Decodes and encodes MQTT packets of all types, 3.1.1 and 5.0.
 
 The work is done by the codec of the core (src/mqtt/mqtt.h); what it lets pass is valid, texts and properties included.
 Topics, filters, client ids, user names and the texts of properties are bytes (well-formed UTF-8), because they go on to

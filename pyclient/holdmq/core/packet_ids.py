@@ -10,17 +10,17 @@ MAX_PACKET_ID: int = lib.HMQ_PACKET_ID_MAX
 
 
 def next_packet_id(last: int) -> int:
-    """The identifier after `last` (0..65535): 1 after 0 (nothing handed out yet) and after 65535."""
+    """The identifier after `last` (0..65535): 1 after 0 (none assigned yet) and after 65535."""
     return int(lib.hmq_packet_id_next(last))
 
 
 def allocate_packet_id(last: int, in_use: Container[int]) -> int:
-    """The next identifier after `last` that is not in use, 0 if all 65535 are."""
-    asked = _Asked(in_use)
-    handle = ffi.new_handle(asked)
+    """The next identifier after `last` that is not in use; 0 if all 65535 are in use."""
+    query = _Query(in_use)
+    handle = ffi.new_handle(query)
     packet_id = int(lib.hmq_packet_id_allocate(last, lib.hmq_python_packet_id_in_use, handle, ffi.NULL))
-    if asked.error is not None:
-        raise asked.error
+    if query.error is not None:
+        raise query.error
     return packet_id
 
 
@@ -34,8 +34,8 @@ def serial_round(serial: int, packet_id: int) -> int:
     return int(lib.hmq_serial_round(serial, packet_id))
 
 
-class _Asked:
-    """The container that is asked, and what it raised: an exception cannot cross C."""
+class _Query:
+    """The container, and an exception that it raised, which cannot cross C."""
 
     __slots__ = ("error", "in_use")
 
@@ -46,10 +46,10 @@ class _Asked:
 
 @ffi.def_extern()
 def hmq_python_packet_id_in_use(context: CData, packet_id: int) -> bool:
-    """Called by hmq_packet_id_allocate for each candidate; after an error, ends the search."""
-    asked: _Asked = ffi.from_handle(context)
+    """Called by hmq_packet_id_allocate for each candidate. An error ends the search."""
+    query: _Query = ffi.from_handle(context)
     try:
-        return packet_id in asked.in_use
+        return packet_id in query.in_use
     except Exception as error:  # noqa: BLE001 - raised again by allocate_packet_id
-        asked.error = error
+        query.error = error
         return False

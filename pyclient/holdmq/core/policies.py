@@ -1,4 +1,4 @@
-"""Channel policies: which channels hold what, for how long, and what new subscribers get (src/topic/policy.h)."""
+"""Channel policies: which messages channels hold, for how long, and what new subscribers get (src/topic/policy.h)."""
 
 import enum
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _ERROR_BYTES = 256
 
 
 class InvalidPolicyError(ValueError):
-    """The text of a policy list has a mistake; the message names the rule, what was wrong and what was expected."""
+    """A policy list is invalid. The text names the rule, what is wrong, and what is expected."""
 
 
 class Hold(enum.Enum):
@@ -23,7 +23,7 @@ class Hold(enum.Enum):
 
 
 class Deliver(enum.Enum):
-    """What a new subscriber is handed."""
+    """The messages that a new subscriber gets."""
 
     NONE = lib.HMQ_DELIVER_NONE
     LAST = lib.HMQ_DELIVER_LAST
@@ -35,12 +35,12 @@ class Rule:
     """One rule of a policy.
 
     Attributes:
-        glob: the channels it is for.
+        glob: of the channels.
         hold: which messages are kept in the channel's list.
         last: whether the last message is kept even when it was received.
         maxlen: most messages in the list.
         ttl_s: seconds after the last message until all is gone, 0: never.
-        deliver: what a new subscriber is handed.
+        deliver: the messages that a new subscriber gets.
     """
 
     glob: bytes
@@ -52,7 +52,7 @@ class Rule:
 
 
 class Policy:
-    """A parsed policy list; of the rules whose glob matches a channel, the first is the channel's.
+    """A parsed policy list. The first rule whose glob matches a channel is the channel's.
 
     Examples:
         >>> policy = Policy("__*__:* hold=none; * maxlen=100")

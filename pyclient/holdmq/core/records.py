@@ -1,4 +1,4 @@
-"""Stored messages and what a session's inbox carries, as frozen Python values; the layouts stand in src/topic/record.h.
+"""Stored messages, and deliveries to a session's inbox. The layouts are in src/topic/record.h.
 
 `decode(encode(x)) == x` for every valid x. Times are in milliseconds since 1970-01-01 UTC.
 """
@@ -15,18 +15,18 @@ MAX_TIME_MS = 2**48 - 1
 
 
 class InvalidRecordError(ValueError):
-    """Bytes that are not what they should be, or a value that the layout cannot hold."""
+    """Bytes are not a record or delivery, or a value does not fit the layout."""
 
 
 class RecordType(enum.IntEnum):
-    """What a record is."""
+    """The type of a record."""
 
     PUBLISH = lib.HMQ_RECORD_PUBLISH
     PUBREL = lib.HMQ_RECORD_PUBREL
 
 
 class DeliveryKind(enum.IntEnum):
-    """What a delivery is: a message, from the queue or stored nowhere (QoS 0), or a notice: taken over, or dropped."""
+    """The kind of a delivery: a message of the queue, a message of QoS 0, or a notice (taken over, dropped)."""
 
     QUEUED = lib.HMQ_DELIVERY_QUEUED
     TRANSIENT = lib.HMQ_DELIVERY_TRANSIENT
@@ -39,16 +39,16 @@ class Record:
     """A stored message.
 
     Attributes:
-        type: a publish, or the pubrel that stands for a released QoS 2 message (of it only `time_ms` matters).
+        type: a publish, or the pubrel in place of a released QoS 2 message (of which only `time_ms` counts).
         qos: 0..2, as published.
         retain: as published.
         time_ms: time of publishing, 0..2**48-1.
-        expires_ms: time of expiry, 0: never.
+        expires_ms: time of expiry; 0: never.
         topic: at most 65535 bytes.
-        publisher: client id of the publisher, empty: none.
-        properties: as MQTT 5.0 encodes them, without their length, empty: none.
-        share: the filter $share/<group>/<filter> through which a session got it, empty: none.
-        payload: the message itself.
+        publisher: client id of the publisher; empty: none.
+        properties: as MQTT 5.0 encodes them, without their length; empty: none.
+        share: the filter $share/<group>/<filter> by which a session got it; empty: none.
+        payload: the content.
     """
 
     type: RecordType = RecordType.PUBLISH
@@ -77,7 +77,7 @@ class Record:
 
     @classmethod
     def decode(cls, data: BytesLike) -> "Record":
-        """The record that these bytes are.
+        """Decodes a record.
 
         Raises:
             InvalidRecordError: if they are not a record of version 1.
@@ -108,23 +108,23 @@ class Record:
 
 
 def is_record(data: BytesLike) -> bool:
-    """Does it begin like a record? Values that others wrote (JSON, for one) do not."""
+    """Whether the value begins like a record. Values of other programs, such as JSON, do not."""
     source = to_bytes(data)
     return bool(lib.hmq_record_is(source, len(source)))
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What is pushed to a session's inbox.
+    """A push to a session's inbox.
 
     Attributes:
         kind: see `DeliveryKind`.
         qos: of this delivery, 0..2.
-        retain: the flag to be sent to the client.
+        retain: the flag for the client.
         packet_id: 1..65535 if queued, else 0.
-        serial: of the message if queued; the epoch of the new owner if taken over, the last one if dropped; else 0.
-        previous: serial of the message before it in the queue, 0 if it was the only one.
-        record: the record's bytes (see `message`), empty if taken over or dropped.
+        serial: of the message if queued; the new epoch if taken over; the last epoch if dropped; else 0.
+        previous: serial of the message before it in the queue; 0 if it is the only one.
+        record: the record's bytes (see `message`); empty if taken over or dropped.
     """
 
     kind: DeliveryKind
@@ -139,7 +139,7 @@ class Delivery:
         """The record, decoded.
 
         Raises:
-            InvalidRecordError: if it is none.
+            InvalidRecordError: if it is not a record.
         """
         return Record.decode(self.record)
 
@@ -157,7 +157,7 @@ class Delivery:
 
     @classmethod
     def decode(cls, data: BytesLike) -> "Delivery":
-        """The delivery that these bytes are.
+        """Decodes a delivery.
 
         Raises:
             InvalidRecordError: if they are none.
@@ -171,7 +171,7 @@ class Delivery:
 
 
 class _Scratch(threading.local):
-    """What C writes to, one for each thread: calls into C give up the interpreter's lock."""
+    """Memory for results of C, separate in each thread: calls of C release the interpreter's lock."""
 
     def __init__(self) -> None:
         self.record = ffi.new("hmq_record *")
@@ -189,7 +189,7 @@ _DELIVERY = layout("hmq_delivery")
 
 
 def _new_record(record: Record) -> tuple[CData, object]:
-    """The same as a C struct, and what must outlive it."""
+    """The record as a C struct, and objects that must live as long."""
     texts = [
         ffi.from_buffer("uint8_t[]", text)
         for text in (record.topic, record.publisher, record.properties, record.share, record.payload)

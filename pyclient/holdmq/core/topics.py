@@ -1,4 +1,4 @@
-"""Topic names and topic filters: are they valid, do they match; and the glob patterns of channels.
+"""Topic names and topic filters: validity and matches; and the glob patterns of channels.
 
 Rules: MQTT 3.1.1 section 4.7, MQTT 5.0 sections 4.7 and 4.8.2. Texts may be str or bytes; bytes must be UTF-8.
 """
@@ -22,7 +22,7 @@ MAX_TOPIC_LEVELS: int = lib.HMQ_TOPIC_MAX_LEVELS
 
 
 class InvalidTopicError(ValueError):
-    """A topic name or filter that MQTT forbids; the text says why.
+    """A topic name or filter that MQTT forbids. The text says why.
 
     Attributes:
         code: the core's number for the fault (`hmq_topic_error` in src/topic/topic.h).
@@ -37,7 +37,7 @@ class InvalidTopicError(ValueError):
 
 
 def check_topic_name(name: Text) -> None:
-    """May a message be published to this name?
+    """Checks that a message may be published to this name.
 
     Raises:
         InvalidTopicError: if not.
@@ -49,7 +49,7 @@ def check_topic_name(name: Text) -> None:
 
 
 def check_topic_filter(topic_filter: Text) -> None:
-    """May somebody subscribe to this filter? `$share/<group>/<filter>` is checked as such.
+    """Checks that a client may subscribe to this filter, also to `$share/<group>/<filter>`.
 
     Raises:
         InvalidTopicError: if not.
@@ -67,7 +67,7 @@ def is_topic_filter(text: Text) -> bool:
 
 
 def matches(topic_filter: Text, name: Text) -> bool:
-    """Does the filter match the topic name?
+    """Whether the filter matches the topic name.
 
     `a/#` matches `a`; a wildcard in the first level matches no name that begins with `$` [MQTT-4.7.2-1]. Of a shared
     subscription, pass the inner filter (see `split_share`): a `$share` filter matches nothing.
@@ -84,7 +84,7 @@ def matches(topic_filter: Text, name: Text) -> bool:
 
 
 def split_share(topic_filter: Text) -> tuple[bytes, bytes] | None:
-    """Group and inner filter of a shared subscription `$share/<group>/<filter>`, None if it is none.
+    """Group and inner filter of a shared subscription `$share/<group>/<filter>`; None for another filter.
 
     Raises:
         InvalidTopicError: if the filter is not valid.
@@ -99,6 +99,6 @@ def split_share(topic_filter: Text) -> tuple[bytes, bytes] | None:
 
 
 def glob_matches(pattern: Text, text: Text) -> bool:
-    """Does the glob pattern match, as the server's KEYS has it (`*`, `?`, `[a-z]`, `[^a]`, backslash)?"""
+    """Whether the glob pattern matches, by the rules of the server's KEYS (`*`, `?`, `[a-z]`, `[^a]`, backslash)."""
     glob, data = to_bytes(pattern), to_bytes(text)
     return bool(lib.hmq_glob_matches(glob, len(glob), data, len(data)))

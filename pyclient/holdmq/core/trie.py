@@ -13,7 +13,7 @@ from holdmq.core.topics import InvalidTopicError, check_topic_filter, check_topi
 
 __all__ = ["Match", "SetResult", "TopicTrie"]
 
-_FIRST_CAPACITY = 64  # matches that fit without a second look
+_FIRST_CAPACITY = 64  # matches; more need a second call
 
 
 class Match(NamedTuple):
@@ -24,7 +24,7 @@ class Match(NamedTuple):
 
 
 class SetResult(enum.Enum):
-    """What `TopicTrie.set` did."""
+    """The result of `TopicTrie.set`."""
 
     UNCHANGED = lib.HMQ_TRIE_UNCHANGED
     ADDED = lib.HMQ_TRIE_ADDED
@@ -61,7 +61,7 @@ class TopicTrie:
         lib.hmq_trie_seed(self._trie, seed & (2**64 - 1), seed >> 64)
 
     def set(self, topic_filter: Text, subscriber: int, options: int = 0) -> SetResult:
-        """Adds the pair, or gives it new options.
+        """Adds the pair, or changes its options.
 
         Args:
             topic_filter: a filter without `$share`.
@@ -81,7 +81,7 @@ class TopicTrie:
         return SetResult(result)
 
     def remove(self, topic_filter: Text, subscriber: int) -> bool:
-        """Removes the pair; False if it was not there.
+        """Removes the pair. Returns False if there is none.
 
         Raises:
             InvalidTopicError: if the filter is not valid, or a `$share` one.
@@ -102,7 +102,7 @@ class TopicTrie:
         return self._collect(lib.hmq_trie_collect, to_bytes(name))
 
     def match_filter(self, topic_filter: Text) -> list[Match]:
-        """The other direction, for a trie that holds topic names: all pairs whose name the filter matches.
+        """For a trie of topic names: all pairs whose name the filter matches.
 
         Raises:
             InvalidTopicError: if the filter is not valid.

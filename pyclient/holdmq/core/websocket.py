@@ -1,6 +1,6 @@
 """The server's side of a WebSocket that carries MQTT (RFC 6455), without I/O (src/mqtt/websocket.h).
 
-What a client sends is unmasked in place, in the caller's buffer; what is to be sent comes as bytes.
+Received bytes are unmasked in place, in the caller's buffer.
 """
 
 from enum import IntEnum
@@ -23,13 +23,13 @@ class Phase(IntEnum):
 
 
 def fault_text(fault: int) -> str:
-    """What the client did wrong, for logs."""
+    """The text of a fault, for logs."""
     text = ffi.string(lib.hmq_websocket_fault_text(fault)).decode()
     return f"WebSocket closed with {lib.hmq_websocket_fault_code(fault)}: {text}"
 
 
 class WebSocket:
-    """One connection."""
+    """A connection."""
 
     __slots__ = ("_out", "_websocket")
 
@@ -43,43 +43,43 @@ class WebSocket:
 
     @property
     def phase(self) -> Phase:
-        """Where it is."""
+        """The phase of the connection."""
         return Phase(lib.hmq_websocket_state(self._websocket))
 
     @property
     def fault(self) -> int:
-        """What the client did wrong, 0 if nothing."""
+        """The fault of the client; 0 if none."""
         return int(lib.hmq_websocket_failure(self._websocket))
 
     def read(self, buffer: memoryview, count: int) -> int:
-        """Takes so many bytes at the beginning of a writable buffer; returns how many bytes of MQTT are there now."""
+        """Takes `count` bytes of a writable buffer. Returns how many bytes of MQTT the buffer now begins with."""
         return int(lib.hmq_websocket_read(self._websocket, ffi.from_buffer("uint8_t[]", buffer), count))
 
     @property
     def request(self) -> bytes:
-        """The request that is to be answered; empty if none is."""
+        """The request that waits for an answer; empty if none does."""
         request = lib.hmq_websocket_request(self._websocket)
         return bytes(ffi.buffer(request.data, request.len)) if request.len else b""
 
     def answered(self, *, accepted: bool) -> None:
-        """The request was answered."""
+        """The request is answered."""
         lib.hmq_websocket_answered(self._websocket, accepted)
 
     @staticmethod
     def header(size: int) -> bytes:
-        """The header of a message with so many bytes."""
+        """The header of a message of `size` bytes."""
         out = ffi.new("uint8_t[]", lib.HMQ_WEBSOCKET_HEADER_BYTES)
         return bytes(ffi.buffer(out, lib.hmq_websocket_header(out, size)))
 
     @property
     def owes(self) -> bool:
-        """Is there an answer to be sent?"""
+        """Whether control frames are to be sent."""
         return bool(lib.hmq_websocket_owes(self._websocket))
 
     def answer(self) -> bytes:
-        """Control frames that are owed."""
+        """Takes the control frames to be sent."""
         return bytes(ffi.buffer(self._out, lib.hmq_websocket_answer(self._websocket, self._out)))
 
     def close(self, code: int = NORMAL) -> bytes:
-        """Our close frame; empty if none is to be sent.  Nothing is read any more."""
+        """Makes our close frame; empty if none is to be sent. Nothing is read from then on."""
         return bytes(ffi.buffer(self._out, lib.hmq_websocket_close(self._websocket, code, self._out)))

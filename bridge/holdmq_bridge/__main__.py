@@ -44,8 +44,8 @@ def _wrong(problem: ErrorDetails) -> str:
     text = problem["msg"].removeprefix("Value error, ")
     if problem["loc"]:
         return f"{'.'.join(str(part) for part in problem['loc'])}: {text} (given: {problem['input']!r})"
-    meant = [f"{name}={value!r}" for name, value in problem["input"].items() if name in text]
-    return f"{text} (given: {', '.join(meant)})" if meant else text
+    named = [f"{name}={value!r}" for name, value in problem["input"].items() if name in text]
+    return f"{text} (given: {', '.join(named)})" if named else text
 
 
 @click.pass_context

@@ -47,7 +47,7 @@ class RefusedError(Exception):
 
 
 def password_of(environment: Mapping[str, str]) -> str | None:
-    """Returns the server's password; None: it was said that there is none.
+    """Returns the server's password; None: HOLDMQ_ALLOW_NO_PASSWORD=yes.
 
     Raises:
         RefusedError: there is neither a password nor the permission to do without.

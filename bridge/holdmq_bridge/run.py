@@ -207,7 +207,7 @@ def check_server(url: str) -> None:
 
 
 def how_to_connect(url: str, host: str, mqtt_port: int) -> str:
-    """Return the lines that tell a newcomer what to type."""
+    """Return the first steps for a newcomer."""
     python = Path(sys.executable)
     shown = python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python
     mqtt = f"-h {host} -p {mqtt_port}"

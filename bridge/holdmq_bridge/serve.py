@@ -111,11 +111,11 @@ def fit_open_files(settings: Settings) -> Settings:
         OSError: the limit is too low for a single client.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.max_connections + OTHER_FILES
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = settings.max_connections + OTHER_FILES
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed >= wanted:
+    if allowed >= needed:
         return settings
     room = allowed - OTHER_FILES
     if room < 1:

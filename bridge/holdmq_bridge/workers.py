@@ -101,8 +101,8 @@ def _reserve(settings: Settings, stack: ExitStack) -> Settings:
     """Binds the ports.  Returns the settings with the ports that the kernel chose."""
     ports = {}
     for listener in configured_listeners(settings):
-        made = stack.enter_context(bound_socket(settings.host, listener.port, reuse_port=True))
-        ports[_PORTS[listener.name]] = made.getsockname()[1]
+        bound = stack.enter_context(bound_socket(settings.host, listener.port, reuse_port=True))
+        ports[_PORTS[listener.name]] = bound.getsockname()[1]
         if listener.tls:
             tls_context(settings)
     return settings.model_copy(update=ports)

@@ -31,5 +31,5 @@ def allocator_environment(given: Mapping[str, str] = os.environ) -> dict[str, st
         given: what the server's environment is else; what it sets stays, a LD_PRELOAD as a whole.
     """
     library = jemalloc()
-    wanted = _GLIBC if library is None else {"LD_PRELOAD": library}
-    return {name: value for name, value in wanted.items() if name not in given}
+    variables = _GLIBC if library is None else {"LD_PRELOAD": library}
+    return {name: value for name, value in variables.items() if name not in given}

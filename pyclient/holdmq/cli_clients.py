@@ -46,7 +46,7 @@ def sessions(hold: HoldMQ, search: str, connected: bool, sort: str, count: int |
 @click.pass_obj
 def clients(hold: HoldMQ, search: str, bridge: str, count: int | None) -> None:
     """List the connected clients whose id matches SEARCH (a glob), with their bridges and their traffic."""
-    found = told(hold.clients(search=search, bridge=bridge))
+    found = with_missing_reported(hold.clients(search=search, bridge=bridge))
     output().rows(CLIENT, ([getattr(row, name) for name in CLIENT] for row in islice(found, count)))
 
 
@@ -104,7 +104,7 @@ def longest(rows: Iterable[SessionRow], count: int | None) -> list[SessionRow]:
     return heapq.nlargest(count, rows, key=lambda row: row.messages)
 
 
-def told(rows: Iterable[ClientRow]) -> Iterator[ClientRow]:
+def with_missing_reported(rows: Iterable[ClientRow]) -> Iterator[ClientRow]:
     """The rows; a bridge that does not answer is an error of the command line."""
     try:
         yield from rows

@@ -66,10 +66,10 @@ def stores(hold: HoldMQ) -> None:
 @click.pass_obj
 def create(hold: HoldMQ, /, store: str, filters: tuple[str, ...], replace_filters: bool, **settings: Any) -> None:
     """Create or change STORE, which keeps messages of the topics that FILTERS match."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", HoldMQWarning)
         hold.history.create(store, *filters, **settings, replace_filters=True if replace_filters else None)
-    for warning in told:
+    for warning in caught:
         click.echo(f"warning: {warning.message}", err=True)
 
 

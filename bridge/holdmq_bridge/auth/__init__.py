@@ -2,8 +2,8 @@
 
 For the bridge:
 
-    AuthSettings          its settings; `is_loopback` tells whether an address is local
-    Authenticator         authenticate, rules_for, review; tells of changes
+    AuthSettings          its settings; `is_loopback`: whether an address is local
+    Authenticator         authenticate, rules_for, review; reports changes
     Verdict, Reason       what it answers, with the codes of both protocol versions
     CompiledRules         what one client may do
     certificate_identity  the name in a client certificate

@@ -77,12 +77,12 @@ def check_hash(stored: str) -> None:
         BadHashError: it is not.
     """
     try:
-        asked = extract_parameters(stored)
+        parameters = extract_parameters(stored)
     except (InvalidHashError, ValueError) as error:
         raise BadHashError("password hash: expected $argon2id$v=19$m=…,t=…,p=…$salt$hash") from error
-    if asked.type is not Type.ID or asked.memory_cost > MAX_MEMORY_KIB:
+    if parameters.type is not Type.ID or parameters.memory_cost > MAX_MEMORY_KIB:
         raise BadHashError(f"password hash: expected argon2id with at most {MAX_MEMORY_KIB} KiB")
-    if asked.time_cost > MAX_TIME_COST or asked.parallelism > MAX_PARALLELISM:
+    if parameters.time_cost > MAX_TIME_COST or parameters.parallelism > MAX_PARALLELISM:
         raise BadHashError(f"password hash: expected t up to {MAX_TIME_COST}, p up to {MAX_PARALLELISM}")
 
 

@@ -164,10 +164,10 @@ class CompiledRules:
     def decide_subscribe(self, topic_filter: bytes) -> Decision:
         """Decides as `may_subscribe`, with the entry that applies."""
         shared = split_share(topic_filter)
-        wanted = topic_filter if shared is None else shared[1]
+        requested = topic_filter if shared is None else shared[1]
         for entry in self.entries:
             applies = filter_covers if entry.allow else filters_overlap
-            if entry.action is not Action.PUBLISH and applies(entry.topic_filter, wanted):
+            if entry.action is not Action.PUBLISH and applies(entry.topic_filter, requested):
                 return Decision(entry.allow, entry)
         return Decision(self.default, None)
 

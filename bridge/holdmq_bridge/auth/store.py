@@ -334,16 +334,16 @@ class Store:
             with self._client.pipeline(transaction=True) as pipe:
                 pipe.watch(VERSION)
                 before = read_version(pipe.get(VERSION))
-                made = Plan()
-                plan(pipe, made)
-                if not made.commands and made.users is not None:
+                edit_plan = Plan()
+                plan(pipe, edit_plan)
+                if not edit_plan.commands and edit_plan.users is not None:
                     return
                 version = max(before + 1, time.time_ns() // 1000)
                 pipe.multi()
-                for command in made.commands:
+                for command in edit_plan.commands:
                     pipe.execute_command(*command)
                 pipe.set(VERSION, version)
-                pipe.publish(CHANNEL, format_change(version, before, made.users))
+                pipe.publish(CHANNEL, format_change(version, before, edit_plan.users))
                 try:
                     pipe.execute()
                 except redis.WatchError:

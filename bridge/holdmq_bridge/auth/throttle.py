@@ -62,7 +62,7 @@ class Known:
 
 
 class AddressBudget:
-    """Failures that an address may have, whatever the usernames.
+    """A budget of failures for each address, for all usernames together.
 
     Args:
         most: at once; 0: no bound.

@@ -153,14 +153,14 @@ def load(store: Store, document: Document, *, replace_all: bool = False) -> None
 def _plan_common(read: Any, edit: Plan, document: Document, replace_all: bool) -> None:
     """Writes roles and blocked clients. Roles to be removed stay until no user has them."""
     texts = {name.decode(): text.decode() for name, text in read.hgetall(ROLES).items()}
-    wanted = {name: format_rules(rules) for name, rules in document.roles.items()}
-    there = {*wanted} if replace_all else {*wanted, *texts}
-    missing = {role for user in document.users.values() for role in user.roles} - there
+    new_texts = {name: format_rules(rules) for name, rules in document.roles.items()}
+    existing = {*new_texts} if replace_all else {*new_texts, *texts}
+    missing = {role for user in document.users.values() for role in user.roles} - existing
     if missing:
         raise StoreError(f"document: users have the role {min(missing)!r}, which is not there")
-    merged = {**texts, **wanted}
+    merged = {**texts, **new_texts}
     check_roles(len(merged), sum(len(text.encode()) for text in merged.values()))
-    for name, text in wanted.items():
+    for name, text in new_texts.items():
         if texts.get(name) != text:
             edit.write("HSET", ROLES, name, text)
     blocked = {pattern.decode(): why.decode() for pattern, why in read.hgetall(BLOCKED).items()}

@@ -140,8 +140,8 @@ class Target:
             "retry": Retry(NoBackoff(), 0),  # a subscription that is lost has to be noticed
         }
         if self.sentinels:
-            asked = _FoundElsewhere(find) if find else Sentinel(self.sentinels, socket_timeout=_CLIENT_TIMEOUT_S)
-            found: Redis = asked.master_for(self.service, **options)
+            sentinel = _FoundElsewhere(find) if find else Sentinel(self.sentinels, socket_timeout=_CLIENT_TIMEOUT_S)
+            found: Redis = sentinel.master_for(self.service, **options)
             return found
         if self.path is not None:
             return Redis(unix_socket_path=self.path, **options)

@@ -342,17 +342,19 @@ class Bridge:
             client.end(Ending.DEFECT)
 
     def _on_confirmation(self, event: Event) -> None:
-        wanted = self.process.settings.wait_replicas
+        wait_replicas = self.process.settings.wait_replicas
         is_unconfirmed = event.kind == EventKind.UNCONFIRMED
         self.readiness.unconfirmed = is_unconfirmed
         if not is_unconfirmed:
             self._unserved.stop()
-            log.info("replicas confirm writes again", replicas=event.token, wait_replicas=wanted)
+            log.info("replicas confirm writes again", replicas=event.token, wait_replicas=wait_replicas)
             return
         self._unserved.begin()
         error = readable(event.data)
         facts = {"error": error} if error else {"replicas": event.token}
-        log.warning("acknowledgements are withheld: too few replicas confirm writes", wait_replicas=wanted, **facts)
+        log.warning(
+            "acknowledgements are withheld: too few replicas confirm writes", wait_replicas=wait_replicas, **facts
+        )
         if error.startswith(_NO_PRIMARY):
             self.link.leave("it has become a replica")
 

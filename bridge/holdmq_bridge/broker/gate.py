@@ -138,7 +138,7 @@ class Gate:
         self._held: dict[Client, Authenticate] = {}  # until the server is back
         self._unanswered: dict[Client, int] = {}  # bytes of each CONNECT
         self._unanswered_bytes = 0
-        self._turn: asyncio.Handle | None = None  # the next look at the line
+        self._turn: asyncio.Handle | None = None  # at the line
         self._release: asyncio.Handle | None = None  # of the next held clients
         self.authenticator = Authenticator(
             link.client,

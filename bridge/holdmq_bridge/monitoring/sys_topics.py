@@ -141,7 +141,7 @@ class SysTopics:
 
 
 def _figures(total: dict[str, int], levels: list[dict[str, int]], info: str) -> dict[str, str]:
-    """Topic behind $SYS/broker/ to value, by Mosquitto's names."""
+    """Values by topic below $SYS/broker/, with Mosquitto's names."""
     server = {name: value.number for name, value in parse_info(info)}
     connected = sum(process["connected"] for process in levels)
     figures: dict[str, Any] = {

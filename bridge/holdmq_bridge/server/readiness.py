@@ -94,9 +94,9 @@ class Readiness:
 
     def _done(self, reason: str) -> None:
         self._reason, self._at = reason, self._process.loop.time()
-        asked, self._query = self._query, None
-        if asked is not None and not asked.done():
-            asked.set_result(None)
+        query, self._query = self._query, None
+        if query is not None and not query.done():
+            query.set_result(None)
 
     def _report(self, reason: str) -> str:
         """Logs a change of the reason; returns the reason."""

@@ -27,9 +27,9 @@ def will_options(packet: mqtt.Connect, settings: Settings) -> tuple[Any, ...]:
     return options
 
 
-def _message_expiry(asked: int | None, settings: Settings) -> int | None:
+def _message_expiry(requested: int | None, settings: Settings) -> int | None:
     """The expiry of a message that asks for this interval.  The engine applies the same rule to publishes."""
-    expiry = asked if asked is not None else settings.message_expiry_s or None
+    expiry = requested if requested is not None else settings.message_expiry_s or None
     most = settings.max_message_expiry_s
     if most and (expiry is None or expiry > most):
         return most

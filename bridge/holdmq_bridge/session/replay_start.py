@@ -71,7 +71,7 @@ def split_filter(topic_filter: bytes) -> tuple[bytes, bytes | None]:
     group, inner = (b"", topic_filter) if shared is None else (shared[0], shared[1])
     if not inner.startswith(_PREFIX):
         return topic_filter, None
-    start, slash, meant = inner.removeprefix(_PREFIX).partition(b"/")
-    if not slash or not meant:
+    start, slash, inner_filter = inner.removeprefix(_PREFIX).partition(b"/")
+    if not slash or not inner_filter:
         raise StartError(f"the filter {topic_filter[:80]!r}: expected $replay/<start>/<filter>")
-    return (meant if shared is None else b"$share/" + group + b"/" + meant), start
+    return (inner_filter if shared is None else b"$share/" + group + b"/" + inner_filter), start

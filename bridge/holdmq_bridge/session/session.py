@@ -67,14 +67,14 @@ class PendingUnsubscribe:
         packet_id: its identifier.
         reasons: for each filter SUCCESS, or why it is not sent to the server.
         left: filters to be sent to the server.
-        asked: filters of the command that is pending.
+        sent: filters of the command that is pending.
         removed: the replies to earlier commands: 1 for each filter that was removed, else 0.
     """
 
     packet_id: int
     reasons: list[int]
     left: list[bytes]
-    asked: list[bytes] = field(default_factory=list)
+    sent: list[bytes] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
 
     def outcomes(self) -> list[int]:
@@ -346,20 +346,20 @@ class Session:
         return self._start_work(self._unsubscribe(packet))
 
     def _unsubscribe(self, packet: mqtt.Unsubscribe) -> Work:
-        meant = yield from self._in_slices(subscriptions.filters_to_unsubscribe(packet.topic_filters))
-        known = [topic_filter for topic_filter, reason in meant if reason == Reason.SUCCESS]
-        return self._unsubscribe_next(PendingUnsubscribe(packet.packet_id, [reason for _, reason in meant], known))
+        resolved = yield from self._in_slices(subscriptions.filters_to_unsubscribe(packet.topic_filters))
+        known = [topic_filter for topic_filter, reason in resolved if reason == Reason.SUCCESS]
+        return self._unsubscribe_next(PendingUnsubscribe(packet.packet_id, [reason for _, reason in resolved], known))
 
-    def _unsubscribe_next(self, under_way: PendingUnsubscribe) -> Actions:
+    def _unsubscribe_next(self, pending: PendingUnsubscribe) -> Actions:
         """Sends the next part to the server, or answers the client when there is none."""
         assert self.terms is not None
-        if under_way.left:
-            some, under_way.left = under_way.left[:MOST_AT_ONCE], under_way.left[MOST_AT_ONCE:]
-            under_way.asked = some
+        if pending.left:
+            some, pending.left = pending.left[:MOST_AT_ONCE], pending.left[MOST_AT_ONCE:]
+            pending.sent = some
             arguments: tuple[Argument, ...] = ("SESSION.UNSUBSCRIBE", self.key, "EPOCH", self.epoch, *some)
-            return self._send_command(Command(Kind.UNSUBSCRIBE, arguments, under_way))
+            return self._send_command(Command(Kind.UNSUBSCRIBE, arguments, pending))
         limit = self.terms.max_packet_out
-        return self._answer(answers.unsuback(self.version, under_way.packet_id, under_way.outcomes(), limit))
+        return self._answer(answers.unsuback(self.version, pending.packet_id, pending.outcomes(), limit))
 
     def _on_disconnect(self, packet: mqtt.Disconnect) -> Actions:
         assert self.terms is not None
@@ -468,16 +468,16 @@ class Session:
         judged.accept_part()
         return self._subscribe_next(packet_id, judged)
 
-    def _unsubscribed(self, under_way: PendingUnsubscribe, removed: list[int]) -> Actions:
+    def _unsubscribed(self, pending: PendingUnsubscribe, removed: list[int]) -> Actions:
         if self._count is not None:
-            self._count -= _weight_of(under_way.asked, removed)
-        under_way.removed += removed
-        return self._unsubscribe_next(under_way)
+            self._count -= _weight_of(pending.sent, removed)
+        pending.removed += removed
+        return self._unsubscribe_next(pending)
 
     def _failed(self, command: Command, error: ReplyError) -> Actions:
         lost = _LOST.get(error_code(error))
-        wanted = self.phase is not Phase.ENDED or command.kind in (Kind.OPEN, Kind.CLOSE)
-        if lost is None and is_temporary(error) and wanted:
+        is_needed = self.phase is not Phase.ENDED or command.kind in (Kind.OPEN, Kind.CLOSE)
+        if lost is None and is_temporary(error) and is_needed:
             return [Retry(error)]
         self.pending.remove(command)
         if self.phase is Phase.ENDED:

@@ -96,10 +96,10 @@ class Judgement:
             self.parts.insert(0, Part(part.fallback, part.places))
             return
         self.detail = detail
-        asked = set(part.places)
+        requested = set(part.places)
         is_denied = reason == Reason.NOT_AUTHORIZED  # the bridge's own user may not subscribe
         answer = (reason or Reason.IMPLEMENTATION) if part.reads_history or is_denied else Reason.UNSPECIFIED
-        for place in [*part.places, *(again for again, first in self.repeated if first in asked)]:
+        for place in [*part.places, *(again for again, first in self.repeated if first in requested)]:
             self.reasons[place] = answer
 
 
@@ -125,14 +125,14 @@ def judge(
         now_ms: the time, for starts that are ages.
     """
     (identifier,) = packet.properties.subscription_identifiers or (0,)
-    asked = start_of_properties(packet.properties.user_properties)
+    requested = start_of_properties(packet.properties.user_properties)
     judged = Judgement([], [], [entry.topic_filter for entry in packet.subscriptions])
     live = Part([], [])
     at: dict[bytes, int] = {}  # index in live.places
     for place, entry in enumerate(packet.subscriptions):
         yield
         try:
-            topic_filter, start = _meant(entry, asked, now_ms)
+            topic_filter, start = _resolved(entry, requested, now_ms)
         except StartError as error:
             judged.reasons.append(Reason.BAD_TOPIC_FILTER)
             judged.detail = str(error)
@@ -177,11 +177,11 @@ def _of_a_bridge(topic_filter: bytes) -> int:
     return _RETAIN_AS_PUBLISHED if topic_filter.startswith(_SHARE) else _RETAIN_AS_PUBLISHED | _NO_LOCAL
 
 
-def _meant(entry: mqtt.Subscription, asked: bytes | None, now_ms: int) -> tuple[bytes, str | None]:
+def _resolved(entry: mqtt.Subscription, requested: bytes | None, now_ms: int) -> tuple[bytes, str | None]:
     if not entry.valid:
         return entry.topic_filter, None
     topic_filter, start = split_filter(entry.topic_filter)
-    start = asked if start is None else start
+    start = requested if start is None else start
     return topic_filter, None if start is None else parse_start(start, now_ms)
 
 
@@ -197,11 +197,11 @@ def _reason(entry: mqtt.Subscription, topic_filter: bytes, permissions: Permissi
 
 def filters_to_unsubscribe(topic_filters: Iterable[bytes]) -> Generator[None, None, list[tuple[bytes, int]]]:
     """The `unsubscribed_filter` of each, one in each step."""
-    meant = []
+    resolved = []
     for topic_filter in topic_filters:
         yield
-        meant.append(unsubscribed_filter(topic_filter))
-    return meant
+        resolved.append(unsubscribed_filter(topic_filter))
+    return resolved
 
 
 def denied_filters(topic_filters: Iterable[bytes], permissions: Permissions) -> Generator[None, None, list[bytes]]:
@@ -217,7 +217,7 @@ def denied_filters(topic_filters: Iterable[bytes], permissions: Permissions) -> 
 def unsubscribed_filter(topic_filter: bytes) -> tuple[bytes, int]:
     """The filter without a replay's start, and SUCCESS if it is valid."""
     try:
-        meant, _ = split_filter(topic_filter)
+        resolved, _ = split_filter(topic_filter)
     except StartError:
         return topic_filter, Reason.BAD_TOPIC_FILTER
-    return meant, Reason.SUCCESS if is_topic_filter(meant) else Reason.BAD_TOPIC_FILTER
+    return resolved, Reason.SUCCESS if is_topic_filter(resolved) else Reason.BAD_TOPIC_FILTER

@@ -105,13 +105,13 @@ def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], b
 
 
 def _agree_5(connect: mqtt.Connect, settings: Settings, client_id: bytes, is_assigned: bool) -> Terms:
-    asked = connect.properties
-    if asked.authentication_method is not None:
+    requested = connect.properties
+    if requested.authentication_method is not None:
         raise RefusedError(Reason.BAD_AUTH_METHOD, "extended authentication is not supported")
-    if asked.authentication_data is not None:
+    if requested.authentication_data is not None:
         raise RefusedError(Reason.PROTOCOL_ERROR, "authentication data without a method")
-    asked_s = asked.session_expiry_interval or 0
-    expiry_s = min(asked_s, settings.max_session_expiry_s)
+    requested_s = requested.session_expiry_interval or 0
+    expiry_s = min(requested_s, settings.max_session_expiry_s)
     keep_alive_s = min(connect.keep_alive_s or settings.max_keep_alive_s, settings.max_keep_alive_s)
     return Terms(
         version=connect.level,
@@ -119,15 +119,15 @@ def _agree_5(connect: mqtt.Connect, settings: Settings, client_id: bytes, is_ass
         is_assigned=is_assigned,
         clean=connect.clean,
         expiry_s=expiry_s,
-        expiry_changed=expiry_s != asked_s,
+        expiry_changed=expiry_s != requested_s,
         keep_alive_s=keep_alive_s,
         keep_alive_changed=keep_alive_s != connect.keep_alive_s,
-        window=min(asked.receive_maximum or settings.max_inflight, settings.max_inflight),
-        alias_maximum_out=min(asked.topic_alias_maximum or 0, settings.max_topic_alias),
-        max_packet_out=asked.maximum_packet_size or NO_LIMIT,
-        response_information=_response_information(client_id) if asked.request_response_information else b"",
-        session_kind=_session_kind(asked.user_properties),
-        may_explain=asked.request_problem_information != 0,
+        window=min(requested.receive_maximum or settings.max_inflight, settings.max_inflight),
+        alias_maximum_out=min(requested.topic_alias_maximum or 0, settings.max_topic_alias),
+        max_packet_out=requested.maximum_packet_size or NO_LIMIT,
+        response_information=_response_information(client_id) if requested.request_response_information else b"",
+        session_kind=_session_kind(requested.user_properties),
+        may_explain=requested.request_problem_information != 0,
     )
 
 

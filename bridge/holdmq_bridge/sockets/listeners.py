@@ -62,18 +62,18 @@ def bound_socket(host: str, port: int, *, reuse_port: bool) -> socket.socket:
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, protocol)
+        bound = socket.socket(family, kind, protocol)
     except OSError as error:
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reuse_port:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        made.bind(address)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(address)
     except OSError as error:
-        made.close()
+        bound.close()
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
-    return made
+    return bound
 
 
 class Listeners:
@@ -117,10 +117,10 @@ class Listeners:
         listeners = configured_listeners(settings)
         context = tls_context(settings) if self.has_tls else None
         for listener in listeners:
-            made = bound_socket(settings.host, listener.port, reuse_port=reuse_port)
-            _enable_keep_alive(made, settings.max_keep_alive_s)
-            self.ports[listener.name] = made.getsockname()[1]
-            self._sockets[listener] = made
+            bound = bound_socket(settings.host, listener.port, reuse_port=reuse_port)
+            _enable_keep_alive(bound, settings.max_keep_alive_s)
+            self.ports[listener.name] = bound.getsockname()[1]
+            self._sockets[listener] = bound
             if not self._is_pumped(listener):
                 self._servers[listener] = await self._server(listener, context)
 
@@ -150,10 +150,10 @@ class Listeners:
         for listener, server in self._servers.items():
             self._listen(listener, self._sockets[listener].listen)  # uvloop's own listen fails silently
             await server.start_serving()
-        for listener, made in self._sockets.items():
+        for listener, bound in self._sockets.items():
             if self._is_pumped(listener):
                 make = partial(self._new_client, "")
-                self._listen(listener, partial(self._pump.listen, made, make=make, websocket=listener.websocket))
+                self._listen(listener, partial(self._pump.listen, bound, make=make, websocket=listener.websocket))
         if self.has_tls and settings.tls_poll_s:
             self._poll = self._process.loop.call_later(settings.tls_poll_s, self._check_files)
         log.info("listening", host=settings.host, name=self._process.name, **self.ports)
@@ -211,9 +211,9 @@ class Listeners:
             self._reload_task.cancel()
         for server in self._servers.values():
             server.close()
-        for made in self._sockets.values():
-            self._pump.unlisten(made)
-            made.close()
+        for bound in self._sockets.values():
+            self._pump.unlisten(bound)
+            bound.close()
 
 
 def _enable_keep_alive(listening: socket.socket, idle_s: int) -> None:

@@ -106,10 +106,10 @@ class Pump:
         calls.engine = process.engine.handle
         for name in _ENGINE_CALLS:
             setattr(calls, name, Engine.function(name))
-        made = lib.hmq_pump_new(calls, high_water, high_water * HARD_LIMIT_FACTOR)
-        if made == ffi.NULL:
+        new = lib.hmq_pump_new(calls, high_water, high_water * HARD_LIMIT_FACTOR)
+        if new == ffi.NULL:
             raise OSError(ffi.errno, f"no sockets can be watched: {os.strerror(ffi.errno)}")
-        self.handle = ffi.gc(made, lib.hmq_pump_free)
+        self.handle = ffi.gc(new, lib.hmq_pump_free)
         self._event = ffi.new("hmq_pump_event *")
         self._engine_event = process.engine.event
         self._members: dict[int, tuple[Receiver, Pumped]] = {}
@@ -172,7 +172,7 @@ class Pump:
             if number >= 0:
                 accepted.detach()
         if number < 0:
-            stream.gone()
+            stream.closed()
             client.connection_lost(OSError(-number, os.strerror(-number)))
             return
         stream.joined(number)
@@ -182,7 +182,7 @@ class Pump:
         """Closes a socket.  Its client learns of the end a little later."""
         if lib.hmq_pump_close(self.handle, number, at_once):
             client, stream = self._members.pop(number)
-            stream.gone()
+            stream.closed()
             self._loop.call_soon(client.connection_lost, None)
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ class Pump:
         self._watch(watched=False)
         self._loop.remove_reader(lib.hmq_pump_fd(self.handle, lib.HMQ_PUMP_RECEIVERS))
         for _, stream in self._members.values():
-            stream.gone()
+            stream.closed()
         self._members.clear()
         self._sent_in_all = self.sent
         ffi.release(self.handle)
@@ -305,7 +305,7 @@ class Pump:
         try:
             if kind == lib.HMQ_PUMP_CLOSED:
                 del self._members[number]
-                stream.gone()
+                stream.closed()
                 client.connection_lost(self._close_reason())
             elif client.conn and kind == lib.HMQ_PUMP_UPGRADE:
                 self._upgrade(client, number)

@@ -117,7 +117,7 @@ class Pumped:
         self._number = number
         self._state = _OPEN
 
-    def gone(self) -> None:
+    def closed(self) -> None:
         """The pump has closed the socket."""
         self._state = _GONE
 

@@ -41,9 +41,9 @@ class WebSocketStream(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A socket was accepted: the client's time for its CONNECT begins."""
-        made = cast("asyncio.Transport", transport)
-        made.set_write_buffer_limits(high=self._process.settings.write_buffer_bytes)
-        self._transport = Paced(made, self._process.loop)
+        tcp = cast("asyncio.Transport", transport)
+        tcp.set_write_buffer_limits(high=self._process.settings.write_buffer_bytes)
+        self._transport = Paced(tcp, self._process.loop)
         peer, certificate = readable_peer(transport.get_extra_info("peername")), transport.get_extra_info("peercert")
         self._client.begin(self, peer, certificate)
 

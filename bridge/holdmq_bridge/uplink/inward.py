@@ -116,13 +116,13 @@ class Inward:
         return batch
 
     async def _carry_out(self, batch: list[Incoming]) -> None:
-        asked = [(packet, self._command_for(packet)) for packet in batch]
+        requests = [(packet, self._command_for(packet)) for packet in batch]
         replies = iter(
-            await self._local.run([command for _, command in asked if isinstance(command, commands.Command)])
+            await self._local.run([command for _, command in requests if isinstance(command, commands.Command)])
         )
         answers = bytearray()
         try:
-            for packet, command in asked:
+            for packet, command in requests:
                 code = command if isinstance(command, int) else self._reason_code(packet, next(replies))
                 answers += self._answer(packet, code)
         finally:

@@ -227,9 +227,9 @@ class Link:
             await local.forget_received()
             known = {}
         await local.remember_upstream(self._upstream_identity, known)
-        wanted = self._rules.remote_filters
-        obsolete = [name for name in known if name not in wanted]
-        new = {name: qos for name, qos in wanted.items() if known.get(name) != qos}
+        filters = self._rules.remote_filters
+        obsolete = [name for name in known if name not in filters]
+        new = {name: qos for name, qos in filters.items() if known.get(name) != qos}
         packet_id = (
             (await local.session.last()) + MAX_PACKET_ID // 2
         ) % MAX_PACKET_ID + 1  # far from identifiers in flight
@@ -241,7 +241,7 @@ class Link:
             for name, code in zip(some, codes, strict=False):
                 self._take_code(name, code, new)
         if obsolete or new:
-            kept = {name: qos for name, qos in known.items() if name in wanted}
+            kept = {name: qos for name, qos in known.items() if name in filters}
             await local.remember_upstream(self._upstream_identity, kept | new)
 
     def _subscription(self, name: str, qos: int, version: int) -> mqtt.Subscription:

@@ -194,11 +194,11 @@ class Local:
             topic_filter: SubscriptionOptions(qos, no_local=True, retain_as_published=True, retain_handling=1)
             for topic_filter, qos in filters.items()
         }
-        there = await self.session.subscriptions()
-        gone = [topic_filter for topic_filter in there if topic_filter not in options]
-        changed = {name: wanted for name, wanted in options.items() if there.get(name) != wanted}
-        if gone:
-            await self.session.unsubscribe(*gone)
+        present = await self.session.subscriptions()
+        obsolete = [topic_filter for topic_filter in present if topic_filter not in options]
+        changed = {name: option for name, option in options.items() if present.get(name) != option}
+        if obsolete:
+            await self.session.unsubscribe(*obsolete)
         if changed:
             await self.session.subscribe_each(changed)
 

@@ -153,16 +153,16 @@ class Outward:
         received, self._received = self._received, []
         done, self._done = self._done, []
         session = self._local.session
-        asked: list[commands.Command[int] | commands.Command[Page]] = []
+        requests: list[commands.Command[int] | commands.Command[Page]] = []
         if received:
-            asked.append(commands.session_release(session.client_id, received, epoch=session.epoch))
+            requests.append(commands.session_release(session.client_id, received, epoch=session.epoch))
         if done:
-            asked.append(commands.session_ack(session.client_id, done, epoch=session.epoch))
+            requests.append(commands.session_ack(session.client_id, done, epoch=session.epoch))
         self._inflight.difference_update(done)
         fetch = self._fetch()
         if fetch is not None:
-            asked.append(fetch)
-        replies = await self._local.run(asked)
+            requests.append(fetch)
+        replies = await self._local.run(requests)
         for reply in replies:
             if reply.error is not None:
                 raise reply.error

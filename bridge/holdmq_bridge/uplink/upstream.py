@@ -334,8 +334,8 @@ class Upstream:
         )
 
     def _on_disconnect(self, _client: object, _data: object, flags: Any, reason: Any, _properties: object) -> None:
-        said = "it said" if flags.is_disconnect_packet_from_server else "the connection ended"
-        self._lose(f"{said}: {reason}")
+        how = "it said" if flags.is_disconnect_packet_from_server else "the connection ended"
+        self._lose(f"{how}: {reason}")
 
 
 def _tls_context(settings: ConnectionSettings) -> ssl.SSLContext:

@@ -66,11 +66,11 @@ class AsyncNodes:
             await self._link.reload()
             self._doubtful = False
 
-    async def owner(self, key: bytes, told: str = "") -> Any:
+    async def owner(self, key: bytes, address: str = "") -> Any:
         """The node at `host:port` if it is known, else the node of the key's slot."""
         await self.refresh(only_if_doubtful=True)
         cluster = await self._link.cluster()
-        return node_at(cluster, told) or cluster.get_node_from_key(key)
+        return node_at(cluster, address) or cluster.get_node_from_key(key)
 
     async def ask(self, node: Any, command: Command[T]) -> T:
         """Returns the reply of a node, without a retry."""
@@ -91,17 +91,17 @@ class AsyncNodes:
             redis.ResponseError: the slot was moving for too long (`MOVED`, `TRYAGAIN`, `CLUSTERDOWN`).
         """
         patience = AsyncPatience(self._link.moving_timeout)
-        told, redirected = "", False
+        address, redirected = "", False
         while True:
             try:
-                return await self.ask(await self.owner(command.key, told), command)
+                return await self.ask(await self.owner(command.key, address), command)
             except self.passing as error:
                 is_first = isinstance(error, self._moved) and not redirected
                 if isinstance(error, self._moved):
                     moved = cast("Any", error)
-                    told, redirected = f"{moved.host}:{moved.port}", True
+                    address, redirected = f"{moved.host}:{moved.port}", True
                 else:
-                    told = ""
+                    address = ""
                 if not is_first and not await patience.wait():
                     raise
             await self.refresh()

@@ -157,8 +157,8 @@ def encode_properties(properties: Properties, place: int) -> bytes:
 
 
 def _shown(properties: Properties) -> str:
-    there = {name: getattr(properties, name) for name in _NAMES.values()}
-    return ", ".join(f"{name}={value!r:.100}" for name, value in there.items() if value not in {None, ()})
+    values = {name: getattr(properties, name) for name in _NAMES.values()}
+    return ", ".join(f"{name}={value!r:.100}" for name, value in values.items() if value not in {None, ()})
 
 
 def _encoded(number: int, name: str, value: object) -> bytes:

@@ -258,6 +258,6 @@ class MessageBatch:
 
 def _packed(out: CData, used: int, ends: Sequence[int], rows: Sequence[int]) -> Packed:
     """The commands without those that have no rows."""
-    there = [at for at, count in enumerate(rows) if count > 0]
+    filled = [at for at, count in enumerate(rows) if count > 0]
     data = memoryview(ffi.buffer(out, used))
-    return Packed(data, [ends[at] for at in there], [rows[at] for at in there], there)
+    return Packed(data, [ends[at] for at in filled], [rows[at] for at in filled], filled)

@@ -90,8 +90,8 @@ class PatternSet:
         error = ffi.new("char[]", _ERROR_BYTES)
         new = lib.hmq_patterns_parse(memory, data, len(data), error, _ERROR_BYTES)
         if new == ffi.NULL:
-            said = ffi.string(error).decode()
-            raise MemoryError(said) if said.startswith("out of memory") else InvalidPatternsError(said)
+            message = ffi.string(error).decode()
+            raise MemoryError(message) if message.startswith("out of memory") else InvalidPatternsError(message)
         self._adopt(new, memory)
 
     def _adopt(self, new: CData, memory: CData) -> None:

@@ -60,7 +60,8 @@ class Bridge:
     def __init__(self, settings: Settings) -> None:
         self.process = Process(settings, self.flush)
         self.pump = Pump(self.process, self)
-        self.server_buffer = self.process.engine.server_buffer
+        self._engine = self.process.engine
+        self.server_buffer = self._engine.server_buffer
         self.link = Link(settings, self, self.process.name)
         self.calls = Calls(self.process, self.link)
         self._lease = Lease(self.process, self.link, self.calls)
@@ -69,7 +70,7 @@ class Bridge:
         self._gate = Gate(self.process, self.link, self.clients)
         self._replays = Replays(self.process, self.link, self.calls)
         self._unserved = Unserved(self.process, self.link, self.clients)
-        self._inboxes = Channels(self.process.engine, self.link)
+        self._inboxes = Channels(self._engine, self.link)
         self._by_conn: dict[int, Client] = {}
         self._attempts = itertools.count(1)
         self._resting: set[Client] = set()
@@ -142,7 +143,7 @@ class Bridge:
     @property
     def congested(self) -> bool:
         """Whether no client is to be read now."""
-        return self.process.is_draining or self.link.paused or self.process.engine.congested
+        return self.process.is_draining or self.link.paused or self._engine.congested
 
     def own_counters(self) -> dict[str, int]:
         """Counters of everything outside the engine."""
@@ -158,14 +159,14 @@ class Bridge:
     def counted(self) -> dict[str, int]:
         """All counters, of the engine and of the process.  Counters by QoS are summed up."""
         counters = self.own_counters()
-        for name, value in self.process.engine.counters().items():
+        for name, value in self._engine.counters().items():
             counters[name] = sum(value) if isinstance(value, tuple) else value
         return counters
 
     def levels(self) -> dict[str, float]:
         """Present levels, by the names of the metrics."""
         return {
-            **self.process.engine.levels(),
+            **self._engine.levels(),
             "server_up": self.link.up,
             "ready": self.readiness.is_ready,
             "seconds_since_acknowledgement": self._since_acknowledgement(),
@@ -175,13 +176,13 @@ class Bridge:
             "clients_resting": len(self._resting),
             "congested": self.congested,
             "replaying": len(self._replays),
-            "commands_outstanding": self.process.engine.outstanding,
+            "commands_outstanding": self._engine.outstanding,
             "start_time_seconds": self.process.started_at,
         }
 
     def _since_acknowledgement(self) -> float:
         """Seconds; since the start if nothing was acknowledged."""
-        last_ms = self.process.engine.counters()["acknowledged_ms"]
+        last_ms = self._engine.counters()["acknowledged_ms"]
         assert isinstance(last_ms, int)
         return max(0.0, time.time() - (last_ms / 1000 or self.process.started_at))
 
@@ -201,7 +202,7 @@ class Bridge:
             return False
         self.process.counters.connections_accepted += 1
         self.clients.add(client)
-        client.conn = self.process.engine.attach()
+        client.conn = self._engine.attach()
         self._by_conn[client.conn] = client
         return True
 
@@ -233,7 +234,7 @@ class Bridge:
         """The connection has ended: the engine forgets it, and its inbox is left."""
         self._gate.connect_answered(client)
         self._replays.forget(client)
-        self.process.engine.close(client.conn)
+        self._engine.close(client.conn)
         del self._by_conn[client.conn]
         client.engine_detached()
         if client.has_inbox:
@@ -290,11 +291,10 @@ class Bridge:
 
     def flush(self) -> None:
         """Writes the engine's output to the server and to clients."""
-        self.process.flush_is_due = False
+        process, engine = self.process, self._engine
+        process.flush_is_due = False
         if self._pump_is_closed:
             return  # it was due when the end came
-        process = self.process
-        engine = process.engine
         engine.flush(process.now_ms())
         for event in engine.events():
             self._on_event(event)
@@ -393,13 +393,14 @@ class Bridge:
 
     def on_bytes(self, count: int) -> bool:
         """Takes replies and pushes from `server_buffer`."""
+        process = self.process
         try:
-            for event in self.process.engine.replied(count, self.process.now_ms()):
+            for event in self._engine.replied(count, process.now_ms()):
                 self._on_event(event)
         except OutOfStepError:
             return False
         self._progress.set()
-        self.process.wake()
+        process.wake()
         self.pump.server_answered()
         return True
 
@@ -412,7 +413,7 @@ class Bridge:
         self._inboxes.join_all()
         self._lease.renew()
         self._unserved.stop()
-        self.process.engine.server_restored(self.process.now_ms())
+        self._engine.server_restored(self.process.now_ms())
         self._unrestored = set(self.clients)
         self._replays.server_restored()
         self._restore_some()
@@ -440,7 +441,7 @@ class Bridge:
         self.calls.server_lost()
         self.readiness.server_lost()
         self._unserved.begin()
-        self.process.engine.server_lost()
+        self._engine.server_lost()
         self.pump.server_answered()
         self._replays.server_lost()
         for client in tuple(self.clients):

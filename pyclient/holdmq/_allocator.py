@@ -9,8 +9,8 @@ import functools
 import os
 from collections.abc import Mapping
 
-# For glibc's (others ignore it): memory that was freed at the end of the heap is kept instead of being given back and
-# asked for again, a tenth of a busy server's time.  bench/RESULTS.md tells what a larger cache of freed pieces does.
+# For glibc's allocator (others ignore it): keep freed memory at the end of the heap. Returning it and requesting it
+# again costs a tenth of a busy server's time. bench/RESULTS.md has figures for a larger cache of freed pieces.
 _GLIBC = {
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_TOP_PAD_": str(16 << 20),
@@ -20,15 +20,15 @@ _GLIBC = {
 
 @functools.cache
 def jemalloc() -> str | None:
-    """The library's name for the loader; None: the machine has none (Debian's package is libjemalloc2)."""
+    """Returns the library's name for the loader; None if the machine has none (Debian's package: libjemalloc2)."""
     return ctypes.util.find_library("jemalloc")
 
 
 def allocator_environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables to be added for a server that was built with glibc's allocator.
+    """Returns variables to add for a server that was built with glibc's allocator.
 
     Args:
-        given: what the server's environment is else; what it sets stays, a LD_PRELOAD as a whole.
+        given: the server's environment otherwise. Variables that it sets, such as LD_PRELOAD, are not changed.
     """
     library = jemalloc()
     variables = _GLIBC if library is None else {"LD_PRELOAD": library}

@@ -1,8 +1,7 @@
 """Checks of arguments: each raises `ArgumentError`, which names the argument, its value and what is accepted.
 
-The one place that knows what is of the right kind; `durations` and `_history_times` do the same for times. Nothing is
-converted on the way: what passes is sent as it is. Numbers are never flags and flags never numbers, but 0 and 1 may
-stand for False and True.
+All checks of types are here; those of times are in `durations` and `_history_times`. A valid value is sent unchanged. A
+number is never a flag, and a flag never a number, but 0 and 1 are accepted for False and True.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
-"""What a subscription knows about its messages, without I/O: raw pub/sub replies in, typed messages out.
+"""Distinguishes kept from live messages of a subscription, without I/O: raw pub/sub replies in, typed messages out.
 
-A *life* is the time between a (re-)subscription and the loss of its connection. After each beginning of a life the
-server hands over what it has kept, in ordinary messages. To tell them apart as far as that is possible, the
-subscription sends a PING (the *fence*) after the first confirmation: what the server hands over stands before its
-answer, so a message behind it is live, if the channel's policy hands over one message at most. A backlog may be handed
-over in slices, around the fence: there nothing is claimed.
+A *life* is the time between a (re-)subscription and the loss of its connection. At the beginning of a life the server
+hands over the messages that it has kept, as ordinary messages. To distinguish them where that is possible, the
+subscription sends a PING (the *fence*) after the first confirmation. The server hands over before it answers the PING.
+So a message after the answer is live, if the channel's policy hands over at most one message. A backlog may be handed
+over in slices, also after the fence: then nothing is known.
 
 Invariants:
 
@@ -24,13 +24,13 @@ from holdmq.replies import ChannelMessage, Deliver, Text
 Kind: TypeAlias = Literal["subscribe", "psubscribe", "ssubscribe"]
 
 MAX_CHANNELS_SEEN = 4096
-"""Of so many channels the last message is known for telling repeats; a channel beyond is not told."""
+"""The number of channels whose last message is known, to mark repeats. Further channels have no marks."""
 
 
 class _Seen(NamedTuple):
-    """What is known of a channel."""
+    """The state of a channel."""
 
-    life: int  # in which its last message came
+    life: int  # of its last message
     last: int  # hash of that message
     handed_over: int | None  # hash of the last one that the server may have handed over
 
@@ -47,7 +47,7 @@ class Feed:
 
     @property
     def reconnections(self) -> int:
-        """How often the subscription was made again."""
+        """The number of resubscriptions."""
         return max(0, self._life - 1)
 
     @property
@@ -61,7 +61,7 @@ class Feed:
         return f"holdmq-fence-{self._life}"
 
     def begin(self, deliver: Mapping[Text, Deliver]) -> None:
-        """A new life is to begin; `deliver` tells what the channels hand over, as far as it is known."""
+        """Begins a new life; `deliver`: the policies of the channels, as far as known."""
         self._confirmed.clear()
         self._fenced = False
         self._deliver = {_raw(channel): value for channel, value in deliver.items()}

@@ -1,4 +1,4 @@
-"""Frees a client in a forked process from locks whose threads stayed behind.
+"""Frees a client in a forked process from locks of threads that exist only in the parent.
 
 A fork copies the locks of redis-py and valkey-py as they are, but only the thread that forks. A lock that another
 thread held at that moment would never be released in the child: its next command would wait for ever, as would the
@@ -17,13 +17,13 @@ from typing import Any, Protocol
 LIBRARIES = ("redis", "valkey")
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
 MAX_ITEMS = 1000
-"""A longer container is not looked into: it is the table of slots, whose nodes are in another one as well."""
+"""A longer container is not searched: it is the table of slots, whose nodes are also in a shorter one."""
 PATIENCE_S = 5.0
-"""How long a lock is waited for that a thread of this process may hold; as long as redis-py waits after a fork."""
+"""How long to wait for a lock that a thread of this process may hold. redis-py waits as long after a fork."""
 
 
 class Watched(Protocol):
-    """What has a client that a fork may copy."""
+    """An object with a client that a fork may copy."""
 
     client: Any
     is_torn: bool

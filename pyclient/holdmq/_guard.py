@@ -1,9 +1,9 @@
-"""Keeps an object that has a position, an epoch or a connection to one process, and to one reader at a time.
+"""Restricts an object with a position, an epoch or a connection to one process, and to one user at a time.
 
 A fork copies such an object: both copies would send the same number, or read from the same socket. Two threads in one
-call would do the same. Neither can be made to work, so both are an error that says what to do instead.
+call would do the same. Neither can work, so both are errors that say what to do instead.
 
-`AsyncGuard` and `Guard` differ in who may be at work at the same time: tasks of one event loop, or threads.
+`AsyncGuard` is for tasks of one event loop, and `Guard` for threads.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from holdmq.errors import ConcurrentUseError, ForkedError
 
 
 class NotCopied:
-    """Base of what has a position or an epoch: two copies would give the same number to two messages."""
+    """Base of objects with a position or an epoch: two copies would use the same number for two messages."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuses copy.copy, copy.deepcopy and pickle."""
@@ -51,7 +51,7 @@ class Owner:
 
     Args:
         what: the object, as an error names it.
-        now: it belongs to the process that makes it; else to the first one that uses it.
+        now: it belongs to the process that makes it; otherwise to the first process that uses it.
     """
 
     def __init__(self, what: str, *, now: bool) -> None:
@@ -64,7 +64,7 @@ class Owner:
         return self._pid is not None and self._pid != os.getpid()
 
     def check(self) -> None:
-        """Makes it this process's if it is nobody's.
+        """Assigns it to this process if it has no owner yet.
 
         Raises:
             ForkedError: it belongs to another process.
@@ -82,8 +82,8 @@ class Owner:
 class AsyncClientOwner(Owner):
     """The process and the event loop to which a client belongs.
 
-    Its connections are not renewed after a fork, and each lives in one loop. Of a loop that was closed (another
-    `asyncio.run` goes on with the client) they are forgotten: `renew` does that.
+    Its connections are not renewed after a fork, and each belongs to one loop. If that loop was closed (another
+    `asyncio.run` continues with the client), `renew` forgets them.
 
     Args:
         client: the client.
@@ -97,7 +97,7 @@ class AsyncClientOwner(Owner):
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
 
     def check(self) -> None:
-        """Makes it this process's and this loop's if it is nobody's.
+        """Assigns it to this process and this loop if it has no owner yet.
 
         Raises:
             ForkedError: it belongs to another process.
@@ -121,20 +121,20 @@ class AsyncClientOwner(Owner):
         self._loop = weakref.ref(running)
 
     def closed(self) -> None:
-        """It has no connections any more, so that any loop may have it."""
+        """It has no connections any more: any loop may use it."""
         self._loop = None
 
 
 class ClientOwner:
-    """A client that any process may use: redis-py and valkey-py give each process connections of its own.
+    """A client that any process may use: redis-py and valkey-py make separate connections in each process.
 
-    A lock that another thread held during the fork is freed in the child (`_forks`). What that lock protected may be
-    half changed: so the client of a cluster asks anew for the nodes there (`renew`).
+    A lock that another thread held during the fork is freed in the child (`_forks`). The data that it protected may be
+    inconsistent: so the client of a cluster loads the nodes again there (`renew`).
 
     Args:
         what: the client, as an error names it.
         client: the client.
-        renew: asks anew for the nodes.
+        renew: loads the nodes again.
 
     Raises:
         ForkedError: another process made it, and it cannot be used here.
@@ -219,13 +219,13 @@ class Guard(Owner):
             raise ConcurrentUseError(f"another thread is using {self._what}: expected one of its own for each thread")
 
     def _succeeds(self, other: FrameType, call: FrameType) -> bool:
-        """Takes the place of a call that an interrupt (KeyboardInterrupt) ended before it could say so."""
+        """Replaces a call that an interrupt (KeyboardInterrupt) ended before it was removed."""
         try:
-            other.clear()  # which a frame refuses that is executing
+            other.clear()  # an executing frame refuses that
         except RuntimeError:
             return False
         with self._lock:
-            if self._calls.get(None) is not other:  # it ended meanwhile, and had said so before
+            if self._calls.get(None) is not other:  # it ended meanwhile, and was removed
                 return False
             self._calls[None] = call
             return True

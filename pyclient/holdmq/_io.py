@@ -18,9 +18,9 @@ import redis.asyncio
 from holdmq.errors import ArgumentError
 
 MAX_CONNECTIONS = 100
-"""Connections of a client that `from_url` made, unless it is told another number; as many as redis-py allows."""
+"""Most connections of a client of `from_url`, by default: the default of redis-py."""
 READ_TIMEOUT_S = 30.0
-"""How long the rest of a message that has begun may take."""
+"""How long the rest of a message may take."""
 
 
 class AsyncClient(Protocol):

@@ -45,7 +45,7 @@ async def clients_of(executor: AsyncExecutor, bridge: str, search: str) -> Async
 
 
 async def kick_from(executor: AsyncExecutor, bridge: str, key: bytes, why: str) -> bool:
-    """Makes a bridge disconnect the client of a session; tells whether the bridge had it."""
+    """Makes a bridge disconnect the client of a session; returns whether the bridge had it."""
     inbox = (key + b"_inbox").decode()
     answer = await ask(executor, bridge, {"ask": "kick", "inbox": inbox, "why": why})
     return bool(answer["kicked"])

@@ -37,7 +37,7 @@ class AsyncDryRun:
         await self._everywhere(commands.channel_dryrun_start(lasting=seconds, policies=policies))
 
     async def stop(self) -> bool:
-        """Stops the dry run and tells whether one was running. Its report can still be read."""
+        """Stops the dry run. Returns whether one was running. Its report can still be read."""
         stopped = await self._everywhere(commands.channel_dryrun_stop())
         return any(stopped)
 

@@ -1,6 +1,6 @@
-"""Finds the nodes to which a command goes, waits for slots that are on their way, and merges what several nodes reply.
+"""Finds the nodes for a command, waits for slots that are moving, and merges the replies of several nodes.
 
-Channels, sessions, topics and history stand on it; `holdmq._async.client` is the facade above them.
+Channels, sessions, topics and history use it. `holdmq._async.client` is the facade above them.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class AsyncExecutor(AsyncLink):
         Raises:
             CommandError: the module refused the command; the subclass says why.
             MovingError: slots were still moving between nodes after `moving_timeout` seconds.
-            redis.RedisError: whatever else redis-py raises.
+            redis.RedisError: any other error of redis-py.
         """
         arguments.instance("command", command, Command)
         if not self.is_cluster:

@@ -1,11 +1,11 @@
-"""Commands for one node of a cluster: which one it is, and who is asked when it is another by now.
+"""Commands for one node of a cluster: finds the node, also when it has changed.
 
-The commands of history name no key, so the client library cannot route them; the module answers for a shard that is
-elsewhere as the server does for keys (`MOVED`, `TRYAGAIN`). Invariants:
+The commands of history name no key, so the client library cannot route them. For a shard on another node the module
+replies as the server does for keys (`MOVED`, `TRYAGAIN`). Invariants:
 
-1. A command that was refused so has changed nothing: it is sent again, to whom the refusal names, else to whoever has
-   the slot by then. A command whose connection was lost is not.
-2. Nobody is asked for ever: after `moving_timeout` seconds the refusal is raised.
+1. A command that was refused in this way has changed nothing. It is sent again, to the node in the refusal, or else to
+   the present node of the slot. A command whose connection was lost is not sent again.
+2. Retries end: after `moving_timeout` seconds the refusal is raised.
 """
 
 from dataclasses import replace
@@ -115,7 +115,7 @@ class AsyncNodes:
             try:
                 reply = await self.at_slot(replace(command, key=history_commands.shard_key(store, shard)))
             except NoStoreError:
-                # That node has no shard of it any more; or the store is another one by now, or gone: `layout` says so.
+                # The shard has moved, or the store was replaced or removed: `layout` finds out.
                 self.forget(store)
                 if not await patience.wait():
                     raise

@@ -1,11 +1,10 @@
-"""Commands for all slots of a cluster: each node is asked for its own, and each slot is served exactly once.
+"""Commands for all slots of a cluster: each node executes them for its own slots, and each slot is served exactly once.
 
-The nodes say which of the slots they were asked for they did not serve (`SLOTS` in docs/commands/topic.md): those are
-asked for again, elsewhere or later. Invariants:
+A node replies which of the requested slots it did not serve (`SLOTS` in docs/commands/topic.md). Those are requested
+again, elsewhere or later. Invariants:
 
-1. What a node served is not asked for again, so nothing is stored twice; what it did not serve is, so nothing is
-   missed.
-2. No node is asked for ever: when the time is over, `MovingError` names the slots that are left.
+1. Served slots are not requested again, so nothing is stored twice. Other slots are, so nothing is missed.
+2. Retries end: when the time is over, `MovingError` names the slots that are left.
 """
 
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ class AsyncSlots:
 
     def __init__(self, link: AsyncLink) -> None:
         self._link = link
-        self._owners: list[tuple[SlotRange, Any]] = []  # in the order of the slots; empty: to be asked for
+        self._owners: list[tuple[SlotRange, Any]] = []  # in the order of the slots; empty: unknown
 
     async def execute(self, command: Command[T]) -> T:
         """Executes a command for every slot and merges the results.

@@ -75,7 +75,7 @@ class AsyncSubscription(NotCopied, Generic[TextT]):
         reconnect: float = 60.0,
         ping_interval: float = 15.0,
         skip_repeats: bool = False,
-        node: Any = None,  # of a cluster: there, and nowhere else
+        node: Any = None,  # the only node of a cluster to subscribe at
     ) -> None:
         commands.check_names("patterns" if kind == "psubscribe" else "channels", names, MAX_NAMES)
         self._executor = executor

@@ -46,7 +46,7 @@ def clients_of(executor: Executor, bridge: str, search: str) -> Iterator[ClientR
 
 
 def kick_from(executor: Executor, bridge: str, key: bytes, why: str) -> bool:
-    """Makes a bridge disconnect the client of a session; tells whether the bridge had it."""
+    """Makes a bridge disconnect the client of a session; returns whether the bridge had it."""
     inbox = (key + b"_inbox").decode()
     answer = ask(executor, bridge, {"ask": "kick", "inbox": inbox, "why": why})
     return bool(answer["kicked"])

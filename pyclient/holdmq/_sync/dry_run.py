@@ -38,7 +38,7 @@ class DryRun:
         self._everywhere(commands.channel_dryrun_start(lasting=seconds, policies=policies))
 
     def stop(self) -> bool:
-        """Stops the dry run and tells whether one was running. Its report can still be read."""
+        """Stops the dry run. Returns whether one was running. Its report can still be read."""
         stopped = self._everywhere(commands.channel_dryrun_stop())
         return any(stopped)
 

@@ -1,14 +1,14 @@
 # Generated from pyclient/holdmq/_async/history_cluster.py by tools/generate_sync.py; change that file.
-"""What concerns all shards of a store in a cluster: each node has its own, so all are asked until each was served.
+"""Commands for all shards of a store in a cluster: each node executes them for its own shards.
 
 Invariants:
 
-1. The node of the first shard is asked first: what it refuses has changed nothing anywhere, and of two who make one
-   store at the same time it decides whose seed counts.
-2. What is sent again has the same effect as once. Nothing is sent for ever: after `moving_timeout` seconds the slots
-   that were not served are named.
-3. No step has all nodes: if a node fails in between, some shards are done and others are not, and the same call again
-   goes on.
+1. The node of the first shard comes first. If it refuses, nothing has changed anywhere. If two clients make the same
+   store at the same time, it decides whose seed counts.
+2. A repetition has no further effect. Retries end: after `moving_timeout` seconds an error names the slots that were
+   not served.
+3. No step is atomic over all nodes: if a node fails, some shards are done and others are not. The same call again
+   continues.
 """
 
 import secrets

@@ -1,11 +1,11 @@
 # Generated from pyclient/holdmq/_async/notices.py by tools/generate_sync.py; change that file.
-"""What wakes a replay that follows: the servers' notices that a store got messages.
+"""Notices of the servers that a store got messages, for a replay that waits for them.
 
-A notice saves time and is no promise: what is lost of them costs a wait, no message. In a cluster each node tells those
-who listen there, so all primaries are listened to; without one, one subscription does.
+Notices only save time: a lost notice costs a wait, but no message. In a cluster each node notifies its own subscribers,
+so there is a subscription at every primary.
 
-Invariants: whoever listens before he reads, and waits before he reads again, misses nothing for longer than
-`LOOK_AGAIN_S`; a subscription that was lost and came back counts as a notice.
+Invariants: a reader that subscribes before it reads, and waits before it reads again, misses nothing for longer than
+`LOOK_AGAIN_S`. A resubscription counts as a notice.
 """
 
 import time
@@ -87,7 +87,7 @@ class Notices:
             return True
         try:
             heard = notices.get(timeout=wait) is not None
-            for _ in range(MAX_NOTICES if heard else 0):  # one look answers all that came meanwhile
+            for _ in range(MAX_NOTICES if heard else 0):  # one read covers all of them
                 if self._closed or notices.get(timeout=0) is None:
                     break
         except self._lost:

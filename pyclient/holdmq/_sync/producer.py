@@ -113,7 +113,7 @@ class Producer(NotCopied):
         try:
             result = self._executor.execute(batch)
         except self._refused:
-            if not again:  # refused now says nothing of the time before, whose reply was lost
+            if not again:  # after a retry, the first attempt may still have succeeded
                 # The library may have sent it before this refusal, and that may have been stored: the number is used.
                 self.sequence += 1
                 self._refused_last = batch

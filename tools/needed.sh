@@ -12,7 +12,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 declare -A groups=(
     [build]="gcc python venv headers"
-    [test]="redis mosquitto-clients mosquitto node npm jemalloc"
+    [test]="redis mosquitto-clients mosquitto node npm jemalloc systemd"
     [pipeline]="java chromium"
     [compose]="docker docker-compose debootstrap mosquitto-clients"
 )
@@ -20,7 +20,7 @@ declare -A packages=(
     [gcc]="gcc libc6-dev" [python]=python3 [venv]=python3-venv [headers]=python3-dev
     [redis]=redis-tools [mosquitto-clients]=mosquitto-clients [mosquitto]=mosquitto
     [node]=nodejs [npm]=npm [jemalloc]=libjemalloc2
-    [tcl]=tcl8.6
+    [tcl]=tcl8.6 [systemd]=systemd
     [java]=openjdk-17-jre-headless [chromium]=chromium-headless-shell
     [docker]=docker.io [docker-compose]=docker-compose [debootstrap]=debootstrap [valgrind]=valgrind
 )
@@ -45,6 +45,8 @@ have_mosquitto() { have mosquitto; }
 have_node() { have node; }
 have_npm() { have npm; }
 have_jemalloc() { ldconfig -p | grep -q 'libjemalloc\.so'; }
+# Its program that judges units; nothing is started.
+have_systemd() { have systemd-analyze; }
 have_tcl() { have tclsh8.6; }
 # The same places in which pipeline/holdmq_pipeline/java.py looks.
 have_java() {

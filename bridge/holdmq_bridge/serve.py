@@ -1,6 +1,7 @@
 """Runs one bridge process: event loop, signals, logs."""
 
 import asyncio
+import os
 import resource
 import signal
 from collections.abc import Coroutine
@@ -12,6 +13,7 @@ import uvloop
 from holdmq_bridge.base.logs import Log, configure
 from holdmq_bridge.broker.bridge import Bridge
 from holdmq_bridge.monitoring.report import Reporter
+from holdmq_bridge.monitoring.service import Service
 from holdmq_bridge.monitoring.sys_topics import SysTopics
 from holdmq_bridge.monitoring.web import Web
 from holdmq_bridge.process.settings import Settings
@@ -38,6 +40,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
     web = Web(bridge)
     sys_topics = SysTopics(bridge, settings.sys_interval_s) if settings.sys_interval_s else None
     reporter = Reporter(bridge, settings.report_interval_s) if settings.report_interval_s else None
+    service = Service(bridge, {} if worker else os.environ)  # of several workers the first one tells
     _stop_by_signal_or_parent(stopped)
     await listeners.open(reuse_port=worker is not None)
     if settings.metrics_port is not None:
@@ -54,8 +57,10 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
         if stopped.is_set() or _is_orphan():  # the next owner of the ports must find them free
             return
         await listeners.serve()
+        service.start()
         await _either(bridge.run(), stopped.wait())
     finally:  # without a stop, tasks might go on: some take a cancellation for a lost server
+        service.stopping()
         listeners.close()
         if sys_topics is not None:
             sys_topics.stop()
@@ -63,6 +68,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
             await reporter.stop()
         await bridge.stop()
         web.close()
+        service.stop()
 
 
 def _nothing_to_read_again() -> None:

@@ -6,6 +6,7 @@ with `--json` one JSON document a line. Exit status 0: done; 1: the server refus
 """
 
 import dataclasses
+import time
 from collections.abc import Iterable, Sequence
 from importlib.metadata import entry_points
 from typing import Any
@@ -29,6 +30,9 @@ ENTRY_POINTS = "holdmq.commands"
 """Other packages add commands by entry points of this group, each the name of a click command or group; they find the
 client with `click.pass_obj` and print with `holdmq.cli_output.output`."""
 
+
+MAX_WAIT_S = 86_400
+AGAIN_S = 0.5  # between two checks of `health --wait`
 
 LOCAL = frozenset({"module-path", "health"})
 """Commands that need no server, or say themselves that there is none."""
@@ -115,13 +119,27 @@ def module_path() -> None:
 @click.option(
     "--bridge", metavar="URL", help="Ask the bridge at this URL of its metrics port, such as http://127.0.0.1:9883."
 )
+@click.option(
+    "--wait",
+    "wait_s",
+    default=0.0,
+    type=click.FloatRange(0, MAX_WAIT_S),
+    metavar="SECONDS",
+    help="Check again until a message could be stored, for so many seconds.",
+)
 @click.pass_obj
-def health(hold: HoldMQ, bridge: str | None) -> None:
+def health(hold: HoldMQ, bridge: str | None, wait_s: float) -> None:
     """Check whether a message could be stored now. Exit status 1 if not, with the reason."""
-    try:
-        check_bridge(bridge) if bridge is not None else check_server(hold)
-    except UnhealthyError as error:
-        raise click.ClickException(str(error)) from error
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            check_bridge(bridge) if bridge is not None else check_server(hold)
+        except UnhealthyError as error:
+            if time.monotonic() >= deadline:
+                raise click.ClickException(str(error)) from error
+            time.sleep(min(AGAIN_S, max(0.0, deadline - time.monotonic())))
+        else:
+            break
     output().value("health", "ok")
 
 

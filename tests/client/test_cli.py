@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from holdmq import HoldMQ
 from holdmq.cli import main
 from holdmq.server import find_module
 from tests.client.support import message_of
-from tests.support import Server
+from tests.support import Server, reserve_port
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,21 @@ def start(server: Server) -> Run:
         return Done(done.stdout, done.stderr)
 
     return holdmq
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """The URL of a port on which nobody listens."""
+    with reserve_port() as port:
+        yield f"redis://127.0.0.1:{port.number}"
+
+
+def test_health_waits_for_so_long_and_says_why_there_is_none(nobody: str, run: Run) -> None:
+    begun = time.monotonic()
+    done = run("--url", nobody, "health", "--wait", "1", status=1)
+    assert time.monotonic() - begun >= 1
+    assert b"the server does not serve: " in done.stderr
+    assert run("health", "--wait", "30").stdout == b"ok\n"  # at once
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 _SHELL = "tests/system/test_pages.py"
+_WHEELS = "tools/try_pages.py"  # `make wheels`
 _TRANSCRIPTS = "tests/module/test_command_pages.py"
 RUN_BY = {
     ("README.md", "sh"): _SHELL,
@@ -42,9 +43,12 @@ RUN_BY = {
     ("docs/failover.md", "sh"): "tests/system/test_page_failover.py",
     ("docs/getting-started.md", "python"): _SHELL,
     ("docs/getting-started.md", "sh"): _SHELL,
+    ("docs/getting-started.md", "sh pip"): _WHEELS,
     ("docs/getting-started.md", "text output"): _SHELL,
     ("docs/install.md", "sh"): _SHELL,
+    ("docs/install.md", "sh pip"): _WHEELS,
     ("docs/install.md", "sh compose"): "tests/compose/test_stack.py",
+    ("docs/install.md", "sh systemd"): "tests/system/test_systemd.py",
     ("docs/monitoring.md", "text output"): "tests/bridge/test_page_monitoring.py",
     ("docs/mqtt.md", "sh"): _SHELL,
     ("docs/mqtt-access.md", "sh"): _SHELL,
@@ -71,9 +75,10 @@ RUN_BY = {
 
 NOT_RUN = {
     ("README.md", "make demo"): "builds everything anew and serves for ever; CI calls both targets",
-    ("README.md", "sudo apt-get install"): "changes the system; tools/needed.sh installs the same packages in CI",
-    ("docs/getting-started.md", "python3 -m venv"): "needs a package index and serves for ever; `make wheels` tries it",
-    ("docs/install.md", "python3 -m venv holdmq"): "needs a package index that has the wheel; `make wheels` tries it",
+    (
+        "README.md",
+        "sudo apt-get install",
+    ): "changes the system; tests/system/test_tools.py compares it with tools/needed.sh",
 }
 """Page and beginning of a block that no test can run, and why."""
 

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "server/command_slot.h"
+#include "server/errors.h"
+#include "server/resources.h"
 #include "routing/publish.h"
 #include "session/deliver.h"
 #include "session/import.h"
@@ -371,6 +373,22 @@ WIDE(guarded_history_patterns_abort)
 WIDE(guarded_index_check)
 KEYLESS(channel_publish_command)
 
+/* Those that store messages are refused before the disk is full (server/resources.h); a question for channels is none. */
+#define STORES(handler)                                                                                                \
+    static int stores_##handler(server_ctx *ctx, server_string **argv, int argc) {                                     \
+        if (!sv.IsChannelsPositionRequest(ctx) && resources_refuse())                                                  \
+            return reply_error(ctx, ERROR_QUOTA, "%s", resources_refusal());                                           \
+        return handler(ctx, argv, argc);                                                                               \
+    }
+STORES(keyed_session_add_command)
+STORES(keyed_session_import_command)
+STORES(keyed_session_deliver_command)
+STORES(wide_guarded_topic_publish)
+STORES(wide_topic_pipeline_command)
+STORES(wide_guarded_topic_mpublish)
+STORES(wide_guarded_history_append)
+STORES(wide_guarded_history_import)
+
 /* CHANNEL.(S)PUBLISH stands in for (S)PUBLISH, so it has the flags of those: what it stores is its own affair (no "write",
  * or a replica would refuse what PUBLISH may; no "pubsub", which client libraries take for a mode). */
 static const command table[] = {
@@ -404,10 +422,10 @@ static const command table[] = {
      "Ends the dry run and keeps its counts.", "O(1)", NULL},
     {"CHANNEL.DRYRUN|REPORT", "0.2.0", guarded_dryrun_report, "readonly admin", "admin slow dangerous", -2, 0,
      "Returns a page of what the dry run counted.", "O(N) with N channels in the page", dryrun_report_args},
-    {"SESSION.ADD", "0.1.0", keyed_session_add_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
+    {"SESSION.ADD", "0.1.0", stores_keyed_session_add_command, "write deny-oom fast", "write fast", -3, KEY_WRITE,
      "Appends messages to a session's queue.",
      "O(N log M) with N payloads and M messages in the queue; O(M) more where the limit is reached", add_args},
-    {"SESSION.IMPORT", "0.1.0", keyed_session_import_command, "write deny-oom", "write", -4, KEY_WRITE,
+    {"SESSION.IMPORT", "0.1.0", stores_keyed_session_import_command, "write deny-oom", "write", -4, KEY_WRITE,
      "Writes a queue from another system into a session, with its identifiers and states.",
      "O(N log M) with N messages and M in the queue", import_args},
     {"SESSION.FETCH", "0.1.0", keyed_session_fetch_command, "write", "write", -2, KEY_WRITE,
@@ -452,19 +470,19 @@ static const command table[] = {
      "Removes subscriptions from a session.", "O(N) with N filters", unsubscribe_args},
     {"SESSION.SUBSCRIPTIONS", "0.1.0", keyed_session_subscriptions_command, "readonly", "read", 2, KEY_READ,
      "Returns the subscriptions of a session.", "O(N) with N filters", key_args},
-    {"SESSION.DELIVER", "0.1.0", keyed_session_deliver_command, "write deny-oom", "write", -3, KEY_WRITE,
+    {"SESSION.DELIVER", "0.1.0", stores_keyed_session_deliver_command, "write deny-oom", "write", -3, KEY_WRITE,
      "Delivers messages to one session, as a matching publish does.", "O(N log M) with N messages and M in the queue",
      deliver_args},
     {"SESSION.REPLAY", "0.1.0", keyed_guarded_session_replay, "write deny-oom", "write", -2, KEY_WRITE,
      "Delivers the next messages of history to the subscriptions that replay it.",
      "O(V log N + R S) with V messages visited, N in the store, R replays and S shards", session_replay_args},
-    {"TOPIC.PUBLISH", "0.1.0", wide_guarded_topic_publish, "write deny-oom getchannels-api", "write pubsub", -3, 0,
+    {"TOPIC.PUBLISH", "0.1.0", stores_wide_guarded_topic_publish, "write deny-oom getchannels-api", "write pubsub", -3, 0,
      "Publishes a message to all sessions with a matching subscription.",
      "O(L + S log M) with L levels, S matching sessions and M messages in each queue", topic_publish_args},
-    {"TOPIC.PIPELINE", "0.1.0", wide_topic_pipeline_command, "write deny-oom", "write pubsub", 2, 0,
+    {"TOPIC.PIPELINE", "0.1.0", stores_wide_topic_pipeline_command, "write deny-oom", "write pubsub", 2, 0,
      "Runs many TOPIC.PUBLISH as one command.", "O(N (L + S log M)) with N publishes, each as of TOPIC.PUBLISH",
      topic_pipeline_args},
-    {"TOPIC.MPUBLISH", "0.1.0", wide_guarded_topic_mpublish, "write deny-oom", "write pubsub", -3, 0,
+    {"TOPIC.MPUBLISH", "0.1.0", stores_wide_guarded_topic_mpublish, "write deny-oom", "write pubsub", -3, 0,
      "Publishes many messages in one step.", "O(N (L + S log M)) with N messages, each as of TOPIC.PUBLISH",
      topic_mpublish_args},
     {"TOPIC.COMMIT", "0.1.0", wide_guarded_topic_commit, "write", "write slow", -8, 0,
@@ -484,10 +502,10 @@ static const command table[] = {
      "O(R + log E) with R readers that hold messages and E epochs", history_trim_args},
     {"HISTORY.HOLD", "0.1.0", wide_guarded_history_hold, "write fast", "write fast admin dangerous", -3, 0,
      "Records how far a reader has read; later messages are kept for it.", "O(S) with S shards", history_hold_args},
-    {"HISTORY.APPEND", "0.1.0", wide_guarded_history_append, "write deny-oom fast getchannels-api", "write fast", -4, 0,
+    {"HISTORY.APPEND", "0.1.0", stores_wide_guarded_history_append, "write deny-oom fast getchannels-api", "write fast", -4, 0,
      "Stores a message in history without publishing it.", "O(L) with L indexed levels of the topic",
      history_append_args},
-    {"HISTORY.IMPORT", "0.1.0", wide_guarded_history_import, "write deny-oom", "write slow", -5, 0,
+    {"HISTORY.IMPORT", "0.1.0", stores_wide_guarded_history_import, "write deny-oom", "write slow", -5, 0,
      "Stores many messages of one shard in one step.", "O(N) with N records", history_import_args},
     {"HISTORY.REPLAY", "0.1.0", wide_guarded_history_replay, "readonly getchannels-api", "read", -2, 0,
      "Returns stored messages that a topic filter matches, in order.",

@@ -1,6 +1,7 @@
 /* info.c - INFO holdmq: what is on, and what was counted. */
 #include "info.h"
 
+#include "server/resources.h"
 #include "index/index.h"
 #include "index/sessions.h"
 #include "queue/totals.h"
@@ -81,6 +82,7 @@ static void add_counters(server_info_ctx *info) {
     FIELD(user_retained_refused);
     FIELD(user_bytes_full);
     FIELD(queue_bytes_full);
+    FIELD(disk_refused);
     FIELD(session_expired);
     FIELD(session_acked);
     FIELD(fenced);
@@ -129,9 +131,19 @@ static void add_queues(server_info_ctx *info) {
     sv.InfoAddFieldULongLong(info, "queued_messages_age_seconds", totals.age_s);
 }
 
+static void add_resources(server_info_ctx *info) {
+    resources now = resources_read();
+    sv.InfoAddSection(info, "resources");
+    sv.InfoAddFieldULongLong(info, "memory_limit", now.memory_limit);
+    sv.InfoAddFieldULongLong(info, "memory_used", now.memory_used);
+    sv.InfoAddFieldULongLong(info, "disk_total", now.disk_total);
+    sv.InfoAddFieldULongLong(info, "disk_free", now.disk_free);
+}
+
 static void on_info(server_info_ctx *info, int for_crash_report) {
     add_mode(info);
     add_counters(info);
+    add_resources(info);
     add_queues(info);
     if (!for_crash_report) add_index(info); /* walks memory that a crash may have broken */
 }

@@ -3,6 +3,7 @@
 
 #include "server/push.h"
 #include "server/replication.h"
+#include "server/resources.h"
 #include "server/slots.h"
 #include "server/state.h"
 #include "index/channels.h"
@@ -131,6 +132,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     slots_start(ctx);
     due_start(ctx);
     queue_totals_start(ctx);
+    resources_start(ctx);
     end_of_turn_start(ctx);
     info_start(ctx);
     if (!intercept_start(ctx)) return refuse(ctx, "the server refused the command filter", "");

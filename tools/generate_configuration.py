@@ -218,6 +218,14 @@ MODULE = (
         "([limits of users](security.md#limits-of-users)). 0: no limit.",
         range=(0, MOST),
     ),
+    ModuleSetting(
+        "min-free-disk",
+        str(64 << 20),
+        "bytes",
+        "Free disk below which a server with an append-only file refuses to store messages, with `QUOTA` "
+        "([full disk](operations.md#full-disk-full-memory)). 0: it refuses only when the disk is full.",
+        range=(0, MOST),
+    ),
 )
 
 

@@ -26,6 +26,7 @@ from holdmq.server import (
     configuration,
     find_module,
     find_server,
+    memory_directives,
     quoted,
     write_configuration,
 )
@@ -110,7 +111,7 @@ def write_server_configuration(data: Path, environment: Mapping[str, str]) -> Pa
         path.write_text("\n".join([*kept, ""]))
     else:
         path.touch(PRIVATE)
-        path.write_text("\n".join([*FIRST, ""]))
+        path.write_text("\n".join([*FIRST, *memory_directives(), ""]))
     write_configuration(path, [*own, *lines_of(environment)])
     path.chmod(PRIVATE)
     return path

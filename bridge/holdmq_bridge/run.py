@@ -36,6 +36,7 @@ from holdmq.server import (
     configuration,
     find_module,
     find_server,
+    memory_directives,
     next_free_port,
     write_configuration,
 )
@@ -126,7 +127,7 @@ def start_server(options: Options) -> ServerProcess:
             log=options.data / "server.log",
         )
         lines = configuration(port=port, host=options.host, directory=options.data, module=module, aof=True)
-        write_configuration(server.config, lines, first=QUEUE_DIRECTIVES)
+        write_configuration(server.config, lines, first=(*QUEUE_DIRECTIVES, *memory_directives()))
         try:
             server.start(SERVER_READY_TIMEOUT_S)
         except PortTakenError:  # taken after the check

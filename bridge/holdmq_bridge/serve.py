@@ -122,6 +122,7 @@ def fit_open_files(settings: Settings) -> Settings:
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed >= needed:
+        log.info("open files", limit=allowed, for_clients=settings.max_connections, reserved=OTHER_FILES)
         return settings
     room = allowed - OTHER_FILES
     if room < 1:

@@ -36,6 +36,7 @@ from redis.retry import Retry
 
 from holdmq._allocator import allocator_environment
 from holdmq._child import ChildProcess
+from holdmq._memory import memory_directives
 
 __all__ = [
     "ChildProcess",
@@ -49,6 +50,7 @@ __all__ = [
     "connect",
     "find_module",
     "find_server",
+    "memory_directives",
     "next_free_port",
     "quoted",
     "write_configuration",

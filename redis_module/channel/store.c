@@ -1,12 +1,14 @@
 /* store.c - writes the lists of channels. */
 #include "channel/store.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "server/errors.h"
 #include "server/filter_unit.h"
 #include "server/keyspace.h"
 #include "server/replication.h"
+#include "server/resources.h"
 #include "server/turns.h"
 #include "index/channels.h"
 #include "index/index.h"
@@ -15,6 +17,7 @@
  * message lives at least its ttl, and at most 1/64 longer. */
 #define EXPIRY_SLACK 64
 #define CLAIMS_PER_TURN 100
+#define REFUSAL_MAX_BYTES 192
 
 static void (*on_trim)(int db, hmq_slice channel, size_t count);
 
@@ -288,8 +291,18 @@ static server_string *run(server_ctx *ctx, step *s, bool *done) {
     return refusal;
 }
 
+/* The error where the disk has no room to spare (server/resources.h); NULL: it has. */
+static server_string *disk_refusal(void) {
+    char text[REFUSAL_MAX_BYTES];
+    if (!resources_refuse()) return NULL;
+    snprintf(text, sizeof text, "QUOTA %s", resources_refusal());
+    return sv.CreateString(NULL, text, strlen(text));
+}
+
 server_string *store_refusal(server_ctx *ctx, server_string *channel) {
     bool done;
+    server_string *full = disk_refusal();
+    if (full != NULL) return full;
     step s = {.kind = STEP_CHECK, .channel = channel};
     return run(ctx, &s, &done);
 }
@@ -303,6 +316,9 @@ static bool may_run_here(server_ctx *ctx) {
 
 server_string *store_keep(server_ctx *ctx, server_string *channel, server_string *message, keeping how, bool *done) {
     step s = {.kind = STEP_KEEP, .channel = channel, .message = message, .how = how};
+    server_string *full = disk_refusal();
+    *done = false;
+    if (full != NULL) return full;
     if (may_run_here(ctx)) {
         bool is_unit = filter_unit_begin();
         keep(ctx, &s);

@@ -31,6 +31,7 @@ struct settings {
     long long max_queue_bytes_per_user; /* max-queue-bytes-per-user, max-queue-bytes: in queues (queue/usage.h) */
     long long max_queue_bytes;
     long long drain_timeout_s; /* drain-timeout: seconds that a subscriber may take nothing of a backlog */
+    long long min_free_disk; /* min-free-disk: bytes, 0: none (server/resources.h) */
     long long session_ttl_s; /* session-ttl: seconds a queued message lives */
 };
 
@@ -76,6 +77,7 @@ struct counters {
     unsigned long long user_retained_refused;
     unsigned long long user_bytes_full; /* messages that met the maximum of a user, or of the database */
     unsigned long long queue_bytes_full;
+    unsigned long long disk_refused; /* commands and messages, by holdmq.min-free-disk */
     unsigned long long session_expired; /* references found whose message had expired */
     unsigned long long session_acked;
     unsigned long long fenced; /* commands refused because of an old epoch */

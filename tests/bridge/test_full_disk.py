@@ -19,7 +19,8 @@ MakeServer = Callable[..., Server]
 PATIENCE_S = 1.5  # the bridge's; by default it is three minutes
 QUICK = ["--retry-first-s", "0.02", "--retry-max-s", "0.1", "--retry-total-s", str(PATIENCE_S)]
 PAYLOAD = bytes(5000)  # more than what is left of the last block
-SERVER_BUSY, UNSPECIFIED = 0x89, 0x80
+SERVER_BUSY, UNSPECIFIED, QUOTA = 0x89, 0x80, 0x97
+KEPT_FREE = 4 << 20
 WAIT_S = 30.0
 
 
@@ -32,13 +33,15 @@ def disk(server_kind: ServerKind, tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.fixture
-def small_server(disk: SmallDisk, fresh_server: MakeServer) -> Iterator[Callable[[str], Server]]:
+def small_server(disk: SmallDisk, fresh_server: MakeServer) -> Iterator[MakeServer]:
     """Makes the server; ends it before its disk goes."""
     made: list[Server] = []
 
-    def make(appendfsync: str) -> Server:
+    def make(appendfsync: str, *config: str) -> Server:
         made.append(
-            fresh_server(kind=disk.kind, directory=disk.directory, aof=True, config=[f"appendfsync {appendfsync}"])
+            fresh_server(
+                kind=disk.kind, directory=disk.directory, aof=True, config=[f"appendfsync {appendfsync}", *config]
+            )
         )
         return made[-1]
 
@@ -114,12 +117,12 @@ def without_repetitions(numbers: list[int]) -> list[int]:
 def test_with_a_full_disk_publishers_are_told_and_nothing_acknowledged_is_lost(
     appendfsync: str,
     disk: SmallDisk,
-    small_server: Callable[[str], Server],
+    small_server: MakeServer,
     bridge: MakeBridge,
     dial: Connect,
     port: Port,
 ) -> None:
-    server = small_server(appendfsync)
+    server = small_server(appendfsync, "holdmq.min-free-disk 0")  # by default it refuses before
     made = bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
     with dial(made.port, "s", clean=False) as subscriber:
         subscriber.subscribe(("t", 1))
@@ -171,3 +174,37 @@ def test_with_a_full_disk_publishers_are_told_and_nothing_acknowledged_is_lost(
     assert set(publisher.acknowledged) <= set(got)
     assert without_repetitions(got) == sorted(got)
     publisher.talk.close()
+
+
+def test_before_the_disk_is_full_publishers_are_refused_and_the_server_goes_on(
+    disk: SmallDisk, small_server: MakeServer, bridge: MakeBridge, dial: Connect, port: Port
+) -> None:
+    server = small_server("always", f"holdmq.min-free-disk {KEPT_FREE}")
+    made = bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
+    with dial(made.port, "s", clean=False) as subscriber:
+        subscriber.subscribe(("t", 1))
+        publisher = Publisher(made.port)
+        publisher.publish()
+        eventually(lambda: scrape(port)["holdmq_server_disk_free"] > 0, WAIT_S, "a known disk")
+        disk.run_short(server, KEPT_FREE)
+        publisher.send()
+        assert publisher.outcome_of_refusal() == QUOTA
+        status, state = readiness(port)
+        assert (status, state["server"]) == (503, True)
+        assert "holdmq.min-free-disk" in state["reason"]
+        metrics = scrape(port)
+        assert metrics["holdmq_bridge_refusals_total{code=QUOTA}"] > 0
+        assert metrics["holdmq_server_disk_refused_total"] > 0
+        assert server.process.running
+        first = subscriber.read_publish()  # what was stored is handed over and acknowledged
+        assert int(first.payload.split()[0]) == publisher.acknowledged[0]
+        with dial(made.port, "newcomer") as newcomer:
+            newcomer.subscribe(("t", 1))
+        disk.free(server)
+        eventually(lambda: readiness(port)[0] == 200, WAIT_S, "a bridge that is ready")
+    publisher.publish()
+    publisher.talk.close()
+    told = [json.loads(line) for line in made.log_text().splitlines()]
+    [known] = [line for line in told if line["event"] == "the server's memory and disk, in bytes"]
+    assert known["disk_free"] <= known["disk_total"]
+    assert server.log_text().count("the disk is almost full") == 1

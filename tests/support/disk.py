@@ -31,6 +31,10 @@ class SmallDisk(ABC):
         """Leave no room for the append-only file; what was written stays."""
 
     @abstractmethod
+    def run_short(self, server: Server, kept: int) -> None:
+        """Leave less than `kept` bytes, of which the server has holdmq.min-free-disk."""
+
+    @abstractmethod
     def free(self, server: Server) -> None:
         """Make room again."""
 
@@ -58,6 +62,13 @@ class Mounted(SmallDisk):
             except OSError:  # that is what is wanted
                 return
 
+    def run_short(self, server: Server, kept: int) -> None:
+        del server
+        with self._ballast.open("ab") as ballast:
+            while shutil.disk_usage(self.directory).free >= kept:
+                ballast.write(_BLOCK)
+                ballast.flush()
+
     def free(self, server: Server) -> None:
         del server
         self._ballast.unlink()
@@ -77,9 +88,14 @@ class Bounded(SmallDisk):
         size = max(path.stat().st_size for path in self.directory.glob("appendonlydir/*.incr.aof"))
         self._limit(server, str(size))
 
+    def run_short(self, server: Server, kept: int) -> None:
+        """The disk is a large one: more of it is to be kept free than there is."""
+        server.client().config_set("holdmq.min-free-disk", kept + shutil.disk_usage(self.directory).total)
+
     def free(self, server: Server) -> None:
         if server.process.running:
             self._limit(server, "unlimited")
+            server.client().config_set("holdmq.min-free-disk", 0)
 
     def close(self) -> None:
         """Nothing is left."""

@@ -37,6 +37,7 @@ from holdmq_bridge.server.channels import Channels
 from holdmq_bridge.server.lease import Lease
 from holdmq_bridge.server.link import Link
 from holdmq_bridge.server.readiness import Readiness
+from holdmq_bridge.server.resources import log_resources
 from holdmq_bridge.session.actions import Authenticate
 from holdmq_bridge.session.session import Session
 from holdmq_bridge.sockets.pump import Pump
@@ -412,6 +413,7 @@ class Bridge:
         """The server is there: subscribes to all inboxes again, then everything continues."""
         self._inboxes.join_all()
         self._lease.renew()
+        self.calls.call(("INFO", "holdmq"), log_resources)
         self._unserved.stop()
         self._engine.server_restored(self.process.now_ms())
         self._unrestored = set(self.clients)

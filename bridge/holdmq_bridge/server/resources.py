@@ -1,0 +1,24 @@
+"""What memory and disk the server has: one line in the log for each connection.  The metrics have the present numbers.
+
+The server finds out and warns by itself, since the bridge may be on another machine (redis_module/server/resources.h).
+"""
+
+import hiredis
+
+from holdmq_bridge.base.command import Reply
+from holdmq_bridge.base.logs import Log
+
+log = Log("resources")
+
+_FIELDS = ("memory_limit", "memory_used", "disk_total", "disk_free")
+
+
+def log_resources(reply: Reply) -> None:
+    """Logs what INFO holdmq says; nothing if the server does not tell."""
+    if isinstance(reply, hiredis.ReplyError):
+        return
+    text = reply.decode() if isinstance(reply, bytes) else str(reply)
+    fields = dict(line.partition(":")[::2] for line in text.splitlines())
+    found = {name: int(fields[f"holdmq_{name}"]) for name in _FIELDS if f"holdmq_{name}" in fields}
+    if found:
+        log.info("the server's memory and disk, in bytes", **found)

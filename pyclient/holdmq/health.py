@@ -22,8 +22,8 @@ class UnhealthyError(Exception):
 def check_server(hold: HoldMQ) -> None:
     """Checks that the server has the module and accepts writes.
 
-    Writes a key that expires. A full disk, full memory, a replica or a missing permission refuse it as they would
-    refuse a publish.
+    Writes a key that expires, and publishes nothing (an empty TOPIC.PIPELINE). A full disk, full memory, a replica or
+    a missing permission refuse that as they would refuse a publish.
 
     Raises:
         UnhealthyError: the server does not have the module, or refuses the write.
@@ -31,8 +31,21 @@ def check_server(hold: HoldMQ) -> None:
     try:
         check_module(hold.client)
         hold.client.set(KEY, b"", ex=KEY_S)
+        if isinstance(hold.client, redis.Redis):  # of one server
+            _publish_nothing(hold.client)
     except (redis.RedisError, ServerError, OSError) as error:
         raise UnhealthyError(f"the server does not serve: {error}") from error
+
+
+def _publish_nothing(client: redis.Redis) -> None:
+    try:
+        client.execute_command("TOPIC.PIPELINE", b"")
+    except redis.OutOfMemoryError:
+        raise
+    except redis.ResponseError as error:
+        if str(error).startswith("QUOTA"):
+            raise
+        # Else it is an older module, which publishes at least one, or a user who may write and not publish.
 
 
 def check_bridge(url: str) -> None:

@@ -71,7 +71,7 @@ static const char *read_publish(hmq_slice bytes, size_t *at) {
 /* False after replying an error. */
 static bool read_all(server_ctx *ctx, hmq_slice bytes) {
     pipeline.count = pipeline.word_count = 0;
-    for (size_t at = 0; at < bytes.len || pipeline.count == 0; pipeline.count++) {
+    for (size_t at = 0; at < bytes.len; pipeline.count++) {
         const char *wrong = pipeline.count == PUBLISHES_MAX ? "is one too many" : read_publish(bytes, &at);
         if (wrong != NULL) {
             reply_error(ctx, ERROR_PUBLISH_INVALID, pipeline.count + 1, wrong, PUBLISHES_MAX);

@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdmq.cli import main
 from holdmq_bridge.monitoring.metrics import parse_info
 from tests.bridge import packets
 from tests.bridge.conftest import Connect
@@ -210,6 +212,39 @@ def test_a_bridge_whose_server_has_become_a_replica_is_not_ready(
         client.execute_command("REPLICAOF", "NO", "ONE")
     sender.expect(packets.puback(1))
     eventually(lambda: readiness(port)[0] == 200, 10, "a bridge that is ready again")
+
+
+def test_health_names_the_refusal_of_a_replica(fresh_server: MakeServer, bridge: MakeBridge, port: Port) -> None:
+    server = fresh_server()
+    # No heartbeat: the question of /readyz is what the replica refuses first.
+    made = bridge(server, arguments=["--metrics-port", str(port.number), "--lease-s", "600", *QUICK])
+    eventually(lambda: readiness(port)[0] == 200, 10, "a ready bridge")
+    server.client().execute_command("REPLICAOF", "127.0.0.1", "1")  # nobody is there
+    eventually(lambda: readiness(port)[0] == 503, 10, "a bridge that is not ready")
+    reasons = [line["reason"] for line in map(json.loads, made.log_text().splitlines()) if line["event"] == "not ready"]
+    assert any(reason.startswith("the server refuses writes: READONLY") for reason in reasons), reasons
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "code"), [("maxmemory", 1, "OOM"), ("holdmq.min-free-disk", 1 << 40, "QUOTA")]
+)
+def test_a_bridge_is_not_ready_when_publishes_would_be_refused_though_nobody_publishes(
+    fresh_server: MakeServer, bridge: MakeBridge, port: Port, setting: str, value: int, code: str
+) -> None:
+    server = fresh_server(aof=True)
+    bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
+    url = f"http://127.0.0.1:{port.number}"
+    health = lambda *words: CliRunner().invoke(main, ["--url", server.url, "health", *words])  # noqa: E731
+    eventually(lambda: readiness(port)[0] == 200, 10, "a ready bridge")
+    assert (health().exit_code, health("--bridge", url).exit_code) == (0, 0)
+    with server.client() as client:
+        client.config_set(setting, value)
+        eventually(lambda: readiness(port)[0] == 503, 10, "a bridge that is not ready")
+        assert readiness(port)[1]["reason"].startswith(f"the server refuses publishes: {code} ")
+        assert [health(*words).exit_code for words in ([], ["--bridge", url])] == [1, 1]
+        client.config_set(setting, 0)
+    eventually(lambda: readiness(port)[0] == 200, 10, "a bridge that is ready again")
+    assert health("--wait", "10").exit_code == 0
 
 
 def test_refusals_are_counted_by_code_and_make_the_bridge_unready(

@@ -66,7 +66,7 @@ class Bridge:
         self.link = Link(settings, self, self.process.name)
         self.calls = Calls(self.process, self.link)
         self._lease = Lease(self.process, self.link, self.calls)
-        self.readiness = Readiness(self.process, self.link, self._lease)
+        self.readiness = Readiness(self.process, self.link, self.calls, self._lease)
         self.clients: set[Client] = set()
         self._gate = Gate(self.process, self.link, self.clients)
         self._replays = Replays(self.process, self.link, self.calls)

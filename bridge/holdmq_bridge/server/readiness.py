@@ -1,12 +1,12 @@
 """Whether a publish could be stored now, and if not, why: for /readyz, /healthz and the metrics.
 
-The server itself is asked, by SESSION.OWNER.  It is a write, so the server refuses it for the same reasons as a
-publish: a full disk, a replica, too few replicas, data that is being loaded.  A server short of memory refuses
-publishes only: so the last refusal of a publish counts for _REFUSED_S.
+The server itself is asked, by SESSION.OWNER.  It is a write, so the server refuses it for the same reasons as any
+write: a full disk, a replica, too few replicas, data that is being loaded.  A server short of memory or disk refuses
+publishes only: so it is sent an empty TOPIC.PIPELINE, too.  The last refusal of a publish counts for _REFUSED_S.
 
 Invariants
  1. An answer is at most _FRESH_S old.
- 2. At most one command is pending, however many callers wait.
+ 2. At most one question is pending, however many callers wait.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ import hiredis
 from holdmq_bridge.base.command import Reply, error_code
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.process.process import Process
+from holdmq_bridge.server.calls import Calls
 from holdmq_bridge.server.lease import Lease
 from holdmq_bridge.server.link import Link
 
@@ -34,9 +35,10 @@ class Readiness:
         unconfirmed: acknowledgements are withheld, because too few replicas confirm.
     """
 
-    def __init__(self, process: Process, link: Link, lease: Lease) -> None:
+    def __init__(self, process: Process, link: Link, calls: Calls, lease: Lease) -> None:
         self._process = process
         self._link = link
+        self._calls = calls
         self._lease = lease
         self.unconfirmed = False
         self._query: asyncio.Future[None] | None = None
@@ -72,7 +74,8 @@ class Readiness:
     async def _query_server(self) -> None:
         if self._query is None:
             self._query = self._process.loop.create_future()
-            self._lease.renew(self._on_reply)
+            self._lease.renew(self._on_write)
+            self._calls.call(("TOPIC.PIPELINE", ""), self._on_publish)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
                 await asyncio.shield(self._query)
@@ -89,8 +92,15 @@ class Readiness:
         self.unconfirmed = False
         self._done("the connection to the server was lost")
 
-    def _on_reply(self, reply: Reply) -> None:
-        self._done(f"the server refuses writes: {reply}" if isinstance(reply, hiredis.ReplyError) else "")
+    def _on_write(self, reply: Reply) -> None:
+        if isinstance(reply, hiredis.ReplyError):
+            self._done(f"the server refuses writes: {reply}")
+
+    def _on_publish(self, reply: Reply) -> None:
+        """The reply to no publish at all.  An error of the command itself comes from an older module."""
+        if self._query is not None:  # the server took the write
+            is_refused = isinstance(reply, hiredis.ReplyError) and error_code(reply) not in ("ERR", "NOPERM")
+            self._done(f"the server refuses publishes: {reply}" if is_refused else "")
 
     def _done(self, reason: str) -> None:
         self._reason, self._at = reason, self._process.loop.time()

@@ -1,6 +1,6 @@
 """A sentinel that watches one primary, started from the binary of the server under test."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import redis
@@ -12,6 +12,8 @@ from tests.support.server import Server
 
 SERVICE = "holdmq-test"
 START_S = 30.0
+FAILOVER_S = 60.0
+WAIT_MS = 500
 DOWN_AFTER_MS = 4000  # a machine that is busy keeps a server from answering for shorter than that
 # A sentinel that its machine did not let run for two seconds (or whose disk took so long for its configuration) does
 # nothing but watch for the next thirty ("TILT").  That it runs late is no news here, and all clocks are one.
@@ -108,6 +110,39 @@ class SentinelProcess:
         It waits for a replica that the Sentinel would promote: on a busy machine it has none for a while.
         """
         eventually(lambda: self._begins_failover(coordinated=coordinated), START_S, "a replica that may be promoted")
+
+    def fail_over_until(
+        self, done: Callable[[], bool], *, what: str, coordinated: bool = False, is_ordered: bool = False
+    ) -> None:
+        """Orders a planned failover, and again after each one that the Sentinel aborts, until `done`.
+
+        `is_ordered`: the first one is under way since the Sentinel's start.
+
+        It aborts what takes longer than failover-timeout: on a busy machine the promotion, of which it learns by
+        asking once a second.  Nobody orders another one by himself.  A replica that was promoted all the same follows
+        its primary again some seconds later, and only then has what was written meanwhile (docs/failover.md).
+        """
+        orders = int(is_ordered)
+        begun = 0 if is_ordered else len(self.log_text())
+
+        def is_done() -> bool:
+            nonlocal orders
+            if orders > 0 and done():
+                return True
+            if self.log_text()[begun:].count("-failover-abort-") == orders and (orders == 0 or self._is_replicated()):
+                self.fail_over(coordinated=coordinated)
+                orders += 1
+            return False
+
+        eventually(is_done, FAILOVER_S, what)
+
+    def _is_replicated(self) -> bool:
+        """Whether a replica has what the primary has now: the check of docs/failover.md."""
+        with self._client() as client:
+            port = client.sentinel_masters()[self._service]["port"]
+        with redis.Redis(port=port, single_connection_client=True) as primary:
+            primary.set("holdmq:failover-check", 1, px=60_000)
+            return int(primary.wait(1, WAIT_MS)) >= 1
 
     def _begins_failover(self, *, coordinated: bool) -> bool:
         try:

@@ -22,7 +22,18 @@ from holdmq.server import (
     quoted,
     write_configuration,
 )
-from tests.support import Cluster, Push, RawClient, ReplyError, Server, ServerKind, Status, eventually, reserve_port
+from tests.support import (
+    Cluster,
+    Push,
+    RawClient,
+    ReplyError,
+    SentinelProcess,
+    Server,
+    ServerKind,
+    Status,
+    eventually,
+    reserve_port,
+)
 from tests.support.servers import selected_kinds, version_of
 
 MakeServer = Callable[..., Server]
@@ -32,6 +43,20 @@ PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 def test_each_server_is_the_version_that_its_name_says(server_kind: ServerKind) -> None:
     family, version = version_of(server_kind.command())
     assert server_kind.name == f"{family}-{version[0]}.{version[1]}"
+
+
+def test_a_planned_failover_that_the_sentinel_aborts_is_ordered_again(
+    fresh_server: MakeServer, fresh_sentinel: Callable[[Server], SentinelProcess]
+) -> None:
+    primary = fresh_server(module=False)
+    replica = fresh_server(module=False, replica_of=primary)
+    sentinel = fresh_sentinel(primary)
+    replica.pause()
+    sentinel.fail_over()  # it has answered a moment ago
+    eventually(lambda: "-failover-abort-" in sentinel.log_text(), 30, "a failover that is aborted")
+    replica.resume()
+    sentinel.fail_over_until(lambda: sentinel.names(replica), is_ordered=True, what="a failover")
+    assert replica.client().role()[0] == b"master"
 
 
 def test_a_killed_server_comes_back_with_what_its_aof_holds(fresh_server: MakeServer) -> None:

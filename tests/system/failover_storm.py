@@ -234,6 +234,11 @@ class World:
             and _is_replicated(primaries[0])
         )
 
+    def primary(self) -> Server:
+        """The one primary of servers that are settled."""
+        [found] = [server for server in self.servers if _role(server)[0] == b"master"]
+        return found
+
     @property
     def kinds(self) -> list[bool]:
         """Whether failovers are coordinated: both, where the server can."""
@@ -265,8 +270,12 @@ def run(kind: ServerKind, directory: Path, *, failovers: int, pause_s: float, sa
                 eventually(world.is_settled, SETTLED_S, "servers that follow one primary")
                 coordinated = world.kinds[number % len(world.kinds)]
                 say(f"failover {number + 1}{', coordinated' if coordinated else ''}")
-                world.sentinels[number % SENTINELS].fail_over(coordinated=coordinated)
-                time.sleep(1.0)
+                sentinel, former = world.sentinels[number % SENTINELS], world.primary()
+                sentinel.fail_over_until(
+                    lambda sentinel=sentinel, former=former: not sentinel.names(former),  # type: ignore[misc]
+                    coordinated=coordinated,
+                    what="a Sentinel that names another primary",
+                )
             eventually(world.is_settled, SETTLED_S, "servers that follow one primary")
         finally:
             load.finish()

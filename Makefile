@@ -104,8 +104,8 @@ build/obj/%.o: %.c Makefile
 # As tests/support/servers.py starts them.
 UNPACKED = $(CURDIR)/.cache/servers/$(1)
 START_UNPACKED = '$(UNPACKED)/lib/ld.so' --library-path '$(UNPACKED)/lib' '$(UNPACKED)/bin/server'
-wheels: test-servers servers ## build/dist: wheel and source distribution, each tried in an empty environment on the servers under test
-	PYTHON="$(PYTHON)" bash tools/wheels.sh "'$(CURDIR)/build/servers/redis-7.0/redis-server'" \
+wheels: core test-servers servers ## build/dist: wheel and source distribution, each tried in an empty environment on the servers under test
+	PYTHON="$(PYTHON)" VENV="$(VENV)" bash tools/wheels.sh "'$(CURDIR)/build/servers/redis-7.0/redis-server'" \
 		"$(call START_UNPACKED,valkey-8.0)" "$(call START_UNPACKED,redis-8.0)"
 
 # --- Tests ------------------------------------------------------------------------------------------------------------
@@ -201,11 +201,11 @@ build/postgresql.stamp: tools/postgresql.sh tools/debian-unpack.sh
 	touch $@
 
 MATRIX ?= valkey-9.1,redis-7.0,valkey-8.0,redis-8.0
-MATRIX_TESTS ?= tests/module tests/system/test_cluster_resharding.py
+MATRIX_TESTS ?= tests/module tests/system/test_cluster_resharding.py tests/system/test_failover_matrix.py
 # Where it is the server's own ways that matter: interception, keys that move, expire, are loaded and replicated.
 SERVER_TESTS := $(wildcard $(addprefix tests/module/*/test_,$(addsuffix *.py,access channel cluster handoff index owners \
 	persistence replication history_append history_cluster history_lost session_server session_lifetime message_expiry \
-	wills))) tests/system/test_cluster_resharding.py
+	wills))) tests/system/test_cluster_resharding.py tests/system/test_failover_matrix.py
 test-matrix-server: ## the tests that depend on the server most, on those of MATRIX
 	$(MAKE) test-matrix MATRIX_TESTS="$(SERVER_TESTS)"
 test-matrix: core module test-servers servers ## the tests of the module on every server (or on those of MATRIX)

@@ -14,7 +14,7 @@ machine's scheduler decides what they meet, so that the same seed is the same we
 
 The server syncs its append-only file before each reply: only then may a SIGKILL not take what was acknowledged.
 
-Other tests, on the servers that HOLDMQ_TEST_SERVERS names:
+Other tests, on the servers that --server names (`--server redis-7.0,redis-8.0`), else the embedded one:
 
     --failover   planned failovers every 20 s (failover_storm.py)
     --away       real clients come back after two minutes without a server (mqtt_comeback.py)
@@ -318,6 +318,7 @@ class Storm:
 
 
 Say = Callable[[str], None]
+SERVERS = "HOLDMQ_TEST_SERVERS"
 
 
 def _failovers(kind: ServerKind, directory: Path, seconds: float, say: Say) -> list[str]:
@@ -345,7 +346,9 @@ OTHERS: dict[str, tuple[str, Callable[[ServerKind, Path, float, Say], list[str]]
 
 def _others(asked: list[str], directory: Path, seconds: float, say: Say) -> list[str]:
     """Runs what was asked for on each server."""
-    kinds = selected_kinds() if os.environ.get("HOLDMQ_TEST_SERVERS") else embedded_kinds()
+    kinds = selected_kinds() if os.environ.get(SERVERS) else embedded_kinds()
+    for kind in kinds:
+        kind.command()  # before anything runs
     found = []
     for name in asked:
         for kind in kinds:
@@ -354,6 +357,10 @@ def _others(asked: list[str], directory: Path, seconds: float, say: Say) -> list
             folder.mkdir(parents=True, exist_ok=True)
             found += [f"{name} on {kind.name}: {what}" for what in OTHERS[name][1](kind, folder, seconds, say)]
     return found
+
+
+def _named(options: Iterable[str]) -> str:
+    return ", ".join(f"--{name}" for name in options)
 
 
 def main() -> int:
@@ -374,7 +381,12 @@ def main() -> int:
     )
     for name, (help_text, _) in OTHERS.items():
         parser.add_argument(f"--{name}", dest="others", action="append_const", const=name, default=[], help=help_text)
+    parser.add_argument("--server", help=f"names of servers, separated by commas; only with {_named(OTHERS)}")
     given = parser.parse_args()
+    if given.server and not given.others:
+        parser.error(f"--server: expected together with {_named(OTHERS)}")
+    if given.server:
+        os.environ[SERVERS] = given.server
     seed = given.seed or str(random.SystemRandom().randrange(1_000_000))
     phases = max(1, round(given.seconds / given.phase_seconds))
     plan = Plan(seed, given.seconds, phases, given.publishers, given.rate, given.workers, given.lost_primary)

@@ -1,7 +1,9 @@
 #!/bin/bash
 # Runs make in a copy of the working tree whose path has a space, below a folder that nobody else may enter.
 #
-#   tools/elsewhere.sh [--user NAME] ARGUMENT...       of make
+#   tools/elsewhere.sh [--user NAME] [demo] ARGUMENT...       of make
+#
+# `demo` is run alone and before the others, and may take two minutes (DEMO_MOST_S seconds), what it builds included.
 #
 # With --user (as root) it is that user's folder, and make runs as that user: without root's rights, and without a way to
 # get them.  What git ignores is not copied: the copy is built from the beginning.  It is removed at the end.
@@ -29,4 +31,16 @@ if [ -n "$user" ]; then
         env -i "${kept[@]}" "HOME=$place/home" "USER=$user" "LOGNAME=$user" PATH=/usr/local/bin:/usr/bin:/bin)
 fi
 cd "$copy"
-"${run[@]}" "${MAKE:-make}" --no-print-directory "$@"
+# A newcomer's first command, with all that it builds.
+if [ "${1:-}" = demo ]; then
+    shift
+    begin=$SECONDS
+    "${run[@]}" "${MAKE:-make}" --no-print-directory demo
+    took=$((SECONDS - begin)) most=${DEMO_MOST_S:-120}
+    printf '=== make demo: %d s\n' "$took"
+    if [ "$took" -gt "$most" ]; then
+        printf 'make demo took %d s: at most %d expected\n' "$took" "$most" >&2
+        exit 1
+    fi
+fi
+[ $# = 0 ] || "${run[@]}" "${MAKE:-make}" --no-print-directory "$@"

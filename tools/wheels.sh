@@ -59,6 +59,12 @@ try() {
     (cd "$work" && env -u PYTHONPATH -u HOLDMQ_MODULE HOLDMQ_SERVER="${2:-}" "$work/$1/bin/python" -I try_package.py)
 }
 
+printf '\n=== the commands of the pages\n'
+(
+    cat "$work/constraints.txt"
+    echo "holdmq @ file://$(echo "$dist"/*.whl)"
+) >"$work/pages.txt"
+PIP_CONSTRAINT=$work/pages.txt "${VENV:-.venv}/bin/python" -m tools.try_pages "$work"
 environment wheel "$(echo "$dist"/*.whl)"
 try wheel
 number=0

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages import all_blocks
 from tools import check_site, circles
 
 REPOSITORY = Path(__file__).parents[2]
@@ -60,7 +61,7 @@ def test_an_ordinary_user_is_told_all_missing_packages_in_one_line(bare_machine:
     before, _, packages = lines[0].partition("sudo apt-get install ")
     assert "Missing Debian packages" in before
     expected = "gcc libc6-dev python3 python3-venv python3-dev redis-tools mosquitto-clients mosquitto nodejs npm"
-    assert packages.split() == [*expected.split(), "libjemalloc2"]
+    assert packages.split() == [*expected.split(), "libjemalloc2", "systemd"]
 
 
 @pytest.mark.parametrize("target", ["demo", "run", "test"])
@@ -126,6 +127,61 @@ def test_parts_that_all_pass_are_a_success(tmp_path: Path) -> None:
     done = parts(tmp_path, "good", "last")
     assert done.returncode == 0
     assert "=== 2 of 2 parts passed" in done.stdout
+
+
+@pytest.fixture
+def logging_make(tmp_path: Path) -> Path:
+    """In the place of make: notes its targets; the pipeline's tests fail, and the demo takes a second and more."""
+    name = "make-that-logs"
+    targets = f'echo "$@" >>"{tmp_path}/targets"'
+    program(tmp_path, name, f'{targets}\ncase "$*" in *test-pipeline*) exit 2 ;; *demo*) sleep 1.2 ;; esac')
+    return tmp_path / name
+
+
+def test_make_test_goes_on_after_a_part_that_fails(logging_make: Path) -> None:
+    make = shutil.which("make")
+    assert make is not None
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(
+        [make, "test", f"MAKE={logging_make}", "TESTS=tests"],
+        env=environment,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    targets = (logging_make.parent / "targets").read_text().splitlines()
+    assert [line.split()[-1] for line in targets] == ["test-pipeline", "test-rest"], done.stdout + done.stderr
+    assert "=== 1 of 2 parts passed" in done.stdout
+
+
+@pytest.mark.parametrize(("most_s", "is_quick"), [("60", True), ("0", False)])
+def test_a_demo_that_takes_too_long_is_an_error(logging_make: Path, most_s: str, is_quick: bool) -> None:
+    tree = logging_make.parent / "tree"
+    (tree / "tools").mkdir(parents=True)
+    shutil.copy(REPOSITORY / "tools" / "elsewhere.sh", tree / "tools")
+    subprocess.run(["git", "init", "--quiet", tree], check=True)  # noqa: S607 - whichever is there
+    done = subprocess.run(
+        [BASH, tree / "tools" / "elsewhere.sh", "demo", "lint"],
+        env={**os.environ, "MAKE": str(logging_make), "DEMO_MOST_S": most_s},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    targets = [line.split()[-1] for line in (logging_make.parent / "targets").read_text().splitlines()]
+    assert targets == (["demo", "lint"] if is_quick else ["demo"])
+    assert done.returncode == (0 if is_quick else 1)
+    assert ("at most 0 expected" in done.stderr) != is_quick
+
+
+def test_the_packages_of_the_readme_are_those_that_the_build_needs(bare_machine: Path) -> None:
+    named = needed(bare_machine, "build").stdout + needed(bare_machine, "build").stderr
+    packages = named.partition("sudo apt-get install ")[2].split()
+    [block] = [one for one in all_blocks("README.md") if one.text.startswith("sudo apt-get install")]
+    assert block.text.split()[3:] == ["make", *packages]
 
 
 # --- Circles ----------------------------------------------------------------------------------------------------------

@@ -189,8 +189,9 @@ def test_before_the_disk_is_full_publishers_are_refused_and_the_server_goes_on(
         disk.run_short(server, KEPT_FREE)
         publisher.send()
         assert publisher.outcome_of_refusal() == QUOTA
-        status, state = readiness(port)
-        assert (status, state["server"]) == (503, True)
+        eventually(lambda: readiness(port)[0] == 503, WAIT_S, "a bridge that is not ready")
+        state = readiness(port)[1]
+        assert state["server"]
         assert "holdmq.min-free-disk" in state["reason"]
         metrics = scrape(port)
         assert metrics["holdmq_bridge_refusals_total{code=QUOTA}"] > 0

@@ -55,7 +55,6 @@ def test_a_bridge_keeps_the_descriptors_that_it_needs_and_refuses_clients_instea
     clients[0].publish("a", b"1", qos=1)  # the connection to the server is still there
     clients.pop().close()
     eventually(lambda: _connects(made.port), 10, "room for a client after another one left")
-    assert not any(_connects(made.port) for _ in range(3))
     text = made.log_text()
     assert text.count("max_connections was lowered") == 1
     assert text.count("connections are refused: max_connections is reached") == 1

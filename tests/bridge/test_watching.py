@@ -216,13 +216,15 @@ def test_a_bridge_whose_server_has_become_a_replica_is_not_ready(
 
 def test_health_names_the_refusal_of_a_replica(fresh_server: MakeServer, bridge: MakeBridge, port: Port) -> None:
     server = fresh_server()
-    # No heartbeat: the question of /readyz is what the replica refuses first.
-    made = bridge(server, arguments=["--metrics-port", str(port.number), "--lease-s", "600", *QUICK])
+    # Nothing else is written: the question of /readyz is what the replica refuses first.
+    quiet = ["--lease-s", "600", "--sys-interval-s", "0", "--report-interval-s", "0"]
+    made = bridge(server, arguments=["--metrics-port", str(port.number), *quiet])
     eventually(lambda: readiness(port)[0] == 200, 10, "a ready bridge")
     server.client().execute_command("REPLICAOF", "127.0.0.1", "1")  # nobody is there
     eventually(lambda: readiness(port)[0] == 503, 10, "a bridge that is not ready")
     reasons = [line["reason"] for line in map(json.loads, made.log_text().splitlines()) if line["event"] == "not ready"]
     assert any(reason.startswith("the server refuses writes: READONLY") for reason in reasons), reasons
+    assert made.log_text().count('"leaving the server"') == 1
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,9 @@ class Link:
 
     def leave(self, reason: str) -> None:
         """Drops the connection and connects again.  Pending commands are sent again."""
-        if self.up and self._wire is not None and self._wire.transport is not None:
+        if not self.up or self._wire is None or self._wire.transport is None:
+            return
+        if not self._wire.transport.is_closing():  # several replies may say the same
             log.warning("leaving the server", server=self._target, reason=reason)
             self._wire.transport.abort()
 

@@ -110,6 +110,8 @@ class Group(click.Group):
             return super().invoke(context)
         except ArgumentError as error:
             raise click.UsageError(str(error)) from error
+        except BrokenPipeError:  # the reader of the output has had enough, as `head` has: click ends without a word
+            raise
         except (redis.RedisError, redis.exceptions.RedisClusterException, OSError, ValueError) as error:
             raise click.ClickException(str(error)) from error
 

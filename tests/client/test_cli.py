@@ -92,6 +92,19 @@ def test_a_published_message_is_shown_by_last_and_backlog(start: Run, run: Run) 
     assert json_lines(run("--json", "channel", "backlog", "weather")) == [{"message": "sunny"}, {"message": "grün"}]
 
 
+def test_a_reader_that_has_read_enough_is_no_error(server: Server, hold: HoldMQ) -> None:
+    for _ in range(3):
+        hold.channel("weather").publish(b"x" * 200_000)  # more than a pipe holds
+    command = [sys.executable, "-m", "holdmq", "--url", server.url, "channel", "backlog", "weather"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"message\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 1
+
+
 def test_control_characters_do_not_reach_the_terminal(run: Run, hold: HoldMQ) -> None:
     hold.channel("weather").publish(b"\x1b[31mred\n\xff")
     assert run("channel", "last", "weather").stdout == rb"\x1b[31mred\n\xff" + b"\n"

@@ -1,55 +1,237 @@
-"""Which Sentinels a bridge follows, over time."""
+"""What the bridge makes of its Sentinels, against scripted ones: events, events that were missed, dead connections."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdmq_bridge import sentinels
-from holdmq_bridge.sentinels import Address, Sentinels
-from tests.support import SentinelProcess, Server, eventually
-from tests.support.sentinel import SERVICE
+from holdmq_bridge.server import sentinels
+from holdmq_bridge.server.sentinels import Address, Sentinels
 
-FOLLOWED_S = 30.0
+SERVICE = "holdmq"
+TIMEOUT_S = 10.0
+QUIET_S = 0.2  # without a word, before a Sentinel is sent a PING
+FIRST, SECOND = ("127.0.0.1", 7001), ("127.0.0.1", 7002)
+
+Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 
 
 class Listener:
-    """Hears nothing here."""
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.moves: list[Address] = []
+        self.doubts: list[bool] = []
 
     def primary_in_doubt(self, *, doubt: bool) -> None:
-        """A failover; there is none."""
-        raise AssertionError(doubt)
+        self.doubts.append(doubt)
 
     def primary_moved(self, address: Address) -> None:
-        """The same."""
-        raise AssertionError(address)
+        self.moves.append(address)
 
 
-def test_a_sentinel_that_joins_later_is_followed_and_enough(
-    fresh_server: Callable[..., Server],
-    fresh_sentinel: Callable[[Server], SentinelProcess],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sentinels, "_LISTED_EVERY_S", 0.2)
-    primary = fresh_server()
-    fresh_server(replica_of=primary)
-    first = fresh_sentinel(primary)
+class Script:
+    """A Sentinel that knows one service.
 
-    async def follow() -> Address:
-        followed = Sentinels((("127.0.0.1", first.port),), SERVICE, Listener())
+    Attributes:
+        primary: what it calls the primary's address.
+        state: the address in the primary's state: the old one while a failover is being completed.
+        epoch: of its configuration.
+        subscriptions: how often somebody has subscribed to its events.
+        pings: how many it was sent.
+        is_mute: it says nothing any more on connections that were made before.
+    """
+
+    def __init__(self) -> None:
+        self.primary = self.state = FIRST
+        self.epoch = 1
+        self.subscriptions = self.pings = 0
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._writers: list[Writer] = []
+        self._subscribed: list[Writer] = []
+        self._mute: set[Writer] = set()
+
+    async def start(self) -> None:
+        """Listens, on the same port as before."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Closes everything."""
+        assert self._server is not None
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+        for writer in self._writers:
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        self._writers, self._subscribed = [], []
+
+    def fail_over(self) -> None:
+        """Another primary, under a later epoch."""
+        self.primary = self.state = SECOND
+        self.epoch += 1
+
+    def be_mute(self) -> None:
+        """As a network that has forgotten the connections made so far."""
+        self._mute = set(self._writers)
+
+    def tell(self, event: str, text: str) -> None:
+        """Announces something."""
+        for writer in self._subscribed:
+            writer.write(_push(b"pmessage", b"*", event.encode(), text.encode()))
+
+    async def _serve(self, reader: Reader, writer: Writer) -> None:
+        self._writers.append(writer)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                words = await _command(reader)
+                reply = self._reply(words, writer)
+                if writer not in self._mute:
+                    writer.write(reply)
+
+    def _reply(self, words: list[bytes], writer: Writer) -> bytes:
+        name, rest = words[0].upper(), words[1:]
+        if name == b"HELLO":
+            return b"%1\r\n" + _bulk(b"proto") + b":3\r\n"
+        if name == b"PING":
+            self.pings += 1
+            return b"+PONG\r\n"
+        if name == b"PSUBSCRIBE":
+            self.subscriptions += 1
+            self._subscribed.append(writer)
+            return b"".join(_push(b"psubscribe", pattern, b":%d" % at) for at, pattern in enumerate(rest, 1))
+        if name == b"SENTINEL":
+            return self._answer(rest[0].upper())
+        return b"+OK\r\n"
+
+    def _answer(self, question: bytes) -> bytes:
+        if question == b"SENTINELS":
+            return b"*0\r\n"
+        if question == b"GET-MASTER-ADDR-BY-NAME":
+            host, port = self.primary
+            return b"*2\r\n" + _bulk(host.encode()) + _bulk(b"%d" % port)
+        host, port = self.state
+        fields = {"name": SERVICE, "ip": host, "port": port, "flags": "master", "config-epoch": self.epoch}
+        return b"%%%d\r\n" % len(fields) + b"".join(
+            _bulk(name.encode()) + _bulk(str(value).encode()) for name, value in fields.items()
+        )
+
+
+def _bulk(data: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def _push(*parts: bytes) -> bytes:
+    """A number is written as :1."""
+    return b">%d\r\n" % len(parts) + b"".join(
+        part + b"\r\n" if part.startswith(b":") else _bulk(part) for part in parts
+    )
+
+
+async def _command(reader: Reader) -> list[bytes]:
+    count = int((await reader.readuntil(b"\r\n"))[1:])
+    words = []
+    for _ in range(count):
+        size = int((await reader.readuntil(b"\r\n"))[1:])
+        words.append((await reader.readexactly(size + 2))[:-2])
+    return words
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for it."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not condition():  # noqa: ASYNC110 (of things that know no event)
+            await asyncio.sleep(0.01)
+
+
+def play(scene: Callable[[Sentinels, Listener, Script], Awaitable[None]]) -> None:
+    """Runs a scene with one Sentinel, which is followed, and whose primary is in use."""
+
+    async def run() -> None:
+        script, listener = Script(), Listener()
+        await script.start()
+        followed = Sentinels((("127.0.0.1", script.port),), SERVICE, listener)
         followed.start()
         try:
-            await until(first.is_followed, "a Sentinel that is followed")
-            later = await asyncio.to_thread(fresh_sentinel, primary)
-            await until(later.is_followed, "the other Sentinel, followed too")
-            first.kill()
-            return await followed.primary()
+            await until(lambda: script.subscriptions == 1)
+            assert await followed.primary() == FIRST
+            await scene(followed, listener, script)
         finally:
             await followed.stop()
+            await script.stop()
 
-    assert asyncio.run(follow()) == ("127.0.0.1", primary.port)
+    asyncio.run(run())
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    """`eventually` beside the event loop."""
-    await asyncio.to_thread(eventually, condition, FOLLOWED_S, what)
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silence is noticed soon."""
+    monkeypatch.setattr(sentinels, "_QUIET_S", QUIET_S, raising=False)
+
+
+def test_a_promotion_is_followed_at_once() -> None:
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        host, port = SECOND
+        slave = f"slave {host}:{port} {host} {port} @ {SERVICE} {FIRST[0]} {FIRST[1]}"
+        script.tell("+selected-slave", slave)
+        await until(lambda: listener.doubts == [True])
+        script.tell("+promoted-slave", slave)
+        await until(lambda: listener.moves == [SECOND])
+        assert listener.doubts == [True, False]
+        assert await followed.primary() == SECOND
+
+    play(scene)
+
+
+def test_a_failover_while_no_sentinel_could_be_heard_is_noticed_when_one_is_heard_again() -> None:
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        await script.stop()
+        script.fail_over()
+        await script.start()
+        await until(lambda: listener.moves == [SECOND])
+        assert await followed.primary() == SECOND
+
+    play(scene)
+
+
+def test_a_failover_behind_a_connection_that_has_died_without_a_word_is_noticed() -> None:
+    async def scene(_followed: Sentinels, listener: Listener, script: Script) -> None:
+        script.be_mute()
+        script.fail_over()
+        await until(lambda: script.subscriptions == 2)
+        await until(lambda: listener.moves == [SECOND])
+
+    play(scene)
+
+
+def test_a_sentinel_that_has_nothing_to_say_is_asked_and_stays_followed() -> None:
+    async def scene(_followed: Sentinels, listener: Listener, script: Script) -> None:
+        await until(lambda: script.pings >= 3)
+        assert script.subscriptions == 1
+        assert listener.moves == []
+
+    play(scene)
+
+
+def test_a_sentinel_whose_configuration_is_not_later_moves_nobody() -> None:
+    async def scene(followed: Sentinels, listener: Listener, script: Script) -> None:
+        await script.stop()
+        script.primary = script.state = SECOND  # under the same epoch
+        await script.start()
+        await until(lambda: script.subscriptions == 2 and script.pings >= 1)
+        assert listener.moves == []
+        del followed
+
+    play(scene)
+
+
+def test_the_primary_is_the_promoted_one_before_all_replicas_follow_it() -> None:
+    async def scene(followed: Sentinels, _listener: Listener, script: Script) -> None:
+        script.fail_over()
+        script.state = FIRST
+        assert await followed.primary() == SECOND
+
+    play(scene)

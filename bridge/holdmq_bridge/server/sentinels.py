@@ -11,12 +11,17 @@ Invariants
  1. Every Sentinel that any other one knows is followed: those in the URL may die.
  2. A doubt ends by a promotion, by an abort, or after _DOUBT_S, when the Sentinels are asked again.
  3. If Sentinels disagree, the later configuration epoch is right.
+ 4. A silent Sentinel is sent a PING every _QUIET_S.  Without an answer the connection is made again: a network that
+    drops connections silently must not hide a failover.
+ 5. When a Sentinel is heard again, and every _LISTED_EVERY_S, all are asked where the primary is.  A failover that none
+    of them could announce is noticed by its later epoch.
 """
 
 import asyncio
 import contextlib
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
@@ -31,7 +36,8 @@ Address = tuple[str, int]
 
 _ANSWER_S = 1.0  # for one question to one Sentinel
 _DOUBT_S = 10.0
-_LISTED_EVERY_S = 10.0  # a query for other Sentinels
+_LISTED_EVERY_S = 10.0  # which Sentinels there are, and where the primary is
+_QUIET_S = 3.0  # without a word from a Sentinel; then it is sent a PING and has as long to answer
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 2.0
 _PROMOTED_S = 30.0  # how long an announced promotion overrides the Sentinels' answers
@@ -65,7 +71,10 @@ class Sentinels:
         self._followers: dict[Address, asyncio.Task[None]] = {}
         self._task: asyncio.Task[None] | None = None
         self._doubt: asyncio.TimerHandle | None = None
-        self._promoted: tuple[Address, float] | None = None  # and until when it counts
+        self._promoted: tuple[Address, float] | None = None  # and until when this counts
+        self._told: Address | None = None  # the primary, as it was told last
+        self._epoch = 0  # of the configuration that the Sentinels named last
+        self._look_now = asyncio.Event()
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -85,12 +94,15 @@ class Sentinels:
 
     async def _run(self) -> None:
         while True:
+            self._look_now.clear()
             for address in await self._other_sentinels():
                 self._known.setdefault(address)
             for address in self._known:
                 if address not in self._followers:
                     self._followers[address] = asyncio.create_task(self._follow(address))
-            await asyncio.sleep(_LISTED_EVERY_S)
+            await self._look()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look_now.wait(), _LISTED_EVERY_S)
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
@@ -100,18 +112,40 @@ class Sentinels:
         Raises:
             OSError: no Sentinel knows.
         """
-        if self._promoted is not None:
-            address, until = self._promoted
-            if asyncio.get_running_loop().time() < until:
-                return address
-        states = [state for state in await self._query_all("MASTER") if isinstance(state, dict)]
+        announced = self._announced()
+        if announced is not None:
+            return announced
+        self._epoch, self._told = await self._named()
+        return self._told
+
+    def _announced(self) -> Address | None:
+        """The address that was announced, as long as that counts more than what Sentinels answer."""
+        if self._promoted is None or asyncio.get_running_loop().time() >= self._promoted[1]:
+            return None
+        return self._promoted[0]
+
+    async def _named(self) -> tuple[int, Address]:
+        """The latest epoch that any Sentinel has, and the primary that most of those that have it name."""
+        states = [answers for answers in await self._ask_all("MASTER", "GET-MASTER-ADDR-BY-NAME") if all(answers)]
         if not states:
             raise OSError(f"none of {len(self._known)} Sentinels knows the service {self._service}")
-        latest = max(_number(state, "config-epoch") for state in states)
-        votes = Counter(
-            (str(state["ip"]), _number(state, "port")) for state in states if _number(state, "config-epoch") == latest
-        )
-        return votes.most_common(1)[0][0]
+        latest = max(_epoch(state) for state, _ in states)
+        # During a failover the state names the old primary until all replicas follow the new one; the address does not.
+        votes = Counter((str(host), int(port)) for state, (host, port) in states if _epoch(state) == latest)
+        return latest, votes.most_common(1)[0][0]
+
+    async def _look(self) -> None:
+        """Leaves a primary that was replaced while no Sentinel was heard."""
+        try:
+            epoch, address = await self._named()
+        except OSError:
+            return
+        # An epoch that is not later says nothing new: it may be that of a Sentinel that has not heard of the failover.
+        if self._told is None or self._doubt or self._announced() or epoch <= self._epoch:
+            return
+        self._epoch = epoch
+        if address != self._told:
+            self._on_promotion(address)
 
     def refused(self, address: Address) -> None:
         """The server at this address is no primary: forgets an announcement of it."""
@@ -120,24 +154,23 @@ class Sentinels:
 
     async def _other_sentinels(self) -> set[Address]:
         found: set[Address] = set()
-        for others in await self._query_all("SENTINELS"):
+        for (others,) in await self._ask_all("SENTINELS"):
             for state in others or []:
                 with contextlib.suppress(KeyError, ValueError):
                     found.add((str(state["ip"]), int(state["port"])))
         return found
 
-    async def _query_all(self, question: str) -> list[Any]:
-        return list(await asyncio.gather(*(self._query(address, question) for address in self._known)))
+    async def _ask_all(self, *questions: str) -> list[list[Any]]:
+        return list(await asyncio.gather(*(self._ask(address, questions) for address in self._known)))
 
-    async def _query(self, address: Address, question: str) -> Any:
-        """The answer, decoded; None if there is none."""
+    async def _ask(self, address: Address, questions: Sequence[str]) -> list[Any]:
+        """The answers as dictionaries or tuples of text; each is None if one could not be had."""
         try:
             async with asyncio.timeout(_ANSWER_S), self._client(address) as client:
-                answer = await client.execute_command(f"SENTINEL {question}", self._service)
-        except (RedisError, OSError, TimeoutError) as error:
-            log.debug("a Sentinel did not answer", sentinel=shown_address(address), question=question, error=error)
-            return None
-        return answer
+                return [await client.execute_command(f"SENTINEL {question}", self._service) for question in questions]
+        except (RedisError, OSError, TimeoutError, ValueError) as error:
+            log.debug("a Sentinel did not answer", sentinel=shown_address(address), questions=questions, error=error)
+            return [None for _ in questions]
 
     def _client(self, address: Address) -> Redis:
         host, port = address
@@ -158,14 +191,16 @@ class Sentinels:
             try:
                 async with self._client(address) as client, client.pubsub() as pubsub:
                     await pubsub.psubscribe("*failover-abort-*", "+selected-slave", "+promoted-slave", "+switch-master")
-                    async for message in pubsub.listen():
-                        if message["type"] != "pmessage":
-                            if lost:
-                                log.info("a Sentinel is followed again", sentinel=shown_address(address))
-                            lost = False
-                            backoff.reset()
-                            continue
-                        self._on_message(str(message["channel"]), str(message["data"]).split())
+                    await _next(pubsub)  # the confirmation
+                    if lost:
+                        log.info("a Sentinel is followed again", sentinel=shown_address(address))
+                    lost = False
+                    backoff.reset()
+                    self._look_now.set()
+                    while True:
+                        message = await _next(pubsub)
+                        if message["type"] == "pmessage":
+                            self._on_message(str(message["channel"]), str(message["data"]).split())
             except (RedisError, OSError) as error:
                 if not lost:
                     log.warning("a Sentinel cannot be followed", sentinel=shown_address(address), error=error)
@@ -187,6 +222,7 @@ class Sentinels:
             self._set_doubt(doubt=False)
 
     def _on_promotion(self, address: Address) -> None:
+        self._told = address
         known = self._promoted is not None and self._promoted[0] == address
         self._promoted = address, asyncio.get_running_loop().time() + _PROMOTED_S
         self._listener.primary_moved(address)
@@ -209,8 +245,24 @@ class Sentinels:
         self._set_doubt(doubt=False)
 
 
-def _number(state: dict[str, Any], name: str) -> int:
-    return int(state.get(name) or 0)
+async def _next(pubsub: Any) -> dict[str, Any]:
+    """The next message, or the answer to a PING.
+
+    Raises:
+        TimeoutError: the Sentinel does not answer.
+    """
+    message = await pubsub.get_message(timeout=_QUIET_S)
+    if message is None:
+        await pubsub.ping()
+        message = await pubsub.get_message(timeout=_QUIET_S)
+    if message is None:
+        raise TimeoutError(f"no answer to a PING within {_QUIET_S:g} s")
+    found: dict[str, Any] = message
+    return found
+
+
+def _epoch(state: dict[str, Any]) -> int:
+    return int(state.get("config-epoch") or 0)
 
 
 def shown_address(address: Address | None) -> str:

@@ -4,14 +4,20 @@
     sentinel://[user:password@]host:port,host:port/service[/database]     user and password are the server's
 
 redis-py parses the URLs and asks the Sentinels, so that the bridge accepts exactly what the Python client accepts.
+
+A password from a file (HOLDMQ_PASSWORD_FILE) is read for each connection: it can be changed, at the server and in the
+file, while the bridge runs.
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
+from redis import CredentialProvider
 from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
@@ -19,9 +25,14 @@ from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 
 from holdmq.password import with_password
+from holdmq_bridge.base.logs import Log
 
 _SENTINEL = "sentinel://"
 _CLIENT_TIMEOUT_S = 5.0
+_MAX_PORT = 65535
+_DATABASE = re.compile(r"/?[0-9]*", re.ASCII)
+
+log = Log("target")
 
 FindPrimary = Callable[[], Awaitable[tuple[str, int]]]
 
@@ -41,6 +52,23 @@ class _FoundElsewhere(Sentinel):
             raise MasterNotFoundError(f"{service_name}: {error}") from error
 
 
+class _FromFile(CredentialProvider):
+    """User and password for each connection of a client, as they are then."""
+
+    def __init__(self, target: "Target") -> None:
+        self._target = target
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """For AUTH; empty without a password."""
+        target = self._target.renewed()
+        both = (target.username, target.password)
+        return tuple(word for word in both if word is not None)  # type: ignore[return-value] # empty is fine, too
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        """The same."""
+        return self.get_credentials()
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Address, credentials and database of a server."""
@@ -54,6 +82,7 @@ class Target:
     database: int
     service: str = ""  # a name that `sentinels` know, in place of host and port
     sentinels: tuple[tuple[str, int], ...] = ()
+    url: str = field(default="", repr=False)  # if the password is that of the file, else empty
 
     @classmethod
     def parse(cls, url: str) -> "Target":
@@ -62,9 +91,20 @@ class Target:
         Raises:
             ValueError: it is not a valid URL, or the file cannot be read.
         """
-        url = with_password(url)
-        if url.startswith(_SENTINEL):
-            return cls._parse_sentinel(url)
+        full = with_password(url)
+        parse = cls._parse_sentinel if url.startswith(_SENTINEL) else cls._parse_server
+        return replace(parse(full), url="" if full == url else url)
+
+    def renewed(self) -> "Target":
+        """The same with the password that the file has now; unchanged if the file cannot be read."""
+        try:
+            return Target.parse(self.url) if self.url else self
+        except ValueError as error:
+            log.warning("the former password of the server is used", error=error)
+            return self
+
+    @classmethod
+    def _parse_server(cls, url: str) -> "Target":
         options: dict[str, Any] = {**parse_url(url)}
         connection_class = options.pop("connection_class", None)
         known = ("host", "port", "path", "username", "password", "db")
@@ -72,8 +112,11 @@ class Target:
         if unknown:
             raise ValueError(f"server URL: unknown option {', '.join(unknown)}; only an address, user and database")
         unix = connection_class is UnixDomainSocketConnection
+        path = urlsplit(url).path
+        if not unix and not _DATABASE.fullmatch(path):
+            raise ValueError(f"server URL: {path!r} stands where the number of a database is expected")
         return cls(
-            host=options.get("host") or "127.0.0.1",
+            host=_host(options.get("host") or "127.0.0.1"),
             port=int(options.get("port") or 6379),
             path=options["path"] if unix else None,
             tls=connection_class is SSLConnection,
@@ -90,9 +133,9 @@ class Target:
         sentinels = []
         for host in hosts.split(","):
             name, _, port = host.rpartition(":")
-            if not name or not port.isdigit():
+            if not name or not port.isdigit() or not 0 < int(port) <= _MAX_PORT:
                 raise ValueError(f"server URL: {host!r} stands where host:port of a Sentinel is expected")
-            sentinels.append((name.strip("[]"), int(port)))
+            sentinels.append((_host(name.strip("[]")), int(port)))
         if not service or not (database or "0").isdigit():
             raise ValueError(f"server URL: {path!r} stands where service[/database] is expected")
         server = parse_url(f"redis://{credentials}@127.0.0.1") if credentials else {}
@@ -132,13 +175,15 @@ class Target:
             find: finds the primary, in place of the Sentinels of the URL.  It may raise OSError.
         """
         options: dict[str, Any] = {
-            "username": self.username,
-            "password": self.password,
             "db": self.database,
             "socket_timeout": _CLIENT_TIMEOUT_S,
             "socket_connect_timeout": _CLIENT_TIMEOUT_S,
             "retry": Retry(NoBackoff(), 0),  # a subscription that is lost has to be noticed
         }
+        if self.url:
+            options["credential_provider"] = _FromFile(self)
+        else:
+            options |= {"username": self.username, "password": self.password}
         if self.sentinels:
             sentinel = _FoundElsewhere(find) if find else Sentinel(self.sentinels, socket_timeout=_CLIENT_TIMEOUT_S)
             found: Redis = sentinel.master_for(self.service, **options)
@@ -151,3 +196,16 @@ class Target:
         if self.sentinels:
             return f"{self.service}/{self.database}"
         return self.path if self.path is not None else f"{self.host}:{self.port}/{self.database}"
+
+
+def _host(name: str) -> str:
+    """The name, if a resolver takes it.
+
+    Raises:
+        ValueError: it does not.
+    """
+    try:
+        name.encode("idna")
+    except UnicodeError as error:
+        raise ValueError(f"server URL: {name!r} is no host ({error})") from error
+    return name

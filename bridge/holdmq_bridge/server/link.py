@@ -205,6 +205,7 @@ class Link:
         wire = _Wire(self)
         async with asyncio.timeout(self._settings.server_timeout_s):
             self._moved_to = None
+            self._target = self._target.renewed()
             self._address = None if self._sentinels is None else await self._sentinels.primary()
             await self._target.connect(lambda: wire, self._address)
             self._wire = wire

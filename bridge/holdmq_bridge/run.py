@@ -7,11 +7,13 @@ Invariants
     1. A data folder belongs to one run: it is locked while the server runs.
     2. If a part ends by itself, the others are stopped and the exit status is not 0.
     3. A second Ctrl-C ends everything at once.
+    4. A terminal that is closed (SIGHUP) is a Ctrl-C. What is printed then goes nowhere and stops nothing.
 """
 
 import contextlib
 import fcntl
 import importlib.util
+import re
 import shutil
 import signal
 import socket
@@ -69,6 +71,11 @@ class Options:
     mqtt_port: int
     data: Path
     redis_url: str | None
+
+
+def without_password(url: str) -> str:
+    """Return the URL as it may be printed."""
+    return re.sub(r"(://[^:/]*):.*@", r"\1:***@", url)
 
 
 def reachable(host: str) -> str:
@@ -198,13 +205,13 @@ def check_server(url: str) -> None:
             check_module(client)
     except redis.AuthenticationError as error:
         raise ServerError(
-            f"the server at {url} asks for another password: expected a file that holds it, named by "
+            f"the server at {without_password(url)} asks for another password: expected a file that holds it, named by "
             f"{PASSWORD_FILE} ({error})"
         ) from error
     except redis.RedisError as error:
-        raise ServerError(f"the server at {url} does not serve: {error}") from error
+        raise ServerError(f"the server at {without_password(url)} does not serve: {error}") from error
     except ValueError as error:
-        raise ServerError(f"--redis {url}: {error}") from error
+        raise ServerError(f"--redis {without_password(url)}: {error}") from error
 
 
 def how_to_connect(url: str, host: str, mqtt_port: int) -> str:
@@ -264,7 +271,7 @@ def serve(options: Options) -> None:
         check_server(url)
         parts["bridge"], mqtt_port = start_bridge(options, url)
         stack.callback(_stop, "bridge", parts["bridge"])
-        click.echo(how_to_connect(url, reachable(options.host), mqtt_port))
+        click.echo(how_to_connect(without_password(url), reachable(options.host), mqtt_port))
         if options.redis_url is None:
             click.echo(f"Data and the server's log are in {options.data} (append-only file, synced before each reply).")
         ended = wait(parts)
@@ -277,14 +284,24 @@ def _stop(name: str, part: ChildProcess) -> None:
     """Stop a part in its own time; at another Ctrl-C at once."""
     if not part.running:
         return
-    click.echo(f"Stopping the {name} ...")
+    _say(f"Stopping the {name} ...")
     try:
         part.stop()
     except KeyboardInterrupt:
         part.kill()
 
 
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        click.echo(text)
+
+
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _hang_up(_number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal tells, and then its shell: the second is no hurry
     raise KeyboardInterrupt
 
 
@@ -320,14 +337,16 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def command(redis_url: str | None, host: str, redis_port: int, mqtt_port: int, data: Path) -> None:
     """Run a server with the module, and the MQTT bridge, in the foreground until Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, _hang_up)
     signal.signal(signal.SIGINT, _interrupt)  # also where a shell started it in the background, with SIGINT ignored
     try:
         serve(Options(host, redis_port, mqtt_port, data.absolute(), redis_url))
-    except ServerError as error:
+    except (ServerError, OSError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:  # before everything ran
         sys.exit(INTERRUPTED)
-    click.echo("Stopped.")
+    _say("Stopped.")
 
 
 if __name__ == "__main__":

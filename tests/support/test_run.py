@@ -1,10 +1,13 @@
 """`make run`: the foreground service, started and stopped as a person would."""
 
+import contextlib
 import os
 import re
 import signal
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -17,6 +20,7 @@ from holdmq_bridge.run import check_installed, command
 from tests.support import Port, Server, ServerKind, eventually, reserve_port
 
 START_TIMEOUT_S = 30.0
+SESAME = "sesame"
 MakeRun = Callable[..., ChildProcess]
 
 
@@ -141,6 +145,51 @@ def test_a_port_that_is_taken_is_told_and_the_next_one_used(
     assert interrupted(process) == 0
 
 
+def test_a_closed_terminal_stops_everything_in_order(
+    tmp_path: Path, ports: tuple[Port, Port], server_kind: ServerKind
+) -> None:
+    terminal, inner = os.openpty()
+    options = ["--port", str(ports[0].number), "--mqtt-port", str(ports[1].number), "--data", str(tmp_path / "data")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "holdmq_bridge.run", *options],
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        start_new_session=True,
+        env={**os.environ, "HOLDMQ_SERVER": server_kind.command()[-1]},
+    ) as process:
+        try:
+            os.close(inner)
+            os.set_blocking(terminal, False)
+            shown = bytearray()
+
+            def serves() -> bool:
+                with contextlib.suppress(BlockingIOError):
+                    shown.extend(os.read(terminal, 65536))
+                return b"HoldMQ serves" in shown
+
+            eventually(serves, START_TIMEOUT_S, "a service that says that it serves")
+            os.close(terminal)
+            for _ in range(2):  # the kernel's, and the shell's
+                process.send_signal(signal.SIGHUP)
+                time.sleep(0.01)
+            process.wait(START_TIMEOUT_S)
+        finally:
+            process.kill()
+    assert "Redis is now ready to exit" in (tmp_path / "data" / "server.log").read_text().replace("Valkey", "Redis")
+    assert not listens(ports[1].number)
+
+
+def test_a_log_that_cannot_be_written_is_told_in_one_line(
+    run: MakeRun, ports: tuple[Port, Port], tmp_path: Path
+) -> None:
+    (tmp_path / "data" / "server.log").mkdir(parents=True)
+    process = run("--port", ports[0].number, "--mqtt-port", ports[1].number, "--data", tmp_path / "data")
+    text = ended(process)
+    assert "server.log" in text
+    assert "Traceback" not in text
+
+
 def test_two_services_do_not_share_a_data_folder(run: MakeRun, ports: tuple[Port, Port], tmp_path: Path) -> None:
     options = ("--port", ports[0].number, "--mqtt-port", ports[1].number, "--data", tmp_path / "data")
     first = run(*options)
@@ -237,3 +286,15 @@ def test_a_server_whose_configuration_has_a_password_needs_the_file_with_it(
     serving(process)
     assert "cannot connect to the server" not in process.log_text()
     assert interrupted(process) == 0
+
+
+def test_a_password_in_the_url_is_not_printed(
+    run: MakeRun, ports: tuple[Port, Port], fresh_server: Callable[..., Server]
+) -> None:
+    server = fresh_server(password=SESAME)
+    process = run("--redis", server.url, "--mqtt-port", ports[1].number)
+    text = serving(process)
+    assert f"redis://:***@127.0.0.1:{server.port}" in text
+    assert SESAME not in text
+    assert interrupted(process) == 0
+    assert "mellon" not in ended(run("--redis", server.url.replace(SESAME, "mellon")))

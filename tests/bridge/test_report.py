@@ -124,9 +124,13 @@ def test_a_client_is_disconnected_and_its_session_stays(
 def test_a_question_that_cannot_be_understood_changes_nothing(made: BridgeProcess, hold: HoldMQ) -> None:
     eventually(hold.bridges, what="a report")
     name, client = hold.bridges()[0].name, hold.client
-    for question in (b"no json", b"[]", b'{"ask": "clients", "answer": "mine"}', b'{"ask": "?", "answer": 3}'):
+    questions = [b"no json", b"[]", b'{"ask": "clients", "answer": "mine"}', b'{"ask": "?", "answer": 3}']
+    start = b'{"ask": "clients", "answer": "%banswer:x", "from": %%b}' % PREFIX.encode()
+    questions += [start % b"1e300", start % b"1e999", b"[" * 100_000]
+    for question in questions:
         client.rpush(f"{PREFIX}{name}:asked", question)
-    eventually(lambda: made.log_text().count("a malformed question was ignored") == 4, what="a warning for each")
+    warned = "a malformed question was ignored"
+    eventually(lambda: made.log_text().count(warned) == len(questions), what="a warning for each")
     assert not client.exists("mine")
     assert list(hold.clients()) == []
 

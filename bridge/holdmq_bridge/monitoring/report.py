@@ -184,7 +184,7 @@ class Reporter:
             question = json.loads(question_json)
             key = _answer_key(question["answer"])
             answer = self._answer_to(question["ask"], question)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             log.warning("a malformed question was ignored", error=repr(error))
             return
         pipe = self._client.pipeline(transaction=False)

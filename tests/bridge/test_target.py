@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdmq_bridge.target import Target
+from holdmq_bridge.base.target import Target
 from tests.bridge.conftest import Connect
 from tests.support import BridgeProcess, Server, eventually
 

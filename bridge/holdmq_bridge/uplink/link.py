@@ -32,12 +32,12 @@ from redis.exceptions import RedisError
 from holdmq.core import Delivery, mqtt
 from holdmq_bridge.base.backoff import Backoff
 from holdmq_bridge.base.logs import Log
-from holdmq_bridge.base.target import Target
 from holdmq_bridge.uplink.counters import Counters
 from holdmq_bridge.uplink.inward import Inward
 from holdmq_bridge.uplink.local import Local, TakenOverError, end_tasks
 from holdmq_bridge.uplink.outward import Outward
 from holdmq_bridge.uplink.path import Path
+from holdmq_bridge.uplink.primary import Primary
 from holdmq_bridge.uplink.rules import Rules
 from holdmq_bridge.uplink.settings import MAX_PACKET_ID, ConnectionSettings
 from holdmq_bridge.uplink.upstream import Accepted, Hello, LostError, RefusedError, Upstream
@@ -60,14 +60,14 @@ class Link:
 
     Args:
         settings: of the link.
-        target: the server.
+        primary: the server.
         broker_id: of this broker; empty: the one that is stored in the server.
     """
 
-    def __init__(self, settings: ConnectionSettings, target: Target, broker_id: str = "") -> None:
+    def __init__(self, settings: ConnectionSettings, primary: Primary, broker_id: str = "") -> None:
         self.counters = Counters()
         self._settings = settings
-        self._target = target
+        self._primary = primary
         self._broker_id = broker_id
         self._rules = Rules(settings.topics)
         self._owner = f"link-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -100,7 +100,7 @@ class Link:
             try:
                 async with Local(
                     self._settings,
-                    self._target,
+                    self._primary,
                     self._owner,
                     had_session=self._had_session,
                     on_delivery=self._on_delivery,

@@ -9,7 +9,8 @@ Invariants
  1. Every write to the session carries the epoch.  If a process that had the session finds another owner, it is no
     longer the link (TakenOverError).
  2. The loss of the connection ends the Local.  The next one starts from the stored state.
- 3. `{link:<name>}_upstream` never outlives its session: it is removed before a new session is made.
+ 3. A server that is no longer the primary is left, and its replies in the meantime are not used.
+ 4. `{link:<name>}_upstream` never outlives its session: it is removed before a new session is made.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from redis.exceptions import RedisError
 
 from holdmq import AsyncHoldMQ, AsyncReply, AsyncSubscription, Publisher, SubscriptionOptions, Will, commands, core
 from holdmq.core import Delivery, DeliveryKind, Suffix
-from holdmq_bridge.base.target import Target
+from holdmq_bridge.uplink.primary import Primary
 from holdmq_bridge.uplink.settings import ConnectionSettings
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Local:
 
     Args:
         settings: of the link.
-        target: the server.
+        primary: the server.
         owner: a unique name of this process.
         had_session: this process has opened the session before.
         on_delivery: called with each delivery of the inbox, and with None whenever the lease is renewed.
@@ -60,7 +61,7 @@ class Local:
     def __init__(
         self,
         settings: ConnectionSettings,
-        target: Target,
+        primary: Primary,
         owner: str,
         *,
         had_session: bool,
@@ -71,7 +72,9 @@ class Local:
         self._owner = owner
         self._had_session = had_session
         self._on_delivery = on_delivery
-        self._redis: Redis = target.client()
+        self._primary = primary
+        self._moves = primary.moves
+        self._redis: Redis = primary.client()
         self._hold = AsyncHoldMQ(self._redis)
         self.session = self._hold.session(self.client_id)
         self._key = core.session_key(self.client_id)
@@ -87,6 +90,7 @@ class Local:
             redis.RedisError: the server cannot be used now.
         """
         try:
+            self.tasks.append(asyncio.create_task(self._primary.until_moved(self._moves)))
             await self._hold.require_module()
             inbox = self._hold.subscribe(
                 core.session_name(self._key, Suffix.INBOX), reconnect=0, ping_interval=INBOX_PING_S
@@ -177,12 +181,15 @@ class Local:
         """Sends commands together.  Each reply has its own error.
 
         Raises:
-            redis.RedisError: the connection was lost.  It is unknown which commands were carried out.
+            redis.RedisError: the connection was lost, or the primary has moved.  It is unknown which commands were
+                carried out.
         """
         pipeline = self._hold.pipeline()
         for command in several:
             pipeline.queue(command)
-        return await pipeline.execute(raise_on_error=False)
+        replies = await pipeline.execute(raise_on_error=False)
+        await self._primary.certain(self._moves)
+        return replies
 
     def publisher(self, packet_id: int | None = None) -> Publisher:
         """The publisher of the link's messages."""

@@ -12,6 +12,7 @@ from holdmq_bridge.base.target import Target
 from holdmq_bridge.uplink.counters import Collector
 from holdmq_bridge.uplink.link import Link
 from holdmq_bridge.uplink.local import TakenOverError
+from holdmq_bridge.uplink.primary import Primary
 from holdmq_bridge.uplink.settings import ProcessSettings
 
 TAKEN_OVER = 3  # exit status: another process has taken over at least one link
@@ -21,8 +22,8 @@ log = Log("uplink")
 
 async def carry(settings: ProcessSettings) -> int:
     """Runs all links until a signal, or until none is left; returns the exit status."""
-    target = Target.parse(settings.redis)
-    links = {each.name: Link(each, target, settings.broker_id) for each in settings.connection}
+    primary = Primary(Target.parse(settings.redis))
+    links = {each.name: Link(each, primary, settings.broker_id) for each in settings.connection}
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -32,8 +33,12 @@ async def carry(settings: ProcessSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, lambda: log.info("nothing to read again at a SIGHUP"))
-    with _metrics(settings, links):
-        statuses = await asyncio.gather(*(_run(name, link) for name, link in links.items()))
+    primary.start()
+    try:
+        with _metrics(settings, links):
+            statuses = await asyncio.gather(*(_run(name, link) for name, link in links.items()))
+    finally:
+        await primary.stop()
     return max(statuses)
 
 

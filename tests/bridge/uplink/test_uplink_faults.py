@@ -21,7 +21,8 @@ from tests.bridge.uplink.support import (
     numbers,
     payloads,
 )
-from tests.support import embedded_kinds, eventually
+from tests.support import SentinelProcess, Server, embedded_kinds, eventually
+from tests.support.sentinel import SERVICE
 
 server_kinds = embedded_kinds
 MakeMosquitto = Callable[..., Mosquitto]
@@ -109,6 +110,45 @@ class Traffic(threading.Thread):
         """No more."""
         self._done.set()
         self.join()
+
+
+def test_a_planned_failover_loses_nothing_that_was_acknowledged_to_the_other_broker(
+    fresh_server: Callable[..., Server],
+    fresh_sentinel: Callable[[Server], SentinelProcess],
+    mosquitto: MakeMosquitto,
+    remote: MakeRemote,
+    uplink: MakeLink,
+) -> None:
+    primary = fresh_server()
+    replica = fresh_server(replica_of=primary)
+    sentinel = fresh_sentinel(primary)
+    before, after = Local(primary), Local(replica)
+    before.listen("down/#")
+    broker = mosquitto()
+    service = {"redis": f"sentinel://127.0.0.1:{sentinel.port}/{SERVICE}"}
+    uplink(before, broker, TOPICS, process=service)
+    there = remote(broker.port)
+    count = 0
+    sent = set()
+
+    def publish_until(condition: Callable[[], bool], what: str) -> None:
+        def publishes() -> bool:
+            nonlocal count
+            sent.add(there.publish("down/a", b"%d" % count, 2))
+            count += 1
+            return condition()
+
+        eventually(publishes, TIMEOUT_S, what)
+
+    publish_until(lambda: count > COUNT, "some messages")
+    there.wait_acknowledged(sent)
+    sentinel.fail_over()
+    publish_until(lambda: sentinel.names(replica), "a Sentinel that names the new primary")
+    goal = count + COUNT
+    publish_until(lambda: count > goal, "more messages")
+    gathered(after.received, count)
+    assert in_order(payloads(after.messages)) == list(range(count))
+    assert set(numbers(after.messages).values()) == {1}
 
 
 @pytest.mark.parametrize(("protocol", "seed"), [("5.0", 1), ("3.1.1", 2)])

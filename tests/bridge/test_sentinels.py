@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import pytest
 
@@ -14,7 +15,8 @@ TIMEOUT_S = 10.0
 QUIET_S = 0.2  # without a word, before a Sentinel is sent a PING
 FIRST, SECOND = ("127.0.0.1", 7001), ("127.0.0.1", 7002)
 
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+Reader: TypeAlias = asyncio.StreamReader
+Writer: TypeAlias = asyncio.StreamWriter
 
 
 class Listener:

@@ -36,7 +36,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
     """
     stopped = asyncio.Event()
     bridge = Bridge(settings)
-    listeners = Listeners(bridge.process, bridge.pump, bridge.new_client)
+    listeners = Listeners(bridge.process, bridge.pump, bridge.new_client, bridge)
     web = Web(bridge)
     sys_topics = SysTopics(bridge, settings.sys_interval_s) if settings.sys_interval_s else None
     reporter = Reporter(bridge, settings.report_interval_s) if settings.report_interval_s else None

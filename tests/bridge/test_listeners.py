@@ -475,7 +475,7 @@ def test_workers_that_begin_while_their_parent_is_killed_never_listen(server: Se
 def test_an_address_on_which_somebody_listens_first_is_named(port: Port, name: str) -> None:
     async def scene() -> None:
         bridge = Bridge(Settings.model_validate({"port": 0, name: port.number}))
-        listeners = Listeners(bridge.process, bridge.pump, bridge.new_client)
+        listeners = Listeners(bridge.process, bridge.pump, bridge.new_client, bridge)
         await listeners.open(reuse_port=False)
         with socket.socket() as other:  # as long as nobody listens both may be bound
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

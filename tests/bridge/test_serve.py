@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.serve import OTHER_FILES, serve
 from holdmq_bridge.sockets.listeners import Listeners
 from tests.bridge import packets
+from tests.bridge.certificates import Certificates, secured
 from tests.bridge.conftest import Connect
 from tests.bridge.talk import Talk
 from tests.support import BridgeProcess, Server, eventually
-from tests.support.ports import reserve_port
+from tests.support.ports import Port, reserve_port
 
 END_S = 10.0
 
@@ -60,6 +62,24 @@ def test_a_bridge_keeps_the_descriptors_that_it_needs_and_refuses_clients_instea
     assert text.count("connections are refused: max_connections is reached") == 1
     assert "no connection can be accepted" not in made.log_text()
     assert "the connection to the server was lost" not in made.log_text()
+
+
+def test_connections_that_never_finish_their_handshake_leave_descriptors_for_the_server(
+    server: Server, bridge: Callable[..., BridgeProcess], port: Port, tmp_path: Path
+) -> None:
+    limit = OTHER_FILES + 20
+    made = bridge(server, arguments=secured(Certificates(tmp_path), "--tls-port", port), open_files=limit)
+    silent: list[socket.socket] = []
+    try:
+        silent.extend(socket.create_connection(("127.0.0.1", port.number), 10) for _ in range(limit))
+        with server.client() as admin:
+            admin.client_kill_filter(_type="normal", skipme=True)
+        eventually(lambda: made.log_text().count("connected to the server") == 2, 5, "a new connection to the server")
+        assert len(list(Path(f"/proc/{made.pid}/fd").iterdir())) < limit - OTHER_FILES // 2
+    finally:
+        for one in silent:
+            one.close()
+    eventually(lambda: _connects(made.port), 10, "room for a client")
 
 
 def _connects(port: int) -> bool:

@@ -195,11 +195,21 @@ class Bridge:
         assigned_id = lambda: b"auto-" + secrets.token_hex(10).encode()  # noqa: E731
         return Session(self.process.settings, self.process.name, attempt, assigned_id, self.process.now_ms)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether one more connection may be taken in."""
+        connections = len(self.clients) + self.process.handshakes
+        return connections < self.process.settings.max_connections and not self.process.is_draining
+
+    def refuse_connection(self) -> None:
+        """Counts and logs a connection for which there is no room."""
+        self.process.counters.connections_refused += 1
+        self._log_full()
+
     def admit(self, client: Client) -> bool:
         """Takes a connection in and gives it a `conn`; False: there is no room for it."""
-        if len(self.clients) >= self.process.settings.max_connections or self.process.is_draining:
-            self.process.counters.connections_refused += 1
-            self._log_full()
+        if not self.has_room:
+            self.refuse_connection()
             return False
         self.process.counters.connections_accepted += 1
         self.clients.add(client)

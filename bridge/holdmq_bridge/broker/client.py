@@ -112,6 +112,7 @@ class Client(Receiver):
         "_blocked_since",
         "_heard_at",
         "_host",
+        "_is_in_handshake",
         "_is_in_line",
         "_is_read",
         "_limit_s",
@@ -140,6 +141,7 @@ class Client(Receiver):
         self._blocked_since = 0.0  # the socket takes nothing, or is being closed; 0: neither
         self._is_read = True
         self._packet_is_begun = False  # by a client without a keep-alive
+        self._is_in_handshake = False  # of TLS
         self._is_in_line = False  # for a turn with its next packets
         self._refusal_is_logged = False
         self._backoff: Backoff | None = None
@@ -166,8 +168,20 @@ class Client(Receiver):
         peer, certificate = readable_peer(transport.get_extra_info("peername")), transport.get_extra_info("peercert")
         self.begin(stream, peer, certificate)
 
+    def begin_handshake(self) -> None:
+        """The connection counts from now on, though no byte of a client has come."""
+        self._is_in_handshake = True
+        self._process.handshakes += 1
+
+    def end_handshake(self) -> None:
+        """The handshake has failed, or the client has begun."""
+        if self._is_in_handshake:
+            self._is_in_handshake = False
+            self._process.handshakes -= 1
+
     def begin(self, stream: Writable | Pumped, peer: str, certificate: dict[str, Any] | None = None) -> None:
         """The connection has begun: the client has connect_timeout_s for its CONNECT."""
+        self.end_handshake()
         self.certificate = certificate
         self.peer = self.peer or peer
         if not self._host.admit(self):

@@ -30,6 +30,7 @@ class Process:
 
     Attributes:
         flush_is_due: whether `flush` will run later in this iteration of the loop.
+        handshakes: connections over TLS that are not clients yet.
         is_draining: whether the process is shutting down.
     """
 
@@ -38,6 +39,7 @@ class Process:
         "counters",
         "engine",
         "flush_is_due",
+        "handshakes",
         "is_draining",
         "loop",
         "name",
@@ -56,6 +58,7 @@ class Process:
         self.wheel = Wheel()
         self.flush_is_due = False
         self.is_draining = False
+        self.handshakes = 0
         self._flush = flush
 
     @staticmethod

@@ -1,22 +1,23 @@
 """The ports of a bridge: MQTT over TCP, TLS, WebSocket and WebSocket over TLS.
 
-The pump accepts connections over TCP and WebSocket.  Ports with TLS, and all ports with the PROXY protocol, are servers
-of asyncio.
+The pump accepts connections over TCP and WebSocket.  Those of ports with TLS, and of all ports with the PROXY protocol,
+are accepted here and become transports of asyncio.  A connection counts as soon as it is accepted: as a handshake, then
+as a client.
 
 Several processes may share a port (SO_REUSEPORT): the kernel distributes the connections.  Options for all connections
 (TCP keep-alive probes, which find vanished peers) are set on the listening socket: accepted sockets inherit them.
 
-When the TLS files change, or at a SIGHUP, the files are read again.  A new server on the same listening socket replaces
-the former one: no connection is refused meanwhile, and existing connections stay.  Files that cannot be used change
-nothing.
+When the TLS files change, or at a SIGHUP, the files are read again, for later connections.  Existing connections stay.
+Files that cannot be used change nothing.
 """
 
 import asyncio
+import contextlib
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.process.process import Process
@@ -31,6 +32,7 @@ from holdmq_bridge.sockets.websocket import WebSocketStream
 log = Log("listeners")
 
 _BACKLOG = 4096
+_ACCEPT_AGAIN_S = 1.0  # after a failure, such as a lack of descriptors
 _PROBES, _PROBE_INTERVAL_S = 3, 30
 
 
@@ -54,8 +56,14 @@ def configured_listeners(settings: Settings) -> list[Listener]:
     return [Listener(name, port, tls, ws) for name, port, tls, ws in listeners if port is not None]
 
 
-def bound_socket(host: str, port: int, *, reuse_port: bool) -> socket.socket:
+def bound_socket(host: str, port: int, *, reuse_port: bool, purpose: str = "") -> socket.socket:
     """Binds a socket to the address.  It does not listen yet.
+
+    Args:
+        host: the address.
+        port: 0 takes a free one.
+        reuse_port: whether other processes may have it, too.
+        purpose: for the text of an error, such as " for metrics".
 
     Raises:
         OSError: the address is not available; the text names it.
@@ -64,7 +72,7 @@ def bound_socket(host: str, port: int, *, reuse_port: bool) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise OSError(error.errno, f"cannot listen on {host}:{port}{purpose}: {error.strerror}") from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reuse_port:
@@ -72,8 +80,19 @@ def bound_socket(host: str, port: int, *, reuse_port: bool) -> socket.socket:
         bound.bind(address)
     except OSError as error:
         bound.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise OSError(error.errno, f"cannot listen on {host}:{port}{purpose}: {error.strerror}") from error
     return bound
+
+
+class Room(Protocol):
+    """Whoever knows how many connections there may be."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more connection may be taken in."""
+
+    def refuse_connection(self) -> None:
+        """Counts and logs a connection for which there is no room."""
 
 
 class Listeners:
@@ -83,22 +102,23 @@ class Listeners:
         process: whose ports they are.
         pump: takes the connections without TLS and PROXY protocol.
         new_client: makes the receiver of a connection, given the client's address if a proxy named it, else "".
+        room: for the connections that are accepted here.
 
     Attributes:
         ports: by name (mqtt, mqtts, ws, wss).
     """
 
-    def __init__(self, process: Process, pump: Pump, new_client: Callable[[str], Receiver]) -> None:
+    def __init__(self, process: Process, pump: Pump, new_client: Callable[[str], Receiver], room: Room) -> None:
         self._process = process
         self._pump = pump
         self._new_client = new_client
+        self._room = room
         self._upgrades = Upgrades(process.settings)
         self._proxy_refusals = ProxyRefusals(process)
-        self._servers: dict[Listener, asyncio.Server] = {}
+        self._context: ssl.SSLContext | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # that accept, and handshakes
         self._sockets: dict[Listener, socket.socket] = {}
         self._stamps = tls_stamps(process.settings)
-        self._reloading = asyncio.Lock()
-        self._reload_task: asyncio.Task[None] | None = None
         self._poll: asyncio.TimerHandle | None = None
         self.ports: dict[str, int] = {}
 
@@ -115,30 +135,15 @@ class Listeners:
         """
         settings = self._process.settings
         listeners = configured_listeners(settings)
-        context = tls_context(settings) if self.has_tls else None
+        self._context = tls_context(settings) if self.has_tls else None
         for listener in listeners:
             bound = bound_socket(settings.host, listener.port, reuse_port=reuse_port)
             _enable_keep_alive(bound, settings.max_keep_alive_s)
             self.ports[listener.name] = bound.getsockname()[1]
             self._sockets[listener] = bound
-            if not self._is_pumped(listener):
-                self._servers[listener] = await self._server(listener, context)
 
     def _is_pumped(self, listener: Listener) -> bool:
         return not (listener.tls or self._process.settings.proxy_protocol)
-
-    async def _server(self, listener: Listener, context: ssl.SSLContext | None) -> asyncio.Server:
-        """Makes a server that does not accept yet.  It owns a duplicate of the socket."""
-        timeout_s = self._process.settings.connect_timeout_s if listener.tls else None
-        return await self._process.loop.create_server(
-            self._factory(listener),
-            sock=self._sockets[listener].dup(),
-            backlog=_BACKLOG,
-            start_serving=False,
-            ssl=context if listener.tls else None,
-            ssl_handshake_timeout=timeout_s,
-            ssl_shutdown_timeout=timeout_s,  # for clients that do not answer the close
-        )
 
     async def serve(self) -> None:
         """Accepts connections.
@@ -147,16 +152,64 @@ class Listeners:
             OSError: another process listens there since the port was bound; the text names the address.
         """
         settings = self._process.settings
-        for listener, server in self._servers.items():
-            self._listen(listener, self._sockets[listener].listen)  # uvloop's own listen fails silently
-            await server.start_serving()
         for listener, bound in self._sockets.items():
             if self._is_pumped(listener):
                 make = partial(self._new_client, "")
                 self._listen(listener, partial(self._pump.listen, bound, make=make, websocket=listener.websocket))
+            else:
+                self._listen(listener, bound.listen)
+                bound.setblocking(False)
+                self._start(self._accept(listener, bound))
         if self.has_tls and settings.tls_poll_s:
             self._poll = self._process.loop.call_later(settings.tls_poll_s, self._check_files)
         log.info("listening", host=settings.host, name=self._process.name, **self.ports)
+
+    async def _accept(self, listener: Listener, listening: socket.socket) -> None:
+        """One connection after the other, as long as there is room."""
+        while True:
+            try:
+                accepted, _ = await self._process.loop.sock_accept(listening)
+            except OSError as error:
+                log.error("no connection can be accepted for now", error=error)  # noqa: TRY400 (as a fact, without its stack)
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            if not self._room.has_room:
+                self._room.refuse_connection()
+                accepted.close()
+            elif listener.tls:
+                client = self._new_client("")
+                client.begin_handshake()
+                self._start(self._shake_hands(listener, client, accepted))
+            else:
+                self._start(self._read_header(listener, accepted))
+
+    async def _read_header(self, listener: Listener, accepted: socket.socket) -> None:
+        """Reads the header of the PROXY protocol."""
+        make = partial(ProxyHeader, self._process, self._maker(listener), self._proxy_refusals)
+        with contextlib.suppress(OSError):
+            await self._process.loop.connect_accepted_socket(make, accepted)
+
+    async def _shake_hands(self, listener: Listener, client: Receiver, accepted: socket.socket) -> None:
+        """Ends when the client has begun, or the handshake has failed: then the context tells (tls.py)."""
+        timeout_s = self._process.settings.connect_timeout_s
+        protocol = WebSocketStream(self._process, self._upgrades, client, tls=True) if listener.websocket else client
+        try:
+            await self._process.loop.connect_accepted_socket(
+                lambda: protocol,
+                accepted,
+                ssl=self._context,
+                ssl_handshake_timeout=timeout_s,
+                ssl_shutdown_timeout=timeout_s,  # for clients that do not answer the close
+            )
+        except OSError:
+            accepted.close()
+        finally:
+            client.end_handshake()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._process.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _listen(self, listener: Listener, listen: Callable[[int], object]) -> None:
         try:
@@ -174,43 +227,28 @@ class Listeners:
 
     def reload(self) -> None:
         """Reads the TLS files again, for connections from then on."""
-        self._reload_task = self._process.loop.create_task(self._reload())
-
-    async def _reload(self) -> None:
         settings = self._process.settings
-        async with self._reloading:
-            self._stamps = tls_stamps(settings)
-            try:
-                context = tls_context(settings)
-            except OSError as error:
-                log.error("the TLS files cannot be used: the former ones stay in use", error=error)  # noqa: TRY400 (as a fact, without its stack)
-                return
-            for listener in [listener for listener in self._servers if listener.tls]:
-                server = await self._server(listener, context)
-                await server.start_serving()
-                self._servers[listener].close()
-                self._servers[listener] = server
+        self._stamps = tls_stamps(settings)
+        try:
+            self._context = tls_context(settings)
+        except OSError as error:
+            log.error("the TLS files cannot be used: the former ones stay in use", error=error)  # noqa: TRY400 (as a fact, without its stack)
+            return
         log.info("the TLS files were read again")
 
-    def _factory(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
-        process, upgrades = self._process, self._upgrades
-
-        def make(peer: str = "") -> Receiver | WebSocketStream:
+    def _maker(self, listener: Listener) -> Callable[[str], Receiver | WebSocketStream]:
+        def make(peer: str) -> Receiver | WebSocketStream:
             client = self._new_client(peer)
-            return WebSocketStream(process, upgrades, client, tls=listener.tls) if listener.websocket else client
+            return WebSocketStream(self._process, self._upgrades, client, tls=False) if listener.websocket else client
 
-        if process.settings.proxy_protocol:
-            return lambda: ProxyHeader(process, make, self._proxy_refusals)
         return make
 
     def close(self) -> None:
         """Accepts no further connections.  Existing ones stay."""
         if self._poll is not None:
             self._poll.cancel()
-        if self._reload_task is not None:
-            self._reload_task.cancel()
-        for server in self._servers.values():
-            server.close()
+        for task in self._tasks:
+            task.cancel()
         for bound in self._sockets.values():
             self._pump.unlisten(bound)
             bound.close()

@@ -62,6 +62,14 @@ class Receiver(asyncio.BufferedProtocol, ABC):
         """For the logs; empty before the CONNECT."""
 
     @abstractmethod
+    def begin_handshake(self) -> None:
+        """The connection counts from now on, though no byte of a client has come."""
+
+    @abstractmethod
+    def end_handshake(self) -> None:
+        """The handshake has failed, or the client has begun."""
+
+    @abstractmethod
     def begin(self, stream: "Writable | Pumped", peer: str, certificate: dict[str, Any] | None = None) -> None:
         """The connection has begun; `certificate`: verified by TLS.  Aborts the stream if there is no room for it."""
 

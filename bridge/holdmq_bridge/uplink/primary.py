@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from holdmq_bridge.server.sentinels import Address, Sentinels
 from holdmq_bridge.base.target import Target
+from holdmq_bridge.server.sentinels import Address, Sentinels
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

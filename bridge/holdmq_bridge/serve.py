@@ -44,7 +44,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
     _stop_by_signal_or_parent(stopped)
     await listeners.open(reuse_port=worker is not None)
     if settings.metrics_port is not None:
-        await web.start(settings.metrics_host, settings.metrics_port and settings.metrics_port + (worker or 0))
+        web.start(settings.metrics_host, settings.metrics_port and settings.metrics_port + (worker or 0))
     try:
         await bridge.start()
         if sys_topics is not None:

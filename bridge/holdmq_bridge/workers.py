@@ -23,10 +23,11 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from holdmq_bridge.base.backoff import Backoff
+from holdmq_bridge.base.binding import bound_socket
 from holdmq_bridge.base.logs import Log, configure
 from holdmq_bridge.process.settings import Settings
 from holdmq_bridge.serve import main
-from holdmq_bridge.sockets.listeners import bound_socket, configured_listeners
+from holdmq_bridge.sockets.listeners import configured_listeners
 from holdmq_bridge.sockets.tls import tls_context
 
 if TYPE_CHECKING:

@@ -1,18 +1,21 @@
 """What an operator sees: /metrics, /readyz, /livez and $SYS."""
 
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdmq.cli import main
 from holdmq_bridge.monitoring.metrics import parse_info
+from holdmq_bridge.serve import OTHER_FILES
 from tests.bridge import packets
 from tests.bridge.conftest import Connect
 from tests.bridge.packets import Will
@@ -236,7 +239,10 @@ def test_a_bridge_is_not_ready_when_publishes_would_be_refused_though_nobody_pub
     server = fresh_server(aof=True)
     bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
     url = f"http://127.0.0.1:{port.number}"
-    health = lambda *words: CliRunner().invoke(main, ["--url", server.url, "health", *words])  # noqa: E731
+
+    def health(*words: str) -> Result:
+        return CliRunner().invoke(main, ["--url", server.url, "health", *words])
+
     eventually(lambda: readiness(port)[0] == 200, 10, "a ready bridge")
     assert (health().exit_code, health("--bridge", url).exit_code) == (0, 0)
     with server.client() as client:
@@ -269,6 +275,50 @@ def test_refusals_are_counted_by_code_and_make_the_bridge_unready(
 def test_other_paths_are_not_there(server: Server, bridge: MakeBridge, port: Port) -> None:
     bridge(server, arguments=["--metrics-port", str(port.number)])
     assert get(port, "/")[0] == 404
+
+
+def exchange(port: Port, request: bytes) -> bytes:
+    """All that is answered to these bytes."""
+    with socket.create_connection(("127.0.0.1", port.number), 10) as connection:
+        connection.sendall(request)
+        with connection.makefile("rb") as answer:
+            return answer.read()
+
+
+def test_a_probe_that_wants_the_head_alone_is_answered(server: Server, bridge: MakeBridge, port: Port) -> None:
+    bridge(server, arguments=["--metrics-port", str(port.number)])
+    eventually(lambda: get(port, "/healthz")[0] == 200)
+    head, _, body = exchange(port, b"HEAD /healthz HTTP/1.1\r\nHost: h\r\n\r\n").partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    assert body == b""
+    assert exchange(port, b"POST /healthz HTTP/1.1\r\nHost: h\r\n\r\n").startswith(b"HTTP/1.1 405")
+
+
+def test_a_request_that_is_none_is_answered_with_400(server: Server, bridge: MakeBridge, port: Port) -> None:
+    bridge(server, arguments=["--metrics-port", str(port.number)])
+    assert exchange(port, b"GET /healthz\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert exchange(port, b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 20_000).startswith(b"HTTP/1.1 4")
+
+
+def test_connections_for_metrics_take_no_descriptors_from_clients(
+    server: Server, bridge: MakeBridge, dial: Connect, port: Port
+) -> None:
+    room = 20
+    limit = OTHER_FILES + room
+    made = bridge(server, arguments=["--metrics-port", str(port.number), *QUICK], open_files=limit)
+    idle: list[socket.socket] = []
+    try:
+        idle.extend(socket.create_connection(("127.0.0.1", port.number), 10) for _ in range(limit))
+        assert get(port, "/livez")[0] == 200
+        clients = [dial(made.port, f"c{number}") for number in range(room)]
+        with server.client() as client:
+            client.client_kill_filter(_type="pubsub")  # the bridge connects again
+        clients[0].publish("a", b"1", qos=1)
+        assert len(list(Path(f"/proc/{made.pid}/fd").iterdir())) < limit
+    finally:
+        for one in idle:
+            one.close()
+    assert "no connection can be accepted" not in made.log_text()
 
 
 def test_an_address_for_metrics_that_is_taken_is_named(server: Server, bridge: MakeBridge, port: Port) -> None:

@@ -5,16 +5,23 @@
     /healthz  the same as /readyz
 
 A scrape asks the server for INFO holdmq, and uses the last answer if that takes too long.
+
+Invariants
+ 1. At most _MOST_OPEN connections are open: one more ends the oldest.  So silent connections take neither descriptors
+    from clients nor the turn of a probe.
+ 2. No connection is open for longer than _TIMEOUT_S, whether the peer reads or not.
 """
 
 import asyncio
 import contextlib
 import json
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Any
 
 import h11
 import hiredis
 
+from holdmq_bridge.base.binding import bound_socket
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.broker.bridge import Bridge
 from holdmq_bridge.monitoring.metrics import CONTENT_TYPE, Metrics, parse_info
@@ -25,6 +32,9 @@ if TYPE_CHECKING:
 log = Log("web")
 
 _TIMEOUT_S = 10.0
+_MOST_OPEN = 32
+_BACKLOG = 128
+_ACCEPT_AGAIN_S = 0.1  # after a failure, such as a lack of descriptors
 _INFO_TIMEOUT_S = 1.0
 _MAX_REQUEST_BYTES = 16_384
 _READ_BYTES = 4096
@@ -37,41 +47,80 @@ class Web:
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
         self._metrics = Metrics(bridge)
-        self._server: asyncio.Server | None = None
+        self._socket: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._open: dict[asyncio.Transport, None] = {}  # the oldest first
 
-    async def start(self, host: str, port: int) -> None:
+    def start(self, host: str, port: int) -> None:
         """Listens.
 
         Raises:
             OSError: the address is not available; the text names it.
         """
-        try:
-            self._server = await asyncio.start_server(self._serve, host, port)
-        except OSError as error:
-            raise OSError(error.errno, f"cannot listen on {host}:{port} for metrics: {error.strerror}") from error
-        log.info("metrics", host=host, port=self._server.sockets[0].getsockname()[1])
+        self._socket = bound_socket(host, port, reuse_port=False, purpose=" for metrics")
+        self._socket.listen(_BACKLOG)
+        self._socket.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(self._socket))
+        log.info("metrics", host=host, port=self._socket.getsockname()[1])
 
     def close(self) -> None:
         """Listens no more."""
-        if self._server is not None:
-            self._server.close()
+        if self._accepting is not None:
+            self._accepting.cancel()
+        if self._socket is not None:
+            self._socket.close()
+        for transport in self._open:
+            transport.abort()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        """One after the other: a server of asyncio would take all that wait at once."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+                while len(self._open) >= _MOST_OPEN:
+                    self._end(next(iter(self._open)))
+                await loop.connect_accepted_socket(self._protocol, accepted)
+            except OSError as error:
+                log.warning("a connection for metrics cannot be accepted", error=error)
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._serve)
+
+    def _end(self, transport: asyncio.Transport) -> None:
+        self._open.pop(transport, None)
+        transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_REQUEST_BYTES)
-        with contextlib.suppress(OSError, TimeoutError, h11.RemoteProtocolError):
+        transport: Any = writer.transport
+        self._open[transport] = None
+        try:
             async with asyncio.timeout(_TIMEOUT_S):
-                request = await _request(connection, reader)
-                if request is not None:
-                    writer.write(_encoded(connection, *await self._answer(request)))
-                    await writer.drain()
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+                await self._talk(reader, writer)
+                writer.close()
+                await writer.wait_closed()
+        except (OSError, TimeoutError):
+            pass  # the other side has gone, or is too slow
+        finally:
+            self._end(transport)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_REQUEST_BYTES)
+        try:
+            request = await _request(connection, reader)
+        except h11.RemoteProtocolError as error:
+            status, text = error.error_status_hint, f"{error}\n".encode()
+            writer.write(_encoded(connection, status, "text/plain", text))
+            return
+        if request is not None:
+            status, content_type, body = await self._answer(request)
+            writer.write(_encoded(connection, status, content_type, body, head_only=request.method == b"HEAD"))
 
     async def _answer(self, request: h11.Request) -> tuple[int, str, bytes]:
         path = request.target.partition(b"?")[0]
-        if request.method != b"GET":
-            return 405, "text/plain", b"GET only\n"
+        if request.method not in (b"GET", b"HEAD"):
+            return 405, "text/plain", b"GET or HEAD only\n"
         if path == b"/metrics":
             await self._ask_server()
             await self._bridge.readiness.reason()
@@ -125,8 +174,10 @@ async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> 
         connection.receive_data(await reader.read(_READ_BYTES))
 
 
-def _encoded(connection: h11.Connection, status: int, content_type: str, body: bytes) -> bytes:
+def _encoded(
+    connection: h11.Connection, status: int, content_type: str, body: bytes, *, head_only: bool = False
+) -> bytes:
     headers = [("content-type", content_type), ("content-length", str(len(body))), ("connection", "close")]
     response = h11.Response(status_code=status, headers=headers)
-    parts = [connection.send(response), connection.send(h11.Data(data=body)), connection.send(h11.EndOfMessage())]
-    return b"".join(part for part in parts if part)
+    events: list[h11.Event] = [response, *([] if head_only else [h11.Data(data=body)]), h11.EndOfMessage()]
+    return b"".join(part for event in events if (part := connection.send(event)))

@@ -14,11 +14,11 @@ Files that cannot be used change nothing.
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from holdmq_bridge.base.binding import bound_socket
 from holdmq_bridge.base.logs import Log
 from holdmq_bridge.process.process import Process
 from holdmq_bridge.process.settings import Settings
@@ -28,6 +28,9 @@ from holdmq_bridge.sockets.stream import Receiver
 from holdmq_bridge.sockets.tls import tls_context, tls_stamps
 from holdmq_bridge.sockets.upgrade import Upgrades
 from holdmq_bridge.sockets.websocket import WebSocketStream
+
+if TYPE_CHECKING:
+    import ssl
 
 log = Log("listeners")
 
@@ -54,34 +57,6 @@ def configured_listeners(settings: Settings) -> list[Listener]:
         ("wss", settings.wss_port, True, True),
     ]
     return [Listener(name, port, tls, ws) for name, port, tls, ws in listeners if port is not None]
-
-
-def bound_socket(host: str, port: int, *, reuse_port: bool, purpose: str = "") -> socket.socket:
-    """Binds a socket to the address.  It does not listen yet.
-
-    Args:
-        host: the address.
-        port: 0 takes a free one.
-        reuse_port: whether other processes may have it, too.
-        purpose: for the text of an error, such as " for metrics".
-
-    Raises:
-        OSError: the address is not available; the text names it.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {host}:{port}{purpose}: {error.strerror}") from error
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        bound.bind(address)
-    except OSError as error:
-        bound.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}{purpose}: {error.strerror}") from error
-    return bound
 
 
 class Room(Protocol):

@@ -72,14 +72,17 @@ def test_connections_that_never_finish_their_handshake_leave_descriptors_for_the
     silent: list[socket.socket] = []
     try:
         silent.extend(socket.create_connection(("127.0.0.1", port.number), 10) for _ in range(limit))
+        eventually(lambda: "connections are refused" in made.log_text(), 10, "connections that are refused")
+        assert not _connects(made.port)
         with server.client() as admin:
             admin.client_kill_filter(_type="normal", skipme=True)
-        eventually(lambda: made.log_text().count("connected to the server") == 2, 5, "a new connection to the server")
+        eventually(lambda: made.log_text().count("connected to the server") == 2, 10, "a new connection to the server")
         assert len(list(Path(f"/proc/{made.pid}/fd").iterdir())) < limit - OTHER_FILES // 2
     finally:
         for one in silent:
             one.close()
     eventually(lambda: _connects(made.port), 10, "room for a client")
+    assert "no connection can be accepted" not in made.log_text()
 
 
 def _connects(port: int) -> bool:

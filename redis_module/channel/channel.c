@@ -121,9 +121,10 @@ static int publish_after(server_ctx *ctx, fate *f, bool sharded) {
     return sv.ReplyWithLongLong(ctx, push_channel_subscribers(sharded ? PUSH_SHARD : PUSH_CHANNEL, f->channel));
 }
 
-/* Notes whether the channel was heard.  In a transaction or script more may follow unseen. */
+/* Notes whether the channel was heard.  In a transaction or script more may follow unseen, and after a pause commands run
+ * that were seen before it. */
 static void remember(int flags, const fate *f, int receivers) {
-    if (flags & (SERVER_CTX_MULTI | SERVER_CTX_LUA)) return;
+    if ((flags & (SERVER_CTX_MULTI | SERVER_CTX_LUA)) || access_may_be_paused()) return;
     if (receivers == 0)
         channel_was_unheard(slice_of(f->channel));
     else if (f->rule == NULL || (f->rule->hold != HMQ_HOLD_ALL && !f->rule->last))

@@ -7,6 +7,7 @@
  *   (which may run them), a client that disconnects.  Each of them makes all such knowledge void.
  *   An unheard channel stays unheard until somebody subscribes: SUBSCRIBE and related commands, EXEC, or such a command that
  *   was delayed.
+ *   While clients may be paused nothing is remembered: their commands are seen when they arrive, and run later.
  *   (Shard channels lose subscribers unseen when their slot moves: nothing is remembered of them.) */
 #ifndef HMQ_CHANNEL_FACTS_H
 #define HMQ_CHANNEL_FACTS_H

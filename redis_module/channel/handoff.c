@@ -213,6 +213,7 @@ static void on_client_change(server_ctx *ctx, server_event event, uint64_t sub, 
 
 /* A new subscriber hears its channel.  (If something is kept, the next message must mark it as superseded.) */
 static void remember_heard(const note *n) {
+    if (access_may_be_paused()) return; /* who leaves may have been seen before */
     for (size_t i = 0; n->kind == PUSH_CHANNEL && i < n->count; i++) {
         hmq_slice name = slice_of(n->names[i]);
         const hmq_rule *rule = channel_rule_of(name);

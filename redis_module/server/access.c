@@ -72,7 +72,7 @@ void access_pause_comes(long long timeout_ms) {
     if (until_ms > paused_until_ms) paused_until_ms = until_ms;
 }
 
-static bool may_be_paused(void) {
+bool access_may_be_paused(void) {
     if (paused_until_ms == 0) return false;
     if (sv.Milliseconds() <= paused_until_ms) return true;
     paused_until_ms = 0;
@@ -247,7 +247,7 @@ static void remember(verdict *entry, uint64_t client, server_string *user, unsig
 
 static unsigned verdict_on(uint64_t client) {
     verdict *entry = &cache[client & (CACHE_ENTRIES - 1)];
-    bool remembers = !may_be_paused();
+    bool remembers = !access_may_be_paused();
     bool is_known = remembers && entry->client == client && entry->generation == generation;
     if (is_known && is_of_same_user(entry)) return entry->flags;
     server_string *user = sv.GetClientUserNameById(detached, client);
@@ -259,7 +259,7 @@ static unsigned verdict_on(uint64_t client) {
 }
 
 static unsigned verdict_on_all(void) {
-    bool remembers = !may_be_paused();
+    bool remembers = !access_may_be_paused();
     if (remembers && all_users.generation == generation) return all_users.flags;
     server_reply *users = sv.Call(detached, "ACL", "c", "USERS");
     for (size_t i = 0; users != NULL && i < sv.CallReplyLength(users); i++) {

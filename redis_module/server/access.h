@@ -59,8 +59,9 @@ void access_note_refusal(server_ctx *ctx, server_string *user, hmq_slice object,
 void access_forget_client(uint64_t client);
 void access_forget_all(void);
 /* CLIENT PAUSE was seen, for this time.  Commands that were seen run later, unseen, and may change their users.  So
- * nothing is remembered meanwhile. */
+ * nothing is remembered meanwhile, nor of subscriptions. */
 void access_pause_comes(long long timeout_ms);
+bool access_may_be_paused(void);
 bool access_may_pause(uint64_t client);
 /* May the client run UNSUBSCRIBE, or its relative of this kind? */
 bool access_may_unsubscribe(uint64_t client, push_kind kind);

@@ -1,5 +1,6 @@
 """Whether somebody hears a message is decided when it is published: in whatever way the last subscriber has left."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -154,6 +155,41 @@ def test_a_publish_that_waited_for_paused_writes_is_held_if_nobody_hears_it_then
         client.client_unpause()
     assert publisher.read() == 0
     assert held(client, "ch") == [b"unheard"]
+
+
+def asked(monitor: RawClient, *command: str) -> bytes:
+    """The reply to a connection in MONITOR, which is not paused with the others."""
+    monitor.send(*command)
+    while isinstance(reply := monitor.read(), Status):
+        pass
+    assert isinstance(reply, bytes)
+    return reply
+
+
+def hold_up(monitor: RawClient, connection: RawClient, command: str, number: int) -> None:
+    """Send a command while all clients are paused, and wait until so many of them are held up."""
+    connection.send(*command.split())
+    eventually(lambda: len(re.findall(rb" flags=\w*b", asked(monitor, "CLIENT", "LIST"))) == number)
+
+
+@pytest.mark.parametrize("leave", ["UNSUBSCRIBE ch", "UNSUBSCRIBE", "RESET", "EXEC"])
+def test_a_message_is_held_when_the_last_subscriber_left_by_a_command_that_a_pause_held_up(
+    client: redis.Redis, raw: MakeRaw, leave: str
+) -> None:
+    subscriber, publisher, monitor = raw(protocol=3), raw(), raw()
+    subscribe(subscriber, "ch")
+    warm(client, subscriber)
+    if leave == "EXEC":
+        assert answers(subscriber, ["MULTI"], ["UNSUBSCRIBE", "ch"]) == ["OK", "QUEUED"]
+    monitor.call("MONITOR")
+    client.client_pause(60_000, all=True)
+    hold_up(monitor, publisher, "PUBLISH ch heard", 1)
+    hold_up(monitor, subscriber, leave, 2)
+    monitor.send("CLIENT", "UNPAUSE")
+    assert publisher.read() == 1
+    subscriber.pending()
+    assert [client.publish("ch", "a"), client.publish("ch", "b")] == [0, 0]
+    assert held(client, "ch") == [b"a", b"b"]
 
 
 def test_a_script_that_publishes_after_the_last_subscriber_left_holds(client: redis.Redis, raw: MakeRaw) -> None:

@@ -11,6 +11,7 @@
 
 #include "topic/slot.h"
 #include "server/access.h"
+#include "server/client_flags.h"
 #include "server/filter_unit.h"
 #include "server/internals.h"
 #include "server/memory.h"
@@ -58,6 +59,17 @@ static void multi_begins(uint64_t client) {
     sent_multi[client / 64 % 64] |= 1ULL << (client % 64);
 }
 
+/* The same of clients that have sent MONITOR or SYNC: the server refuses their PUBLISH. */
+static uint64_t sent_monitor[64];
+
+static void monitor_begins(uint64_t client) {
+    sent_monitor[client / 64 % 64] |= 1ULL << (client % 64);
+}
+
+static bool may_be_monitor(uint64_t client) {
+    return (sent_monitor[client / 64 % 64] & (1ULL << (client % 64))) != 0;
+}
+
 /* Commands that a client queues in MULTI run later, when everything may have changed. */
 static bool is_in_multi(uint64_t client) {
     server_client_info info = {.version = 1};
@@ -99,12 +111,12 @@ static bool database_of(uint64_t client, int *db) {
 }
 
 /* Will this client's command run directly after the filter, unchanged?  Not in a transaction or script, not while the
- * server is paused or busy, and not if the client must still authenticate.  Only if keys may be looked at for the
- * client. */
+ * server is paused or busy, and not if the client must still authenticate or is a monitor.  Only if keys may be looked at
+ * for the client. */
 static bool runs_now(uint64_t client, int flags, int *db) {
     if (client == 0 || handoff_pending() || drain_any() || (flags & SERVER_CTX_LUA) || sv.AvoidReplicaTraffic())
         return false;
-    if (!no_touch_may_look(client)) return false;
+    if (!no_touch_may_look(client) || may_be_monitor(client)) return false;
     return internals_is_authenticated(client) && !is_in_multi(client) && database_of(client, db);
 }
 
@@ -197,9 +209,9 @@ static void with_names(server_filter_ctx *filter, push_kind kind,
 
 static void subscribe(server_filter_ctx *filter, push_kind kind) {
     channel_subscriber_came();
+    access_saw_subscribe(client_of(filter));
     if (!settings.intercept || sv.CommandFilterArgsCount(filter) < 2) return;
     if (is_busy_for(client_of(filter))) return;
-    access_saw_subscribe(client_of(filter));
     with_names(filter, kind, handoff_note);
 }
 
@@ -343,6 +355,11 @@ static void settle(server_filter_ctx *filter) {
     filter_unit_no_client();
 }
 
+static void replica_comes(uint64_t client) {
+    monitor_begins(client);
+    replication_replica_comes();
+}
+
 static bool is_script(hmq_slice name) {
     return is(name, "EVAL") || is(name, "EVALSHA") || is(name, "FCALL") || is(name, "EVAL_RO") ||
            is(name, "EVALSHA_RO") || is(name, "FCALL_RO");
@@ -385,7 +402,9 @@ static void dispatch(server_filter_ctx *filter, hmq_slice name) {
     else if (is_script(name))
         script_comes(filter);
     else if (is(name, "SYNC") || is(name, "PSYNC"))
-        replication_replica_comes();
+        replica_comes(client);
+    else if (is(name, "MONITOR"))
+        monitor_begins(client);
     else if (is(name, "ACL"))
         users_change(client);
     else if (is(name, "CLUSTER"))
@@ -401,7 +420,7 @@ static const uint32_t first_letters[] = {
     [4] = LETTER('A') | LETTER('E') | LETTER('L') | LETTER('S'),
     [5] = LETTER('F') | LETTER('H') | LETTER('M') | LETTER('P') | LETTER('R'),
     [6] = LETTER('C') | LETTER('L') | LETTER('M') | LETTER('S'),
-    [7] = LETTER('C') | LETTER('D') | LETTER('E') | LETTER('P'),
+    [7] = LETTER('C') | LETTER('D') | LETTER('E') | LETTER('M') | LETTER('P'),
     [8] = LETTER('F') | LETTER('S'),
     [9] = LETTER('S'),
     [10] = LETTER('E') | LETTER('P') | LETTER('S'),
@@ -423,11 +442,23 @@ static void on_command(server_filter_ctx *filter) {
     filter_unit_no_client();
 }
 
+/* A client that was connected before the module was loaded, by a flag of CLIENT LIST. */
+static void was_connected(uint64_t client, char flag) {
+    switch (flag) {
+    case 'T': no_touch_comes(client); break;
+    case 'x': multi_begins(client); break;
+    case 'P': access_saw_subscribe(client); break;
+    case 'O':
+    case 'S': monitor_begins(client); break;
+    default: break;
+    }
+}
+
 bool intercept_start(server_ctx *ctx) {
     hmq_slot_tag(0); /* looks for all of them now */
     channel_publish_name = sv.CreateString(NULL, "CHANNEL.PUBLISH", 15);
     channel_spublish_name = sv.CreateString(NULL, "CHANNEL.SPUBLISH", 16);
     read_name = sv.CreateString(NULL, "HOLDMQ.READ", 11);
-    no_touch_start(ctx);
+    client_flags_each(ctx, was_connected);
     return sv.RegisterCommandFilter(ctx, on_command, SERVER_FILTER_NOSELF) != NULL;
 }

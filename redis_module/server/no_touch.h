@@ -8,8 +8,6 @@
 
 #include "server/state.h"
 
-/* Reads which clients have it when the module is loaded. */
-void no_touch_start(server_ctx *ctx);
 /* The client may have NO-TOUCH from now on, until it is gone. */
 void no_touch_comes(uint64_t client);
 void no_touch_client_gone(uint64_t client);

@@ -17,7 +17,7 @@ from tests.module.channels_support import (
     stock,
     subscribe,
 )
-from tests.support import RawClient, Server, ServerKind, eventually
+from tests.support import RawClient, Server, ServerKind, Status, eventually
 
 Conversation = Sequence[tuple[Part, ...]]
 
@@ -128,6 +128,44 @@ def test_a_subscriber_in_resp2_may_not_publish(
     if knows_clients(client):  # without its id the filter cannot tell a subscriber from others
         assert own[0] == expected[0]
     assert own[1] == expected[1]
+    assert client.dbsize() == 0
+
+
+@pytest.mark.parametrize("command", ["PUBLISH", "SPUBLISH"])
+def test_a_subscriber_in_resp2_may_not_publish_when_it_came_unseen(
+    server: Server, stock_server: Server, client: redis.Redis, raw: MakeRaw, command: str
+) -> None:
+    """It came while interception was switched off.  With hold=all a message is held before the server runs PUBLISH."""
+    replies = []
+    for to in (server, stock_server):
+        connection = raw(to)
+        if to is server:
+            client.config_set("holdmq.intercept", "no")
+        subscribe(connection, "other")
+        if to is server:
+            client.config_set("holdmq.intercept", "yes")
+            set_policies(client, "* hold=all")
+        replies.append(answers(connection, [command, "ch", "m"]))
+    own, expected = replies
+    if knows_clients(client):
+        assert own == expected
+    assert client.dbsize() == 0
+
+
+@pytest.mark.parametrize("command", ["PUBLISH", "SPUBLISH"])
+def test_a_message_of_a_monitor_is_refused_and_not_held(
+    stock_server: Server, client: redis.Redis, raw: MakeRaw, command: str
+) -> None:
+    replies = []
+    for to in (None, stock_server):
+        connection = raw(to)
+        assert connection.call("MONITOR") == "OK"
+        connection.send(command, "ch", "m")
+        while isinstance(reply := connection.read(), Status):
+            pass
+        replies.append(str(reply))
+    assert replies[0] == replies[1]
+    assert replies[0].startswith("ERR Replica can't interact with the keyspace")
     assert client.dbsize() == 0
 
 

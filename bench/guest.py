@@ -1,34 +1,42 @@
 """What the module costs an application's own commands: `make bench-guest`.
 
-Pairs of servers, without the module and with it (no channel is held, as after an empty policy), run redis-benchmark in
-turn; who begins changes with each alternation.  What is compared is CPU time of the server's main thread for a command,
-that of the kernel for it included.  A ratio is the median of the alternations' ratios.
+Three servers run redis-benchmark in turn: without a module, with an empty command filter (empty_filter.c: the server's
+own price of any filter), and with the module (no channel is held, as after an empty policy).  Who begins changes with
+each alternation.  What is compared is CPU time of the server's main thread for a command, that of the kernel for it
+included.  A ratio is the median of the alternations' ratios to the server without a module.
 
-With --instructions the instructions of both servers are counted instead (needs valgrind, takes a minute): those of the
-kernel, most of a command that comes alone, are not among them.
+With --instructions the instructions of the servers are counted instead (needs valgrind, takes two minutes): those of
+the kernel, most of a command that comes alone, are not among them.  A fourth server loads a module that does nothing.
 """
 
+import contextlib
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median, quantiles
 
 import click
 
-from bench.instructions import CountedServer, counted
+from bench.instructions import counted
 from bench.pair import Bench, running
-from tests.module.channels_support import set_policies
 
 ALTERNATIONS = 12
-PAIRS = 4
+STARTS = 4
 REQUESTS = 60_000
 CLIENTS = 20
 LIMIT = 1.02
+EMPTY_FILTER = Path(__file__).parents[1] / "build" / "empty_filter.so"
+STOCK, FLOOR, OURS, IDLE = "no module", "empty filter", "holdmq", "idle module"
+CONFIG: dict[str, list[str]] = {
+    STOCK: [],
+    FLOOR: [f'loadmodule "{EMPTY_FILTER}"'],
+    OURS: ['holdmq.policies ""'],
+    IDLE: [f'loadmodule "{EMPTY_FILTER}" none'],
+}
 COMMANDS: dict[str, Sequence[str]] = {
     "GET": ("GET", "key:__rand_int__"),
     "SET": ("SET", "key:__rand_int__", "value-of-about-thirty-two-bytes."),
 }
-
-
 COUNTED: dict[str, Sequence[str]] = {
     "GET": ("GET", "key:{}"),
     "SET": ("SET", "key:{}", "value-of-about-thirty-two-bytes."),
@@ -52,37 +60,46 @@ def cost_us(server: Bench, words: Sequence[str], pipeline: int) -> float:
     return (server.cpu_us() - begin) / REQUESTS
 
 
-def ratios(words: Sequence[str], pipeline: int) -> tuple[list[float], list[float], list[float]]:
-    """Costs without the module and with it, and the ratio, of each alternation."""
-    stock_us, ours_us = [], []
-    for _ in range(PAIRS):
-        with running(module=False, aof=False) as stock, running(module=True, aof=False) as ours:
-            set_policies(ours.admin, "")
-            for server in (stock, ours):
+def costs(words: Sequence[str], pipeline: int) -> dict[str, list[float]]:
+    """Cost of a command with each of the servers, of each alternation."""
+    found: dict[str, list[float]] = {STOCK: [], FLOOR: [], OURS: []}
+    for _ in range(STARTS):
+        with contextlib.ExitStack() as stack:
+            servers = {
+                name: stack.enter_context(running(module=name == OURS, aof=False, config=CONFIG[name]))
+                for name in found
+            }
+            for server in servers.values():
                 cost_us(server, COMMANDS["SET"], 16)
-            for number in range(ALTERNATIONS // PAIRS):
-                order = (stock, ours) if number % 2 == 0 else (ours, stock)
-                used = {server: cost_us(server, words, pipeline) for server in order}
-                stock_us.append(used[stock])
-                ours_us.append(used[ours])
-    return stock_us, ours_us, [after / before for before, after in zip(stock_us, ours_us, strict=True)]
+            for number in range(ALTERNATIONS // STARTS):
+                first = number % len(servers)
+                for name in [*list(servers)[first:], *list(servers)[:first]]:
+                    found[name].append(cost_us(servers[name], words, pipeline))
+    return found
+
+
+def ratios(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    """How many times as much a command costs, by alternation."""
+    return [more / less for less, more in zip(before, after, strict=True)]
 
 
 def count_instructions() -> None:
     """Print a table of instructions."""
-    click.echo(f"{'instructions of a command':40} {'without us':>10} {'with us':>8} {'more':>6} {'ratio':>6}")
+    names = (STOCK, IDLE, FLOOR, OURS)
+    click.echo(f"{'instructions of a command':40} {'':>{len(STOCK)}} more: with an")
+    click.echo(f"{'':40} {STOCK} {IDLE:>12} {FLOOR:>13} {OURS:>8}  ratio  to an empty filter")
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(counted(module=name == OURS, config=CONFIG[name])) for name in names]
 
-    def compare(what: str, words: Sequence[str], pipeline: int) -> None:
-        before, after = (server.cost(words, pipeline) for server in (stock, ours))
-        click.echo(f"{what:40} {before:10.0f} {after:8.0f} {after - before:6.0f} {after / before:6.3f}")
+        def compare(what: str, words: Sequence[str], pipeline: int) -> None:
+            stock, idle, floor, ours = (server.cost(words, pipeline) for server in servers)
+            more = f"{idle - stock:12.0f} {floor - stock:13.0f} {ours - stock:8.0f}"
+            click.echo(f"{what:40} {stock:9.0f} {more} {ours / stock:6.3f} {ours / floor:6.3f}")
 
-    stock: CountedServer
-    ours: CountedServer
-    with counted(module=False) as stock, counted(module=True, config=['holdmq.policies ""']) as ours:
         for name, words in COUNTED.items():
             compare(f"{name}, one at a time", words, 1)
             compare(f"{name}, pipelines of 16", words, 16)
-        for server in (stock, ours):
+        for server in servers:
             server.run(*RESTRICTED)
             server.run("AUTH", "limited", "any")
         for name in OF_RESTRICTED:
@@ -96,15 +113,18 @@ def main(instructions: bool) -> None:
     if instructions:
         count_instructions()
         return
-    click.echo(f"{'what':28} {'without us':>10} {'with us':>8} {'ratio':>6}  quartiles      at most {LIMIT}")
+    head = f"{'us of CPU time':24} {STOCK} {FLOOR:>13} ratio {OURS:>8}  ratio  quartiles"
+    click.echo(f"{head}      at most {LIMIT}  to an empty filter")
     for pipeline in (1, 16):
         for name, words in COMMANDS.items():
-            stock_us, ours_us, found = ratios(words, pipeline)
-            low, _, high = quantiles(found, n=4)
-            reached = "yes" if median(found) <= LIMIT else "no"
+            us = costs(words, pipeline)
+            floor, ours = ratios(us[STOCK], us[FLOOR]), ratios(us[STOCK], us[OURS])
+            low, _, high = quantiles(ours, n=4)
+            reached = "yes" if median(ours) <= LIMIT else "no"
             what = f"{name}, {'one at a time' if pipeline == 1 else f'pipelines of {pipeline}'}"
-            costs = f"{median(stock_us):10.2f} {median(ours_us):8.2f} {median(found):6.3f}"
-            click.echo(f"{what:28} {costs}  {low:.3f} to {high:.3f} {reached}")
+            line = f"{what:24} {median(us[STOCK]):9.3f} {median(us[FLOOR]):13.3f} {median(floor):.3f}"
+            line += f" {median(us[OURS]):8.3f} {median(ours):6.3f}  {low:.3f} to {high:.3f}  {reached:12}"
+            click.echo(f"{line} {median(ratios(us[FLOOR], us[OURS])):.3f}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,17 +55,18 @@ class Bench:
 
 
 @contextlib.contextmanager
-def running(*, module: bool, aof: bool) -> Iterator[Bench]:
+def running(*, module: bool, aof: bool, config: Sequence[str] = ()) -> Iterator[Bench]:
     """A server for as long as the context lasts; nothing of it stays.
 
     Args:
         module: whether it loads the module.
         aof: whether it keeps an append-only file, synced before each reply.
+        config: further lines of its configuration.
     """
     folder = Path(tempfile.mkdtemp(prefix="holdmq-bench-"))
     try:
         with (
-            _started(folder, module=module, aof=aof) as server,
+            _started(folder, module=module, aof=aof, config=config) as server,
             connect(HOST, server.port, timeout_s=TIMEOUT_S, decode_responses=True) as admin,
             Connection(HOST, server.port) as load,
             Connection(HOST, server.port) as listener,
@@ -76,16 +77,16 @@ def running(*, module: bool, aof: bool) -> Iterator[Bench]:
 
 
 @contextlib.contextmanager
-def _started(folder: Path, *, module: bool, aof: bool) -> Iterator[ServerProcess]:
+def _started(folder: Path, *, module: bool, aof: bool, config: Sequence[str]) -> Iterator[ServerProcess]:
     first = FIRST_PORT
     for attempt in range(START_TRIES):
         port = free_port(HOST, first)
-        config = folder / "server.conf"
+        path = folder / "server.conf"
         lines = configuration(
-            port=port, directory=folder, module=find_module() if module else None, aof=aof, extra=['save ""']
+            port=port, directory=folder, module=find_module() if module else None, aof=aof, extra=['save ""', *config]
         )
-        config.write_text("\n".join([*lines, ""]))
-        server = ServerProcess([find_server()], config, port=port, log=folder / "server.log")
+        path.write_text("\n".join([*lines, ""]))
+        server = ServerProcess([find_server()], path, port=port, log=folder / "server.log")
         try:
             server.start()
         except PortTakenError:  # somebody was faster

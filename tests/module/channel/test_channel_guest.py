@@ -14,6 +14,7 @@ from tests.module.channels_support import (
     answers,
     held,
     information,
+    knows_clients,
     messages,
     serves_each,
     set_policies,
@@ -336,6 +337,42 @@ def shown_of_subscribing(server: Server, raw: MakeRaw, policies: str) -> list[li
         sorted(calls.items()),
         sorted(words for words in slow if words[0].upper() not in {b"ACL", b"SLOWLOG"}),
     ]
+
+
+def test_the_list_of_clients_shows_which_commands_were_the_modules_own(client: redis.Redis, raw: MakeRaw) -> None:
+    """docs/existing-server.md says so."""
+    queues, publishes, reads = raw(), raw(), raw()
+    identities = [connection.call("CLIENT", "ID") for connection in (queues, publishes, reads)]
+    queues.send_all(("MULTI",), ("PUBLISH", "ch", "m"))
+    assert queues.read_many(2) == ["OK", "QUEUED"]
+    assert publishes.call("PUBLISH", "ch", "m") == 0
+    reads.call("LRANGE", "ch", 0, -1)
+    commands = [client.client_list(client_id=[identity])[0]["cmd"].upper() for identity in identities]
+    if knows_clients(client):
+        assert commands == ["CHANNEL.PUBLISH", "PUBLISH", "HOLDMQ.READ"]
+    else:
+        assert commands[:2] == ["CHANNEL.PUBLISH", "CHANNEL.PUBLISH"]
+
+
+def test_a_held_message_counts_as_one_or_two_commands_more(client: redis.Redis, raw: MakeRaw) -> None:
+    """docs/existing-server.md says so."""
+    publisher, asks = raw(), raw()
+
+    def more(*commands: tuple[Part, ...]) -> int:
+        counts = []
+        for _ in range(2):
+            text = asks.call("INFO", "stats")
+            assert isinstance(text, bytes)
+            counts.append(int(text.split(b"total_commands_processed:")[1].split()[0]))
+            if len(counts) == 1:
+                answers(publisher, *commands)
+        return counts[1] - counts[0] - 1 - len(commands)
+
+    more(("PUBLISH", "ch", "m"))  # before 7.2 it asks for the rights of all users
+    assert more(("PUBLISH", "ch", "m")) in (1, 2)
+    if knows_clients(client):
+        assert more(("MULTI",), ("PUBLISH", "ch", "m"), ("EXEC",)) in (1, 2)
+    assert more(("SET", "k", "v")) == 0
 
 
 @pytest.mark.parametrize("policies", ["", "* hold=none", "* deliver=none", "* hold=all last=on deliver=none"])

@@ -96,6 +96,8 @@ def count_instructions() -> None:
             more = f"{idle - stock:12.0f} {floor - stock:13.0f} {ours - stock:8.0f}"
             click.echo(f"{what:40} {stock:9.0f} {more} {ours / stock:6.3f} {ours / floor:6.3f}")
 
+        for server in servers:
+            server.run_each(COUNTED["SET"])  # a GET finds its key
         for name, words in COUNTED.items():
             compare(f"{name}, one at a time", words, 1)
             compare(f"{name}, pipelines of 16", words, 16)

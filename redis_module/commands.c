@@ -377,7 +377,7 @@ KEYLESS(channel_publish_command)
 #define STORES(handler)                                                                                                \
     static int stores_##handler(server_ctx *ctx, server_string **argv, int argc) {                                     \
         if (!sv.IsChannelsPositionRequest(ctx) && resources_refuse())                                                  \
-            return reply_error(ctx, ERROR_QUOTA, "%s", resources_refusal());                                           \
+            return sv.ReplyWithError(ctx, resources_refusal());                                                        \
         return handler(ctx, argv, argc);                                                                               \
     }
 STORES(keyed_session_add_command)

@@ -293,9 +293,8 @@ static server_string *run(server_ctx *ctx, step *s, bool *done) {
 
 /* The error where the disk has no room to spare (server/resources.h); NULL: it has. */
 static server_string *disk_refusal(void) {
-    char text[REFUSAL_MAX_BYTES];
     if (!resources_refuse()) return NULL;
-    snprintf(text, sizeof text, "QUOTA %s", resources_refusal());
+    const char *text = resources_refusal();
     return sv.CreateString(NULL, text, strlen(text));
 }
 

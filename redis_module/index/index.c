@@ -134,7 +134,9 @@ void index_key_appeared(server_ctx *ctx, index_t *index, hmq_slice name) {
 
 int index_type_of(server_ctx *ctx, hmq_slice name) {
     server_string *key_name = sv.CreateString(NULL, (const char *)name.data, name.len);
-    int type = key_type_of(ctx, key_name, SERVER_READ | SERVER_OPEN_NOTOUCH);
+    server_key *key = open_unseen(ctx, key_name, true);
+    int type = key == NULL ? SERVER_EMPTY : sv.KeyType(key);
+    if (key != NULL) sv.CloseKey(key);
     sv.FreeString(NULL, key_name);
     return type;
 }

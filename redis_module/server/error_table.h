@@ -17,6 +17,11 @@
     X(ERROR_SLOT_UNSERVED, "CLUSTERDOWN", "Hash slot not served")                                                      \
     X(ERROR_CLUSTER_DOWN, "CLUSTERDOWN", "The cluster is down")
 
+/* Commands that store messages. */
+#define HMQ_ERRORS_OF_STORING(X)                                                                                       \
+    X(ERROR_DISK_SHORT, "QUOTA",                                                                                       \
+      "the disk of the append-only file has %llu bytes free; expected at least %lld (holdmq.min-free-disk)")
+
 /* Any command. */
 #define HMQ_ERRORS_OF_ARGUMENTS(X)                                                                                     \
     X(ERROR_ARGUMENT_MISSING, "ERR", "%s is missing at the end of the command")                                        \
@@ -282,6 +287,7 @@
 
 #define HMQ_ERRORS(X)                                                                                                  \
     HMQ_ERRORS_OF_SERVER(X)                                                                                            \
+    HMQ_ERRORS_OF_STORING(X)                                                                                           \
     HMQ_ERRORS_OF_ARGUMENTS(X)                                                                                         \
     HMQ_ERRORS_OF_PRODUCERS(X)                                                                                         \
     HMQ_ERRORS_OF_CHANNELS(X)                                                                                          \

@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "server/errors.h"
 #include "server/timers.h"
 
 #define LOOK_MS 1000
@@ -200,8 +201,6 @@ bool resources_refuse(void) {
 
 const char *resources_refusal(void) {
     static char text[REFUSAL_MAX_BYTES];
-    snprintf(text, sizeof text,
-             "the disk of the append-only file has %llu bytes free: at least %lld expected (holdmq.min-free-disk)",
-             now.disk_free, settings.min_free_disk);
+    snprintf(text, sizeof text, ERROR_DISK_SHORT, now.disk_free, settings.min_free_disk);
     return text;
 }

@@ -487,3 +487,19 @@ def test_the_modules_own_look_ups_are_not_counted_and_told_to_nobody(
     assert look_ups(client) == (before[0] + 1, before[1])
     told = [value for value in messages(listener.pending()) if not value.startswith(b"holdmq:")]
     assert not {b"keymiss", b"free", b"new", b"jobs", b"{taken}key", b"other"} & set(told)
+
+
+def test_looking_through_all_keys_again_is_not_counted(client: redis.Redis) -> None:
+    for number in range(20):
+        client.publish(f"ch{number}", "m")
+    client.rpush("{a}jobs", "j")
+    pipeline = client.pipeline(transaction=True)
+    pipeline.execute_command("COPY", "{a}jobs", "{a}copied", "DB", 1)  # of which Valkey tells modules another database
+    assert pipeline.execute() == [1]
+    before = look_ups(client)
+    client.publish("ch0", "m")
+    assert look_ups(client) == before
+    client.execute_command("DEBUG", "RELOAD")
+    before = look_ups(client)
+    client.publish("ch0", "m")
+    assert look_ups(client) == before

@@ -151,24 +151,27 @@ static void tell(server_ctx *ctx) {
                now.memory_used, now.memory_limit, TOLD_EVERY_MS / 1000);
     if (memory_was && !of_memory.is_scarce) sv.Log(ctx, "notice", "memory is no longer scarce");
     if (is_due(&of_disk, disk_is_scarce()))
-        sv.Log(ctx, "warning",
-               "the disk is almost full: %llu bytes are free, the append-only file has %llu and is rewritten into a second "
-               "one, and below %lld bytes (holdmq.min-free-disk) publishes are refused; logged at most once in %d s",
-               now.disk_free, appended, settings.min_free_disk, TOLD_EVERY_MS / 1000);
+        sv.Log(
+            ctx, "warning",
+            "the disk is almost full: %llu bytes are free, the append-only file has %llu and is rewritten into a second "
+            "one, and below %lld bytes (holdmq.min-free-disk) publishes are refused; logged at most once in %d s",
+            now.disk_free, appended, settings.min_free_disk, TOLD_EVERY_MS / 1000);
     if (disk_was && !of_disk.is_scarce) sv.Log(ctx, "notice", "the disk is no longer almost full");
 }
 
 static void tell_all(server_ctx *ctx) {
-    sv.Log(ctx, "notice",
-           "memory: %llu of %llu bytes are used (maxmemory %llu); disk: %llu of %llu bytes are free, %lld are kept free; "
-           "append-only file: %s",
-           now.memory_used, now.memory_limit, maxmemory, now.disk_free, now.disk_total, settings.min_free_disk,
-           appends ? "yes" : "no");
+    sv.Log(
+        ctx, "notice",
+        "memory: %llu of %llu bytes are used (maxmemory %llu); disk: %llu of %llu bytes are free, %lld are kept free; "
+        "append-only file: %s",
+        now.memory_used, now.memory_limit, maxmemory, now.disk_free, now.disk_total, settings.min_free_disk,
+        appends ? "yes" : "no");
     if (group_limit != ULLONG_MAX && (maxmemory == 0 || maxmemory > group_limit))
-        sv.Log(ctx, "warning",
-               "maxmemory is %llu and the control group allows %llu bytes: the kernel ends the server there; a maxmemory "
-               "below that refuses writes instead",
-               maxmemory, group_limit);
+        sv.Log(
+            ctx, "warning",
+            "maxmemory is %llu and the control group allows %llu bytes: the kernel ends the server there; a maxmemory "
+            "below that refuses writes instead",
+            maxmemory, group_limit);
 }
 
 static module_timer look_timer;

@@ -230,6 +230,11 @@ def test_health_names_the_refusal_of_a_replica(fresh_server: MakeServer, bridge:
     assert made.log_text().count('"leaving the server"') == 1
 
 
+def health(server: Server, *words: str) -> int:
+    """The status of `holdmq health`."""
+    return CliRunner().invoke(main, ["--url", server.url, "health", *words]).exit_code
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "code"), [("maxmemory", 1, "OOM"), ("holdmq.min-free-disk", 1 << 40, "QUOTA")]
 )
@@ -239,20 +244,16 @@ def test_a_bridge_is_not_ready_when_publishes_would_be_refused_though_nobody_pub
     server = fresh_server(aof=True)
     bridge(server, arguments=["--metrics-port", str(port.number), *QUICK])
     url = f"http://127.0.0.1:{port.number}"
-
-    def health(*words: str) -> Result:
-        return CliRunner().invoke(main, ["--url", server.url, "health", *words])
-
     eventually(lambda: readiness(port)[0] == 200, 10, "a ready bridge")
-    assert (health().exit_code, health("--bridge", url).exit_code) == (0, 0)
+    assert [health(server, *words) for words in ([], ["--bridge", url])] == [0, 0]
     with server.client() as client:
         client.config_set(setting, value)
         eventually(lambda: readiness(port)[0] == 503, 10, "a bridge that is not ready")
         assert readiness(port)[1]["reason"].startswith(f"the server refuses publishes: {code} ")
-        assert [health(*words).exit_code for words in ([], ["--bridge", url])] == [1, 1]
+        assert [health(server, *words) for words in ([], ["--bridge", url])] == [1, 1]
         client.config_set(setting, 0)
     eventually(lambda: readiness(port)[0] == 200, 10, "a bridge that is ready again")
-    assert health("--wait", "10").exit_code == 0
+    assert health(server, "--wait", "10") == 0
 
 
 def test_refusals_are_counted_by_code_and_make_the_bridge_unready(

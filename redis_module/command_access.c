@@ -1,4 +1,4 @@
-/* command_access.c - the one table of what the arguments of commands name, and the judgement on it. */
+/* command_access.c - the one table of what the arguments of commands name, and the check of the user's rights. */
 #include "command_access.h"
 
 #include <stdio.h>
@@ -26,8 +26,8 @@
 
 #define READ_AND_WRITE (SERVER_KEY_ACCESS | SERVER_KEY_UPDATE)
 
-/* What stands at a place of the arguments.  A place that is found by a word is one after each such word, whatever the word is
- * there: more is judged than the command reads, never less. */
+/* What is at a place of the arguments.  A place after a word is one after each such word, whatever the word means
+ * there: more is checked than the command reads, never less. */
 typedef enum place_kind {
     PLACES_END,
     /* Told to the server. */
@@ -39,7 +39,7 @@ typedef enum place_kind {
     /* Judged here. */
     RECORDS,      /* each argument that is a record: its topic */
     STORE,        /* `at`: a store; if it is there, each of its filters */
-    STORE_UNLESS, /* the same, unless `word` stands among the arguments */
+    STORE_UNLESS, /* the same, unless `word` is among the arguments */
     POLICY,       /* `at`: a store whose policy is written, its key */
     REPLAYS,      /* `at`: a session; each filter of which it reads the history */
     PUBLISHER,    /* FROM <client> with EPOCH or PACKET: the key of its session */
@@ -50,12 +50,12 @@ typedef enum place_kind {
 
 typedef struct place {
     place_kind kind;
-    int at; /* position; of a place that is found by a word: where the first such word can stand */
+    int at; /* position; for a place after a word: the first position where the word can be */
     const char *word;
 } place;
 
 typedef struct rule {
-    bool is_dangerous; /* for servers that have no category for it; commands.c has the categories */
+    bool is_dangerous; /* for servers without a category for it; commands.c has the categories */
     const place *places;
 } rule;
 
@@ -107,7 +107,7 @@ static void tell_place(server_ctx *ctx, server_string **argv, int argc, const pl
 
 /* ---- what is judged here ----------------------------------------------------------------------------------- */
 
-/* A command of a user to whom something is denied. */
+/* A command of a user with restricted rights. */
 typedef struct judged {
     server_ctx *ctx;
     server_string *user; /* NULL: not known */
@@ -225,7 +225,7 @@ static bool judge_session_of(judged *j, hmq_slice client) {
     return may;
 }
 
-/* Without EPOCH and PACKET the publisher is a name that is passed on, and nothing of its session is read. */
+/* Without EPOCH and PACKET the publisher is only a name that is passed on, and nothing of its session is read. */
 static bool judge_publisher(judged *j, int at) {
     bool uses = false;
     for (int i = at; i < j->argc; i++) {
@@ -276,7 +276,7 @@ static bool judge_place(judged *j, const place *p) {
     case PRODUCER: return judge_producer(j, p->at);
     case PRODUCER_AFTER: return judge_producers(j, p);
     case ALL_KEYS: return judge_all_keys(j);
-    default: return true; /* the server has judged it */
+    default: return true; /* the server has checked it */
     }
 }
 
@@ -312,7 +312,8 @@ static int run(server_ctx *ctx, server_string **argv, int argc, const rule *r, s
 #define DANGEROUS true
 #define ORDINARY false
 
-/* A session's key is declared as such (commands.c); SESSION.LIST and HISTORY.STORES leave out what the user may not read. */
+/* A session's key is declared as a key (commands.c); SESSION.LIST and HISTORY.STORES leave out what the user may not
+ * read. */
 GUARD(dryrun_start, DANGEROUS, NOTHING)
 GUARD(dryrun_stop, DANGEROUS, NOTHING)
 GUARD(dryrun_report, DANGEROUS, NOTHING)

@@ -1,14 +1,15 @@
-/* command_access.h - what the arguments of each command name (topics, filters, sessions, stores), judged by the user's ACL
- * before the command runs: the handlers of commands.c are the guarded_ ones where a command names more than its key.
+/* command_access.h - checks what the arguments of each command name (topics, filters, sessions, stores) against the
+ * user's ACL before the command runs.  The handlers in commands.c are the guarded_ ones where a command names more
+ * than its key.
  *
- * A topic is what PUBLISH and SUBSCRIBE name, so channel patterns decide about it.  A filter with wildcards stands for topics
- * that nobody has named yet: it needs a channel pattern that is equal to it, as a pattern of PSUBSCRIBE does, or allchannels.
- * Keys (of sessions, of stores, of producers) are for key patterns.
+ * A topic is what PUBLISH and SUBSCRIBE name, so channel patterns decide about it.  A filter with wildcards matches
+ * topics that nobody has named yet: it needs a channel pattern that is equal to it, as a pattern of PSUBSCRIBE does,
+ * or allchannels.  Key patterns decide about keys (of sessions, stores, producers).
  *
- * Topics and filters that are arguments are told to the server (getchannels-api), which judges them with the command and its
- * keys: in MULTI when the command is queued, in scripts as their callers', for ACL DRYRUN and in the ACL log.  What only the
- * module can read (records, shared subscriptions, the filters of a store, keys that are built from a name) is judged here.
- * A user to whom nothing is denied costs one look at what is remembered of the client (server/access.h). */
+ * The server learns of topics and filters that are arguments (getchannels-api), and checks them with the command and
+ * its keys: in MULTI when the command is queued, in scripts as their callers', for ACL DRYRUN and in the ACL log.
+ * The module checks what only it can read: records, shared subscriptions, the filters of a store, keys that are built
+ * from a name.  A user with all rights costs one look at what is remembered of the client (server/access.h). */
 #ifndef HMQ_COMMAND_ACCESS_H
 #define HMQ_COMMAND_ACCESS_H
 

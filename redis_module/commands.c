@@ -299,7 +299,7 @@ static server_command_arg history_hold_args[] = {ARG("store", SERVER_ARG_STRING,
                                                  ONE_OF("change", history_change_args), END_ARGS};
 
 typedef struct command {
-    const char *name; /* <command>, or <command>|<subcommand> behind it */
+    const char *name; /* <command>, or <command>|<subcommand> after it */
     const char *since;
     server_command_handler handler;
     const char *flags;
@@ -373,7 +373,7 @@ WIDE(guarded_history_patterns_abort)
 WIDE(guarded_index_check)
 KEYLESS(channel_publish_command)
 
-/* Those that store messages are refused before the disk is full (server/resources.h); a question for channels is none. */
+/* Commands that store messages are refused before the disk is full (server/resources.h). */
 #define STORES(handler)                                                                                                \
     static int stores_##handler(server_ctx *ctx, server_string **argv, int argc) {                                     \
         if (!sv.IsChannelsPositionRequest(ctx) && resources_refuse())                                                  \
@@ -389,8 +389,8 @@ STORES(wide_guarded_topic_mpublish)
 STORES(wide_guarded_history_append)
 STORES(wide_guarded_history_import)
 
-/* CHANNEL.(S)PUBLISH stands in for (S)PUBLISH, so it has the flags of those: what it stores is its own affair (no "write",
- * or a replica would refuse what PUBLISH may; no "pubsub", which client libraries take for a mode). */
+/* CHANNEL.(S)PUBLISH replaces (S)PUBLISH, so it has their flags.  (Not "write", or a replica would refuse what
+ * PUBLISH may do; not "pubsub", which client libraries take for a mode.) */
 static const command table[] = {
     {"CHANNEL.PUBLISH", "0.1.0", keyless_channel_publish_command,
      "may-replicate fast allow-loading allow-stale getchannels-api no-monitor no-slowlog", "pubsub fast", -3, 0,
@@ -572,7 +572,7 @@ static bool describe(server_ctx *ctx, const command *c) {
     return sv.SetCommandACLCategories == NULL || sv.SetCommandACLCategories(registered, c->categories) == SERVER_OK;
 }
 
-/* A name with '|' is that of a subcommand; its command stands before it in the table and has no handler. */
+/* A name with '|' is that of a subcommand; its command is before it in the table and has no handler. */
 static bool create(server_ctx *ctx, const command *c) {
     int key = c->key_flags != 0 ? 1 : 0;
     const char *bar = strchr(c->name, '|');

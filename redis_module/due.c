@@ -13,10 +13,10 @@
 #include "session/owner.h"
 
 #define PERIOD_MS 100
-#define SLICE_MS 3 /* of work, then others are served */
+#define SLICE_MS 3 /* of work, then clients are served */
 #define AGAIN_MS 1
 #define ELSEWHERE_MS 1000
-#define STILL_MS 1000 /* between two ticks: what others sent meanwhile was not heard */
+#define STILL_MS 1000 /* between two ticks: longer means that the server was stopped, and heard nobody */
 
 static bool served;         /* the last time: this server took writes */
 static long long ticked_ms; /* the last time */
@@ -27,10 +27,10 @@ static bool may_write(server_ctx *ctx) {
            !sv.AvoidReplicaTraffic(); /* CLIENT PAUSE, a failover: no writes now */
 }
 
-/* True if it goes on soon. */
+/* True if it continues soon. */
 static bool do_session(server_ctx *ctx, index_t *index, session_entry *entry, long long until_ms) {
     server_string *key = sv.HoldString(NULL, entry->key); /* the entry may go */
-    bool here = slots_state(slots_of_key(slice_of(key))) == SLOT_SERVED; /* else it is on its way, or another's */
+    bool here = slots_state(slots_of_key(slice_of(key))) == SLOT_SERVED; /* otherwise it is moving, or another node's */
     long long again_ms = here ? session_do_due(ctx, slice_of(key), until_ms) : sv.Milliseconds() + ELSEWHERE_MS;
     entry = session_index_find(index->opened, slice_of(key));
     long long now_ms = sv.Milliseconds();

@@ -1,4 +1,4 @@
-/* end_of_turn.c - calls whoever has work at the end of a turn, in their order. */
+/* end_of_turn.c - calls each part that has work at the end of a turn, in their order. */
 #include "end_of_turn.h"
 
 #include "server/slots.h"

@@ -1,4 +1,4 @@
-/* info.c - INFO holdmq: what is on, and what was counted. */
+/* info.c - INFO holdmq: what is on, and the counters. */
 #include "info.h"
 
 #include "server/resources.h"
@@ -121,7 +121,7 @@ static void add_index(server_info_ctx *info) {
     sv.InfoAddFieldULongLong(info, "index_rebuilds", counters.index_rebuilds);
 }
 
-/* Left out as long as nobody has counted. */
+/* Left out until it was counted. */
 static void add_queues(server_info_ctx *info) {
     queue_totals totals = queue_totals_read();
     if (!totals.known) return;
@@ -145,7 +145,7 @@ static void on_info(server_info_ctx *info, int for_crash_report) {
     add_counters(info);
     add_resources(info);
     add_queues(info);
-    if (!for_crash_report) add_index(info); /* walks memory that a crash may have broken */
+    if (!for_crash_report) add_index(info); /* walks memory that may be broken after a crash */
 }
 
 void info_start(server_ctx *ctx) {

@@ -46,7 +46,7 @@ WINGS = {
         "sockets": {"base", "process"},
         "broker": {"base", "auth", "process", "server", "session", "sockets"},
         "monitoring": {"base", "process", "broker"},
-        "uplink": {"base", "process", "sockets"},
+        "uplink": {"base", "process", "server", "sockets"},
         "admin": {"base", "auth", "process"},
         "demo": set[str](),
         "": {"base", "auth", "process", "sockets", "broker", "monitoring"},

@@ -146,7 +146,7 @@ async def given_up(checks: Sequence[asyncio.Future[bool]]) -> None:
     await asyncio.gather(*checks, return_exceptions=True)
 
 
-async def test_who_waits_alone_waits_for_one_check_of_each_other_source(verifier: MakeVerifier) -> None:
+async def test_anyone_who_waits_alone_waits_for_one_check_of_each_other_source(verifier: MakeVerifier) -> None:
     one, slow = verifier(), hash_password(b"right")
     flood = [asyncio.ensure_future(one.matches("u", b"%d" % i, slow, source="a")) for i in range(30)]
     await asyncio.sleep(0)
@@ -155,7 +155,7 @@ async def test_who_waits_alone_waits_for_one_check_of_each_other_source(verifier
     await given_up(flood)
 
 
-async def test_who_has_logged_in_before_is_served_first(verifier: MakeVerifier) -> None:
+async def test_anyone_who_has_logged_in_before_is_served_first(verifier: MakeVerifier) -> None:
     one, slow = verifier(), hash_password(b"right")
     crowd = [asyncio.ensure_future(one.matches("u", b"%d" % i, slow, source=str(i))) for i in range(30)]
     await asyncio.sleep(0)
@@ -260,7 +260,7 @@ async def test_checks_that_wait_at_the_end_are_given_up(verifier: MakeVerifier) 
     assert all(result is False or isinstance(result, BusyError) for result in results)
 
 
-async def test_the_event_loop_goes_on_while_passwords_are_checked(verifier: MakeVerifier) -> None:
+async def test_the_event_loop_continues_while_passwords_are_checked(verifier: MakeVerifier) -> None:
     one = verifier()
     stored = hash_password(b"x")
     checks = asyncio.gather(*(one.matches("u", b"%d" % i, stored) for i in range(10)))

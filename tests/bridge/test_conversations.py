@@ -129,7 +129,9 @@ def test_a_packet_that_never_becomes_whole_is_no_sign_of_life(
             client.expect(packets.PINGRESP)
 
 
-def test_who_spoke_while_the_bridge_was_kept_from_running_was_not_silent(server: Server, bridge: MakeBridge) -> None:
+def test_anyone_who_spoke_while_the_bridge_was_kept_from_running_was_not_silent(
+    server: Server, bridge: MakeBridge
+) -> None:
     made = bridge(server)
     with Talk(made.port) as client:
         client.send(packets.connect("patient", keep_alive=1))

@@ -191,7 +191,7 @@ def test_a_client_that_connects_in_vain_is_closed_so_that_it_comes_again(
         client.expect_closed()
 
 
-def test_a_killed_bridge_loses_nothing_and_the_client_goes_on_through_another(
+def test_a_killed_bridge_loses_nothing_and_the_client_continues_through_another(
     server: Server, bridge: MakeBridge, dial: Connect
 ) -> None:
     one, two = bridge(server), bridge(server)
@@ -280,7 +280,7 @@ def test_a_server_that_stays_full_ends_the_connection_without_an_acknowledgement
     server.client().config_set("maxmemory", "0")
 
 
-def test_a_link_killed_for_its_output_buffer_is_made_anew_and_loses_nothing(
+def test_a_link_killed_for_its_output_buffer_is_made_again_and_loses_nothing(
     fresh_server: MakeServer, bridge: MakeBridge, dial: Connect
 ) -> None:
     server = fresh_server(config=["client-output-buffer-limit pubsub 1mb 0 0"])

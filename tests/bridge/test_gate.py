@@ -82,7 +82,7 @@ def test_an_edit_is_one_line_in_the_log_however_many_it_concerns(
     ("username", "password", "code", "return_code"),
     [("alice", b"wrong", 0x86, 4), ("bob", b"right", 0x86, 4), (None, None, 0x87, 5)],
 )
-def test_who_is_not_let_in_is_told_so_in_the_words_of_its_version(
+def test_anyone_who_is_not_let_in_is_told_so_in_the_words_of_its_version(
     broker: BridgeProcess, store: Store, username: str | None, password: bytes | None, code: int, return_code: int
 ) -> None:
     store.add_user(user())
@@ -96,7 +96,7 @@ def test_who_is_not_let_in_is_told_so_in_the_words_of_its_version(
         older.expect_closed()
 
 
-def test_who_knows_the_password_gets_in_and_may_do_what_the_rules_say(store: Store, talk5: Connect5) -> None:
+def test_anyone_who_knows_the_password_gets_in_and_may_do_what_the_rules_say(store: Store, talk5: Connect5) -> None:
     store.add_user(user("allow publish %c/#", "allow subscribe news/#"))
     client = login(talk5)
     assert client.granted(("news/+", 1), ("#", 1), ("$share/g/#", 1)) == [1, 0x87, 0x87]
@@ -104,7 +104,7 @@ def test_who_knows_the_password_gets_in_and_may_do_what_the_rules_say(store: Sto
     assert client.told("c2/t") == 0x87
 
 
-def test_who_is_refused_under_the_id_of_another_takes_nothing_from_it(
+def test_anyone_who_is_refused_under_the_id_of_another_takes_nothing_from_it(
     store: Store, broker: BridgeProcess, talk5: Connect5
 ) -> None:
     store.add_user(user("allow all #"))
@@ -183,7 +183,9 @@ def test_a_will_that_is_no_longer_allowed_ends_the_connection_and_goes_nowhere(s
 
 
 @pytest.mark.parametrize("topic", ["$SYS/broker/version", "$SYS/clients/c1/connected"])
-def test_who_has_no_rules_does_not_speak_for_the_server(broker: BridgeProcess, talk5: Connect5, topic: str) -> None:
+def test_anyone_who_has_no_rules_does_not_speak_for_the_server(
+    broker: BridgeProcess, talk5: Connect5, topic: str
+) -> None:
     watcher, client = talk5("c2"), talk5("c1")
     watcher.granted(("$SYS/broker/version", 1), ("$SYS/clients/c1/connected", 1))
     assert client.told(topic, b"forged") == 0x87
@@ -263,7 +265,7 @@ def test_an_address_that_connects_much_leaves_room_to_others() -> None:
     assert [rates.take("a", 0.5) for _ in range(200)].count(True) == 25  # half of the rate, less what is reserved
 
 
-def test_who_asks_in_vain_spends_nothing() -> None:
+def test_anyone_who_asks_in_vain_spends_nothing() -> None:
     rates = Rates(100, 10)
     assert [rates.take("a", 0.0) for _ in range(50)].count(True) == 10
     assert [rates.take(f"b{number}", 0.0) for number in range(100)].count(True) == 90

@@ -32,7 +32,7 @@ def test_a_client_whose_connection_ends_half_way_is_gone_and_its_will_published(
         assert watcher.read_publish().payload == b"gone"
 
 
-def test_who_is_taken_over_gets_what_was_on_its_way_before_the_end(
+def test_anyone_who_is_taken_over_gets_what_was_on_its_way_before_the_end(
     server: Server, bridge: MakeBridge, dial: Connect
 ) -> None:
     made = bridge(server)
@@ -59,7 +59,7 @@ def numbers_until_closed(client: Talk) -> Iterator[int]:
         yield int(packets.read_publish(packet).payload.split(b":")[0])
 
 
-def test_who_cannot_be_accepted_for_want_of_descriptors_waits_until_there_are_some(
+def test_anyone_who_cannot_be_accepted_for_want_of_descriptors_waits_until_there_are_some(
     server: Server, bridge: MakeBridge, dial: Connect
 ) -> None:
     made = bridge(server)

@@ -134,7 +134,7 @@ def test_a_session_of_an_anonymous_client_stays_its_own_while_such_clients_are_a
         assert refused(made.port, "alice") == (0x87, 5)
 
 
-def test_a_session_of_an_anonymous_client_goes_on_as_a_users_once_nobody_else_can_have_it(
+def test_a_session_of_an_anonymous_client_continues_as_a_users_once_nobody_else_can_have_it(
     server: Server, client: redis.Redis, bridge: MakeBridge
 ) -> None:
     made = bridge(server)  # on loopback, and nobody has written a rule

@@ -344,7 +344,7 @@ def test_a_proxy_header_is_read_whole_or_not_at_all(data: bytes, header: Header)
         SIGNATURE + b"\x21\x11\x00\x04" + bytes(4),
     ],
 )
-def test_what_is_no_proxy_header_is_refused(data: bytes) -> None:
+def test_an_invalid_proxy_header_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse(data)
 
@@ -390,7 +390,9 @@ def test_unless_others_are_named_proxies_are_on_this_machine() -> None:
     assert [str(network) for network in Settings().proxies] == ["127.0.0.0/8", "::1/128"]
 
 
-def test_who_says_nothing_instead_of_a_proxy_header_is_closed_in_time(server: Server, bridge: MakeBridge) -> None:
+def test_anyone_who_says_nothing_instead_of_a_proxy_header_is_closed_in_time(
+    server: Server, bridge: MakeBridge
+) -> None:
     options = ["--proxy-protocol", "true", "--allow-anonymous", "true", "--connect-timeout-s", "0.5"]
     made = bridge(server, arguments=options)
     with socket.create_connection(("127.0.0.1", made.port), TIMEOUT_S) as connection:

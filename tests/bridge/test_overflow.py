@@ -65,7 +65,7 @@ def test_a_queue_that_waits_delays_its_publishers_alone(
     assert len(session.fetch_all()) == 1
 
 
-def test_who_waits_for_too_long_is_told_that_there_is_no_room(
+def test_anyone_who_waits_for_too_long_is_told_that_there_is_no_room(
     server: Server, bridge: MakeBridge, client: redis.Redis
 ) -> None:
     made = bridge(server, arguments=["--retry-total-s", "0.3"])

@@ -202,7 +202,7 @@ def test_a_turn_looks_at_so_many_sockets_and_the_next_at_the_others(harness: Har
     assert {told.number for told in first + second} == {member.number for member in members}
 
 
-def test_who_brings_much_is_not_read_in_a_turn_over_the_others(harness: Harness) -> None:
+def test_anyone_who_brings_much_is_not_read_in_a_turn_over_the_others(harness: Harness) -> None:
     much, little = harness.open(b"much"), harness.open(b"little")
     much.peer.sendall(PINGREQ * (HEAVY + 1))
     little.peer.sendall(PINGREQ * HEAVY)
@@ -215,7 +215,7 @@ def test_who_brings_much_is_not_read_in_a_turn_over_the_others(harness: Harness)
         assert [told.conn for told in harness.counted()] == [read.conn]
 
 
-def test_who_has_grown_quiet_is_read_with_the_others_again(harness: Harness) -> None:
+def test_anyone_who_has_grown_quiet_is_read_with_the_others_again(harness: Harness) -> None:
     one = harness.open(b"c")
     for now_s, pings in ((1.0, HEAVY + 1), (1.15, 1), (1.3, 1)):
         one.peer.sendall(PINGREQ * pings)
@@ -351,7 +351,7 @@ def test_a_receiver_that_has_gone_slows_nobody(harness: Harness) -> None:
     assert not lib.hmq_pump_is_pressed(harness.pump, 1.0)
 
 
-def test_who_sends_more_packets_than_a_turn_takes_waits_in_a_line(harness: Harness) -> None:
+def test_anyone_who_sends_more_packets_than_a_turn_takes_waits_in_a_line(harness: Harness) -> None:
     one, two = harness.open(b"1"), harness.open(b"2")
     for member in (one, two):
         member.peer.sendall(PINGREQ * (TURN_PACKETS * 2 + 1))
@@ -366,7 +366,7 @@ def test_who_sends_more_packets_than_a_turn_takes_waits_in_a_line(harness: Harne
     assert [told.conn for told in harness.counted()] == [one.conn]
 
 
-def test_who_rests_leaves_the_line_and_comes_back_to_it(harness: Harness) -> None:
+def test_anyone_who_rests_leaves_the_line_and_comes_back_to_it(harness: Harness) -> None:
     one = harness.open(b"1")
     one.peer.sendall(PINGREQ * (TURN_PACKETS + 1))
     assert list(harness.turn()) == []
@@ -380,7 +380,7 @@ def test_who_rests_leaves_the_line_and_comes_back_to_it(harness: Harness) -> Non
     assert [told.conn for told in harness.counted()] == [one.conn]
 
 
-def test_who_ends_in_the_line_leaves_it(harness: Harness) -> None:
+def test_anyone_who_ends_in_the_line_leaves_it(harness: Harness) -> None:
     members = [harness.open(b"%d" % number) for number in range(3)]
     for member in members:
         member.peer.sendall(PINGREQ * (TURN_PACKETS + 1))
@@ -391,7 +391,7 @@ def test_who_ends_in_the_line_leaves_it(harness: Harness) -> None:
     assert {told.conn for told in harness.counted()} == {members[0].conn, members[2].conn}
 
 
-def test_a_socket_that_rests_is_not_read_until_it_is_told_to_go_on(harness: Harness) -> None:
+def test_a_socket_that_rests_is_not_read_until_it_is_told_to_continue(harness: Harness) -> None:
     one = harness.add()
     lib.hmq_pump_read(harness.pump, one.number, False)
     one.peer.sendall(CONNECT)

@@ -61,7 +61,7 @@ def test_a_request_is_told_when_it_is_whole(harness: Harness) -> None:
     assert requests(harness, one) == [REQUEST]
 
 
-def test_who_is_refused_gets_the_answer_and_nothing_else(harness: Harness) -> None:
+def test_anyone_who_is_refused_gets_the_answer_and_nothing_else(harness: Harness) -> None:
     one = harness.add(MOST)
     one.peer.sendall(REQUEST)
     list(harness.turn())
@@ -156,7 +156,7 @@ def test_many_small_frames_of_one_socket_leave_the_turn_to_others(harness: Harne
         (b"\x09\x80", lib.HMQ_WEBSOCKET_FRAGMENTED_CONTROL, 1002),
     ],
 )
-def test_who_breaks_a_rule_is_told_and_lost(harness: Harness, data: bytes, fault: int, code: int) -> None:
+def test_anyone_who_breaks_a_rule_is_told_and_lost(harness: Harness, data: bytes, fault: int, code: int) -> None:
     one = upgraded(harness)
     one.peer.sendall(frame(BINARY, CONNECT) + data)
     assert kinds(list(harness.turn())) == [lib.HMQ_PUMP_PACKET]  # what came before

@@ -113,7 +113,7 @@ def test_what_cannot_be_replayed_is_refused_and_said(
     assert client.hgetall("{c}_subscriptions") == {b"other": b"1"}
 
 
-def test_who_wants_no_reasons_gets_none_with_a_suback(talk5: Callable[..., Talk5]) -> None:
+def test_anyone_who_wants_no_reasons_gets_none_with_a_suback(talk5: Callable[..., Talk5]) -> None:
     """[MQTT-3.1.2-29]."""
     reader = talk5("c", properties=packets5.number(0x17, 0))
     reader.send(packets5.subscribe(3, ("b", 1), properties=EARLIEST))
@@ -144,7 +144,7 @@ def test_a_client_that_reads_slowly_keeps_the_rest_in_history(talk: Connect, cli
     assert numbers(reader, 3900) == [b"%d" % number for number in range(101, 4001)]
 
 
-def test_a_replay_goes_on_while_others_publish(broker: BridgeProcess, talk: Connect, client: redis.Redis) -> None:
+def test_a_replay_continues_while_others_publish(broker: BridgeProcess, talk: Connect, client: redis.Redis) -> None:
     keep(client, 500, "a/old")
     publisher = Publisher(broker.port, "a/n")
     publisher.start()
@@ -156,7 +156,7 @@ def test_a_replay_goes_on_while_others_publish(broker: BridgeProcess, talk: Conn
     assert read_until(reader, last) == list(range(1, last + 1))
 
 
-def test_a_replay_goes_on_through_another_bridge(
+def test_a_replay_continues_through_another_bridge(
     server: Server, bridge: MakeBridge, dial: Connect, client: redis.Redis
 ) -> None:
     past = keep(client, 1500)

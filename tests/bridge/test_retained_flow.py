@@ -114,7 +114,7 @@ def test_forty_megabytes_of_images_come_over_one_link(
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_live_messages_on_the_same_topics_come_behind_the_retained_ones(
+def test_live_messages_on_the_same_topics_come_after_the_retained_ones(
     broker: BridgeProcess, server: Server, dial: Connect, qos: int
 ) -> None:
     client = server.client()

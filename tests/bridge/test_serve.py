@@ -35,7 +35,7 @@ async def _serve_and_look(settings: Settings) -> set[str]:
     return {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}
 
 
-def test_a_bridge_that_cannot_begin_to_serve_leaves_nothing_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bridge_that_cannot_begin_to_serve_leaves_nothing_that_keeps_running(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Listeners, "serve", _refuse)
     nobody = reserve_port()
     try:

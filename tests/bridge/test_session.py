@@ -154,7 +154,7 @@ def test_a_will_goes_along_with_the_opening() -> None:
     ("reason", "code"),
     [(Reason.BAD_CREDENTIALS, 4), (Reason.NOT_AUTHORIZED, 5), (Reason.BANNED, 5), (Reason.SERVER_BUSY, 3)],
 )
-def test_who_is_not_let_in_is_told_why_and_no_session_is_opened(reason: Reason, code: int) -> None:
+def test_anyone_who_is_not_let_in_is_told_why_and_no_session_is_opened(reason: Reason, code: int) -> None:
     session = new_session(temporary_refusal="reason_code")
     session.packet(packets.connect("c1"))
     actions = session.authenticated(Verdict(False, reason))
@@ -188,7 +188,7 @@ def test_a_will_whose_right_is_taken_away_while_the_session_opens_is_refused_and
     assert close.arguments == ("SESSION.CLOSE", b"{c1}", "EPOCH", EPOCH)  # without WILL
 
 
-def test_who_is_expelled_while_the_session_opens_is_refused() -> None:
+def test_anyone_who_is_expelled_while_the_session_opens_is_refused() -> None:
     session = new_session()
     command = opening(session, packets.connect("c1", will=Will("secret")))
     assert sent(session.expel("blocked", Reason.ADMINISTRATIVE)) == packets.connack(5)
@@ -238,7 +238,7 @@ def test_a_session_that_the_server_refuses_for_good_is_answered_as_unavailable()
     assert session.closed(0) == []
 
 
-def test_who_waits_too_long_for_its_session_is_told_so_and_a_late_session_is_closed() -> None:
+def test_anyone_who_waits_too_long_for_its_session_is_told_so_and_a_late_session_is_closed() -> None:
     session = new_session(temporary_refusal="reason_code")
     command = opening(session, packets.connect("c1", will=Will("w")))
     assert sent(session.time_out()) == packets.connack(3)

@@ -154,7 +154,7 @@ def test_a_refusal_says_no_more_than_the_client_can_take() -> None:
 
 
 @pytest.mark.parametrize("reason", [Reason.BAD_CREDENTIALS, Reason.NOT_AUTHORIZED, Reason.BANNED, Reason.SERVER_BUSY])
-def test_who_is_not_let_in_learns_the_reason_but_no_detail(reason: Reason) -> None:
+def test_anyone_who_is_not_let_in_learns_the_reason_but_no_detail(reason: Reason) -> None:
     session = new_session(temporary_refusal="reason_code")
     session.packet(p.connect("c1"))
     connack = p.read(sent(session.authenticated(Verdict(False, reason, detail="user alice has another password"))))
@@ -288,7 +288,7 @@ def test_the_client_is_told_why_the_server_ends_the_connection(ending: Ending, c
 
 
 @pytest.mark.parametrize("ending", [Ending.LOST, Ending.SLOW])
-def test_who_cannot_hear_is_told_nothing(ending: Ending) -> None:
+def test_anyone_who_cannot_hear_is_told_nothing(ending: Ending) -> None:
     session, _ = accepted(p.connect("c1"))
     assert sent(session.end(ending)) == b""
 

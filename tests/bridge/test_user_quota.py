@@ -172,6 +172,6 @@ def test_a_quota_is_read_as_it_was_written(quota: Quota) -> None:
         "sessions=²",
     ],
 )
-def test_what_is_no_quota_is_refused(text: str) -> None:
+def test_an_invalid_quota_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         Quota.parse(text)

@@ -245,7 +245,7 @@ def test_an_address_may_have_a_bound_of_its_own() -> None:
     assert line.put("b", 3, None)
 
 
-def test_who_gives_up_is_forgotten() -> None:
+def test_anyone_who_gives_up_is_forgotten() -> None:
     line: Line[int, None] = Line(4)
     for number in range(2):
         line.put("a", number, None)

@@ -237,7 +237,7 @@ def test_pings_of_peers_who_do_not_read_cost_no_memory_and_delay_nobody(
     assert slowest_s < MOST_CONNECT_S
 
 
-def test_who_does_not_read_a_flood_of_messages_gets_no_more_than_the_buffer_holds(
+def test_anyone_who_does_not_read_a_flood_of_messages_gets_no_more_than_the_buffer_holds(
     server: Server, bridge: MakeBridge, dial: Connect, dial_raw: Callable[..., Raw], port: Port
 ) -> None:
     made = bridge(server, arguments=["--ws-port", str(port.number)])
@@ -259,7 +259,7 @@ def test_who_does_not_read_a_flood_of_messages_gets_no_more_than_the_buffer_hold
 
 
 @pytest.mark.parametrize("listener", ["ws", "wss"])
-def test_who_never_ends_a_request_is_closed_in_time(
+def test_anyone_who_never_ends_a_request_is_closed_in_time(
     server: Server,
     bridge: MakeBridge,
     dial_raw: Callable[..., Raw],

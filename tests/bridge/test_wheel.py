@@ -25,7 +25,7 @@ def turn(wheel: Wheel, until: float) -> None:
         wheel.turn(tick * TICK_S)
 
 
-def test_who_is_due_is_looked_at_once_and_not_too_early() -> None:
+def test_anyone_who_is_due_is_looked_at_once_and_not_too_early() -> None:
     wheel, watched = Wheel(), Watched()
     wheel.at(watched, 3.1)
     turn(wheel, 10.0)
@@ -34,7 +34,7 @@ def test_who_is_due_is_looked_at_once_and_not_too_early() -> None:
     assert watched.due == 0
 
 
-def test_who_asks_for_another_look_gets_it() -> None:
+def test_anyone_who_asks_for_another_look_gets_it() -> None:
     wheel, watched = Wheel(), Watched(every=1.0)
     wheel.at(watched, 1.0)
     turn(wheel, 10.0)
@@ -52,7 +52,7 @@ def test_the_nearer_deadline_counts_and_a_later_one_moves_nothing() -> None:
     assert len(watched.looks) == 1
 
 
-def test_who_is_forgotten_is_not_looked_at_and_not_kept() -> None:
+def test_anyone_who_is_forgotten_is_not_looked_at_and_not_kept() -> None:
     wheel, watched = Wheel(), Watched()
     wheel.at(watched, 2.0)
     wheel.forget(watched)

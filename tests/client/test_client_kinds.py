@@ -43,7 +43,7 @@ def test_a_client_of_a_cluster_is_checked_as_well() -> None:
 
 
 @pytest.mark.parametrize("client", [None, redis.Redis, "redis://127.0.0.1", 6379])
-def test_what_is_no_client_is_refused(client: Any) -> None:
+def test_an_invalid_client_is_refused(client: Any) -> None:
     for kind in (HoldMQ, AsyncHoldMQ):
         with pytest.raises(ArgumentError, match="expected a client object of redis-py or of the same shape"):
             kind(client)

@@ -26,7 +26,7 @@ def url_of(server: Server) -> str:
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["from_url", "redis.asyncio.Redis"])
-def test_another_run_after_the_first_goes_on_with_the_client(server: Server, own: bool) -> None:
+def test_another_run_after_the_first_continues_with_the_client(server: Server, own: bool) -> None:
     HoldMQ(server.client()).history.create("s", TOPIC)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # each run leaves its connections open, as asyncio warns

@@ -66,7 +66,7 @@ def test_shards_become_one_sequence_by_time_however_they_are_paged(seed: int, si
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_cursor_of_all_shards_goes_on_behind_the_last_message(seed: int) -> None:
+def test_a_cursor_of_all_shards_continues_after_the_last_message(seed: int) -> None:
     made = written(seed, shards=4, count=60)
     everything, _ = replayed(made, None, 7, 1000)
     chance = random.Random(seed)
@@ -95,7 +95,7 @@ def test_a_cursor_is_unknown_until_every_shard_was_read_once() -> None:
     assert shards_of(lanes.cursor) == [0, 1]
 
 
-def test_a_shard_that_had_ended_is_looked_at_again_while_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_had_ended_is_looked_at_again_while_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("holdmq._replay_lanes.time.monotonic", lambda: now)
     made: Written = {0: [message(0, number, number) for number in range(1, 9)], 1: []}

@@ -132,7 +132,7 @@ def test_an_interrupted_pipeline_gives_each_command_its_own_reply(hold: HoldMQ, 
     assert number > 100
 
 
-def test_an_interrupted_replay_goes_on_behind_the_message_that_was_handed_out(hold: HoldMQ) -> None:
+def test_an_interrupted_replay_continues_after_the_message_that_was_handed_out(hold: HoldMQ) -> None:
     wrong = []
     store = hold.history.store("s")
     for number in range(20):
@@ -156,7 +156,7 @@ def test_an_interrupted_replay_goes_on_behind_the_message_that_was_handed_out(ho
     assert wrong == []
 
 
-def test_an_interrupted_subscription_goes_on(server: Server, hold: HoldMQ) -> None:
+def test_an_interrupted_subscription_continues(server: Server, hold: HoldMQ) -> None:
     wrong = []
     lost = []
     with redis.Redis.from_url(server.url) as publisher:

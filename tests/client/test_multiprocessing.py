@@ -61,7 +61,7 @@ def test_a_producer_of_each_process_loses_and_repeats_nothing(pool: ProcessPoolE
     assert sorted(stored) == list(range(COUNT))
 
 
-def test_a_producer_that_was_used_before_a_fork_is_refused_there_and_goes_on_here(hold: HoldMQ) -> None:
+def test_a_producer_that_was_used_before_a_fork_is_refused_there_and_continues_here(hold: HoldMQ) -> None:
     producer = hold.history.store("orders").producer("parent")
     assert producer.append("orders/new", "0").new
     workers.made_at_import.append(producer)

@@ -149,7 +149,7 @@ def test_a_forked_session_producer_is_refused(hold: HoldMQ) -> None:
     assert producer.add("second").packet_ids == (2,)
 
 
-def test_a_replay_goes_on_in_one_process_alone(hold: HoldMQ) -> None:
+def test_a_replay_continues_in_one_process_alone(hold: HoldMQ) -> None:
     fill(hold, 5)
     replay = hold.history.start_replay("s/#")
     assert in_child(lambda: len(list(replay))) == 5  # not begun: nothing is shared
@@ -286,7 +286,7 @@ def test_an_asyncio_client_that_was_not_used_may_be_used_in_a_forked_process(ser
     assert in_child(lambda: asyncio.run(use())) == b"child"
 
 
-async def test_what_has_a_position_in_asyncio_stays_in_its_process_and_goes_on_there(server: Server) -> None:
+async def test_what_has_a_position_in_asyncio_stays_in_its_process_and_continues_there(server: Server) -> None:
     async with AsyncHoldMQ.from_url(server.url) as hold:
         await hold.history.create("s", "s/#")
         for number in range(3):

@@ -30,7 +30,7 @@ def test_unload_is_refused_and_the_log_says_why(server: Server, client: redis.Re
     assert client.lrange("still-on", 0, -1) == [b"x"]
 
 
-def test_the_clock_goes_on_however_often_unload_is_tried(client: redis.Redis) -> None:
+def test_the_clock_continues_however_often_unload_is_tried(client: redis.Redis) -> None:
     heir, session = Session(client, "{heir}"), Session(client)
     heir.subscribe(("will/#", 1))
     epoch = session.open(will=Will("will/c", "gone", 1, delay=1), expiry=60).epoch

@@ -108,7 +108,7 @@ def test_of_two_archivers_one_is_refused(
     assert rows(archived(spark, table, "fleet")) == kept
 
 
-def test_archive_and_server_are_one_history_while_archiving_goes_on(
+def test_archive_and_server_are_one_history_while_archiving_continues(
     spark: "SparkSession", server: Server, client: redis.Redis, tmp_path: Path
 ) -> None:
     table = str(tmp_path / "archive")

@@ -85,7 +85,7 @@ def test_slots_that_move_while_a_batch_is_read_cost_nothing(
     assert sorted(found) == sorted(kept)
 
 
-def test_a_task_goes_on_where_it_is_when_its_shard_moves(cluster: Cluster, hold: HoldMQ) -> None:
+def test_a_task_continues_where_it_is_when_its_shard_moves(cluster: Cluster, hold: HoldMQ) -> None:
     kept = append(hold, 300)
     shard = max(range(SHARDS), key=lambda one: sum(message.shard == one for message in kept))
     own = [message for message in kept if message.shard == shard]

@@ -57,7 +57,7 @@ def follower(spark: "SparkSession", server: Server, tmp_path: Path) -> Follower:
     return Follower(spark, server.url, tmp_path)
 
 
-def test_batches_are_bounded_and_a_restart_goes_on(follower: Follower, client: redis.Redis) -> None:
+def test_batches_are_bounded_and_a_restart_continues(follower: Follower, client: redis.Redis) -> None:
     store(client, shards=2)
     kept = append(client, fleet(500))
     follower.run(maxOffsetsPerTrigger=200)

@@ -161,7 +161,7 @@ def test_the_command_migrates_from_a_real_postgresql(
     check_special(client)
 
 
-def test_a_migration_that_is_run_again_goes_on_behind_what_it_had_stored(
+def test_a_migration_that_is_run_again_continues_after_what_it_had_stored(
     spark: "SparkSession", server: Server, client: redis.Redis, fresh_server: Callable[..., Server]
 ) -> None:
     """Also if messages have expired meanwhile, so that the pieces of the queue are others."""

@@ -25,7 +25,7 @@ def queue(client: redis.Redis, client_id: str) -> list[core.Record]:
     return [core.Record.decode(entry[3]) for entry in entries]
 
 
-def test_a_replay_that_is_run_again_goes_on_where_it_ended(
+def test_a_replay_that_is_run_again_continues_where_it_ended(
     spark: "SparkSession", server: Server, client: redis.Redis, tmp_path: Path
 ) -> None:
     table = str(tmp_path / "archive")

@@ -203,7 +203,7 @@ def test_rows_behind_a_refused_one_wait_for_it_also_if_the_task_is_killed_at_onc
     assert (there("good"), there("bad")) == ([b"1", b"4"], [b"2", b"3"])
 
 
-def test_a_session_that_is_dropped_meanwhile_gets_what_comes_behind(
+def test_a_session_that_is_dropped_meanwhile_gets_what_comes_afterwards(
     server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transmit = Sender._transmit
@@ -221,7 +221,9 @@ def test_a_session_that_is_dropped_meanwhile_gets_what_comes_behind(
     assert (written.stored, queue(client, "c")) == (6, [b"2", b"3", b"4", b"5"])
 
 
-def test_topics_go_on_in_order_where_one_was_refused(spark: "SparkSession", write: Write, client: redis.Redis) -> None:
+def test_topics_continue_in_order_where_one_was_refused(
+    spark: "SparkSession", write: Write, client: redis.Redis
+) -> None:
     store(client)
     sent = [("bad" if number == 700 else "good", b"%d" % number, number == 700) for number in range(1500)]
     frame = spark.createDataFrame(sent, "topic string, payload binary, retain boolean").coalesce(1)

@@ -265,7 +265,7 @@ def test_eventually_tells_what_it_saw_last() -> None:
         eventually(failing, 0.05)
 
 
-def test_the_directives_given_anew_replace_those_of_the_file(tmp_path: Path) -> None:
+def test_the_directives_given_again_replace_those_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "server.conf"
     write_configuration(path, ["port 1", "loadmodule /a/holdmq.so x"], first=["save 60 1"])
     assert path.read_text().splitlines() == ["save 60 1", "port 1", "loadmodule /a/holdmq.so x"]

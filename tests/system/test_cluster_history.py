@@ -97,7 +97,7 @@ def is_in_place(node: Server) -> bool:
     return all(count == 0 or slot_of("s", shard) in own for shard, count in enumerate(counts))
 
 
-def test_a_replica_that_takes_over_goes_on_with_every_acknowledged_message(
+def test_a_replica_that_takes_over_continues_with_every_acknowledged_message(
     fresh_cluster: MakeCluster, fresh_server: Callable[..., Server]
 ) -> None:
     cluster = fresh_cluster(3, config=FAILS_OVER)

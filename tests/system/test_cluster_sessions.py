@@ -162,7 +162,7 @@ def test_what_is_published_while_slots_move_as_a_whole_reaches_each_session_once
     load.check()
 
 
-def test_a_session_goes_on_where_it_was_after_its_slot_moved(fresh_cluster: MakeCluster) -> None:
+def test_a_session_continues_where_it_was_after_its_slot_moved(fresh_cluster: MakeCluster) -> None:
     cluster = fresh_cluster(3)
     name = SESSIONS[0]
     slot = key_slot(name.encode())

@@ -171,7 +171,7 @@ def test_a_refused_client_has_no_session_and_nothing_of_it_is_processed(
     assert watcher.arrived() == []  # [MQTT-3.1.4-5, -6]
 
 
-def test_what_comes_with_the_connect_is_answered_behind_the_connack(broker: BridgeProcess, version: int) -> None:
+def test_what_comes_with_the_connect_is_answered_after_the_connack(broker: BridgeProcess, version: int) -> None:
     with Peer(broker.port, version) as client:
         subscribe = p.subscribe(1, ("a", 1)) if version == 5 else packets.subscribe(1, ("a", 1))
         client.send(connect(version, "c1"), packets.PINGREQ, subscribe, packets.PINGREQ)
@@ -182,7 +182,7 @@ def test_what_comes_with_the_connect_is_answered_behind_the_connack(broker: Brid
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_behind_a_disconnect_nothing_is_processed_and_nothing_comes(peer: MakePeer) -> None:
+def test_after_a_disconnect_nothing_is_processed_and_nothing_comes(peer: MakePeer) -> None:
     watcher, client = peer(), peer("c1")
     watcher.wants(("#", 1))
     late = p.publish("a", b"late") if client.version == 5 else packets.publish("a", b"late")
@@ -308,7 +308,7 @@ def test_an_interval_of_all_ones_is_told_what_it_became(join: Connect) -> None:
     assert connack.properties[p.SESSION_EXPIRY] == 604_800  # the bound of this server (3.2.2.3.2)
 
 
-def test_nothing_comes_behind_the_servers_disconnect(join: Connect) -> None:
+def test_nothing_comes_after_the_servers_disconnect(join: Connect) -> None:
     sender, victim = join(5), join(5, "c1")
     victim.wants(("a", 0))
     victim.send(p.publish("", b"no topic"), *(p.publish("a", b"x") for _ in range(20)))

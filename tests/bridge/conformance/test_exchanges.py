@@ -98,7 +98,7 @@ def test_answers_come_in_the_order_of_the_publishes(peer: MakePeer) -> None:
     assert [(a.kind, a.pid) for a in (sender.read() for _ in range(20))] == [(PUBCOMP, n) for n in range(1, 41, 2)]
 
 
-def test_behind_its_puback_an_identifier_is_a_new_message_whatever_dup_says(peer: MakePeer) -> None:
+def test_after_its_puback_an_identifier_is_a_new_message_whatever_dup_says(peer: MakePeer) -> None:
     receiver, sender = peer(), peer()
     receiver.wants(("a", 1))
     sender.tell("a", b"1", qos=1, pid=9)

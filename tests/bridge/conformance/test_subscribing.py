@@ -99,7 +99,7 @@ def test_filters_that_are_not_utf8_are_refused(peer: MakePeer, kind: str) -> Non
     client.expect_refused(0x81)  # [MQTT-3.8.3-1, 3.10.3-1]
 
 
-def test_of_a_filter_that_stands_twice_in_one_packet_the_last_counts(peer: MakePeer) -> None:
+def test_of_a_filter_that_is_named_twice_in_one_packet_the_last_counts(peer: MakePeer) -> None:
     receiver, sender = peer(), peer()
     assert receiver.wants(("a", 2), ("a", 0)) == [2, 0]  # [MQTT-3.8.4-4, -5]
     sender.tell("a", b"x", qos=2)

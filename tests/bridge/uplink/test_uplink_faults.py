@@ -228,7 +228,7 @@ def test_a_first_process_that_slept_through_the_takeover_writes_nothing_more(
     assert second.running
 
 
-def test_a_link_that_lost_its_session_begins_anew_on_both_sides(
+def test_a_link_that_lost_its_session_starts_again_on_both_sides(
     local: Local, mosquitto: MakeMosquitto, remote: MakeRemote, uplink: MakeLink
 ) -> None:
     broker = mosquitto()

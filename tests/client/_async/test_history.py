@@ -123,7 +123,7 @@ async def test_a_replay_gives_what_matches_in_the_order_of_each_topic(hold: Asyn
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_cursor_goes_on_behind_the_last_message_that_was_handed_out(hold: AsyncHoldMQ, seed: int) -> None:
+async def test_a_cursor_continues_after_the_last_message_that_was_handed_out(hold: AsyncHoldMQ, seed: int) -> None:
     chance = random.Random(seed)
     sent = await filled(hold)
     got: list[HistoryMessage] = []
@@ -159,7 +159,7 @@ async def test_a_replay_begins_and_ends_at_a_time(hold: AsyncHoldMQ) -> None:
     assert await store.sequence_at(0, times[-1] + timedelta(milliseconds=1)) == last + 1
 
 
-async def test_steps_tell_the_next_topic_and_the_end_and_go_on_after_it(hold: AsyncHoldMQ) -> None:
+async def test_steps_tell_the_next_topic_and_the_end_and_continue_after_it(hold: AsyncHoldMQ) -> None:
     await hold.history.create("s", "s/#")
     for topic in ("s/a", "s/a", "s/b"):
         await hold.topics.publish(topic, b"x")
@@ -462,7 +462,7 @@ async def test_a_cursor_of_another_store_is_refused(hold: AsyncHoldMQ) -> None:
     assert [number_of(message.payload) for message in left] == [5, 6, 7, 8]
 
 
-async def test_a_cursor_of_an_earlier_release_goes_on_in_its_store_and_in_no_other(hold: AsyncHoldMQ) -> None:
+async def test_a_cursor_of_an_earlier_release_continues_in_its_store_and_in_no_other(hold: AsyncHoldMQ) -> None:
     for name in ("a", "b"):
         await hold.history.create(name, f"{name}/#", shards=2)
         for number in range(9):
@@ -497,7 +497,7 @@ async def test_a_filter_of_no_store_is_a_store_that_is_missing(hold: AsyncHoldMQ
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "h2-1-1-0-6", '{"filter": "a/#"}', 5])
-async def test_what_is_no_cursor_is_refused_before_anything_is_sent(hold: AsyncHoldMQ, cursor: Any) -> None:
+async def test_an_invalid_cursor_is_refused_before_anything_is_sent(hold: AsyncHoldMQ, cursor: Any) -> None:
     for make in (hold.history.start_replay, hold.history.follow, hold.history.store("s").start_replay):
         with pytest.raises(ArgumentError, match=r"cursor is .*; expected"):
             make("s/#", cursor=cursor)

@@ -202,7 +202,7 @@ async def test_a_cursor_of_another_store_is_refused(hold: AsyncHoldMQ) -> None:
     assert len([message async for message in hold.history.start_replay("a/#", cursor=replay.cursor)]) == 4
 
 
-async def test_a_cursor_of_an_earlier_release_goes_on_in_its_store_and_in_no_other(hold: AsyncHoldMQ) -> None:
+async def test_a_cursor_of_an_earlier_release_continues_in_its_store_and_in_no_other(hold: AsyncHoldMQ) -> None:
     for name in ("a", "b"):
         await hold.history.create(name, f"{name}/#", shards=3)
         for number in range(12):

@@ -102,7 +102,7 @@ async def fullest(store: AsyncHistoryStore) -> int:
     return max((await store.info()).shards, key=lambda one: one.last).shard
 
 
-async def test_a_replay_goes_on_where_it_was_when_a_primary_is_lost(
+async def test_a_replay_continues_where_it_was_when_a_primary_is_lost(
     cluster: Cluster, store: AsyncHistoryStore, fresh_server: Callable[..., Server]
 ) -> None:
     pair = Pair(cluster, await fullest(store), fresh_server(cluster=True, config=FAILS_OVER))

@@ -79,7 +79,7 @@ async def test_a_plain_add_that_is_repeated_is_stored_twice(proxy: Proxy, connec
     assert [entry.value async for entry in session.entries()] == [b"first", b"second", b"second"]
 
 
-async def test_a_restarted_producer_goes_on(hold: AsyncHoldMQ) -> None:
+async def test_a_restarted_producer_continues(hold: AsyncHoldMQ) -> None:
     session = hold.session("device")
     await session.producer("station").add(b"before")
     assert (await session.producer("station").add(b"after")).packet_ids == (2,)

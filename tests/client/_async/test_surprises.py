@@ -125,7 +125,7 @@ async def test_a_bookmark_can_be_followed_unless_it_has_an_end(hold: AsyncHoldMQ
     ["", "nonsense", "[]", "3", "null", "{}", '{"filter": "a", "cursor": 3}', '{"filter": "a", "cursor": "x", "z": 1}',
      '{"filter": "a", "cursor": "x", "end": true}', '{"cursor": "x"}'],
 )  # fmt: skip
-async def test_what_is_no_bookmark_is_refused(hold: AsyncHoldMQ, text: str) -> None:
+async def test_an_invalid_bookmark_is_refused(hold: AsyncHoldMQ, text: str) -> None:
     with pytest.raises(ArgumentError, match="expected what the bookmark of a replay was"):
         hold.history.resume(text)
 

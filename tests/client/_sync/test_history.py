@@ -124,7 +124,7 @@ def test_a_replay_gives_what_matches_in_the_order_of_each_topic(hold: HoldMQ, pa
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_cursor_goes_on_behind_the_last_message_that_was_handed_out(hold: HoldMQ, seed: int) -> None:
+def test_a_cursor_continues_after_the_last_message_that_was_handed_out(hold: HoldMQ, seed: int) -> None:
     chance = random.Random(seed)
     sent = filled(hold)
     got: list[HistoryMessage] = []
@@ -160,7 +160,7 @@ def test_a_replay_begins_and_ends_at_a_time(hold: HoldMQ) -> None:
     assert store.sequence_at(0, times[-1] + timedelta(milliseconds=1)) == last + 1
 
 
-def test_steps_tell_the_next_topic_and_the_end_and_go_on_after_it(hold: HoldMQ) -> None:
+def test_steps_tell_the_next_topic_and_the_end_and_continue_after_it(hold: HoldMQ) -> None:
     hold.history.create("s", "s/#")
     for topic in ("s/a", "s/a", "s/b"):
         hold.topics.publish(topic, b"x")
@@ -459,7 +459,7 @@ def test_a_cursor_of_another_store_is_refused(hold: HoldMQ) -> None:
     assert [number_of(message.payload) for message in left] == [5, 6, 7, 8]
 
 
-def test_a_cursor_of_an_earlier_release_goes_on_in_its_store_and_in_no_other(hold: HoldMQ) -> None:
+def test_a_cursor_of_an_earlier_release_continues_in_its_store_and_in_no_other(hold: HoldMQ) -> None:
     for name in ("a", "b"):
         hold.history.create(name, f"{name}/#", shards=2)
         for number in range(9):
@@ -494,7 +494,7 @@ def test_a_filter_of_no_store_is_a_store_that_is_missing(hold: HoldMQ) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "h2-1-1-0-6", '{"filter": "a/#"}', 5])
-def test_what_is_no_cursor_is_refused_before_anything_is_sent(hold: HoldMQ, cursor: Any) -> None:
+def test_an_invalid_cursor_is_refused_before_anything_is_sent(hold: HoldMQ, cursor: Any) -> None:
     for make in (hold.history.start_replay, hold.history.follow, hold.history.store("s").start_replay):
         with pytest.raises(ArgumentError, match=r"cursor is .*; expected"):
             make("s/#", cursor=cursor)

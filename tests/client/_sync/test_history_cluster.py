@@ -203,7 +203,7 @@ def test_a_cursor_of_another_store_is_refused(hold: HoldMQ) -> None:
     assert len([message for message in hold.history.start_replay("a/#", cursor=replay.cursor)]) == 4
 
 
-def test_a_cursor_of_an_earlier_release_goes_on_in_its_store_and_in_no_other(hold: HoldMQ) -> None:
+def test_a_cursor_of_an_earlier_release_continues_in_its_store_and_in_no_other(hold: HoldMQ) -> None:
     for name in ("a", "b"):
         hold.history.create(name, f"{name}/#", shards=3)
         for number in range(12):

@@ -103,7 +103,7 @@ def fullest(store: HistoryStore) -> int:
     return max((store.info()).shards, key=lambda one: one.last).shard
 
 
-def test_a_replay_goes_on_where_it_was_when_a_primary_is_lost(
+def test_a_replay_continues_where_it_was_when_a_primary_is_lost(
     cluster: Cluster, store: HistoryStore, fresh_server: Callable[..., Server]
 ) -> None:
     pair = Pair(cluster, fullest(store), fresh_server(cluster=True, config=FAILS_OVER))

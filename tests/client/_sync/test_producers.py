@@ -78,7 +78,7 @@ def test_a_plain_add_that_is_repeated_is_stored_twice(proxy: Proxy, connect: Cal
     assert [entry.value for entry in session.entries()] == [b"first", b"second", b"second"]
 
 
-def test_a_restarted_producer_goes_on(hold: HoldMQ) -> None:
+def test_a_restarted_producer_continues(hold: HoldMQ) -> None:
     session = hold.session("device")
     session.producer("station").add(b"before")
     assert (session.producer("station").add(b"after")).packet_ids == (2,)

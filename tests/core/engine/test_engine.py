@@ -322,7 +322,7 @@ def test_qos_2_is_released_at_the_server_before_the_client_hears_of_it(desk: Des
     assert desk.commands() == [[b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"1"]]
 
 
-def test_pages_go_on_until_nothing_follows(desk: Desk) -> None:
+def test_pages_continue_until_nothing_follows(desk: Desk) -> None:
     conn = desk.open(resumed=True)
     desk.commands()
     desk.answer(page([(1, 1, 0, record(b"1"))], more=True))
@@ -464,7 +464,7 @@ def test_replies_to_a_closed_connection_reach_nobody(desk: Desk) -> None:
 # ---- the owner's own
 
 
-def test_packets_for_the_owner_hold_up_what_follows_until_it_goes_on(desk: Desk) -> None:
+def test_packets_for_the_owner_hold_up_what_follows_until_it_continues(desk: Desk) -> None:
     conn = desk.engine.attach()
     event = desk.engine.receive(conn, connect() + publish(b"t", b"1", qos=1, packet_id=1), desk.now_ms)
     assert event is not None

@@ -105,7 +105,7 @@ def test_only_so_many_acknowledgements_are_under_way_and_the_rest_goes_with_the_
     assert desk.engine.waits is False
 
 
-def test_who_acknowledges_little_does_not_stand_behind_all_of_who_acknowledges_much(desk: Desk) -> None:
+def test_anyone_who_acknowledges_little_does_not_stand_behind_all_of_who_acknowledges_much(desk: Desk) -> None:
     let_somebody_be_behind(desk)
     much, little = desk.open(b"much", window=65_535), desk.open(b"little")
     everything = range(1, MOST_ACKING * 2 + 1)

@@ -380,7 +380,7 @@ def test_properties_on_both_sides_of_the_alias_are_passed_on(desk: Desk) -> None
 # ---- many
 
 
-def test_commands_and_replies_may_go_on_for_ever_with_some_always_under_way(desk: Desk) -> None:
+def test_commands_and_replies_may_continue_for_ever_with_some_always_under_way(desk: Desk) -> None:
     conn = desk.open()
     for i in range(1, 500):
         desk.send(conn, publish(b"t", b"%d" % i, qos=1, packet_id=i))
@@ -614,7 +614,7 @@ def test_a_connection_may_be_closed_while_the_server_is_away(desk: Desk) -> None
     assert desk.commands() == []
 
 
-def test_the_owners_packets_come_behind_what_was_to_be_sent(desk: Desk) -> None:
+def test_the_owners_packets_come_after_what_was_to_be_sent(desk: Desk) -> None:
     conn = desk.open()
     deliver(desk, 1)
     desk.engine.send(conn, b"\xe0\0")

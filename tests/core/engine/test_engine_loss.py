@@ -40,7 +40,7 @@ def lose_and_restore(desk: Desk) -> list[list[bytes]]:
     return desk.commands()
 
 
-def test_what_the_client_has_not_is_sent_behind_what_it_has(desk: Desk) -> None:
+def test_what_the_client_has_not_is_sent_after_what_it_has(desk: Desk) -> None:
     conn = desk.open(window=2)
     deliver(desk, 1, 2, 3)
     assert [command[:6] for command in lose_and_restore(desk)] == [

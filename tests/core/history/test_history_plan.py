@@ -179,7 +179,7 @@ def test_a_scan_needs_lists() -> None:
     assert Scan([(PlanSlot(i, 0, 8), 0, b"") for i in range(17)]).next(1).result is ScanResult.END
 
 
-def test_a_corrupt_list_is_an_error_wherever_it_stands() -> None:
+def test_a_corrupt_list_is_an_error_wherever_it_is() -> None:
     good, bad = models.postings([(1, 0), (9, 0)], 8), models.postings([(1, 0)], 8) + b"\x80"
     slot = PlanSlot(0, 0, 8)
     for lists in ([(slot, 0, bad)], [(slot, 0, good), (PlanSlot(1, 0, 8), 0, bad)], [(slot, 0, good), (slot, 1, bad)]):

@@ -129,7 +129,7 @@ def test_more_bits_than_there_are_are_refused() -> None:
 
 
 @given(lists(), st.integers(0, 1 << 31))
-def test_the_place_of_a_number_is_where_its_writer_would_go_on(
+def test_the_place_of_a_number_is_where_its_writer_would_continue(
     drawn: tuple[list[tuple[int, int]], int], start: int
 ) -> None:
     entries, bits = drawn

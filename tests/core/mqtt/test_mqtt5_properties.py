@@ -96,7 +96,7 @@ def test_a_property_stands_where_the_standard_has_it_and_nowhere_else(
 
 
 @pytest.mark.parametrize(("identifier", "example", "places", "beyond"), TABLE, ids=IDS)
-def test_a_property_stands_there_once(identifier: int, example: str, places: set[int], beyond: list[str]) -> None:
+def test_a_property_occurs_once(identifier: int, example: str, places: set[int], beyond: list[str]) -> None:
     del beyond
     data = bytes([identifier]) + wire(example)
     for place in places:

@@ -116,7 +116,7 @@ def test_what_follows_a_request_is_seen_by_who_answers_it() -> None:
     assert websocket.request == REQUEST + b"early"
 
 
-def test_who_was_refused_is_not_read() -> None:
+def test_anyone_who_was_refused_is_not_read() -> None:
     websocket = WebSocket(MOST)
     feed(websocket, REQUEST)
     websocket.answered(accepted=False)

@@ -227,7 +227,7 @@ def test_a_pubrel_has_nothing_but_its_time(changes: dict[str, Any]) -> None:
         bytes.fromhex("fa 11 20 010000000000 0000 ffffffff 01"),  # properties beyond the end
     ],
 )
-def test_what_is_no_record_is_refused(data: bytes) -> None:
+def test_an_invalid_record_is_refused(data: bytes) -> None:
     assert decode_record(data) is None
     with pytest.raises(InvalidRecordError, match="not a record of version 1"):
         Record.decode(data)
@@ -256,7 +256,7 @@ def test_a_delivery_that_contradicts_its_kind_is_not_written(delivery: Delivery)
 
 
 @pytest.mark.parametrize(("at", "value"), [(0, 0xFA), (1, 0), (1, 4), (2, 3), (2, 8), (3, 0)], ids=hex)
-def test_what_is_no_delivery_is_refused(at: int, value: int) -> None:
+def test_an_invalid_delivery_is_refused(at: int, value: int) -> None:
     changed = bytearray(replace(QUEUED, packet_id=1).encode())
     changed[at] = value
     with pytest.raises(InvalidRecordError, match="not a delivery"):

@@ -76,7 +76,7 @@ def test_ordinary_ids_read_as_themselves(client_id: str, key: bytes) -> None:
 @pytest.mark.parametrize(
     "key", [b"", b"{}", b"{", b"}", b"a", b"{a", b"{abc", b"a}", b"{a}b", b"{a}{b}", b"{{a}", b"{a}}", b"x{}"]
 )
-def test_what_is_no_session_key_is_refused(key: bytes) -> None:
+def test_an_invalid_session_key_is_refused(key: bytes) -> None:
     assert not lib.hmq_session_key_check(heap(key), len(key))
     assert not core.is_session_key(key)
     assert decode(key) is None

@@ -233,7 +233,7 @@ def test_info_tells_the_mode(client: redis.Redis, server_kind: ServerKind) -> No
     assert information(client)["handoff"] == "off"
 
 
-def test_the_stock_sections_of_info_are_as_ever(client: redis.Redis) -> None:
+def test_the_stock_sections_of_info_are_as_usual(client: redis.Redis) -> None:
     assert client.info()["redis_version"]
     assert "holdmq_handoff" not in client.info()
     assert any(module["name"] == "holdmq" for module in client.info("modules")["modules"])
@@ -242,7 +242,7 @@ def test_the_stock_sections_of_info_are_as_ever(client: redis.Redis) -> None:
 # --- Loading and unloading --------------------------------------------------------------------------------------------
 
 
-def test_unloading_is_refused_and_everything_goes_on(client: redis.Redis) -> None:
+def test_unloading_is_refused_and_everything_continues(client: redis.Redis) -> None:
     client.publish("ch", "m")
     with pytest.raises(redis.ResponseError):  # by the server, since a timer of the module runs, or by the module
         client.module_unload("holdmq")
@@ -251,7 +251,7 @@ def test_unloading_is_refused_and_everything_goes_on(client: redis.Redis) -> Non
     assert held(client, "ch") == [b"m", b"n"]
 
 
-def test_loading_twice_is_refused_and_everything_goes_on(client: redis.Redis) -> None:
+def test_loading_twice_is_refused_and_everything_continues(client: redis.Redis) -> None:
     with pytest.raises(redis.ResponseError):
         client.module_load(str(find_module()))
     client.publish("ch", "m")

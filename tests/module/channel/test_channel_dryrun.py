@@ -174,7 +174,7 @@ def test_a_key_of_the_application_is_shown(client: redis.Redis) -> None:
     }  # fmt: skip
 
 
-def test_what_is_held_meanwhile_is_held_as_ever(client: redis.Redis) -> None:
+def test_what_is_held_meanwhile_is_held_as_usual(client: redis.Redis) -> None:
     set_policies(client, "jobs*")
     start(client, "news*")
     client.publish("jobs", "j")

@@ -85,7 +85,7 @@ def test_an_application_gets_the_replies_of_a_stock_server(
             assert answers(ours[0], ending) == answers(theirs[0], ending)
 
 
-def test_a_script_that_publishes_to_the_name_of_its_key_goes_on(client: redis.Redis) -> None:
+def test_a_script_that_publishes_to_the_name_of_its_key_continues(client: redis.Redis) -> None:
     script = "redis.call('publish',KEYS[1],'e') return redis.call('zadd',KEYS[1],1,'j')"
     for name, kept in (("bull:q:completed", []), ("jobs:q:completed", [b"e"])):  # Bull's are not held by default
         assert client.eval(script, 1, name) == 1

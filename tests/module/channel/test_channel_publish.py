@@ -628,7 +628,7 @@ def test_a_publish_is_held_again_when_there_is_memory(full_client: redis.Redis) 
     assert held(full_client, "ch") == [b"kept"]
 
 
-def test_held_messages_are_evicted_like_any_key_and_the_server_goes_on(client: redis.Redis, raw: MakeRaw) -> None:
+def test_held_messages_are_evicted_like_any_key_and_the_server_continues(client: redis.Redis, raw: MakeRaw) -> None:
     client.config_set("maxmemory-policy", "allkeys-random")
     used = client.info("memory")["used_memory"]
     client.config_set("maxmemory", used + 2 * MEGABYTE)

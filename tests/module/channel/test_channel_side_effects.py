@@ -128,7 +128,7 @@ def test_it_is_refused_for_lack_of_memory_and_nobody_hears_it(client: redis.Redi
     assert client.dbsize() == 0
 
 
-def test_a_script_in_which_it_is_refused_ends_there_and_a_transaction_goes_on(
+def test_a_script_in_which_it_is_refused_ends_there_and_a_transaction_continues(
     client: redis.Redis, raw: MakeRaw
 ) -> None:
     connection = raw()

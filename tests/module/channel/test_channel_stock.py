@@ -170,7 +170,7 @@ def test_a_message_of_a_monitor_is_refused_and_not_held(
 
 
 @pytest.mark.parametrize("command", ["PUBLISH", "SUBSCRIBE", "PSUBSCRIBE", "CHANNEL.PUBLISH", "CHANNEL.LAST"])
-def test_who_is_not_logged_in_is_turned_away(client: redis.Redis, raw: MakeRaw, command: str) -> None:
+def test_anyone_who_is_not_logged_in_is_turned_away(client: redis.Redis, raw: MakeRaw, command: str) -> None:
     client.config_set("requirepass", "a secret")
     stranger = raw()
     arguments = {"PUBLISH": ["ch", "m"], "CHANNEL.PUBLISH": ["ch", "m"]}.get(command, ["ch"])

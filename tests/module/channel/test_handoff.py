@@ -126,9 +126,7 @@ def test_in_resp3_a_handed_over_message_is_a_push(client: redis.Redis, raw: Make
 
 
 @PROTOCOLS
-def test_a_message_of_another_client_comes_behind_the_hand_off(
-    client: redis.Redis, raw: MakeRaw, protocol: int
-) -> None:
+def test_a_message_of_another_client_comes_after_the_hand_off(client: redis.Redis, raw: MakeRaw, protocol: int) -> None:
     set_policies(client, "* deliver=held")
     for number in range(20):
         channel = f"ch{number}"
@@ -162,7 +160,7 @@ def test_several_channels_of_one_command_are_all_served_in_their_order(
 
 @RULES
 @PROTOCOLS
-def test_a_channel_that_stands_twice_in_one_command_is_served_once(
+def test_a_channel_that_is_named_twice_in_one_command_is_served_once(
     client: redis.Redis, raw: MakeRaw, rule: str, protocol: int
 ) -> None:
     set_policies(client, rule)
@@ -187,7 +185,7 @@ def test_a_subscriber_of_one_channel_gets_the_hand_off_of_the_next(
 
 
 @PROTOCOLS
-def test_who_subscribes_again_to_the_same_channel_gets_nothing_again(
+def test_anyone_who_subscribes_again_to_the_same_channel_gets_nothing_again(
     client: redis.Redis, raw: MakeRaw, protocol: int
 ) -> None:
     client.publish("ch", "held")
@@ -200,7 +198,7 @@ def test_who_subscribes_again_to_the_same_channel_gets_nothing_again(
 
 
 @PROTOCOLS
-def test_who_subscribes_to_an_old_and_a_new_channel_gets_what_the_new_one_holds(
+def test_anyone_who_subscribes_to_an_old_and_a_new_channel_gets_what_the_new_one_holds(
     client: redis.Redis, raw: MakeRaw, protocol: int
 ) -> None:
     client.publish("old", "held")
@@ -211,7 +209,7 @@ def test_who_subscribes_to_an_old_and_a_new_channel_gets_what_the_new_one_holds(
 
 
 @PROTOCOLS
-def test_who_leaves_and_comes_back_gets_the_last_message_again(
+def test_anyone_who_leaves_and_comes_back_gets_the_last_message_again(
     client: redis.Redis, raw: MakeRaw, protocol: int
 ) -> None:
     client.publish("ch", "held")
@@ -324,7 +322,7 @@ def test_the_hand_off_comes_from_the_database_of_the_subscriber(
 
 
 @PROTOCOLS
-def test_unsubscribing_right_behind_does_not_change_what_is_handed_over(
+def test_unsubscribing_right_after_does_not_change_what_is_handed_over(
     client: redis.Redis, raw: MakeRaw, protocol: int
 ) -> None:
     set_policies(client, "* deliver=held")
@@ -336,7 +334,7 @@ def test_unsubscribing_right_behind_does_not_change_what_is_handed_over(
 
 
 @pytest.mark.parametrize("command", ["RESET", "QUIT"])
-def test_resetting_or_leaving_right_behind_loses_nothing(client: redis.Redis, raw: MakeRaw, command: str) -> None:
+def test_resetting_or_leaving_right_after_loses_nothing(client: redis.Redis, raw: MakeRaw, command: str) -> None:
     set_policies(client, "* deliver=held")
     client.publish("ch", "held")
     subscriber = raw()

@@ -102,7 +102,7 @@ def test_each_message_keeps_its_bytes(client: redis.Redis, raw: MakeRaw) -> None
     assert client.dbsize() == 0
 
 
-def test_what_is_published_meanwhile_comes_behind_the_backlog(client: redis.Redis, raw: MakeRaw) -> None:
+def test_what_is_published_meanwhile_comes_after_the_backlog(client: redis.Redis, raw: MakeRaw) -> None:
     expected = fill(client, "ch", 3000, 100)
     publisher, subscriber = raw(), raw()
     subscriber.send("SUBSCRIBE", "ch")

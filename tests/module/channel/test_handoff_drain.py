@@ -265,7 +265,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_happens_to_the_list_meanwhile_the_channel_goes_on(
+def test_whatever_happens_to_the_list_meanwhile_the_channel_continues(
     client: redis.Redis, raw: MakeRaw, change: str
 ) -> None:
     reader = raw()
@@ -307,7 +307,7 @@ def test_backlogs_of_many_channels_go_to_one_reader(client: redis.Redis, raw: Ma
     assert client.dbsize() == 0
 
 
-def test_a_reader_of_a_drain_can_go_on_giving_commands(client: redis.Redis, raw: MakeRaw) -> None:
+def test_a_reader_of_a_drain_can_keep_giving_commands(client: redis.Redis, raw: MakeRaw) -> None:
     client.publish("second", "held")
     reader = raw(protocol=3)
     start_drain(client, reader)

@@ -131,7 +131,7 @@ def test_each_of_several_patterns_gets_its_own_messages(client: redis.Redis, raw
     ]
 
 
-def test_a_pattern_that_stands_twice_in_one_command_is_served_once(client: redis.Redis, raw: MakeRaw) -> None:
+def test_a_pattern_that_is_named_twice_in_one_command_is_served_once(client: redis.Redis, raw: MakeRaw) -> None:
     client.publish("abc", "m")
     subscriber = raw()
     subscriber.send("PSUBSCRIBE", "a*", "a*")
@@ -140,7 +140,7 @@ def test_a_pattern_that_stands_twice_in_one_command_is_served_once(client: redis
     assert len(values) == 3
 
 
-def test_who_subscribes_again_to_the_same_pattern_gets_nothing_again(client: redis.Redis, raw: MakeRaw) -> None:
+def test_anyone_who_subscribes_again_to_the_same_pattern_gets_nothing_again(client: redis.Redis, raw: MakeRaw) -> None:
     client.publish("abc", "m")
     subscriber = raw()
     assert len(subscribe(subscriber, "a*", command="PSUBSCRIBE")) == 1

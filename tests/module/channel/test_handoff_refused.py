@@ -39,7 +39,7 @@ def logged_in(connection: RawClient, client: redis.Redis, name: str, *rules: str
 @pytest.mark.parametrize(
     "rules", [["~*", "&ok", "+@all"], ["~*", "&*", "+@all", "-@pubsub"]], ids=["channel", "command"]
 )
-def test_who_may_not_subscribe_gets_nothing_and_others_neither(
+def test_anyone_who_may_not_subscribe_gets_nothing_and_others_neither(
     client: redis.Redis, raw: MakeRaw, command: str, rules: list[str]
 ) -> None:
     client.publish("ch", "held")
@@ -99,7 +99,7 @@ def test_rights_that_are_withdrawn_between_multi_and_exec_hand_nothing_over(clie
 
 
 @SUBSCRIBES
-def test_who_is_not_logged_in_gets_nothing(client: redis.Redis, raw: MakeRaw, command: str) -> None:
+def test_anyone_who_is_not_logged_in_gets_nothing(client: redis.Redis, raw: MakeRaw, command: str) -> None:
     client.publish("ch", "held")
     client.config_set("requirepass", "a secret")
     stranger = raw()

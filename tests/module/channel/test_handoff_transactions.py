@@ -74,7 +74,7 @@ def flat(values: list[Any]) -> list[Any]:
 
 
 @PROTOCOLS
-def test_what_the_transaction_publishes_to_its_own_subscription_comes_behind_the_hand_off(
+def test_what_the_transaction_publishes_to_its_own_subscription_comes_after_the_hand_off(
     client: redis.Redis, raw: MakeRaw, protocol: int
 ) -> None:
     client.publish("ch", "held")

@@ -81,7 +81,7 @@ def test_each_channel_comes_once_while_others_are_served(client: redis.Redis, ra
 
 
 @pytest.mark.parametrize("rule", ["* deliver=last", "* deliver=held", "* hold=all deliver=last", "* last=on"])
-def test_a_later_message_stands_behind_what_its_channel_held(client: redis.Redis, raw: MakeRaw, rule: str) -> None:
+def test_a_later_message_comes_after_what_its_channel_held(client: redis.Redis, raw: MakeRaw, rule: str) -> None:
     set_policies(client, rule)
     fill(client, FEW, LARGE)
     subscriber = raw()
@@ -148,7 +148,7 @@ def handed_over(client: redis.Redis) -> int:
 
 
 @pytest.mark.parametrize("words", [["PUNSUBSCRIBE", "ch:*"], ["PUNSUBSCRIBE"]])
-def test_who_unsubscribes_gets_no_more_and_who_subscribes_again_gets_all(
+def test_anyone_who_unsubscribes_gets_no_more_and_who_subscribes_again_gets_all(
     client: redis.Redis, raw: MakeRaw, words: list[str]
 ) -> None:
     set_policies(client, "* deliver=last")
@@ -248,7 +248,7 @@ def test_subscribing_in_a_transaction_takes_time_in_proportion(raw: MakeRaw) -> 
     assert large < 16 * small * 4
 
 
-def test_a_publish_that_is_refused_while_a_script_runs_makes_no_walk_go_on(client: redis.Redis, raw: MakeRaw) -> None:
+def test_a_publish_that_is_refused_while_a_script_runs_continues_no_walk(client: redis.Redis, raw: MakeRaw) -> None:
     """What a script reads does not change while it runs."""
     set_policies(client, "* deliver=held")
     fill(client, FEW, LARGE)

@@ -375,7 +375,7 @@ def test_a_held_message_is_covered_by_wait(primary: redis.Redis, replica: redis.
         assert replica.lrange("ch", -1, -1) == [b"%d" % number]
 
 
-def test_a_stale_replica_that_serves_nothing_answers_as_ever(fresh_server: MakeServer, raw: MakeRaw) -> None:
+def test_a_stale_replica_that_serves_nothing_answers_as_usual(fresh_server: MakeServer, raw: MakeRaw) -> None:
     primary = fresh_server()
     replica = fresh_server(replica_of=primary, config=["replica-serve-stale-data no"])
     primary.kill()

@@ -140,7 +140,7 @@ def test_a_list_of_another_type_refuses_the_message_that_would_have_it_written(
     assert len(replay_all(client, "a")) == TAIL + 1
 
 
-def test_what_was_acknowledged_is_read_while_a_list_is_of_another_type_and_goes_on_behind_it(
+def test_what_was_acknowledged_is_read_while_a_list_is_of_another_type_and_continues_after_it(
     client: redis.Redis,
 ) -> None:
     store(client, "s", "d/#")
@@ -170,7 +170,7 @@ def test_a_list_that_others_changed_is_refused(client: redis.Redis) -> None:
             assert expected in str(error_of(client, "HISTORY.APPEND", "s", "a", "m"))
 
 
-def test_numbers_go_on_behind_what_others_wrote_to_a_log(client: redis.Redis) -> None:
+def test_numbers_continue_after_what_others_wrote_to_a_log(client: redis.Redis) -> None:
     store(client, "s", "a")
     append(client, "s", "a", "1")
     client.xadd("{s/0}_history_1_0", {"m": "x"}, id="99-0")
@@ -181,7 +181,7 @@ def test_numbers_go_on_behind_what_others_wrote_to_a_log(client: redis.Redis) ->
     assert [entry.message.payload for entry in replay_all(client, "a", SEQ=100)] == [b"2"]
 
 
-def test_an_epoch_ends_by_its_size_and_numbers_go_on(client: redis.Redis) -> None:
+def test_an_epoch_ends_by_its_size_and_numbers_continue(client: redis.Redis) -> None:
     store(client, "s", "a", bytes=8 * 1000)
     places = [append(client, "s", "a", "x" * 100) for _ in range(50)]
     assert [place.sequence for place in places] == list(range(1, 51))

@@ -239,7 +239,7 @@ def move_of(store: Store, shard: int) -> SlotMove:
     return SlotMove(store.cluster, store.node(shard), store.elsewhere(shard), slot_of(store.name, shard))
 
 
-def test_nothing_touches_a_shard_on_its_way_and_it_goes_on_where_it_was(cluster: Cluster, store: Store) -> None:
+def test_nothing_touches_a_shard_on_its_way_and_it_continues_where_it_was(cluster: Cluster, store: Store) -> None:
     topic = store.topics(0)[0]
     fill_tail(store.node(0).client(), "s", topic, TAIL + 100)
     move = move_of(store, 0)

@@ -100,7 +100,7 @@ def test_an_epoch_that_was_lost_is_never_taken_for_that_which_came_in_its_place(
     assert rest(other, "a/#", page) == new
 
 
-def test_who_had_numbers_that_were_lost_is_told_how_many_of_those_in_their_place_he_missed(
+def test_anyone_who_had_numbers_that_were_lost_is_told_how_many_of_those_in_their_place_he_missed(
     fresh_server: Callable[..., Server],
 ) -> None:
     primary = fresh_server()
@@ -203,7 +203,7 @@ def test_a_watermark_above_what_is_left_comes_down_with_the_loss(fresh_server: C
     assert "HELD" in str(error_of(other, "HISTORY.TRIM", "s", 0, EACH + 5))
 
 
-def test_who_goes_on_writing_begins_no_epoch_for_it(client: redis.Redis) -> None:
+def test_anyone_who_keeps_writing_begins_no_epoch_for_it(client: redis.Redis) -> None:
     store(client, "s", "a/#")
     append_all(client, "m", EACH)
     store(client, "s", "a/#", bytes=10**9)

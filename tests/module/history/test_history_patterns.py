@@ -124,7 +124,7 @@ def test_a_switch_in_the_middle_of_a_replay_loses_and_repeats_nothing(client: re
     assert seen == {1, 2, 3, 4, 5}
 
 
-def test_writers_and_readers_go_on_while_generations_change(client: redis.Redis, server: Server) -> None:
+def test_writers_and_readers_continue_while_generations_change(client: redis.Redis, server: Server) -> None:
     store(client, "s", "d/#", shards=2, epoch=1)
     done = threading.Event()
     written: list[list[tuple[bytes, bytes]]] = [[], []]

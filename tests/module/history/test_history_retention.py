@@ -96,7 +96,7 @@ def test_epochs_in_which_all_is_past_the_age_leave_no_key(client: redis.Redis) -
     assert behind.missed == behind.entries[0].sequence - 11
 
 
-def test_a_store_that_nobody_writes_any_more_becomes_empty_and_numbers_go_on(client: redis.Redis) -> None:
+def test_a_store_that_nobody_writes_any_more_becomes_empty_and_numbers_continue(client: redis.Redis) -> None:
     store(client, "s", "a/#", shards=2, age=1, epoch=1)
     append_all(client, 50)
     last = [shard_facts(client, shard=shard)["last"] for shard in range(2)]
@@ -186,7 +186,7 @@ def test_a_replica_drops_nothing_by_itself(fresh_server: Callable[..., Server]) 
     assert_indexes_hold(reader)
 
 
-def test_another_primary_goes_on_with_retention(fresh_server: Callable[..., Server]) -> None:
+def test_another_primary_continues_with_retention(fresh_server: Callable[..., Server]) -> None:
     primary = fresh_server()
     replica = fresh_server(replica_of=primary)
     client, other = primary.client(), replica.client()
@@ -224,7 +224,7 @@ def test_what_a_reader_holds_stays_until_it_was_read(client: redis.Redis) -> Non
     eventually(lambda: sequences(client)[0] > 251, what="what nobody holds goes")
 
 
-def test_who_holds_too_much_is_lost_and_told_so(server: Server, client: redis.Redis) -> None:
+def test_anyone_who_holds_too_much_is_lost_and_told_so(server: Server, client: redis.Redis) -> None:
     fill(client, 500)
     lost = counter(client, "holds_lost")
     hold(client, "s", "slow", 0, 20)

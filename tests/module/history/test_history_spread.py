@@ -125,7 +125,7 @@ def test_a_cursor_of_some_shards_alone_is_not_one_of_all(client: redis.Redis) ->
     assert replay(client, "d/#", shard=0, cursor=one).end
 
 
-def test_who_holds_a_store_holds_its_new_shards(client: redis.Redis) -> None:
+def test_anyone_who_holds_a_store_holds_its_new_shards(client: redis.Redis) -> None:
     store(client, "s", "d/#", shards=1)
     append(client, "s", "d/1", "m")
     client.execute_command("HISTORY.HOLD", "s", "archive", 0, 1)

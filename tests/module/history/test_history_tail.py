@@ -94,7 +94,9 @@ MIDDLES = (0, TAIL - 1, TAIL + 300)
 
 
 @pytest.mark.parametrize("count", MIDDLES)
-def test_a_killed_server_goes_on_with_every_message_and_entry(fresh_server: Callable[..., Server], count: int) -> None:
+def test_a_killed_server_continues_with_every_message_and_entry(
+    fresh_server: Callable[..., Server], count: int
+) -> None:
     server = fresh_server(aof=True)
     client = server.client()
     store(client, "s", "#")
@@ -109,7 +111,7 @@ def test_a_killed_server_goes_on_with_every_message_and_entry(fresh_server: Call
     assert_indexes_hold(client)
 
 
-def test_a_promoted_replica_goes_on_with_every_message_and_entry(fresh_server: Callable[..., Server]) -> None:
+def test_a_promoted_replica_continues_with_every_message_and_entry(fresh_server: Callable[..., Server]) -> None:
     primary = fresh_server()
     replica = fresh_server(replica_of=primary)
     client, other = primary.client(), replica.client()
@@ -187,7 +189,7 @@ def test_what_others_do_to_the_keys_in_between_loses_nothing(client: redis.Redis
     kept.assert_found(client)
 
 
-def test_a_database_that_is_emptied_begins_anew(client: redis.Redis) -> None:
+def test_a_database_that_is_emptied_starts_again(client: redis.Redis) -> None:
     for command in ("FLUSHALL", "FLUSHDB"):
         store(client, "s", "#")
         kept = Kept()

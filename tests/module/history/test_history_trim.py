@@ -65,7 +65,7 @@ def test_what_is_trimmed_is_gone_at_once_and_whole_epochs_leave_no_key(client: r
 
 
 @pytest.mark.parametrize("beyond", [0, 1, 2**62])
-def test_trimming_everything_leaves_an_empty_epoch_and_numbers_go_on(client: redis.Redis, beyond: int) -> None:
+def test_trimming_everything_leaves_an_empty_epoch_and_numbers_continue(client: redis.Redis, beyond: int) -> None:
     fill(client, 50)
     before = replay_all(client, "a/#")
     assert trim(client, "s", 0, 50 + beyond) == 51
@@ -282,7 +282,7 @@ def test_a_store_that_is_being_removed_is_not_there(client: redis.Redis) -> None
     eventually(lambda: names(client) == [b"{other}_history_store"], what="nothing of the store is left")
 
 
-def test_another_primary_goes_on_with_what_is_being_removed(fresh_server: Callable[..., Server]) -> None:
+def test_another_primary_continues_with_what_is_being_removed(fresh_server: Callable[..., Server]) -> None:
     primary = fresh_server()
     replica = fresh_server(replica_of=primary)
     client = primary.client()

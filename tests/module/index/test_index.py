@@ -164,7 +164,7 @@ def test_the_indexes_follow(server: Server, client: redis.Redis, name: str) -> N
 
 
 @pytest.mark.parametrize("name", [name for name in CHANGES if "SWAPDB" in name or "FLUSH" in name or "RELOAD" in name])
-def test_the_indexes_go_on_following(server: Server, client: redis.Redis, name: str) -> None:
+def test_the_indexes_keep_following(server: Server, client: redis.Redis, name: str) -> None:
     populate(client)
     CHANGES[name](client)
     for some in (client, server.client(db=1)):

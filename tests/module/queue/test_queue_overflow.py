@@ -394,7 +394,7 @@ def test_dropped_messages_are_counted_and_the_session_is_named_once(fresh_server
     assert server.log_text().count("queue of the session '{named-once}' is full") == 1
 
 
-def test_the_number_of_dropped_messages_goes_on_with_the_session(client: redis.Redis) -> None:
+def test_the_number_of_dropped_messages_continues_with_the_session(client: redis.Redis) -> None:
     session = opened(client, "c")
     fill(client)
     for i in range(10):

@@ -81,7 +81,7 @@ def test_more_than_a_thousand_go_with_the_set(followed: Followed) -> None:
     assert followed.client.dbsize() == followed.replica.dbsize() == 1  # the counter
 
 
-def test_a_range_goes_on_where_identifiers_begin_anew(followed: Followed) -> None:
+def test_a_range_continues_where_identifiers_start_again(followed: Followed) -> None:
     followed.client.set("{c}_last_packet_id", 65530)
     followed.session.add(*map(str, range(12)))
     assert followed.acknowledge("65532-65535", "1-4") == (8, {"zremrangebyscore": 1, "unlink": 1})

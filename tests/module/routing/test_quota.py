@@ -13,7 +13,7 @@ from tests.module.sessions_support import (
 )
 
 
-def test_a_session_too_many_is_refused_and_those_that_are_there_go_on(client: redis.Redis) -> None:
+def test_a_session_too_many_is_refused_and_those_that_are_there_continue(client: redis.Redis) -> None:
     client.config_set("holdmq.max-sessions", 2)
     sessions = [Session(client, f"{{{name}}}") for name in "ab"]
     for session in sessions:

@@ -154,7 +154,7 @@ def test_a_filter_that_matches_one_in_a_thousand_finds_it(session: Session, clie
 
 
 @pytest.mark.parametrize(("qos", "retained"), [(0, True), (1, True), (1, False)])
-def test_what_is_published_meanwhile_comes_behind_what_was_retained(
+def test_what_is_published_meanwhile_comes_after_what_was_retained(
     session: Session, client: redis.Redis, qos: int, retained: bool
 ) -> None:
     names = [f"a/{number:05}" for number in range(MANY)]
@@ -235,7 +235,7 @@ def test_it_outlives_a_reload_and_nothing_comes_twice(session: Session, client: 
     assert sorted(topics_of(got)) == sorted([*names, names[-1]])
 
 
-def test_a_replica_that_is_promoted_goes_on(fresh_server: Callable[..., Server]) -> None:
+def test_a_replica_that_is_promoted_continues(fresh_server: Callable[..., Server]) -> None:
     primary = fresh_server()
     replica = fresh_server(replica_of=primary)
     client = primary.client()

@@ -187,7 +187,7 @@ def test_a_session_that_ends_so_is_over_at_once_for_all_but_its_group(client: re
     assert received(others, client) == Counter(published)
 
 
-def test_who_is_taken_over_by_a_clean_session_is_told_so(client: redis.Redis, server: Server) -> None:
+def test_anyone_who_is_taken_over_by_a_clean_session_is_told_so(client: redis.Redis, server: Server) -> None:
     first, _, _ = loaded(client, 1)
     epoch = int(first.info()["epoch"])
     with server.client() as watching, watching.pubsub() as inbox:
@@ -198,7 +198,7 @@ def test_who_is_taken_over_by_a_clean_session_is_told_so(client: redis.Redis, se
     assert "NOSESSION" in str(error_of(client, "SESSION.FETCH", "{first}", "EPOCH", epoch))
 
 
-def test_who_unsubscribes_is_handed_what_is_its_own_behind_what_goes_to_others(client: redis.Redis) -> None:
+def test_anyone_who_unsubscribes_is_handed_what_is_its_own_behind_what_goes_to_others(client: redis.Redis) -> None:
     first, others, published = loaded(client, 2)
     first.subscribe(("own", 1))
     publish(client, "own", "its own")
@@ -224,7 +224,7 @@ def test_what_nobody_has_room_for_stays_with_a_member_that_comes_back(client: re
     assert payloads(Session(client, GROUP).fetch_all()) == published[1000:]
 
 
-def test_it_goes_on_after_a_restart_and_a_promotion(fresh_server: MakeServer) -> None:
+def test_it_continues_after_a_restart_and_a_promotion(fresh_server: MakeServer) -> None:
     primary = fresh_server(aof=True, config=["holdmq.session-limit 65535"])
     replica = fresh_server(replica_of=primary, config=["holdmq.session-limit 65535"])
     with primary.client() as client, replica.client() as other:

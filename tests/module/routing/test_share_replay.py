@@ -84,7 +84,7 @@ def test_the_start_of_the_first_member_counts(client: redis.Redis) -> None:
     assert sorted(numbers_of(take(first)) + numbers_of(take(second))) == [5, 6, 7, 8]
 
 
-def test_what_is_published_meanwhile_comes_behind_the_past(client: redis.Redis) -> None:
+def test_what_is_published_meanwhile_comes_after_the_past(client: redis.Redis) -> None:
     keep(client, 0, 1500, topics=1)
     first = member(client, "a")
     keep(client, 1500, 500, topics=1)
@@ -146,7 +146,7 @@ def drained(session: Session, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("with_store", [False, True])
-def test_a_group_goes_on_from_a_place_in_either_form(client: redis.Redis, with_store: bool) -> None:
+def test_a_group_continues_from_a_place_in_either_form(client: redis.Redis, with_store: bool) -> None:
     """As an earlier release kept it, without its store, or as a reader of history has it."""
     keep(client, 0, 1500)
     session = member(client, "a")
@@ -296,7 +296,7 @@ def test_what_a_member_that_dies_had_not_acknowledged_comes_to_another(client: r
         assert own == sorted(own)
 
 
-def test_a_promoted_replica_goes_on_where_the_group_was(fresh_server: MakeServer) -> None:
+def test_a_promoted_replica_continues_where_the_group_was(fresh_server: MakeServer) -> None:
     primary = fresh_server()
     client = primary.client()
     history.store(client, "h", "a/#", shards=2)

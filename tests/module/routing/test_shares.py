@@ -186,7 +186,7 @@ def test_with_no_member_connected_messages_wait_and_come_in_order_to_the_next_on
     assert (record.qos, record.properties, record.share) == (1, b"\x0b\x05", FILTER.encode())
 
 
-def test_what_is_published_while_something_waits_goes_behind_it(client: redis.Redis) -> None:
+def test_what_is_published_while_something_waits_goes_after_it(client: redis.Redis) -> None:
     session = member(client, "a")
     session.close(epoch_of(session))
     published = publish_numbers(client, 0, 600)
@@ -430,7 +430,7 @@ def test_a_restart_ends_sessions_that_ended_meanwhile_and_gives_their_messages_b
     assert_indexes_hold(client)
 
 
-def test_a_replica_has_the_same_keys_and_goes_on(fresh_server: MakeServer) -> None:
+def test_a_replica_has_the_same_keys_and_continues(fresh_server: MakeServer) -> None:
     primary = fresh_server()
     replica, plain = fresh_server(replica_of=primary), fresh_server(replica_of=primary, module=False)
     client = primary.client()

@@ -76,7 +76,7 @@ def test_a_session_too_many_of_a_user_is_refused_and_nobody_else_notices(client:
     assert refusal(client, "f", ALICE) is not None
 
 
-def test_who_takes_a_session_from_another_user_needs_room_for_it(client: redis.Redis) -> None:
+def test_anyone_who_takes_a_session_from_another_user_needs_room_for_it(client: redis.Redis) -> None:
     client.config_set("holdmq.max-sessions-per-user", 1)
     opened(client, "of-alice", ALICE)
     opened(client, "of-nobody", ANONYMOUS)

@@ -242,7 +242,9 @@ def test_channel_publish_needs_its_own_right_and_that_of_the_channel(
         assert kept == ([b"m"] if channel in allowed and "~*" in rules else [])
 
 
-def test_who_may_not_publish_may_not_do_so_by_the_modules_command_either(client: redis.Redis, raw: MakeRaw) -> None:
+def test_anyone_who_may_not_publish_may_not_do_so_by_the_modules_command_either(
+    client: redis.Redis, raw: MakeRaw
+) -> None:
     define(client, "~*", "&*", "+@all", "-publish", "-spublish")
     connection = log_in(raw())
     assert refusal(answers(connection, ["CHANNEL.PUBLISH", "ch", "m"]))
@@ -283,7 +285,7 @@ def test_the_category_of_reading_has_channel_last(server_kind: ServerKind, clien
 
 @pytest.mark.parametrize("policy", ["* deliver=last", "* deliver=held", "* last=on"])
 @pytest.mark.parametrize(("command", "name"), [("SUBSCRIBE", "ch"), ("PSUBSCRIBE", "c*")])
-def test_who_may_not_read_the_list_gets_nothing_of_it(
+def test_anyone_who_may_not_read_the_list_gets_nothing_of_it(
     client: redis.Redis, raw: MakeRaw, policy: str, command: str, name: str
 ) -> None:
     set_policies(client, policy)
@@ -303,7 +305,7 @@ def test_who_may_not_read_the_list_gets_nothing_of_it(
 
 
 @pytest.mark.parametrize(("command", "name"), [("SUBSCRIBE", "news:1"), ("PSUBSCRIBE", "*")])
-def test_who_may_read_some_lists_gets_those(client: redis.Redis, raw: MakeRaw, command: str, name: str) -> None:
+def test_anyone_who_may_read_some_lists_gets_those(client: redis.Redis, raw: MakeRaw, command: str, name: str) -> None:
     client.publish("news:1", "public")
     client.publish("other", "secret")
     define(client, "%R~news:*", "&*", "+@all")
@@ -314,7 +316,7 @@ def test_who_may_read_some_lists_gets_those(client: redis.Redis, raw: MakeRaw, c
         assert came == []
 
 
-def test_who_may_only_read_does_not_take_a_backlog_out(client: redis.Redis, raw: MakeRaw) -> None:
+def test_anyone_who_may_only_read_does_not_take_a_backlog_out(client: redis.Redis, raw: MakeRaw) -> None:
     set_policies(client, "* deliver=held")
     client.publish("ch", "held")
     define(client, "%R~*", "&*", "+@all")
@@ -351,7 +353,7 @@ def test_rights_that_change_take_effect_with_the_next_publish(client: redis.Redi
 
 
 @pytest.mark.parametrize("how", ["AUTH", "HELLO", "HELLO in MULTI", "AUTH in MULTI"])
-def test_who_becomes_another_user_has_that_ones_rights(client: redis.Redis, raw: MakeRaw, how: str) -> None:
+def test_anyone_who_becomes_another_user_has_that_ones_rights(client: redis.Redis, raw: MakeRaw, how: str) -> None:
     define(client, "~*", "&*", "+@all", name="mighty")
     define(client, "~other", "&*", "+@all", name="weak")
     connection = log_in(raw(protocol=3), "mighty")
@@ -366,7 +368,7 @@ def test_who_becomes_another_user_has_that_ones_rights(client: redis.Redis, raw:
     assert publishes(connection, client)
 
 
-def test_who_becomes_the_default_user_by_reset_has_that_ones_rights(
+def test_anyone_who_becomes_the_default_user_by_reset_has_that_ones_rights(
     server: Server, client: redis.Redis, raw: MakeRaw
 ) -> None:
     define(client, "~*", "&*", "+@all", name="mighty")

@@ -376,7 +376,7 @@ def test_a_filter_with_wildcards_needs_a_pattern_that_is_equal_to_it(
     assert Session(client, "{c}").subscriptions() == ({topic_filter.encode(): 1} if allowed else {})
 
 
-def test_a_refusal_names_what_is_missing_and_stands_in_the_acl_log(
+def test_a_refusal_names_what_is_missing_and_is_in_the_acl_log(
     client: redis.Redis, as_user: Callable[..., RawClient]
 ) -> None:
     store(client, "s", "t/#")

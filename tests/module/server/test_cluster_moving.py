@@ -124,7 +124,7 @@ def test_a_session_whose_key_exists_waits_as_well(moving: Moving) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 3, 100])
-def test_a_session_goes_on_where_it_was(moving: Moving, batch: int) -> None:
+def test_a_session_continues_where_it_was(moving: Moving, batch: int) -> None:
     epoch = fill(moving.source)
     moving.move.begin()
     for _count in moving.move.move_all(batch):

@@ -208,7 +208,7 @@ def test_a_closed_session_and_its_will_survive_a_crash_together(fresh_cluster: M
 # --- Who comes and goes -----------------------------------------------------------------------------------------------
 
 
-def test_who_comes_and_goes_is_told_to_sessions_of_other_slots(client: redis.Redis, keys: Iterator[str]) -> None:
+def test_anyone_who_comes_and_goes_is_told_to_sessions_of_other_slots(client: redis.Redis, keys: Iterator[str]) -> None:
     watcher = reader(client, next(keys), "$SYS/clients/c/+")
     session = Session(client, "{c}")
     session.open("o", expiry=1000)

@@ -31,7 +31,7 @@ def guest(fresh_server: MakeServer, login_module: Path) -> redis.Redis:
     return client
 
 
-def test_who_may_not_write_the_channels_key_holds_nothing(guest: redis.Redis) -> None:
+def test_anyone_who_may_not_write_the_channels_key_holds_nothing(guest: redis.Redis) -> None:
     set_policies(guest, "*")
     guest.execute_command("ACL", "SETUSER", "poor", "&*")
     publisher = guest.client()
@@ -41,7 +41,7 @@ def test_who_may_not_write_the_channels_key_holds_nothing(guest: redis.Redis) ->
     assert guest.execute_command("CHANNEL.RANGE", "ch", 0, -1) == [b"a"]
 
 
-def test_who_may_not_use_a_topic_does_not(guest: redis.Redis) -> None:
+def test_anyone_who_may_not_use_a_topic_does_not(guest: redis.Redis) -> None:
     with guest.client() as connection:
         connection.execute_command("HISTORY.STORE", "all", "FILTER", "#")
         connection.execute_command("HISTORY.INFO", "all")

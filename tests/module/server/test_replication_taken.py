@@ -165,7 +165,7 @@ def test_a_replica_that_comes_while_all_commands_write_ends_equal(
     assert_replica_equal(primary, replica)
 
 
-def test_what_is_written_right_behind_a_synchronization_that_a_pause_held_up_is_sent(fresh_server: MakeServer) -> None:
+def test_what_is_written_right_after_a_synchronization_that_a_pause_held_up_is_sent(fresh_server: MakeServer) -> None:
     primary = fresh_server(config=["repl-diskless-sync no"])
     wait_until_nobody_takes(primary.client())
     with (

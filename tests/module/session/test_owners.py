@@ -156,7 +156,7 @@ def test_thousands_of_sessions_are_closed_while_others_are_served(client: redis.
     assert most > 3
 
 
-def test_who_takes_the_name_anew_keeps_his_sessions(session: Session, client: redis.Redis) -> None:
+def test_anyone_who_takes_the_name_again_keeps_his_sessions(session: Session, client: redis.Redis) -> None:
     beat(client, 1000)
     session.open("bridge-1", expiry=60)
     with client.pipeline(transaction=True) as pipe:

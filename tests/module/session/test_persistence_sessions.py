@@ -210,7 +210,7 @@ def test_the_indexes_of_a_replica_follow_its_primary(fresh_server: MakeServer) -
         eventually(lambda: follower.execute_command("HOLDMQ.CHECK") == [], what="indexes of the replica that hold")
 
 
-def test_a_promoted_replica_goes_on_where_its_primary_was(fresh_server: MakeServer) -> None:
+def test_a_promoted_replica_continues_where_its_primary_was(fresh_server: MakeServer) -> None:
     primary = fresh_server()
     replica = fresh_server(replica_of=primary)
     exercise_everything(primary)

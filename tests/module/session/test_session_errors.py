@@ -155,7 +155,7 @@ SYNTAX: list[tuple[Command, str]] = [
 
 
 @pytest.mark.parametrize(("command", "named"), SYNTAX, ids=[" ".join(map(str, row[0]))[:60] for row in SYNTAX])
-def test_a_command_that_is_not_whole_or_goes_on_is_refused(
+def test_a_command_that_is_not_whole_or_continues_is_refused(
     server: Server, filled: Session, command: Command, named: str
 ) -> None:
     with RawClient(server.port) as raw, unchanged(filled.client):

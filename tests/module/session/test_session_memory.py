@@ -54,7 +54,7 @@ def test_clearing_away_leaves_other_sessions_and_databases_alone(server: Server)
         assert len(session.fetch(count=100).entries) == 50
 
 
-def test_a_session_that_is_opened_anew_while_the_old_one_is_cleared_away_keeps_what_is_its_own(
+def test_a_session_that_is_opened_again_while_the_old_one_is_cleared_away_keeps_what_is_its_own(
     client: redis.Redis,
 ) -> None:
     session = Session(client)

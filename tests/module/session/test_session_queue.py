@@ -92,7 +92,7 @@ def test_databases_have_sessions_of_their_own(server: Server) -> None:
 # --- Packet ids and serials -------------------------------------------------------------------------------------------
 
 
-def test_packet_ids_wrap_at_65535_and_serials_go_on(session: Session, client: redis.Redis) -> None:
+def test_packet_ids_wrap_at_65535_and_serials_continue(session: Session, client: redis.Redis) -> None:
     client.set("{c}_last_packet_id", 65534)
     assert session.add("a", "b", "c") == ([65535, 1, 2], 65537, 0, 0)
     assert client.zrange("{c}_messages", 0, -1, withscores=True) == [
@@ -104,14 +104,14 @@ def test_packet_ids_wrap_at_65535_and_serials_go_on(session: Session, client: re
     assert session.fetch().values == [b"a", b"b", b"c"]
 
 
-def test_serials_go_on_when_the_queue_ran_empty(session: Session) -> None:
+def test_serials_continue_when_the_queue_ran_empty(session: Session) -> None:
     session.add("a", "b")
     session.ack(1, 2)
     assert session.info()["messages"] == 0
     assert session.add("c") == ([3], 3, 0, 0)
 
 
-def test_serials_go_on_when_the_queue_ran_empty_after_a_wrap(session: Session, client: redis.Redis) -> None:
+def test_serials_continue_when_the_queue_ran_empty_after_a_wrap(session: Session, client: redis.Redis) -> None:
     client.set("{c}_last_packet_id", 65534)
     assert session.add("a", "b", "c").serial == 65537
     session.ack(65535, 1, 2)
@@ -119,7 +119,7 @@ def test_serials_go_on_when_the_queue_ran_empty_after_a_wrap(session: Session, c
     assert session.add("d") == ([3], 65538, 0, 0)
 
 
-def test_serials_go_on_when_the_newest_message_was_acknowledged(session: Session) -> None:
+def test_serials_continue_when_the_newest_message_was_acknowledged(session: Session) -> None:
     session.add("a", "b")
     session.ack(2)
     assert session.add("c") == ([3], 3, 0, 0)
@@ -128,14 +128,14 @@ def test_serials_go_on_when_the_newest_message_was_acknowledged(session: Session
     assert session.add("d", "e").serial == 5
 
 
-def test_serials_go_on_when_the_newest_message_expired(session: Session) -> None:
+def test_serials_continue_when_the_newest_message_expired(session: Session) -> None:
     session.add("a", "b")
     session.expire_message(2)
     assert session.fetch().expired == 1
     assert session.add("c") == ([3], 3, 0, 0)
 
 
-def test_serials_go_on_when_the_newest_message_after_a_wrap_was_acknowledged(
+def test_serials_continue_when_the_newest_message_after_a_wrap_was_acknowledged(
     session: Session, client: redis.Redis
 ) -> None:
     client.set("{c}_last_packet_id", 65533)
@@ -144,7 +144,7 @@ def test_serials_go_on_when_the_newest_message_after_a_wrap_was_acknowledged(
     assert session.add("d") == ([2], 65537, 0, 0)
 
 
-def test_serials_go_on_over_many_wraps_with_an_empty_queue(session: Session, client: redis.Redis) -> None:
+def test_serials_continue_over_many_wraps_with_an_empty_queue(session: Session, client: redis.Redis) -> None:
     last = 0
     for _ in range(4):
         client.set("{c}_last_packet_id", 65534, keepttl=True)
@@ -156,7 +156,7 @@ def test_serials_go_on_over_many_wraps_with_an_empty_queue(session: Session, cli
     assert last == 4 * MAX_PACKET_ID + 1
 
 
-def test_serials_go_on_when_the_first_message_after_a_wrap_expires_long_before_the_others(
+def test_serials_continue_when_the_first_message_after_a_wrap_expires_long_before_the_others(
     session: Session, client: redis.Redis
 ) -> None:
     client.set("{c}_last_packet_id", 65534)
@@ -555,7 +555,7 @@ def test_drop_removes_all_that_the_session_has_and_nothing_of_another(session: S
     assert other.subscriptions() == {b"x/#": 1}
 
 
-def test_after_a_drop_the_session_begins_anew(session: Session) -> None:
+def test_after_a_drop_the_session_starts_again(session: Session) -> None:
     session.add("a", "b", "c")
     session.drop()
     assert session.add("d") == ([1], 1, 0, 0)

@@ -145,7 +145,9 @@ def test_an_application_reads_for_ever(session: Session, client: redis.Redis) ->
         assert publish(client, "a/t", past[0]) == 0
 
 
-def test_an_application_begins_now_and_goes_on_when_it_subscribes_again(session: Session, client: redis.Redis) -> None:
+def test_an_application_begins_now_and_continues_when_it_subscribes_again(
+    session: Session, client: redis.Redis
+) -> None:
     keep(client, 3)
     assert session.subscribe(("a/#", "1@!")) == [1]
     later = keep(client, 2)
@@ -164,7 +166,7 @@ def test_the_stores_that_a_session_reads_are_told(session: Session, client: redi
     assert stores_of(session) == [b"other"]
 
 
-def test_renewed_without_a_start_a_replay_goes_on_with_the_new_options(session: Session, client: redis.Redis) -> None:
+def test_renewed_without_a_start_a_replay_continues_with_the_new_options(session: Session, client: redis.Redis) -> None:
     past = keep(client, 4, qos=2)
     session.subscribe(("a/#", "1@earliest"))
     assert replay(session, count=2) == (2, 1, 0, 0)
@@ -177,7 +179,7 @@ def test_renewed_without_a_start_a_replay_goes_on_with_the_new_options(session: 
     assert [record.properties for record in records] == [b"", b"", b"\x0b\x07", b"\x0b\x07"]
 
 
-def test_another_start_begins_anew(session: Session, client: redis.Redis) -> None:
+def test_another_start_begins_again(session: Session, client: redis.Redis) -> None:
     past = keep(client, 3)
     session.subscribe(("a/#", "1@earliest"))
     replay(session)
@@ -242,7 +244,7 @@ def test_a_replay_delivers_as_a_publish_would(session: Session, server: Server, 
     assert (record.qos, record.retain, record.properties, record.publisher) == (1, False, b"\x01\x01", b"other")
 
 
-def test_retained_messages_are_handed_over_as_ever(session: Session, client: redis.Redis) -> None:
+def test_retained_messages_are_handed_over_as_usual(session: Session, client: redis.Redis) -> None:
     publish(client, "a/r", b"kept", retain=True)
     session.subscribe(("a/r", "1@!"))
     (record,) = taken(session)
@@ -355,7 +357,9 @@ def test_what_cannot_be_replayed_is_refused(
         session.subscribe(("a/fine", 1), (topic_filter, options))
 
 
-def test_who_may_not_read_the_store_cannot_replay_it(session: Session, server: Server, client: redis.Redis) -> None:
+def test_anyone_who_may_not_read_the_store_cannot_replay_it(
+    session: Session, server: Server, client: redis.Redis
+) -> None:
     keep(client, 2)
     client.acl_setuser("own", enabled=True, nopass=True, commands=["+@all"], keys=["{c}*"], channels=["*"], reset=True)
     own = Session(server.client(username="own", password=""))
@@ -411,7 +415,9 @@ def form(cursor: bytes, *, with_store: bool) -> bytes:
 
 
 @pytest.mark.parametrize("with_store", [False, True])
-def test_a_session_goes_on_from_a_place_in_either_form(session: Session, client: redis.Redis, with_store: bool) -> None:
+def test_a_session_continues_from_a_place_in_either_form(
+    session: Session, client: redis.Redis, with_store: bool
+) -> None:
     past = keep(client, 5)
     session.subscribe(("a/#", "1@earliest"))
     cursor = history.replay(client, "a/#", count=3).cursor
@@ -451,7 +457,7 @@ def test_what_retention_took_is_counted_and_the_rest_is_read(client: redis.Redis
 # --- Waking -----------------------------------------------------------------------------------------------------------
 
 
-def test_who_waits_for_more_is_woken_once_a_turn(session: Session, server: Server, client: redis.Redis) -> None:
+def test_anyone_who_waits_for_more_is_woken_once_a_turn(session: Session, server: Server, client: redis.Redis) -> None:
     with RawClient(server.port) as listener:
         listener.call("SUBSCRIBE", "holdmq:history:h")
         shard, sequence = keep_in_one_turn(client, 20)

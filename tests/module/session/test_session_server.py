@@ -493,7 +493,7 @@ COUNTED = {
 }
 
 
-def test_the_module_cannot_be_unloaded_and_goes_on(server: Server, session: Session, client: redis.Redis) -> None:
+def test_the_module_cannot_be_unloaded_and_continues(server: Server, session: Session, client: redis.Redis) -> None:
     session.add("a")
     error = error_of(client, "MODULE", "UNLOAD", "holdmq")
     assert error is not None

@@ -36,7 +36,7 @@ def as_json(message: dict[str, Any]) -> bytes:
 # --- The baseline is what it says ------------------------------------------------------------------------------------
 
 
-def test_the_baseline_wraps_packet_ids_and_lets_scores_go_on(tbmq: TbmqSession, client: redis.Redis) -> None:
+def test_the_baseline_wraps_packet_ids_and_lets_scores_continue(tbmq: TbmqSession, client: redis.Redis) -> None:
     client.set(tbmq.counter, 65534)
     assert tbmq.add(tbmq.message("a"), tbmq.message("b"), tbmq.message("c")) == [65535, 1, 2]
     assert client.zrange(tbmq.queue, 0, -1, withscores=True) == [

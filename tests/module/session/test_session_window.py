@@ -95,7 +95,7 @@ def test_a_backlog_drains_in_order_at_the_clients_pace(session: Session) -> None
     assert session.info()["messages"] == 0
 
 
-def test_new_messages_go_behind_the_backlog(session: Session, client: redis.Redis) -> None:
+def test_new_messages_go_after_the_backlog(session: Session, client: redis.Redis) -> None:
     session.subscribe(("t", 1))
     for payload in ("a", "b", "c"):
         publish(client, "t", payload)
@@ -205,7 +205,7 @@ def test_a_clean_start_forgets_what_was_in_flight(session: Session) -> None:
     assert session.fetch(window=1).values == [b"c"]
 
 
-def test_in_flight_goes_on_over_the_end_of_the_packet_ids(session: Session, client: redis.Redis) -> None:
+def test_in_flight_continues_over_the_end_of_the_packet_ids(session: Session, client: redis.Redis) -> None:
     client.set("{c}_last_packet_id", 65533)
     session.add(*"abcd")
     assert session.fetch(window=3).packet_ids == [65534, 65535, 1]

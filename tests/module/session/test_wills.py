@@ -61,7 +61,7 @@ def will_fields(client: redis.Redis) -> list[bytes]:
 # --- Closing ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_will_stands_in_the_hash_of_the_session(session: Session, client: redis.Redis) -> None:
+def test_the_will_is_in_the_hash_of_the_session(session: Session, client: redis.Redis) -> None:
     session.open(will=Will("will/c", b"\x00gone", 2, retain=True, delay=5, ttl=60, properties=b"\x01\x01"), expiry=10)
     fields: dict[bytes, bytes] = client.execute_command("HGETALL", "{c}_session")
     assert {name: value for name, value in fields.items() if name.startswith(b"will")} == {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdmq.cli import main

@@ -347,7 +347,7 @@ def test_the_list_of_clients_shows_which_commands_were_the_modules_own(client: r
     assert queues.read_many(2) == ["OK", "QUEUED"]
     assert publishes.call("PUBLISH", "ch", "m") == 0
     reads.call("LRANGE", "ch", 0, -1)
-    commands = [client.client_list(client_id=[identity])[0]["cmd"].upper() for identity in identities]
+    commands = [client.client_list(client_id=[str(identity)])[0]["cmd"].upper() for identity in identities]
     if knows_clients(client):
         assert commands == ["CHANNEL.PUBLISH", "PUBLISH", "HOLDMQ.READ"]
     else:

@@ -25,6 +25,7 @@
 #include "index/session_fence.h"
 #include "routing/delivery.h"
 #include "routing/fan_out.h"
+#include "routing/plan.h"
 #include "routing/publish.h"
 
 #define PUBLISHES_MAX 1024
@@ -85,64 +86,31 @@ static bool read_all(server_ctx *ctx, hmq_slice bytes) {
     return true;
 }
 
-/* A publish that needs no more than to be handed to sessions. */
-typedef struct plain {
-    hmq_record record;
-    long long epoch; /* 0: not asked */
-} plain;
-
-/* A number as it is mostly written; others are read, or refused, as a command's. */
-static bool read_number(hmq_slice text, long long max, long long *number) {
-    if (text.len == 0 || text.len > 18 || (text.data[0] == '0' && text.len > 1)) return false;
-    *number = 0;
-    for (size_t i = 0; i < text.len; i++) {
-        if (text.data[i] < '0' || text.data[i] > '9') return false;
-        *number = *number * 10 + (text.data[i] - '0');
+/* A plan of the options alone that a gathered publish may have.  False: it has others, or a wrong one. */
+static bool read_plain(const hmq_slice *words, size_t count, long long now_ms, publish_plan *plan) {
+    *plan = plan_of_words(words[0], words[1], now_ms);
+    for (size_t at = 2; at < count;) {
+        if (plan_read_option(NULL, plan, words, count, &at) != PLAN_OPTION_READ) return false;
     }
-    return *number <= max;
-}
-
-/* False: it is none, or is not written as expected. */
-static bool read_plain(const hmq_slice *words, size_t count, long long now_ms, plain *p) {
-    long long qos = 0, ttl_s = -1;
-    *p = (plain){.record = {.type = HMQ_RECORD_PUBLISH, .time_ms = now_ms, .topic = words[0], .payload = words[1]}};
-    for (size_t i = 2; i < count; i += 2) {
-        hmq_slice value = i + 1 < count ? words[i + 1] : (hmq_slice){NULL, 0};
-        bool taken = value.data != NULL;
-        if (slice_is(words[i], "QOS"))
-            taken = taken && read_number(value, 2, &qos);
-        else if (slice_is(words[i], "TTL"))
-            taken = taken && read_number(value, TOPIC_TTL_MAX_S, &ttl_s);
-        else if (slice_is(words[i], "EPOCH"))
-            taken = taken && read_number(value, INT64_MAX, &p->epoch);
-        else if (slice_is(words[i], "FROM"))
-            p->record.publisher = value;
-        else if (slice_is(words[i], "PROPERTIES"))
-            p->record.properties = value;
-        else
-            taken = false;
-        if (!taken) return false;
-    }
-    p->record.qos = (uint8_t)qos;
-    if (ttl_s >= 0) p->record.expires_ms = now_ms + ttl_s * 1000;
-    return hmq_topic_check_name((const char *)words[0].data, words[0].len) == HMQ_TOPIC_OK;
+    return plan->from.packet_id == 0 && !plan->record.retain &&
+           hmq_topic_check_name((const char *)words[0].data, words[0].len) == HMQ_TOPIC_OK;
 }
 
 /* ---- publishing -------------------------------------------------------------------------------------------- */
 
-static bool may_publish(server_ctx *ctx, const plain *p) {
-    hmq_slice id = p->record.publisher;
+static bool may_publish(server_ctx *ctx, const publish_plan *plan) {
+    hmq_slice id = plan->record.publisher;
     char key[KEY_ON_STACK];
     if (id.len * 3 + 2 > sizeof key) return false; /* looked at as a command */
-    if (p->epoch == 0) return true;
+    if (plan->from.epoch == 0) return true;
     size_t len = id.len == 0 ? 0 : hmq_session_key_encode((const char *)id.data, id.len, key, sizeof key);
-    return len > 0 && session_is_owner(ctx, (hmq_slice){(const uint8_t *)key, len}, p->epoch);
+    return len > 0 && session_is_owner(ctx, (hmq_slice){(const uint8_t *)key, len}, plan->from.epoch);
 }
 
 static bool publish_plain(server_ctx *ctx, const hmq_slice *words, size_t count, long long now_ms, long long *reached) {
-    plain p;
-    return read_plain(words, count, now_ms, &p) && index_is_current(ctx) && may_publish(ctx, &p) &&
-           topic_publish_gathered(ctx, &p.record, reached);
+    publish_plan plan;
+    return read_plain(words, count, now_ms, &plan) && index_is_current(ctx) && may_publish(ctx, &plan) &&
+           topic_publish_gathered(ctx, &plan.record, reached);
 }
 
 /* Never NULL: what stands in the way of the call is a reply, too. */
@@ -167,22 +135,13 @@ static struct {
 } waiting[WAITING_MAX];
 static size_t waiting_count;
 
-static bool has_value(hmq_slice option) {
-    static const char *const with_value[] = {"QOS", "TTL", "EPOCH", "PACKET", "PROPERTIES", "FROM"};
-    size_t i = 0;
-    while (i < sizeof with_value / sizeof with_value[0] && !slice_is(option, with_value[i])) i++;
-    return i < sizeof with_value / sizeof with_value[0];
-}
-
 /* The client id of a publish that its publisher sends again if it is refused for now; len 0: it has none, or is of QoS 0. */
 static hmq_slice from_of(const hmq_slice *words, size_t count) {
-    hmq_slice from = {NULL, 0};
-    bool is_sent_again = false;
-    for (size_t i = 2; i + 1 < count; i += has_value(words[i]) ? 2 : 1) {
-        if (slice_is(words[i], "FROM")) from = words[i + 1];
-        if (slice_is(words[i], "QOS")) is_sent_again = !slice_is(words[i + 1], "0");
+    publish_plan plan = plan_of_words(words[0], words[1], 0);
+    for (size_t at = 2; at < count;) {
+        if (plan_read_option(NULL, &plan, words, count, &at) != PLAN_OPTION_READ) break;
     }
-    return is_sent_again ? from : (hmq_slice){NULL, 0};
+    return plan.record.qos > 0 ? plan.from.client_id : (hmq_slice){NULL, 0};
 }
 
 /* Place of the refused publish that this one would overtake, plus 1; 0: there is none. */

@@ -25,6 +25,7 @@
 #include "history/append.h"
 #include "routing/delivery.h"
 #include "routing/fan_out.h"
+#include "routing/plan.h"
 #include "routing/publish_producer.h"
 #include "routing/publish_slots.h"
 #include "routing/publisher.h"
@@ -34,9 +35,11 @@
 #include "routing/share.h"
 #include "routing/share_replay_keys.h"
 
+#define OPTIONS_ON_STACK 64
+
+/* TOPIC.PUBLISH. */
 typedef struct publish {
-    hmq_record record;
-    publisher from;
+    publish_plan plan;
     publish_producer producer;
     slots_option slots;
 } publish;
@@ -263,79 +266,98 @@ static long long fan_out_matches(server_ctx *ctx, index_t *index, const hmq_reco
     return (long long)matches.count;
 }
 
-static long long deliver_matches(server_ctx *ctx, index_t *index, const hmq_record *record, message *m) {
-    long long reached = 0;
+static void deliver_matches(server_ctx *ctx, index_t *index, const publish_plan *plan, message *m, long long *reached) {
     for (size_t i = 0; i < matches.count; i++) {
         const match *to = &matches.list[i];
         if (!index_session_lives(ctx, index, to->session)) continue;
-        delivery_how how = how_of(to, record);
-        reached += deliver(ctx, to->session, m, &how);
+        delivery_how how = how_of(to, &plan->record);
+        if (plan->origin == PLAN_GATHERED)
+            gather(ctx, index, to->session, m, &how, reached);
+        else
+            *reached += deliver(ctx, to->session, m, &how);
     }
-    return reached;
 }
 
-static long long route(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    if (matches.count == 0 && matches.share_count == 0) return 0;
+static void route(server_ctx *ctx, index_t *index, const publish_plan *plan, long long *reached) {
+    if (matches.count == 0 && matches.share_count == 0) return;
     message m;
-    message_begin(&m, record, record->time_ms);
-    long long reached =
-        matches.way != FAN_OUT_NOT ? fan_out_matches(ctx, index, record) : deliver_matches(ctx, index, record, &m);
+    message_begin(&m, &plan->record, plan->record.time_ms);
+    if (matches.way == FAN_OUT_NOT)
+        deliver_matches(ctx, index, plan, &m, reached);
+    else
+        *reached += fan_out_matches(ctx, index, &plan->record);
     for (size_t i = 0; i < matches.share_count; i++) {
         share *s = matches.shares[i];
-        if (!share_replays(index, slice_of(s->filter))) reached += share_deliver(ctx, index, s, &m);
+        if (!share_replays(index, slice_of(s->filter))) *reached += share_deliver(ctx, index, s, &m);
     }
     message_end(&m);
-    return reached;
+}
+
+/* The one way of a publish whose matches are found: history, the retained message, the sessions.  What can be refused
+ * comes first.  False: it was refused, and nothing has been changed. */
+static bool carry_out(server_ctx *ctx, index_t *index, const publish_plan *plan, long long *reached) {
+    const hmq_record *record = &plan->record;
+    bool replies = plan->origin == PLAN_OF_COMMAND, insists = plan->origin != PLAN_OF_MODULE;
+    bool keeps = plan->keeps_retained;
+    if (replies && !all_have_room(ctx, index, record)) return false;
+    if (keeps && is_one_too_many(ctx, index, record, &plan->by, replies)) {
+        if (insists) return false;
+        keeps = false;
+    }
+    bool is_writable = !keeps || retained_may_write(ctx, record->topic);
+    if (!is_writable && !insists) keeps = false;
+    /* If the retained message will be refused, history has nothing of it. */
+    if ((is_writable || !insists) && plan->keeps_history && !history_keep(ctx, index, record, replies)) {
+        if (insists) return false;
+        counters.history_refused++;
+    }
+    hand_over_older(ctx, index, record);
+    if (keeps && !keep_retained(ctx, index, record, &plan->by) && insists) return false;
+    counters.topic_published += insists;
+    route(ctx, index, plan, reached);
+    return true;
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------- */
 
+/* Reads the options.  False after replying an error. */
 static bool parse_publish(args *a, publish *p) {
-    hmq_record *record = &p->record;
-    long long qos = 0, ttl_s = -1;
-    server_string *text;
-    bool taken;
-    while (args_left(a)) {
-        if (args_take_word(a, "QOS")) {
-            if (!args_number(a, "QOS", 0, 2, &qos)) return false;
-        } else if (args_take_word(a, "RETAIN")) {
-            record->retain = true;
-        } else if (args_take_word(a, "TTL")) {
-            if (!args_number(a, "TTL", 0, TOPIC_TTL_MAX_S, &ttl_s)) return false;
-        } else if (args_take_word(a, "PROPERTIES")) {
-            if (!args_string(a, "PROPERTIES", &text)) return false;
-            record->properties = slice_of(text);
-        } else if (args_take_word(a, "SLOTS")) {
-            if (!slots_option_parse(a, &p->slots)) return false;
-        } else if (!publish_producer_parse(a, &p->producer, &taken)) {
-            return false;
-        } else if (!taken && !publisher_parse(a, &p->from, &taken)) {
-            return false;
-        } else if (!taken) {
-            return args_end(a);
-        }
+    hmq_slice small[OPTIONS_ON_STACK];
+    size_t count = (size_t)a->argc;
+    hmq_slice *words = count <= OPTIONS_ON_STACK ? small : sv.Alloc(count * sizeof *words);
+    for (size_t i = 0; i < count; i++) words[i] = slice_of(a->argv[i]);
+    bool is_right = true, taken;
+    while (is_right && args_left(a)) {
+        size_t at = (size_t)a->at;
+        plan_option read = plan_read_option(a->ctx, &p->plan, words, count, &at);
+        a->at = (int)at;
+        if (read == PLAN_OPTION_UNKNOWN && args_take_word(a, "SLOTS"))
+            is_right = slots_option_parse(a, &p->slots);
+        else if (read == PLAN_OPTION_UNKNOWN)
+            is_right = publish_producer_parse(a, &p->producer, &taken) && (taken || args_end(a));
+        else
+            is_right = read == PLAN_OPTION_READ;
     }
-    record->qos = (uint8_t)qos;
-    record->publisher = p->from.client_id;
-    if (ttl_s >= 0) record->expires_ms = record->time_ms + ttl_s * 1000;
+    if (words != small) sv.Free(words);
+    if (!is_right) return false;
     if (p->producer.id != NULL && (can.cluster || p->slots.given)) {
         reply_error(a->ctx, ERROR_PRODUCER_NEEDS_MPUBLISH);
         return false;
     }
-    if (!p->slots.given || p->from.packet_id == 0) return true;
+    if (!p->slots.given || p->plan.from.packet_id == 0) return true;
     reply_error(a->ctx, ERROR_PACKET_AND_SLOTS);
     return false;
 }
 
 /* May this node keep the retained message?  *refused: it replied why the publish cannot be. */
 static bool keeps_retained(server_ctx *ctx, publish *p, bool *refused) {
-    if (!p->record.retain) return false;
+    if (!p->plan.record.retain) return false;
     if (!can.cluster) return true;
-    unsigned slot = retained_slot(p->record.topic);
+    unsigned slot = retained_slot(p->plan.record.topic);
     slot_verdict verdict = slots_option_verdict(&p->slots, slot);
     *refused = verdict == SLOT_LEAVE && !p->slots.given;
     if (*refused) {
-        reply_error(ctx, ERROR_RETAINED_ELSEWHERE, shown_slice(p->record.topic), slot);
+        reply_error(ctx, ERROR_RETAINED_ELSEWHERE, shown_slice(p->plan.record.topic), slot);
     }
     return verdict == SLOT_USE;
 }
@@ -343,13 +365,13 @@ static bool keeps_retained(server_ctx *ctx, publish *p, bool *refused) {
 /* The same for history. */
 static bool keeps_history(server_ctx *ctx, index_t *index, publish *p, bool *refused) {
     unsigned slot;
-    if (hmq_record_is_for_now(&p->record)) return false;
+    if (hmq_record_is_for_now(&p->plan.record)) return false;
     if (!can.cluster) return true;
-    if (!history_topic_slot(ctx, index, p->record.topic, &slot)) return false;
+    if (!history_topic_slot(ctx, index, p->plan.record.topic, &slot)) return false;
     slot_verdict verdict = slots_option_verdict(&p->slots, slot);
     *refused = verdict == SLOT_LEAVE && !p->slots.given;
     if (*refused) {
-        reply_error(ctx, ERROR_HISTORY_ELSEWHERE, shown_slice(p->record.topic), slot);
+        reply_error(ctx, ERROR_HISTORY_ELSEWHERE, shown_slice(p->plan.record.topic), slot);
     }
     return verdict == SLOT_USE;
 }
@@ -363,34 +385,29 @@ static int reply_published(server_ctx *ctx, const publish *p, long long reached)
 }
 
 /* The matches are found. */
-static int publish_matched(server_ctx *ctx, index_t *index, publish *p, bool keeps, bool lasts) {
+static void publish_matched(server_ctx *ctx, index_t *index, publish *p) {
+    long long reached = 0;
     if (can.cluster) keep_own(ctx, index, &p->slots);
     if (p->slots.blocks && !p->slots.given) {
-        return reply_error(ctx, ERROR_PUBLISH_MOVING, p->slots.blocked_slot);
+        reply_error(ctx, ERROR_PUBLISH_MOVING, p->slots.blocked_slot);
+        return;
     }
-    if (!all_have_room(ctx, index, &p->record)) return SERVER_OK;
-    quota_claim by = claim_of(index, &p->record);
-    if (keeps && is_one_too_many(ctx, index, &p->record, &by, true)) return SERVER_OK;
-    /* What can be refused comes first: history, unless the retained message would be refused after it. */
-    bool writable = !keeps || retained_may_write(ctx, p->record.topic);
-    if (writable && lasts && !history_keep(ctx, index, &p->record, true)) return SERVER_OK;
-    hand_over_older(ctx, index, &p->record);
-    if (keeps && !keep_retained(ctx, index, &p->record, &by)) return SERVER_OK;
-    publisher_note(ctx, &p->from);
+    p->plan.by = claim_of(index, &p->plan.record);
+    if (!carry_out(ctx, index, &p->plan, &reached)) return;
+    publisher_note(ctx, &p->plan.from);
     if (p->producer.id != NULL) publish_producer_note(ctx, &p->producer);
-    counters.topic_published++;
-    return reply_published(ctx, p, route(ctx, index, &p->record));
+    reply_published(ctx, p, reached);
 }
 
 static void publish_now(server_ctx *ctx, publish *p) {
     index_t *index = index_of(ctx);
     bool refused = false;
     if (p->slots.given) slots_served(&p->slots.asked); /* one view for the whole command */
-    bool keeps = keeps_retained(ctx, p, &refused);
-    bool lasts = !refused && keeps_history(ctx, index, p, &refused);
+    p->plan.keeps_retained = keeps_retained(ctx, p, &refused);
+    p->plan.keeps_history = !refused && keeps_history(ctx, index, p, &refused);
     if (refused) return;
-    find_matches(index, &p->record);
-    publish_matched(ctx, index, p, keeps, lasts);
+    find_matches(index, &p->plan.record);
+    publish_matched(ctx, index, p);
     end_matches(index);
 }
 
@@ -419,65 +436,41 @@ static bool history_is_kept_here(server_ctx *ctx, index_t *index, const hmq_reco
 long long topic_publish(server_ctx *ctx, const hmq_record *record, const quota_claim *by) {
     index_t *index = index_of(ctx);
     slots_option own;
+    long long reached = 0;
+    publish_plan plan = plan_of_record(record);
+    plan.origin = PLAN_OF_MODULE;
+    plan.by = *by;
     slots_option_begin(&own);
     find_matches(index, record);
     if (can.cluster) keep_own(ctx, index, &own);
-    bool keeps = record->retain && (!can.cluster || slots_state(retained_slot(record->topic)) == SLOT_SERVED);
-    keeps = keeps && !is_one_too_many(ctx, index, record, by, false);
-    hand_over_older(ctx, index, record);
-    if (keeps && retained_may_write(ctx, record->topic)) keep_retained(ctx, index, record, by);
-    bool lasts = !hmq_record_is_for_now(record) && history_is_kept_here(ctx, index, record);
-    if (lasts && !history_keep(ctx, index, record, false)) counters.history_refused++;
-    long long reached = route(ctx, index, record);
+    if (can.cluster && slots_state(retained_slot(record->topic)) != SLOT_SERVED) plan.keeps_retained = false;
+    plan.keeps_history = plan.keeps_history && history_is_kept_here(ctx, index, record);
+    carry_out(ctx, index, &plan, &reached);
     end_matches(index);
     return reached;
-}
-
-static long long publish_one(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    quota_claim by = claim_of(index, record);
-    if (!all_have_room(ctx, index, record) || is_one_too_many(ctx, index, record, &by, true)) return -1;
-    bool writable = !record->retain || retained_may_write(ctx, record->topic);
-    bool lasts = !hmq_record_is_for_now(record);
-    if (writable && lasts && !history_keep(ctx, index, record, true)) return -1;
-    hand_over_older(ctx, index, record);
-    if (record->retain && !keep_retained(ctx, index, record, &by)) return -1;
-    counters.topic_published++;
-    return route(ctx, index, record);
 }
 
 long long topic_publish_one(server_ctx *ctx, const hmq_record *record) {
     index_t *index = index_of(ctx);
+    long long reached = 0;
+    publish_plan plan = plan_of_record(record);
     find_matches(index, record);
-    long long reached = publish_one(ctx, index, record);
+    plan.by = claim_of(index, record);
+    bool is_done = carry_out(ctx, index, &plan, &reached);
     end_matches(index);
-    return reached;
-}
-
-static bool gather_matched(server_ctx *ctx, index_t *index, const hmq_record *record, long long *reached) {
-    if (matches.way != FAN_OUT_NOT || matches.share_count > 0 || may_be_refused(index, record)) return false;
-    bool lasts = !hmq_record_is_for_now(record);
-    if (lasts && !history_keep(ctx, index, record, false)) return false; /* it is asked again, and says why not */
-    counters.topic_published++;
-    hand_over_older(ctx, index, record);
-    message m;
-    message_begin(&m, record, record->time_ms);
-    for (size_t i = 0; i < matches.count; i++) {
-        const match *to = &matches.list[i];
-        if (!index_session_lives(ctx, index, to->session)) continue;
-        delivery_how how = how_of(to, record);
-        gather(ctx, index, to->session, &m, &how, reached);
-    }
-    message_end(&m);
-    return true;
+    return is_done ? reached : -1;
 }
 
 bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long *reached) {
     if (can.cluster || record->retain || !index_is_current(ctx)) return false;
     index_t *index = index_of(ctx);
     find_matches(index, record);
-    bool gathered = gather_matched(ctx, index, record, reached);
+    publish_plan plan = plan_of_record(record);
+    plan.origin = PLAN_GATHERED;
+    bool is_plain = matches.way == FAN_OUT_NOT && matches.share_count == 0 && !may_be_refused(index, record);
+    bool is_done = is_plain && carry_out(ctx, index, &plan, reached);
     end_matches(index);
-    return gathered;
+    return is_done;
 }
 
 /* ---- to some slots, perhaps not for the first time ----------------------------------------------------------- */
@@ -516,22 +509,15 @@ static topic_part publish_part(server_ctx *ctx, index_t *index, const hmq_record
                                long long *reached) {
     part p = {.number = number};
     unsigned slot;
-    bool keeps = record->retain && is_new(&p, publish_slots_judge(ctx, retained_slot(record->topic), number));
-    bool lasts = !p.refused && !hmq_record_is_for_now(record) && history_topic_slot(ctx, index, record->topic, &slot) &&
-                 is_new(&p, publish_slots_judge(ctx, slot, number));
+    publish_plan plan = plan_of_record(record);
+    plan.keeps_retained = record->retain && is_new(&p, publish_slots_judge(ctx, retained_slot(record->topic), number));
+    plan.keeps_history = plan.keeps_history && !p.refused && history_topic_slot(ctx, index, record->topic, &slot) &&
+                         is_new(&p, publish_slots_judge(ctx, slot, number));
     keep_new(ctx, index, &p);
     if (p.refused) return TOPIC_PART_REFUSED;
     if (!p.new) return p.known ? TOPIC_PART_KNOWN : TOPIC_PART_NONE;
-    if (!all_have_room(ctx, index, record)) return TOPIC_PART_REFUSED;
-    quota_claim by = claim_of(index, record);
-    if (keeps && is_one_too_many(ctx, index, record, &by, true)) return TOPIC_PART_REFUSED;
-    bool writable = !keeps || retained_may_write(ctx, record->topic);
-    if (writable && lasts && !history_keep(ctx, index, record, true)) return TOPIC_PART_REFUSED;
-    hand_over_older(ctx, index, record);
-    if (keeps && !keep_retained(ctx, index, record, &by)) return TOPIC_PART_REFUSED;
-    counters.topic_published++;
-    *reached += route(ctx, index, record);
-    return TOPIC_PART_PUBLISHED;
+    plan.by = claim_of(index, record);
+    return carry_out(ctx, index, &plan, reached) ? TOPIC_PART_PUBLISHED : TOPIC_PART_REFUSED;
 }
 
 topic_part topic_publish_part(server_ctx *ctx, const hmq_record *record, uint64_t number, long long *reached) {
@@ -546,22 +532,16 @@ int topic_publish_command(server_ctx *ctx, server_string **argv, int argc) {
     if (argc < 3) return sv.WrongArity(ctx);
     args a = args_begin(ctx, argv, argc);
     a.at = 3;
-    publish p;
-    p.record = (hmq_record){.type = HMQ_RECORD_PUBLISH,
-                            .time_ms = sv.Milliseconds(),
-                            .topic = slice_of(argv[1]),
-                            .payload = slice_of(argv[2])};
-    p.from = (publisher){0};
-    p.producer = (publish_producer){0};
+    publish p = {.plan = plan_of_words(slice_of(argv[1]), slice_of(argv[2]), sv.Milliseconds())};
     slots_option_begin(&p.slots);
-    hmq_topic_error error = hmq_topic_check_name((const char *)p.record.topic.data, p.record.topic.len);
+    hmq_topic_error error = hmq_topic_check_name((const char *)p.plan.record.topic.data, p.plan.record.topic.len);
     if (error != HMQ_TOPIC_OK) return reply_invalid_topic(ctx, "the topic", argv[1], error);
     if (!parse_publish(&a, &p)) return SERVER_OK;
-    switch (publisher_judge(ctx, &p.from, p.record.qos)) {
+    switch (publisher_judge(ctx, &p.plan.from, p.plan.record.qos)) {
     case PUBLISHER_MAY: publish_once(ctx, &p); break;
     case PUBLISHER_REPEATS: sv.ReplyWithLongLong(ctx, -1); break;
     case PUBLISHER_REFUSED: break;
     }
-    publisher_end(&p.from);
+    publisher_end(&p.plan.from);
     return SERVER_OK;
 }

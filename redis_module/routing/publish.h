@@ -10,8 +10,6 @@
 #include "server/state.h"
 #include "routing/quota.h"
 
-#define TOPIC_TTL_MAX_S 4294967295LL /* message expiry interval of MQTT 5.0 */
-
 /* Publishes what the module itself has to say (a will), without a reply: as far as this server serves who gets it.  `by`: for
  * whom a retained message counts. */
 long long topic_publish(server_ctx *ctx, const hmq_record *record, const quota_claim *by);

@@ -1,28 +1,11 @@
 /* publisher.c - who publishes, and whether that is allowed and not a repetition. */
 #include "routing/publisher.h"
 
-#include "topic/packet_id.h"
 #include "server/errors.h"
 #include "server/session_keys.h"
 #include "server/slots.h"
 #include "index/session_fence.h"
 #include "queue/received.h"
-
-#define MAX_CLIENT_ID_BYTES 65535
-
-bool publisher_parse(args *a, publisher *from, bool *taken) {
-    server_string *text;
-    *taken = true;
-    if (args_take_word(a, "EPOCH")) return args_number(a, "EPOCH", 0, INT64_MAX, &from->epoch);
-    if (args_take_word(a, "PACKET")) return args_number(a, "PACKET", 1, HMQ_PACKET_ID_MAX, &from->packet_id);
-    *taken = args_take_word(a, "FROM");
-    if (!*taken) return true;
-    if (!args_string(a, "FROM", &text)) return false;
-    from->client_id = slice_of(text);
-    if (from->client_id.len <= MAX_CLIENT_ID_BYTES) return true;
-    reply_error(a->ctx, ERROR_PUBLISHER_ID_LENGTH, from->client_id.len);
-    return false;
-}
 
 /* In a cluster only the node of the session knows it. */
 static bool is_here(server_ctx *ctx, hmq_slice session) {

@@ -6,7 +6,7 @@
 #ifndef HMQ_PUBLISHER_H
 #define HMQ_PUBLISHER_H
 
-#include "server/args.h"
+#include "base/base.h"
 #include "server/state.h"
 
 typedef struct publisher {
@@ -15,9 +15,6 @@ typedef struct publisher {
     long long packet_id;   /* 0: none */
     server_string *session; /* session key, made by publisher_judge; NULL if neither EPOCH nor PACKET was given */
 } publisher;
-
-/* Reads the next argument if it is one of the three words (*taken).  False after replying an error. */
-bool publisher_parse(args *a, publisher *from, bool *taken);
 
 typedef enum publisher_verdict { PUBLISHER_MAY, PUBLISHER_REPEATS, PUBLISHER_REFUSED } publisher_verdict;
 /* PUBLISHER_REFUSED after replying an error.  Call publisher_end in any case. */

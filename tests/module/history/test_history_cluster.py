@@ -83,7 +83,7 @@ def test_the_newest_settings_win_in_whatever_order_they_come(cluster: Cluster) -
     [
         (("FILTER", "x", "SHARDS", 2), "SEED is missing"),
         (("FILTER", "x", "SEED", SEED), "SHARDS is missing"),
-        (("FILTER", "x", "SHARDS", 2, "SEED", "1234"), "SEED is '1234': 32 hexadecimal digits"),
+        (("FILTER", "x", "SHARDS", 2, "SEED", "1234"), "SEED is '1234'; expected 32 hexadecimal digits"),
         (("FILTER", "x", "SHARDS", 2, "SEED", SEED, "CHANGED", 0), "CHANGED is '0'"),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_command_about_a_shard_is_sent_to_the_node_that_has_it(cluster: Cluste
             assert (error.value.slot_id, moved(error.value)) == (slot_of(name, 0), of.node(0).port)
     with pytest.raises(ResponseError, match="NOSTORE"):  # which shard it is follows from the store alone
         single.elsewhere(0).client().execute_command("HISTORY.APPEND", "single", "one/1", "m")
-    with pytest.raises(ResponseError, match=r"SHARD is 1: the topic '.*' is of shard 0"):
+    with pytest.raises(ResponseError, match=r"SHARD is 1; the topic '.*' belongs to shard 0"):
         store.node(0).client().execute_command("HISTORY.APPEND", "s", store.topics(0)[0], "m", "SHARD", 1)
     for command in commands_of("s", 0, store.topics(0)[0])[:-3]:
         store.node(0).client().execute_command(*command)
@@ -156,7 +156,7 @@ def test_a_publish_is_kept_once_by_the_node_of_its_shard(cluster: Cluster, store
     store.node(0).client().execute_command("TOPIC.PUBLISH", topic, "beside", "SLOTS", 1, beside, beside)
     store.node(0).client().execute_command("TOPIC.PUBLISH", topic, "own", "SLOTS", 1, only, only)
     store.node(0).client().execute_command("TOPIC.PUBLISH", topic, "plain")
-    with pytest.raises(ResponseError, match=f"the history of '{topic}' is kept by the node of slot {only}"):
+    with pytest.raises(ResponseError, match=f"the history of '{topic}' belongs to slot {only}"):
         store.elsewhere(0).client().execute_command("TOPIC.PUBLISH", topic, "lost")
     assert [entry.message.payload for entry in store.read(0)] == [b"all", b"own", b"plain"]
     assert sum(store.facts(shard)["last"] for shard in range(SHARDS)) == 3
@@ -249,7 +249,7 @@ def test_nothing_touches_a_shard_on_its_way_and_it_continues_where_it_was(cluste
         before = [sorted(node.client().keys("{s/0}*")) for node in cluster.nodes]
         for node in (move.source, move.target):
             for command in [*commands_of("s", 0, topic), ("HISTORY.UNSTORE", "s"), ("HISTORY.HOLD", "s", "r")]:
-                with pytest.raises(TryAgainError, match=f"slot {move.slot} of store 's', shard 0, is on its way"):
+                with pytest.raises(TryAgainError, match=f"slot {move.slot} of store 's', shard 0, is moving"):
                     node.client().execute_command(*command)
             assert 0 not in stores(node)[b"s"]["here"]
         publish = ("TOPIC.PUBLISH", topic, "p", "SLOTS", 1, move.slot, move.slot)

@@ -76,7 +76,7 @@ def test_a_producer_whose_place_was_taken_is_fenced(client: redis.Redis, command
     publish(client, command, "new", 7, 0)
     with (
         unchanged(client),
-        pytest.raises(redis.ResponseError, match=r"^FENCED the epoch is 6: the producer 'job' has 7"),
+        pytest.raises(redis.ResponseError, match=r"^FENCED the epoch is 6; the producer 'job' already has epoch 7"),
     ):
         publish(client, command, "old", 6, 100)
 

@@ -342,7 +342,7 @@ def test_a_session_has_so_many_replays_and_no_more(session: Session, client: red
     [
         ("b/#", "1@earliest", r"^NOSTORE no store keeps topics of the filter .b/#."),
         ("#", "1@earliest", r"has topics that the store .h. does not keep"),
-        ("a/#", "1@", r"^options is .1@.:"),
+        ("a/#", "1@", r"^options is .1@.;"),
         ("a/#", "1@yesterday", r"^options is"),
         ("a/#", "1@-5", r"^options is"),
         ("a/#", "@earliest", r"^options is"),

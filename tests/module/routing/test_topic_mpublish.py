@@ -99,7 +99,7 @@ GOOD = record("t")
     [
         ((GOOD, GOOD), "RECORD is missing"),
         (("PRODUCER", "p", 1, 0, "RECORD"), "RECORD has 0 records; expected 1 to 10000"),
-        (("RECORD", *[GOOD] * 10_001), "RECORD: 10001 messages"),
+        (("RECORD", *[GOOD] * 10_001), "RECORD has 10001 records"),
         (("RECORD", GOOD, b"rubbish"), "message 2 is not a published message"),
         (("RECORD", GOOD, core.Record(type=core.RecordType.PUBREL).encode()), "message 2 is not a published message"),
         (("RECORD", record("t", share=b"$share/g/t")), "message 1 has a share"),

@@ -193,7 +193,7 @@ def test_a_publish_to_a_session_on_its_way_is_refused_before_anything_is_stored(
     moving.source.execute_command("SESSION.SUBSCRIBE", resting, "a/#", 1)
     moving.move.begin()
     for client in (moving.source, moving.target):  # first with the subscriptions at the source, then at the target
-        with pytest.raises(redis.exceptions.TryAgainError, match=f"slot {SLOT}, which the publish concerns"):
+        with pytest.raises(redis.exceptions.TryAgainError, match=f"slot {SLOT}, which the publish needs"):
             client.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1)
         assert moving.source.zcard(f"{resting}_messages") == 0
         if client is moving.source:

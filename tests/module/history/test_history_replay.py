@@ -267,7 +267,7 @@ def test_a_cursor_that_is_not_this_replays_is_refused(client: redis.Redis, chang
             cursor = cursor.split(b",")[0]
         case "with-from":
             options = ["FROM", 1]
-    assert str(error_of(client, "HISTORY.REPLAY", "#", "CURSOR", cursor, *options)).startswith("CURSOR:")
+    assert str(error_of(client, "HISTORY.REPLAY", "#", "CURSOR", cursor, *options)).startswith("CURSOR is ")
 
 
 def fill_two_stores(client: redis.Redis) -> bytes:

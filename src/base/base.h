@@ -1,10 +1,10 @@
 /* base.h - what every file of the core shares: slices, the injected allocator, hidden visibility.
  *
- * The core is C without Redis, without sockets, without a clock and without randomness: whatever it needs of
- * those comes in as an argument.  It sits below everything: the module links it, Python reaches it through cffi.
+ * The core is C without Redis, sockets, clocks and randomness: it gets what it needs of those as arguments.  It is
+ * below everything: the module links it, Python reaches it through cffi.
  *
- * Between the marks "cffi-begin" and "cffi-end" stand the declarations that core_build.py hands to cffi, so
- * that C and Python read the very same text.  There: no macros but plain integer #defines, no #include. */
+ * The declarations between the marks "cffi-begin" and "cffi-end" are those that core_build.py passes to cffi, so that
+ * C and Python read the same text.  There are no macros there except plain integer #defines, and no #include. */
 #ifndef HMQ_BASE_H
 #define HMQ_BASE_H
 
@@ -13,14 +13,14 @@
 #include <stdint.h>
 
 /* cffi-begin */
-/* A run of bytes that belongs to somebody else: the input of a decoder, the argument of a command. */
+/* A run of bytes that the slice does not own: the input of a decoder, the argument of a command. */
 typedef struct hmq_slice {
     const uint8_t *data;
     size_t len;
 } hmq_slice;
 
-/* Where a structure takes its memory from.  Each may fail (NULL); the structure is then unchanged and says so.
- * The module passes the server's allocator, so that used_memory and maxmemory stay true. */
+/* The allocator of a structure.  Each call may fail (NULL); the structure is then unchanged and reports it.  The
+ * module passes the server's allocator, so that used_memory and maxmemory stay right. */
 typedef struct hmq_allocator {
     void *(*alloc)(size_t size);
     void *(*resize)(void *old, size_t size);

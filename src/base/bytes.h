@@ -2,9 +2,9 @@
  *
  *      data ──► [ dropped | head ........ content ........ | free ]
  *
- * The content is one run, so that whoever parses or writes it needs no joints.  Appending is O(1) amortised: the content
- * is moved to the front only when at least as much was dropped as is moved.  Pointers into it hold until the next append.
- * Empty: all zero; no memory is held until something is appended. */
+ * The content is contiguous, so that parsing and writing it needs no joints.  Appending is O(1) amortised: the
+ * content is moved to the front only when at least as much was dropped as is moved.  Pointers into it are valid until
+ * the next append.  Empty: all zero; no memory is held until something is appended. */
 #ifndef HMQ_BYTES_H
 #define HMQ_BYTES_H
 
@@ -18,7 +18,7 @@ typedef struct hmq_bytes {
     size_t head, len, capacity;
 } hmq_bytes;
 
-/* Room for `extra` more bytes behind the content; NULL when out of memory (nothing has changed). */
+/* Room for `extra` more bytes after the content; NULL when out of memory (nothing has changed). */
 uint8_t *hmq_bytes_room(const hmq_allocator *allocator, hmq_bytes *bytes, size_t extra);
 void hmq_bytes_free(const hmq_allocator *allocator, hmq_bytes *bytes);
 
@@ -40,7 +40,7 @@ static inline bool hmq_bytes_append(const hmq_allocator *allocator, hmq_bytes *b
     return true;
 }
 
-/* Takes bytes off the front; what they were stays readable until the next append. */
+/* Drops bytes from the front; they stay readable until the next append. */
 static inline void hmq_bytes_drop(hmq_bytes *bytes, size_t count) {
     hmq_assert(count <= bytes->len);
     bytes->len -= count;

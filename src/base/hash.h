@@ -1,8 +1,8 @@
 /* hash.h - hash functions of the core's containers, and of the stored index of history.
  *
- * Texts come from clients, who must not be able to choose many that fall into one bucket: SipHash (Aumasson and
- * Bernstein, 2012) with one compression and three finalisation rounds, under a 128-bit seed that is kept from them.
- * Its values are stored: they are the same on every machine.  Numbers come from ourselves: a plain mixer. */
+ * Texts come from clients, who must not be able to choose many of the same bucket: SipHash (Aumasson and Bernstein,
+ * 2012) with one compression and three finalisation rounds, under a 128-bit seed that clients do not know.  Its
+ * values are stored, so they are the same on every machine.  Numbers are the module's own: a plain mixer is enough. */
 #ifndef HMQ_HASH_H
 #define HMQ_HASH_H
 

@@ -1,7 +1,7 @@
-/* memory.h - an allocator together with how much was taken from it: private to the core's containers.
+/* memory.h - an allocator that counts how much was taken from it: private to the core's containers.
  *
- * An allocator is not told sizes when memory goes back, so whoever owns a block knows how large it asked it to be.
- * Law: `bytes` is the sum of the sizes of all blocks that were taken and not given back. */
+ * An allocator does not learn sizes when memory is returned, so the owner of a block must know its size.  Law:
+ * `bytes` is the sum of the sizes of all blocks that were taken and not returned. */
 #ifndef HMQ_MEMORY_H
 #define HMQ_MEMORY_H
 
@@ -19,7 +19,7 @@ static inline void *hmq_memory_take(hmq_memory *memory, size_t size) {
     return block;
 }
 
-/* NULL: nothing changed, the old block is still there. */
+/* NULL: nothing has changed, the old block is still valid. */
 static inline void *hmq_memory_resize(hmq_memory *memory, void *old, size_t old_size, size_t size) {
     void *block = memory->allocator->resize(old, size);
     if (block) memory->bytes = memory->bytes - old_size + size;

@@ -1,21 +1,22 @@
-/* ids.h - the ids of a shard's messages, and from a time to a sequence number.
+/* ids.h - the ids of a shard's messages, and how to find a sequence number by time.
  *
- * A message has an id, its time in microseconds since 1970-01-01 UTC, and a sequence number, 1, 2, 3 ... in its shard.
+ * A message has an id, its time in microseconds since 1970-01-01 UTC, and a sequence number, 1, 2, 3 ... in its
+ * shard.
  *
  * Invariants:
- *  1. Both grow strictly, together: sorted by one is sorted by the other.  The id is the larger of the last one + 1 and
- *     the clock, so a clock that is set back reorders nothing: ids go on by 1 until it has caught up.
- *  2. Sequence numbers have no holes, whatever happens to clock, epochs, generations and primaries.
- *  3. Only who writes makes them; replicas and the append-only file get them written out.
+ *  1. Both grow strictly, together: sorting by either gives the same order.  The id is the larger of the last one + 1
+ *     and the clock, so a clock that is set back reorders nothing: ids grow by 1 until it has caught up.
+ *  2. Sequence numbers have no gaps, whatever happens to clock, epochs, generations and primaries.
+ *  3. Only the writer makes them; replicas and the append-only file get them written out.
  *
- * MARKS: from a time to a sequence number without reading the log.  One in HMQ_MARKS_EVERY messages of an epoch (its
- * first among them) leaves a mark in a string of its own, only appended to; all integers little endian:
+ * MARKS lead from a time to a sequence number without reading the log.  One in HMQ_MARKS_EVERY messages of an epoch
+ * (also its first) leaves a mark in a string of its own, which is only appended to; all integers little endian:
  *
  *      OFFSET  SIZE  DESCRIPTION
  *       16*i      8  id in microseconds
  *     16*i+8      8  sequence number
  *
- * A look-up is a binary search and tells between which two sequence numbers the first message at or after that time
+ * A look-up is a binary search.  It says between which two sequence numbers the first message at or after that time
  * is; the log, whose entries have both, says which: at most HMQ_MARKS_EVERY entries to look at. */
 #ifndef HMQ_HISTORY_IDS_H
 #define HMQ_HISTORY_IDS_H

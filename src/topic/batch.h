@@ -1,7 +1,7 @@
-/* batch.h - columns of messages, as Arrow lays them out, written as the commands that store them: what a task of the
- * pipeline does for each of its rows, without an object for each.
+/* batch.h - writes columns of messages, in Arrow's layout, as the commands that store them: what a task of the
+ * pipeline does for its rows, without an object per row.
  *
- * Nothing is kept and nothing allocated; columns and output belong to the caller.  Everything is O(bytes). */
+ * Nothing is kept or allocated; columns and output belong to the caller.  Everything is O(bytes). */
 #ifndef HMQ_BATCH_H
 #define HMQ_BATCH_H
 

@@ -1,7 +1,7 @@
-/* packed_page.h - a page of a session's queue in one string: what SESSION.FETCH ... PACKED replies in place of its array
- * of entries, written by the module and read by the engine.
+/* packed_page.h - a page of a session's queue in one string: the reply of SESSION.FETCH ... PACKED instead of an
+ * array of entries, written by the module and read by the engine.
  *
- * ENTRIES, one behind the other, oldest first (all integers little endian)
+ * ENTRIES, one after the other, oldest first (all integers little endian)
  *
  *   OFFSET  SIZE  DESCRIPTION
  *        0     8  serial, 1 .. 2^53
@@ -10,8 +10,8 @@
  *       11     4  length of the value
  *       15     .  the value
  *
- * No count stands in front: whoever writes a page does not know it yet, and whoever reads it takes one entry after the
- * other.  Reading points into the input; nothing is copied or allocated.  Any input is safe. */
+ * There is no count in front: the writer does not know it yet, and the reader takes one entry after the other.
+ * Reading points into the input; nothing is copied or allocated.  Any input is safe. */
 #ifndef HMQ_PACKED_PAGE_H
 #define HMQ_PACKED_PAGE_H
 

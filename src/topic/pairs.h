@@ -2,13 +2,13 @@
  *
  * Most filters have one subscriber, a few have a million.  So, by their number:
  *
- *      one       the pair lies in the structure itself                       no allocation
+ *      one       the pair is in the structure itself                         no allocation
  *      block     a small array, searched from end to end                     2 .. 16 pairs
  *      buckets   a hash table of such blocks (base/buckets.h), about 8 pairs each
  *
  *      block:  | count | capacity | subscriber 0 | ... | subscriber c-1 | options 0 | ... | options c-1 |
  *
- * Law: a subscriber stands once.  A form that could be smaller is allowed (after removals, or when memory for the
+ * Law: a subscriber is in it once.  A larger form than needed is allowed (after removals, or when memory for the
  * change was lacking); a failed allocation never changes a pair.  Set and remove O(1), visit O(pairs). */
 #ifndef HMQ_PAIRS_H
 #define HMQ_PAIRS_H

@@ -1,12 +1,12 @@
-/* policy.h - channel policies: which channels hold what, for how long, and what a new subscriber is handed.
+/* policy.h - channel policies: which channels hold which messages, for how long, and what a new subscriber gets.
  *
- * The text of a policy list, one rule after the other, separated by ';' (or a line feed), first match wins:
+ * The text of a policy is a list of rules, separated by ';' (or a line feed); the first match wins:
  *
  *      <glob> [hold=none|unheard|all] [last=on|off] [maxlen=<n>] [ttl=<seconds>] [deliver=none|last|held]
  *
- * What a rule leaves out is: hold=unheard last=off maxlen=10000 ttl=604800 deliver=last; with hold=none and
- * last=off, deliver is none.  A glob may be written in double quotes, with \" and \\ inside, if it holds a blank,
- * ';' or '"'.  A channel that no rule matches is not touched at all. */
+ * The defaults of a rule are hold=unheard last=off maxlen=10000 ttl=604800 deliver=last; with hold=none and last=off,
+ * deliver is none.  A glob may be in double quotes, with \" and \\ inside, if it contains a blank, ';' or '"'.  A
+ * channel that no rule matches is not touched at all. */
 #ifndef HMQ_POLICY_H
 #define HMQ_POLICY_H
 

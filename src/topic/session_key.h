@@ -1,9 +1,9 @@
 /* session_key.h - the one place that builds the names of keys and channels of sessions and topics.
  *
- * A client id becomes a session key `{<encoded id>}`: the braces are the hash tag that keeps all keys of a session
- * in one slot of a cluster.  `{`, `}` and `%` in an id are percent-encoded (%7B %7D %25), everything else stays as
- * it is, so that ordinary ids read as themselves and no id can defeat the tag.  A key prefix may stand before the
- * brace (TBMQ's cache prefix). */
+ * A client id becomes a session key `{<encoded id>}`: the braces are the hash tag that keeps all keys of a session in
+ * one slot of a cluster.  `{`, `}` and `%` in an id are percent-encoded (%7B %7D %25), all other characters stay, so
+ * that ordinary ids are readable and no id can break the tag.  A key prefix may precede the brace (TBMQ's cache
+ * prefix). */
 #ifndef HMQ_SESSION_KEY_H
 #define HMQ_SESSION_KEY_H
 

@@ -1,8 +1,8 @@
 /* slot.h - the slot of a key in a cluster, and sets of slots.
  *
- * A cluster deals keys out to its nodes by slot: the CRC16 of the key (polynomial 0x1021, initial value 0, as XMODEM
- * uses it) modulo 16384; of what stands between the first '{' and the first '}' behind it only, if that is not empty
- * (cluster specification of Redis and Valkey, "Hash tags"). */
+ * A cluster distributes keys to its nodes by slot: the CRC16 of the key (polynomial 0x1021, initial value 0, as
+ * XMODEM uses it) modulo 16384.  If the text between the first '{' and the next '}' is not empty, only that text
+ * counts (cluster specification of Redis and Valkey, "Hash tags"). */
 #ifndef HMQ_SLOT_H
 #define HMQ_SLOT_H
 

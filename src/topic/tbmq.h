@@ -1,10 +1,10 @@
-/* tbmq.h - the JSON in which TBMQ 2.x keeps a queued message, as far as the session commands touch it.
+/* tbmq.h - the JSON format in which TBMQ 2.x keeps a queued message, as far as the session commands use it.
  *
  *     {"packetType":"PUBLISH","payload":"<base64>","time":...,"clientId":"...","retained":false,"packetId":1,
  *      "topicName":"...","qos":1}
  *
- * Where one is changed, only the top-level members packetType, packetId and payload are looked at; everything else is
- * copied as it is, to the byte.  A value is one of these messages if it is a JSON object with a member packetType. */
+ * A change reads only the top-level members packetType, packetId and payload, and copies everything else byte by
+ * byte.  A value is such a message if it is a JSON object with a member packetType. */
 #ifndef HMQ_TBMQ_H
 #define HMQ_TBMQ_H
 

@@ -3,17 +3,17 @@
  *        (root) -- "devices" -- "+" -- "temperature" {7: qos 1}
  *                          \-- "42" -- "#" {9: qos 0}
  *
- * One edge per topic level.  A node holds the (subscriber, options) pairs of the filter that ends there.
- * Subscribers are plain 64-bit numbers (the module passes pointers): the trie never looks behind them.
+ * One edge per topic level.  A node holds the (subscriber, options) pairs of the filter that ends there.  Subscribers
+ * are plain 64-bit numbers (the module passes pointers), which the trie never follows.
  *
  * Invariants:
- *  1. A node without subscribers and without children does not exist (the root excepted).
- *  2. A (filter, subscriber) pair stands once.
+ *  1. A node without subscribers and without children does not exist (except the root).
+ *  2. A (filter, subscriber) pair exists once.
  *  3. Nothing changes while a match runs: a callback must not call hmq_trie_set or hmq_trie_remove.
- *  4. A failed allocation leaves the trie as it was.
+ *  4. A failed allocation leaves the trie unchanged.
  *
- * Cost: set and remove O(levels); match visits only edges that can match (per level the concrete one, '+' and
- * '#'); match_filter, the other direction, visits what the filter can reach. */
+ * Cost: set and remove O(levels); match visits only edges that can match (per level the concrete one, '+' and '#');
+ * match_filter, the other direction, visits what the filter can reach. */
 #ifndef HMQ_TRIE_H
 #define HMQ_TRIE_H
 

@@ -376,8 +376,7 @@ KEYLESS(channel_publish_command)
 /* Commands that store messages are refused before the disk is full (server/resources.h). */
 #define STORES(handler)                                                                                                \
     static int stores_##handler(server_ctx *ctx, server_string **argv, int argc) {                                     \
-        if (!sv.IsChannelsPositionRequest(ctx) && resources_refuse())                                                  \
-            return sv.ReplyWithError(ctx, resources_refusal());                                                        \
+        if (!sv.IsChannelsPositionRequest(ctx) && resources_refuse()) return resources_reply_refusal(ctx);             \
         return handler(ctx, argv, argc);                                                                               \
     }
 STORES(keyed_session_add_command)
@@ -476,8 +475,8 @@ static const command table[] = {
     {"SESSION.REPLAY", "0.1.0", keyed_guarded_session_replay, "write deny-oom", "write", -2, KEY_WRITE,
      "Delivers the next messages of history to the subscriptions that replay it.",
      "O(V log N + R S) with V messages visited, N in the store, R replays and S shards", session_replay_args},
-    {"TOPIC.PUBLISH", "0.1.0", stores_wide_guarded_topic_publish, "write deny-oom getchannels-api", "write pubsub", -3, 0,
-     "Publishes a message to all sessions with a matching subscription.",
+    {"TOPIC.PUBLISH", "0.1.0", stores_wide_guarded_topic_publish, "write deny-oom getchannels-api", "write pubsub", -3,
+     0, "Publishes a message to all sessions with a matching subscription.",
      "O(L + S log M) with L levels, S matching sessions and M messages in each queue", topic_publish_args},
     {"TOPIC.PIPELINE", "0.1.0", stores_wide_topic_pipeline_command, "write deny-oom", "write pubsub", 2, 0,
      "Runs many TOPIC.PUBLISH as one command.", "O(N (L + S log M)) with N publishes, each as of TOPIC.PUBLISH",
@@ -502,8 +501,8 @@ static const command table[] = {
      "O(R + log E) with R readers that hold messages and E epochs", history_trim_args},
     {"HISTORY.HOLD", "0.1.0", wide_guarded_history_hold, "write fast", "write fast admin dangerous", -3, 0,
      "Records how far a reader has read; later messages are kept for it.", "O(S) with S shards", history_hold_args},
-    {"HISTORY.APPEND", "0.1.0", stores_wide_guarded_history_append, "write deny-oom fast getchannels-api", "write fast", -4, 0,
-     "Stores a message in history without publishing it.", "O(L) with L indexed levels of the topic",
+    {"HISTORY.APPEND", "0.1.0", stores_wide_guarded_history_append, "write deny-oom fast getchannels-api", "write fast",
+     -4, 0, "Stores a message in history without publishing it.", "O(L) with L indexed levels of the topic",
      history_append_args},
     {"HISTORY.IMPORT", "0.1.0", stores_wide_guarded_history_import, "write deny-oom", "write slow", -5, 0,
      "Stores many messages of one shard in one step.", "O(N) with N records", history_import_args},

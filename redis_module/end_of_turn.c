@@ -30,7 +30,7 @@ static void on_end_of_turn(server_ctx *ctx) {
     if (!shutting_down) timers_resume(ctx);
     index_before_sleep();
     if (handoff_pending()) handoff_before_sleep();
-    push_budget_before_sleep();
+    push_budget_before_sleep(fan_out_is_pending());
     drain_before_sleep();
     retained_cursors_before_sleep();
     fan_out_before_sleep();
@@ -44,9 +44,8 @@ static void on_end_of_turn(server_ctx *ctx) {
 
 /* Is there something to do at the end of later turns?  On a node of a cluster there always may be. */
 static bool has_more(void) {
-    return can.cluster || handoff_pending() || drain_any() || walk_any() || retained_cursors_any_due() || fan_out_any_due() ||
-           sweep_any() ||
-           store_any_claimed() || (timers_are_stopped() && !shutting_down);
+    return can.cluster || handoff_pending() || drain_any() || walk_any() || retained_cursors_any_due() ||
+           fan_out_any_due() || sweep_any() || store_any_claimed() || (timers_are_stopped() && !shutting_down);
 }
 
 void end_of_turn_start(server_ctx *ctx) {

@@ -82,18 +82,9 @@ static void on_swap(void) {
 
 /* What the index is made of, in the order in which a key is looked at, and in which HOLDMQ.CHECK reports. */
 static const index_kind *const kinds[] = {
-    &index_filters_kind,
-    &index_sessions_kind,
-    &session_facts_kind,
-    &retained_cursors_kind,
-    &fan_outs_kind,
-    &history_kind,
-    &share_replays_kind,
-    &owners_kind,
-    &index_retained_kind,
-    &index_channels_kind,
-    &queues_kind,
-    NULL,
+    &index_filters_kind,  &index_sessions_kind, &session_facts_kind, &retained_cursors_kind,
+    &fan_outs_kind,       &history_kind,        &share_replays_kind, &owners_kind,
+    &index_retained_kind, &index_channels_kind, &queues_kind,        NULL,
 };
 
 static void log_mode(server_ctx *ctx) {

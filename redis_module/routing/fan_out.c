@@ -452,6 +452,10 @@ bool fan_out_any_due(void) {
     return due;
 }
 
+bool fan_out_is_pending(void) {
+    return due || pause_timer.armed;
+}
+
 void fan_out_resume(const index_t *index) {
     if (sv.DictSize(index->fan_outs->by_name) == 0 || due || pause_timer.armed) return;
     turns_wanted();

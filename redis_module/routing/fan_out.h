@@ -62,6 +62,8 @@ void fan_out_command_end(void);
 void fan_out_before_sleep(void);
 /* Are chunks to be delivered in later turns? */
 bool fan_out_any_due(void);
+/* The same, or after a pause? */
+bool fan_out_is_pending(void);
 /* The index may have pending fan-outs, of before a restart or a promotion: they are delivered from now on. */
 void fan_out_resume(const index_t *index);
 

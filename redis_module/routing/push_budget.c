@@ -71,7 +71,7 @@ bool push_budget_allows(server_ctx *ctx, const indexed_session *session, size_t 
     return is_allowed;
 }
 
-void push_budget_before_sleep(void) {
-    budget.turn_room = PUSH_TURN_BYTES;
+void push_budget_before_sleep(bool goes_on) {
+    if (!goes_on) budget.turn_room = PUSH_TURN_BYTES;
     if (budget.is_crowded) budget.unlooked = PUSH_LOOK_BYTES; /* a part of it may be written now: the next push looks */
 }

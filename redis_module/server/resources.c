@@ -207,3 +207,7 @@ const char *resources_refusal(void) {
     snprintf(text, sizeof text, ERROR_DISK_SHORT, now.disk_free, settings.min_free_disk);
     return text;
 }
+
+int resources_reply_refusal(server_ctx *ctx) {
+    return reply_error(ctx, ERROR_DISK_SHORT, now.disk_free, settings.min_free_disk);
+}

@@ -31,5 +31,7 @@ resources resources_read(void);
 bool resources_refuse(void);
 /* The error of that; valid until the next look. */
 const char *resources_refusal(void);
+/* Replies it.  Always returns SERVER_OK. */
+int resources_reply_refusal(server_ctx *ctx);
 
 #endif

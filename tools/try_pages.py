@@ -1,8 +1,8 @@
 """Runs the pages' commands that install with pip and serve, each in a folder of its own, until HoldMQ serves.
 
-    PIP_CONSTRAINT=file python -m tools.try_pages FOLDER
+    PIP_CONSTRAINT=file PIP_FIND_LINKS=folder python -m tools.try_pages FOLDER
 
-The file names the wheel that is to be installed.  tools/wheels.sh calls it.  Exit status 0: each served and stopped.
+The file names the version of the wheel in the folder.  tools/wheels.sh calls it.  Exit status 0: each served and stopped.
 """
 
 import os

@@ -60,11 +60,12 @@ try() {
 }
 
 printf '\n=== the commands of the pages\n'
+wheel=$(basename "$dist"/*.whl)
 (
     cat "$work/constraints.txt"
-    echo "holdmq @ file://$(echo "$dist"/*.whl)"
+    echo "$wheel" | sed 's/^\([^-]*\)-\([^-]*\)-.*/\1==\2/'
 ) >"$work/pages.txt"
-PIP_CONSTRAINT=$work/pages.txt "${VENV:-.venv}/bin/python" -m tools.try_pages "$work"
+PIP_CONSTRAINT=$work/pages.txt PIP_FIND_LINKS="$dist ${PIP_FIND_LINKS:-}" "${VENV:-.venv}/bin/python" -m tools.try_pages "$work"
 environment wheel "$(echo "$dist"/*.whl)"
 try wheel
 number=0

@@ -342,7 +342,7 @@ def shown_of_subscribing(server: Server, raw: MakeRaw, policies: str) -> list[li
 def test_the_list_of_clients_shows_which_commands_were_the_modules_own(client: redis.Redis, raw: MakeRaw) -> None:
     """docs/existing-server.md says so."""
     queues, publishes, reads = raw(), raw(), raw()
-    identities = [connection.call("CLIENT", "ID") for connection in (queues, publishes, reads)]
+    identities = [str(connection.call("CLIENT", "ID")) for connection in (queues, publishes, reads)]
     queues.send_all(("MULTI",), ("PUBLISH", "ch", "m"))
     assert queues.read_many(2) == ["OK", "QUEUED"]
     assert publishes.call("PUBLISH", "ch", "m") == 0

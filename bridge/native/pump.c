@@ -15,41 +15,41 @@ enum { PUMP_SOCKETS = 64, PUMP_READ_BYTES = 65536, FIRST_ROOM = 64, ROOM_SHARE =
 
 enum { CLASSES = 3, HEAVY = 50, BYTES_OF_A_PACKET = 1024, SLOW_READ_BYTES = 2048 };
 
-static const double WEIGHING_S = 0.1;      /* what a client brings is counted for so long */
-static const double RECEIVING_S = 0.1;     /* for so long a receiver stays one after its backlog has gone */
+static const double WEIGHING_S = 0.1;      /* the interval in which a client's input is counted */
+static const double RECEIVING_S = 0.1;     /* a client stays a receiver for so long after its backlog has gone */
 static const double PRESSING_RATE = 3000;  /* acknowledgements a second with which a receiver slows publishers */
-static const double LONGEST_PRESS_S = 0.1; /* after it was read */
-static const double DOUBT_S = 0.3;         /* so long nobody asks why a queue became long */
-static const double DOUBT_EVERY_S = 3;     /* once in so long, all receivers together */
+static const double LONGEST_PRESS_S = 0.1; /* after the receiver was read */
+static const double DOUBT_S = 0.3;         /* a queue that has become long slows publishers for so long */
+static const double DOUBT_EVERY_S = 3;     /* at most once in this time, for all receivers together */
 
 typedef struct peer peer;
 
 typedef struct line_place {
-    peer *before, *behind;
+    peer *before, *after;
 } line_place;
 
 struct peer {
     int fd;
     uint32_t number;
-    uint32_t serial;   /* the kernel's events carry it: one for a former socket of this number is known by it */
+    uint32_t serial;   /* in the kernel's events: identifies an event for a former socket of this number */
     uint32_t interest; /* as the kernel knows it */
     uint8_t class;
     bool reads, closing, full, broken;
-    bool in_line;   /* the engine has packets of it that it did not take yet */
+    bool in_line;   /* the engine has further packets of it */
     bool publishes; /* in these WEIGHING_S */
     hmq_conn conn;  /* 0: detached */
     double heard_s;
-    double weighed_s;     /* since then `weight` is counted */
-    uint32_t weight, was; /* and that of the WEIGHING_S before */
-    double waited_s;      /* when a backlog was last seen */
-    double presses_s;     /* until then its backlog slows publishers */
+    double weighed_s;               /* the beginning of `weight` */
+    uint32_t weight, weight_before; /* and that of the interval before */
+    double backlog_seen_s;          /* when a backlog was last seen */
+    double presses_s;               /* its backlog slows publishers until then */
     line_place line, pressing;
-    uint8_t *waiting; /* from begin to end: not sent yet */
+    uint8_t *waiting; /* from begin to end: unsent */
     size_t begin, end, room;
     hmq_websocket *websocket; /* NULL: TCP */
 };
 
-/* A class of sockets, and those of them that a turn looks at. */
+/* A class of sockets, and those that are ready. */
 typedef struct socket_class {
     int epoll_fd;
     struct epoll_event ready[PUMP_SOCKETS];
@@ -66,20 +66,20 @@ struct hmq_pump {
     const hmq_engine_counters *count;
     size_t high_water, hard_limit;
     socket_class classes[CLASSES];
-    peer_list line;     /* who has packets that were not taken yet */
+    peer_list line;     /* sockets with further packets in the engine */
     peer_list pressing; /* receivers that slow publishers */
-    uint64_t relieved;  /* what they have acknowledged meanwhile, ever */
-    uint64_t outgrown;  /* queues that had become long when that was last looked at */
+    uint64_t relieved;  /* all messages that they have acknowledged */
+    uint64_t outgrown;  /* queues that had become long at the last check */
     double doubt_ends_s, next_doubt_s;
     peer **peers; /* by number */
-    uint32_t *free_numbers; /* as much room */
+    uint32_t *free_numbers; /* of the same size */
     uint32_t *numbers; /* number + 1 by a connection's place, the low 32 bits of its handle; 0: no socket */
     uint64_t sent;
     uint32_t serial, peer_count, peer_room, free_count, place_room;
     /* The turn. */
-    uint32_t turn;      /* its classes, bit by bit */
-    uint32_t line_left; /* of those in the line */
-    bool line_first;    /* before bulk: turn and turn about */
+    uint32_t turn;      /* its classes, as bits */
+    uint32_t line_left; /* sockets of the line that are still to be handled */
+    bool line_first;    /* before bulk; alternates */
     bool slows;         /* publishers are slowed: they are read in small pieces */
     bool congested;
     size_t owed; /* by the server when it began */
@@ -170,9 +170,8 @@ static bool room_for_place(hmq_pump *p, uint32_t place) {
     return true;
 }
 
-/* Tells the kernel what is of interest; false: it cannot take that (out of memory).  Bytes behind packets that were not
- * taken yet are of none. */
-static bool follow(hmq_pump *p, uint32_t number, peer *s, int operation) {
+/* Updates the kernel's interest in the socket; false: out of memory.  A socket in the line is not read. */
+static bool update_interest(hmq_pump *p, uint32_t number, peer *s, int operation) {
     uint32_t reading = s->reads && !s->closing && !s->in_line ? EPOLLIN : 0;
     uint32_t writing = s->end > s->begin ? EPOLLOUT : 0;
     if (operation == EPOLL_CTL_MOD && (reading | writing) == s->interest) return true;
@@ -182,17 +181,17 @@ static bool follow(hmq_pump *p, uint32_t number, peer *s, int operation) {
     return true;
 }
 
-/* The kernel's next event for it is its end: what it should have got cannot be sent any more. */
-static void give_up(peer *s) {
+/* Output for the socket is lost: its next event in the kernel will be its end. */
+static void break_socket(peer *s) {
     s->broken = true;
     (void)shutdown(s->fd, SHUT_RDWR);
 }
 
-static void follow_or_give_up(hmq_pump *p, uint32_t number, peer *s) {
-    if (!follow(p, number, s, EPOLL_CTL_MOD)) give_up(s);
+static void update_interest_or_break(hmq_pump *p, uint32_t number, peer *s) {
+    if (!update_interest(p, number, s, EPOLL_CTL_MOD)) break_socket(s);
 }
 
-/* ---- the line, and who presses ---------------------------------------------------------------------------------- */
+/* ---- the line, and receivers that slow publishers --------------------------------------------------------------- */
 
 /* A list's place in a peer: the peer before it is NULL for the first one. */
 static line_place *place_in(const hmq_pump *p, const peer_list *list, peer *s) {
@@ -202,7 +201,7 @@ static line_place *place_in(const hmq_pump *p, const peer_list *list, peer *s) {
 static void append(hmq_pump *p, peer_list *list, peer *s) {
     *place_in(p, list, s) = (line_place){.before = list->last};
     if (list->last != NULL)
-        place_in(p, list, list->last)->behind = s;
+        place_in(p, list, list->last)->after = s;
     else
         list->first = s;
     list->last = s;
@@ -212,11 +211,11 @@ static void append(hmq_pump *p, peer_list *list, peer *s) {
 static void leave(hmq_pump *p, peer_list *list, peer *s) {
     const line_place *place = place_in(p, list, s);
     if (place->before != NULL)
-        place_in(p, list, place->before)->behind = place->behind;
+        place_in(p, list, place->before)->after = place->after;
     else
-        list->first = place->behind;
-    if (place->behind != NULL)
-        place_in(p, list, place->behind)->before = place->before;
+        list->first = place->after;
+    if (place->after != NULL)
+        place_in(p, list, place->after)->before = place->before;
     else
         list->last = place->before;
     list->count--;
@@ -226,7 +225,7 @@ static void set_in_line(hmq_pump *p, peer *s, bool in_line) {
     if (in_line && !s->in_line) append(p, &p->line, s);
     if (!in_line && s->in_line) leave(p, &p->line, s);
     s->in_line = in_line;
-    follow_or_give_up(p, s->number, s);
+    update_interest_or_break(p, s->number, s);
 }
 
 static void press_until(hmq_pump *p, peer *s, double until_s) {
@@ -236,8 +235,8 @@ static void press_until(hmq_pump *p, peer *s, double until_s) {
     s->presses_s = until_s;
 }
 
-/* A queue that becomes long before its receiver could acknowledge (many publishers begin at once) would have dropped
- * messages by the time that the first acknowledgement is read. */
+/* Whether publishers are slowed because a queue has become long before its receiver could acknowledge, as when many
+ * publishers begin at once: the queue would overflow before the first acknowledgement is read. */
 static bool is_in_doubt(hmq_pump *p, double now_s) {
     if (p->outgrown != p->count->backlogs_outgrown) {
         p->outgrown = p->count->backlogs_outgrown;
@@ -270,23 +269,23 @@ void hmq_pump_line_up(hmq_pump *p, uint32_t number) {
 
 /* ---- classes ---------------------------------------------------------------------------------------------------- */
 
-/* If the kernel has no memory for it, it stays where it is. */
+/* Without memory in the kernel, the socket stays in its class. */
 static void change_class(hmq_pump *p, peer *s, hmq_pump_class class) {
     if (s->class == class || s->class >= CLASSES || s->broken) return;
-    int former = p->classes[s->class].epoll_fd;
+    int former_epoll_fd = p->classes[s->class].epoll_fd;
     uint8_t was = s->class;
     s->class = (uint8_t)class;
-    if (follow(p, s->number, s, EPOLL_CTL_ADD))
-        (void)epoll_ctl(former, EPOLL_CTL_DEL, s->fd, NULL);
+    if (update_interest(p, s->number, s, EPOLL_CTL_ADD))
+        (void)epoll_ctl(former_epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
     else
         s->class = was;
 }
 
-/* What a client has brought makes it BULK or one of the others. */
-static void weigh(hmq_pump *p, peer *s, uint64_t packets, uint64_t publishes, size_t bytes) {
+/* Counts a client's input, which decides between BULK and OTHERS. */
+static void count_input(hmq_pump *p, peer *s, uint64_t packets, uint64_t publishes, size_t bytes) {
     double passed_s = p->now_s - s->weighed_s;
     if (passed_s >= WEIGHING_S || passed_s < 0) {
-        s->was = passed_s < 2 * WEIGHING_S ? s->weight : 0;
+        s->weight_before = passed_s < 2 * WEIGHING_S ? s->weight : 0;
         s->weight = 0;
         s->publishes = false;
         s->weighed_s = p->now_s;
@@ -296,38 +295,39 @@ static void weigh(hmq_pump *p, peer *s, uint64_t packets, uint64_t publishes, si
 }
 
 static bool is_heavy(const peer *s) {
-    return s->weight > HEAVY || (s->class == HMQ_PUMP_BULK && s->was > HEAVY / 2);
+    return s->weight > HEAVY || (s->class == HMQ_PUMP_BULK && s->weight_before > HEAVY / 2);
 }
 
-/* Each acknowledgement is worth a little time, so that only a rate keeps publishers slowed. */
-static void press_on(hmq_pump *p, peer *s, uint64_t acknowledged) {
+/* Each acknowledgement extends the time a little, so that only a high rate keeps publishers slowed. */
+static void extend_press(hmq_pump *p, peer *s, uint64_t acknowledged) {
     double from_s = s->presses_s > p->now_s ? s->presses_s : p->now_s;
     double until_s = from_s + (double)acknowledged / PRESSING_RATE, latest_s = p->now_s + LONGEST_PRESS_S;
     press_until(p, s, until_s < latest_s ? until_s : latest_s);
     p->relieved += acknowledged;
 }
 
-/* A receiver was read and has acknowledged so many messages. */
-static void look_at_backlog(hmq_pump *p, peer *s, uint64_t acknowledged) {
+/* A receiver was read, and has acknowledged so many messages. */
+static void update_backlog(hmq_pump *p, peer *s, uint64_t acknowledged) {
     uint8_t backlog = p->engine.backlog_of(p->engine.engine, s->conn);
-    if (backlog != HMQ_BACKLOG_NONE) s->waited_s = p->now_s;
+    if (backlog != HMQ_BACKLOG_NONE) s->backlog_seen_s = p->now_s;
     if (backlog != HMQ_BACKLOG_GROWS)
         press_until(p, s, 0);
     else if (acknowledged > 0)
-        press_on(p, s, acknowledged);
+        extend_press(p, s, acknowledged);
 }
 
-static void settle(hmq_pump *p, peer *s) {
-    if (s->class == HMQ_PUMP_RECEIVERS && p->now_s - s->waited_s < RECEIVING_S && p->now_s >= s->waited_s) return;
+static void update_class(hmq_pump *p, peer *s) {
+    if (s->class == HMQ_PUMP_RECEIVERS && p->now_s - s->backlog_seen_s < RECEIVING_S && p->now_s >= s->backlog_seen_s)
+        return;
     press_until(p, s, 0);
     change_class(p, s, is_heavy(s) ? HMQ_PUMP_BULK : HMQ_PUMP_OTHERS);
 }
 
-/* Something was written to it: messages that wait now wait for its acknowledgements. */
-static void may_receive(hmq_pump *p, peer *s) {
+/* The client was written to: if messages now wait for its acknowledgements, it is a receiver. */
+static void note_written(hmq_pump *p, peer *s) {
     if (s->class == HMQ_PUMP_RECEIVERS || s->conn == 0) return;
     if (p->engine.backlog_of(p->engine.engine, s->conn) == HMQ_BACKLOG_NONE) return;
-    s->waited_s = p->now_s;
+    s->backlog_seen_s = p->now_s;
     change_class(p, s, HMQ_PUMP_RECEIVERS);
 }
 
@@ -348,7 +348,7 @@ int64_t hmq_pump_add(hmq_pump *p, int fd, hmq_conn conn, uint64_t max_message_by
     if (s == NULL) return -ENOMEM;
     uint32_t number = p->free_count > 0 ? p->free_numbers[p->free_count - 1] : p->peer_count;
     s->number = number;
-    if (!follow(p, number, s, EPOLL_CTL_ADD)) {
+    if (!update_interest(p, number, s, EPOLL_CTL_ADD)) {
         int error = errno;
         free_peer(s);
         return -error;
@@ -374,26 +374,26 @@ void hmq_pump_detach(hmq_pump *p, uint32_t number) {
 
 static void end(hmq_pump *p, uint32_t number) {
     hmq_pump_detach(p, number);
-    release(p->peers[number]); /* closing takes the descriptor out of the kernel's set */
+    release(p->peers[number]); /* closing removes the descriptor from the kernel's set */
     p->peers[number] = NULL;
     p->free_numbers[p->free_count++] = number;
 }
 
-/* Closing a socket with unread bytes resets the connection, and what is under way to the peer is lost with it. */
+/* Reads first: closing a socket with unread bytes resets the connection, and loses bytes on their way to the peer. */
 static void end_in_order(hmq_pump *p, uint32_t number) {
     int fd = p->peers[number]->fd, reads = 0;
     while (reads++ < MOST_LAST_READS && recv(fd, p->input, sizeof p->input, MSG_DONTWAIT) > 0) continue;
     end(p, number);
 }
 
-static void say_close(hmq_pump *p, uint32_t number, peer *s);
+static void send_close_frame(hmq_pump *p, uint32_t number, peer *s);
 
 bool hmq_pump_close(hmq_pump *p, uint32_t number, bool at_once) {
     peer *s = find(p, number);
     if (s == NULL) return false;
     s->closing = true;
-    if (s->websocket != NULL && !at_once) say_close(p, number, s);
-    if (!at_once && !s->broken && s->end > s->begin && follow(p, number, s, EPOLL_CTL_MOD)) return false;
+    if (s->websocket != NULL && !at_once) send_close_frame(p, number, s);
+    if (!at_once && !s->broken && s->end > s->begin && update_interest(p, number, s, EPOLL_CTL_MOD)) return false;
     if (at_once)
         end(p, number);
     else
@@ -406,7 +406,7 @@ void hmq_pump_read(hmq_pump *p, uint32_t number, bool reads) {
     if (s == NULL) return;
     s->reads = reads;
     if (reads) hmq_pump_line_up(p, number);
-    follow_or_give_up(p, number, s);
+    update_interest_or_break(p, number, s);
 }
 
 size_t hmq_pump_waiting(const hmq_pump *p, uint32_t number) {
@@ -427,18 +427,18 @@ bool hmq_pump_is_gone(const hmq_pump *p, uint32_t number) {
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
-static bool tell(hmq_pump_event *told, hmq_pump_event_kind kind, uint32_t number, const peer *s) {
-    *told = (hmq_pump_event){.kind = (uint8_t)kind, .number = number, .conn = s->conn};
+static bool raise_event(hmq_pump_event *out, hmq_pump_event_kind kind, uint32_t number, const peer *s) {
+    *out = (hmq_pump_event){.kind = (uint8_t)kind, .number = number, .conn = s->conn};
     return true;
 }
 
-static bool lose(hmq_pump *p, uint32_t number, int error, hmq_pump_event *told) {
-    *told = (hmq_pump_event){.kind = HMQ_PUMP_CLOSED, .number = number, .error = error};
+static bool end_with_error(hmq_pump *p, uint32_t number, int error, hmq_pump_event *out) {
+    *out = (hmq_pump_event){.kind = HMQ_PUMP_CLOSED, .number = number, .error = error};
     end(p, number);
     return true;
 }
 
-static bool passing(int error) {
+static bool is_temporary(int error) {
     return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
@@ -454,76 +454,76 @@ static bool is_over(const peer *s) {
     return s->websocket != NULL && hmq_websocket_state(s->websocket) == HMQ_WEBSOCKET_OVER;
 }
 
-static bool lose_websocket(hmq_pump *p, uint32_t number, const peer *s, hmq_pump_event *told) {
+static bool end_websocket(hmq_pump *p, uint32_t number, const peer *s, hmq_pump_event *out) {
     uint8_t fault = (uint8_t)hmq_websocket_failure(s->websocket);
-    *told = (hmq_pump_event){.kind = HMQ_PUMP_CLOSED, .number = number, .fault = fault};
+    *out = (hmq_pump_event){.kind = HMQ_PUMP_CLOSED, .number = number, .fault = fault};
     end_in_order(p, number);
     return true;
 }
 
-/* Moves what is MQTT to the front of the input; returns how much that is. */
+/* Moves the MQTT bytes to the front of the input; returns their number. */
 static size_t take_frames_off(hmq_pump *p, uint32_t number, peer *s, size_t len) {
     size_t kept = hmq_websocket_read(s->websocket, p->input, len);
     if (hmq_websocket_owes(s->websocket)) send_owed(p, number, s);
-    if (is_over(s)) (void)shutdown(s->fd, SHUT_RD); /* so that the next turn looks at it, for its end */
+    if (is_over(s)) (void)shutdown(s->fd, SHUT_RD); /* so that the next turn ends it */
     return kept;
 }
 
-static bool tell_request(uint32_t number, const peer *s, hmq_pump_event *told) {
-    tell(told, HMQ_PUMP_UPGRADE, number, s);
-    told->bytes = hmq_websocket_request(s->websocket);
-    return told->bytes.len > 0;
+static bool raise_request(uint32_t number, const peer *s, hmq_pump_event *out) {
+    raise_event(out, HMQ_PUMP_UPGRADE, number, s);
+    out->bytes = hmq_websocket_request(s->websocket);
+    return out->bytes.len > 0;
 }
 
-/* Each of those below that returns bool: true if something is to be told. */
+/* The functions below that return bool: true if there is an event. */
 
 static uint64_t publishes_of(const hmq_engine_counters *count) {
     return count->publishes_received[0] + count->publishes_received[1] + count->publishes_received[2];
 }
 
-/* Bytes of the client for the engine, or none: for those that it has already. */
-static bool hand_over(hmq_pump *p, uint32_t number, peer *s, size_t len, hmq_pump_event *told,
-                      hmq_engine_event *event) {
+/* Passes bytes of the client to the engine; without bytes, the engine takes further packets that it has. */
+static bool pass_to_engine(hmq_pump *p, uint32_t number, peer *s, size_t len, hmq_pump_event *out,
+                           hmq_engine_event *event) {
     hmq_engine *engine = p->engine.engine;
     const uint64_t packets = p->count->packets_received, acknowledged = p->count->messages_acknowledged;
     const uint64_t publishes = publishes_of(p->count);
     bool raised = p->engine.receive(engine, s->conn, p->input, len, p->now_ms, event);
-    bool whole = raised || p->engine.took(engine);
-    if (whole) s->heard_s = p->now_s;
-    weigh(p, s, p->count->packets_received - packets, publishes_of(p->count) - publishes, 0);
-    if (s->class == HMQ_PUMP_RECEIVERS) look_at_backlog(p, s, p->count->messages_acknowledged - acknowledged);
-    settle(p, s);
+    bool is_whole = raised || p->engine.took(engine);
+    if (is_whole) s->heard_s = p->now_s;
+    count_input(p, s, p->count->packets_received - packets, publishes_of(p->count) - publishes, 0);
+    if (s->class == HMQ_PUMP_RECEIVERS) update_backlog(p, s, p->count->messages_acknowledged - acknowledged);
+    update_class(p, s);
     set_in_line(p, s, p->engine.has_more(engine, s->conn));
-    if (raised) return tell(told, HMQ_PUMP_PACKET, number, s);
+    if (raised) return raise_event(out, HMQ_PUMP_PACKET, number, s);
     if (should_rest(p, s)) {
         s->reads = false;
-        follow_or_give_up(p, number, s);
-        tell(told, HMQ_PUMP_RESTS, number, s);
-        told->partial = !whole;
+        update_interest_or_break(p, number, s);
+        raise_event(out, HMQ_PUMP_RESTS, number, s);
+        out->partial = !is_whole;
         return true;
     }
-    return !whole && tell(told, HMQ_PUMP_PARTIAL, number, s);
+    return !is_whole && raise_event(out, HMQ_PUMP_PARTIAL, number, s);
 }
 
-static bool receive(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *told, hmq_engine_event *event) {
-    if (is_over(s)) return lose_websocket(p, number, s, told);
+static bool receive(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *out, hmq_engine_event *event) {
+    if (is_over(s)) return end_websocket(p, number, s, out);
     bool is_slowed = p->slows && s->class != HMQ_PUMP_RECEIVERS;
     ssize_t got = recv(s->fd, p->input, is_slowed ? SLOW_READ_BYTES : sizeof p->input, MSG_DONTWAIT);
-    if (got < 0 && passing(errno)) return false;
-    if (got <= 0) return lose(p, number, got < 0 ? errno : 0, told);
+    if (got < 0 && is_temporary(errno)) return false;
+    if (got <= 0) return end_with_error(p, number, got < 0 ? errno : 0, out);
     size_t len = s->websocket == NULL ? (size_t)got : take_frames_off(p, number, s, (size_t)got);
-    weigh(p, s, 0, 0, (size_t)got);
-    if (len > 0) return hand_over(p, number, s, len, told, event);
-    settle(p, s);
-    return tell_request(number, s, told);
+    count_input(p, s, 0, 0, (size_t)got);
+    if (len > 0) return pass_to_engine(p, number, s, len, out, event);
+    update_class(p, s);
+    return raise_request(number, s, out);
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
-/* How much the socket took.  Nothing, if it is broken: the kernel's next event for it says why. */
-static size_t taken_by(hmq_pump *p, peer *s, ssize_t sent) {
+/* How much the socket took.  Nothing if it is broken: its next event in the kernel says why. */
+static size_t count_sent(hmq_pump *p, peer *s, ssize_t sent) {
     if (sent < 0) {
-        if (!passing(errno)) give_up(s);
+        if (!is_temporary(errno)) break_socket(s);
         return 0;
     }
     p->sent += (uint64_t)sent;
@@ -531,17 +531,17 @@ static size_t taken_by(hmq_pump *p, peer *s, ssize_t sent) {
 }
 
 static size_t transmit(hmq_pump *p, peer *s, const uint8_t *data, size_t len) {
-    return s->broken ? 0 : taken_by(p, s, send(s->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT));
+    return s->broken ? 0 : count_sent(p, s, send(s->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
 static size_t transmit_both(hmq_pump *p, peer *s, hmq_slice first, hmq_slice second) {
     if (first.len == 0) return transmit(p, s, second.data, second.len);
     struct iovec parts[] = {{(void *)(uintptr_t)first.data, first.len}, {(void *)(uintptr_t)second.data, second.len}};
     const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    return s->broken ? 0 : taken_by(p, s, sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+    return s->broken ? 0 : count_sent(p, s, sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
-static bool keep(peer *s, const uint8_t *data, size_t len) {
+static bool buffer_unsent(peer *s, const uint8_t *data, size_t len) {
     if (len == 0) return true;
     if (s->begin > 0 && s->room - s->end < len) {
         memmove(s->waiting, s->waiting + s->begin, s->end - s->begin);
@@ -560,7 +560,7 @@ static bool keep(peer *s, const uint8_t *data, size_t len) {
     return true;
 }
 
-static bool send_waiting(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *told) {
+static bool send_waiting(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *out) {
     s->begin += transmit(p, s, s->waiting + s->begin, s->end - s->begin);
     if (s->begin == s->end) {
         free(s->waiting);
@@ -570,81 +570,81 @@ static bool send_waiting(hmq_pump *p, uint32_t number, peer *s, hmq_pump_event *
     if (s->end == 0 && s->websocket != NULL) send_owed(p, number, s);
     if (s->closing && s->end == 0) {
         end_in_order(p, number);
-        *told = (hmq_pump_event){.kind = HMQ_PUMP_CLOSED, .number = number};
+        *out = (hmq_pump_event){.kind = HMQ_PUMP_CLOSED, .number = number};
         return true;
     }
-    follow_or_give_up(p, number, s);
+    update_interest_or_break(p, number, s);
     if (!s->full || s->end - s->begin > p->high_water / ROOM_SHARE) return false;
     s->full = false;
-    return tell(told, HMQ_PUMP_ROOM, number, s);
+    return raise_event(out, HMQ_PUMP_ROOM, number, s);
 }
 
-/* Sends both, one after the other, or keeps what the socket does not take. */
-static void put(hmq_pump *p, uint32_t number, peer *s, hmq_slice first, hmq_slice second) {
+/* Sends both in succession, and keeps what the socket does not take. */
+static void send_or_buffer(hmq_pump *p, uint32_t number, peer *s, hmq_slice first, hmq_slice second) {
     size_t taken = s->end > s->begin ? 0 : transmit_both(p, s, first, second);
     if (taken == first.len + second.len || s->broken) return;
     size_t of_first = taken < first.len ? taken : first.len, of_second = taken - of_first;
-    if (keep(s, first.data + of_first, first.len - of_first) &&
-        keep(s, second.data + of_second, second.len - of_second))
-        follow_or_give_up(p, number, s);
+    if (buffer_unsent(s, first.data + of_first, first.len - of_first) &&
+        buffer_unsent(s, second.data + of_second, second.len - of_second))
+        update_interest_or_break(p, number, s);
     else
-        give_up(s);
+        break_socket(s);
 }
 
-/* Output of the engine: for a WebSocket a message of its own, or nothing before and after it speaks in frames. */
-static bool give(hmq_pump *p, uint32_t number, peer *s, hmq_slice bytes, hmq_pump_event *told) {
+/* Sends output of the engine: for a WebSocket as one message, or not at all before and after it uses frames. */
+static bool send_output(hmq_pump *p, uint32_t number, peer *s, hmq_slice bytes, hmq_pump_event *out) {
     uint8_t header[HMQ_WEBSOCKET_HEADER_BYTES];
     hmq_slice first = {header, 0};
-    may_receive(p, s);
+    note_written(p, s);
     if (s->websocket != NULL) {
         if (hmq_websocket_state(s->websocket) != HMQ_WEBSOCKET_OPEN) return false;
         first.len = hmq_websocket_header(header, bytes.len);
     }
-    put(p, number, s, first, bytes);
+    send_or_buffer(p, number, s, first, bytes);
     if (s->full || s->broken || s->end - s->begin <= p->high_water) return false;
     s->full = true;
-    return tell(told, HMQ_PUMP_FULL, number, s);
+    return raise_event(out, HMQ_PUMP_FULL, number, s);
 }
 
-/* Control frames of a WebSocket, when nothing else waits: until then what is owed does not grow. */
+/* Sends control frames of a WebSocket when nothing else waits.  Until then their number does not grow. */
 static void send_owed(hmq_pump *p, uint32_t number, peer *s) {
     uint8_t frames[HMQ_WEBSOCKET_ANSWER_BYTES];
     if (s->end > s->begin) return;
     hmq_slice owed = {frames, hmq_websocket_answer(s->websocket, frames)};
-    if (owed.len > 0) put(p, number, s, (hmq_slice){frames, 0}, owed);
+    if (owed.len > 0) send_or_buffer(p, number, s, (hmq_slice){frames, 0}, owed);
 }
 
-static void say_close(hmq_pump *p, uint32_t number, peer *s) {
+static void send_close_frame(hmq_pump *p, uint32_t number, peer *s) {
     uint8_t frame[HMQ_WEBSOCKET_ANSWER_BYTES];
     hmq_slice close = {frame, hmq_websocket_close(s->websocket, NORMAL_CLOSURE, frame)};
-    if (close.len > 0) put(p, number, s, (hmq_slice){frame, 0}, close);
+    if (close.len > 0) send_or_buffer(p, number, s, (hmq_slice){frame, 0}, close);
 }
 
 void hmq_pump_upgrade(hmq_pump *p, uint32_t number, const uint8_t *answer, size_t len, bool accepted) {
     peer *s = find(p, number);
     if (s == NULL || s->websocket == NULL) return;
     hmq_websocket_answered(s->websocket, accepted);
-    put(p, number, s, (hmq_slice){answer, 0}, (hmq_slice){answer, len});
+    send_or_buffer(p, number, s, (hmq_slice){answer, 0}, (hmq_slice){answer, len});
 }
 
-bool hmq_pump_write(hmq_pump *p, hmq_pump_event *told) {
+bool hmq_pump_write(hmq_pump *p, hmq_pump_event *out) {
     hmq_conn conn;
     hmq_slice bytes;
     while (p->engine.next_output(p->engine.engine, &conn, &bytes)) {
         uint32_t place = place_of(conn), number = place < p->place_room ? p->numbers[place] : 0;
         peer *s = number > 0 ? find(p, number - 1) : NULL;
         if (s == NULL || s->conn != conn) {
-            *told = (hmq_pump_event){.kind = HMQ_PUMP_FOREIGN, .conn = conn, .bytes = bytes};
+            *out = (hmq_pump_event){.kind = HMQ_PUMP_FOREIGN, .conn = conn, .bytes = bytes};
             return true;
         }
-        if (give(p, number - 1, s, bytes, told)) return true;
+        if (send_output(p, number - 1, s, bytes, out)) return true;
     }
     return false;
 }
 
 /* ---- the turn --------------------------------------------------------------------------------------------------- */
 
-/* Who was ready when the last turn over this class ended comes first. */
+/* Sockets that were ready when the last turn over this class ended come first. */
 static int find_ready(socket_class *class) {
     if (class->at < class->ready_count) return 0;
     class->at = 0;
@@ -680,32 +680,32 @@ static int error_of(const peer *s) {
     return error;
 }
 
-/* A receiver that publishes, too, waits with the publishers when it is not its turn to bring something. */
+/* A receiver that also publishes waits with the publishers while the server owes enough. */
 static bool has_to_wait(hmq_pump *p, peer *s) {
     if (p->engine.owed(p->engine.engine) < p->most) return false;
     if (s->class == HMQ_PUMP_RECEIVERS && s->publishes) change_class(p, s, HMQ_PUMP_BULK);
     return s->class != HMQ_PUMP_RECEIVERS;
 }
 
-static bool look(hmq_pump *p, const struct epoll_event *ready, hmq_pump_event *told, hmq_engine_event *event) {
+static bool handle_ready(hmq_pump *p, const struct epoll_event *ready, hmq_pump_event *out, hmq_engine_event *event) {
     uint32_t number = (uint32_t)ready->data.u64;
     peer *s = find(p, number);
     if (s == NULL || s->serial != (uint32_t)(ready->data.u64 >> 32)) return false; /* it was closed in this turn */
     bool reads = ready->events & EPOLLIN && s->reads && !s->closing && !s->in_line && s->conn != 0;
-    if (reads) return !has_to_wait(p, s) && receive(p, number, s, told, event);
-    return ready->events & (EPOLLHUP | EPOLLERR) && lose(p, number, error_of(s), told);
+    if (reads) return !has_to_wait(p, s) && receive(p, number, s, out, event);
+    return ready->events & (EPOLLHUP | EPOLLERR) && end_with_error(p, number, error_of(s), out);
 }
 
-/* What waits goes first, and what that has to tell, too: the same event is looked at again for the rest. */
-static bool look_to_send(hmq_pump *p, struct epoll_event *ready, hmq_pump_event *told) {
+/* Sends waiting bytes first, which may raise an event.  The same ready event is then handled again for the rest. */
+static bool send_if_ready(hmq_pump *p, struct epoll_event *ready, hmq_pump_event *out) {
     uint32_t number = (uint32_t)ready->data.u64;
     peer *s = find(p, number);
     bool sends = ready->events & EPOLLOUT && s != NULL && s->serial == (uint32_t)(ready->data.u64 >> 32);
     ready->events &= ~(uint32_t)EPOLLOUT;
-    return sends && s->end > s->begin && send_waiting(p, number, s, told);
+    return sends && s->end > s->begin && send_waiting(p, number, s, out);
 }
 
-/* Others leave a quarter of what a turn may bring to bulk, if that is read, too: nobody may starve. */
+/* OTHERS leave a quarter of what a turn may take to BULK, if that is read, too: no class may starve. */
 static bool is_spent(const hmq_pump *p, uint32_t class) {
     size_t most = p->most;
     if (class == HMQ_PUMP_OTHERS && p->turn >> HMQ_PUMP_BULK & 1 && most > p->owed)
@@ -713,19 +713,19 @@ static bool is_spent(const hmq_pump *p, uint32_t class) {
     return p->engine.owed(p->engine.engine) >= most;
 }
 
-static bool next_of_class(hmq_pump *p, uint32_t number, hmq_pump_event *told, hmq_engine_event *event) {
+static bool next_of_class(hmq_pump *p, uint32_t number, hmq_pump_event *out, hmq_engine_event *event) {
     socket_class *class = &p->classes[number];
     while (class->at < class->ready_count && (number == HMQ_PUMP_RECEIVERS || !is_spent(p, number))) {
         struct epoll_event *ready = &class->ready[class->at];
-        if (look_to_send(p, ready, told)) return true;
+        if (send_if_ready(p, ready, out)) return true;
         class->at++;
-        if (look(p, ready, told, event)) return true;
+        if (handle_ready(p, ready, out, event)) return true;
     }
     return false;
 }
 
-/* Those who stood in the line when the turn began, once each. */
-static bool next_in_line(hmq_pump *p, hmq_pump_event *told, hmq_engine_event *event) {
+/* Handles sockets that were in the line when the turn began, each once. */
+static bool next_in_line(hmq_pump *p, hmq_pump_event *out, hmq_engine_event *event) {
     while (p->line_left > 0 && p->line.first != NULL && !is_spent(p, HMQ_PUMP_BULK)) {
         peer *s = p->line.first;
         p->line_left--;
@@ -733,16 +733,16 @@ static bool next_in_line(hmq_pump *p, hmq_pump_event *told, hmq_engine_event *ev
         s->in_line = p->turn >> s->class & 1 ? false : s->reads;
         if (s->in_line)
             append(p, &p->line, s);
-        else if (s->reads && !s->closing && hand_over(p, s->number, s, 0, told, event))
+        else if (s->reads && !s->closing && pass_to_engine(p, s->number, s, 0, out, event))
             return true;
     }
     return false;
 }
 
-bool hmq_pump_next(hmq_pump *p, hmq_pump_event *told, hmq_engine_event *event) {
+bool hmq_pump_next(hmq_pump *p, hmq_pump_event *out, hmq_engine_event *event) {
     for (uint32_t i = 0; i < HMQ_PUMP_BULK; i++)
-        if (p->turn >> i & 1 && next_of_class(p, i, told, event)) return true;
-    if (p->line_first && next_in_line(p, told, event)) return true;
-    if (p->turn >> HMQ_PUMP_BULK & 1 && next_of_class(p, HMQ_PUMP_BULK, told, event)) return true;
-    return next_in_line(p, told, event);
+        if (p->turn >> i & 1 && next_of_class(p, i, out, event)) return true;
+    if (p->line_first && next_in_line(p, out, event)) return true;
+    if (p->turn >> HMQ_PUMP_BULK & 1 && next_of_class(p, HMQ_PUMP_BULK, out, event)) return true;
+    return next_in_line(p, out, event);
 }

@@ -179,7 +179,7 @@ def test_a_packet_for_the_owner_comes_with_its_connection(harness: Harness) -> N
     two.peer.sendall(CONNECT)
     for told in harness.turn(now_s=5.0):
         assert told == Told(lib.HMQ_PUMP_PACKET, two.number, two.conn, 0, False)
-        assert harness.engine.taken().data == CONNECT
+        assert harness.engine.last_event().data == CONNECT
     assert lib.hmq_pump_heard(harness.pump, two.number) == 5.0
     assert lib.hmq_pump_heard(harness.pump, one.number) == 0.0
 

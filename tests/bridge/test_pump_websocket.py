@@ -90,7 +90,7 @@ def test_packets_come_out_of_frames(harness: Harness, cut: int) -> None:
         told += harness.turn()
     assert set(kinds(told[:-1])) <= {lib.HMQ_PUMP_PARTIAL}
     assert kinds(told[-1:]) == [lib.HMQ_PUMP_PACKET]
-    assert harness.engine.taken().data == CONNECT
+    assert harness.engine.last_event().data == CONNECT
     assert one.read(2) == pong()
 
 

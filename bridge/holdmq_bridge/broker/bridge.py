@@ -315,9 +315,9 @@ class Bridge:
                 self.link.write(commands)
         self.write_outputs()
         self._update_resting()
-        if engine.wants_flush:
+        if engine.needs_flush:
             process.wake()  # messages of QoS 0 were sent: acknowledge them, and fetch more
-        elif self._wait_timer is None and engine.waits:
+        elif self._wait_timer is None and engine.has_timed_work:
             self._wait_timer = process.loop.call_later(_WAIT_S, self._flush_after_wait)
 
     def _flush_after_wait(self) -> None:
@@ -406,7 +406,7 @@ class Bridge:
         """Takes replies and pushes from `server_buffer`."""
         process = self.process
         try:
-            for event in self._engine.replied(count, process.now_ms()):
+            for event in self._engine.buffered_replies(count, process.now_ms()):
                 self._on_event(event)
         except OutOfStepError:
             return False

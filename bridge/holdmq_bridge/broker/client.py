@@ -200,7 +200,7 @@ class Client(Receiver):
         if isinstance(self._stream, Paced):
             self._stream.took(nbytes)
         if self.conn:
-            self.received(self._process.engine.received(self.conn, nbytes, self._process.now_ms()))
+            self.received(self._process.engine.receive_buffered(self.conn, nbytes, self._process.now_ms()))
 
     def upgrade_refused(self, why: str) -> None:
         """The request for a WebSocket was refused, and the refusal is sent."""
@@ -214,7 +214,7 @@ class Client(Receiver):
 
     def received(self, event: Event | None) -> None:
         """The engine has taken bytes; `event`: what they led to."""
-        is_whole = event is not None or self._process.engine.took
+        is_whole = event is not None or self._process.engine.completed_packet
         if event is not None:
             self._take(event)
         if self.session.phase is Phase.OPEN:
@@ -558,7 +558,7 @@ class Client(Receiver):
         congested = self._host.congested
         should_pause = (
             congested
-            or process.engine.rests(self.conn)
+            or process.engine.should_pause(self.conn)
             or (has_more and not isinstance(stream, Pumped))
             or (
                 self._blocked_since != 0.0
@@ -587,7 +587,7 @@ class Client(Receiver):
     def _take_more(self) -> None:
         self._is_in_line = False
         engine = self._process.engine
-        if self.conn and engine.has_more(self.conn) and not engine.rests(self.conn):
+        if self.conn and engine.has_more(self.conn) and not engine.should_pause(self.conn):
             self.feed(b"")
 
     def update_reading(self) -> None:

@@ -333,7 +333,7 @@ class Pump:
 
     def _notify(self, client: Receiver, kind: int) -> None:
         if kind == lib.HMQ_PUMP_PACKET:
-            client.received(self._process.engine.taken())
+            client.received(self._process.engine.last_event())
         elif kind == lib.HMQ_PUMP_PARTIAL:
             client.received_part()
         elif kind == lib.HMQ_PUMP_RESTS:

@@ -198,7 +198,7 @@ class Engine:
 
     @property
     def event(self) -> CData:
-        """The hmq_engine_event that `taken` reads."""
+        """The hmq_engine_event that `last_event` reads."""
         return self._event
 
     def counters(self) -> Counters:
@@ -218,7 +218,7 @@ class Engine:
             codes.append(ffi.string(code).decode())
         return tuple(codes)
 
-    def taken(self) -> Event:
+    def last_event(self) -> Event:
         """The event that the last call of the engine has set."""
         event = self._event
         data = event.bytes
@@ -244,24 +244,24 @@ class Engine:
     def receive(self, conn: int, data: bytes, now_ms: int) -> Event | None:
         """Takes bytes of a client.  After an event, call `proceed` for the packets after it."""
         if lib.hmq_engine_receive(self._engine, conn, data, len(data), now_ms, self._event):
-            return self.taken()
+            return self.last_event()
         return None
 
-    def received(self, conn: int, count: int, now_ms: int) -> Event | None:
+    def receive_buffered(self, conn: int, count: int, now_ms: int) -> Event | None:
         """Takes `count` bytes of a client from `buffer`."""
         if lib.hmq_engine_receive(self._engine, conn, self._buffer, count, now_ms, self._event):
-            return self.taken()
+            return self.last_event()
         return None
 
     @property
-    def took(self) -> bool:
+    def completed_packet(self) -> bool:
         """Whether the last bytes completed a packet, or a packet waits for `proceed`."""
         return bool(lib.hmq_engine_took(self._engine))
 
     def proceed(self, conn: int, now_ms: int) -> Event | None:
         """Takes the packets after one that is done."""
         if lib.hmq_engine_continue(self._engine, conn, now_ms, self._event):
-            return self.taken()
+            return self.last_event()
         return None
 
     def open(self, conn: int, session: OpenSession, now_ms: int) -> int:
@@ -327,7 +327,7 @@ class Engine:
         """The backlog of the client."""
         return Backlog(lib.hmq_engine_backlog_of(self._engine, conn))
 
-    def rests(self, conn: int) -> bool:
+    def should_pause(self, conn: int) -> bool:
         """Whether the client should not be read now.  RELIEF ends that."""
         return bool(lib.hmq_engine_rests(self._engine, conn))
 
@@ -350,14 +350,14 @@ class Engine:
         """Takes bytes of the server.  Raises OutOfStepError."""
         return self._events(data, len(data), now_ms)
 
-    def replied(self, count: int, now_ms: int) -> Iterator[Event]:
+    def buffered_replies(self, count: int, now_ms: int) -> Iterator[Event]:
         """Takes `count` bytes of the server from `server_buffer`.  Raises OutOfStepError."""
         return self._events(self._server_buffer, count, now_ms)
 
     def _events(self, data: "bytes | CData", count: int, now_ms: int) -> Iterator[Event]:
         outcome = lib.hmq_engine_replies(self._engine, data, count, now_ms, self._event)
         while outcome > 0:
-            yield self.taken()
+            yield self.last_event()
             outcome = lib.hmq_engine_replies(self._engine, ffi.NULL, 0, now_ms, self._event)
         if outcome < 0:
             raise OutOfStepError("the server's bytes are no RESP, or nothing asked for them")
@@ -369,7 +369,7 @@ class Engine:
     def events(self) -> Iterable[Event]:
         """Takes the events of `flush`, `server_lost` and other calls."""
         while lib.hmq_engine_next_event(self._engine, self._event):
-            yield self.taken()
+            yield self.last_event()
 
     def server_output(self) -> bytes:
         """Takes the commands to be written now.  They count as written."""
@@ -426,7 +426,7 @@ class Engine:
         return _traffic(row) if found else None
 
     @property
-    def waits(self) -> bool:
+    def has_timed_work(self) -> bool:
         """Whether something waits for time to pass: call `flush` a little later."""
         return bool(lib.hmq_engine_waits(self._engine))
 
@@ -435,7 +435,7 @@ class Engine:
         return int(lib.hmq_engine_unanswered(self._engine, conn))
 
     @property
-    def wants_flush(self) -> bool:
+    def needs_flush(self) -> bool:
         """Whether `flush` has work to do now."""
         return bool(lib.hmq_engine_wants_flush_now(self._engine))
 

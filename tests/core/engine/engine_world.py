@@ -165,7 +165,7 @@ class World:
         data = bytes(link.wire[:count])
         del link.wire[:count]
         self.owner.went_on(self.engine.receive(link.conn, data, self.now_ms), link)
-        if link.conn in self.owner.by_conn and self.engine.rests(link.conn):
+        if link.conn in self.owner.by_conn and self.engine.should_pause(link.conn):
             link.resting = True
 
     def step_acknowledge(self, client: Client, which: int) -> None:
@@ -285,7 +285,7 @@ class World:
             or server.inbound
             or server.outbound
             or self.engine.outstanding
-            or self.engine.waits
+            or self.engine.has_timed_work
         )
 
     def settle(self) -> None:
@@ -316,7 +316,7 @@ class World:
         for client in self.clients:
             assert client.link is not None
             assert not client.unanswered
-            assert not self.engine.rests(client.link.conn)
+            assert not self.engine.should_pause(client.link.conn)
             assert not client.link.answers
             assert not client.link.wire, "it is not read any more"
         left = {i: session.queue for i, session in self.server.data.sessions.items() if session.queue}

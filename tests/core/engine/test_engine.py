@@ -216,7 +216,7 @@ def test_what_was_refused_for_now_is_sent_again_in_its_order(desk: Desk) -> None
     assert desk.received(conn) == puback(1)
     assert desk.kinds() == [EventKind.REFUSED]
     desk.send(conn, publish(b"t", b"4", qos=1, packet_id=4))
-    assert desk.engine.rests(conn)
+    assert desk.engine.should_pause(conn)
     assert desk.commands() == []
     desk.now_ms += 60
     assert [command[2] for command in desk.commands()] == [b"2", b"3", b"4"]
@@ -233,7 +233,7 @@ def test_what_the_server_did_not_answer_is_sent_again_when_it_is_back(desk: Desk
     desk.commands()
     desk.engine.server_lost()
     desk.send(conn, publish(b"t", b"3", qos=1, packet_id=3))
-    assert desk.engine.rests(conn)
+    assert desk.engine.should_pause(conn)
     assert desk.engine.server_output() == b""
     desk.engine.server_restored(desk.now_ms)
     published = [command[2] for command in desk.commands() if command[0] == b"TOPIC.PUBLISH"]
@@ -247,12 +247,12 @@ def test_a_client_with_too_much_unanswered_should_rest_until_half_of_it_is() -> 
     conn = desk.open()
     desk.send(conn, b"".join(publish(b"t", qos=1, packet_id=i) for i in range(1, 7)))
     desk.commands()
-    assert desk.engine.rests(conn)
+    assert desk.engine.should_pause(conn)
     desk.answer(b":1\r\n" * 3)
     assert desk.kinds() == []
     desk.answer(b":1\r\n")
     assert desk.kinds() == [EventKind.RELIEF]
-    assert not desk.engine.rests(conn)
+    assert not desk.engine.should_pause(conn)
 
 
 # ---- receiving
@@ -410,7 +410,7 @@ def test_a_backlog_can_be_limited_to_a_rate(desk: Desk) -> None:
     desk.commands()
     desk.answer(page([(i, i, 0, record(b"%d" % i)) for i in range(1, 6)]))
     assert desk.received(conn).count(b"\0\x01t") == 2
-    assert desk.engine.waits
+    assert desk.engine.has_timed_work
     desk.now_ms += 1000
     desk.engine.flush(desk.now_ms)
     assert desk.received(conn).count(b"\0\x01t") == 2
@@ -469,7 +469,7 @@ def test_packets_for_the_owner_hold_up_what_follows_until_it_continues(desk: Des
     event = desk.engine.receive(conn, connect() + publish(b"t", b"1", qos=1, packet_id=1), desk.now_ms)
     assert event is not None
     assert (event.kind, event.data) == (EventKind.PACKET, connect())
-    assert desk.engine.rests(conn)
+    assert desk.engine.should_pause(conn)
     assert desk.engine.receive(conn, b"\xc0\0", desk.now_ms) is None
     desk.engine.open(conn, OpenSession(4, b"c", b"{c}", 1), desk.now_ms)
     assert desk.engine.proceed(conn, desk.now_ms) is None

@@ -83,7 +83,7 @@ def test_what_is_acknowledged_while_a_command_is_under_way_goes_with_the_next(de
     assert told(desk.commands()) == [(b"{other}", 1)]
     acknowledge(desk, conn, range(4, 7))
     assert desk.commands() == []
-    assert not desk.engine.waits
+    assert not desk.engine.has_timed_work
     desk.answer(b":1\r\n")
     assert told(desk.commands()) == [(b"{c}", 5)]
     acknowledge(desk, conn, range(7, MOST_ACKS + 7))
@@ -102,7 +102,7 @@ def test_only_so_many_acknowledgements_are_under_way_and_the_rest_goes_with_the_
     assert told(desk.commands()) == [(b"{c}", MOST_ACKS)]
     desk.answer(b":%d\r\n" % MOST_ACKS)
     assert told(desk.commands()) == [(b"{c}", 7)]
-    assert desk.engine.waits is False
+    assert desk.engine.has_timed_work is False
 
 
 def test_anyone_who_acknowledges_little_does_not_stand_behind_all_of_who_acknowledges_much(desk: Desk) -> None:
@@ -178,7 +178,7 @@ def test_none_waits_long_also_if_the_clock_is_set_back(desk: Desk, later_ms: int
     desk.commands()
     desk.now_ms = T0 + MOST_ACK_WAIT_MS - 1
     assert desk.commands() == []
-    assert desk.engine.waits
+    assert desk.engine.has_timed_work
     desk.now_ms = later_ms
     assert told(desk.commands()) == [(b"{c}", MOST_ACKS)] * 2
-    assert not desk.engine.waits
+    assert not desk.engine.has_timed_work

@@ -122,16 +122,16 @@ def test_only_bytes_that_make_a_packet_whole_are_taken(desk: Desk) -> None:
     took = []
     for data in (ping[:1], ping[1:], ping + ping[:1], ping[1:] + ping[:1], b"", publish(b"t", b"x")[:-1]):
         desk.send(conn, data)
-        took.append(desk.engine.took)
+        took.append(desk.engine.completed_packet)
     assert took == [False, True, True, True, False, False]
 
 
 def test_while_a_packet_is_with_the_owner_bytes_count_as_taken(desk: Desk) -> None:
     conn = desk.engine.attach()
     assert desk.engine.receive(conn, connect(), desk.now_ms) is not None
-    assert desk.engine.took
+    assert desk.engine.completed_packet
     assert desk.engine.receive(conn, b"\xc0", desk.now_ms) is None
-    assert desk.engine.took
+    assert desk.engine.completed_packet
 
 
 @pytest.mark.parametrize("up", [True, False], ids=["under way", "kept while the server is away"])
@@ -343,9 +343,9 @@ def test_messages_of_qos_0_do_not_hold_up_the_queue_for_good() -> None:
     desk.answer(push(INBOX, transient(record(b"0" * 10))), push(INBOX, transient(record(b"1"))))
     deliver(desk, 1)
     assert desk.received(conn) == publish(b"t", b"0" * 10)
-    waits = [desk.engine.waits]
+    waits = [desk.engine.has_timed_work]
     desk.engine.flush(desk.now_ms)
-    assert [*waits, desk.engine.waits] == [True, False]
+    assert [*waits, desk.engine.has_timed_work] == [True, False]
     assert desk.received(conn) == publish(b"t", b"1", qos=1, packet_id=1)
     assert desk.engine.counters()["messages_dropped_qos0"] == 1
 
@@ -443,7 +443,7 @@ def test_a_page_or_reply_for_a_connection_that_ended_is_not_looked_at(desk: Desk
     desk.answer(b":1\r\n")
     desk.commands()
     assert desk.received(conn) == b""
-    assert not desk.engine.rests(conn)
+    assert not desk.engine.should_pause(conn)
 
 
 # ---- rates and rest
@@ -452,10 +452,10 @@ def test_a_page_or_reply_for_a_connection_that_ended_is_not_looked_at(desk: Desk
 def test_a_client_above_its_rate_rests_until_its_debt_is_paid(desk: Desk) -> None:
     conn = desk.open(publish_rate=10)
     desk.send(conn, publish(b"t") * 10)
-    assert not desk.engine.rests(conn)
+    assert not desk.engine.should_pause(conn)
     desk.send(conn, publish(b"t") * 5)
-    assert desk.engine.rests(conn)
-    assert desk.engine.waits
+    assert desk.engine.should_pause(conn)
+    assert desk.engine.has_timed_work
     desk.commands()
     desk.answer(b":1\r\n" * 15)
     desk.now_ms += 490
@@ -464,8 +464,8 @@ def test_a_client_above_its_rate_rests_until_its_debt_is_paid(desk: Desk) -> Non
     desk.now_ms += 10
     desk.commands()
     assert desk.kinds() == [EventKind.RELIEF]
-    assert not desk.engine.rests(conn)
-    assert not desk.engine.waits
+    assert not desk.engine.should_pause(conn)
+    assert not desk.engine.has_timed_work
 
 
 def test_a_long_silence_allows_no_more_than_the_burst_of_a_second(desk: Desk) -> None:
@@ -474,9 +474,9 @@ def test_a_long_silence_allows_no_more_than_the_burst_of_a_second(desk: Desk) ->
     desk.now_ms += 3_600_000
     desk.commands()
     desk.send(conn, publish(b"t") * 10)
-    assert not desk.engine.rests(conn)
+    assert not desk.engine.should_pause(conn)
     desk.send(conn, publish(b"t"))
-    assert desk.engine.rests(conn)
+    assert desk.engine.should_pause(conn)
 
 
 def test_a_clock_that_is_set_back_costs_a_client_nothing(desk: Desk) -> None:
@@ -485,12 +485,12 @@ def test_a_clock_that_is_set_back_costs_a_client_nothing(desk: Desk) -> None:
     desk.commands()
     desk.answer(b":1\r\n" * 11, page([(i, i, 0, record(b"")) for i in range(1, 21)]))
     assert desk.received(conn).count(b"\0\x01t") == 10
-    assert desk.engine.rests(conn)
+    assert desk.engine.should_pause(conn)
     desk.now_ms -= 3_600_000
     desk.commands()
     desk.now_ms += 200
     desk.commands()
-    assert not desk.engine.rests(conn)
+    assert not desk.engine.should_pause(conn)
     assert desk.received(conn).count(b"\0\x01t") == 2
 
 
@@ -543,7 +543,7 @@ def test_a_handle_that_is_over_is_nobody(desk: Desk) -> None:
         desk.engine.send(stale, b"x")
         desk.engine.rules(stale, [(True, b"#")], denied_otherwise=False)
         desk.engine.set_writable(stale, True)
-        assert not desk.engine.rests(stale)
+        assert not desk.engine.should_pause(stale)
         assert desk.engine.sent_serial(stale) == 0
         desk.engine.close(stale)
         with pytest.raises(MemoryError):
@@ -629,7 +629,7 @@ def test_a_packet_for_the_owner_may_be_left_as_long_as_it_likes(desk: Desk) -> N
     assert event is not None
     assert (event.kind, event.data) == (EventKind.PACKET, subscribe)
     assert desk.commands() == []
-    assert desk.engine.rests(conn)
+    assert desk.engine.should_pause(conn)
     event = desk.engine.proceed(conn, desk.now_ms)
     assert event is not None
     assert event.data == subscribe

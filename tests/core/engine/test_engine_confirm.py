@@ -159,7 +159,7 @@ def test_a_wait_that_the_server_refuses_is_tried_again_after_its_time(desk: Desk
     desk.look()
     assert [(event.kind, event.data) for event in desk.events] == [(EventKind.UNCONFIRMED, b"NOPERM no WAIT")]
     assert desk.commands() == []
-    assert desk.engine.waits
+    assert desk.engine.has_timed_work
     desk.now_ms += 100
     assert desk.commands() == [WAIT]
     desk.answer(b":2\r\n")
@@ -185,7 +185,7 @@ def test_withheld_acknowledgements_count_for_the_bounds() -> None:
     desk.send(conn, number(1) + number(2) + number(3) + number(4))
     desk.commands()
     desk.answer(b":1\r\n" * 4, b":0\r\n")
-    assert desk.engine.rests(conn)
+    assert desk.engine.should_pause(conn)
     assert bool(desk.engine.congested)
     desk.commands()
     desk.answer(b":1\r\n")

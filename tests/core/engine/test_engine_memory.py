@@ -224,7 +224,7 @@ class Hungry(Desk):
         self.starves = True
         commands = self.commands()
         self.starves = False
-        assert self.engine.waits
+        assert self.engine.has_timed_work
         return commands
 
 
@@ -303,7 +303,7 @@ def test_an_end_that_could_not_be_told_is_told_when_there_is_memory_again(hungry
 def test_relief_that_could_not_be_told_is_told_when_there_is_memory_again(hungry: Hungry) -> None:
     conn = hungry.open(publish_rate=1)
     hungry.send(conn, publish(b"t") * 2)
-    assert hungry.engine.rests(conn)
+    assert hungry.engine.should_pause(conn)
     hungry.commands()
     hungry.now_ms += 2000
     assert hungry.starved() == []

@@ -215,7 +215,7 @@ def test_limits_and_counters_go_by_the_single_publish() -> None:
     congested = [desk.engine.congested]
     desk.send(conn, numbered(3))
     assert [*congested, desk.engine.congested] == [False, True]
-    assert desk.engine.rests(conn)
+    assert desk.engine.should_pause(conn)
     assert sizes(desk.commands()) == [3]
     assert desk.engine.outstanding == desk.engine.counters()["commands_sent"] == 3
     desk.answer(array([ONE] * 3))
@@ -352,7 +352,7 @@ def test_a_server_without_the_command_gets_them_one_by_one_at_once(desk: Desk, r
     desk.send(conn, mixed(1, 2, 3, 4))
     assert sizes(desk.commands()) == [4]
     desk.answer(refusal)
-    assert desk.engine.waits
+    assert desk.engine.has_timed_work
     assert payloads(desk.commands()) == [[b"1"], [b"2"], [b"3"], [b"4"]]
     desk.answer(ONE * 4)
     assert desk.received(conn) == puback(1) + pubrec(2) + puback(4)
@@ -374,7 +374,7 @@ def test_their_order_is_kept_whatever_is_under_way(desk: Desk) -> None:
         assert sizes(desk.commands()) == [len(numbers)]
     desk.send(other, numbered(6, 7))  # nobody was handed these
     desk.answer(UNKNOWN)
-    assert desk.engine.rests(conn)
+    assert desk.engine.should_pause(conn)
     desk.send(conn, numbered(8))
     assert payloads(desk.commands()) == [[b"6"], [b"7"]]
     desk.answer(ONE)

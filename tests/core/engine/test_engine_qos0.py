@@ -25,7 +25,7 @@ def written(desk: Desk) -> bytes:
 
 
 def acknowledges_now(desk: Desk) -> bool:
-    return desk.engine.wants_flush
+    return desk.engine.needs_flush
 
 
 def test_it_is_acknowledged_when_its_bytes_were_handed_out(desk: Desk) -> None:

@@ -194,7 +194,7 @@ def test_pauses_double_up_to_their_bound_and_begin_anew_after_a_success(desk: De
         desk.answer(OOM)
         desk.now_ms += pause_ms - 1
         assert desk.commands() == []
-        assert desk.engine.waits
+        assert desk.engine.has_timed_work
         desk.now_ms += 1
     desk.commands()
     send_numbered(desk, conn, 2)  # never without anything outstanding
@@ -287,7 +287,7 @@ def test_publishes_go_out_and_are_answered_while_acknowledgements_are_refused(de
     desk.commands()
     desk.answer(b":1\r\n", READONLY, b":1\r\n")
     assert desk.received(conn) == puback(1) + puback(2)
-    assert not desk.engine.rests(conn)
+    assert not desk.engine.should_pause(conn)
     assert desk.commands() == []
     desk.now_ms += 60
     assert desk.commands() == [[b"SESSION.ACK", b"{c}", b"EPOCH", b"7", b"1"]]

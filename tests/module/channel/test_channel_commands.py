@@ -161,6 +161,7 @@ def test_the_commands_are_in_the_categories_of_their_kind(server: Server, server
         assert set(command_information(client, name)["acl_categories"]) == categories
 
 
+@pytest.mark.usefixtures("server")
 def test_the_keys_of_the_commands_can_be_asked_for(raw: MakeRaw) -> None:
     connection = raw()
     assert connection.call("COMMAND", "GETKEYS", "CHANNEL.LAST", "ch") == [b"ch"]
@@ -172,6 +173,7 @@ def test_the_keys_of_the_commands_can_be_asked_for(raw: MakeRaw) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.usefixtures("server")
 def test_command_docs_describe_each_command(raw: MakeRaw, name: str) -> None:
     documents = raw(protocol=3).call("COMMAND", "DOCS", name)
     assert isinstance(documents, dict)
@@ -189,6 +191,7 @@ def test_command_docs_describe_each_command(raw: MakeRaw, name: str) -> None:
     assert arguments == [channel, b"message", b"producer"][: COMMANDS[name] - 1 + (name in WITH_OPTIONS)]
 
 
+@pytest.mark.usefixtures("server")
 def test_no_command_of_the_module_has_two_dots_or_is_missing_here(raw: MakeRaw) -> None:
     names = raw().call("COMMAND", "LIST", "FILTERBY", "MODULE", "holdmq")
     assert isinstance(names, list)

@@ -235,6 +235,7 @@ def test_thousands_of_patterns_of_a_client_that_does_not_read_keep_nobody_waitin
     assert longest_ping_s(other, done) < LONGEST_S
 
 
+@pytest.mark.usefixtures("server")
 def test_subscribing_in_a_transaction_takes_time_in_proportion(raw: MakeRaw) -> None:
     def duration_s(count: int) -> float:
         subscriber = raw()

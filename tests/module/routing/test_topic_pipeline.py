@@ -167,6 +167,7 @@ def test_inboxes_hear_all_in_order_whatever_the_quality_of_service(server: Serve
     assert [delivery.previous for delivery in queued[1:]] == [delivery.serial for delivery in queued[:-1]]
 
 
+@pytest.mark.usefixtures("server")
 def test_anyone_who_hears_the_inbox_himself_gets_no_push_inside_of_the_reply(raw: Callable[..., RawClient]) -> None:
     connection = raw(protocol=3)
     for key in ("{a}", "{b}"):

@@ -160,7 +160,7 @@ QUICK_TESTS := tests/core tests/support $(addprefix tests/module/,test_command_p
 	channel/test_channel_commands.py channel/test_channel_publish.py channel/test_channel_stock.py channel/test_handoff.py \
 	history/test_history_append.py history/test_history_range.py history/test_history_store.py index/test_index.py \
 	queue/test_queue_overflow.py routing/test_topic_publish.py routing/test_topic_retained.py routing/test_shares.py \
-	server/test_access_topics.py session/test_session_errors.py session/test_session_lifetime.py \
+	server/test_access_paused.py session/test_session_errors.py session/test_session_lifetime.py \
 	session/test_session_queue.py session/test_session_subscriptions.py session/test_wills.py)
 .PHONY: test-quick
 test-quick: core module ## core, support and the most telling tests of the module, on Valkey 9.1: two minutes on two cores

@@ -60,6 +60,7 @@ static indexed_session *session_get(index_t *index, hmq_slice key) {
     session->hash = session_key_name(key, HMQ_SUFFIX_SUBSCRIPTIONS);
     session->slot = slots_of_key(key);
     session->filters = sv.CreateDict(NULL);
+    session->since_ms = sv.Milliseconds();
     sv.DictSetC(index->sessions, key.data, key.len, session);
     return session;
 }
@@ -153,6 +154,18 @@ bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session 
     if (lives) return true;
     index_doubt(index, slice_of(session->hash));
     return false;
+}
+
+bool index_session_matches(const indexed_session *session, hmq_slice topic) {
+    server_dict_iter *iter = sv.DictIteratorStartC(session->filters, "^", NULL, 0);
+    hmq_slice filter, inner;
+    bool matches = false;
+    while (!matches && (filter.data = sv.DictNextC(iter, &filter.len, NULL)) != NULL) {
+        matches = !share_is(filter, &inner) &&
+                  hmq_topic_matches((const char *)filter.data, filter.len, (const char *)topic.data, topic.len);
+    }
+    sv.DictIteratorStop(iter);
+    return matches;
 }
 
 /* ---- from the keys ----------------------------------------------------------------------------------------- */

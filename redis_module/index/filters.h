@@ -15,6 +15,7 @@ typedef struct indexed_session {
     server_string *hash;   /* {c}_subscriptions */
     unsigned slot;         /* of the cluster; 0 without one */
     server_dict *filters;  /* filter -> packed options + 1 (as a pointer) */
+    long long since_ms;    /* it was not there before */
     uint64_t match_mark;   /* scratch of a match: the number of the match that found it last */
     uint32_t match_slot;
     uint64_t gather_mark; /* the same for the gathering of deliveries (routing/gather.c) */
@@ -23,6 +24,9 @@ typedef struct indexed_session {
 
 /* Does the session still have its subscriptions?  If not, they are read again before the next match. */
 bool index_session_lives(server_ctx *ctx, index_t *index, const indexed_session *session);
+
+/* Does one of its filters, shared ones left out, match the topic?  O(filters). */
+bool index_session_matches(const indexed_session *session, hmq_slice topic);
 
 /* The module set or removed one filter of a session. */
 void index_set_filter(index_t *index, hmq_slice session_key, hmq_slice filter, uint32_t options);

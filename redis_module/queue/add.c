@@ -364,7 +364,7 @@ void queue_dropped(queue *q) {
     if (facts.usable) overflow_note(q, &facts, 1);
 }
 
-queue_status queue_judge(queue *q, size_t bytes) {
+queue_status queue_judge(queue *q, size_t bytes, size_t messages_ahead, size_t bytes_ahead) {
     session_facts facts = session_facts_read(q->ctx, q->session);
     overflow policy = overflow_of_session(&facts);
     if (!facts.usable || !overflow_refuses(policy)) {
@@ -372,10 +372,13 @@ queue_status queue_judge(queue *q, size_t bytes) {
         return QUEUE_OK;
     }
     queue_result result = {0};
-    bool has_room = queue_has_room(q, &facts, bytes, (size_t)settings.session_limit, &result);
+    size_t limit = (size_t)settings.session_limit;
+    bool has_room = queue_has_room(q, &facts, 1, bytes, limit, &result);
+    bool has_room_then = has_room && (messages_ahead == 0 || queue_has_room(q, &facts, 1 + messages_ahead,
+                                                                            bytes + bytes_ahead, limit, &result));
     counters.session_expired += (unsigned long long)result.expired;
     queue_usage_reserve(q, bytes);
-    if (has_room) return QUEUE_OK;
+    if (has_room) return has_room_then ? QUEUE_OK : QUEUE_WAITS;
     queue_usage_full(q, result.cause);
     return policy == OVERFLOW_WAIT ? QUEUE_WAITS : QUEUE_REFUSED;
 }

@@ -120,8 +120,9 @@ queue_room queue_make_room(queue *q, const session_facts *facts, const queue_ite
     return (queue_room){(size_t)(d.items - items), d.count};
 }
 
-bool queue_has_room(queue *q, const session_facts *facts, size_t bytes, size_t limit, queue_result *result) {
-    demand d = {.q = q, .count = 1, .bytes = bytes, .limit = limit};
+bool queue_has_room(queue *q, const session_facts *facts, size_t count, size_t bytes, size_t limit,
+                    queue_result *result) {
+    demand d = {.q = q, .count = count, .bytes = bytes, .limit = limit};
     d.own_bound = overflow_bytes_of(facts);
     return finds_room(&d, facts, bytes, result);
 }

@@ -41,8 +41,9 @@ typedef struct queue_room {
  * policy that refuses, all have room or none. */
 queue_room queue_make_room(queue *q, const session_facts *facts, const queue_item *items, size_t count, size_t limit,
                            overflow policy, queue_result *result);
-/* Is there room for one message of so many bytes?  Removes only expired references. */
-bool queue_has_room(queue *q, const session_facts *facts, size_t bytes, size_t limit, queue_result *result);
+/* Is there room for so many messages of together so many bytes?  Removes only expired references. */
+bool queue_has_room(queue *q, const session_facts *facts, size_t count, size_t bytes, size_t limit,
+                    queue_result *result);
 /* Messages were added of which the first expires at `soonest_ms`. */
 void queue_expires_from(queue *q, long long soonest_ms);
 

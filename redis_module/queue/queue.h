@@ -91,8 +91,9 @@ queue_status queue_add(queue *q, queue_item *items, size_t count, size_t limit, 
 queue_status queue_add_whole(queue *q, queue_item *items, size_t count, size_t limit, queue_result *result);
 
 /* Has the queue room for one more message of so many bytes?  If not, the session's policy decides: QUEUE_REFUSED,
- * QUEUE_WAITS, or QUEUE_OK if others are dropped for it. */
-queue_status queue_judge(queue *q, size_t bytes);
+ * QUEUE_WAITS, or QUEUE_OK if others are dropped for it.  Also QUEUE_WAITS if it has room now, but not after the pending
+ * messages that are on their way to it. */
+queue_status queue_judge(queue *q, size_t bytes, size_t messages_ahead, size_t bytes_ahead);
 
 /* A message was dropped that the queue's policy refuses, because nobody could be refused. */
 void queue_dropped(queue *q);

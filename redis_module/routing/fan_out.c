@@ -28,6 +28,7 @@
 
 #define FAN_OUTS_MAX 256U
 #define OWN_CHUNKS_MAX 128U
+#define LOOKS_MOST 10000U /* at filters, for one publish */
 #define RECORD_BYTES_MAX (64U << 20) /* of all pending messages, or of one */
 
 #define PREFIX "holdmq:fan-out:"
@@ -157,6 +158,33 @@ fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_
         return record->publisher.len == 0 || record->qos == 0 ? FAN_OUT : FAN_OUT_LATER;
     command.cost += cost;
     return FAN_OUT_NOT;
+}
+
+void fan_out_ahead_begin(fan_out_ahead *ahead, const index_t *index) {
+    *ahead = (fan_out_ahead){.index = index, .looks = LOOKS_MOST};
+}
+
+/* Without looking once it has looked at many: then each may be for the session. */
+static bool may_be_for(fan_out_ahead *ahead, const indexed_session *session, hmq_slice topic) {
+    size_t filters = sv.DictSize(session->filters);
+    if (filters > ahead->looks) return true;
+    ahead->looks -= filters;
+    return index_session_matches(session, topic);
+}
+
+void fan_out_ahead_of(fan_out_ahead *ahead, const indexed_session *session) {
+    ahead->messages = ahead->bytes = 0;
+    if (sv.DictSize(ahead->index->fan_outs->by_name) == 0) return;
+    server_dict_iter *iter = sv.DictIteratorStartC(ahead->index->fan_outs->by_name, "^", NULL, 0);
+    void *value;
+    size_t len;
+    while (sv.DictNextC(iter, &len, &value) != NULL) {
+        const fan_out *f = value;
+        if (!may_be_for(ahead, session, slice_of(f->topic))) continue;
+        ahead->messages++;
+        ahead->bytes += f->record_bytes;
+    }
+    sv.DictIteratorStop(iter);
 }
 
 static size_t chunks_of(const fan_outs *all, uint64_t owner) {
@@ -320,6 +348,12 @@ static bool read_target(reader *r, hmq_slice *key, delivery_how *how, uint32_t *
     return true;
 }
 
+/* Is it the session that subscribed?  It may have ended meanwhile, and another one have begun under its key. */
+static bool is_meant(server_ctx *ctx, index_t *index, const indexed_session *session, const hmq_record *record) {
+    if (session == NULL || !index_session_lives(ctx, index, session)) return false;
+    return session->since_ms < record->time_ms || index_session_matches(session, record->topic);
+}
+
 static size_t step_bytes; /* of what was delivered in this step */
 
 static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, message *m) {
@@ -331,7 +365,7 @@ static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, mess
     queue_words_begin();
     while (read_target(&r, &key, &how, &identifiers)) {
         const indexed_session *session = sv.DictGetC(index->sessions, (void *)(uintptr_t)key.data, key.len, NULL);
-        if (session != NULL && index_session_lives(ctx, index, session)) {
+        if (is_meant(ctx, index, session, &m->record)) {
             deliver(ctx, session, m, &how);
             step_bytes += m->record.payload.len;
         }

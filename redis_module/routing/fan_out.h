@@ -38,6 +38,16 @@ fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_
 bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *record, size_t sessions,
                       fan_out_way way);
 
+/* What pending fan-outs may still put into the queue of a session: a queue that refuses has no room for more than it has and
+ * will get. */
+typedef struct fan_out_ahead {
+    const index_t *index;
+    size_t looks; /* that are left for this publish */
+    size_t messages, bytes;
+} fan_out_ahead;
+void fan_out_ahead_begin(fan_out_ahead *ahead, const index_t *index);
+void fan_out_ahead_of(fan_out_ahead *ahead, const indexed_session *session);
+
 /* A fan-out that is being written: begin, add each session, end. */
 typedef struct fan_out_writer {
     server_ctx *ctx;

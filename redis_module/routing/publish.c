@@ -179,10 +179,11 @@ static bool may_be_refused(const index_t *index, const hmq_record *record) {
     return false;
 }
 
-static queue_status judge(server_ctx *ctx, server_string *key, size_t bytes) {
+static queue_status judge(server_ctx *ctx, server_string *key, size_t bytes, const fan_out_ahead *ahead) {
     queue q;
     queue_status status = QUEUE_OK;
-    if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE)) status = queue_judge(&q, bytes);
+    if (queue_open(&q, ctx, slice_of(key), SERVER_READ | SERVER_WRITE))
+        status = queue_judge(&q, bytes, ahead->messages, ahead->bytes);
     queue_close(&q);
     return status;
 }
@@ -199,9 +200,13 @@ static server_string *queue_of_match(server_ctx *ctx, index_t *index, size_t n) 
 static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record) {
     server_string *waits = NULL;
     size_t bytes = hmq_record_size(record);
+    fan_out_ahead ahead;
+    fan_out_ahead_begin(&ahead, index);
     for (size_t n = 0; n < matches.count + matches.share_count; n++) {
         server_string *key = queue_of_match(ctx, index, n);
-        queue_status status = key == NULL ? QUEUE_OK : judge(ctx, key, bytes);
+        if (key != NULL && n < matches.count) fan_out_ahead_of(&ahead, matches.list[n].session);
+        if (n == matches.count) ahead.messages = ahead.bytes = 0; /* groups get theirs at once */
+        queue_status status = key == NULL ? QUEUE_OK : judge(ctx, key, bytes, &ahead);
         if (status == QUEUE_WAITS) waits = key;
         if (status != QUEUE_REFUSED) continue;
         overflow_refuse(ctx, slice_of(key), OVERFLOW_REFUSE);

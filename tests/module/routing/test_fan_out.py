@@ -159,6 +159,42 @@ def test_a_session_that_ended_meanwhile_is_skipped(client: redis.Redis, keys: li
     assert client.exists(*(f"{key}_messages" for key in keys[::2])) == 0
 
 
+def test_another_session_under_the_same_key_does_not_get_what_was_meant_for_the_first(
+    client: redis.Redis, keys: list[str]
+) -> None:
+    """It may belong to somebody who may not read the topic."""
+    pipe = client.pipeline(transaction=True)
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", "secret", "QOS", 1)
+    pipe.execute_command("SESSION.DROP", keys[0])
+    pipe.execute_command("SESSION.SUBSCRIBE", keys[0], "open/#", 1)
+    pipe.execute()
+    settle(client)
+    assert queued(client, keys[:2]) == [[], [b"secret"]]
+
+
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize("policy", ["wait", "refuse"])
+@pytest.mark.parametrize("bound", [("holdmq.session-limit", 10), ("holdmq.session-bytes", 1000)])
+def test_a_queue_that_refuses_loses_nothing_that_was_accepted_for_it(
+    client: redis.Redis, policy: str, bound: tuple[str, int]
+) -> None:
+    """What is on its way to it takes room, too."""
+    client.execute_command("SESSION.OPEN", "{picky}", "OWNER", "p", "EXPIRY", 100, "OVERFLOW", policy)
+    client.execute_command("SESSION.SUBSCRIBE", "{picky}", "a/#", 1)
+    (before,) = client.config_get(bound[0]).values()
+    client.config_set(*bound)
+    pipe = client.pipeline(transaction=True)
+    for number in range(30):
+        pipe.execute_command("TOPIC.PUBLISH", f"a/{number}", b"%090d" % number, "QOS", 1)
+    replies = pipe.execute(raise_on_error=False)
+    settle(client)
+    client.config_set(bound[0], before)
+    taken = [b"%090d" % number for number, reply in enumerate(replies) if reply == MANY + 1]
+    assert 5 < len(taken) <= 10
+    assert all(str(reply).startswith("QUEUEFULL ") for reply in replies if reply != MANY + 1)
+    assert sorted(queued(client, ["{picky}"])[0]) == taken
+
+
 def test_a_message_that_expired_meanwhile_is_not_stored(client: redis.Redis, keys: list[str]) -> None:
     pipe = client.pipeline(transaction=True)
     pipe.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1, "TTL", 1)

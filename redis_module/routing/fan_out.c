@@ -36,7 +36,7 @@
 #define NAME_LEN (PREFIX_LEN + 16)
 #define RECORD_FIELD "record"
 
-#define TOPIC_BUCKETS 256U
+#define NO_CLIENT 0 /* the owner of what a program published */
 
 typedef struct fan_out {
     server_string *name, *topic;
@@ -47,8 +47,9 @@ typedef struct fan_out {
 
 struct fan_outs {
     server_dict *by_name;            /* in the order of the publishes */
-    uint32_t topics[TOPIC_BUCKETS];  /* how many there are, by the hash of their topic */
-    size_t chunks, record_bytes;     /* of all */
+    server_dict *by_topic;           /* topic, a zero, name: those of a topic in the order of their publishes */
+    size_t chunks;                   /* of all */
+    size_t of_clients, record_bytes; /* how many clients published, and the bytes of these */
     unsigned long long last_number;
     uint64_t last_owner; /* whose chunk was delivered last */
 };
@@ -60,8 +61,16 @@ static uint64_t hash_of(hmq_slice text) {
     return hmq_hash_text(&seed, (const char *)text.data, text.len);
 }
 
-static uint32_t *bucket_of(fan_outs *all, hmq_slice topic) {
-    return &all->topics[hash_of(topic) % TOPIC_BUCKETS];
+/* The key in by_topic; len 0 of `name`: what those of the topic begin with. */
+static server_string *topic_key(hmq_slice topic, hmq_slice name) {
+    size_t len = topic.len + 1 + name.len;
+    char *bytes = sv.Alloc(len);
+    memcpy(bytes, topic.data, topic.len);
+    bytes[topic.len] = '\0'; /* in no topic */
+    if (name.len > 0) memcpy(bytes + topic.len + 1, name.data, name.len);
+    server_string *key = sv.CreateString(NULL, bytes, len);
+    sv.Free(bytes);
+    return key;
 }
 
 static bool is_name(hmq_slice name) {
@@ -74,9 +83,11 @@ static fan_out *find(const fan_outs *all, hmq_slice name) {
 
 static void forget(fan_outs *all, fan_out *f) {
     hmq_slice name = slice_of(f->name);
-    (*bucket_of(all, slice_of(f->topic)))--;
+    server_string *key = topic_key(slice_of(f->topic), name);
+    sv.DictDelC(all->by_topic, (void *)(uintptr_t)slice_of(key).data, slice_of(key).len, NULL);
+    sv.FreeString(NULL, key);
     all->chunks -= f->chunks;
-    all->record_bytes -= f->record_bytes;
+    if (f->owner != NO_CLIENT) all->of_clients--, all->record_bytes -= f->record_bytes;
     sv.DictDelC(all->by_name, (void *)(uintptr_t)name.data, name.len, NULL);
     sv.FreeString(NULL, f->name);
     sv.FreeString(NULL, f->topic);
@@ -85,7 +96,7 @@ static void forget(fan_outs *all, fan_out *f) {
 
 static uint64_t owner_of(const index_t *index, hmq_slice client_id) {
     hmq_slice identity = quota_of_client(index, client_id).identity;
-    return identity.len > 0 ? hash_of(identity) : client_id.len > 0 ? hash_of(client_id) : 0;
+    return identity.len > 0 ? hash_of(identity) : client_id.len > 0 ? hash_of(client_id) : NO_CLIENT;
 }
 
 static void remember(index_t *index, hmq_slice name, const hmq_record *record, size_t record_bytes, size_t chunks) {
@@ -97,25 +108,26 @@ static void remember(index_t *index, hmq_slice name, const hmq_record *record, s
                    .chunks = chunks,
                    .record_bytes = record_bytes};
     sv.DictSetC(all->by_name, (void *)(uintptr_t)name.data, name.len, f);
-    (*bucket_of(all, record->topic))++;
+    server_string *key = topic_key(record->topic, name);
+    sv.DictSetC(all->by_topic, (void *)(uintptr_t)slice_of(key).data, slice_of(key).len, f);
+    sv.FreeString(NULL, key);
     all->chunks += chunks;
-    all->record_bytes += record_bytes;
+    if (f->owner != NO_CLIENT) all->of_clients++, all->record_bytes += record_bytes;
     unsigned long long number = strtoull((const char *)slice_of(f->name).data + PREFIX_LEN, NULL, 16);
     if (number > all->last_number) all->last_number = number;
 }
 
-/* Is a fan-out of this topic pending that was published before `than` (NULL: at all)? */
+/* Is a fan-out of this topic pending that was published before `than` (NULL: at all)?  O(log n). */
 static bool has_earlier(const fan_outs *all, hmq_slice topic, const fan_out *than) {
-    if (all->topics[hash_of(topic) % TOPIC_BUCKETS] == (than == NULL ? 0 : 1)) return false;
-    server_dict_iter *iter = sv.DictIteratorStartC(all->by_name, "^", NULL, 0);
+    server_string *prefix = topic_key(topic, (hmq_slice){0});
+    hmq_slice begins = slice_of(prefix), key;
+    server_dict_iter *iter = sv.DictIteratorStartC(all->by_topic, ">=", (void *)(uintptr_t)begins.data, begins.len);
     void *value;
-    size_t len;
-    bool found = false;
-    while (!found && sv.DictNextC(iter, &len, &value) != NULL && value != than) {
-        hmq_slice other = slice_of(((const fan_out *)value)->topic);
-        found = other.len == topic.len && memcmp(other.data, topic.data, topic.len) == 0;
-    }
+    key.data = sv.DictNextC(iter, &key.len, &value);
+    bool found =
+        key.data != NULL && value != than && key.len > begins.len && memcmp(key.data, begins.data, begins.len) == 0;
     sv.DictIteratorStop(iter);
+    sv.FreeString(NULL, prefix);
     return found;
 }
 
@@ -209,7 +221,7 @@ bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *r
     }
     if (pending == 0 || record->publisher.len == 0) return true;
     size_t more = sessions / most_in_chunk(record) + 1, own = chunks_of(all, owner_of(index, record->publisher));
-    bool has_room = pending < FAN_OUTS_MAX && all->record_bytes + hmq_record_size(record) <= RECORD_BYTES_MAX &&
+    bool has_room = all->of_clients < FAN_OUTS_MAX && all->record_bytes + hmq_record_size(record) <= RECORD_BYTES_MAX &&
                     (own == 0 || own + more <= OWN_CHUNKS_MAX);
     if (has_room) return true;
     counters.fan_outs_delayed++;
@@ -501,6 +513,7 @@ void fan_out_resume(const index_t *index) {
 static void make(index_t *index) {
     index->fan_outs = sv.Calloc(1, sizeof *index->fan_outs);
     index->fan_outs->by_name = sv.CreateDict(NULL);
+    index->fan_outs->by_topic = sv.CreateDict(NULL);
 }
 
 static void release(index_t *index) {
@@ -515,6 +528,7 @@ static void release(index_t *index) {
     }
     sv.DictIteratorStop(iter);
     sv.FreeDict(NULL, index->fan_outs->by_name);
+    sv.FreeDict(NULL, index->fan_outs->by_topic);
     sv.Free(index->fan_outs);
 }
 

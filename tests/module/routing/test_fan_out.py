@@ -317,6 +317,15 @@ def test_a_client_with_too_many_pending_waits_and_others_do_not(client: redis.Re
 
 
 @pytest.mark.usefixtures("keys")
+def test_what_a_program_publishes_keeps_no_client_out(client: redis.Redis) -> None:
+    pipe = client.pipeline(transaction=True)
+    for number in range(300):
+        pipe.execute_command("TOPIC.PUBLISH", f"a/{number}", "m")
+    pipe.execute_command("TOPIC.PUBLISH", "a/b", "m", "QOS", 1, "FROM", "somebody")
+    assert pipe.execute(raise_on_error=False) == [MANY] * 301
+
+
+@pytest.mark.usefixtures("keys")
 def test_users_take_turns(client: redis.Redis) -> None:
     """One chunk of each in turn: a small one is done long before a large one that came first."""
     lone = keys_of(MANY + 300)[MANY:]

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/hash.h"
+#include "topic/topic.h"
 #include "server/errors.h"
 #include "server/keyspace.h"
 #include "server/replication.h"
@@ -14,10 +15,13 @@
 #include "index/check.h"
 #include "queue/queue.h"
 #include "routing/quota.h"
+#include "routing/share.h"
 
 #define DIRECT_COST 256U   /* of deliveries in the step of one publish */
 #define COMMAND_COST 4096U /* of those in the step of a command of many */
 #define PUSHES_PER_COST 4U /* a message of QoS 0 is only pushed */
+#define OWN_FILTERS 50000U /* that match for one publisher in one command: some milliseconds */
+#define PUBLISHER_BUCKETS 64U
 #define CHUNK_COST 128U
 #define BYTES_PER_COST 16384U /* so many bytes of a message take as long as one more delivery */
 #define STEP_NS 1000000LL
@@ -140,11 +144,13 @@ fan_out_pending fan_out_count(const index_t *index) {
 static struct {
     bool runs;
     size_t cost; /* of what it delivered so far */
+    size_t filters[PUBLISHER_BUCKETS]; /* that matched for each publisher, by a hash of its client id */
 } command;
 
 void fan_out_command_begin(void) {
     command.runs = true;
     command.cost = 0;
+    memset(command.filters, 0, sizeof command.filters);
 }
 
 void fan_out_command_end(void) {
@@ -160,7 +166,16 @@ static size_t most_in_chunk(const hmq_record *record) {
     return most < 1 ? 1 : most;
 }
 
-fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions) {
+static size_t *filters_of(const hmq_record *record) {
+    return &command.filters[hash_of(record->publisher) % PUBLISHER_BUCKETS];
+}
+
+bool fan_out_is_used_up(const hmq_record *record) {
+    return command.runs && record->publisher.len > 0 && *filters_of(record) > OWN_FILTERS;
+}
+
+fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t filters) {
+    *filters_of(record) += filters;
     if (can.cluster || sessions == 0) return FAN_OUT_NOT;
     if (sv.DictSize(index->fan_outs->by_name) > 0 && has_earlier(index->fan_outs, record->topic, NULL)) return FAN_OUT;
     size_t cost = sessions * cost_of(record);
@@ -184,7 +199,13 @@ static bool may_be_for(fan_out_ahead *ahead, const indexed_session *session, hmq
     return index_session_matches(session, topic);
 }
 
-void fan_out_ahead_of(fan_out_ahead *ahead, const indexed_session *session) {
+static bool is_for_group(hmq_slice group, const fan_out *f) {
+    hmq_slice inner, topic = slice_of(f->topic);
+    return share_is(group, &inner) &&
+           hmq_topic_matches((const char *)inner.data, inner.len, (const char *)topic.data, topic.len);
+}
+
+void fan_out_ahead_of(fan_out_ahead *ahead, const indexed_session *session, hmq_slice group) {
     ahead->messages = ahead->bytes = 0;
     if (sv.DictSize(ahead->index->fan_outs->by_name) == 0) return;
     server_dict_iter *iter = sv.DictIteratorStartC(ahead->index->fan_outs->by_name, "^", NULL, 0);
@@ -192,7 +213,7 @@ void fan_out_ahead_of(fan_out_ahead *ahead, const indexed_session *session) {
     size_t len;
     while (sv.DictNextC(iter, &len, &value) != NULL) {
         const fan_out *f = value;
-        if (!may_be_for(ahead, session, slice_of(f->topic))) continue;
+        if (session != NULL ? !may_be_for(ahead, session, slice_of(f->topic)) : !is_for_group(group, f)) continue;
         ahead->messages++;
         ahead->bytes += f->record_bytes;
     }
@@ -292,19 +313,26 @@ static void end_chunk(fan_out_writer *w) {
     w->bytes = w->sessions = 0;
 }
 
-/* In a chunk: a byte with QoS (bits 0-1) and retain flag (bit 2); length and bytes of the session's key; how many
- * identifiers, and these.  Numbers have 4 bytes, little endian. */
+/* In a chunk: a byte with QoS (bits 0-1) and retain flag (bit 2), or with bit 3 for a group; length and bytes of the session's
+ * key, or of the group's filter; how many identifiers, and these.  Numbers have 4 bytes, little endian. */
 #define RETAIN_BIT 4U
+#define GROUP_BIT 8U
 
-void fan_out_add(fan_out_writer *w, const indexed_session *session, const delivery_how *how) {
-    hmq_slice key = slice_of(session->key);
-    uint8_t flags = (uint8_t)(how->qos | (how->retain ? RETAIN_BIT : 0));
+static void add_target(fan_out_writer *w, uint8_t flags, hmq_slice key, const delivery_how *how) {
     put(w, &flags, 1);
     put_number(w, (uint32_t)key.len);
     put(w, key.data, key.len);
     put_number(w, (uint32_t)how->identifier_count);
     for (size_t i = 0; i < how->identifier_count; i++) put_number(w, how->identifiers[i]);
     if (++w->sessions == w->most) end_chunk(w);
+}
+
+void fan_out_add_group(fan_out_writer *w, const share *group) {
+    add_target(w, GROUP_BIT, slice_of(group->filter), &(delivery_how){0});
+}
+
+void fan_out_add(fan_out_writer *w, const indexed_session *session, const delivery_how *how) {
+    add_target(w, (uint8_t)(how->qos | (how->retain ? RETAIN_BIT : 0)), slice_of(session->key), how);
 }
 
 void fan_out_end(fan_out_writer *w) {
@@ -343,10 +371,11 @@ static bool read_number(reader *r, uint32_t *number) {
 }
 
 /* One session of a chunk.  The caller frees the identifiers.  False: the bytes are not what this module writes. */
-static bool read_target(reader *r, hmq_slice *key, delivery_how *how, uint32_t **identifiers) {
+static bool read_target(reader *r, bool *is_group, hmq_slice *key, delivery_how *how, uint32_t **identifiers) {
     uint32_t len, count;
     *identifiers = NULL;
-    if (r->at == r->end || (*r->at & ~(RETAIN_BIT | 3U)) != 0 || (*r->at & 3U) == 3) return false;
+    if (r->at == r->end || (*r->at & ~(GROUP_BIT | RETAIN_BIT | 3U)) != 0 || (*r->at & 3U) == 3) return false;
+    *is_group = (*r->at & GROUP_BIT) != 0;
     *how = (delivery_how){.qos = *r->at & 3U, .retain = (*r->at & RETAIN_BIT) != 0};
     r->at++;
     if (!read_number(r, &len) || (size_t)(r->end - r->at) < len) return false;
@@ -373,11 +402,17 @@ static void deliver_chunk(server_ctx *ctx, index_t *index, hmq_slice chunk, mess
     hmq_slice key;
     delivery_how how;
     uint32_t *identifiers;
+    bool is_group;
     index_pin(index, INDEX_SESSIONS);
     queue_words_begin();
-    while (read_target(&r, &key, &how, &identifiers)) {
-        const indexed_session *session = sv.DictGetC(index->sessions, (void *)(uintptr_t)key.data, key.len, NULL);
-        if (is_meant(ctx, index, session, &m->record)) {
+    while (read_target(&r, &is_group, &key, &how, &identifiers)) {
+        const indexed_session *session =
+            is_group ? NULL : sv.DictGetC(index->sessions, (void *)(uintptr_t)key.data, key.len, NULL);
+        share *group = is_group ? share_find(index->shares, key) : NULL;
+        if (group != NULL) {
+            share_deliver(ctx, index, group, m);
+            step_bytes += m->record.payload.len;
+        } else if (is_meant(ctx, index, session, &m->record)) {
             deliver(ctx, session, m, &how);
             step_bytes += m->record.payload.len;
         }

@@ -24,6 +24,7 @@
 #include "topic/record.h"
 #include "index/filters.h"
 #include "index/index.h"
+#include "index/shares.h"
 #include "routing/delivery.h"
 
 /* How a publish is delivered. */
@@ -32,7 +33,12 @@ typedef enum fan_out_way {
     FAN_OUT,       /* in later steps */
     FAN_OUT_LATER, /* not now: its command has delivered enough, and its publisher sends it again */
 } fan_out_way;
-fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions);
+/* `sessions`: and groups.  `filters`: that matched, which takes time, too. */
+fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t filters);
+
+/* Did so many filters match for its publisher in this command that no more are to be looked for?  Then matching is not begun: the way is FAN_OUT_LATER, and a
+ * message of QoS 0 is lost. */
+bool fan_out_is_used_up(const hmq_record *record);
 
 /* May the publish go this way, which is not FAN_OUT_NOT?  False after replying QUEUEFULL or TRYAGAIN; nothing was changed. */
 bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *record, size_t sessions,
@@ -46,7 +52,8 @@ typedef struct fan_out_ahead {
     size_t messages, bytes;
 } fan_out_ahead;
 void fan_out_ahead_begin(fan_out_ahead *ahead, const index_t *index);
-void fan_out_ahead_of(fan_out_ahead *ahead, const indexed_session *session);
+/* `session` NULL: of the group with this filter. */
+void fan_out_ahead_of(fan_out_ahead *ahead, const indexed_session *session, hmq_slice group);
 
 /* A fan-out that is being written: begin, add each session, end. */
 typedef struct fan_out_writer {
@@ -62,6 +69,7 @@ typedef struct fan_out_writer {
 
 void fan_out_begin(fan_out_writer *w, server_ctx *ctx, index_t *index, const hmq_record *record);
 void fan_out_add(fan_out_writer *w, const indexed_session *session, const delivery_how *how);
+void fan_out_add_group(fan_out_writer *w, const share *group);
 void fan_out_end(fan_out_writer *w);
 
 /* A command of many publishes delivers a bounded number of messages in its step. */

@@ -63,6 +63,7 @@ typedef struct match_identifier {
 static struct {
     match *list;
     size_t count, room;
+    size_t filters; /* that match */
     uint64_t mark;
     const indexed_session *publisher; /* NULL if it has no subscriptions */
     match_identifier *identifiers;
@@ -104,6 +105,7 @@ static void add_share(share *s) {
 
 static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
     (void)context;
+    matches.filters++;
     if (share_is_tagged(subscriber)) {
         add_share(share_of(subscriber));
         return true;
@@ -143,11 +145,13 @@ static const indexed_session *session_of_client(const index_t *index, hmq_slice 
 /* What was found stands until end_matches: the sessions are pinned. */
 static void find_matches(index_t *index, const hmq_record *record) {
     index_pin(index, INDEX_SESSIONS);
-    matches.count = matches.identifier_count = matches.share_count = 0;
+    matches.count = matches.identifier_count = matches.share_count = matches.filters = 0;
     matches.mark++;
+    matches.way = FAN_OUT_LATER;
+    if (fan_out_is_used_up(record)) return;
     matches.publisher = session_of_client(index, record->publisher);
     hmq_trie_match(index->filters, (const char *)record->topic.data, record->topic.len, take_match, NULL);
-    matches.way = fan_out_way_of(index, record, matches.count);
+    matches.way = fan_out_way_of(index, record, matches.count + matches.share_count, matches.filters);
 }
 
 static void end_matches(index_t *index) {
@@ -204,8 +208,8 @@ static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record)
     fan_out_ahead_begin(&ahead, index);
     for (size_t n = 0; n < matches.count + matches.share_count; n++) {
         server_string *key = queue_of_match(ctx, index, n);
-        if (key != NULL && n < matches.count) fan_out_ahead_of(&ahead, matches.list[n].session);
-        if (n == matches.count) ahead.messages = ahead.bytes = 0; /* groups get theirs at once */
+        if (key != NULL && n < matches.count) fan_out_ahead_of(&ahead, matches.list[n].session, (hmq_slice){0});
+        if (n >= matches.count) fan_out_ahead_of(&ahead, NULL, slice_of(matches.shares[n - matches.count]->filter));
         queue_status status = key == NULL ? QUEUE_OK : judge(ctx, key, bytes, &ahead);
         if (status == QUEUE_WAITS) waits = key;
         if (status != QUEUE_REFUSED) continue;
@@ -217,7 +221,9 @@ static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record)
 }
 
 static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
-    if (matches.way != FAN_OUT_NOT && !fan_out_has_room(ctx, index, record, matches.count, matches.way)) return false;
+    if (matches.way != FAN_OUT_NOT &&
+        !fan_out_has_room(ctx, index, record, matches.count + matches.share_count, matches.way))
+        return false;
     if (!may_be_refused(index, record)) return true;
     queue_usage_judge_begin();
     bool have_room = judge_all(ctx, index, record);
@@ -267,8 +273,14 @@ static long long fan_out_matches(server_ctx *ctx, index_t *index, const hmq_reco
         delivery_how how = how_of(&matches.list[i], record);
         fan_out_add(&w, matches.list[i].session, &how);
     }
+    long long groups = 0;
+    for (size_t i = 0; i < matches.share_count; i++) {
+        if (share_replays(index, slice_of(matches.shares[i]->filter))) continue; /* it reads the message from history */
+        fan_out_add_group(&w, matches.shares[i]);
+        groups++;
+    }
     fan_out_end(&w);
-    return (long long)matches.count;
+    return (long long)matches.count + groups;
 }
 
 static void deliver_matches(server_ctx *ctx, index_t *index, const publish_plan *plan, message *m, long long *reached) {
@@ -285,12 +297,13 @@ static void deliver_matches(server_ctx *ctx, index_t *index, const publish_plan 
 
 static void route(server_ctx *ctx, index_t *index, const publish_plan *plan, long long *reached) {
     if (matches.count == 0 && matches.share_count == 0) return;
+    if (matches.way != FAN_OUT_NOT) {
+        *reached += fan_out_matches(ctx, index, &plan->record);
+        return;
+    }
     message m;
     message_begin(&m, &plan->record, plan->record.time_ms);
-    if (matches.way == FAN_OUT_NOT)
-        deliver_matches(ctx, index, plan, &m, reached);
-    else
-        *reached += fan_out_matches(ctx, index, &plan->record);
+    deliver_matches(ctx, index, plan, &m, reached);
     for (size_t i = 0; i < matches.share_count; i++) {
         share *s = matches.shares[i];
         if (!share_replays(index, slice_of(s->filter))) *reached += share_deliver(ctx, index, s, &m);
@@ -483,7 +496,7 @@ bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long
 /* What is left to be done for a message here. */
 typedef struct part {
     uint64_t number; /* that its producer gives it */
-    bool refused;    /* after replying why */
+    bool refused; /* after replying why */
     bool new, known; /* there is a target that has not, or has, got it */
 } part;
 

@@ -382,3 +382,34 @@ def test_bytes_that_the_module_did_not_write_are_skipped(client: redis.Redis, ke
     pipe.execute()
     settle(client)
     assert sum(len(queue) for queue in queued(client, keys)) == MANY - 128
+
+
+def test_many_groups_get_it_in_steps(client: redis.Redis) -> None:
+    pipe = client.pipeline(transaction=False)
+    for number in range(300):
+        pipe.execute_command("SESSION.SUBSCRIBE", f"{{m{number % 3}}}", f"$share/g{number}/a/#", 1)
+    pipe.execute()
+    pipe = client.pipeline(transaction=True)
+    for payload in ("0", "1"):
+        pipe.execute_command("TOPIC.PUBLISH", "a/b", payload, "QOS", 1)
+    pipe.keys(PREFIX)
+    pipe.keys("*_messages")
+    first, second, names, queues = pipe.execute()
+    assert (first, second, len(names), queues) == (300, 300, 2, [])
+    settle(client)
+    assert [client.zcard(name) for name in client.keys("*_messages")] == [2] * 300
+    assert_indexes_hold(client)
+
+
+def test_a_pipeline_does_not_match_for_ever_for_one_publisher(client: redis.Redis) -> None:
+    """Filters that match take time, too, even if nothing is stored."""
+    pipe = client.pipeline(transaction=False)
+    for number in range(128 * 4):
+        levels = [str(level) if number >> level & 1 else "+" for level in range(7)]
+        pipe.execute_command("SESSION.SUBSCRIBE", f"{{m{number // 128}}}", "/".join(levels), 1)
+    pipe.execute()
+    topic = "/".join(map(str, range(7)))
+    one, other = [(topic, "m", "QOS", "0", "FROM", "one")] * 1000, (topic, "m", "QOS", "1", "FROM", "other")
+    replies = client.execute_command("TOPIC.PIPELINE", pipeline_of(*one, other))
+    assert replies[-1] == 4
+    assert isinstance(replies[-2], redis.exceptions.TryAgainError)

@@ -2,7 +2,8 @@
 
     PIP_CONSTRAINT=file PIP_FIND_LINKS=folder python -m tools.try_pages FOLDER
 
-The file names the version of the wheel in the folder.  tools/wheels.sh calls it.  Exit status 0: each served and stopped.
+The file names the version of the wheel in the folder.  tools/wheels.sh calls it.  Exit status 0: each one served and
+stopped.
 """
 
 import os

@@ -188,7 +188,7 @@ def test_a_queue_that_refuses_loses_nothing_that_was_accepted_for_it(
         pipe.execute_command("TOPIC.PUBLISH", f"a/{number}", b"%090d" % number, "QOS", 1)
     replies = pipe.execute(raise_on_error=False)
     settle(client)
-    client.config_set(bound[0], before)
+    client.config_set(bound[0], str(before))
     taken = [b"%090d" % number for number, reply in enumerate(replies) if reply == MANY + 1]
     assert 5 < len(taken) <= 10
     assert all(str(reply).startswith("QUEUEFULL ") for reply in replies if reply != MANY + 1)

@@ -74,7 +74,7 @@ ROW = re.compile(r"^\| `(.+?)` \|", re.MULTILINE)
 ARGUMENTS = re.compile(r"^\| Argument \|.*\n\| --- .*\n((?:\|.*\n)+)", re.MULTILINE)
 ERRORS = re.compile(r"^\*\*Errors:\*\* (.*)$", re.MULTILINE)
 CODE = re.compile(r"`([A-Z]+)`")
-DECLARED = re.compile(r"\bERROR_[A-Z]+\s*,\s*\"([A-Z]+)\"")
+DECLARED = re.compile(r"\bX\(ERROR_\w+,\s*\"([A-Z]+)\"")
 SENTENCE = re.compile(r"[.?!](?=\s|$)")
 PARTS = ("```text\n", "| Argument |", "**Reply:**", "**Errors:**", "- **Complexity:**", "```redis transcript")
 """What an entry consists of, in this order; only the arguments may be missing."""
@@ -301,10 +301,10 @@ def _table(pages: list[Page], commands: Mapping[str, Command]) -> str:
 
 def declared_codes() -> set[str]:
     """The error codes that the module replies, from its one table."""
-    tables = [path.read_text() for path in (REPOSITORY / "redis_module").rglob("errors.[ch]")]
+    tables = [path.read_text() for path in (REPOSITORY / "redis_module").rglob("error_table.h")]
     codes = {code for text in tables for code in DECLARED.findall(text)}
     if not codes:
-        raise ValueError("no error code found in errors.c and errors.h of redis_module/: has the table another form?")
+        raise ValueError("no error code found in error_table.h of redis_module/: has the table another form?")
     return codes
 
 

@@ -96,7 +96,7 @@ def test_a_wrong_policy_changes_nothing(cluster: Cluster, words: tuple[str | int
 
 def test_a_store_has_one_seed(store: Store) -> None:
     other = SEED[::-1]
-    with pytest.raises(ResponseError, match="SEED is not that of store 's'"):
+    with pytest.raises(ResponseError, match="SEED differs from that of the existing store 's'"):
         store.node(0).client().execute_command("HISTORY.STORE", "s", "FILTER", "t/#", "SEED", other)
     store.create("t/#", "u/#", age=50)
     assert stores(store.node(0))[b"s"]["filters"] == [b"t/#", b"u/#"]

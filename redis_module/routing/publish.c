@@ -25,6 +25,7 @@
 #include "history/append.h"
 #include "routing/delivery.h"
 #include "routing/fan_out.h"
+#include "routing/hold_back.h"
 #include "routing/plan.h"
 #include "routing/publish_producer.h"
 #include "routing/publish_slots.h"
@@ -220,7 +221,7 @@ static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record)
     return waits == NULL;
 }
 
-static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
+static bool have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
     if (matches.way != FAN_OUT_NOT &&
         !fan_out_has_room(ctx, index, record, matches.count + matches.share_count, matches.way))
         return false;
@@ -229,6 +230,17 @@ static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *rec
     bool have_room = judge_all(ctx, index, record);
     queue_usage_judge_end();
     return have_room;
+}
+
+/* The same, in the order of the client's publishes. */
+static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *record) {
+    if (hold_back_refuses(record)) {
+        reply_error(ctx, ERROR_PUBLISHER_HELD_BACK);
+        return false;
+    }
+    if (have_room(ctx, index, record)) return true;
+    hold_back_begin(record);
+    return false;
 }
 
 /* Would a retained message be kept, and is it refused? */
@@ -485,7 +497,8 @@ bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long
     find_matches(index, record);
     publish_plan plan = plan_of_record(record);
     plan.origin = PLAN_GATHERED;
-    bool is_plain = matches.way == FAN_OUT_NOT && matches.share_count == 0 && !may_be_refused(index, record);
+    bool is_plain = matches.way == FAN_OUT_NOT && matches.share_count == 0 && !may_be_refused(index, record) &&
+                    !hold_back_refuses(record);
     bool is_done = is_plain && carry_out(ctx, index, &plan, reached);
     end_matches(index);
     return is_done;

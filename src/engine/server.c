@@ -55,15 +55,13 @@ static void done(hmq_engine *e, connection *c, const awaited *entry, int64_t rep
     if (!is_held(e, c, entry, reply, 0)) hmq_publish_settle(e, c, entry, reply);
 }
 
-#define AGAIN_MS 2    /* the first pause where the server needs a moment (TRYAGAIN) */
 #define RETRY_LEAST 4 /* publishes that are sent again at once after there was no room */
 
 /* A refusal that passes: a pause, longer each time in a row. */
 static void stall(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
     const hmq_engine_settings *s = &e->settings;
     if (r->waits) return;
-    uint64_t first = hmq_error_begins(error, "TRYAGAIN") && s->retry_first_ms > AGAIN_MS ? AGAIN_MS : s->retry_first_ms;
-    uint64_t pause = r->pause_ms == 0 ? first : (uint64_t)r->pause_ms * 2;
+    uint64_t pause = r->pause_ms == 0 ? s->retry_first_ms : (uint64_t)r->pause_ms * 2;
     if (r->pause_ms == 0) r->since_ms = e->now_ms;
     r->pause_ms = (uint32_t)(pause < s->retry_most_ms ? pause : s->retry_most_ms);
     if (r->pause_ms == 0) r->pause_ms = 1;

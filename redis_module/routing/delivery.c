@@ -10,6 +10,7 @@
 #include "routing/push_budget.h"
 #include "routing/qos0.h"
 
+#define LARGE_BYTES 65536U
 #define RECORD_ON_STACK 1024 /* longer ones take the heap */
 
 void message_begin(message *m, const hmq_record *record, long long now_ms) {
@@ -170,21 +171,35 @@ bool delivery_is_stored(server_ctx *ctx, const indexed_session *session, const m
     return how->qos > 0 && !*nobody;
 }
 
+static bool queue_qos0(server_ctx *ctx, const indexed_session *session, server_string *value, bool retain,
+                       long long expire_ms) {
+    queue_item item = {.value = value, .expire_ms = expire_ms};
+    if (!qos0_store(ctx, slice_of(session->key), &item)) return false;
+    hmq_delivery delivery = delivery_of(&item, 0, retain);
+    delivery_push(ctx, session, value, &delivery);
+    return true;
+}
+
 bool delivery_qos0(server_ctx *ctx, const indexed_session *session, server_string *value, bool retain,
                    long long expire_ms) {
     hmq_delivery delivery = {.kind = HMQ_DELIVERY_TRANSIENT, .retain = retain};
     if (!qos0_waits(ctx, session, slice_of(value).len)) return delivery_push(ctx, session, value, &delivery);
-    queue_item item = {.value = value, .expire_ms = expire_ms};
-    if (!qos0_store(ctx, slice_of(session->key), &item)) return false;
-    delivery = delivery_of(&item, 0, retain);
-    delivery_push(ctx, session, value, &delivery);
-    return true;
+    return queue_qos0(ctx, session, value, retain, expire_ms);
+}
+
+/* A large message of a publish in steps: in each step the link has room for some, but the sockets of clients that do not
+ * read yet may have none.  From the queue the bridge fetches it at the client's pace. */
+static bool waits_for_its_client(server_ctx *ctx, const indexed_session *session, const delivery_how *how,
+                                 const server_string *value) {
+    return how->in_steps && slice_of(value).len >= LARGE_BYTES && is_connected(ctx, session);
 }
 
 bool deliver(server_ctx *ctx, const indexed_session *session, message *m, const delivery_how *how) {
     bool nobody, stored = delivery_is_stored(ctx, session, m, how, &nobody);
     if (nobody) return false;
     queue_item item = {.value = delivery_encoded(m, how), .expire_ms = m->expire_ms};
+    if (!stored && waits_for_its_client(ctx, session, how, item.value))
+        return queue_qos0(ctx, session, item.value, how->retain, item.expire_ms);
     if (!stored) return delivery_qos0(ctx, session, item.value, how->retain, item.expire_ms);
     if (!delivery_store(ctx, session, &item, how->share.len > 0)) return false;
     hmq_delivery delivery = delivery_of(&item, how->qos, how->retain);

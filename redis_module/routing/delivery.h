@@ -14,6 +14,7 @@ typedef struct delivery_how {
     size_t identifier_count;
     hmq_slice share; /* through this shared subscription; len 0: none */
     bool quietly;    /* only stored, not pushed to the inbox */
+    bool in_steps;   /* a part of a publish that is delivered in steps (routing/fan_out.h) */
 } delivery_how;
 
 /* A message on its way to any number of sessions: encoded once for each QoS and retain flag with which it is delivered,

@@ -32,6 +32,7 @@
 
 #define FAN_OUTS_MAX 256U
 #define OWN_CHUNKS_MAX 128U
+#define OWN_CHUNKS_MAX_QOS0 2048U /* these are not sent again: what is refused is lost */
 #define LOOKS_MOST 10000U /* at filters, for one publish */
 #define RECORD_BYTES_MAX (64U << 20) /* of all pending messages, or of one */
 
@@ -242,8 +243,9 @@ bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *r
     }
     if (pending == 0 || record->publisher.len == 0) return true;
     size_t more = sessions / most_in_chunk(record) + 1, own = chunks_of(all, owner_of(index, record->publisher));
+    size_t most = record->qos == 0 ? OWN_CHUNKS_MAX_QOS0 : OWN_CHUNKS_MAX;
     bool has_room = all->of_clients < FAN_OUTS_MAX && all->record_bytes + hmq_record_size(record) <= RECORD_BYTES_MAX &&
-                    (own == 0 || own + more <= OWN_CHUNKS_MAX);
+                    (own == 0 || own + more <= most);
     if (has_room) return true;
     counters.fan_outs_delayed++;
     reply_error(ctx, ERROR_FAN_OUTS_PENDING, pending);
@@ -376,7 +378,7 @@ static bool read_target(reader *r, bool *is_group, hmq_slice *key, delivery_how 
     *identifiers = NULL;
     if (r->at == r->end || (*r->at & ~(GROUP_BIT | RETAIN_BIT | 3U)) != 0 || (*r->at & 3U) == 3) return false;
     *is_group = (*r->at & GROUP_BIT) != 0;
-    *how = (delivery_how){.qos = *r->at & 3U, .retain = (*r->at & RETAIN_BIT) != 0};
+    *how = (delivery_how){.qos = *r->at & 3U, .retain = (*r->at & RETAIN_BIT) != 0, .in_steps = true};
     r->at++;
     if (!read_number(r, &len) || (size_t)(r->end - r->at) < len) return false;
     *key = (hmq_slice){r->at, len};

@@ -214,7 +214,7 @@ def test_a_cursor_of_an_earlier_release_continues_in_its_store_and_in_no_other(h
     cursor = ",".join(core.Cursor.decode(one)._replace(store=b"").encode().decode() for one in replay.cursor.split(","))
     left = [message for message in hold.history.start_replay("a/#", cursor=cursor)]
     assert numbers_of([one for one in [*read, *left] if one]) == list(range(12))
-    with pytest.raises(WrongStoreError, match=r"an earlier release wrote it, .* store 'b'"):
+    with pytest.raises(WrongStoreError, match=r"written by an earlier release .* store 'b'"):
         hold.history.start_replay("b/#", cursor=cursor).get()
 
 

@@ -21,8 +21,11 @@ def main() -> None:
     given = parser.parse_args()
     target = Target(given.port, given.ws_port, time.monotonic() + given.seconds)
     kind = import_module(f"tests.system.abuse.{given.kind}")
-    if hasattr(kind, "prepare"):
-        kind.prepare(target)
+    is_prepared = not hasattr(kind, "prepare")
+    while not is_prepared and target.goes_on():
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            kind.prepare(target)
+            is_prepared = True
     print(BEGINS, flush=True)
     while target.goes_on():
         with contextlib.suppress(ConnectionError, TimeoutError):

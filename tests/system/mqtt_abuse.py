@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Self
 
@@ -37,6 +38,7 @@ RATE = 100  # messages a second of the pair
 P99_MS = 20.0
 MOST_GROWTH_BYTES = 256 << 20
 LOOK_S = 0.1
+MOST_DELAY_S = 100.0  # until all have begun and the pair is done: they are ended then
 HELPERS = ("target",)  # files of the package that are no kind
 
 
@@ -113,7 +115,7 @@ class Broker:
     def meet(self, kinds_of_abuse: Sequence[str], seconds: float) -> Outcome:
         """The quiet pair for so long, beside these."""
         assert self._bridge is not None
-        with self._abused(kinds_of_abuse, seconds + 30):
+        with self._abused(kinds_of_abuse, seconds + MOST_DELAY_S):
             before = self._sizes()
             command = [str(GENERATOR), "--port", str(self._bridge.port), "--pattern", "pairs", "--rate", str(RATE)]
             command += [
@@ -152,14 +154,15 @@ class Broker:
         assert self._bridge is not None
         command = [sys.executable, "-m", "tests.system.abuse"]
         options = ["--port", str(self._bridge.port), "--ws-port", str(self._ws_port.number), "--seconds", str(seconds)]
-        running = [subprocess.Popen([*command, kind, *options], stdout=subprocess.PIPE) for kind in kinds_of_abuse]
+        running: list[subprocess.Popen[bytes]] = []
         try:
-            for process in running:
-                assert process.stdout is not None
-                process.stdout.readline()
+            for kind in filter(_prepares, kinds_of_abuse):  # before the others crowd the broker
+                running += _begin(command, options, [kind])
+            running += _begin(command, options, [kind for kind in kinds_of_abuse if not _prepares(kind)])
             time.sleep(0.5 if running else 0)
             yield
-            assert all(process.poll() is None for process in running), f"abuse ended early: {kinds_of_abuse}"
+            ended = [process.args for process in running if process.poll() is not None]
+            assert not ended, f"abuse ended early: {ended}"
         finally:
             for process in running:
                 with process:
@@ -168,6 +171,21 @@ class Broker:
     def _sizes(self) -> dict[str, int]:
         assert self._bridge is not None
         return {"bridge": _resident(self._bridge.pid), "server": _resident(self._server.process.pid)}
+
+
+def _prepares(kind: str) -> bool:
+    return hasattr(import_module(f"{abuse.__name__}.{kind}"), "prepare")
+
+
+def _begin(
+    command: Sequence[str], options: Sequence[str], kinds_of_abuse: Sequence[str]
+) -> list[subprocess.Popen[bytes]]:
+    """Starts these, and waits until all have begun."""
+    begun = [subprocess.Popen([*command, kind, *options], stdout=subprocess.PIPE) for kind in kinds_of_abuse]
+    for process in begun:
+        assert process.stdout is not None
+        process.stdout.readline()
+    return begun
 
 
 def _resident(pid: int) -> int:

@@ -3,12 +3,12 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/hash.h"
 #include "topic/topic.h"
 #include "server/errors.h"
 #include "server/keyspace.h"
+#include "server/numbers.h"
 #include "server/replication.h"
 #include "server/timers.h"
 #include "server/turns.h"
@@ -24,7 +24,7 @@
 #define PUBLISHER_BUCKETS 64U
 #define CHUNK_COST 128U
 #define BYTES_PER_COST 16384U /* so many bytes of a message take as long as one more delivery */
-#define STEP_NS 1000000LL
+#define STEP_US 1000U
 /* What a step delivered is written to the links of bridges a little in each turn: after so many bytes the next step waits
  * PAUSE_MS, so that many short turns come between. */
 #define STEP_BYTES (512U << 10)
@@ -491,18 +491,12 @@ static fan_out *next(const fan_outs *all) {
     return after != NULL ? after : first;
 }
 
-static long long now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (long long)now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
 /* True if something is left. */
-static bool serve(server_ctx *ctx, int db, long long until_ns) {
+static bool serve(server_ctx *ctx, int db, uint64_t until_us) {
     sv.SelectDb(ctx, db);
     index_t *index = index_of(ctx);
     for (fan_out *f = next(index->fan_outs); f != NULL; f = next(index->fan_outs)) {
-        if (now_ns() >= until_ns || step_bytes > STEP_BYTES) return true;
+        if (monotonic_us() >= until_us || step_bytes > STEP_BYTES) return true;
         step(ctx, index, f);
     }
     return false;
@@ -515,12 +509,12 @@ void fan_out_before_sleep(void) {
     int flags = sv.GetContextFlags(detached), databases = index_databases();
     bool may_write = (flags & SERVER_CTX_MASTER) && !(flags & (SERVER_CTX_READONLY | SERVER_CTX_LOADING));
     if (!may_write || sv.AvoidReplicaTraffic()) return; /* the module's clock resumes them */
-    long long until_ns = now_ns() + STEP_NS;
+    uint64_t until_us = monotonic_us() + STEP_US;
     step_bytes = 0;
     bool is_left = false;
     for (int i = 0; i < databases; i++) {
         int db = (first_db + i) % databases;
-        if (index_exists(db) && sv.DictSize(index_peek(db)->fan_outs->by_name) > 0 && serve(detached, db, until_ns))
+        if (index_exists(db) && sv.DictSize(index_peek(db)->fan_outs->by_name) > 0 && serve(detached, db, until_us))
             is_left = true;
     }
     first_db = (first_db + 1) % (databases == 0 ? 1 : databases);

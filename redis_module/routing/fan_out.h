@@ -12,7 +12,8 @@
  *  2. A publish to a topic with a pending fan-out is a fan-out, too, and those of one topic are delivered in their order.  So
  *     each session gets the messages of a topic in the order of the publishes.
  *  3. Chunks are delivered one of each user in turn.  A user may have OWN_CHUNKS_MAX pending chunks, or one fan-out of any
- *     size; beyond, publishes of his clients are refused for now (QUEUEFULL).  Those of a program without a session never are.
+ *     size; beyond, publishes of the user's clients are temporarily refused (QUEUEFULL).  A program without a session is
+ *     never refused.
  *  4. What is in memory is a pure function of the hashes.
  *
  * The sessions are those that subscribed when the message was published.  One that ended since is skipped.
@@ -36,8 +37,8 @@ typedef enum fan_out_way {
 /* `sessions`: and groups.  `filters`: that matched, which takes time, too. */
 fan_out_way fan_out_way_of(const index_t *index, const hmq_record *record, size_t sessions, size_t filters);
 
-/* Did so many filters match for its publisher in this command that no more are to be looked for?  Then matching is not begun: the way is FAN_OUT_LATER, and a
- * message of QoS 0 is lost. */
+/* Have too many filters matched for this publisher in the running command?  Then the publish is not matched: its way is
+ * FAN_OUT_LATER, and a message of QoS 0 is dropped. */
 bool fan_out_is_used_up(const hmq_record *record);
 
 /* May the publish go this way, which is not FAN_OUT_NOT?  False after replying QUEUEFULL or TRYAGAIN; nothing was changed. */

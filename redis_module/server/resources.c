@@ -11,9 +11,11 @@
 #include <unistd.h>
 
 #include "server/errors.h"
+#include "server/numbers.h"
 #include "server/timers.h"
 
 #define LOOK_MS 1000
+#define DISK_LOOK_US 10000 /* while messages are stored: in a second they fill what is kept free */
 #define TOLD_EVERY_MS 600000
 #define SCARCE_DISKS 4 /* times holdmq.min-free-disk */
 #define SCARCE_MEMORY_PERCENT 90
@@ -25,6 +27,7 @@ static unsigned long long maxmemory, group_limit;
 static bool appends;      /* there is an append-only file */
 static unsigned long long appended; /* its size */
 static bool refuses;
+static uint64_t disk_looked_us; /* monotonic */
 
 /* What was said of one resource. */
 typedef struct told {
@@ -113,16 +116,21 @@ static void look_at_memory(server_ctx *ctx) {
 }
 
 /* The server's folder is its working directory. */
-static void look_at_disk(server_ctx *ctx) {
+static void look_at_free_disk(void) {
     struct statvfs disk;
     bool is_known = statvfs(".", &disk) == 0;
     now.disk_total = is_known ? (unsigned long long)disk.f_blocks * disk.f_frsize : 0;
     now.disk_free = is_known ? (unsigned long long)disk.f_bavail * disk.f_frsize : 0;
+    refuses = appends && now.disk_total > 0 && now.disk_free < (unsigned long long)settings.min_free_disk;
+    disk_looked_us = monotonic_us();
+}
+
+static void look_at_disk(server_ctx *ctx) {
     server_info_data *info = sv.GetServerInfo(ctx, "persistence");
     appends = field(info, "aof_enabled") != 0;
     appended = appends ? field(info, "aof_current_size") : 0;
     sv.FreeServerInfo(ctx, info);
-    refuses = appends && now.disk_total > 0 && now.disk_free < (unsigned long long)settings.min_free_disk;
+    look_at_free_disk();
 }
 
 static bool memory_is_scarce(void) {
@@ -198,6 +206,7 @@ resources resources_read(void) {
 }
 
 bool resources_refuse(void) {
+    if (appends && monotonic_us() - disk_looked_us >= DISK_LOOK_US) look_at_free_disk();
     counters.disk_refused += refuses;
     return refuses;
 }

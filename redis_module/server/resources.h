@@ -1,4 +1,5 @@
 /* resources.h - what memory and disk the server has: found out at load, looked at once a second, refused before it is used up.
+ * Free disk is looked at every 10 ms while messages are stored.
  *
  *     memory_limit   the least of maxmemory, the limits of the process's control groups and the machine's memory
  *     memory_used    of that: used_memory if the limit is maxmemory, else what the process has resident

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -209,3 +210,18 @@ def test_before_the_disk_is_full_publishers_are_refused_and_the_server_goes_on(
     [known] = [line for line in told if line["event"] == "the server's memory and disk, in bytes"]
     assert known["disk_free"] <= known["disk_total"]
     assert server.log_text().count("the disk is almost full") == 1
+
+
+def test_a_disk_that_gets_full_is_seen_between_two_messages(disk: SmallDisk, small_server: MakeServer) -> None:
+    server = small_server("always", f"holdmq.min-free-disk {KEPT_FREE}")
+    with server.client() as client:
+        client.execute_command("SESSION.OPEN", "{s}", "OWNER", "o")
+        client.execute_command("SESSION.SUBSCRIBE", "{s}", "EPOCH", 0, "t", 1)
+        for _ in range(3):
+            client.execute_command("TOPIC.PUBLISH", "t", "1", "QOS", 1)
+            disk.run_short(server, KEPT_FREE)
+            time.sleep(0.02)  # twice the time between two looks
+            with pytest.raises(redis.ResponseError, match="QUOTA"):
+                client.execute_command("TOPIC.PUBLISH", "t", "2", "QOS", 1)
+            disk.free(server)
+            time.sleep(0.02)

@@ -34,6 +34,7 @@ def test_another_run_after_the_first_continues_with_the_client(server: Server, o
         hold = AsyncHoldMQ(client) if own else AsyncHoldMQ.from_url(url_of(server))
         for number in range(6):
             asyncio.run(append(hold, number))
+        del client, hold  # and the last run's here
         gc.collect()
     assert stored(server) == [b"%d" % number for number in range(6)]
 

@@ -83,7 +83,11 @@ class _Group(click.Group):
         return found
 
 
-_SUBCOMMANDS = {"auth": "holdmq_bridge.admin.auth", "link": "holdmq_bridge.uplink.cli"}
+_SUBCOMMANDS = {
+    "auth": "holdmq_bridge.admin.auth",
+    "drain": "holdmq_bridge.admin.drain",
+    "link": "holdmq_bridge.uplink.cli",
+}
 
 command = _Group(
     "holdmq_bridge",

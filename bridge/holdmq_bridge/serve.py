@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import signal
+import sys
 from collections.abc import Coroutine
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
@@ -21,15 +22,20 @@ from holdmq_bridge.sockets.listeners import Listeners
 
 log = Log("serve")
 
+PASSED_ON = (signal.SIGHUP, signal.SIGUSR1)  # from the parent of several workers to each of them
+DRAINED = 3  # the exit status of a worker that was drained
 OTHER_FILES = 256  # open files without the clients' sockets: server, listeners, metrics, users and rules, logs
 
 
-async def serve(settings: Settings, *, worker: int | None = None) -> None:
-    """Serves until a signal comes or the parent process ends.
+async def serve(settings: Settings, *, worker: int | None = None) -> bool:
+    """Serves until a signal comes, the parent process ends, or a drain is finished.
 
     Args:
         settings: of the bridge.
         worker: the number of this process if several share the ports; else None.
+
+    Returns:
+        Whether the process was drained.
 
     Raises:
         OSError: an address is not available, or a TLS file cannot be used.
@@ -42,6 +48,7 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
     reporter = Reporter(bridge, settings.report_interval_s) if settings.report_interval_s else None
     service = Service(bridge, {} if worker else os.environ)  # of several workers the first one tells
     _stop_by_signal_or_parent(stopped)
+    bridge.drain.at_begin(listeners.close)
     await listeners.open(reuse_port=worker is not None)
     if settings.metrics_port is not None:
         web.start(settings.metrics_host, settings.metrics_port and settings.metrics_port + (worker or 0))
@@ -53,12 +60,14 @@ async def serve(settings: Settings, *, worker: int | None = None) -> None:
             reporter.start()
         reload = listeners.reload if listeners.has_tls else _nothing_to_read_again
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])  # one that came while a worker started (workers.py)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, bridge.drain.begin)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)  # one that came while a worker started (workers.py)
         if stopped.is_set() or _is_orphan():  # the next owner of the ports must find them free
-            return
+            return False
         await listeners.serve()
         service.start()
-        await _either(bridge.run(), stopped.wait())
+        await _either(bridge.run(), stopped.wait(), bridge.drain.finished.wait())
+        return bridge.drain.finished.is_set()
     finally:  # without a stop, tasks might go on: some take a cancellation for a lost server
         service.stopping()
         listeners.close()
@@ -138,6 +147,11 @@ def fit_open_files(settings: Settings) -> Settings:
 
 
 def main(settings: Settings, worker: int | None = None) -> None:
-    """Configures the logs and runs `serve` on uvloop."""
+    """Configures the logs and runs `serve` on uvloop.
+
+    Raises:
+        SystemExit: a worker was drained.
+    """
     configure(settings.log_level)
-    uvloop.run(serve(fit_open_files(settings), worker=worker))
+    if uvloop.run(serve(fit_open_files(settings), worker=worker)) and worker is not None:
+        sys.exit(DRAINED)

@@ -11,6 +11,7 @@ kernel chose.
 Invariants
  1. A worker that ends by itself is restarted, after a pause that grows while it keeps ending soon.
  2. A worker whose parent has ended stops by itself, in order.
+ 3. A worker that was drained is not started again.  When all are drained, the parent ends.
 """
 
 import multiprocessing
@@ -26,7 +27,7 @@ from holdmq_bridge.base.backoff import Backoff
 from holdmq_bridge.base.binding import bound_socket
 from holdmq_bridge.base.logs import Log, configure
 from holdmq_bridge.process.settings import Settings
-from holdmq_bridge.serve import main
+from holdmq_bridge.serve import DRAINED, PASSED_ON, main
 from holdmq_bridge.sockets.listeners import configured_listeners
 from holdmq_bridge.sockets.tls import tls_context
 
@@ -52,6 +53,8 @@ class _Worker:
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, random.uniform)
         self._started_at = 0.0
         self.start_at = 0.0
+        self.is_draining = False  # it was told to
+        self.is_drained = False
 
     def start(self) -> None:
         """Starts a process."""
@@ -60,15 +63,19 @@ class _Worker:
             target=main, args=(self._settings, self.number), name=f"holdmq-bridge-{self.number}"
         )
         self._started_at = time.monotonic()
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # the worker inherits the block, and removes it
+        signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # the worker inherits the block, and removes it
         self.process.start()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         log.info("worker started", worker=self.number, pid=self.process.pid)
 
     def ended(self) -> None:
         """The process has ended: decides when the next one starts."""
         assert self.process is not None
         self.process.join()
+        if self.is_draining or self.process.exitcode == DRAINED:
+            log.info("worker drained", worker=self.number)
+            self.is_drained, self.process = True, None
+            return
         if time.monotonic() - self._started_at > _STABLE_S:
             self._backoff.reset()
         pause = self._backoff.next()
@@ -78,7 +85,7 @@ class _Worker:
 
 
 def run_workers(settings: Settings) -> None:
-    """Runs `workers` processes until SIGTERM or SIGINT.
+    """Runs `workers` processes until SIGTERM or SIGINT, or until all are drained.
 
     Raises:
         OSError: an address is not available, or a TLS file cannot be used.
@@ -90,7 +97,7 @@ def run_workers(settings: Settings) -> None:
         stack.callback(os.close, woken)
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(woken)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT, *PASSED_ON):
             signal.signal(number, lambda *_: None)  # the pipe reports it
         shared = _reserve(settings, stack)
         workers = [_Worker(number, shared) for number in range(settings.workers)]
@@ -110,22 +117,32 @@ def _reserve(settings: Settings, stack: ExitStack) -> Settings:
 
 
 def _watch(workers: list[_Worker], wake: int) -> None:
-    """Restarts workers until a signal ends the process.  Passes SIGHUP on."""
-    while True:
+    """Restarts workers until a signal ends the process, or all are drained.  Passes SIGHUP and SIGUSR1 on."""
+    while not all(worker.is_drained for worker in workers):
         now = time.monotonic()
         for worker in workers:
-            if worker.process is None and worker.start_at <= now:
+            if worker.process is None and not worker.is_drained and worker.start_at <= now:
                 worker.start()
         running = {worker.process.sentinel: worker for worker in workers if worker.process is not None}
-        due = [worker.start_at - now for worker in workers if worker.process is None]
+        due = [worker.start_at - now for worker in workers if worker.process is None and not worker.is_drained]
         for ready in wait([*running, wake], min(due) if due else None):
             if ready == wake:
-                if set(os.read(wake, _SIGNALS_AT_ONCE)) != {signal.SIGHUP}:
+                numbers = set(os.read(wake, _SIGNALS_AT_ONCE))
+                if not numbers <= set(PASSED_ON):
                     return
-                for worker in running.values():
-                    os.kill(worker.process.pid, signal.SIGHUP)  # type: ignore[union-attr,arg-type] # it runs
-                continue
-            running[ready].ended()  # type: ignore[index] # sentinels are numbers on this platform
+                _pass_on(workers, numbers)
+            else:
+                running[ready].ended()  # type: ignore[index] # sentinels are numbers on this platform
+
+
+def _pass_on(workers: list[_Worker], numbers: set[int]) -> None:
+    for worker in workers:
+        if signal.SIGUSR1 in numbers:
+            worker.is_draining = True
+            worker.is_drained = worker.process is None
+        for number in numbers:
+            if worker.process is not None:
+                os.kill(worker.process.pid, number)  # type: ignore[arg-type] # it runs, or was not waited for
 
 
 def _stop(workers: list[_Worker], timeout_s: float) -> None:

@@ -521,6 +521,7 @@ class BridgeRow:
         version: its version of HoldMQ.
         started: when it started.
         clients: how many clients are connected.
+        draining: whether it accepts no connections any more and disconnects its clients.
         publishes_received: messages from clients since it started.
         publishes_received_rate: the present rate of these messages, per second.
         messages_sent: messages to clients since it started.
@@ -534,6 +535,7 @@ class BridgeRow:
     version: str
     started: datetime
     clients: int
+    draining: bool
     publishes_received: int
     publishes_received_rate: float
     messages_sent: int
@@ -550,6 +552,7 @@ class BridgeRow:
             version=report["version"],
             started=datetime.fromtimestamp(float(report["started"]), UTC),
             clients=int(report["clients"]),
+            draining=report.get("draining", "0") == "1",  # a bridge of 0.1 does not say it
             publishes_received=int(report["publishes_received"]),
             publishes_received_rate=float(report["publishes_received_rate"]),
             messages_sent=int(report["messages_sent"]),

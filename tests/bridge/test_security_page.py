@@ -22,6 +22,7 @@ NO_LIMITS = {
     "retry_max_s": "the same",
     "server_timeout_s": "when the server counts as silent",
     "shutdown_timeout_s": "how the bridge ends",
+    "drain_rate": "how the bridge ends",
     "sys_interval_s": "how often $SYS is written",
     "tls_poll_s": "how soon new certificates are served",
     "tls_port": "an address",

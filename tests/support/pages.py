@@ -59,6 +59,7 @@ RUN_BY = {
     ("docs/operations.md", "conf all"): "tests/module/test_page_settings.py",
     ("docs/operations.md", "conf some"): "tests/module/test_page_settings.py",
     ("docs/operations.md", "sh"): _SHELL,
+    ("docs/operations.md", "sh drain"): "tests/bridge/test_drain.py",
     ("docs/pipeline.md", "python"): "tests/pipeline/test_page.py",
     ("docs/pipeline.md", "python application"): "tests/pipeline/test_spark_cluster.py",
     ("docs/pipeline.md", "sh"): "tests/pipeline/test_page.py",

@@ -31,7 +31,7 @@ def test_a_changed_description_is_noticed(monkeypatch: pytest.MonkeyPatch) -> No
     assert generated(text) != text
 
 
-@pytest.mark.parametrize("marker", ["bridge metrics_host shutdown_timeout_s", "bridge host workers"])
+@pytest.mark.parametrize("marker", ["bridge metrics_host drain_server_reference", "bridge host workers"])
 def test_a_setting_without_a_table_is_refused(marker: str) -> None:
     text = PAGE.read_text(encoding="utf-8")
     part = re.compile(rf"^<!-- generated: {marker} -->.*?^<!-- end -->\n", re.MULTILINE | re.DOTALL)

@@ -36,6 +36,8 @@ class Reason(IntEnum):
     PACKET_TOO_LARGE = 0x95
     QUOTA_EXCEEDED = 0x97
     ADMINISTRATIVE = 0x98
+    USE_ANOTHER_SERVER = 0x9C
+    SERVER_MOVED = 0x9D
     CONNECTION_RATE_EXCEEDED = 0x9F
 
 
@@ -86,6 +88,7 @@ class Ending(Enum):
     KICKED = ("the client was disconnected by an administrator", Reason.ADMINISTRATIVE)
     UNSERVED = ("the server was away too long to store the client's messages", Reason.SERVER_BUSY)
     SERVER_ERROR = ("the server refused a command", Reason.IMPLEMENTATION)
+    DRAINED = ("the bridge is draining", Reason.USE_ANOTHER_SERVER)
     SHUTDOWN = ("the bridge is shutting down", Reason.SERVER_SHUTTING_DOWN)
     DEFECT = ("a defect of the bridge", Reason.UNSPECIFIED)
 

@@ -27,6 +27,7 @@ from holdmq_bridge.base.command import Command, Kind, Reply, error_code
 from holdmq_bridge.base.logs import Log, readable
 from holdmq_bridge.base.reasons import Ending
 from holdmq_bridge.broker.client import Client
+from holdmq_bridge.broker.drain import Drain
 from holdmq_bridge.broker.gate import Gate
 from holdmq_bridge.broker.replays import Replays
 from holdmq_bridge.broker.unserved import Unserved
@@ -71,6 +72,7 @@ class Bridge:
         self._gate = Gate(self.process, self.link, self.clients)
         self._replays = Replays(self.process, self.link, self.calls)
         self._unserved = Unserved(self.process, self.link, self.clients)
+        self.drain = Drain(self.process, self.clients)
         self._inboxes = Channels(self._engine, self.link)
         self._by_conn: dict[int, Client] = {}
         self._attempts = itertools.count(1)
@@ -102,7 +104,8 @@ class Bridge:
         process = self.process
         log.info("shutting down", clients=len(self.clients))
         deadline = process.loop.time() + process.settings.shutdown_timeout_s
-        process.is_draining = True
+        process.is_stopping = True
+        self.drain.stop()
         self._unserved.stop()
         for client in tuple(self.clients):
             client.update_reading()
@@ -144,7 +147,7 @@ class Bridge:
     @property
     def congested(self) -> bool:
         """Whether no client is to be read now."""
-        return self.process.is_draining or self.link.paused or self._engine.congested
+        return self.process.is_stopping or self.link.paused or self._engine.congested
 
     def own_counters(self) -> dict[str, int]:
         """Counters of everything outside the engine."""
@@ -199,7 +202,11 @@ class Bridge:
     def has_room(self) -> bool:
         """Whether one more connection may be taken in."""
         connections = len(self.clients) + self.process.handshakes
-        return connections < self.process.settings.max_connections and not self.process.is_draining
+        return connections < self.process.settings.max_connections and not self._is_ending
+
+    @property
+    def _is_ending(self) -> bool:
+        return self.process.is_draining or self.process.is_stopping
 
     def refuse_connection(self) -> None:
         """Counts and logs a connection for which there is no room."""
@@ -219,7 +226,7 @@ class Bridge:
 
     def _log_full(self) -> None:
         """Logs at most one line in `_FULL_LOGGED_EVERY_S`: refused clients retry at once."""
-        if not self.process.is_draining and self.process.loop.time() >= self._full_logged_at + _FULL_LOGGED_EVERY_S:
+        if not self._is_ending and self.process.loop.time() >= self._full_logged_at + _FULL_LOGGED_EVERY_S:
             self._full_logged_at = self.process.loop.time()
             limit, refused = self.process.settings.max_connections, self.process.counters.connections_refused
             log.warning("connections are refused: max_connections is reached", max_connections=limit, refused=refused)

@@ -131,6 +131,7 @@ class Reporter:
             "started": round(self._bridge.process.started_at, 3),
             "interval": self._interval_s,
             "clients": len(self._bridge.clients),
+            "draining": int(self._bridge.process.is_draining),
             **numbers,
             **rates,
             "loudest": json.dumps(loudest),
@@ -197,7 +198,9 @@ class Reporter:
             return self._clients(int(question.get("from", 0)), str(question.get("search", "")))
         if what == "kick":
             return {"kicked": self._kick(str(question["inbox"]).encode(), str(question.get("why", "")))}
-        raise ValueError(f"ask is {what!r}; expected clients or kick")
+        if what == "drain":
+            return {"clients": self._bridge.drain.begin()}
+        raise ValueError(f"ask is {what!r}; expected clients, drain or kick")
 
     def _clients(self, start: int, search: str) -> dict[str, Any]:
         following, found = self._bridge.process.engine.traffic(max(0, start), ROWS)

@@ -31,7 +31,8 @@ class Process:
     Attributes:
         flush_is_due: whether `flush` will run later in this iteration of the loop.
         handshakes: connections over TLS that are not clients yet.
-        is_draining: whether the process is shutting down.
+        is_draining: whether the process accepts no connections any more, and ends its clients.
+        is_stopping: whether the process is shutting down.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Process:
         "flush_is_due",
         "handshakes",
         "is_draining",
+        "is_stopping",
         "loop",
         "name",
         "settings",
@@ -58,6 +60,7 @@ class Process:
         self.wheel = Wheel()
         self.flush_is_due = False
         self.is_draining = False
+        self.is_stopping = False
         self.handshakes = 0
         self._flush = flush
 

@@ -316,6 +316,18 @@ class Settings(AuthSettings, BaseSettings):
     log_level: str = Field("INFO", description="Lowest level that is logged: DEBUG, INFO, WARNING or ERROR.")
     shutdown_timeout_s: PositiveFloat = Field(10.0, description="Time to finish pending work when the bridge stops.")
 
+    drain_rate: Annotated[int, Field(ge=1, le=MAX_RATE)] = Field(
+        500, description="Clients per second that a drain disconnects."
+    )
+    drain_reason: Literal["use-another-server", "server-moved"] = Field(
+        "use-another-server",
+        description="What a drain tells MQTT 5.0 clients: use-another-server (0x9C, for now) or server-moved (0x9D, "
+        "for good).",
+    )
+    drain_server_reference: Annotated[str, Field(max_length=1000)] = Field(
+        "", description="Server reference that a drain tells MQTT 5.0 clients, such as other.example.com:1883."
+    )
+
     @field_validator("port", "tls_port", "ws_port", "wss_port", "metrics_port", mode="before")
     @classmethod
     def _minus_one_is_off(cls, value: object) -> object:

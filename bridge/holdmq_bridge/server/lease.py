@@ -36,7 +36,7 @@ class Lease:
             self._process.settings.lease_s / _RENEWALS_PER_LEASE,
             self.start,
         )
-        if self._link.up and not self._process.is_draining:
+        if self._link.up and not self._process.is_stopping:
             self.renew()
 
     def stop(self) -> None:

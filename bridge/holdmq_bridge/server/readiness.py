@@ -58,8 +58,10 @@ class Readiness:
     async def reason(self) -> str:
         """Why no publish can be stored now; empty if it can."""
         loop = self._process.loop
-        if self._process.is_draining:
+        if self._process.is_stopping:
             return self._report("the bridge is shutting down")
+        if self._process.is_draining:
+            return self._report("the bridge is draining")
         if not self._link.up:
             return self._report("there is no connection to the server")
         if self._link.in_doubt:

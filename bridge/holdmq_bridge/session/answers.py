@@ -90,19 +90,23 @@ def unsuback(version: int, packet_id: int, reasons: Sequence[int], max_packet: i
     return packet if _fits(packet, max_packet) else b""
 
 
-def disconnect(version: int, reason: int, detail: str, max_packet: int = 0) -> bytes:
-    """A DISCONNECT that says why; empty in 3.1.1."""
+def disconnect(version: int, reason: int, detail: str, max_packet: int = 0, server_reference: str = "") -> bytes:
+    """A DISCONNECT that says why, and which server to use; empty in 3.1.1."""
     if version == PROTOCOL_LEVEL:
         return b""
     return _with_reason(
-        lambda properties: mqtt.encode_disconnect(reason, properties, version=PROTOCOL_LEVEL_5), detail, max_packet
+        lambda properties: mqtt.encode_disconnect(reason, properties, version=PROTOCOL_LEVEL_5),
+        detail,
+        max_packet,
+        server_reference.encode(),
     )
 
 
-def _with_reason(encode: Callable[[Properties], bytes], detail: str, max_packet: int) -> bytes:
-    """Encodes with a reason string if it fits, else without; empty if neither fits."""
+def _with_reason(encode: Callable[[Properties], bytes], detail: str, max_packet: int, reference: bytes = b"") -> bytes:
+    """Encodes with as much of reason string and server reference as fits; empty if nothing fits."""
     text = detail.replace("\0", "").encode("utf-8", "replace")[:_MAX_REASON_BYTES].decode("utf-8", "ignore").encode()
-    for properties in (Properties(reason_string=text), NO_PROPERTIES) if text else (NO_PROPERTIES,):
+    least = Properties(server_reference=reference) if reference else NO_PROPERTIES
+    for properties in (replace(least, reason_string=text) if text else least, least, NO_PROPERTIES):
         packet = encode(properties)
         if _fits(packet, max_packet):
             return packet

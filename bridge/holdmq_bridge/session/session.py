@@ -539,13 +539,15 @@ class Session:
         if self.phase is Phase.ENDED:
             return []
         if self.phase in (Phase.AUTHENTICATING, Phase.OPENING) and ending.reason is not None:
-            refusal = Reason.SERVER_UNAVAILABLE if ending is Ending.SHUTDOWN else ending.reason
+            is_ending = ending in (Ending.DRAINED, Ending.SHUTDOWN)
+            refusal = Reason.SERVER_UNAVAILABLE if is_ending else ending.reason
             return self._refuse(self.version, refusal, detail or ending.text)
         actions: Actions = []
         if self.phase is Phase.OPEN and ending.reason is not None:
             assert self.terms is not None
             reason = ending.reason if reason is None else reason
-            last = answers.disconnect(self.version, reason, detail or ending.text, self.terms.max_packet_out)
+            reference = self._settings.drain_server_reference if ending is Ending.DRAINED else ""
+            last = answers.disconnect(self.version, reason, detail or ending.text, self.terms.max_packet_out, reference)
             if last:
                 actions.append(Send(last))
         self.phase = Phase.ENDED

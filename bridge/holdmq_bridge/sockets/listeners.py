@@ -227,6 +227,7 @@ class Listeners:
         for bound in self._sockets.values():
             self._pump.unlisten(bound)
             bound.close()
+        self._sockets.clear()
 
 
 def _enable_keep_alive(listening: socket.socket, idle_s: int) -> None:

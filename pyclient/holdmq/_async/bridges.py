@@ -51,6 +51,12 @@ async def kick_from(executor: AsyncExecutor, bridge: str, key: bytes, why: str) 
     return bool(answer["kicked"])
 
 
+async def drain_of(executor: AsyncExecutor, bridge: str) -> int:
+    """Makes a bridge drain; returns how many clients it has."""
+    answer = await ask(executor, bridge, {"ask": "drain"})
+    return int(answer["clients"])
+
+
 async def ask(executor: AsyncExecutor, bridge: str, question: dict[str, Any]) -> dict[str, Any]:
     """Sends a question to a bridge and waits for the answer.
 

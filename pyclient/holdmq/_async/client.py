@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 
 from holdmq import _arguments as arguments
 from holdmq import commands, core
-from holdmq._async.bridges import bridges_of, clients_of, kick_from
+from holdmq._async.bridges import bridges_of, clients_of, drain_of, kick_from
 from holdmq._async.channel import AsyncChannel
 from holdmq._async.dry_run import AsyncDryRun
 from holdmq._async.executor import PROBES, AsyncExecutor
@@ -393,6 +393,23 @@ class AsyncHoldMQ(NotPickled, Generic[TextT]):
         count = arguments.any_whole("count", count, 0, sys.maxsize)
         rows = [row for one in await self.bridges() for row in one.loudest]
         return sorted(rows, key=lambda row: row.received_rate + row.sent_rate, reverse=True)[:count]
+
+    async def drain(self, bridge: str) -> int:
+        """Makes a bridge accept no further connections, disconnect its clients at its `drain_rate`, and exit.
+
+        MQTT 5.0 clients get the bridge's `drain_reason` (0x9C or 0x9D). Sessions stay. Returns at once.
+
+        Args:
+            bridge: the bridge's name (`BridgeRow.name`).
+
+        Returns:
+            How many clients it has.
+
+        Raises:
+            NotAnsweredError: it did not answer in time.
+        """
+        arguments.text("bridge", bridge)
+        return await drain_of(self._executor, bridge)
 
     async def kick(self, client_id: Text, *, why: str = "") -> bool:
         """Makes the bridge disconnect a client (reason code 0x98 in MQTT 5.0). A persistent session stays.

@@ -52,6 +52,12 @@ def kick_from(executor: Executor, bridge: str, key: bytes, why: str) -> bool:
     return bool(answer["kicked"])
 
 
+def drain_of(executor: Executor, bridge: str) -> int:
+    """Makes a bridge drain; returns how many clients it has."""
+    answer = ask(executor, bridge, {"ask": "drain"})
+    return int(answer["clients"])
+
+
 def ask(executor: Executor, bridge: str, question: dict[str, Any]) -> dict[str, Any]:
     """Sends a question to a bridge and waits for the answer.
 

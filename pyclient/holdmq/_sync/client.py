@@ -19,7 +19,7 @@ from holdmq._io import (
     connect,
     connect_cluster,
 )
-from holdmq._sync.bridges import bridges_of, clients_of, kick_from
+from holdmq._sync.bridges import bridges_of, clients_of, drain_of, kick_from
 from holdmq._sync.channel import Channel
 from holdmq._sync.dry_run import DryRun
 from holdmq._sync.executor import PROBES, Executor
@@ -390,6 +390,23 @@ class HoldMQ(NotPickled, Generic[TextT]):
         count = arguments.any_whole("count", count, 0, sys.maxsize)
         rows = [row for one in self.bridges() for row in one.loudest]
         return sorted(rows, key=lambda row: row.received_rate + row.sent_rate, reverse=True)[:count]
+
+    def drain(self, bridge: str) -> int:
+        """Makes a bridge accept no further connections, disconnect its clients at its `drain_rate`, and exit.
+
+        MQTT 5.0 clients get the bridge's `drain_reason` (0x9C or 0x9D). Sessions stay. Returns at once.
+
+        Args:
+            bridge: the bridge's name (`BridgeRow.name`).
+
+        Returns:
+            How many clients it has.
+
+        Raises:
+            NotAnsweredError: it did not answer in time.
+        """
+        arguments.text("bridge", bridge)
+        return drain_of(self._executor, bridge)
 
     def kick(self, client_id: Text, *, why: str = "") -> bool:
         """Makes the bridge disconnect a client (reason code 0x98 in MQTT 5.0). A persistent session stays.

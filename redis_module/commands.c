@@ -62,6 +62,8 @@ static server_command_arg publish_args[] = {ARG("channel", SERVER_ARG_STRING, 0)
                                             CHANNEL_CHUNK_ARG, END_ARGS};
 static server_command_arg spublish_args[] = {ARG("shardchannel", SERVER_ARG_STRING, 0),
                                              ARG("message", SERVER_ARG_STRING, 0), CHANNEL_CHUNK_ARG, END_ARGS};
+static server_command_arg queued_spublish_args[] = {ARG("shardchannel", SERVER_ARG_STRING, 0),
+                                                    ARG("message", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg channel_args[] = {ARG("channel", SERVER_ARG_STRING, 0), END_ARGS};
 static server_command_arg channel_key_args[] = {{"channel", SERVER_ARG_KEY, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL},
                                                 END_ARGS};
@@ -389,7 +391,8 @@ STORES(wide_guarded_history_append)
 STORES(wide_guarded_history_import)
 
 /* CHANNEL.(S)PUBLISH replaces (S)PUBLISH, so it has their flags.  (Not "write", or a replica would refuse what
- * PUBLISH may do; not "pubsub", which client libraries take for a mode.) */
+ * PUBLISH may do; not "pubsub", which client libraries take for a mode.)  HOLDMQ.SPUBLISH, which no library sends, has
+ * that flag, too: EXEC asks for it while a slot moves. */
 static const command table[] = {
     {"CHANNEL.PUBLISH", "0.1.0", keyless_channel_publish_command,
      "may-replicate fast allow-loading allow-stale getchannels-api no-monitor no-slowlog", "pubsub fast", -3, 0,
@@ -400,6 +403,10 @@ static const command table[] = {
      SERVER_KEY_RW | SERVER_KEY_NOT_KEY,
      "Publishes a message to a shard channel and keeps it as the channel's policy says.", "O(N) with N subscribers",
      spublish_args},
+    {"HOLDMQ.SPUBLISH", "0.2.0", keyed_channel_spublish_command,
+     "may-replicate fast allow-loading allow-stale getchannels-api no-monitor no-slowlog pubsub", "pubsub fast", 3,
+     SERVER_KEY_RW | SERVER_KEY_NOT_KEY, "Internal: a SPUBLISH that was queued in a transaction.",
+     "O(N) with N subscribers", queued_spublish_args},
     {"CHANNEL.LAST", "0.1.0", keyed_channel_last_command, "readonly fast", "read fast", 2, KEY_READ,
      "Returns the most recent message that a channel keeps.", "O(1)", channel_key_args},
     {"CHANNEL.RANGE", "0.2.0", keyed_channel_range_command, "readonly", "read slow", 4, KEY_READ,

@@ -56,7 +56,7 @@ from holdmq.server import (
 REPOSITORY = Path(__file__).parents[1]
 PAGES = REPOSITORY / "docs" / "commands"
 INDEX = "index.md"
-INTERNAL = frozenset({"HOLDMQ.INTERNAL"})
+INTERNAL = frozenset({"HOLDMQ.INTERNAL", "HOLDMQ.SPUBLISH"})
 """Commands that are no entry: server.md says in a sentence that they are internal."""
 
 WIDTH = 92

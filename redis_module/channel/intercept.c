@@ -31,7 +31,7 @@
 #include "channel/pattern_walk.h"
 #include "channel/read.h"
 
-static server_string *channel_publish_name, *channel_spublish_name, *read_name;
+static server_string *channel_publish_name, *channel_spublish_name, *queued_spublish_name, *read_name;
 
 static uint64_t client_of(server_filter_ctx *filter) {
     return can.filter_client ? sv.CommandFilterGetClientId(filter) : 0;
@@ -125,6 +125,14 @@ static void replace_name(server_filter_ctx *filter, server_string *name) {
     sv.CommandFilterArgReplace(filter, 0, name);
 }
 
+/* The command for a message that may be kept.  EXEC of Valkey runs a transaction with a shard message although its slot
+ * has begun to move, if the command is marked as one of pub/sub. */
+static void replace_publish(server_filter_ctx *filter, uint64_t client, server_string *channel, bool sharded) {
+    server_string *name = sharded ? channel_spublish_name : channel_publish_name;
+    bool is_queued = sharded && can.cluster && can.valkey && client != 0 && is_in_multi(client);
+    replace_name(filter, is_queued && access_may_queue(client, channel) ? queued_spublish_name : name);
+}
+
 /* A message of a user whose publishes cannot be kept (no right to CHANNEL.PUBLISH). */
 static void leave(uint64_t client, server_string *channel, bool sharded, bool is_now) {
     if (!is_now || !channel_index_keeps_anywhere(slice_of(channel))) return;
@@ -138,7 +146,7 @@ static bool dry_run(server_filter_ctx *filter, uint64_t client, int db, bool sha
     if (!may) return dryrun_passed_over(), true;
     if (db >= 0 && channel_dry_run_first(client, db, channel, sv.CommandFilterArgGet(filter, 2), sharded)) return false;
     if (sharded && channel_slot_moves(channel)) return false;
-    replace_name(filter, sharded ? channel_spublish_name : channel_publish_name);
+    replace_publish(filter, client, channel, sharded);
     return true;
 }
 
@@ -174,7 +182,7 @@ static void publish(server_filter_ctx *filter, bool sharded) {
     bool is_kept = rule->hold != HMQ_HOLD_NONE || rule->last || is_walked || drain_any() ||
                    channel_index_holds_anywhere(slice_of(channel));
     if (!is_kept || (sharded && channel_slot_moves(channel))) return;
-    replace_name(filter, sharded ? channel_spublish_name : channel_publish_name);
+    replace_publish(filter, client, channel, sharded);
 }
 
 /* LRANGE, LLEN, LINDEX on the name of a channel that holds messages: HOLDMQ.READ decides when it runs. */
@@ -468,6 +476,7 @@ bool intercept_start(server_ctx *ctx) {
     hmq_slot_tag(0); /* looks for all of them now */
     channel_publish_name = sv.CreateString(NULL, "CHANNEL.PUBLISH", 15);
     channel_spublish_name = sv.CreateString(NULL, "CHANNEL.SPUBLISH", 16);
+    queued_spublish_name = sv.CreateString(NULL, "HOLDMQ.SPUBLISH", 15);
     read_name = sv.CreateString(NULL, "HOLDMQ.READ", 11);
     client_flags_each(ctx, was_connected);
     return sv.RegisterCommandFilter(ctx, on_command, SERVER_FILTER_NOSELF) != NULL;

@@ -10,15 +10,13 @@
 #define CACHE_ENTRIES 4096 /* power of two; two clients that meet in one entry evict each other */
 
 /* The commands that are judged; one bit each of a verdict's flags. */
-enum { RUN_PUBLISH, RUN_CHANNEL_PUBLISH, RUN_SPUBLISH, RUN_CHANNEL_SPUBLISH, RUN_READ, RUN_COUNT };
+enum { RUN_PUBLISH, RUN_CHANNEL_PUBLISH, RUN_SPUBLISH, RUN_CHANNEL_SPUBLISH, RUN_QUEUED_SPUBLISH, RUN_READ, RUN_COUNT };
 static const struct {
     const char *words[4]; /* NULL: the channel */
     int count;
-} commands[RUN_COUNT] = {{{"PUBLISH", NULL, ""}, 3},
-                         {{"CHANNEL.PUBLISH", NULL, ""}, 3},
-                         {{"SPUBLISH", NULL, ""}, 3},
-                         {{"CHANNEL.SPUBLISH", NULL, ""}, 3},
-                         {{"HOLDMQ.READ", NULL, "LLEN"}, 3}};
+} commands[RUN_COUNT] = {{{"PUBLISH", NULL, ""}, 3},         {{"CHANNEL.PUBLISH", NULL, ""}, 3},
+                         {{"SPUBLISH", NULL, ""}, 3},        {{"CHANNEL.SPUBLISH", NULL, ""}, 3},
+                         {{"HOLDMQ.SPUBLISH", NULL, ""}, 3}, {{"HOLDMQ.READ", NULL, "LLEN"}, 3}};
 
 enum {
     MAY_WRITE_ALL = 1 << 8, /* the user's key patterns match anything */
@@ -317,6 +315,11 @@ bool access_may_intercept(uint64_t client, server_string *channel, bool sharded)
     if (user_may_change(client)) return false;
     return may_run(flags, client, sharded ? RUN_SPUBLISH : RUN_PUBLISH, channel) &&
            may_run(flags, client, sharded ? RUN_CHANNEL_SPUBLISH : RUN_CHANNEL_PUBLISH, channel);
+}
+
+bool access_may_queue(uint64_t client, server_string *channel) {
+    unsigned flags = verdict_on_seen(&client);
+    return may_run(flags, client, RUN_QUEUED_SPUBLISH, channel);
 }
 
 bool access_may_publish_as(uint64_t client, server_string *channel, bool sharded) {

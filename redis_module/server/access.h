@@ -18,6 +18,8 @@
 
 /* May (S)PUBLISH to this channel by this client (0: unknown) be rewritten? */
 bool access_may_intercept(uint64_t client, server_string *channel, bool sharded);
+/* May it become HOLDMQ.SPUBLISH, too? */
+bool access_may_queue(uint64_t client, server_string *channel);
 
 /* Must the server answer this client's PUBLISH with its own error, because a RESP2 subscriber may not publish? */
 bool access_is_resp2_subscriber(uint64_t client);

@@ -149,6 +149,7 @@ TEXT = b"#"
 ROWS = (
     Row(("CHANNEL.PUBLISH", "t/a", "m"), topics="topic"),
     Row(("CHANNEL.SPUBLISH", "t/a", "m"), topics="topic"),
+    Row(("HOLDMQ.SPUBLISH", "t/a", "m"), topics="topic"),
     Row(("CHANNEL.LAST", "t/a"), "r"),
     Row(("CHANNEL.RANGE", "t/a", 0, -1), "r"),
     Row(("CHANNEL.LEN", "t/a"), "r"),

@@ -1,6 +1,7 @@
 /* end_of_turn.c - calls each part that has work at the end of a turn, in their order. */
 #include "end_of_turn.h"
 
+#include "server/replication.h"
 #include "server/slots.h"
 #include "server/timers.h"
 #include "server/turns.h"
@@ -28,6 +29,7 @@ static void on_shutdown(server_ctx *ctx, server_event event, uint64_t sub, void 
 /* Before replies are written.  The index comes first: the others read it. */
 static void on_end_of_turn(server_ctx *ctx) {
     if (!shutting_down) timers_resume(ctx);
+    replication_before_sleep(ctx);
     index_before_sleep();
     if (handoff_pending()) handoff_before_sleep();
     push_budget_before_sleep(fan_out_is_pending());

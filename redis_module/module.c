@@ -118,7 +118,7 @@ int RedisModule_OnLoad(server_ctx *ctx, server_string **argv, int argc) {
     index_watch((index_watcher){queue_message_gone, sweep_note, on_swap, queue_forget_hints, session_notify_dropped});
     push_start();
     store_watch_trims(drain_trimmed);
-    replication_start(ctx);
+    replication_start(ctx, index_may_load_aside);
     handoff_start(ctx);
     slots_start(ctx);
     due_start(ctx);

@@ -140,5 +140,10 @@ void index_start(server_ctx *ctx, bool populated, const index_kind *const *kinds
     keyspace_start(ctx, (keyspace_listener){on_key_event, on_own_write});
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_FLUSHDB, 1}, on_flush);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_SWAPDB, 1}, on_swapdb);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPL_ASYNC_LOAD, 1}, on_async_load);
+}
+
+void index_may_load_aside(server_ctx *ctx) {
+    static bool is_heard;
+    if (!is_heard) sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPL_ASYNC_LOAD, 1}, on_async_load);
+    is_heard = true;
 }

@@ -3,17 +3,26 @@
 
 #include <string.h>
 
+#include "server/timers.h"
+#include "server/turns.h"
+
 /* A replica is connected, synchronizing, or may come back for what is in the backlog. */
 static bool replicas = true;
 /* SYNC and PSYNC are renamed on this server, so a replica may always connect unseen. */
 static bool may_come_unseen;
-/* Looks that must still find no replica before the last SYNC counts as refused. */
-static unsigned looks_left;
+/* Looks that must still find no replica before the last SYNC counts as refused.  (SYNC of before the module was loaded
+ * may be delayed, too.) */
+#define LOOKS_AFTER_SYNC 3
+static unsigned looks_left = LOOKS_AFTER_SYNC;
 static unsigned long long doubts;
 static unsigned promotions;
 
+static void (*tell_replica)(server_ctx *ctx);
+
 /* The first look may come in the turn in which a delayed SYNC is released but has not run yet. */
-#define LOOKS_AFTER_SYNC 3
+#define LOOK_MS 100
+static void look_again(server_ctx *ctx, void *data);
+static module_timer next_look = {.fire = look_again};
 
 static bool is_known(server_ctx *ctx, const char *command) {
     server_reply *reply = sv.Call(ctx, "COMMAND", "cc", "INFO", command);
@@ -36,10 +45,20 @@ static void look(server_ctx *ctx) {
     sv.FreeServerInfo(ctx, info);
 }
 
-static void on_cron(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
-    (void)event, (void)sub, (void)data;
+/* Nothing but SYNC and a new role brings replicas to a server without any. */
+static bool needs_look(void) {
+    return replicas || looks_left > 0 || may_come_unseen;
+}
+
+static void look_again(server_ctx *ctx, void *data) {
+    (void)data;
     look(ctx);
     if (looks_left > 0 && !sv.AvoidReplicaTraffic()) looks_left--; /* while the server is paused, SYNC may be delayed */
+    if (needs_look()) timers_arm(ctx, &next_look, LOOK_MS);
+}
+
+void replication_before_sleep(server_ctx *ctx) {
+    if (needs_look() && !next_look.armed) timers_arm(ctx, &next_look, LOOK_MS);
 }
 
 static void on_replica_change(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
@@ -52,24 +71,31 @@ static void on_doubt(server_ctx *ctx, server_event event, uint64_t sub, void *da
     (void)ctx, (void)event, (void)sub, (void)data;
     replicas = true;
     doubts++;
+    turns_wanted();
 }
 
 static void on_new_role(server_ctx *ctx, server_event event, uint64_t sub, void *data) {
     promotions += sub == SERVER_ROLE_NOW_MASTER;
     on_doubt(ctx, event, sub, data);
+    if (sub != SERVER_ROLE_NOW_MASTER) tell_replica(ctx);
 }
 
-void replication_start(server_ctx *ctx) {
+/* The server asks each listener at each turn of the event loop and at each key that is overwritten, whatever it listens
+ * to.  So nothing is listened to that can be known otherwise. */
+void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx)) {
+    tell_replica = is_replica;
     may_come_unseen = !is_known(ctx, "SYNC") || !is_known(ctx, "PSYNC");
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_CRON_LOOP, 1}, on_cron);
-    sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
+    if (may_come_unseen)
+        sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_REPLICA_CHANGE, 1}, on_replica_change);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_ROLE_CHANGED, 1}, on_new_role);
     sv.SubscribeToServerEvent(ctx, (server_event){SERVER_EVENT_LOADING, 1}, on_doubt);
+    if (!(sv.GetContextFlags(ctx) & SERVER_CTX_MASTER)) tell_replica(ctx);
 }
 
 void replication_replica_comes(void) {
     replicas = true;
     looks_left = LOOKS_AFTER_SYNC;
+    turns_wanted();
 }
 
 unsigned long long replication_doubts(void) {

@@ -22,7 +22,10 @@
 
 #include "server/state.h"
 
-void replication_start(server_ctx *ctx);
+/* `is_replica` is called when the server becomes a replica, or is one already. */
+void replication_start(server_ctx *ctx, void (*is_replica)(server_ctx *ctx));
+/* At the end of a turn. */
+void replication_before_sleep(server_ctx *ctx);
 
 /* A client sent SYNC or PSYNC. */
 void replication_replica_comes(void);

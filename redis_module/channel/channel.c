@@ -63,7 +63,7 @@ void channel_not_kept(server_string *channel) {
 /* ---- before the server's own PUBLISH ------------------------------------------------------------------------ */
 
 bool channel_slot_moves(server_string *channel) {
-    return can.cluster && slots_state(slots_of_key(slice_of(channel))) != SLOT_SERVED;
+    return can.cluster && slots_viewed(slots_of_key(slice_of(channel))) != SLOT_SERVED; /* HOLDMQ.INTERNAL is checked */
 }
 
 /* Is it certain that nobody hears the channel? */
@@ -174,7 +174,7 @@ static bool may_note(server_ctx *ctx, server_string *channel, const publish_prod
     hmq_slice name = slice_of(channel);
     if (can.cluster && (!sharded || !channel_producer_shares_slot(name))) {
         reply_error(ctx, ERROR_PRODUCER_NEEDS_SPUBLISH);
-    } else if (can.cluster && slots_state(slots_of_key(name)) != SLOT_SERVED) {
+    } else if (can.cluster && slots_viewed(slots_of_key(name)) != SLOT_SERVED) {
         reply_error(ctx, ERROR_CHANNEL_MOVING, slots_of_key(name), shown(channel));
     } else if (!may_store(sv.GetContextFlags(ctx), sharded)) {
         reply_error(ctx, ERROR_PRODUCER_ON_REPLICA);

@@ -17,6 +17,10 @@ static struct {
     void (*enter_unit)(int update_time, long long us);
     void (*exit_unit)(void);
     void (*after_command)(server_client *);
+    void *(*node_of_slot)(int slot);
+    void *(*own_node)(void);
+    int (*node_has_slot)(void *node, int slot); /* before Redis 7.2 */
+    void **own;
 } internal;
 
 void internals_start(void) {
@@ -35,7 +39,11 @@ void internals_start(void) {
                      {"serverPubsubShardSubscriptionCount", &internal.shard_subscribed, false},
                      {"enterExecutionUnit", &internal.enter_unit, false},
                      {"exitExecutionUnit", &internal.exit_unit, false},
-                     {"afterCommand", &internal.after_command, false}};
+                     {"afterCommand", &internal.after_command, false},
+                     {"getNodeBySlot", &internal.node_of_slot, false},
+                     {"getMyClusterNode", &internal.own_node, false},
+                     {"clusterNodeGetSlotBit", &internal.node_has_slot, false},
+                     {"myself", &internal.own, false}};
     bool all = true;
     for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
         void *found = dlsym(RTLD_DEFAULT, functions[i].name);
@@ -102,4 +110,30 @@ void internals_begin_unit(void) {
 void internals_end_unit(server_client *client) {
     internal.exit_unit();
     internal.after_command(client);
+}
+
+bool internals_know_slots(void) {
+    return (internal.node_of_slot != NULL && internal.own_node != NULL) ||
+           (internal.node_has_slot != NULL && internal.own != NULL);
+}
+
+static bool has_slot(unsigned slot, const void *own) {
+    if (internal.node_of_slot != NULL && internal.own_node != NULL) return internal.node_of_slot((int)slot) == own;
+    return internal.node_has_slot(*internal.own, (int)slot) != 0;
+}
+
+static const void *own_node(void) {
+    return internal.own_node != NULL ? internal.own_node() : NULL;
+}
+
+bool internals_serve_slot(unsigned slot) {
+    return has_slot(slot, own_node());
+}
+
+bool internals_serve_slots(unsigned first, uint64_t slots) {
+    const void *own = own_node();
+    for (; slots != 0; slots &= slots - 1) {
+        if (!has_slot(first + (unsigned)__builtin_ctzll(slots), own)) return false;
+    }
+    return true;
 }

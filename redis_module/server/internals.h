@@ -3,8 +3,9 @@
  * lookupClientByID, addReplyPubsubMessage, addReplyPubsubPatMessage, clientTotalPubSubSubscriptionCount,
  * getClientOutputBufferMemoryUsage, scriptGetCaller, authRequired, serverPubsubSubscriptionCount and
  * serverPubsubShardSubscriptionCount have the same signatures in Redis from 7.0.1 on and in Valkey;
- * enterExecutionUnit, exitExecutionUnit and afterCommand have them from 7.2 on.  Clients and strings stay opaque.  If
- * a function is missing, the answer is "not known". */
+ * enterExecutionUnit, exitExecutionUnit and afterCommand have them from 7.2 on.  A node is asked about its slots by
+ * getNodeBySlot and getMyClusterNode (Redis from 7.4 on, Valkey from 8.0 on), else by clusterNodeGetSlotBit with the
+ * variable `myself`.  Clients, strings and nodes stay opaque.  If a function is missing, the answer is "not known". */
 #ifndef HMQ_INTERNALS_H
 #define HMQ_INTERNALS_H
 
@@ -40,5 +41,12 @@ bool internals_knows_units(void);
 void internals_begin_unit(void);
 /* Sends what was held back for the unit's client, and propagates what was written. */
 void internals_end_unit(server_client *client);
+
+/* Can the server be asked about a slot of the cluster?  If so: does it serve the slot now, as it knows at this moment?
+ * (Moving or not; not on a replica.) */
+bool internals_know_slots(void);
+bool internals_serve_slot(unsigned slot);
+/* The same for all of up to 64 slots: bit n of `slots` is slot first + n. */
+bool internals_serve_slots(unsigned first, uint64_t slots);
 
 #endif

@@ -1,15 +1,18 @@
 /* slots.c - knows which slots this node serves, and which are moving. */
 #include "server/slots.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/errors.h"
+#include "server/internals.h"
 
 #define REST_MS 1000   /* maximum age of the view */
 #define MOVING_MS 100  /* ... while a slot is moving */
 #define EVENT_SLOTS_MOVED 19 /* Valkey 9: a slot is moved as a whole; no other server has an event of this number */
 #define ADDRESS_MAX_BYTES 280
+#define FEW_SLOTS 32 /* are asked about in each command */
 
 static struct {
     uint8_t states[HMQ_SLOTS]; /* slot_state */
@@ -24,6 +27,8 @@ static struct {
     bool works;
     long long works_ms; /* when `works` was read */
 } view;
+
+static bool asking; /* the server checks a slot for this file */
 
 /* ---- CLUSTER NODES ----------------------------------------------------------------------------------------- */
 
@@ -158,11 +163,82 @@ void slots_start(server_ctx *ctx) {
         sv.SubscribeToServerEvent(ctx, (server_event){EVENT_SLOTS_MOVED, 1}, on_slots_moved); /* refused before 9.0 */
 }
 
+/* ---- asking the server ------------------------------------------------------------------------------------- */
+
+bool slots_are_asked(void) {
+    return asking;
+}
+
+/* The server checks the key of a command before it runs it, as for a client.  The handler opens no key. */
+static bool call_is_allowed(unsigned slot) {
+    char key[16];
+    snprintf(key, sizeof key, "{%u}", hmq_slot_tag(slot));
+    asking = true;
+    server_reply *reply = sv.Call(detached, "HOLDMQ.INTERNAL", "c", key);
+    asking = false;
+    if (reply == NULL) return false;
+    sv.FreeCallReply(reply);
+    return true;
+}
+
+static bool server_serves(unsigned slot) {
+    return internals_know_slots() ? internals_serve_slot(slot) : call_is_allowed(slot);
+}
+
+/* Slots of the view that the server has confirmed in this millisecond. */
+static struct {
+    hmq_slot_set slots;
+    uint64_t view;
+    long long ms;
+} confirmed;
+
+static bool serves_word(unsigned first, uint64_t slots) {
+    if (internals_know_slots()) return internals_serve_slots(first, slots);
+    for (; slots != 0; slots &= slots - 1) {
+        if (!call_is_allowed(first + (unsigned)__builtin_ctzll(slots))) return false;
+    }
+    return true;
+}
+
+/* The slots of this word that are to be asked about. */
+static uint64_t doubtful_word(const hmq_slot_set *wanted, unsigned i, bool few) {
+    return wanted->words[i] & view.served.words[i] & (few ? UINT64_MAX : ~confirmed.slots.words[i]);
+}
+
+/* Does the server serve all slots that the view says it does, of those wanted? */
+static bool server_serves_all(const hmq_slot_set *wanted) {
+    unsigned count = 0;
+    long long now_ms = sv.Milliseconds();
+    for (unsigned i = 0; i < HMQ_SLOTS / 64; i++)
+        count += (unsigned)__builtin_popcountll(wanted->words[i] & view.served.words[i]);
+    bool few = count <= FEW_SLOTS;
+    if (!few && !internals_know_slots()) return view.read_ms == now_ms;
+    if (confirmed.ms != now_ms || confirmed.view != view.number) {
+        memset(&confirmed.slots, 0, sizeof confirmed.slots);
+        confirmed.ms = now_ms;
+        confirmed.view = view.number;
+    }
+    for (unsigned i = 0; i < HMQ_SLOTS / 64; i++) {
+        uint64_t word = doubtful_word(wanted, i, few);
+        if (word == 0) continue;
+        if (!serves_word(i * 64, word)) return false;
+        confirmed.slots.words[i] |= word;
+    }
+    return true;
+}
+
 /* ---- asking ------------------------------------------------------------------------------------------------ */
 
-slot_state slots_state(unsigned slot) {
+slot_state slots_viewed(unsigned slot) {
     if (!can.cluster) return SLOT_SERVED;
     if (view.doubtful || (view.states[slot] != SLOT_SERVED && sv.Milliseconds() != view.read_ms)) read_view();
+    return (slot_state)view.states[slot];
+}
+
+slot_state slots_state(unsigned slot) {
+    slot_state state = slots_viewed(slot);
+    if (state != SLOT_SERVED || !can.cluster || server_serves(slot)) return state;
+    read_view();
     return (slot_state)view.states[slot];
 }
 
@@ -185,12 +261,17 @@ bool slots_cluster_works(void) {
 
 static bool lacks(const hmq_slot_set *wanted) {
     uint64_t missing = 0;
-    for (size_t i = 0; wanted != NULL && i < HMQ_SLOTS / 64; i++) missing |= wanted->words[i] & ~view.served.words[i];
+    for (size_t i = 0; i < HMQ_SLOTS / 64; i++) missing |= wanted->words[i] & ~view.served.words[i];
     return missing != 0;
 }
 
 const hmq_slot_set *slots_served(const hmq_slot_set *wanted) {
     if (view.doubtful || (lacks(wanted) && sv.Milliseconds() != view.read_ms)) read_view();
+    if (!server_serves_all(wanted)) read_view();
+    return &view.served;
+}
+
+const hmq_slot_set *slots_still_served(void) {
     return &view.served;
 }
 
@@ -263,7 +344,7 @@ unsigned slots_of_key(hmq_slice key) {
 bool slots_check_session(server_ctx *ctx, hmq_slice session) {
     if (!can.cluster) return true;
     unsigned slot = slots_of_key(session);
-    if (slots_state(slot) == SLOT_SERVED) return true;
+    if (slots_viewed(slot) == SLOT_SERVED) return true;
     if (!(sv.GetContextFlags(ctx) & SERVER_CTX_MASTER)) return true; /* a replica serves reads of its primary's slots */
     reply_error(ctx, ERROR_SESSION_MOVING, slot, shown_slice(session));
     return false;

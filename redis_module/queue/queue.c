@@ -169,6 +169,21 @@ size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most) {
     return count;
 }
 
+uint64_t queue_serial_at(const queue *q, size_t place) {
+    uint64_t serial = UINT64_MAX;
+    if (place == 0 || queue_length(q) < place) return serial;
+    sv.ZsetFirstInScoreRange(q->messages, -INFINITY, INFINITY, 0, 0);
+    for (size_t at = 1; at < place && !sv.ZsetRangeEndReached(q->messages); at++) sv.ZsetRangeNext(q->messages);
+    if (!sv.ZsetRangeEndReached(q->messages)) {
+        double score;
+        server_string *member = sv.ZsetRangeCurrentElement(q->messages, &score);
+        serial = (uint64_t)score;
+        sv.FreeString(NULL, member);
+    }
+    sv.ZsetRangeStop(q->messages);
+    return serial;
+}
+
 size_t queue_value_bytes(queue *q, server_string *member, bool *there) {
     server_key *message = sv.OpenKey(q->ctx, member, SERVER_READ | SERVER_OPEN_NOTOUCH);
     *there = sv.KeyType(message) == SERVER_STRING;

@@ -147,6 +147,9 @@ uint64_t queue_stored_by(queue *q, long long ms);
 /* How many references have a serial up to `serial`; counts no further than `most`. */
 size_t queue_count_up_to(const queue *q, uint64_t serial, size_t most);
 
+/* The serial of the reference at this place, from 1 on; UINT64_MAX if there are fewer.  O(place). */
+uint64_t queue_serial_at(const queue *q, size_t place);
+
 /* Is there a reference after `after`, up to `up_to`?  O(log n). */
 bool queue_any_between(const queue *q, uint64_t after, uint64_t up_to);
 

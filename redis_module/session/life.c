@@ -3,9 +3,11 @@
 
 #include <string.h>
 
+#include "topic/packet_id.h"
 #include "topic/record.h"
 #include "topic/session_key.h"
 #include "server/keyspace.h"
+#include "server/numbers.h"
 #include "server/replication.h"
 #include "server/session_keys.h"
 #include "index/filters.h"
@@ -70,11 +72,25 @@ void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent) {
     queue_close(&q);
 }
 
+/* WINDOW of the session's OPEN; 0: it had none. */
+static size_t window_of(server_ctx *ctx, hmq_slice session) {
+    server_string *name = session_key_name(session, HMQ_SUFFIX_SESSION);
+    server_key *key = sv.OpenKey(ctx, name, SERVER_READ | SERVER_OPEN_NOTOUCH);
+    long long window = sv.KeyType(key) == SERVER_HASH ? number_in_field(key, "most_sent", HMQ_PACKET_ID_MAX, 0) : 0;
+    if (key != NULL) sv.CloseKey(key);
+    sv.FreeString(NULL, name);
+    return (size_t)window;
+}
+
 void session_presume_sent(server_ctx *ctx, hmq_slice session, hmq_slice owner) {
     queue q;
     long long deaf_ms = owner_deaf_since(index_of(ctx)->opened, owner);
-    if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE))
-        queue_set_sent(&q, deaf_ms == 0 ? UINT64_MAX : queue_stored_by(&q, deaf_ms));
+    size_t window = window_of(ctx, session);
+    if (queue_open(&q, ctx, session, SERVER_READ | SERVER_WRITE)) {
+        uint64_t stored = deaf_ms == 0 ? UINT64_MAX : queue_stored_by(&q, deaf_ms);
+        uint64_t had_place = window == 0 ? UINT64_MAX : queue_serial_at(&q, window);
+        queue_set_sent(&q, stored < had_place ? stored : had_place);
+    }
     queue_close(&q);
 }
 

@@ -8,6 +8,7 @@
  *                   for its work at the end (a will, messages of a share).  Without it the session ends with its keys.
  *     owner_lease   s: its owner has a heartbeat (session/owner.h), so it does not end before its owner
  *     shares        1: it had a shared subscription (routing/share.h); window: the largest of SESSION.FETCH … WINDOW
+ *     most_sent     WINDOW of its OPEN; see session_presume_sent
  *     ending        1: it is over, and its messages from groups go to their other members (routing/share_leave.h)
  *
  * Invariants:
@@ -34,7 +35,8 @@ void session_mark_shares(server_ctx *ctx, hmq_slice session, const session_state
 void session_note_sent(server_ctx *ctx, hmq_slice session, uint64_t sent);
 /* The connection is over, and its owner did not say what it had handed to the client.  All messages that it can have
  * received (owner_deaf_since) count as in flight, so that they are sent again with DUP, and later ones without
- * [MQTT-3.3.1-3]. */
+ * [MQTT-3.3.1-3].  With WINDOW these are the oldest so many at most: the owner sent none while so many before it were
+ * in the queue, as far as it knew. */
 void session_presume_sent(server_ctx *ctx, hmq_slice session, hmq_slice owner);
 
 typedef struct disconnection {

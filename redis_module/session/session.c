@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "topic/packet_id.h"
 #include "topic/session_key.h"
 #include "server/args.h"
 #include "server/command_slot.h"
@@ -39,6 +40,7 @@ typedef struct open_options {
     bool owner_is_readable;
     hmq_slice attempt;       /* len 0: none */
     long long max_bytes;     /* of its queue, 0: not given */
+    long long window;        /* see session_presume_sent; 0: not given */
     server_string *overflow; /* NULL: not said */
     long long user_sessions, user_bytes, user_retained; /* maxima of its user: 0: none, -1: not given */
     identity_claim identity;
@@ -76,6 +78,8 @@ static bool parse_open(args *a, open_options *options) {
             if (!args_number(a, "LEASE", 1, MAX_EXPIRY_S, &options->lease_s)) return false;
         } else if (args_take_word(a, "MAXBYTES")) {
             if (!args_number(a, "MAXBYTES", 1, OVERFLOW_MAX_BYTES, &options->max_bytes)) return false;
+        } else if (args_take_word(a, "WINDOW")) {
+            if (!args_number(a, "WINDOW", 1, HMQ_PACKET_ID_MAX, &options->window)) return false;
         } else if (args_take_word(a, "USERSESSIONS")) {
             if (!args_number(a, "USERSESSIONS", 0, QUOTA_MAX, &options->user_sessions)) return false;
         } else if (args_take_word(a, "USERBYTES")) {
@@ -124,7 +128,7 @@ static server_string *text_of_bound(long long bound) {
     return bound >= 0 ? sv.CreateStringFromLongLong(NULL, bound) : NULL;
 }
 
-/* Maxima and policy of the queue, and maxima of its user: each OPEN sets them again. */
+/* Maxima and policy of the queue, maxima of its user, and the window of its client: each OPEN sets them again. */
 static void write_bounds(server_ctx *ctx, server_key *key, server_string *name, const open_options *options) {
     server_string *bytes = options->max_bytes > 0 ? sv.CreateStringFromLongLong(NULL, options->max_bytes) : NULL;
     overflow policy;
@@ -135,6 +139,7 @@ static void write_bounds(server_ctx *ctx, server_key *key, server_string *name, 
     write_or_remove(ctx, key, name, "overflow", text);
     write_or_remove(ctx, key, name, "user_bytes", text_of_bound(options->user_bytes));
     write_or_remove(ctx, key, name, "user_retained", text_of_bound(options->user_retained));
+    write_or_remove(ctx, key, name, "most_sent", text_of_bound(options->window > 0 ? options->window : -1));
 }
 
 static void write_state(server_ctx *ctx, hmq_slice session, const session_state *before, const open_options *options,

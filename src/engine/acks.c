@@ -132,6 +132,7 @@ void hmq_outgoing_ack_answered(hmq_engine *e, connection *c, uint16_t count, boo
         else
             hmq_outgoing_ack_due(e, c, entry);
     }
+    if (done && c->ready_count > 0) hmq_outgoing_send_ready(e, c); /* `places` are free */
     if (id_count(&c->acking) > 0) return;
     hmq_bytes_free(&e->allocator, &c->acking.bytes);
     if (id_count(&c->acks_due) > 0) hmq_engine_wants_flush(e, c);

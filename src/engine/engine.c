@@ -132,6 +132,7 @@ hmq_conn hmq_engine_open(hmq_engine *e, hmq_conn conn, const hmq_engine_session 
     c->version = session->version;
     hmq_rules_deny_otherwise(&c->publish_rules, session->denied_otherwise);
     c->window = session->window;
+    c->places = session->places > 0 ? session->places : UINT32_MAX;
     c->receive_maximum = session->receive_maximum;
     c->alias_maximum_in = session->alias_maximum_in;
     c->alias_maximum_out = session->alias_maximum_out < MOST_ALIASES ? session->alias_maximum_out : MOST_ALIASES;

@@ -23,6 +23,8 @@
  *  3. Messages of a session's queue are sent in the order of their serials, none left out; at most `window` of them are
  *     unacknowledged.  A push that follows what was sent without a gap is sent at once; otherwise the queue is fetched,
  *     page by page, until nothing follows.  An acknowledgement goes out only for the very message that was sent.
+ *     None of QoS 1 or 2 is sent while `places` earlier ones were not removed from the queue, as far as the replies tell:
+ *     the server can tell what a killed process can have sent (SESSION.OPEN ... WINDOW).
  *     One whose record has QoS 0 is sent without a place in the window, and acknowledged when its bytes were handed out.
  *  4. All memory is bounded by the settings: unread bytes of a client by max_packet_bytes, ready messages by
  *     max_ready(_bytes), commands without a reply by max_outstanding per client (rest) and in all (congested).
@@ -142,6 +144,7 @@ typedef struct hmq_engine_session {
     bool resumed; /* there may be a queue to fetch */
     bool denied_otherwise; /* the verdict on publishing where no rule matches */
     uint16_t window; /* most unacknowledged messages to the client: the smaller of its receive maximum and ours */
+    uint16_t places; /* law 3; 0: no bound */
     uint16_t receive_maximum; /* of ours, enforced for 5.0 only; 0: none */
     uint16_t alias_maximum_in; /* highest topic alias that the client may use */
     uint16_t alias_maximum_out; /* that we may use towards it */

@@ -162,6 +162,7 @@ typedef struct connection {
     hmq_bytes output;
     hmq_inflight inflight;
     uint16_t window;
+    uint32_t places; /* entries in flight from which on nothing is sent */
     uint32_t max_packet_out;
     uint64_t position, highest;
     uint64_t check_until, missed_after; /* while checking: engine/queue.c */

@@ -7,7 +7,8 @@
 
 /* A message of QoS 0 needs no place in the window. */
 static bool has_room(const hmq_engine *e, const connection *c, const uint8_t *value, size_t len) {
-    bool has_place = c->inflight.unacknowledged < c->window || hmq_record_has_qos0(value, len);
+    bool has_place =
+        (c->inflight.unacknowledged < c->window && c->inflight.count < c->places) || hmq_record_has_qos0(value, len);
     return has_place && c->phase == PHASE_OPEN && c->writable && c->output.len <= e->settings.max_output_bytes;
 }
 

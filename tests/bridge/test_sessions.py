@@ -212,6 +212,36 @@ def test_what_was_stored_after_the_death_of_a_bridge_comes_without_dup(
     assert [published.dup for published in got] == [True] + [False] * 200  # [MQTT-3.3.1-3]
 
 
+@pytest.mark.parametrize("acknowledges", [0, 17])
+@pytest.mark.parametrize("returns", ["at once", "when its bridge is known to be lost"])
+def test_only_what_a_killed_bridge_can_have_sent_comes_with_dup(
+    server: Server, client: redis.Redis, bridge: MakeBridge, dial: Connect, returns: str, acknowledges: int
+) -> None:
+    one = bridge(server, arguments=["--lease-s", "2", "--max-inflight", str(INFLIGHT)])
+    two = bridge(server, arguments=["--lease-s", "2"])
+    receiver = dial(one.port, "c1", clean=False)
+    receiver.subscribe(("a", 1))
+    sender = dial(two.port)
+    for number in range(200):
+        sender.publish("a", b"%d" % number, qos=1, pid=number + 1)
+    got = [receiver.read_publish() for _ in range(acknowledges)]
+    got += [receiver.read_publish(acknowledge=False) for _ in range(INFLIGHT)]
+    one.kill()
+    eventually(lambda: client.pubsub_numsub("{c1}_inbox") == [(b"{c1}_inbox", 0)], 10, "the end of the connection")
+    if returns != "at once":
+        eventually(lambda: client.hget("{c1}_session", "connected") == b"0", 20, "a session that is known to be lost")
+    before = {published.payload for published in got}
+    receiver = dial(two.port, "c1", clean=False, present=True)
+    again = [receiver.read_publish()]
+    while again[-1].payload != b"199":
+        again.append(receiver.read_publish())
+    assert [int(published.payload) for published in again] == list(range(200 - len(again), 200))
+    assert all(published.dup for published in again if published.payload in before)  # [MQTT-3.3.1-1]
+    marked = sum(published.dup for published in again)
+    assert [published.dup for published in again] == [True] * marked + [False] * (len(again) - marked)
+    assert INFLIGHT <= marked <= 2 * INFLIGHT  # its window, and as many whose acknowledgements were on their way
+
+
 def test_messages_beyond_max_inflight_come_without_dup(server: Server, bridge: MakeBridge, dial: Connect) -> None:
     made = bridge(server, arguments=["--max-inflight", str(INFLIGHT)])
     receiver = dial(made.port, "c1", clean=False)

@@ -207,10 +207,12 @@ class Session:
         clean: bool = False,
         expiry: int | None = None,
         lease: int | None = None,
+        window: int | None = None,
         will: "Will | None" = None,
     ) -> Opened:
         """SESSION.OPEN; again, as clients do it, while what the session gives back is on its way."""
         options = ["OWNER", owner, *(["CLEAN"] if clean else []), *_options(EXPIRY=expiry, LEASE=lease)]
+        options += _options(WINDOW=window)
 
         def once() -> Opened | None:
             try:

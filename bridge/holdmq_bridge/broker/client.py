@@ -391,6 +391,7 @@ class Client(Receiver):
                 epoch=session.epoch,
                 resumed=opened.resumed,
                 window=terms.window,
+                places=terms.places,
                 receive_maximum=settings.receive_maximum if five else 0,
                 alias_maximum_in=settings.max_topic_alias if five else 0,
                 alias_maximum_out=terms.alias_maximum_out,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdmq.core import mqtt
 from holdmq.core.mqtt import PROTOCOL_LEVEL_5
 from holdmq_bridge.base.reasons import Reason
-from holdmq_bridge.process.settings import Settings
+from holdmq_bridge.process.settings import MAX_PACKET_ID, Settings
 
 NO_LIMIT = 0
 # Reserved prefixes of client ids, with their uses.
@@ -65,6 +65,14 @@ class Terms:
     is_bridge: bool = False
     session_kind: str = ""
     may_explain: bool = True
+
+    @property
+    def places(self) -> int:
+        """Most messages that were handed to the client and not removed from its queue, as far as this process knows.
+
+        Twice the window: a window of acknowledgements may be on its way to the server while the client has the next.
+        """
+        return min(2 * self.window, MAX_PACKET_ID)
 
 
 def agree(connect: mqtt.Connect, settings: Settings, assigned_id: Callable[[], bytes]) -> Terms:

@@ -153,6 +153,7 @@ class OpenSession:
     epoch: int
     resumed: bool = False
     window: int = 100
+    places: int = 0
     receive_maximum: int = 0
     alias_maximum_in: int = 0
     alias_maximum_out: int = 0
@@ -274,6 +275,7 @@ class Engine:
                 "resumed": session.resumed,
                 "denied_otherwise": session.denied_otherwise,
                 "window": session.window,
+                "places": session.places,
                 "receive_maximum": session.receive_maximum,
                 "alias_maximum_in": session.alias_maximum_in,
                 "alias_maximum_out": session.alias_maximum_out,

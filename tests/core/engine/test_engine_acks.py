@@ -3,7 +3,7 @@
 import pytest
 
 from tests.bridge.packets import puback
-from tests.core.engine.engine_talk import T0, Desk, identifiers, page, push, queued, record
+from tests.core.engine.engine_talk import T0, Desk, identifiers, page, publish, push, queued, record
 
 # As in src/engine/acks.c.
 MOST_ACKING = 4000  # identifiers under way to the server, while a client is behind
@@ -44,6 +44,19 @@ def test_the_server_is_asked_for_a_page_before_it_is_told_what_was_acknowledged(
     desk.answer(page([(1, 1, 0, record(b"1"))], more=True))
     acknowledge(desk, conn, range(1, 2))
     assert [command[0] for command in desk.commands()] == [b"SESSION.FETCH", b"SESSION.ACK"]
+
+
+def test_no_more_than_the_places_are_sent_before_the_server_has_removed_what_was_acknowledged(desk: Desk) -> None:
+    conn = desk.open(window=2, places=3)
+    deliver(desk, b"c", range(1, 8))
+    first = publish(b"t", b"1", qos=1, packet_id=1) + publish(b"t", b"2", qos=1, packet_id=2)
+    assert desk.received(conn) == first
+    desk.send(conn, puback(1) + puback(2))
+    assert desk.received(conn) == publish(b"t", b"3", qos=1, packet_id=3)  # 1 and 2 may be in the queue still
+    assert told(desk.commands()) == [(b"{c}", 2)]
+    assert desk.received(conn) == b""
+    desk.answer(b":2\r\n")
+    assert desk.received(conn) == publish(b"t", b"4", qos=1, packet_id=4)  # which fills the window
 
 
 def test_identifiers_that_follow_one_another_are_named_as_a_range(desk: Desk) -> None:

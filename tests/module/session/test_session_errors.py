@@ -63,6 +63,7 @@ NUMBERS: list[tuple[Command, Command, str, int, int]] = [
     (("SESSION.DROP", "{c}", "EPOCH"), (), "EPOCH", 0, 2**63 - 1),
     (("SESSION.OPEN", "{c}", "OWNER", "o", "EXPIRY"), (), "EXPIRY", 0, 4294967295),
     (("SESSION.OPEN", "{c}", "OWNER", "o", "CLEAN", "LEASE"), (), "LEASE", 1, 4294967295),
+    (("SESSION.OPEN", "{c}", "OWNER", "o", "WINDOW"), (), "WINDOW", 1, 65535),
     (("SESSION.TOUCH", "{c}", "EPOCH"), (), "EPOCH", 1, 2**63 - 1),
     (("SESSION.CLOSE", "{c}", "EPOCH"), (), "EPOCH", 1, 2**63 - 1),
     (("SESSION.CLOSE", "{c}", "EPOCH"), ("EXPIRY", 5), "EPOCH", 1, 2**63 - 1),

@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from tests.module.sessions_support import Inbox, Session, payloads, publish, unchanged
-from tests.support import Server
+from tests.support import Server, eventually
 
 QUEUED, IN_FLIGHT, RELEASED = 0, 1, 2
 
@@ -183,6 +183,38 @@ def test_a_session_that_was_not_closed_counts_all_of_its_queue_as_handed_out(ses
     assert session.fetch().states == [IN_FLIGHT, IN_FLIGHT]
     session.add("c")
     assert session.fetch(window=10, epoch=epoch).values == [b"c"]
+
+
+def test_with_a_window_only_the_oldest_of_its_queue_count_as_handed_out(session: Session, client: redis.Redis) -> None:
+    session.open(expiry=60, window=3)
+    assert client.hget("{c}_session", "most_sent") == b"3"
+    session.add(*"abcdefgh")
+    assert session.ack(2, 3) == 2  # out of order
+    session.open("another", expiry=60, window=4)
+    assert session.fetch().states == [IN_FLIGHT] * 3 + [QUEUED] * 3  # a d e
+    session.ack(1, 4)
+    session.open("third", expiry=60)
+    assert client.hget("{c}_session", "most_sent") is None  # each OPEN sets it anew
+    assert session.fetch().states == [IN_FLIGHT] * 4  # e f g h
+    session.add("i")
+    session.open("fourth", expiry=60, window=65535)
+    assert session.fetch().states == [IN_FLIGHT] * 5  # as before there was a window
+
+
+def test_a_smaller_window_takes_nothing_back_that_was_in_flight(session: Session) -> None:
+    session.open(expiry=60, window=5)
+    session.add(*"abcdef")
+    session.open("another", expiry=60, window=1)
+    session.open("third", expiry=60, window=1)
+    assert session.fetch().states == [IN_FLIGHT] * 5 + [QUEUED]
+
+
+def test_a_lost_owner_leaves_no_more_than_the_window_in_flight(session: Session, client: redis.Redis) -> None:
+    client.execute_command("SESSION.OWNER", "bridge-1", "LEASE", 1)
+    session.open("bridge-1", expiry=60, window=2)
+    session.add(*"abcd")
+    eventually(lambda: session.info()["connected"] == 0, 10, "a session whose lease is over")
+    assert session.fetch().states == [IN_FLIGHT, IN_FLIGHT, QUEUED, QUEUED]
 
 
 def test_a_session_that_was_closed_counts_nothing_more_as_handed_out(session: Session) -> None:

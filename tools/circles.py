@@ -2,10 +2,11 @@
 
     python tools/circles.py [--objects build/obj --objects build/core]
 
-A Python file depends on the files that it imports, also for types alone. A C file depends on the headers that it
-includes; with --objects (folders of compiled files, laid out as the sources), a C file together with its header also
-depends on whoever defines the functions and variables that it uses. Exit status 1: there is a circle; a file uses a
-wing that its own may not use (`WINGS`); or one name of a header stands for two files.
+A Python file depends on the files that it imports, also for types alone. A C file or a header depends on the headers
+that it includes. With --objects (folders of compiled files, laid out as the sources), a C file also depends on the C
+files that define the functions and variables it uses, whichever header declares them. So does a header whose inline
+functions or macros use them, unless it is the header of the file that defines them. Exit status 1: there is a circle; a
+file uses a wing that its own may not use (`WINGS`); or one name of a header stands for two files.
 """
 
 import argparse
@@ -58,6 +59,12 @@ BELOW = {"src": set[str](), "redis_module": {"src"}, BRIDGE: {"pyclient"}}
 """What else these parts may use."""
 
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+NO_CODE = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
+"""Comments, texts and characters."""
+MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+\w+(.*)$", re.MULTILINE)
+DIRECTIVE = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+USED = re.compile(r"(?<![\w.])(?<!->)[A-Za-z_]\w*")
+"""A name that is no member of a structure."""
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------------
@@ -124,17 +131,42 @@ def symbols(path: Path) -> Iterator[tuple[str, str]]:
         yield kind, name
 
 
+def names_in_bodies(text: str) -> set[str]:
+    """The names in the inline functions and macros of a header; not those in its structures."""
+    code = NO_CODE.sub(" ", text).replace("\\\n", " ")
+    names = {name for macro in MACRO.findall(code) for name in USED.findall(macro)}
+    depth = 0  # of the braces since those of a function began
+    before = ""
+    for part in re.split(r"([{}])", DIRECTIVE.sub("", code)):
+        if depth or (part == "{" and before.rstrip().endswith(")")):
+            depth += {"{": 1, "}": -1}.get(part, 0)
+            names.update(USED.findall(part))
+        before = part
+    return names
+
+
 def symbol_graph(root: Path, objects: Iterable[Path]) -> Graph:
-    """Which C file uses what another defines; by the sources' paths without suffix."""
+    """Which C file or header uses what a C file defines; by paths."""
     defined: dict[str, str] = {}
-    wanted: dict[str, set[str]] = {}
-    for path, source in [(p, str(p.relative_to(o).with_suffix(""))) for o in objects for p in sorted(o.rglob("*.o"))]:
-        if not (root / source).with_suffix(".c").exists() or source in wanted:
+    used: dict[str, set[str]] = {}
+    for path, source in [(p, str(p.relative_to(o).with_suffix(".c"))) for o in objects for p in sorted(o.rglob("*.o"))]:
+        if not (root / source).exists() or source in used:
             continue  # of a file that is gone, or of both the module and the core for Python
         found = list(symbols(path))
         defined.update({name: source for kind, name in found if kind != "U"})
-        wanted[source] = {name for kind, name in found if kind == "U"}
-    return {source: {defined[name] for name in names if name in defined} - {source} for source, names in wanted.items()}
+        used[source] = {name for kind, name in found if kind == "U"}
+    graph = {source: {defined[name] for name in names if name in defined} - {source} for source, names in used.items()}
+    for folder in C_FOLDERS if used else ():
+        for path in sorted((root / folder).rglob("*.h")):
+            header = path.relative_to(root)
+            sources = {defined[name] for name in names_in_bodies(path.read_text()) if name in defined}
+            graph[str(header)] = sources - {str(header.with_suffix(".c"))}
+    return graph
+
+
+def both(one: Graph, other: Graph) -> Graph:
+    """The arrows of both."""
+    return {name: one.get(name, set()) | other.get(name, set()) for name in (*one, *other)}
 
 
 # --- Judging ----------------------------------------------------------------------------------------------------------
@@ -208,7 +240,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--objects", type=Path, action="append", default=[], help="a folder of compiled files")
     objects = parser.parse_args().objects
-    graphs = [python_graph(REPOSITORY), include_graph(REPOSITORY), symbol_graph(REPOSITORY, objects)]
+    graphs = [python_graph(REPOSITORY), both(include_graph(REPOSITORY), symbol_graph(REPOSITORY, objects))]
     found = [group for graph in graphs for group in circles(graph)]
     faults = [f"a circle of {len(group)} files: {', '.join(group)}" for group in found]
     faults += [fault for graph in graphs for fault in wrong_ways(graph)]

@@ -77,7 +77,7 @@ static bool send_some_acks(hmq_engine *e, connection *c) {
     for (size_t i = 0; i < count; i++) {
         uint16_t packet_id = id_pop(&c->acks_due);
         hmq_inflight_set_state(&c->inflight, hmq_inflight_find(&c->inflight, packet_id), INFLIGHT_ACKING);
-        id_push(e, c, &c->acking, packet_id);
+        hmq_id_push(e, c, &c->acking, packet_id);
     }
     if (count == due) hmq_bytes_free(&e->allocator, &c->acks_due.bytes);
     return true;
@@ -233,7 +233,7 @@ static void received_first(hmq_engine *e, connection *c, inflight_entry *entry, 
         is_done(e, c, entry);
     } else {
         hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASING);
-        id_push(e, c, &c->releases, entry->packet_id);
+        hmq_id_push(e, c, &c->releases, entry->packet_id);
         hmq_outgoing_pass_releases(e, c); /* if it is gone, there is nothing to release: the exchange still ends well */
         hmq_engine_wants_flush(e, c);
     }

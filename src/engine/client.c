@@ -228,7 +228,7 @@ static int on_publish(hmq_engine *e, connection *c, hmq_mqtt_packet *p) {
     if (p->qos > 0 && c->version == 5 && c->receive_maximum > 0 && ++c->quota_used > c->receive_maximum)
         return HMQ_ENGINE_RECEIVE_MAXIMUM;
     spend(e, c);
-    if (!rules_allow(&c->publish_rules, p->topic)) return deny(e, c, p);
+    if (!hmq_rules_allow(&c->publish_rules, p->topic)) return deny(e, c, p);
     return send_publish(e, c, p, &properties);
 }
 

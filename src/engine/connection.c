@@ -175,6 +175,10 @@ void hmq_engine_relieve(hmq_engine *e, connection *c) {
         e->sweep = true;
 }
 
+void hmq_id_push(hmq_engine *e, connection *c, id_queue *queue, uint16_t packet_id) {
+    if (!hmq_bytes_append(&e->allocator, &queue->bytes, &packet_id, sizeof packet_id)) hmq_engine_no_memory(e, c);
+}
+
 void hmq_engine_wants_flush(hmq_engine *e, connection *c) {
     hmq_engine_list_add(e, &e->flushes, c->handle, &c->in_flush);
 }
@@ -200,7 +204,7 @@ void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry) {
     }
     hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_ACK_DUE);
     if (entry->unchecked) return; /* when it was found again */
-    id_push(e, c, &c->acks_due, entry->packet_id);
+    hmq_id_push(e, c, &c->acks_due, entry->packet_id);
     hmq_engine_wants_flush(e, c);
 }
 

@@ -249,6 +249,7 @@ bool hmq_engine_raise(hmq_engine *e, const hmq_engine_event *event); /* event->b
 /* No more packets either way; the owner is told by this event. */
 void hmq_engine_end(hmq_engine *e, connection *c, hmq_engine_event_kind kind, hmq_slice bytes);
 void hmq_engine_no_memory(hmq_engine *e, connection *c); /* the same: FAILED */
+void hmq_id_push(hmq_engine *e, connection *c, id_queue *queue, uint16_t packet_id); /* at most 65535 identifiers */
 void hmq_engine_list_add(hmq_engine *e, conn_list *list, hmq_conn conn, bool *listed);
 bool hmq_engine_list_pop(conn_list *list, hmq_conn *conn); /* false: nobody is on it */
 void hmq_engine_wants_flush(hmq_engine *e, connection *c);
@@ -308,12 +309,8 @@ void hmq_client_forget(hmq_engine *e, connection *c); /* aliases, rules */
 /* ---- engine/rules.c ---- */
 bool hmq_rules_set(hmq_engine *e, rule_set *set, const hmq_engine_rule *rules, size_t count, bool denied_otherwise);
 void hmq_rules_deny_otherwise(rule_set *set, bool denied_otherwise);
-bool hmq_rules_decide(const rule_set *set, hmq_slice topic); /* O(rules) */
+bool hmq_rules_allow(const rule_set *set, hmq_slice topic); /* O(rules) */
 void hmq_rules_free(hmq_engine *e, rule_set *set);
-static inline bool rules_allow(const rule_set *set, hmq_slice topic) {
-    if (!set->can_deny || (!set->judges_all && topic.len > 0 && topic.data[0] != '$')) return true;
-    return hmq_rules_decide(set, topic);
-}
 
 /* ---- engine/confirm.c ---- */
 bool hmq_confirm_waits(const hmq_engine *e); /* for a WAIT to be sent */
@@ -367,11 +364,6 @@ enum { STATE_QUEUED = 0, STATE_IN_FLIGHT = 1, STATE_RELEASED = 2 }; /* of an ent
 static inline uint64_t engine_mark(const uint8_t *value, size_t len) {
     static const hmq_hash_seed seed = {0x686f6c646d71, 0x656e67696e65};
     return hmq_hash_text(&seed, (const char *)value, len);
-}
-
-/* At most 65535 identifiers. */
-static inline void id_push(hmq_engine *e, connection *c, id_queue *queue, uint16_t packet_id) {
-    if (!hmq_bytes_append(&e->allocator, &queue->bytes, &packet_id, sizeof packet_id)) hmq_engine_no_memory(e, c);
 }
 
 static inline uint16_t id_at(const id_queue *queue, size_t index) {

@@ -40,7 +40,8 @@ void hmq_rules_deny_otherwise(rule_set *set, bool denied_otherwise) {
     note_reach(set);
 }
 
-bool hmq_rules_decide(const rule_set *set, hmq_slice topic) {
+bool hmq_rules_allow(const rule_set *set, hmq_slice topic) {
+    if (!set->can_deny || (!set->judges_all && topic.len > 0 && topic.data[0] != '$')) return true;
     for (size_t i = 0; i < set->count; i++) {
         const hmq_engine_rule *rule = &set->rules[i];
         if (hmq_topic_matches((const char *)rule->filter.data, rule->filter.len, (const char *)topic.data, topic.len))

@@ -107,7 +107,7 @@ static put_result put_publish(hmq_engine *e, connection *c, const draft *d) {
 
 /* One line in a log is enough for a connection. */
 static bool is_withheld(hmq_engine *e, connection *c, hmq_slice topic) {
-    if (rules_allow(&c->receive_rules, topic)) return false;
+    if (hmq_rules_allow(&c->receive_rules, topic)) return false;
     if (!c->withheld_is_reported)
         c->withheld_is_reported =
             hmq_engine_raise(e, &(hmq_engine_event){.kind = HMQ_EVENT_WITHHELD, .conn = c->handle, .bytes = topic});
@@ -169,7 +169,7 @@ void hmq_outgoing_pass(hmq_engine *e, connection *c, uint64_t serial, uint16_t p
 static void was_sent(hmq_engine *e, connection *c, const outgoing_message *m, const hmq_record *record) {
     if (m->serial > c->highest) c->highest = m->serial;
     if (record->qos == 0)
-        id_push(e, c, &c->in_output, m->packet_id);
+        hmq_id_push(e, c, &c->in_output, m->packet_id);
     else if (record->expires_ms != 0 && m->state == STATE_QUEUED) { /* now that the client has it, it must not expire */
         c->sent_due = true;
         hmq_engine_wants_flush(e, c);

@@ -69,10 +69,10 @@ hmq_mqtt_error hmq_mqtt_read_connect_as(hmq_slice body, uint8_t version, const h
     bool five = connect->level == HMQ_MQTT_5_0;
     take_connect_flags(&in, connect);
     connect->keep_alive_s = take_short(&in);
-    if (five) connect->properties = take_properties(&in, HMQ_MQTT_CONNECT);
+    if (five) connect->properties = hmq_mqtt_take_properties(&in, HMQ_MQTT_CONNECT);
     connect->client_id = take_text(&in);
     if (connect->has_will) {
-        if (five) connect->will_properties = take_properties(&in, HMQ_MQTT_WILL);
+        if (five) connect->will_properties = hmq_mqtt_take_properties(&in, HMQ_MQTT_WILL);
         connect->will_topic = take_topic_name(&in);
         connect->will_payload = take_binary(&in);
     }

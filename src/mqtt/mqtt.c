@@ -71,7 +71,7 @@ static void read_connack(reader *in, hmq_mqtt_packet *packet) {
     packet->code = take_byte(in);
     bool known = five ? hmq_mqtt_reason_is_known(HMQ_MQTT_CONNACK, packet->code) : packet->code <= 5;
     if (flags > 1 || !known || (packet->session_present && packet->code)) fail(in, HMQ_MQTT_BAD_CONNACK);
-    if (five) packet->properties = take_properties(in, HMQ_MQTT_CONNACK);
+    if (five) packet->properties = hmq_mqtt_take_properties(in, HMQ_MQTT_CONNACK);
 }
 
 static void read_publish(reader *in, hmq_mqtt_packet *packet) {
@@ -85,7 +85,7 @@ static void read_publish5(reader *in, hmq_mqtt_packet *packet) {
     packet->topic = take_binary(in);
     if (packet->topic.len) check_topic_name(in, packet->topic);
     if (packet->qos) packet->packet_id = take_packet_id(in);
-    packet->properties = take_properties(in, HMQ_MQTT_PUBLISH);
+    packet->properties = hmq_mqtt_take_properties(in, HMQ_MQTT_PUBLISH);
     packet->payload = take_rest(in);
     if (packet->topic.len || in->error) return;
     hmq_mqtt_publish_properties split;
@@ -100,7 +100,7 @@ static void read_packet_id(reader *in, hmq_mqtt_packet *packet) {
 /* A reason code and properties, either of which may be missing: 0 and none (5.0, sections 3.4.2.1, 3.14.2.1 ...). */
 static void read_reason(reader *in, hmq_mqtt_packet *packet) {
     if (in->left) packet->code = take_byte(in);
-    if (in->left) packet->properties = take_properties(in, packet->type);
+    if (in->left) packet->properties = hmq_mqtt_take_properties(in, packet->type);
     if (!hmq_mqtt_reason_is_known(packet->type, packet->code)) fail(in, HMQ_MQTT_BAD_REASON);
 }
 
@@ -119,7 +119,7 @@ static void read_auth(reader *in, hmq_mqtt_packet *packet) {
 /* SUBSCRIBE and UNSUBSCRIBE. */
 static void read_entries(reader *in, hmq_mqtt_packet *packet) {
     packet->packet_id = take_packet_id(in);
-    if (packet->version == HMQ_MQTT_5_0) packet->properties = take_properties(in, packet->type);
+    if (packet->version == HMQ_MQTT_5_0) packet->properties = hmq_mqtt_take_properties(in, packet->type);
     packet->payload = (hmq_slice){in->at, in->left};
     if (!in->left)
         fail(in, packet->type == HMQ_MQTT_SUBSCRIBE ? HMQ_MQTT_NO_SUBSCRIPTIONS : HMQ_MQTT_NO_UNSUBSCRIPTIONS);
@@ -143,7 +143,7 @@ static void read_suback(reader *in, hmq_mqtt_packet *packet) {
 static void read_codes5(reader *in, hmq_mqtt_packet *packet) {
     hmq_mqtt_error bad = packet->type == HMQ_MQTT_SUBACK ? HMQ_MQTT_BAD_SUBACK : HMQ_MQTT_BAD_UNSUBACK;
     packet->packet_id = take_packet_id(in);
-    packet->properties = take_properties(in, packet->type);
+    packet->properties = hmq_mqtt_take_properties(in, packet->type);
     packet->payload = take_rest(in);
     if (!packet->payload.len) fail(in, bad);
     for (size_t i = 0; i < packet->payload.len; i++)

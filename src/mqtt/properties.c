@@ -154,11 +154,7 @@ static bool is_too_much(user_properties *seen, const hmq_mqtt_property *property
            (limits->max_user_property_bytes > 0 && seen->bytes > limits->max_user_property_bytes);
 }
 
-hmq_mqtt_error hmq_mqtt_check_properties(hmq_slice properties, uint8_t place) {
-    return hmq_mqtt_check_properties_within(properties, place, NULL);
-}
-
-hmq_mqtt_error hmq_mqtt_check_properties_within(hmq_slice properties, uint8_t place, const hmq_mqtt_limits *limits) {
+static hmq_mqtt_error check_properties(hmq_slice properties, uint8_t place, const hmq_mqtt_limits *limits) {
     reader in = {properties.data, properties.len, HMQ_MQTT_OK, limits};
     user_properties of_user = {0};
     uint64_t seen = 0;
@@ -174,6 +170,18 @@ hmq_mqtt_error hmq_mqtt_check_properties_within(hmq_slice properties, uint8_t pl
         if (error) return error;
     }
     return lacks_auth_method(seen, place) ? HMQ_MQTT_NO_AUTH_METHOD : HMQ_MQTT_OK;
+}
+
+hmq_mqtt_error hmq_mqtt_check_properties(hmq_slice properties, uint8_t place) {
+    return check_properties(properties, place, NULL);
+}
+
+hmq_slice hmq_mqtt_take_properties(reader *in, uint8_t place) {
+    hmq_slice properties = take(in, take_variable(in));
+    if (properties.len == 0 || in->error) return properties;
+    hmq_mqtt_error error = check_properties(properties, place, in->limits);
+    if (error) fail(in, error);
+    return properties;
 }
 
 /* ---- writing ---- */

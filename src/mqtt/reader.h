@@ -113,17 +113,9 @@ static inline hmq_slice take_topic_name(reader *in) {
     return topic;
 }
 
-/* mqtt/properties.c: hmq_mqtt_check_properties within limits (NULL: none). */
-hmq_mqtt_error hmq_mqtt_check_properties_within(hmq_slice properties, uint8_t place, const hmq_mqtt_limits *limits);
-
-/* The properties of 5.0 with the length before them, checked; `place` as of hmq_mqtt_check_properties. */
-static inline hmq_slice take_properties(reader *in, uint8_t place) {
-    hmq_slice properties = take(in, take_variable(in));
-    if (properties.len == 0 || in->error) return properties;
-    hmq_mqtt_error error = hmq_mqtt_check_properties_within(properties, place, in->limits);
-    if (error) fail(in, error);
-    return properties;
-}
+/* mqtt/properties.c: the properties of 5.0 with their length before them, checked; `place` as for
+ * hmq_mqtt_check_properties. */
+hmq_slice hmq_mqtt_take_properties(reader *in, uint8_t place);
 
 /* mqtt/connect.c: hmq_mqtt_read_connect of a body, which must be of this version (0: of any). */
 hmq_mqtt_error hmq_mqtt_read_connect_as(hmq_slice body, uint8_t version, const hmq_mqtt_limits *limits,

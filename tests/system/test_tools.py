@@ -208,10 +208,30 @@ def test_c_files_that_include_or_use_each_other_are_found(tmp_path: Path) -> Non
         target.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["/usr/bin/gcc", "-c", folder / f"{name}.c", "-o", target], check=True)
     assert circles.circles(circles.include_graph(tmp_path)) == []
-    assert circles.circles(circles.symbol_graph(tmp_path, [tmp_path / "objects"])) == [["src/a", "src/b"]]
+    assert circles.circles(circles.symbol_graph(tmp_path, [tmp_path / "objects"])) == [["src/a.c", "src/b.c"]]
     (folder / "a.h").write_text('#include "b.h"\n')
     (folder / "b.h").write_text('#include "a.h"\n')
     assert circles.circles(circles.include_graph(tmp_path)) == [["src/a.h", "src/b.h"]]
+
+
+def test_an_inline_function_and_a_macro_use_what_they_call(tmp_path: Path) -> None:
+    folder = tmp_path / "src"
+    folder.mkdir()
+    target = tmp_path / "objects" / "src" / "a.o"
+    target.parent.mkdir(parents=True)
+    (folder / "a.h").write_text("int a(void);\n")
+    (folder / "a.c").write_text('#include "b.h"\nint a(void) { return 1; }\n')
+
+    def found(header: str) -> list[list[str]]:
+        (folder / "b.h").write_text(f'#include "a.h"\n{header}\n')
+        subprocess.run(["/usr/bin/gcc", "-c", folder / "a.c", "-o", target], check=True)
+        graph = circles.symbol_graph(tmp_path, [tmp_path / "objects"])
+        return circles.circles(circles.both(circles.include_graph(tmp_path), graph))
+
+    assert found("static inline int b(void) { if (1) { return a(); } return 0; }") == [["src/a.c", "src/b.h"]]
+    assert found("#define B \\\n    a()") == [["src/a.c", "src/b.h"]]
+    assert found("int b(int a); /* { a() } */") == []
+    assert found("struct b { int a; };\nstatic inline int b(struct b *b) { return b->a; }") == []
 
 
 def test_a_wing_may_use_those_below_it_alone(tmp_path: Path) -> None:

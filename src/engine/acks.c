@@ -1,21 +1,20 @@
-/* acks.c - acknowledgements of clients, and how the server gets them: SESSION.ACK and SESSION.RELEASE.
+/* acks.c - passes acknowledgements of clients to the server: SESSION.ACK and SESSION.RELEASE.
  *
- * Acknowledgements are collected until the flush and sent in one command.  Nobody waits for them, so they come after
- * the commands for which clients wait: after the pages that are fetched, session after session.  While any session is
- * behind, only so many are under way to the server, and the rest is collected further.  The same applies to a session
- * while one of its own commands is under way: the slower the server, the fewer commands it gets.  A release is sent
- * by itself, because its PUBREL waits for it.  After a loss of the server, nothing is sent for a message before it
- * was compared with the server's.
+ * Acknowledgements are collected until the flush and sent in one command.  Nobody waits for them, so they are sent after
+ * the commands that clients wait for, such as fetches.  While any session is behind, a limited number is sent to the
+ * server and the rest is collected further.  A session sends no second SESSION.ACK before the reply to its first: the
+ * slower the server, the fewer commands it gets.  A release is sent by itself, because its PUBREL waits for it.  After a
+ * loss of the server, a message is not acknowledged before it was compared with the server's.
  *
- * Releases are in one line in the order of the PUBRECs, those under way at its head, until they are answered.  After
- * a refused one all are sent again, so that the PUBRELs keep that order [MQTT-4.6.0-4].  The line survives the
- * server's loss: a message that turns out to be released, or gone, needs no command and leaves the line at its head. */
+ * Releases wait for their replies in one line, in the order of the PUBRECs; those in the log come first.  After a refused
+ * one all are sent again, so that the PUBRELs keep that order [MQTT-4.6.0-4].  The line survives a loss of the server: a
+ * message that the server has released or removed needs no command, and leaves the line at its head. */
 #include <stdio.h>
 
 #include "engine/internal.h"
 
 #define MOST_ACKS 500U      /* packet identifiers of one SESSION.ACK */
-#define MOST_ACKING 4000U   /* of all that are under way, while any session waits for a page */
+#define MOST_ACKING 4000U   /* packet identifiers in the log, while any session waits for a page */
 #define MOST_ACK_WAIT_MS 100 /* never delay an acknowledgement longer than this because of that */
 
 /* ---- to the server ---- */
@@ -40,7 +39,7 @@ bool hmq_outgoing_add(hmq_engine *e, const connection *c, command_kind kind, uin
     return hmq_log_add(e, &entry);
 }
 
-/* How many of the first `count` are consecutive. */
+/* The number of consecutive identifiers from `from` on, within the first `count`. */
 static size_t run_of(const id_queue *queue, size_t from, size_t count) {
     size_t at = from + 1;
     while (at < count && id_at(queue, at) == id_at(queue, at - 1) + 1) at++;
@@ -61,7 +60,7 @@ static uint8_t *put_run(uint8_t *out, uint16_t first, size_t length) {
     return hmq_resp_put_text(out, text, (size_t)len);
 }
 
-/* Sends one command for the oldest.  False: no memory for now. */
+/* Sends one command for the oldest.  False: no memory now. */
 static bool send_some_acks(hmq_engine *e, connection *c) {
     size_t due = id_count(&c->acks_due), count = due < MOST_ACKS ? due : MOST_ACKS;
     if (hmq_bytes_room(&e->allocator, &c->acking.bytes, count * sizeof(uint16_t)) == NULL) return false;
@@ -102,7 +101,7 @@ static bool acks_may_go(const hmq_engine *e, const connection *c) {
     return e->behind == 0 || e->acking < MOST_ACKING || waited_ms >= MOST_ACK_WAIT_MS || waited_ms < 0;
 }
 
-/* Sends one command; if that was not all, the connection is last in the line again. */
+/* Sends one command; a connection with more acknowledgements goes to the end of the line. */
 static void take_turn(hmq_engine *e, connection *c) {
     if (!hmq_outgoing_may_tell(e, c) || id_count(&c->acks_due) == 0) return;
     if (!send_some_acks(e, c))
@@ -150,7 +149,7 @@ static bool needs_no_release(const inflight_entry *entry) {
     return entry->gone || entry->released;
 }
 
-/* It is released at the server, or gone from there: answers the client. */
+/* The server has released or removed the message: sends the PUBREL. */
 static void is_released(hmq_engine *e, connection *c) {
     inflight_entry *entry = hmq_inflight_find(&c->inflight, id_pop(&c->releases));
     hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASED);
@@ -170,7 +169,7 @@ void hmq_outgoing_send_releases(hmq_engine *e, connection *c) {
     while (c->releases_under_way < id_count(&c->releases)) {
         uint16_t packet_id = id_at(&c->releases, c->releases_under_way);
         const inflight_entry *entry = hmq_inflight_find(&c->inflight, packet_id);
-        if (entry->unchecked || needs_no_release(entry)) return; /* its turn comes */
+        if (entry->unchecked || needs_no_release(entry)) return; /* it leaves the line at its head */
         if (!send_release(e, c, packet_id)) {
             hmq_engine_wants_time(e, c);
             return;
@@ -200,8 +199,8 @@ static void is_done(hmq_engine *e, connection *c, inflight_entry *entry) {
     if (c->behind) hmq_engine_wants_flush(e, c);
 }
 
-/* It answers a message of the other QoS, or one whose first answer is another packet.  An answer for a message that
- * is no longer in flight, or has advanced, is late: it is counted, and nothing else. */
+/* Does the packet answer a message of the other QoS, or a message that needs another packet first?  A late answer, for a
+ * message that is no longer in flight or has advanced, is not wrong: it is only counted. */
 static bool is_wrong(const inflight_entry *entry, uint8_t right) {
     if (entry == NULL || entry->state == right) return false;
     bool in_release = entry->state == INFLIGHT_RELEASING || entry->state == INFLIGHT_RELEASED;
@@ -234,7 +233,7 @@ static void received_first(hmq_engine *e, connection *c, inflight_entry *entry, 
     } else {
         hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_RELEASING);
         hmq_id_push(e, c, &c->releases, entry->packet_id);
-        hmq_outgoing_pass_releases(e, c); /* if it is gone, there is nothing to release: the exchange still ends well */
+        hmq_outgoing_pass_releases(e, c); /* a removed message needs no release: the exchange still ends */
         hmq_engine_wants_flush(e, c);
     }
 }
@@ -244,7 +243,7 @@ int hmq_outgoing_received(hmq_engine *e, connection *c, uint16_t packet_id, uint
     if (is_wrong(entry, INFLIGHT_SENT2)) return HMQ_ENGINE_WRONG_ANSWER;
     switch (entry == NULL ? 0 : entry->state) {
     case INFLIGHT_SENT2: received_first(e, c, entry, reason); break;
-    case INFLIGHT_RELEASING: break; /* its PUBREL comes */
+    case INFLIGHT_RELEASING: break; /* its PUBREL follows */
     case INFLIGHT_RELEASED: hmq_client_answer(e, c, HMQ_MQTT_PUBREL, packet_id, 0); break;
     default:
         e->count.acknowledgements_unknown++;

@@ -8,7 +8,7 @@ bool hmq_error_begins(hmq_slice text, const char *word) {
     return text.len >= len && memcmp(text.data, word, len) == 0 && (text.len == len || text.data[len] == ' ');
 }
 
-/* Means of the most recent ones; they rise quickly and fall slowly. */
+/* Means of the most recent publishes: they rise quickly and fall slowly. */
 void hmq_log_reached(hmq_engine *e, connection *c, int64_t sessions) {
     double more = (double)sessions - e->copies, more_of_client = (double)sessions - (double)c->reach;
     e->copies += more > 0 ? more / 4 : more / 64;
@@ -71,7 +71,7 @@ void hmq_publish_failed(hmq_engine *e, connection *c, hmq_slice error) {
     hmq_engine_end(e, c, hmq_session_is_gone(error) ? HMQ_EVENT_TAKEN_OVER : HMQ_EVENT_FAILED, error);
 }
 
-/* The bytes are those of a TOPIC.PUBLISH: what it says of topic and size. */
+/* Reads topic and payload size from the bytes of a TOPIC.PUBLISH. */
 static void read_command(const uint8_t *bytes, size_t len, hmq_slice *topic, uint64_t *size) {
     hmq_resp_item item = {0};
     size_t at = 0;

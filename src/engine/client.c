@@ -1,11 +1,11 @@
-/* client.c - packets of clients become commands for the server.
+/* client.c - turns packets of clients into commands for the server.
  *
- * The decoder hands over packets that point into the caller's bytes (or into what was left of earlier ones); commands are
- * written straight into the log.  Nothing is copied in between. */
+ * Decoded packets point into the caller's bytes, or into the rest of earlier ones.  Commands are written directly into the
+ * log: nothing is copied in between. */
 #include "engine/internal.h"
 
 #define BATCH 64U
-#define TURN_PACKETS 512U /* that one call takes of a client; a multiple of BATCH */
+#define TURN_PACKETS 512U /* packets of a client that one call takes; a multiple of BATCH */
 #define FOR_OWNER 1 /* outcomes of a packet */
 #define DENIED 2
 #define ARGUMENT_BYTES ((size_t)32) /* of one short argument on the wire, with its header */
@@ -41,7 +41,7 @@ static uint8_t reason_of(int error) {
     case HMQ_ENGINE_WRONG_ANSWER: return REASON_PROTOCOL;
     default: break;
     }
-    /* Those of engine/engine.h were taken out above.  NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange) */
+    /* The cases above are those of engine/engine.h.  NOLINTNEXTLINE(clang-analyzer-optin.core.EnumCastOutOfRange) */
     return hmq_mqtt_error_reason((hmq_mqtt_error)error);
 }
 
@@ -64,7 +64,7 @@ void hmq_client_forget(hmq_engine *e, connection *c) {
     hmq_rules_free(e, &c->receive_rules);
 }
 
-/* Notes or looks up a topic alias; an empty *topic is filled in. */
+/* Stores a topic alias; or, if *topic is empty, looks it up and sets *topic. */
 static int resolve_alias(hmq_engine *e, connection *c, uint16_t number, hmq_slice *topic) {
     if (number > c->alias_maximum_in) return HMQ_ENGINE_TOPIC_ALIAS;
     if (c->aliases_in == NULL) {
@@ -90,12 +90,12 @@ static int resolve_alias(hmq_engine *e, connection *c, uint16_t number, hmq_slic
 
 /* ---- publishing ---- */
 
-/* In debt the client rests. */
+/* Takes a token of the publish rate; the client is not read while it owes any. */
 static void spend(hmq_engine *e, connection *c) {
     if (c->publishing.rate != 0 && !hmq_bucket_spend(&c->publishing, e->now_ms)) hmq_engine_wants_time(e, c);
 }
 
-#define COMPLETE_BYTES (8 * ARGUMENT_BYTES) /* beside the key */
+#define COMPLETE_BYTES (8 * ARGUMENT_BYTES) /* without the key */
 
 /* SESSION.COMPLETE key EPOCH e id */
 static uint8_t *put_complete(uint8_t *out, const connection *c, uint16_t packet_id) {
@@ -108,10 +108,10 @@ static uint8_t *put_complete(uint8_t *out, const connection *c, uint16_t packet_
     return hmq_resp_put_number(out, packet_id);
 }
 
-/* The place of a publish that is not allowed, in the order of the answers.
+/* Keeps the place of a denied publish in the order of the answers.
  *
- * One of QoS 2 may have been taken before, when it was allowed: its identifier is given back, because behind a PUBREC
- * that refuses it is a new message's [MQTT-4.3.3-9]. */
+ * A publish of QoS 2 may have been taken earlier, when it was allowed.  SESSION.COMPLETE frees its identifier: after a
+ * PUBREC that refuses, the client may use the identifier for a new message [MQTT-4.3.3-9]. */
 static int hold_place(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     static const char ping[] = "*1\r\n$4\r\nPING\r\n";
     e->count.publishes_denied++;
@@ -132,7 +132,7 @@ static int hold_place(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     return hmq_log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
 }
 
-/* Seconds that a publish lives, -1: it does not expire. */
+/* Time to live of a publish, in seconds; -1: it does not expire. */
 static int64_t time_to_live(const hmq_engine_settings *settings, const hmq_mqtt_publish_properties *properties) {
     bool expires = properties->has_message_expiry || settings->message_expiry_s > 0;
     uint32_t asked = properties->has_message_expiry ? properties->message_expiry_s : settings->message_expiry_s;
@@ -143,8 +143,8 @@ static int64_t time_to_live(const hmq_engine_settings *settings, const hmq_mqtt_
 
 /* TOPIC.PUBLISH topic payload [QOS q] [RETAIN] [TTL s] FROM client [EPOCH e [PACKET id]] [PROPERTIES bytes]
  *
- * The epoch: what a connection had sent before it was taken over, and nobody had read, must not come behind what the
- * client has sent elsewhere since.  (QoS 0 is spared that, unless it would stay as the retained message.) */
+ * The epoch: publishes that were still unread when the connection was taken over must not follow those that the client
+ * has since sent elsewhere.  (A publish of QoS 0 has no epoch, unless it is retained.) */
 static uint8_t *put_publish(uint8_t *out, const connection *c, const hmq_mqtt_packet *p, int64_t ttl_s,
                             const hmq_mqtt_publish_properties *properties) {
     hmq_slice id = hmq_conn_client_id(c);
@@ -203,7 +203,7 @@ static int send_publish(hmq_engine *e, connection *c, const hmq_mqtt_packet *p,
     return hmq_log_add_client(e, c, &entry) ? 0 : HMQ_ENGINE_NO_MEMORY;
 }
 
-/* The first one is told. */
+/* Raises an event for the first one. */
 static int deny(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     int error = hold_place(e, c, p);
     if (error != 0 || c->denial_is_reported) return error;
@@ -211,7 +211,7 @@ static int deny(hmq_engine *e, connection *c, const hmq_mqtt_packet *p) {
     return DENIED;
 }
 
-/* An alias becomes the topic that it stands for. */
+/* Replaces an alias by its topic. */
 static int on_publish(hmq_engine *e, connection *c, hmq_mqtt_packet *p) {
     hmq_mqtt_publish_properties properties = {0};
     e->count.publishes_received[p->qos]++;
@@ -243,7 +243,7 @@ static int on_pubrel(hmq_engine *e, connection *c, uint16_t packet_id) {
 
 /* ---- one packet ---- */
 
-/* 0: dealt with; FOR_OWNER; DENIED: dealt with, the owner is told; < 0: an error. */
+/* 0: handled; FOR_OWNER; DENIED: handled, and an event is due; < 0: an error. */
 static int on_packet(hmq_engine *e, connection *c, hmq_mqtt_packet *p) {
     static const uint8_t pong[] = {HMQ_MQTT_PINGRESP << 4, 0};
     if (c->phase == PHASE_NEW) return p->type == HMQ_MQTT_CONNECT ? FOR_OWNER : HMQ_ENGINE_NOT_CONNECTED;
@@ -308,8 +308,8 @@ static hmq_mqtt_limits limits_of(const hmq_engine_settings *settings) {
                              .max_user_property_bytes = settings->max_user_property_bytes};
 }
 
-/* Takes packets until there are no more whole ones, TURN_PACKETS were taken, one is for the owner, or one is wrong.
- * *taken: bytes that are done with.  True: *event is set. */
+/* Takes packets until no complete one is left, TURN_PACKETS were taken, one is for the owner, or one is invalid.
+ * *taken: bytes that were consumed.  True: *event is set. */
 static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, size_t *taken,
                  hmq_engine_event *event) {
     hmq_mqtt_packet packets[BATCH];
@@ -319,7 +319,7 @@ static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, 
     for (size_t most = TURN_PACKETS; most > 0; most -= BATCH) {
         size_t consumed, count;
         hmq_mqtt_error bad;
-        /* Version 0: before CONNECT, whatever level it says.  Only one packet then: what follows has to wait for it. */
+        /* Version 0: before CONNECT, any protocol level.  Only one packet then: later ones wait for it. */
         count = hmq_mqtt_decode_within(data + *taken, len - *taken, c->version, &limits, packets,
                                        c->phase == PHASE_NEW ? 1 : BATCH, &consumed, &bad);
         e->count.packets_received += count;
@@ -329,7 +329,7 @@ static bool take(hmq_engine *e, connection *c, const uint8_t *data, size_t len, 
             int outcome = on_packet(e, c, &packets[i]);
             *taken += packets[i].bytes;
             if (outcome == 0 && c->phase != PHASE_ENDED) continue;
-            e->count.packets_received -= count - i - 1; /* the others are decoded once more, or never looked at */
+            e->count.packets_received -= count - i - 1; /* the others are decoded again later, or never */
             if (outcome < 0) return fault(e, c, outcome, bytes, event);
             if (outcome == DENIED) return tell_of_denial(c, packets[i].topic, event);
             return outcome == FOR_OWNER && hand_over(e, c, &packets[i], bytes, event);
@@ -345,7 +345,7 @@ static bool no_memory(hmq_engine *e, connection *c, hmq_engine_event *event) {
     return fault(e, c, HMQ_ENGINE_NO_MEMORY, (hmq_slice){NULL, 0}, event);
 }
 
-/* What is in `unread`, if it is its turn. */
+/* Takes packets from `unread`, unless the owner handles an earlier one. */
 static bool take_unread(hmq_engine *e, connection *c, hmq_engine_event *event) {
     size_t taken;
     if (c->paused || c->phase == PHASE_ENDED) return false;
@@ -359,9 +359,9 @@ static bool take_unread(hmq_engine *e, connection *c, hmq_engine_event *event) {
     return raised;
 }
 
-#define CONNECT_ALWAYS_HELD 1024 /* bytes; so that who fills the memory for all keeps no small CONNECT out */
+#define CONNECT_ALWAYS_HELD 1024 /* bytes: clients that exhaust the shared bound must not keep small CONNECTs out */
 
-/* Is too much held for clients whose CONNECT is not whole? */
+/* Are too many bytes held for clients whose CONNECT is incomplete? */
 static bool holds_too_much(hmq_engine *e, connection *c) {
     size_t held = c->phase == PHASE_NEW ? c->unread.capacity : 0;
     e->connects_held = e->connects_held - c->connect_held + held;

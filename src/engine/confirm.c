@@ -4,16 +4,16 @@
  *      its replies      :1             :1             :1           :1
  *                       held           held           both leave   held until the next WAIT
  *
- * WAIT blocks the connection in the server until so many replicas have everything that was written on it before, or
- * until its time is over.  So its reply settles all that was answered before it.
+ * WAIT blocks the connection in the server until that many replicas have all earlier writes of the connection, or
+ * until its timeout.  So its reply settles all earlier answers.
  *
  * Laws
  *  1. With wait_replicas, no PUBACK, PUBREC or PUBCOMP leaves before a WAIT that follows its command was answered
  *     with that many replicas.
  *  2. While any answer is held, a WAIT is under way or due.  Only one is under way at a time, because while replicas
  *     are missing, each one delays the connection for wait_timeout_ms.
- *  3. An answer stays after those of its connection that are held, also a refusal [MQTT-4.6.0-2].
- *  4. What is held when the server is lost is sent again, before everything else of its connection.
+ *  3. An answer, also a refusal, is sent after the earlier answers of its connection [MQTT-4.6.0-2].
+ *  4. Commands whose answers are held when the server is lost are sent again, before all others of their connection.
  *
  * Memory: held commands count for max_client_outstanding, max_outstanding and max_outstanding_bytes. */
 #include "engine/internal.h"

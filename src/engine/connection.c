@@ -1,5 +1,5 @@
-/* connection.c - what every file of the engine needs of a connection: its lists, its output, its events, and whether
- * it is read. */
+/* connection.c - the functions of a connection that every file of the engine uses: lists, output, events, pauses in
+ * reading. */
 #include "engine/internal.h"
 
 #include <string.h>
@@ -196,14 +196,13 @@ bool hmq_outgoing_may_tell(const hmq_engine *e, const connection *c) {
     return e->up && c->phase == PHASE_OPEN && !c->queue.waits;
 }
 
-/* The client has it for good (or never will): the server is to be told. */
 void hmq_outgoing_ack_due(hmq_engine *e, connection *c, inflight_entry *entry) {
     if (entry->gone) {
         hmq_inflight_remove(&e->allocator, &c->inflight, entry);
         return;
     }
     hmq_inflight_set_state(&c->inflight, entry, INFLIGHT_ACK_DUE);
-    if (entry->unchecked) return; /* when it was found again */
+    if (entry->unchecked) return; /* the comparison after a loss of the server does it */
     hmq_id_push(e, c, &c->acks_due, entry->packet_id);
     hmq_engine_wants_flush(e, c);
 }

@@ -1,12 +1,12 @@
-/* engine.c - the engine's connections, and the server's going and coming; engine/engine.h has the
- * contract, engine/internal.h the map of the files.
+/* engine.c - opens and closes the engine's connections, and handles the loss and return of the server.  engine/engine.h
+ * has the contract, engine/internal.h the map of the files.
  *
- * O(connections): hmq_engine_server_lost and _restored, hmq_engine_look, hmq_engine_free; everything else O(what it hands over). */
+ * O(connections): hmq_engine_server_lost and _restored, hmq_engine_look, hmq_engine_free.  Everything else: O(its output). */
 #include "engine/internal.h"
 
 #define UNKNOWN_REACH 32.0F /* of a client that has published nothing yet */
 
-#define MOST_ALIASES 64U /* used towards a client: they are looked for one by one */
+#define MOST_ALIASES 64U /* used for one client: the search is linear */
 
 static bucket bucket_of(uint32_t rate, int64_t now_ms) {
     return (bucket){rate, rate, now_ms};
@@ -75,7 +75,7 @@ static bool more_slots(hmq_engine *e) {
     return true;
 }
 
-/* A slot that is free, without taking it. */
+/* Finds a free slot, without taking it. */
 static bool free_slot(hmq_engine *e, uint32_t *slot) {
     if (e->free_slots.len > 0) {
         memcpy(slot, hmq_bytes_at(&e->free_slots), sizeof *slot);
@@ -162,7 +162,7 @@ void hmq_engine_close(hmq_engine *e, hmq_conn conn) {
     uint32_t slot = (uint32_t)conn - 1;
     e->slots[slot] = NULL;
     e->live--;
-    hmq_bytes_append(&e->allocator, &e->free_slots, &slot, sizeof slot); /* if not, the slot is never used again */
+    hmq_bytes_append(&e->allocator, &e->free_slots, &slot, sizeof slot); /* without memory the slot is never reused */
     connection_free(e, c);
 }
 
@@ -246,7 +246,7 @@ static bool is_due(const retry *r, int64_t now_ms) {
     return now_ms >= r->at_ms || r->at_ms - now_ms > r->pause_ms; /* or the clock was set back */
 }
 
-/* The pause of a stalled connection is over, tokens have come in: goes on, or waits again. */
+/* Continues a connection that waited for a pause to end or for tokens; or lets it wait again. */
 static void wake(hmq_engine *e, connection *c) {
     if (c->phase == PHASE_ENDED) return;
     if (!c->publishes.waits || (c->under_way == 0 && is_due(&c->publishes, e->now_ms)))
@@ -263,7 +263,7 @@ static void wake(hmq_engine *e, connection *c) {
     hmq_outgoing_flush(e, c);
 }
 
-/* After memory was lacking. */
+/* Visits all connections, after memory was lacking. */
 static void sweep(hmq_engine *e) {
     e->sweep = false;
     for (uint32_t i = 0; i < e->slot_count; i++) {
@@ -293,7 +293,7 @@ void hmq_engine_flush(hmq_engine *e, int64_t now_ms) {
         connection *c = hmq_engine_find(e, conn);
         if (c == NULL) continue;
         hmq_outgoing_flush(e, c);
-        c->in_flush = false; /* what it wanted meanwhile is done */
+        c->in_flush = false; /* its requests of meanwhile are done, too */
     }
     while (e->up && hmq_outgoing_next_fetch(e)) continue;
     hmq_outgoing_flush_acks(e);
@@ -332,7 +332,7 @@ void hmq_engine_look(const hmq_engine *e, hmq_engine_levels *levels) {
     }
 }
 
-/* ---- the server goes and comes ---- */
+/* ---- the server is lost and returns ---- */
 
 void hmq_engine_server_lost(hmq_engine *e) {
     e->up = e->broken = e->unpacked = e->unpipelined = false; /* the next one may be newer */
@@ -344,7 +344,7 @@ void hmq_engine_server_lost(hmq_engine *e) {
     hmq_bytes_clear(&e->ack_queue.bytes);
     e->fetches = e->acking = 0;
     e->fetch_bytes = 0;
-    e->fetch_limit = 1; /* in case the pages were the reason: the server's bound on what a client may have unread */
+    e->fetch_limit = 1; /* pages above the server's limit for unread output may be the reason */
     for (uint32_t i = 0; i < e->slot_count; i++) {
         connection *c = e->slots[i];
         if (c == NULL || c->phase != PHASE_OPEN) continue;

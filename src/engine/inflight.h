@@ -1,12 +1,12 @@
-/* inflight.h - the messages of one session that its client has, or is about to be freed of, by packet identifier;
- * private to the core.
+/* inflight.h - the messages of one session that its client has received and the server has not removed yet, by packet
+ * identifier; private to the core.
  *
  *      SENT ──PUBACK──────────────────────────────────► ACK_DUE ──SESSION.ACK──► ACKING ──reply──► (gone)
  *      SENT0 ──its bytes were handed out─────────────────┘ (QoS 0)
  *      SENT2 ──PUBREC──► RELEASING ──reply──► RELEASED ──PUBCOMP──┘
  *
- * A hash table with linear probing, at most half full, without tombstones; no memory is held while it is empty for long.
- * Law: a packet identifier stands once; 0 is none. */
+ * A hash table with linear probing, at most half full, without tombstones.  An empty table holds no memory.
+ * Law: a packet identifier is in it once; 0 means none. */
 #ifndef HMQ_INFLIGHT_H
 #define HMQ_INFLIGHT_H
 
@@ -24,12 +24,12 @@ typedef enum inflight_state {
 
 typedef struct inflight_entry {
     uint64_t serial;
-    uint64_t mark; /* a hash of the message: by serial and mark it is known again */
+    uint64_t mark; /* a hash of the message: serial and mark identify it */
     uint16_t packet_id;
     uint8_t state;
-    bool unchecked; /* not compared yet with what the server has since it was lost */
-    bool gone;      /* the server has it no more: no acknowledgement may go there */
-    bool released;  /* the server has released it: that need not be asked for again */
+    bool unchecked; /* not yet compared with the server's message after a loss of the server */
+    bool gone;      /* the server no longer has it: it must not be acknowledged there */
+    bool released;  /* the server has released it: no SESSION.RELEASE is needed */
 } inflight_entry;
 
 typedef struct hmq_inflight {
@@ -38,13 +38,13 @@ typedef struct hmq_inflight {
     uint32_t unacknowledged; /* in the states SENT to RELEASED */
 } hmq_inflight;
 
-/* NULL: not there. */
+/* NULL: the identifier is not in the table. */
 inflight_entry *hmq_inflight_find(const hmq_inflight *table, uint16_t packet_id);
-/* A new entry, in the given state; NULL when out of memory.  The identifier must not stand yet. */
+/* A new entry, in the given state; NULL when out of memory.  The identifier must not be in the table. */
 inflight_entry *hmq_inflight_add(const hmq_allocator *allocator, hmq_inflight *table, uint16_t packet_id,
                                  uint8_t state);
 void hmq_inflight_set_state(hmq_inflight *table, inflight_entry *entry, uint8_t state);
-/* Moves other entries: pointers into the table are void afterwards. */
+/* Moves other entries: pointers into the table are invalid afterwards. */
 void hmq_inflight_remove(const hmq_allocator *allocator, hmq_inflight *table, inflight_entry *entry);
 void hmq_inflight_free(const hmq_allocator *allocator, hmq_inflight *table);
 

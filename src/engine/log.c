@@ -1,43 +1,43 @@
-/* log.c - the commands that have no reply yet: their bytes, whom the replies belong to, and what is sent again.
+/* log.c - the commands without a reply: their bytes, whom the replies belong to, and which are sent again.
  *
  *      log      | PUBLISH of A | ACK of B | PUBLISH of A | FETCH of C |        bytes, oldest first
- *      awaited  | A, id 7      | B, 3     | A, id 8      | C          |        one entry for each
+ *      awaited  | A, id 7      | B, 3     | A, id 8      | C          |        one entry per command
  *                                                  ^ unwritten
  *
- * Publishes at the end of the log that nobody was handed out are a run.  When something else comes, or a bound is reached,
- * or the output is taken, two or more of them get a frame, which belongs to the entries of the first and the last:
+ * Publishes at the end of the log that were not handed out yet are a run.  A run ends with another command, at a bound, or
+ * when the output is taken.  Two or more publishes then get a frame, which belongs to the first and the last entry:
  *
  *      log      | *2 TOPIC.PIPELINE $n  PUBLISH of A  | PUBLISH of B | PUBLISH of A  CRLF | ACK of B | PUBLISH of B
  *      awaited  | A, id 7; batch 3, before            | B            | A, id 8; after     | B, 3     | B
  *                                                                                                    ^ run
- * For all that follows they are commands of their own.
+ * In every other respect they are separate commands.
  *
- * The bytes stay until the reply is there, so that a publish can be sent again as it was: after a loss of the server, or
- * when it was refused for now.  It then waits in its connection's `again`: entry and bytes, one after the other.  What
- * the client sends meanwhile waits in `later`; what comes out of the log is older than that, whenever it comes.
+ * The bytes stay until the reply arrives, so that a publish can be sent again unchanged: after a loss of the server, or
+ * after a temporary refusal.  It then waits in `again` of its connection: each entry is followed by its bytes.  Commands
+ * that the client sends meanwhile wait in `later`; they are newer than everything that returns from the log.
  *
  * Laws
- *  1. A connection's commands go out in the order again, later: nothing new goes into the log while these hold anything,
- *     and they go out only when nothing of the connection is in the log.  (Behind a refused command also those that
- *     succeeded are sent again: so the last word on a topic stays the publisher's last word, and the answers stay in
- *     order.  Of QoS 2 and of completions the server knows that it had them.)
- *     After one for which there was no room (QUEUEFULL) a few go, then twice as many, and so on.
- *  2. A publish of QoS 0 that was written is never sent again, unless the server said that it does not know the command.
+ *  1. A connection's kept commands are sent first from `again`, then from `later`.  While either holds anything, no new
+ *     command of the connection enters the log, and kept ones enter it only when it holds none of the connection.  (All
+ *     commands after a refused one are sent again, also those that succeeded: the last message on a topic stays the
+ *     publisher's last one, and the answers stay in order.  The server recognizes repeated QoS 2 publishes and
+ *     completions.)  After QUEUEFULL only a few are sent at first, then twice as many, and so on.
+ *  2. A written publish of QoS 0 is never sent again, unless the server replied that it does not know the command.
  *  3. The commands of a connection that ended are not sent again.
- *  4. A suspect goes into the log when nothing of its connection is there, and no other suspect. */
+ *  4. A suspect enters the log only when it holds no command of the same connection and no other suspect. */
 #include "engine/internal.h"
 
-#define PIPELINE_BYTES 16384U /* of publishes in one command; so there are less than 65536 of them */
-#define FRAME_BYTES ((size_t)40) /* room for what stands around them */
+#define PIPELINE_BYTES 16384U /* of publishes in one command: fewer than 65536 fit */
+#define FRAME_BYTES ((size_t)40) /* room for the frame around them */
 
-/* A publish that goes to many sessions takes the server long: one command is to make about so many copies, so that others
- * get their turn. */
+/* A publish to many sessions takes the server long.  One command should make about this many copies, so that other
+ * clients get their turn. */
 #define PIPELINE_COPIES 2048
-#define PIPELINE_LEAST 8 /* of publishes in one command, even then */
+#define PIPELINE_LEAST 8 /* publishes in one command, even then */
 
 /* ---- runs ---- */
 
-/* The run is at the end of what was not written, which is at the end of the log; no bytes are there without an entry. */
+/* The unwritten bytes are the end of the log, and the run is the end of the unwritten bytes.  All bytes have an entry. */
 static void check(const hmq_engine *e) {
     hmq_assert(e->run_bytes <= e->unwritten && e->unwritten <= e->log.len);
     hmq_assert((e->run == 0) == (e->run_bytes == 0));
@@ -57,15 +57,15 @@ static uint32_t most_in_run(const hmq_engine *e) {
     return most < fits ? most : (uint32_t)fits;
 }
 
-/* *2 TOPIC.PIPELINE $bytes; the place behind it. */
+/* Writes *2 TOPIC.PIPELINE $bytes; returns its end. */
 static uint8_t *put_frame(uint8_t *out, size_t bytes) {
     out = hmq_resp_put_header(out, '*', 2);
     out = hmq_resp_put_text(out, "TOPIC.PIPELINE", 14);
     return hmq_resp_put_header(out, '$', bytes);
 }
 
-/* Ends the run; two or more get their frame, for which there is room.  `behind`: bytes of a command that is about to be
- * added. */
+/* Ends the run.  Two or more publishes get their frame, for which there is room.  `behind`: bytes of a command after the
+ * run that is about to be added. */
 void hmq_log_seal(hmq_engine *e, size_t behind) {
     size_t bytes = e->run_bytes;
     uint32_t count = e->run;
@@ -86,7 +86,7 @@ void hmq_log_seal(hmq_engine *e, size_t behind) {
     e->unwritten += before + 2;
 }
 
-/* The run goes on with this one, or it is the first of another. */
+/* Appends this publish to the run, or begins another run with it. */
 static void extend(hmq_engine *e, const awaited *entry) {
     bool fits = e->run < most_in_run(e) && e->run_bytes + entry->len <= PIPELINE_BYTES;
     if (!fits) hmq_log_seal(e, entry->len);
@@ -96,8 +96,8 @@ static void extend(hmq_engine *e, const awaited *entry) {
 
 /* ---- suspects ---- */
 
-/* A publish that had no reply when the server was lost may be the reason: it pushes too much, or takes too long.  After
- * the first losses it goes by itself, so that it alone is blamed for the next one. */
+/* A publish without a reply may be the reason for a loss of the server: it pushes too much, or takes too long.  After
+ * these losses it is sent by itself, so that it alone is blamed for the next one. */
 #define LOSSES_TOGETHER 2
 
 static bool is_suspect(const awaited *entry) {
@@ -110,7 +110,7 @@ void hmq_log_suspect_done(hmq_engine *e) {
 
 /* ---- the log ---- */
 
-/* And for the frame of the run before them, and of the one that they leave. */
+/* Includes room for the frame of the run before these commands, and of the run that they end with. */
 uint8_t *hmq_log_room(hmq_engine *e, size_t most) {
     if (most > SIZE_MAX - 2 * FRAME_BYTES) return NULL;
     return hmq_bytes_room(&e->allocator, &e->log, most + 2 * FRAME_BYTES);
@@ -140,8 +140,8 @@ static bool keep(hmq_engine *e, hmq_bytes *kept, const awaited *entry, const uin
     return true;
 }
 
-/* Copies of one connection's publishes that are under way at the same time: more wait for their replies.  So a client whose
- * publishes go to many sessions holds nobody up, and what is refused is overtaken by nothing. */
+/* Copies that one connection's publishes in the log may make; further publishes wait for replies.  So a client that
+ * publishes to many sessions delays nobody, and no later publish overtakes a refused one. */
 #define CLIENT_COPIES 1024
 
 static bool has_enough_copies(const connection *c) {
@@ -180,7 +180,7 @@ void hmq_log_drop_head(hmq_engine *e) {
     check(e);
 }
 
-/* With all that went in one command with it. */
+/* Together with all publishes in the same command. */
 static bool head_is_written(const hmq_engine *e) {
     size_t bytes = bytes_of(head(e));
     for (uint16_t i = 1; e->unwritten > 0 && i < head(e)->batch; i++) bytes += bytes_of(entry_at(e, i));
@@ -207,7 +207,7 @@ void hmq_log_confirmed(hmq_engine *e) {
     if (--head(e)->token == 0) hmq_log_drop_head(e);
 }
 
-/* To be sent again: without the frame that it went in. */
+/* Keeps a command to be sent again, without its frame. */
 static bool keep_again(hmq_engine *e, connection *c, const awaited *sent, const uint8_t *bytes, bool seen) {
     awaited entry = *sent;
     entry.token |= seen;
@@ -221,7 +221,7 @@ bool hmq_log_keep_head(hmq_engine *e, connection *c, bool seen) {
     return keep_again(e, c, head(e), hmq_bytes_at(&e->log), seen);
 }
 
-/* All that is kept becomes `later`, in its order.  What comes back from the log is older, whenever it comes. */
+/* Moves all kept commands to `later`, in their order: commands that return from the log are older. */
 static bool line_up(hmq_engine *e, connection *c) {
     if (c->again.len == 0) return true;
     if (c->later.len > 0 && !hmq_bytes_append(&e->allocator, &c->again, hmq_bytes_at(&c->later), c->later.len))
@@ -232,10 +232,10 @@ static bool line_up(hmq_engine *e, connection *c) {
     return true;
 }
 
-#define RETRY_MOST 1024 /* publishes; whoever had so many accepted sends all */
+#define RETRY_MOST 1024 /* publishes; once this many were accepted, all are sent */
 
-/* Into the log, which has the room: all of `later`, or what stands before a suspect, or a suspect that is the first; after a
- * refusal only some. */
+/* Moves `later` into the log, which has room: all of it, or the part before a suspect, or one suspect.  Only a few after a
+ * refusal. */
 static void send_kept(hmq_engine *e, connection *c) {
     uint32_t most = c->publishes.most == 0 ? UINT32_MAX : c->publishes.most;
     if (c->publishes.most > 0) c->publishes.most = most >= RETRY_MOST ? 0 : most * 2;
@@ -268,7 +268,7 @@ static inline size_t count_under_way(const hmq_engine *e, const connection *c) {
 void hmq_log_send_again(hmq_engine *e, connection *c) {
     if (!e->up || c->under_way > 0) return;
     hmq_assert(count_under_way(e, c) == 0); /* law 1 */
-    if (keeps_anything(c)) { /* and so `outstanding` of them, two or more in a frame */
+    if (keeps_anything(c)) { /* `outstanding` is their number; a frame holds two or more */
         size_t most = c->again.len + c->later.len + (size_t)c->outstanding / 2 * FRAME_BYTES;
         bool fits = hmq_log_room(e, most) != NULL &&
                     hmq_bytes_room(&e->allocator, &e->awaited, c->outstanding * sizeof(awaited)) != NULL &&
@@ -278,7 +278,7 @@ void hmq_log_send_again(hmq_engine *e, connection *c) {
             return;
         }
         send_kept(e, c);
-        if (c->under_way == 0) hmq_engine_wants_time(e, c); /* a suspect of another client's is under way */
+        if (c->under_way == 0) hmq_engine_wants_time(e, c); /* a suspect of another client is in the log */
     }
     c->publishes.waits = false;
 }
@@ -321,11 +321,11 @@ bool hmq_log_uses(const hmq_engine *e, const connection *c, uint16_t packet_id) 
     return is_among(&c->again, c, packet_id) || is_among(&c->later, c, packet_id) || hmq_confirm_uses(c, packet_id);
 }
 
-/* One command whose reply will not come. */
+/* One command will get no reply. */
 static void lose(hmq_engine *e, const awaited *lost, const uint8_t *bytes, bool written) {
     connection *c = hmq_engine_find(e, lost->conn);
     if (c == NULL || c->phase != PHASE_OPEN || lost->kind > COMMAND_COMPLETE) return;
-    if (written && lost->kind == COMMAND_PUBLISH && lost->qos == 0) { /* in doubt */
+    if (written && lost->kind == COMMAND_PUBLISH && lost->qos == 0) { /* the server may have taken it */
         c->outstanding--;
         e->count.publishes_dropped_qos0++;
         return;

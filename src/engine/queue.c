@@ -1,8 +1,8 @@
 /* queue.c - which messages of a session's queue go to its client, and when.
  *
- *      server's queue   . . a b | c d e f | g h . . i j            one serial each, growing
+ *      server's queue   . . a b | c d e f | g h . . i j            one serial each, increasing
  *                       sent      ready   ^
- *                                     position: up to here everything was sent, is in `ready`, or needs no sending
+ *                                     position: all up to here was sent, is in `ready`, or need not be sent
  *
  * Pushes (a copy of each new message on the inbox channel) are a shortcut; SESSION.FETCH after `position` is
  * authoritative.  A push that follows `position` without a gap is sent at once, or waits in `ready`, a short line for
@@ -11,12 +11,11 @@
  * executed them: every push before a page is in it, and every push after it follows it.
  *
  * After a loss of the server the queue is walked again from its beginning, past the messages that the client has, and
- * each of these is compared with the server's (*checking*).  A server restored from an older state may have given an
- * identifier and serial of ours to another message.  Until then nothing of it is acknowledged, so that no such
- * message can be removed unsent.  If such a message comes while ours is in flight, the two cannot be told apart:
- * CONFLICT.  The walk ends after the last serial that was sent, or with the queue.  A message on the way that the
- * client has not (the server was restored, or its value cannot be read) is fetched afterwards, so that the walk needs
- * no memory.
+ * each of these is compared with the server's (*checking*).  A server restored from an older state may have given the
+ * identifier and serial of a sent message to another one.  A message is not acknowledged before its comparison, so that
+ * no other message can be removed unsent.  If another message has the identifier of one in flight, the two cannot be
+ * distinguished: CONFLICT.  The walk ends after the last serial that was sent, or with the queue.  Messages found on the
+ * walk that the client does not have are fetched afterwards, so that the walk needs no memory.
  *
  * Everything is O(1) per message, except the server's loss and the end of a walk, which visit all messages in flight.
  */
@@ -24,9 +23,9 @@
 
 #include "topic/packed_page.h"
 
-#define MAX_PAGE 10000U /* what SESSION.FETCH takes as COUNT */
+#define MAX_PAGE 10000U /* the maximum COUNT of SESSION.FETCH */
 /* This leaves room for pushes within the server's limit for unread output (client-output-buffer-limit pubsub 32mb).
- * No packet of a client becomes so large a message. */
+ * No packet of a client becomes a message of this size. */
 #define MOST_MESSAGE_BYTES (20 << 20)
 
 static void found_again(hmq_engine *e, connection *c, inflight_entry *entry, bool is_released) {
@@ -35,7 +34,7 @@ static void found_again(hmq_engine *e, connection *c, inflight_entry *entry, boo
     if (entry->state == INFLIGHT_ACK_DUE) hmq_outgoing_ack_due(e, c, entry);
 }
 
-/* Has the client this message of the server, or is it about to be acknowledged?  It may end the connection. */
+/* Is this message of the server in flight at the client, or about to be acknowledged?  May end the connection. */
 static bool is_in_flight(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value) {
     inflight_entry *entry = hmq_inflight_find(&c->inflight, m->packet_id);
     if (entry == NULL || entry->gone) return false;
@@ -43,7 +42,7 @@ static bool is_in_flight(hmq_engine *e, connection *c, const outgoing_message *m
     bool is_released = m->state == STATE_RELEASED && entry->state >= INFLIGHT_RELEASING;
     if (entry->serial == m->serial && (is_released || entry->mark == engine_mark(value, m->len))) {
         if (m->serial > c->highest) c->highest = m->serial;
-        if (m->state == STATE_QUEUED && hmq_record_expires(value, m->len) != 0) c->sent_due = true; /* that was lost */
+        if (m->state == STATE_QUEUED && hmq_record_expires(value, m->len) != 0) c->sent_due = true; /* it was lost */
         found_again(e, c, entry, is_released);
         return true;
     }
@@ -67,7 +66,7 @@ static void forget_lost(hmq_engine *e, connection *c) {
     }
 }
 
-/* The walk is at its end.  False: it returns to messages that it skipped. */
+/* Ends the walk.  False: messages that it skipped are fetched next. */
 static bool check_ends(hmq_engine *e, connection *c) {
     bool goes_back = c->missed;
     c->checking = c->missed = false;
@@ -132,7 +131,7 @@ static bool take_listed(hmq_engine *e, connection *c, int64_t count, const uint8
     return true;
 }
 
-/* The same, PACKED. */
+/* A packed page. */
 static bool take_packed(hmq_engine *e, connection *c, hmq_slice page, bool *goes_on) {
     hmq_packed_entry entry;
     size_t at = 0;
@@ -206,7 +205,7 @@ static uint32_t page_count(const hmq_engine *e, const connection *c) {
     return room < MAX_PAGE ? room : MAX_PAGE;
 }
 
-/* False: no memory for now. */
+/* False: no memory now. */
 static bool send_fetch(hmq_engine *e, connection *c) {
     uint32_t bytes = page_bytes(e, c);
     uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 160);
@@ -240,7 +239,7 @@ static bool half_is_free(const hmq_engine *e, const connection *c) {
 }
 
 static bool fetch_is_due(const hmq_engine *e, const connection *c) {
-    /* One larger page later, instead of a page for each acknowledgement. */
+    /* One larger page later, instead of one page per acknowledgement. */
     return c->behind && !c->fetching && half_is_free(e, c);
 }
 
@@ -276,7 +275,7 @@ static void tell_room(hmq_engine *e, connection *c) {
     if (c->wants_room) hmq_engine_wants_time(e, c);
 }
 
-/* SESSION.SENT: up to the last serial that was sent, messages with an expiry must no longer expire. */
+/* SESSION.SENT: messages up to the last sent serial must no longer expire. */
 static void send_sent(hmq_engine *e, connection *c) {
     uint8_t *begin = hmq_log_room(e, hmq_outgoing_session_bytes(c) + 32);
     if (begin != NULL) {

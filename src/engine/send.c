@@ -1,4 +1,4 @@
-/* send.c - messages on their way to a client: now, or when its window and its socket have room.
+/* send.c - sends messages to a client: immediately, or once its window and its socket have room.
  *
  * A message becomes a PUBLISH directly in the client's output; with a full window it waits in `ready`. */
 #include "engine/internal.h"
@@ -22,7 +22,7 @@ static void count_latency(hmq_engine *e, int64_t time_ms) {
     e->count.latency_count++;
 }
 
-/* The alias for a topic: 0 none; *known: the client has it already. */
+/* The alias for a topic; 0: it has none.  *is_known: the client has it already. */
 static uint16_t alias_out(hmq_engine *e, connection *c, hmq_slice topic, bool *is_known) {
     *is_known = false;
     if (c->alias_maximum_out == 0 || topic.len < 4) return 0;
@@ -51,7 +51,7 @@ static void alias_undo(hmq_engine *e, connection *c) {
     e->allocator.release(c->aliases_out[--c->aliases_out_count].topic);
 }
 
-/* Seconds that are left, rounded up; -1: it does not expire. */
+/* Seconds until it expires, rounded up; -1: it does not expire. */
 static int64_t expiry_left(const hmq_engine *e, const hmq_record *record) {
     if (record->expires_ms == 0) return -1;
     int64_t left = record->expires_ms - e->now_ms;
@@ -69,7 +69,7 @@ typedef struct draft {
 
 typedef enum put_result { PUT_DONE, PUT_TOO_LARGE, PUT_NO_MEMORY } put_result;
 
-/* Its size; 0: it cannot be written, or is larger than the client takes. */
+/* Its size; 0: it cannot be written, or the client does not take packets of its size. */
 static size_t encode5(hmq_engine *e, connection *c, const draft *d, uint8_t *out, size_t room) {
     const hmq_record *r = d->record;
     size_t most = c->max_packet_out == 0 ? room : c->max_packet_out;
@@ -105,7 +105,7 @@ static put_result put_publish(hmq_engine *e, connection *c, const draft *d) {
     return PUT_DONE;
 }
 
-/* One line in a log is enough for a connection. */
+/* One line in the log per connection is enough. */
 static bool is_withheld(hmq_engine *e, connection *c, hmq_slice topic) {
     if (hmq_rules_allow(&c->receive_rules, topic)) return false;
     if (!c->withheld_is_reported)
@@ -201,7 +201,7 @@ static void send_publish(hmq_engine *e, connection *c, const outgoing_message *m
     }
 }
 
-/* 0; 1: out of memory; -1: bytes of another program.  A message in TBMQ's format is decoded into `scratch`. */
+/* 0: done; 1: out of memory; -1: bytes of another program.  A message in TBMQ's format is decoded into `scratch`. */
 static int read_value(hmq_engine *e, const uint8_t *value, size_t len, hmq_record *record) {
     if (hmq_record_decode(value, len, record) == 0) return 0;
     if (len == 0 || value[0] != '{') return -1;
@@ -210,7 +210,7 @@ static int read_value(hmq_engine *e, const uint8_t *value, size_t len, hmq_recor
     return hmq_tbmq_read((const char *)value, len, room, len, record) ? 0 : -1;
 }
 
-/* The state after it was sent. */
+/* The state of a message after it was sent. */
 static uint8_t state_of(const hmq_record *record) {
     if (record->type == HMQ_RECORD_PUBREL) return INFLIGHT_RELEASED;
     return record->qos == 2 ? INFLIGHT_SENT2 : record->qos == 1 ? INFLIGHT_SENT : INFLIGHT_SENT0;
@@ -224,7 +224,7 @@ void hmq_outgoing_handed_out(hmq_engine *e, connection *c) {
     hmq_bytes_free(&e->allocator, &c->in_output.bytes);
 }
 
-/* Sends one message; it becomes part of what is in flight.  `at_once`: it has not waited in the line. */
+/* Sends one message, which is in flight then.  `at_once`: it has not waited in the ready line. */
 static void send(hmq_engine *e, connection *c, const outgoing_message *m, const uint8_t *value, bool at_once) {
     hmq_record record;
     int outcome = read_value(e, value, m->len, &record);
@@ -301,7 +301,7 @@ static bool ready_is_full(const hmq_engine *e, const connection *c) {
     return c->ready_count >= e->settings.max_ready || c->ready.len >= e->settings.max_ready_bytes;
 }
 
-/* Counts a receiver once for each time that live messages make its queue long. */
+/* Counts a receiver once each time that live messages make its queue long. */
 static void note_backlog(hmq_engine *e, connection *c) {
     if (c->outgrew || !c->behind || !c->overflowed || c->replays || !hmq_conn_queue_is_long(c)) return;
     c->outgrew = true;

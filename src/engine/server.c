@@ -1,10 +1,10 @@
-/* server.c - replies and pushes of the server become packets for clients, or events for the owner.
+/* server.c - turns replies and pushes of the server into packets for clients, or events for the owner.
  *
- * Whole replies are taken one after the other; what is cut off waits in `incoming`.  The reply belongs to the oldest
- * command without one; a push belongs to nobody. */
+ * Complete replies are taken one after the other; an incomplete one waits in `incoming`.  A reply belongs to the oldest
+ * command without one; a push belongs to no command. */
 #include "engine/internal.h"
 
-/* Errors that pass: the same command is worth another try a little later. */
+/* Codes of temporary errors: the same command may succeed a little later. */
 static const char *const passing_codes[] = {"OOM",         "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN",
                                             "CLUSTERDOWN", "TRYAGAIN", "BUSY",    "QUOTA",   "QUEUEFULL"};
 #define PASSING_CODES (sizeof passing_codes / sizeof passing_codes[0])
@@ -15,7 +15,7 @@ const char *hmq_engine_refusal_code(size_t index) {
     return index < PASSING_CODES ? passing_codes[index] : index == PASSING_CODES ? "other" : NULL;
 }
 
-/* PASSING_CODES if it is none of them. */
+/* The index of the error's code; PASSING_CODES for all other codes. */
 static size_t passing_code(hmq_slice error) {
     size_t i = 0;
     while (i < PASSING_CODES && !hmq_error_begins(error, passing_codes[i])) i++;
@@ -26,8 +26,8 @@ static bool is_passing(hmq_slice error) {
     return passing_code(error) < PASSING_CODES;
 }
 
-/* There is no room: MQTT 5.0 has a reason code for that, so such a client is told at once.  Others wait, and so does
- * whoever publishes to a queue that lets its publishers wait (QUEUEFULL). */
+/* There is no room: MQTT 5.0 has a reason code for that, so a 5.0 client gets it immediately.  Clients of 3.1.1 wait, and
+ * so do all who publish to a queue that makes publishers wait (QUEUEFULL). */
 static bool may_answer_at_once(hmq_slice error) {
     return hmq_error_begins(error, "OOM") || hmq_error_begins(error, "QUOTA");
 }
@@ -38,7 +38,7 @@ static bool is_fleeting(const awaited *entry) {
     return entry->kind == COMMAND_PUBLISH && entry->qos == 0;
 }
 
-/* The outcome of the command at the head, if replicas have to confirm it, or others before it. */
+/* Withholds the outcome of the command at the head, if replicas must confirm it or an earlier one of the connection. */
 static bool is_held(hmq_engine *e, connection *c, const awaited *entry, int64_t reply, uint8_t refusal) {
     bool is_due = c->held.len > 0 || (refusal == 0 && hmq_confirm_needs(e, entry));
     if (is_fleeting(entry) || !is_due) return false;
@@ -55,9 +55,9 @@ static void done(hmq_engine *e, connection *c, const awaited *entry, int64_t rep
     if (!is_held(e, c, entry, reply, 0)) hmq_publish_settle(e, c, entry, reply);
 }
 
-#define RETRY_LEAST 4 /* publishes that are sent again at once after there was no room */
+#define RETRY_LEAST 4 /* publishes that are sent again first after QUEUEFULL */
 
-/* A refusal that passes: a pause, longer each time in a row. */
+/* Begins a pause after a temporary refusal; consecutive pauses get longer. */
 static void stall(hmq_engine *e, connection *c, retry *r, hmq_slice error) {
     const hmq_engine_settings *s = &e->settings;
     if (r->waits) return;
@@ -115,7 +115,7 @@ static void client_replied(hmq_engine *e, connection *c, const awaited *entry, c
     if (refusal && hmq_session_is_gone(reply->text)) {
         hmq_publish_failed(e, c, reply->text);
     } else if (c->publishes.waits && !is_fleeting(entry)) {
-        /* Behind a refused one all go again: the last word on a topic has to stay the last, and the answers in order. */
+        /* All after a refused one are sent again: the order of the messages and of the answers must not change. */
         if (!hmq_log_keep_head(e, c, true)) hmq_engine_no_memory(e, c);
     } else if (refusal) {
         refused(e, c, entry, reply->text);
@@ -132,7 +132,7 @@ static void fetch_done(hmq_engine *e, uint64_t bytes) {
     if (e->fetch_limit < e->settings.max_fetches) e->fetch_limit++;
 }
 
-/* Acknowledgements, releases and fetches that were refused: for now, or because the session is somebody else's. */
+/* An acknowledgement, release or fetch was refused: temporarily, or because the session has another owner. */
 static void queue_refused(hmq_engine *e, connection *c, hmq_slice error) {
     e->count.refusals[passing_code(error)]++;
     if (is_passing(error) && !gives_up(e, &c->queue))
@@ -141,13 +141,13 @@ static void queue_refused(hmq_engine *e, connection *c, hmq_slice error) {
         hmq_publish_failed(e, c, error);
 }
 
-/* A module from before there was PACKED: it refuses the word, and is asked again without it. */
+/* An older module does not know PACKED.  The page is requested again without it. */
 static bool is_unknown_word(const awaited *entry, const hmq_resp_item *item) {
     return entry->kind == COMMAND_FETCH && entry->packet_id != 0 && item->type == '-' &&
            hmq_error_begins(item->text, "ERR");
 }
 
-/* False: the reply is none to this command. */
+/* False: the reply does not fit this command. */
 static bool queue_replied(hmq_engine *e, connection *c, const awaited *entry, const hmq_resp_item *item,
                           hmq_slice reply) {
     bool is_done = item->type != '-';
@@ -170,7 +170,7 @@ static bool queue_replied(hmq_engine *e, connection *c, const awaited *entry, co
 
 /* ---- pushes ---- */
 
-/* A notice that may be older than this connection. */
+/* The session was taken over or dropped, unless the notice is older than this connection. */
 static void lost_session(connection *c, bool is_news, uint64_t epoch, hmq_engine_event *event) {
     if (!is_news) return;
     c->phase = PHASE_ENDED;
@@ -181,7 +181,7 @@ static void delivered(hmq_engine *e, hmq_slice inbox, hmq_slice payload, hmq_eng
     hmq_delivery delivery;
     connection *c = hmq_engine_find_inbox(e, inbox);
     bool is_readable = hmq_delivery_decode(payload.data, payload.len, &delivery) == 0;
-    if (c == NULL) { /* perhaps between the subscription and the session's opening: the queue has it */
+    if (c == NULL) { /* perhaps between the subscription and the opening of the session: the queue has the message */
         e->unclaimed += is_readable && delivery.kind == HMQ_DELIVERY_QUEUED;
         return;
     }
@@ -225,7 +225,7 @@ static void pushed(hmq_engine *e, hmq_slice push, hmq_engine_event *event) {
 
 /* ---- replies ---- */
 
-/* Of what type each reply is, if it is no error: another one is the reply to something else. */
+/* The types of reply that each command may have.  Any other type shows that replies and commands do not match. */
 static bool is_of_its_type(const awaited *entry, uint8_t type) {
     switch (entry->kind) {
     case COMMAND_OWNER: return true;
@@ -237,7 +237,7 @@ static bool is_of_its_type(const awaited *entry, uint8_t type) {
     }
 }
 
-/* The reply to the command at the head.  False: it is none to it. */
+/* Handles the reply to the command at the head.  False: the reply does not fit it. */
 static bool head_replied(hmq_engine *e, const hmq_resp_item *item, hmq_slice reply, hmq_engine_event *event) {
     const awaited entry = *hmq_log_head(e);
     if (!is_of_its_type(&entry, item->type)) return false;
@@ -268,12 +268,12 @@ static bool next_item(hmq_slice reply, size_t *at, hmq_resp_item *item) {
 
 /* ---- replies to TOPIC.PIPELINE ---- */
 
-/* A module from before there was TOPIC.PIPELINE, or a user who may not call it. */
+/* An older module does not know TOPIC.PIPELINE, or the user may not call it. */
 static bool is_unpipelined(hmq_slice error) {
     return hmq_error_begins(error, "ERR unknown command") || hmq_error_begins(error, "NOPERM");
 }
 
-/* The publish at the head certainly was none, of whatever QoS: it goes again by itself, and those behind it, at once. */
+/* The publish at the head was certainly not executed, so any QoS may be sent again: immediately, and by itself. */
 static void take_back(hmq_engine *e) {
     connection *c = hmq_engine_find(e, hmq_log_head(e)->conn);
     e->count.replies_received++;
@@ -289,7 +289,7 @@ static void take_back(hmq_engine *e) {
     hmq_log_drop_head(e);
 }
 
-/* The reply to the publishes at the head: an array of theirs, or an error, which is that of each.  As above. */
+/* Handles the reply to the publishes at the head: an array with one reply each, or one error for all.  False: as above. */
 static bool batch_replied(hmq_engine *e, hmq_resp_item item, size_t at, hmq_slice reply, hmq_engine_event *event) {
     const uint16_t count = hmq_log_head(e)->batch;
     bool is_array = item.type == '*' && item.number == count;
@@ -305,7 +305,7 @@ static bool batch_replied(hmq_engine *e, hmq_resp_item item, size_t at, hmq_slic
     return true;
 }
 
-/* False: nobody asked for it. */
+/* False: no command expects this reply. */
 static bool replied(hmq_engine *e, hmq_slice reply, hmq_engine_event *event) {
     const awaited *head = hmq_log_head(e);
     hmq_resp_item item;
@@ -315,7 +315,7 @@ static bool replied(hmq_engine *e, hmq_slice reply, hmq_engine_event *event) {
     return head_replied(e, &item, reply, event);
 }
 
-/* How many channels an (UN)SUBSCRIBE names. */
+/* The number of channels of an (UN)SUBSCRIBE. */
 static uint64_t channels_of(const uint8_t *data, size_t len) {
     size_t at = 0;
     hmq_resp_item item;
@@ -334,7 +334,7 @@ bool hmq_engine_command(hmq_engine *e, hmq_conn conn, uint64_t token, bool repli
     return hmq_log_add(e, &entry);
 }
 
-/* Takes whole replies until there are none or one raises an event.  As hmq_engine_replies. */
+/* Takes complete replies until none is left or one raises an event.  Returns what hmq_engine_replies does. */
 static int take(hmq_engine *e, const uint8_t *data, size_t len, size_t *taken, hmq_engine_event *event) {
     *taken = 0;
     for (;;) {
@@ -350,7 +350,7 @@ static int take(hmq_engine *e, const uint8_t *data, size_t len, size_t *taken, h
     }
 }
 
-/* The next event, or what is left of the bytes that came before. */
+/* Takes new bytes after those in `incoming`. */
 static int take_new(hmq_engine *e, const uint8_t *data, size_t len, hmq_engine_event *event) {
     size_t taken;
     if (e->incoming.len == 0 && len > 0) {
@@ -370,13 +370,13 @@ int hmq_engine_replies(hmq_engine *e, const uint8_t *data, size_t len, int64_t n
     *event = (hmq_engine_event){0};
     e->now_ms = now_ms;
     if (e->broken) return -1;
-    if (e->events.len > 0) { /* the owner deals with these before anything behind them is taken */
+    if (e->events.len > 0) { /* the owner handles these before later bytes are taken */
         e->broken = len > 0 && !hmq_bytes_append(&e->allocator, &e->incoming, data, len);
         return e->broken ? -1 : (int)hmq_engine_next_event(e, event);
     }
     int outcome = take_new(e, data, len, event);
     if (outcome < 0) e->broken = true;
-    /* What was raised before it comes before it (unless there is no memory to let it wait). */
+    /* Events that were raised earlier come first (unless there is no memory to queue this one). */
     if (outcome > 0 && e->events.len > 0 && hmq_engine_raise(e, event)) hmq_engine_next_event(e, event);
     return outcome;
 }

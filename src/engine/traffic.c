@@ -1,6 +1,7 @@
-/* traffic.c - what each connection has sent and received, read at times, a part of the table at a time.
+/* traffic.c - measures how much each connection sent and received.
  *
- * The hot path only adds to counters in the connection; the reader pays for the rest. */
+ * The hot path only adds to counters in the connection.  The caller pays for everything else, one part of the connections
+ * per call. */
 #include "engine/internal.h"
 
 static void describe(const connection *c, hmq_engine_traffic *row) {
@@ -21,7 +22,7 @@ static uint64_t lately(const hmq_engine_traffic *row) {
     return (uint64_t)row->received_lately + row->sent_lately;
 }
 
-/* Sorted, the loudest first; the last one goes if there is no room. */
+/* Keeps the rows sorted by traffic, highest first; drops the last row if there is no room. */
 static void insert(hmq_engine_traffic *loudest, uint32_t *count, uint32_t most, const hmq_engine_traffic *row) {
     uint32_t at = *count;
     if (at == most && lately(row) <= lately(&loudest[at - 1])) return;

@@ -5,6 +5,7 @@
 
 #include "server/channel_keys.h"
 #include "server/name_set.h"
+#include "server/turns.h"
 #include "channel/store.h"
 
 /* Messages taken from the list by one command: about a millisecond. */
@@ -23,7 +24,6 @@ typedef struct drain {
 
 static drain *drains;
 static size_t drain_count;
-static bool wake_pending;
 
 /* ---- the list ---------------------------------------------------------------------------------------------- */
 
@@ -199,11 +199,6 @@ void drain_forget_all(void) {
     drain_count = 0;
 }
 
-static void on_wake(void *data) {
-    (void)data;
-    wake_pending = false; /* only a turn of the loop was needed */
-}
-
 void drain_before_sleep(void) {
     bool gave = false;
     long long begun_ms = drains == NULL ? 0 : sv.Milliseconds();
@@ -227,5 +222,5 @@ void drain_before_sleep(void) {
     sv.SelectDb(detached, 0);
     if (drains != NULL) slow_step("holdmq-drain", begun_ms);
     /* A receiver that keeps up causes no event: turn again at once. */
-    if (drains != NULL && gave && !wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
+    if (drains != NULL && gave) turns_again();
 }

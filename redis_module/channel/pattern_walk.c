@@ -2,20 +2,21 @@
 #include "channel/pattern_walk.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "base/glob.h"
 #include "server/command_slot.h"
 #include "server/filter_unit.h"
 #include "server/name_set.h"
+#include "server/numbers.h"
+#include "server/turns.h"
 #include "index/channels.h"
 #include "channel/facts.h"
 #include "channel/hand_over.h"
 
 #define NAMES_PER_LOOK 64  /* of one walk, before the next one continues */
-#define FIRST_NS 2000000   /* for all subscribing commands of one turn of the event loop together */
+#define FIRST_US 2000U     /* for all subscribing commands of one turn of the event loop together */
 #define FIRST_LOOKS 16     /* ... at least, whatever the clock says: a few channels are sent with the confirmation */
-#define TURN_NS 1000000    /* at the end of a turn */
+#define TURN_US 1000U      /* at the end of a turn */
 
 typedef struct walk {
     struct walk *next;
@@ -41,10 +42,10 @@ typedef struct queue_of_walks {
 static queue_of_walks fresh = {NULL, &fresh.first};   /* begun in this turn: they come first */
 static queue_of_walks waiting = {NULL, &waiting.first};
 static size_t walk_count;
-static bool walking, wake_pending;
+static bool walking;
 /* Of this turn. */
 static size_t looks_taken;
-static long long spent_ns;
+static uint64_t spent_us;
 static uint64_t stuck_client;
 static bool some_client_stuck;
 
@@ -239,19 +240,13 @@ static progress step(walk *w) {
     return count == names_per_look(w) || done < count ? WALK_MOVED : WALK_ENDED;
 }
 
-static long long now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* At least so many looks, and more while there is time.  True if some walk made progress. */
-static bool go_on(size_t least, long long most_ns) {
+static bool go_on(size_t least, uint64_t most_us) {
     size_t stuck = 0, count = walk_count, looks = 0;
     bool moved = false;
-    long long begun_ns = now_ns();
+    uint64_t begun_us = monotonic_us();
     walking = true;
-    for (; walk_count > 0 && stuck < count && (looks < least || now_ns() - begun_ns < most_ns); looks++) {
+    for (; walk_count > 0 && stuck < count && (looks < least || monotonic_us() - begun_us < most_us); looks++) {
         queue_of_walks *from = fresh.first != NULL ? &fresh : &waiting;
         walk *w = take_first(from);
         sv.SelectDb(detached, w->db);
@@ -266,27 +261,22 @@ static bool go_on(size_t least, long long most_ns) {
     sv.SelectDb(detached, 0);
     walking = false;
     looks_taken += looks;
-    spent_ns += now_ns() - begun_ns;
+    spent_us += monotonic_us() - begun_us;
     return moved;
 }
 
 void walk_go_on(void) {
     if (fresh.first == NULL || walking || !command_slot_allows_all()) return;
-    if (spent_ns >= FIRST_NS && looks_taken >= FIRST_LOOKS) return; /* the next turns go on */
+    if (spent_us >= FIRST_US && looks_taken >= FIRST_LOOKS) return; /* the next turns continue */
     long long begun_ms = sv.Milliseconds();
-    go_on(looks_taken < FIRST_LOOKS ? FIRST_LOOKS - looks_taken : 0, FIRST_NS - spent_ns);
+    go_on(looks_taken < FIRST_LOOKS ? FIRST_LOOKS - looks_taken : 0, spent_us < FIRST_US ? FIRST_US - spent_us : 0);
     slow_step("holdmq-pattern-handoff", begun_ms);
-}
-
-static void on_wake(void *data) {
-    (void)data;
-    wake_pending = false; /* only a turn of the loop was needed */
 }
 
 static void begin_turn(void) {
     push_begin_turn();
     looks_taken = 0;
-    spent_ns = 0;
+    spent_us = 0;
     some_client_stuck = false;
 }
 
@@ -295,11 +285,11 @@ void walk_before_sleep(void) {
     if (walk_count == 0 || walking) return;
     while (fresh.first != NULL) append(&waiting, take_first(&fresh));
     long long begun_ms = sv.Milliseconds();
-    bool moved = go_on(1, TURN_NS);
+    bool moved = go_on(1, TURN_US);
     slow_step("holdmq-pattern-handoff", begun_ms);
     begin_turn();
     /* A receiver that keeps up causes no event: turn again at once. */
-    if (walk_count > 0 && moved && !wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
+    if (walk_count > 0 && moved) turns_again();
 }
 
 /* ---- while a walk is on its way ---------------------------------------------------------------------------- */

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "topic/topic.h"
 #include "server/errors.h"
 #include "server/keyspace.h"
 #include "server/numbers.h"
 #include "server/replication.h"
+#include "server/session_keys.h"
 #include "server/timers.h"
 #include "server/turns.h"
 #include "index/check.h"
@@ -61,11 +61,6 @@ struct fan_outs {
 
 /* ---- in memory --------------------------------------------------------------------------------------------- */
 
-static uint64_t hash_of(hmq_slice text) {
-    static const hmq_hash_seed seed = {0, 0};
-    return hmq_hash_text(&seed, (const char *)text.data, text.len);
-}
-
 /* The key in by_topic; len 0 of `name`: what those of the topic begin with. */
 static server_string *topic_key(hmq_slice topic, hmq_slice name) {
     size_t len = topic.len + 1 + name.len;
@@ -101,7 +96,7 @@ static void forget(fan_outs *all, fan_out *f) {
 
 static uint64_t owner_of(const index_t *index, hmq_slice client_id) {
     hmq_slice identity = quota_of_client(index, client_id).identity;
-    return identity.len > 0 ? hash_of(identity) : client_id.len > 0 ? hash_of(client_id) : NO_CLIENT;
+    return identity.len > 0 ? client_hash(identity) : client_id.len > 0 ? client_hash(client_id) : NO_CLIENT;
 }
 
 static void remember(index_t *index, hmq_slice name, const hmq_record *record, size_t record_bytes, size_t chunks) {
@@ -168,7 +163,7 @@ static size_t most_in_chunk(const hmq_record *record) {
 }
 
 static size_t *filters_of(const hmq_record *record) {
-    return &command.filters[hash_of(record->publisher) % PUBLISHER_BUCKETS];
+    return &command.filters[client_hash(record->publisher) % PUBLISHER_BUCKETS];
 }
 
 bool fan_out_is_used_up(const hmq_record *record) {
@@ -256,16 +251,10 @@ bool fan_out_has_room(server_ctx *ctx, const index_t *index, const hmq_record *r
 
 /* Is a step to be made at the end of this turn, or of one that comes by itself? */
 static bool due;
-static bool wake_pending;
-
-static void on_wake(void *data) {
-    (void)data;
-    wake_pending = false; /* that the loop turned is all that was wanted */
-}
 
 static void wake(void) {
     due = true;
-    if (!wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
+    turns_again();
 }
 
 static void on_pause_over(server_ctx *ctx, void *data) {

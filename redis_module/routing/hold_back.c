@@ -1,21 +1,19 @@
-/* hold_back.c - remembers clients whose publishes were refused for now, by a hash of their client ids. */
+/* hold_back.c - remembers clients with a temporarily refused publish, by a hash of their client ids. */
 #include "routing/hold_back.h"
 
-#include "base/hash.h"
+#include "server/session_keys.h"
 
-#define CLIENTS 1024U /* of those whose ids fall into one place, the last one is remembered */
+#define CLIENTS 1024U /* places; the last client of a place is remembered */
 
 static struct {
     uint64_t client;
     long long until_ms;
 } held[CLIENTS];
-static long long any_until_ms; /* nobody is held back after this */
+static long long any_until_ms; /* no client is held back after this time */
 
-/* 0: a publish of nobody, or of QoS 0, which nobody sends again. */
+/* 0: the publish has no client, or QoS 0 and is never sent again. */
 static uint64_t client_of(const hmq_record *record) {
-    static const hmq_hash_seed seed = {0, 0};
-    if (record->publisher.len == 0 || record->qos == 0) return 0;
-    return hmq_hash_text(&seed, (const char *)record->publisher.data, record->publisher.len) | 1U;
+    return record->publisher.len == 0 || record->qos == 0 ? 0 : client_hash(record->publisher) | 1U;
 }
 
 static void hold(uint64_t client) {

@@ -1,17 +1,17 @@
-/* publish.c - TOPIC.PUBLISH: finds the sessions that match and hands the message to each.
+/* publish.c - TOPIC.PUBLISH: finds the matching sessions and delivers the message to each.
  *
- * In a cluster every node matches its own sessions.  What is on its way between two nodes is not touched: without the
- * option SLOTS the whole publish is refused before anything was stored, with it the other slots are served and these are
- * told (server/slots_option.h).  The retained message lives in the slot of its key, and history in that of the topic's shard, so
- * each is written by one node. */
+ * In a cluster every node matches its own sessions.  Slots that move between nodes are not served.  Without the option SLOTS
+ * the whole publish is refused before anything is stored; with it the other slots are served, and the reply names the rest
+ * (server/slots_option.h).  The retained message is in the slot of its key, and history in the slot of the topic's shard,
+ * so one node writes each. */
 #include "routing/publish.h"
 
 #include <string.h>
 
 #include "topic/record.h"
-#include "topic/session_key.h"
 #include "server/args.h"
 #include "server/errors.h"
+#include "server/session_keys.h"
 #include "server/slots_option.h"
 #include "index/filters.h"
 #include "index/index.h"
@@ -54,25 +54,25 @@ typedef struct match {
     uint32_t identifiers; /* place of the first in matches.identifiers, plus 1; 0: none */
 } match;
 
-/* The identifiers of one match, one behind the other. */
+/* The subscription identifiers of one match, as a list. */
 typedef struct match_identifier {
     uint32_t identifier;
     uint32_t next; /* as above */
 } match_identifier;
 
-/* The sessions that match one publish; the array is kept from one to the next. */
+/* The sessions that match one publish; the arrays are kept for the next one. */
 static struct {
     match *list;
     size_t count, room;
-    size_t filters; /* that match */
+    size_t filters; /* number of matching filters */
     uint64_t mark;
     const indexed_session *publisher; /* NULL if it has no subscriptions */
     match_identifier *identifiers;
     size_t identifier_count, identifier_room;
-    share **shares; /* the groups that match */
+    share **shares; /* the matching groups */
     size_t share_count, share_room;
     fan_out_way way;
-    uint32_t *chosen; /* the identifiers of the match that is delivered, gathered */
+    uint32_t *chosen; /* the identifiers of the match that is being delivered */
 } matches;
 
 static void add_identifier(match *m, uint32_t identifier) {
@@ -86,7 +86,7 @@ static void add_identifier(match *m, uint32_t identifier) {
     m->identifiers = (uint32_t)matches.identifier_count;
 }
 
-/* Into matches.chosen, the first that was found first; how many. */
+/* Copies the identifiers to matches.chosen, in the order in which they were found; returns their number. */
 static size_t gather_identifiers(const match *m) {
     size_t count = 0;
     for (uint32_t at = m->identifiers; at != 0; at = matches.identifiers[at - 1].next) count++;
@@ -134,16 +134,11 @@ static bool take_match(void *context, uint64_t subscriber, uint32_t options) {
 }
 
 static const indexed_session *session_of_client(const index_t *index, hmq_slice client_id) {
-    if (client_id.len == 0) return NULL;
-    size_t capacity = client_id.len * 3 + 2;
-    char *key = sv.Alloc(capacity);
-    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, key, capacity);
-    const indexed_session *session = len == 0 ? NULL : sv.DictGetC(index->sessions, key, len, NULL);
-    sv.Free(key);
-    return session;
+    hmq_slice key = session_key_text(client_id);
+    return key.len == 0 ? NULL : sv.DictGetC(index->sessions, (void *)(uintptr_t)key.data, key.len, NULL);
 }
 
-/* What was found stands until end_matches: the sessions are pinned. */
+/* The matches stay valid until end_matches: the sessions are pinned. */
 static void find_matches(index_t *index, const hmq_record *record) {
     index_pin(index, INDEX_SESSIONS);
     matches.count = matches.identifier_count = matches.share_count = matches.filters = 0;
@@ -193,15 +188,15 @@ static queue_status judge(server_ctx *ctx, server_string *key, size_t bytes, con
     return status;
 }
 
-/* The queue of the n-th that gets the message; NULL: it will not be stored there. */
+/* The queue of the n-th target; NULL: the message will not be stored there. */
 static server_string *queue_of_match(server_ctx *ctx, index_t *index, size_t n) {
     if (n >= matches.count) return matches.shares[n - matches.count]->key;
     const match *to = &matches.list[n];
     return to->qos > 0 && index_session_lives(ctx, index, to->session) ? to->session->key : NULL;
 }
 
-/* Is there room in the queues that refuse?  Else nothing is done: replies QUOTA if one refuses for good, QUEUEFULL if
- * others are to be waited for. */
+/* Is there room in all queues that refuse messages when they are full?  False after replying QUOTA (a queue refuses for
+ * good) or QUEUEFULL (the publisher should retry): nothing is done then. */
 static bool judge_all(server_ctx *ctx, index_t *index, const hmq_record *record) {
     server_string *waits = NULL;
     size_t bytes = hmq_record_size(record);
@@ -243,14 +238,14 @@ static bool all_have_room(server_ctx *ctx, index_t *index, const hmq_record *rec
     return false;
 }
 
-/* Would a retained message be kept, and is it refused? */
+/* Would it write a retained message that a limit refuses? */
 static bool is_one_too_many(server_ctx *ctx, const index_t *index, const hmq_record *record, const quota_claim *by,
                             bool reply) {
     bool is_kept = record->retain && record->payload.len > 0 && !hmq_record_is_for_now(record);
     return is_kept && !quota_allows_retained(ctx, index, record->topic, by, reply);
 }
 
-/* For whom a retained message counts: the user of the client that publishes, as far as this server has its session. */
+/* The user for whom a retained message counts: that of the publishing client, if this server has its session. */
 static quota_claim claim_of(const index_t *index, const hmq_record *record) {
     return record->retain ? quota_of_client(index, record->publisher) : (quota_claim){.most = -1};
 }
@@ -259,7 +254,7 @@ static bool keep_retained(server_ctx *ctx, index_t *index, const hmq_record *rec
     return retained_write(ctx, index, record, quota_holder(index, record->topic, by));
 }
 
-/* How the session of a match gets the message. */
+/* The form in which the session of a match gets the message. */
 static delivery_how how_of(const match *to, const hmq_record *record) {
     return (delivery_how){.qos = to->qos < record->qos ? to->qos : record->qos,
                           .retain = to->retain_as_published && record->retain,
@@ -267,7 +262,7 @@ static delivery_how how_of(const match *to, const hmq_record *record) {
                           .identifier_count = gather_identifiers(to)};
 }
 
-/* What sessions are still to be handed of the topic comes before what is published to it now (routing/retained_cursors.h). */
+/* Delivers pending retained messages of the topic before the new message (routing/retained_cursors.h). */
 static void hand_over_older(server_ctx *ctx, index_t *index, const hmq_record *record) {
     if (sv.DictSize(index->cursors) == 0) return;
     for (size_t i = 0; i < matches.count; i++) {
@@ -277,7 +272,7 @@ static void hand_over_older(server_ctx *ctx, index_t *index, const hmq_record *r
     }
 }
 
-/* How many sessions get it in later steps. */
+/* Returns the number of sessions that get it in later steps. */
 static long long fan_out_matches(server_ctx *ctx, index_t *index, const hmq_record *record) {
     fan_out_writer w;
     fan_out_begin(&w, ctx, index, record);
@@ -323,8 +318,8 @@ static void route(server_ctx *ctx, index_t *index, const publish_plan *plan, lon
     message_end(&m);
 }
 
-/* The one way of a publish whose matches are found: history, the retained message, the sessions.  What can be refused
- * comes first.  False: it was refused, and nothing has been changed. */
+/* Carries out every publish, once its matches are found: history, the retained message, the sessions.  Steps that can be
+ * refused come first.  False: it was refused, and nothing has been changed. */
 static bool carry_out(server_ctx *ctx, index_t *index, const publish_plan *plan, long long *reached) {
     const hmq_record *record = &plan->record;
     bool replies = plan->origin == PLAN_OF_COMMAND, insists = plan->origin != PLAN_OF_MODULE;
@@ -336,7 +331,7 @@ static bool carry_out(server_ctx *ctx, index_t *index, const publish_plan *plan,
     }
     bool is_writable = !keeps || retained_may_write(ctx, record->topic);
     if (!is_writable && !insists) keeps = false;
-    /* If the retained message will be refused, history has nothing of it. */
+    /* Writes no history if the retained message will be refused. */
     if ((is_writable || !insists) && plan->keeps_history && !history_keep(ctx, index, record, replies)) {
         if (insists) return false;
         counters.history_refused++;
@@ -379,7 +374,7 @@ static bool parse_publish(args *a, publish *p) {
     return false;
 }
 
-/* May this node keep the retained message?  *refused: it replied why the publish cannot be. */
+/* Does this node write the retained message?  *refused: the publish is refused, and the error has been replied. */
 static bool keeps_retained(server_ctx *ctx, publish *p, bool *refused) {
     if (!p->plan.record.retain) return false;
     if (!can.cluster) return true;
@@ -414,7 +409,7 @@ static int reply_published(server_ctx *ctx, const publish *p, long long reached)
     return SERVER_OK;
 }
 
-/* The matches are found. */
+/* Continues after the matches are found. */
 static void publish_matched(server_ctx *ctx, index_t *index, publish *p) {
     long long reached = 0;
     if (can.cluster) keep_own(ctx, index, &p->slots);
@@ -441,7 +436,7 @@ static void publish_now(server_ctx *ctx, publish *p) {
     end_matches(index);
 }
 
-/* Unless its producer published it before. */
+/* Publishes it, unless its producer published it before. */
 static void publish_once(server_ctx *ctx, publish *p) {
     producer_chunk chunk = PRODUCER_CHUNK_NEW;
     if (p->producer.id != NULL) {
@@ -453,7 +448,7 @@ static void publish_once(server_ctx *ctx, publish *p) {
     if (p->producer.key != NULL) sv.FreeString(NULL, p->producer.key);
 }
 
-/* What the server publishes itself it publishes on one node: what another one would keep is counted as refused. */
+/* The module's own messages are published on one node: history of another node counts as refused. */
 static bool history_is_kept_here(server_ctx *ctx, index_t *index, const hmq_record *record) {
     unsigned slot;
     if (!can.cluster) return true;
@@ -506,11 +501,11 @@ bool topic_publish_gathered(server_ctx *ctx, const hmq_record *record, long long
 
 /* ---- to some slots, perhaps not for the first time ----------------------------------------------------------- */
 
-/* What is left to be done for a message here. */
+/* The remaining work for a message on this node. */
 typedef struct part {
-    uint64_t number; /* that its producer gives it */
-    bool refused; /* after replying why */
-    bool new, known; /* there is a target that has not, or has, got it */
+    uint64_t number; /* the producer's number */
+    bool refused; /* after replying an error */
+    bool new, known; /* some target does not have it yet; some target already has it */
 } part;
 
 static bool is_new(part *p, target judged) {

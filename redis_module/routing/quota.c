@@ -1,8 +1,8 @@
 /* quota.c - limits the number of sessions and retained messages. */
 #include "routing/quota.h"
 
-#include "topic/session_key.h"
 #include "server/errors.h"
+#include "server/session_keys.h"
 #include "index/sessions.h"
 #include "index/usage.h"
 #include "routing/retained.h"
@@ -52,13 +52,8 @@ bool quota_allows_session(server_ctx *ctx, hmq_slice session, bool exists, const
 
 quota_claim quota_of_client(const index_t *index, hmq_slice client_id) {
     quota_claim nobody = {.most = -1};
-    if (client_id.len == 0) return nobody;
-    size_t capacity = client_id.len * 3 + 2;
-    char *key = sv.Alloc(capacity);
-    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, key, capacity);
-    const session_entry *entry =
-        len == 0 ? NULL : session_index_find(index->opened, (hmq_slice){(const uint8_t *)key, len});
-    sv.Free(key);
+    hmq_slice key = session_key_text(client_id);
+    const session_entry *entry = key.len == 0 ? NULL : session_index_find(index->opened, key);
     if (entry == NULL || entry->user == NULL) return nobody;
     return (quota_claim){slice_of(entry->user->name), entry->user_retained};
 }

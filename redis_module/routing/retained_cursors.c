@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/assert.h"
 #include "topic/session_key.h"
 #include "topic/topic.h"
 #include "server/keyspace.h"
 #include "server/memory.h"
+#include "server/numbers.h"
 #include "server/replication.h"
 #include "server/session_keys.h"
 #include "server/turns.h"
@@ -30,8 +30,8 @@
 /* The minimum of a page, however slow the machine is. */
 #define PAGE_LEAST 100
 #define PAGE_LEAST_BYTES ((size_t)32 << 10)
-#define PAGE_NS 1000000LL /* its acknowledgement costs about as much */
-#define KICKS_NS 1000000LL /* for all pages that are read without a command */
+#define PAGE_US 1000U /* its acknowledgement costs about as much */
+#define KICKS_US 1000U /* for all pages that are read without a command */
 
 static const char filter_prefix[] = "filter:", topic_prefix[] = "topic:", full_field[] = "full";
 #define FILTER_PREFIX_LEN (sizeof filter_prefix - 1)
@@ -358,22 +358,16 @@ static void hand_over(receiver_session *to, const session_cursors *s, const curs
     retained_read_end(&kept);
 }
 
-static long long now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (long long)now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
 /* The limits of one step. */
 typedef struct allowance {
     size_t messages, visits;
-    long long until_ns;
+    uint64_t until_us;
 } allowance;
 
 static bool is_used_up(const receiver_session *to, const allowance *may) {
     if (to->is_full || to->delivered >= may->messages || to->bytes >= PAGE_BYTES) return true;
     bool had_least = to->seen >= PAGE_LEAST || to->bytes >= PAGE_LEAST_BYTES;
-    return had_least && now_ns() >= may->until_ns;
+    return had_least && monotonic_us() >= may->until_us;
 }
 
 /* Forward only (invariant 1). */
@@ -410,12 +404,6 @@ static bool read_on(receiver_session *to, const index_t *index, const session_cu
 /* ---- pages ------------------------------------------------------------------------------------------------- */
 
 static server_dict *kicks; /* database and session key: sessions to feed in the next turn */
-static bool wake_pending;
-
-static void on_wake(void *data) {
-    (void)data;
-    wake_pending = false; /* only a turn of the loop was needed */
-}
 
 static void kick(server_ctx *ctx, hmq_slice session) {
     int db = sv.GetSelectedDb(ctx);
@@ -426,7 +414,7 @@ static void kick(server_ctx *ctx, hmq_slice session) {
     sv.DictReplaceC(kicks, name, sizeof db + session.len, NULL);
     sv.Free(name);
     turns_wanted();
-    if (!wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
+    turns_again();
 }
 
 static bool is_nearly_empty(server_ctx *ctx, const session_cursors *s) {
@@ -443,7 +431,7 @@ static size_t page_messages(void) {
 }
 
 static void feed(server_ctx *ctx, index_t *index, session_cursors *s, receiver_session *to) {
-    allowance may = {page_messages(), PAGE_VISITS, now_ns() + PAGE_NS};
+    allowance may = {page_messages(), PAGE_VISITS, monotonic_us() + PAGE_US};
     while (s->count > 0 && may.visits > 0 && !is_used_up(to, &may)) {
         cursor *c = &s->list[0];
         bool is_over = read_on(to, index, s, c, &may);
@@ -477,11 +465,11 @@ bool retained_cursors_any_due(void) {
 }
 
 void retained_cursors_before_sleep(void) {
-    long long until_ns = 0;
+    uint64_t until_us = 0;
     while (kicks != NULL && sv.DictSize(kicks) > 0) {
         size_t len;
         int db;
-        if (until_ns == 0) until_ns = now_ns() + KICKS_NS;
+        if (until_us == 0) until_us = monotonic_us() + KICKS_US;
         server_dict_iter *iter = sv.DictIteratorStartC(kicks, "^", NULL, 0);
         const char *name = sv.DictNextC(iter, &len, NULL);
         memcpy(&db, name, sizeof db);
@@ -497,11 +485,10 @@ void retained_cursors_before_sleep(void) {
         sv.SelectDb(detached, db);
         if (may_write && !sv.AvoidReplicaTraffic()) retained_cursors_feed(detached, slice_of(key));
         sv.FreeString(NULL, key);
-        if (now_ns() >= until_ns) break;
+        if (monotonic_us() >= until_us) break;
     }
-    if (until_ns != 0) sv.SelectDb(detached, 0);
-    bool goes_on = kicks != NULL && sv.DictSize(kicks) > 0;
-    if (goes_on && !wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
+    if (until_us != 0) sv.SelectDb(detached, 0);
+    if (retained_cursors_any_due()) turns_again();
 }
 
 /* ---- subscriptions ----------------------------------------------------------------------------------------- */

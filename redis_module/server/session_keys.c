@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/hash.h"
+#include "topic/topic.h"
 #include "server/errors.h"
 #include "server/keys.h"
 #include "server/keyspace.h"
@@ -10,6 +12,11 @@
 #include "server/replication.h"
 
 #define NAME_MAX_BYTES 1024 /* longer session keys take the heap */
+
+uint64_t client_hash(hmq_slice name) {
+    static const hmq_hash_seed seed = {0, 0};
+    return hmq_hash_text(&seed, (const char *)name.data, name.len);
+}
 
 server_string *session_key_name(hmq_slice session, int suffix) {
     size_t len;
@@ -34,15 +41,15 @@ server_string *session_key_of(hmq_slice client_id) {
     return key;
 }
 
+hmq_slice session_key_text(hmq_slice client_id) {
+    static char text[HMQ_TOPIC_MAX_BYTES * 3 + 2]; /* of the longest client id that a record can have */
+    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, text, sizeof text);
+    return (hmq_slice){(const uint8_t *)text, len};
+}
+
 bool session_key_is_of(hmq_slice session, hmq_slice client_id) {
-    size_t capacity = client_id.len * 3 + 2;
-    if (client_id.len == 0) return false;
-    char small[NAME_MAX_BYTES];
-    char *text = scratch_alloc(small, sizeof small, capacity);
-    size_t len = hmq_session_key_encode((const char *)client_id.data, client_id.len, text, capacity);
-    bool same = len == session.len && memcmp(text, session.data, len) == 0;
-    scratch_free(text, small);
-    return same;
+    hmq_slice key = session_key_text(client_id);
+    return key.len > 0 && key.len == session.len && memcmp(key.data, session.data, key.len) == 0;
 }
 
 void key_set_expiry(server_ctx *ctx, server_key *key, server_string *name, long long expire_ms) {

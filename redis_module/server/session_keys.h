@@ -25,8 +25,13 @@ int session_reply_wrong_type(server_ctx *ctx, hmq_slice session, hmq_suffix suff
 
 /* {c}: the session key of a client, or of a group's queue ($share/<group>/<filter>).  The caller frees it. */
 server_string *session_key_of(hmq_slice client_id);
+/* The bytes of that key, valid until the next call; len 0 if the id is empty or longer than 65535 bytes. */
+hmq_slice session_key_text(hmq_slice client_id);
 /* Is it the session key of this client?  Nobody's, if the client id is empty. */
 bool session_key_is_of(hmq_slice session, hmq_slice client_id);
+
+/* A hash of a client id or user name, for tables in which a collision only costs fairness: clients can choose it. */
+uint64_t client_hash(hmq_slice name);
 
 /* {c}<suffix>.  The caller frees it. */
 server_string *session_key_name(hmq_slice session, int suffix);

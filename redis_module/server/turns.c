@@ -44,6 +44,17 @@ void turns_wanted(void) {
     if (!is_listening) listen(on_event_loop);
 }
 
+static bool wake_pending;
+
+static void on_wake(void *data) {
+    (void)data;
+    wake_pending = false; /* only a turn of the loop was needed */
+}
+
+void turns_again(void) {
+    if (!wake_pending) wake_pending = sv.EventLoopAddOneShot(on_wake, NULL) == SERVER_OK;
+}
+
 void turns_start(void (*at_end)(server_ctx *), bool (*has_more)(void)) {
     end_of_turn = at_end;
     more_to_do = has_more;

@@ -11,5 +11,7 @@
 void turns_start(void (*at_end)(server_ctx *), bool (*has_more)(void));
 /* There is work at the end of this turn.  (`at_end` itself says so by has_more.) */
 void turns_wanted(void);
+/* The event loop must turn again, even if no client sends anything. */
+void turns_again(void);
 
 #endif

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,7 +34,9 @@ from holdmq.core.mqtt import (
     encode,
 )
 from tests.core import models
-from tests.core.mqtt.test_mqtt_wire import FAULTS, PACKETS, wire
+from tests.core.mqtt import codec
+from tests.core.mqtt.codec import byte_by_byte, wire
+from tests.core.mqtt.test_mqtt_wire import FAULTS, PACKETS
 from tests.core.support import copy, heap_bytes, written
 
 packet_ids = st.integers(1, 65535)
@@ -96,14 +99,7 @@ packets = st.one_of(
 )
 
 
-def c_packet(data: bytes, *, most: int = mqtt.MAX_PACKET_BYTES) -> tuple[int, Any, Any]:
-    """Result of the C decoder on an exact-size block, the packet, and the block to keep; slices lie inside it."""
-    source, packet = heap_bytes(data), ffi.new("hmq_mqtt_packet *")
-    result = lib.hmq_mqtt_decode(source, len(data), 4, most, packet)
-    if result > 0:
-        for part in (packet.topic, packet.properties, packet.payload):
-            assert part.len == 0 or (part.data >= source and part.data + part.len <= source + result)
-    return result, packet, source
+c_packet = partial(codec.c_packet, version=4)
 
 
 # ---- round trips ----
@@ -185,17 +181,7 @@ def test_an_entry_is_written_as_it_is_read(topic_filter: bytes, qos: int, subscr
 
 @given(st.lists(packets, min_size=1, max_size=3))
 def test_byte_by_byte_gives_the_same_packets(sent: list[Packet]) -> None:
-    data = b"".join(map(encode, sent))
-    got: list[Packet] = []
-    waiting = b""
-    for byte in data:
-        waiting += bytes([byte])
-        found, consumed, error = mqtt.decode_many(waiting)
-        assert error is None
-        got += found
-        waiting = waiting[consumed:]
-    assert got == sent
-    assert waiting == b""
+    assert byte_by_byte(b"".join(map(encode, sent)), mqtt.decode_many) == sent
 
 
 @given(packets, st.binary(max_size=20))

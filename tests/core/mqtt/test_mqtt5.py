@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,11 +37,12 @@ from holdmq.core.mqtt import (
     Unsubscribe,
     Will,
 )
+from tests.core.mqtt import codec
+from tests.core.mqtt.codec import byte_by_byte, wire
 from tests.core.mqtt.test_mqtt import booleans, filters, packet_ids, payloads, strings, topics
 from tests.core.mqtt.test_mqtt5_reasons import TABLE as REASONS
 from tests.core.mqtt.test_mqtt5_reasons import TYPES
 from tests.core.mqtt.test_mqtt5_wire import FAULTS, PACKETS
-from tests.core.mqtt.test_mqtt_wire import wire
 from tests.core.support import copy, heap_bytes, written
 
 
@@ -202,14 +204,7 @@ def decode(data: bytes) -> mqtt.Decoded:
     return mqtt.decode_many(data, version=5)
 
 
-def c_packet(data: bytes) -> tuple[int, Any, Any]:
-    """Result of the C decoder on an exact-size block, the packet, and the block to keep; slices lie inside it."""
-    source, packet = heap_bytes(data), ffi.new("hmq_mqtt_packet *")
-    result = lib.hmq_mqtt_decode(source, len(data), 5, mqtt.MAX_PACKET_BYTES, packet)
-    if result > 0:
-        for part in (packet.topic, packet.properties, packet.payload):
-            assert part.len == 0 or (part.data >= source and part.data + part.len <= source + result)
-    return result, packet, source
+c_packet = partial(codec.c_packet, version=5)
 
 
 # ---- round trips ----
@@ -268,17 +263,7 @@ def test_what_only_5_0_has_is_left_out_for_3_1_1(packet: Packet) -> None:
 
 @given(st.lists(packets, min_size=1, max_size=3))
 def test_byte_by_byte_gives_the_same_packets(sent: list[Packet]) -> None:
-    data = b"".join(map(encode, sent))
-    got: list[Packet] = []
-    waiting = b""
-    for byte in data:
-        waiting += bytes([byte])
-        found, consumed, error = decode(waiting)
-        assert error is None
-        got += found
-        waiting = waiting[consumed:]
-    assert got == sent
-    assert waiting == b""
+    assert byte_by_byte(b"".join(map(encode, sent)), decode) == sent
 
 
 @given(packets, st.binary(max_size=20))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdmq.core._binding import ffi, lib
-from tests.core.mqtt.test_mqtt_wire import wire
+from tests.core.mqtt.codec import wire
 from tests.core.support import copy, heap_bytes, slice_of, text_of, written
 
 WILL = 0
